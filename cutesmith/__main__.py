@@ -1,0 +1,5 @@
+"""`python -m cutesmith VERB …`."""
+
+from cutesmith.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,60 @@
+"""Typed errors of our own stages; each carries the exit code of its kind and says what to do.
+
+What a candidate kernel does wrong is no exception but a verdict (`cutesmith.verdicts`); these are for broken contracts,
+missing machines and our own limits.
+"""
+
+from __future__ import annotations
+
+from cutesmith.verdicts import ExitCode
+
+
+class CutesmithError(Exception):
+    """Base of all our errors: a sentence, an optional hint (what to do), and an exit code."""
+
+    exit_code: ExitCode = ExitCode.INTERNAL
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+class UsageError(CutesmithError):
+    """The command line asks for something that does not exist or does not fit together."""
+
+    exit_code = ExitCode.USAGE
+
+
+class ContractError(CutesmithError):
+    """A kernel or problem file does not keep the contract; the hint shows the lines to write."""
+
+    exit_code = ExitCode.USAGE
+
+
+class UnavailableError(CutesmithError):
+    """This machine cannot do it: no GPU, another SM, or a missing package (the hint is the install line)."""
+
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class UnmatchedError(CutesmithError):
+    """No pattern of the offline generator takes the function; the message names the first operation in the way."""
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, message: str, *, operation: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.operation = operation
+
+
+class CandidateError(CutesmithError):
+    """The candidate crashed, timed out or does not compile; `exit_code` says which, `log_tail` keeps its last lines."""
+
+    def __init__(self, message: str, exit_code: ExitCode, *, hint: str = "", log_tail: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = exit_code
+        self.log_tail = log_tail
