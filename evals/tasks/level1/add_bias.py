@@ -1,0 +1,22 @@
+"""A bf16 matrix plus a bias that is broadcast over its rows."""
+
+import torch
+
+LEVEL = 1
+TAGS = ("elementwise", "bf16", "broadcast")
+
+
+def reference_fn(x, bias):
+    return x + bias
+
+
+def get_inputs(rows=16384, columns=4096):
+    return [
+        torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16),
+        torch.randn(columns, device="cuda", dtype=torch.bfloat16),
+    ]
+
+
+def get_input_sets():
+    for rows, columns in ((1, 4096), (33, 1000), (7, 129), (5, 1), (0, 64)):
+        yield get_inputs(rows, columns)

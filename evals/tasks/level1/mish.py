@@ -1,0 +1,20 @@
+"""Mish of a bf16 matrix."""
+
+import torch
+import torch.nn.functional as F
+
+LEVEL = 1
+TAGS = ("elementwise", "bf16")
+
+
+def reference_fn(x):
+    return x * torch.tanh(F.softplus(x))
+
+
+def get_inputs(rows=16384, columns=4096):
+    return [torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)]
+
+
+def get_input_sets():
+    for rows, columns in ((1, 4096), (33, 1000), (7, 129), (5, 1), (0, 64)):
+        yield get_inputs(rows, columns)

@@ -1,0 +1,23 @@
+"""Smooth L1 loss between fp32 matrices, not reduced."""
+
+import torch
+import torch.nn.functional as F
+
+LEVEL = 1
+TAGS = ("elementwise", "fp32", "loss")
+
+
+def reference_fn(x, y):
+    return F.smooth_l1_loss(x, y, reduction="none")
+
+
+def get_inputs(rows=16384, columns=4096):
+    return [
+        torch.randn(rows, columns, device="cuda", dtype=torch.float32),
+        torch.randn(rows, columns, device="cuda", dtype=torch.float32),
+    ]
+
+
+def get_input_sets():
+    for rows, columns in ((1, 4096), (33, 1000), (7, 129), (5, 1), (0, 64)):
+        yield get_inputs(rows, columns)

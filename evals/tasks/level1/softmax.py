@@ -1,0 +1,19 @@
+"""Softmax over the rows of a bf16 matrix."""
+
+import torch
+
+LEVEL = 1
+TAGS = ("row-reduction", "bf16", "softmax")
+
+
+def reference_fn(x):
+    return torch.softmax(x, dim=-1)
+
+
+def get_inputs(rows=16384, columns=4096):
+    return [torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)]
+
+
+def get_input_sets():
+    for rows, columns in ((1, 4096), (33, 1000), (7, 129), (5, 1), (0, 64)):
+        yield get_inputs(rows, columns)

@@ -1,0 +1,19 @@
+"""Biased standard deviation of each row of a fp16 matrix."""
+
+import torch
+
+LEVEL = 1
+TAGS = ("row-reduction", "fp16")
+
+
+def reference_fn(x):
+    return torch.std(x, dim=-1, correction=0)
+
+
+def get_inputs(rows=16384, columns=4096):
+    return [torch.randn(rows, columns, device="cuda", dtype=torch.float16)]
+
+
+def get_input_sets():
+    for rows, columns in ((1, 4096), (33, 1000), (7, 129), (5, 2)):
+        yield get_inputs(rows, columns)

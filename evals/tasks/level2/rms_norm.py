@@ -1,0 +1,23 @@
+"""RMS norm of a bf16 matrix with weight."""
+
+import torch
+import torch.nn.functional as F
+
+LEVEL = 2
+TAGS = ("row-reduction", "bf16", "norm")
+
+
+def reference_fn(x, weight):
+    return F.rms_norm(x, x.shape[-1:], weight, eps=1e-6)
+
+
+def get_inputs(rows=16384, columns=4096):
+    return [
+        torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16),
+        torch.randn(columns, device="cuda", dtype=torch.bfloat16),
+    ]
+
+
+def get_input_sets():
+    for rows, columns in ((1, 4096), (33, 1000), (7, 129), (5, 1)):
+        yield get_inputs(rows, columns)

@@ -1,0 +1,23 @@
+"""SwiGLU on two fp16 inputs: SiLU of the gate times the up projection."""
+
+import torch
+import torch.nn.functional as F
+
+LEVEL = 2
+TAGS = ("elementwise", "fp16")
+
+
+def reference_fn(gate, up):
+    return F.silu(gate) * up
+
+
+def get_inputs(rows=16384, columns=4096):
+    return [
+        torch.randn(rows, columns, device="cuda", dtype=torch.float16),
+        torch.randn(rows, columns, device="cuda", dtype=torch.float16),
+    ]
+
+
+def get_input_sets():
+    for rows, columns in ((1, 4096), (33, 1000), (7, 129), (5, 1), (0, 64)):
+        yield get_inputs(rows, columns)

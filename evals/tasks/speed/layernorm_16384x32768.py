@@ -1,0 +1,24 @@
+"""Layer norm over 32768 columns of 16384 bf16 rows, with weight and bias."""
+
+import torch
+import torch.nn.functional as F
+
+LEVEL = 2
+TAGS = ("row-reduction", "bf16", "speed")
+
+
+def reference_fn(x, weight, bias):
+    return F.layer_norm(x, x.shape[-1:], weight, bias)
+
+
+def get_inputs(rows=16384, columns=32768):
+    return [
+        torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16),
+        torch.randn(columns, device="cuda", dtype=torch.bfloat16),
+        torch.randn(columns, device="cuda", dtype=torch.bfloat16),
+    ]
+
+
+def get_input_sets():
+    for rows, columns in ((1, 1024), (33, 1000), (7, 130)):
+        yield get_inputs(rows, columns)
