@@ -52,9 +52,15 @@ class UnmatchedError(CutesmithError):
 
 
 class CandidateError(CutesmithError):
-    """The candidate crashed, timed out or does not compile; `exit_code` says which, `log_tail` keeps its last lines."""
+    """The candidate crashed, timed out or does not compile; `exit_code` says which, `log_tail` keeps its last lines.
 
-    def __init__(self, message: str, exit_code: ExitCode, *, hint: str = "", log_tail: str = "") -> None:
+    `rule` is the EXPLOITS row when it was caught cheating.
+    """
+
+    def __init__(
+        self, message: str, exit_code: ExitCode, *, hint: str = "", log_tail: str = "", rule: str = ""
+    ) -> None:
         super().__init__(message, hint=hint)
         self.exit_code = exit_code
         self.log_tail = log_tail
+        self.rule = rule

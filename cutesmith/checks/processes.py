@@ -1,0 +1,118 @@
+"""The processes of one worker, found in /proc however they were started, so that none outlives it.
+
+A descendant may leave the process group, the session and (by a double fork) its parent. It keeps the environment it was
+born with, and a watchdog that looked while its parent lived remembers it: any of these marks is enough.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a tree of processes holds at this moment."""
+
+    processes: int
+    resident_bytes: int
+
+
+@dataclass(frozen=True)
+class _Stat:
+    """The fields of /proc/PID/stat that matter here; pid and start (clock ticks) together name a process for good."""
+
+    pid: int
+    state: str
+    parent: int
+    session: int
+    start: int
+
+
+class ProcessTree:
+    """A worker, its descendants, and whoever carries its mark in the environment."""
+
+    MARK = "WORKER_ID"
+
+    def __init__(self, root: int, token: str) -> None:
+        self.root = root
+        self._mark = f"{self.MARK}={token}".encode()
+        self._seen: dict[tuple[int, int], bool] = {}
+
+    def members(self) -> list[int]:
+        """Pids of the living, zombies left out."""
+        found = {self.root}
+        stats = [entry for entry in map(_stat, _pids()) if entry is not None]
+        for _ in range(3):  # parents may come after their children in /proc
+            found |= {
+                entry.pid
+                for entry in stats
+                if entry.parent in found or self._is_ours(entry)
+            }
+        return [
+            entry.pid for entry in stats if entry.pid in found and entry.state != "Z"
+        ]
+
+    def _is_ours(self, entry: _Stat) -> bool:
+        if entry.session == self.root:
+            return True
+        key = (entry.pid, entry.start)
+        if (
+            key not in self._seen
+        ):  # the environment of a process does not change but by exec
+            self._seen[key] = self._carries_mark(entry.pid)
+        return self._seen[key]
+
+    def _carries_mark(self, pid: int) -> bool:
+        try:
+            return self._mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+    def usage(self) -> Usage:
+        """How many processes there are and the memory they hold, shared pages counted once for each."""
+        members = self.members()
+        return Usage(len(members), sum(map(_resident_bytes, members)))
+
+    def kill(self) -> None:
+        """SIGKILL to all, again until none is left: a fork bomb may be quicker than one pass."""
+        for attempt in range(50):
+            for pid in self.members():
+                _kill(pid)
+            if not self.members():
+                return
+            time.sleep(0.002 * (attempt + 1))
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return  # gone meanwhile, or a set-uid program, which no-new-privileges rules out
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _stat(pid: int) -> _Stat | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = text[
+        text.rindex(")") + 2 :
+    ].split()  # the name before it may hold spaces and brackets
+    return _Stat(pid, fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0
