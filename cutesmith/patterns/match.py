@@ -1,0 +1,81 @@
+"""Which pattern takes a graph: row reductions or elementwise; and what stands in the way when none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph import Graph
+
+NEEDS_MODEL = (
+    "The offline generator knows elementwise functions and reductions over the last dimension or the trailing ones; "
+    "for anything else a model has to write the kernel."
+)
+
+
+class KernelPlan(Protocol):
+    """How one pattern computes one graph: the configurations worth trying, and the kernel's source for each.
+
+    `algorithmic_bytes` and `algorithmic_flops` are what the function must move and compute at the traced shapes,
+    whatever the kernel does: the floor of a benchmark is derived from them.
+    """
+
+    @property
+    def pattern(self) -> str: ...
+
+    @property
+    def algorithmic_bytes(self) -> int: ...
+
+    @property
+    def algorithmic_flops(self) -> int: ...
+
+    def configurations(self, arch: str) -> Sequence[dict[str, Any]]:
+        """Configurations in the order to try them, the best guess first; JSON values only."""
+        ...
+
+    def render(self, configuration: dict[str, Any]) -> str:
+        """The kernel section of a kernel file: imports, device and host functions, `kernel_fn`."""
+        ...
+
+
+Matcher = Callable[[Graph, str], KernelPlan]
+
+
+def plan_kernel(graph: Graph, arch: str) -> KernelPlan:
+    """The plan of the first pattern that takes the graph, for an architecture such as "sm_90a".
+
+    Raises UnmatchedError with the first operation in the way when no pattern does.
+    """
+    from cutesmith.patterns import elementwise, rows
+
+    return first_match(graph, arch, (rows.match, elementwise.match))
+
+
+def first_match(graph: Graph, arch: str, matchers: Sequence[Matcher]) -> KernelPlan:
+    """The first matcher's plan that there is; all refused: the UnmatchedError of the one that came furthest."""
+    refusals: list[UnmatchedError] = []
+    for matcher in matchers:
+        try:
+            return matcher(graph, arch)
+        except UnmatchedError as refusal:
+            refusals.append(refusal)
+    raise with_advice(most_helpful(graph, refusals))
+
+
+def most_helpful(graph: Graph, refusals: Sequence[UnmatchedError]) -> UnmatchedError:
+    """The refusal whose operation comes last in the graph: the pattern that understood most; ties go to the first.
+
+    An operation that is not found in the graph (a property of the whole function) counts as refused at once.
+    """
+    order = {node.origin or node.op: position for position, node in enumerate(graph.nodes())}
+    order |= {node.op: position for position, node in enumerate(graph.nodes()) if node.op not in order}
+    return max(refusals, key=lambda refusal: order.get(refusal.operation, -1))
+
+
+def with_advice(refusal: UnmatchedError) -> UnmatchedError:
+    """The same refusal, saying that a model is needed (once)."""
+    if "model" in refusal.hint:
+        return refusal
+    hint = f"{refusal.hint}\n{NEEDS_MODEL}" if refusal.hint else NEEDS_MODEL
+    return UnmatchedError(refusal.message, operation=refusal.operation, hint=hint)
