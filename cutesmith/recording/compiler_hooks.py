@@ -1,0 +1,199 @@
+"""Where a recording session takes hold of the DSL: architecture, options, artefacts, execution engine, TVM-FFI calls.
+
+Everything is put back when the session ends. Written against nvidia-cutlass-dsl 4.8: each replaced attribute is named
+once, in `_Hooks`.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cutesmith.devices import parse_arch
+from cutesmith.recording.cubin import read_cubin
+from cutesmith.recording.driver_answers import answer_driver_calls
+from cutesmith.recording.host_calls import register_host_calls
+from cutesmith.recording.patches import Patches
+from cutesmith.recording.ptxas_remarks import Spills, read_remarks
+from cutesmith.recording.tvm_ffi_calls import hook_tvm_ffi
+
+if TYPE_CHECKING:
+    from cutesmith.recording.sessions import Session
+
+_PTXAS_REMARKS = "remarks{ptx}"
+
+
+@contextmanager
+def hook_compiler(recorded: Session, scratch: Path) -> Iterator[None]:
+    """Direct every compilation of the process to `recorded`; artefacts are dumped beneath `scratch` on the way."""
+    with Patches() as patches:
+        _Hooks(recorded, scratch).install(patches)
+        yield
+
+
+class _Hooks:
+    """The replaced functions of the DSL, and what they share."""
+
+    def __init__(self, recorded: Session, scratch: Path) -> None:
+        self._recorded = recorded
+        self._scratch = scratch
+        self._depth = 0
+        self._started = 0.0
+        self._spills: dict[str, Spills] = {}
+
+    def install(self, patches: Patches) -> None:
+        """Replace what a session needs; `patches` puts it back."""
+        from cutlass.base_dsl import compile_backend, compiler, diagnostics, dsl
+        from cutlass.cutlass_dsl import cuda_jit_executor
+
+        self._set_environment(patches, dsl.DSLSingletonMeta._instances.values())
+        answer_driver_calls(patches, parse_arch(self._recorded.arch).sm)
+        executor = cuda_jit_executor.CudaDialectJitCompiledFunction
+        patches.set(executor, "num_devices", 1)
+        for owner, name, wrap in (
+            (executor, "_load_cuda_library", _without_handles),
+            (compiler.Compiler, "jit", _with_host_calls),
+            (compiler.CompileOptions, "apply_envar_settings", functools.partial(_from_pristine_options, patches)),
+            (diagnostics.CompilerDiagnosticSession, "_collected_diagnostics", self._take_remarks),
+            (dsl.BaseDSL, "_func", self._time_outermost),
+            (compile_backend.CompilerBackend, "compile", self._keep_module),
+        ):
+            patches.set(owner, name, wrap(getattr(owner, name)))
+        _answer_hardware_info(patches, self._recorded.arch)
+        hook_tvm_ffi(patches)
+
+    def _set_environment(self, patches: Patches, dsls: Any) -> None:
+        for dsl in dsls:
+            options = f"{dsl.envar.compiler_opt} {_PTXAS_REMARKS}".strip()
+            for name, value in {
+                "_arch": self._recorded.arch,
+                "dump_dir": str(self._scratch),
+                "keep_ptx": True,
+                "keep_cubin": True,
+                "keep_sass": False,
+                "disable_file_caching": True,
+                "warnings_ignore": True,
+                "compiler_backend": "legacy",  # the other one brings an executor of its own
+                "compiler_opt": options,
+            }.items():
+                patches.set(dsl.envar, name, value)
+
+    def _take_remarks(self, original: Any) -> Any:
+        """Keep what ptxas says of spills and show it to nobody who did not ask."""
+
+        def collected(session: Any) -> list[Any]:
+            others = []
+            for diagnostic in original(session):
+                if diagnostic.severity == "remark" and diagnostic.code.startswith("ptxas"):
+                    self._spills.update(read_remarks(f"{diagnostic.message}\n{diagnostic.reason}"))
+                else:
+                    others.append(diagnostic)
+            return others
+
+        return collected
+
+    def _time_outermost(self, original: Any) -> Any:
+        """Start the clock where a host function is traced; functions that it inlines come through here too."""
+
+        def func(dsl: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._depth == 0:
+                self._started = time.perf_counter()
+            self._depth += 1
+            try:
+                return original(dsl, *args, **kwargs)
+            finally:
+                self._depth -= 1
+
+        return func
+
+    def _keep_module(self, original: Any) -> Any:
+        """Keep the artefacts of each compilation: the dump files of two compilations may have one name."""
+        from cutesmith.recording.sessions import Module
+
+        def compile_module(backend: Any, context: Any) -> Any:
+            compiled = original(backend, context)
+            ptx, cubin = _artifacts(compiled)
+            kernels = read_cubin(cubin) if cubin else {}
+            self._recorded.modules.append(
+                Module(
+                    function=context.function_name,
+                    arch=backend._resolve_compile_gpu_arch(),
+                    seconds=time.perf_counter() - self._started,
+                    ptx=ptx,
+                    cubin=cubin,
+                    kernels=kernels,
+                    spills={name: self._spills[name] for name in kernels if name in self._spills},
+                )
+            )
+            return compiled
+
+        return compile_module
+
+
+def _artifacts(compiled: Any) -> tuple[str, bytes]:
+    """PTX text and cubin bytes; a path in their place means that the file was not written (no device code)."""
+    artifacts = getattr(compiled, "artifacts", None)
+    ptx, cubin = getattr(artifacts, "PTX", None), getattr(artifacts, "CUBIN", None)
+    return (ptx if isinstance(ptx, str) and "\n" in ptx else ""), (cubin if isinstance(cubin, bytes) else b"")
+
+
+def _without_handles(original: Any) -> Any:
+    """Load the library as usual, but keep no handle: the driver would be asked to unload it."""
+
+    def load(function: Any) -> list[Any]:
+        original(function)
+        return []
+
+    return load
+
+
+def _with_host_calls(original: Any) -> Any:
+    def jit(compiler: Any, *args: Any, **kwargs: Any) -> Any:
+        engine = original(compiler, *args, **kwargs)
+        register_host_calls(engine)
+        return engine
+
+    return jit
+
+
+def _from_pristine_options(patches: Patches, original: Any) -> Any:
+    """Options outlive one compilation (`cute.compile` owns an object): each starts and ends as it was written."""
+    seen: dict[int, tuple[Any, dict[str, Any]]] = {}
+
+    def restore(options: Any, pristine: dict[str, Any]) -> None:
+        vars(options).update(copy.deepcopy(pristine))
+
+    def apply(options: Any, environment: Any, function_name: str) -> None:
+        if id(options) not in seen:
+            seen[id(options)] = (options, copy.deepcopy(vars(options)))
+            patches.at_exit(functools.partial(restore, *seen[id(options)]))
+        restore(*seen[id(options)])
+        original(options, environment, function_name)
+
+    return apply
+
+
+def _answer_hardware_info(patches: Patches, arch: str) -> None:
+    """`cutlass.utils.HardwareInfo` asks the driver by compiling and querying a kernel: answer from the table.
+
+    Clusters are assumed to fill the device; a real one loses a few multiprocessors to its GPC sizes.
+    """
+    from cutlass.utils.hardware_info import HardwareInfo
+
+    sm = parse_arch(arch).sm
+
+    def init(info: Any, device_id: int = 0) -> None:
+        info.device_id = device_id
+
+    answers = {
+        "__init__": init,
+        "get_max_active_clusters": lambda info, cluster_size, stream=None: max(1, sm.multiprocessors // cluster_size),
+        "get_l2_cache_size_in_bytes": lambda info: sm.l2_bytes,
+        "get_device_multiprocessor_count": lambda info: sm.multiprocessors,
+    }
+    patches.set_existing(HardwareInfo, answers)

@@ -1,0 +1,244 @@
+"""Torch code that asks for `device="cuda"`, run on a torch or a machine without CUDA.
+
+Two kinds of stand-in for a CUDA tensor: a CPU tensor with real values, or (`fake=True`) a meta tensor that has shape,
+strides and dtype but no storage, so that 8 GB of inputs cost nothing. Both say `is_cuda`, `device("cuda:0")` and
+a 256-byte-aligned `data_ptr()`. Tensors that the code makes on the CPU stay CPU tensors and say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _device as torch_device
+
+from cutesmith.devices import DEFAULT_ARCH, parse_arch
+from cutesmith.recording.dlpack import CudaTensorView
+from cutesmith.recording.patches import Patches
+from cutesmith.recording.torch_cuda import cuda_stand_ins, generator_class
+
+ALIGNMENT = 256  # what the CUDA allocator guarantees; the CPU's gives 64
+_MARK = "_cutesmith_says_cuda"
+_FIRST_FAKE_ADDRESS = 0x7F00_0000_0000
+_CUDA = torch.device("cuda", 0)
+
+
+class ValuesNeeded(RuntimeError):
+    """The code copies values off a tensor that has none: run it again with `fake=False`."""
+
+
+@contextmanager
+def cuda_as_cpu(*, fake: bool = False, arch: str = DEFAULT_ARCH) -> Iterator[Facade]:
+    """Within it, `device="cuda"` means CPU tensors (or, with `fake`, tensors without storage); undone at exit.
+
+    `arch` decides what `torch.cuda.get_device_properties` and its like answer. Only the calling thread's torch
+    functions are redirected; `torch.cuda.*` is replaced for the process.
+    """
+    facade = Facade(fake=fake)
+    default = torch_device.CURRENT_DEVICE
+    with Patches() as patches:
+        patches.set_existing(torch.cuda, cuda_stand_ins(parse_arch(arch).sm))
+        patches.set(torch, "Generator", generator_class())
+        _active.append(facade)
+        try:
+            with facade.mode:
+                yield facade
+        finally:
+            _active.remove(facade)
+            if default != torch_device.CURRENT_DEVICE:
+                torch.set_default_device(default)
+
+
+def active_facade() -> Facade | None:
+    """The innermost facade that is entered, None outside of one."""
+    return _active[-1] if _active else None
+
+
+_active: list[Facade] = []
+
+
+class Facade:
+    """The rules by which tensors pose as CUDA tensors, and the addresses that they claim."""
+
+    def __init__(self, *, fake: bool = False) -> None:
+        self.fake = fake
+        self.mode = _FacadeMode(self)
+        self._stand_in = torch.device("meta" if fake else "cpu")
+        self._addresses: dict[int, tuple[int, torch.UntypedStorage]] = {}
+        self._next_address = _FIRST_FAKE_ADDRESS
+
+    def says_cuda(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor poses as one on CUDA."""
+        with torch._C.DisableTorchFunction():
+            return tensor.device.type == "meta" if self.fake else _MARK in tensor.__dict__
+
+    def address(self, tensor: torch.Tensor) -> int:
+        """The device address that the tensor claims (never dereferenced): 256-byte-aligned storage plus its offset."""
+        with torch._C.DisableTorchFunction():
+            storage, offset = tensor.untyped_storage(), tensor.storage_offset() * tensor.element_size()
+            return self._base(storage) + int(offset) if tensor.numel() else 0
+
+    def _base(self, storage: torch.UntypedStorage) -> int:
+        key = storage._cdata
+        if key not in self._addresses:
+            # the storage is kept: its identity must not be reused while the address stands for it
+            self._addresses[key] = (self._next_address, storage)
+            self._next_address += -(-(storage.nbytes() + 1) // ALIGNMENT) * ALIGNMENT
+        return self._addresses[key][0]
+
+    def view(self, tensor: torch.Tensor) -> CudaTensorView:
+        """The tensor as a DLPack producer that claims CUDA device 0."""
+        return CudaTensorView(tensor, self.address(tensor))
+
+    def to_cuda(
+        self, tensor: torch.Tensor, dtype: torch.dtype | None = None, copy: bool = False, layout: Any = None
+    ) -> torch.Tensor:
+        """What `.cuda()` gives: the tensor itself when it poses already, else a stand-in."""
+        copy = copy or not self.says_cuda(tensor)
+        with torch._C.DisableTorchFunction():
+            moved = tensor.to(device=self._stand_in, dtype=dtype or tensor.dtype, copy=copy, **(layout or {}))
+        return self.mark(moved)
+
+    def to_cpu(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What `.cpu()` gives: a plain copy; a tensor without values cannot give one."""
+        if not self.says_cuda(tensor):
+            return tensor
+        if self.fake:
+            raise ValuesNeeded("a tensor without values was copied to the CPU")
+        with torch._C.DisableTorchFunction():
+            return tensor.clone()
+
+    def mark(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Let a CPU tensor pose as one on CUDA (a meta tensor always does)."""
+        if not self.fake:
+            tensor.__dict__[_MARK] = True
+        return tensor
+
+    def substitute(self, device: Any) -> Any:
+        """The device to use where the code asks for `device`."""
+        return self._stand_in if is_cuda(device) else device
+
+
+def is_cuda(device: Any) -> bool:
+    """Whether `device` (a string, an index, a torch.device) names a CUDA device."""
+    if isinstance(device, bool) or device is None:
+        return False
+    return isinstance(device, int) or str(device).split(":")[0] == "cuda"
+
+
+class _FacadeMode(TorchFunctionMode):
+    """Sees every torch function of the thread: rewrites devices on the way in, marks results on the way out."""
+
+    def __init__(self, facade: Facade) -> None:
+        super().__init__()
+        self._facade = facade
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        special = _SPECIAL.get(func)
+        if special is not None and args:
+            return special(self._facade, func, args, named)
+        if getattr(func, "__name__", "") == "__get__":
+            return self._mark(func(*args, **named), self._poses(args))
+        return self._call(func, args, named)
+
+    def _call(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        device = named.get("device")
+        if device is None and func in torch_device._device_constructors():
+            device = torch_device.CURRENT_DEVICE  # set by `with torch.device(...)` and `set_default_device`
+        poses = is_cuda(device) if device is not None else self._poses((args, named))
+        if is_cuda(device):
+            named["device"] = self._facade.substitute(device)
+        named.pop("pin_memory", None)
+        if self._facade.fake and named.get("generator") is not None:
+            del named["generator"]  # a meta tensor has no values to draw
+        given = (*args, named.get("out"))
+        return self._mark(func(*args, **named), poses, given)
+
+    def _poses(self, values: Any) -> bool:
+        if isinstance(values, torch.Tensor):
+            return self._facade.says_cuda(values)
+        if isinstance(values, dict):
+            values = values.values()
+        elif not isinstance(values, (tuple, list)):
+            return False
+        return any(self._poses(value) for value in values)
+
+    def _mark(self, result: Any, poses: bool, given: tuple[Any, ...] = ()) -> Any:
+        if poses and not self._facade.fake:
+            for tensor in result if isinstance(result, (tuple, list)) else (result,):
+                # an in-place operation returns its own argument, which stays where it was
+                if isinstance(tensor, torch.Tensor) and not any(tensor is argument for argument in given):
+                    self._facade.mark(tensor)
+        return result
+
+
+_Handler = Callable[[Facade, Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def _to(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    tensor, *rest = args
+    device, dtype = named.pop("device", None), named.pop("dtype", None)
+    copy = bool(named.pop("copy", False))
+    layout = {key: named[key] for key in ("memory_format",) if named.get(key) is not None}
+    for value in rest:
+        if isinstance(value, torch.dtype):
+            dtype = value
+        elif isinstance(value, torch.Tensor):
+            device, dtype = (_CUDA if facade.says_cuda(value) else value.device), value.dtype
+        elif isinstance(value, (str, torch.device)) or (isinstance(value, int) and not isinstance(value, bool)):
+            device = value
+    if device is None:
+        device = _CUDA if facade.says_cuda(tensor) else tensor.device
+    if is_cuda(device):
+        return facade.to_cuda(tensor, dtype, copy, layout)
+    return facade.to_cpu(tensor).to(device=device, dtype=dtype or tensor.dtype, copy=copy, **layout)
+
+
+def _when_posing(answer: _Handler) -> _Handler:
+    """`answer` for a tensor that poses; what torch says for any other."""
+
+    def handler(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return answer(facade, func, args, named) if facade.says_cuda(args[0]) else func(*args, **named)
+
+    return handler
+
+
+def _set_data(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    tensor, data = args
+    poses = facade.says_cuda(data)
+    func(tensor, data)
+    if poses:
+        facade.mark(tensor)
+    else:
+        tensor.__dict__.pop(_MARK, None)
+
+
+def _pinned(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return args[0]
+
+
+_Tensor: Any = torch.Tensor  # its attributes are descriptors, which the type stubs do not say
+
+_SPECIAL: dict[Any, _Handler] = {
+    _Tensor.to: _to,
+    _Tensor.cuda: lambda facade, func, args, named: facade.to_cuda(args[0]),
+    _Tensor.cpu: lambda facade, func, args, named: facade.to_cpu(args[0]),
+    _Tensor.pin_memory: _pinned,
+    _Tensor.data_ptr: _when_posing(lambda facade, func, args, named: facade.address(args[0])),
+    _Tensor.get_device: _when_posing(lambda facade, func, args, named: 0),
+    _Tensor.record_stream: _when_posing(lambda facade, func, args, named: None),
+    _Tensor.__dlpack__: _when_posing(lambda facade, func, args, named: facade.view(args[0]).__dlpack__()),
+    _Tensor.__dlpack_device__: _when_posing(lambda facade, func, args, named: (2, 0)),
+    _Tensor.data.__set__: _set_data,
+    _Tensor.device.__get__: _when_posing(lambda facade, func, args, named: _CUDA),
+    _Tensor.is_cuda.__get__: _when_posing(lambda facade, func, args, named: True),
+    _Tensor.is_cpu.__get__: _when_posing(lambda facade, func, args, named: False),
+    _Tensor.is_meta.__get__: _when_posing(lambda facade, func, args, named: False),
+}
+"""Functions that tell or change where a tensor lives."""

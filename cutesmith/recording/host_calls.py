@@ -1,0 +1,245 @@
+"""The CUDA runtime as the DSL's compiled host code sees it, answered here instead of by a driver.
+
+Host code that the DSL compiles calls `_cudaLaunchKernelEx` and its like by symbol name. Callbacks registered for those
+names on the execution engine take the place of `libcute_dsl_runtime.so`, with or without a GPU in the machine: nothing
+reaches a driver. They live as long as the process, because compiled functions may outlive the session that made them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from typing import Any, Protocol
+
+_POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t
+
+_NOT_SUPPORTED = 801  # cudaErrorNotSupported
+_NO_DEVICE = 100  # cudaErrorNoDevice: no session is recording
+_UNKNOWN = 999  # cudaErrorUnknown: our own callback failed; the session keeps why
+
+_LAUNCH_CONFIG = struct.Struct("<6IQQQI")  # cudaLaunchConfig_t: grid, block, smem, stream, attributes, their number
+_ATTRIBUTE_BYTES = 72  # cudaLaunchAttribute: id, padding, a union of 64 bytes
+_TRIPLE_ATTRIBUTES = {4: "cluster", 11: "preferred_cluster"}
+_ATTRIBUTES = {
+    1: "access_policy_window",
+    2: "cooperative",
+    3: "synchronization_policy",
+    5: "cluster_scheduling",
+    6: "programmatic_stream_serialization",
+    8: "priority",
+    14: "preferred_smem_carveout",
+    **_TRIPLE_ATTRIBUTES,
+}
+
+Triple = tuple[int, int, int]
+
+
+class Recorder(Protocol):
+    """What a session does with the calls of the host code."""
+
+    def load_library(self, image: bytes) -> None:
+        """A fat binary was loaded."""
+
+    def kernel_handle(self, name: str) -> int:
+        """A handle for the kernel of that name."""
+
+    def kernel_attribute(self, handle: int, attribute: int) -> int:
+        """A CUfunction_attribute of a kernel."""
+
+    def device_attribute(self, attribute: int) -> int:
+        """A cudaDeviceAttr of the recorded device."""
+
+    def launch(
+        self, handle: int, grid: Triple, block: Triple, smem: int, stream: int, attributes: dict[str, Any], args: int
+    ) -> None:
+        """A kernel was launched; `args` is the address of the array of argument pointers."""
+
+    def failed(self, call: str, error: BaseException | None) -> None:
+        """A callback failed (`error`), or host code made a call that is not answered (None)."""
+
+
+class _Current:
+    recorder: Recorder | None = None
+
+
+current = _Current()
+
+
+def set_recorder(recorder: Recorder | None) -> Recorder | None:
+    """Direct the calls to `recorder`; the one from before is given back."""
+    before, current.recorder = current.recorder, recorder
+    return before
+
+
+def _recorder() -> Recorder:
+    if current.recorder is None:
+        raise RuntimeError("a function that was compiled while recording was called outside of the recording session")
+    return current.recorder
+
+
+def _put_int(address: int, value: int) -> None:
+    ctypes.c_int32.from_address(address).value = value
+
+
+def _put_pointer(address: int, value: int) -> None:
+    ctypes.c_uint64.from_address(address).value = value
+
+
+def _load_library(out: int, code: int, *options: Any) -> int:
+    head = ctypes.string_at(code, 16)
+    header, size = struct.unpack("<IHHQ", head)[2:]
+    _recorder().load_library(ctypes.string_at(code, header + size))
+    _put_pointer(out, code)
+    return 0
+
+
+def _get_kernel(out: int, library: int, name: int) -> int:
+    _put_pointer(out, _recorder().kernel_handle(ctypes.string_at(name).decode()))
+    return 0
+
+
+def _kernel_attribute(out: int, attribute: int, kernel: int, device: int) -> int:
+    _put_int(out, _recorder().kernel_attribute(kernel, attribute))
+    return 0
+
+
+def _device_attribute(out: int, attribute: int, device: int) -> int:
+    _put_int(out, _recorder().device_attribute(attribute))
+    return 0
+
+
+def _device_index(out: int) -> int:
+    _put_int(out, 0)
+    return 0
+
+
+def _device_count(out: int) -> int:
+    _put_int(out, 1)
+    return 0
+
+
+def _max_active_blocks(out: int, *kernel: Any) -> int:
+    _put_int(out, 1)
+    return 0
+
+
+def _launch_ex(config: int, kernel: int, args: int) -> int:
+    gx, gy, gz, bx, by, bz, smem, stream, at, count = _LAUNCH_CONFIG.unpack(
+        ctypes.string_at(config, _LAUNCH_CONFIG.size)
+    )
+    attributes = dict(_attribute(at + _ATTRIBUTE_BYTES * i) for i in range(count))
+    _recorder().launch(kernel, (gx, gy, gz), (bx, by, bz), smem, stream, attributes, args)
+    return 0
+
+
+def _attribute(address: int) -> tuple[str, Any]:
+    (number,) = struct.unpack("<I", ctypes.string_at(address, 4))
+    name = _ATTRIBUTES.get(number, f"attribute_{number}")
+    words = struct.unpack("<3I", ctypes.string_at(address + 8, 12))
+    return name, words if number in _TRIPLE_ATTRIBUTES else words[0]
+
+
+def _launch(
+    kernel: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, args: int, smem: int, stream: int | None
+) -> int:
+    _recorder().launch(kernel, (gx, gy, gz), (bx, by, bz), smem, stream or 0, {}, args)
+    return 0
+
+
+def _init_library_once(state: int, init: int, load: int, set_error: int) -> int:
+    """What the TVM-FFI entry calls before its first launch: load the library, then bind it to device 0."""
+    if ctypes.c_uint64.from_address(state).value:
+        return 0
+    error: int = ctypes.CFUNCTYPE(_INT, _POINTER)(init)(state)
+    return error or ctypes.CFUNCTYPE(_INT, _POINTER, _INT)(load)(state, 0)
+
+
+def _succeed(*args: Any) -> int:
+    return 0
+
+
+def _allocate(out: int, *args: Any) -> int:
+    _put_pointer(out, 0x7E00_0000_0000)
+    return 0
+
+
+_CALLS: dict[str, tuple[Callable[..., int], list[Any]]] = {
+    "_cudaLibraryLoadData": (_load_library, [_POINTER] * 4 + [_INT, _POINTER, _POINTER, _INT]),
+    "_cudaLibraryGetKernel": (_get_kernel, [_POINTER] * 3),
+    "_cuKernelGetAttribute": (_kernel_attribute, [_POINTER, _INT, _POINTER, _INT]),
+    "_cudaDeviceGetAttribute": (_device_attribute, [_POINTER, _INT, _INT]),
+    "_cudaGetDevice": (_device_index, [_POINTER]),
+    "_cuDeviceGet": (_device_index, [_POINTER, _INT]),
+    "_cudaGetDeviceCount": (_device_count, [_POINTER]),
+    "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (_max_active_blocks, [_POINTER, _POINTER, _INT, _SIZE]),
+    "_cudaLaunchKernelEx": (_launch_ex, [_POINTER] * 3),
+    "_cudaLaunchKernel": (_launch, [_POINTER] + [_INT] * 6 + [_POINTER, _SIZE, _POINTER]),
+    "cuda_dialect_init_library_once": (_init_library_once, [_POINTER] * 4),
+    "cuda_dialect_unload_library_once": (_succeed, [_POINTER]),
+    "_cudaKernelSetAttributeForDevice": (_succeed, [_POINTER, _INT, _INT, _INT]),
+    "_cudaFuncSetAttribute": (_succeed, [_POINTER, _INT, _INT]),
+    "_cudaSetDevice": (_succeed, [_INT]),
+    "_cudaDeviceSynchronize": (_succeed, []),
+    "_cudaStreamSynchronize": (_succeed, [_POINTER]),
+    "_cudaStreamCreate": (_allocate, [_POINTER]),
+    "_cudaStreamDestroy": (_succeed, [_POINTER]),
+    "_cudaStreamWaitEvent": (_succeed, [_POINTER, _POINTER, _INT]),
+    "_cudaEventCreate": (_allocate, [_POINTER]),
+    "_cudaEventRecord": (_succeed, [_POINTER, _POINTER]),
+    "_cudaEventDestroy": (_succeed, [_POINTER]),
+    "_cudaMalloc": (_allocate, [_POINTER, _SIZE]),
+    "_cudaMallocAsync": (_allocate, [_POINTER, _SIZE, _POINTER]),
+    "_cudaFree": (_succeed, [_POINTER]),
+    "_cudaFreeAsync": (_succeed, [_POINTER, _POINTER]),
+    "_cudaMemset": (_succeed, [_POINTER, _INT, _SIZE]),
+    "_cudaMemsetAsync": (_succeed, [_POINTER, _INT, _SIZE, _POINTER]),
+    "_cudaMemcpy": (_succeed, [_POINTER, _POINTER, _SIZE, _INT]),
+    "_cudaMemcpyAsync": (_succeed, [_POINTER, _POINTER, _SIZE, _INT, _POINTER]),
+    "_cudaLibraryUnload": (_succeed, [_POINTER]),
+}
+_UNANSWERED = (
+    "_cuLibraryGetGlobal _cuLibraryGetKernel _cuLibraryGetKernelCount _cuLibraryGetManaged _cuLibraryGetModule "
+    "_cuLibraryGetUnifiedFunction _cuLibraryLoadData _cuLibraryLoadFromFile _cuLibraryUnload _cuTensorMapEncodeTiled "
+    "_cudaEventElapsedTime _cudaFreeHost _cudaGetDeviceProperties _cudaGraphDestroy _cudaGraphExecDestroy "
+    "_cudaGraphInstantiate _cudaGraphLaunch _cudaLibraryGetGlobal _cudaLibraryGetKernelCount _cudaLibraryGetManaged "
+    "_cudaLibraryGetUnifiedFunction _cudaLibraryLoadFromFile _cudaMallocHost _cudaMallocManaged _cudaProfilerStart "
+    "_cudaProfilerStop _cudaStreamAddCallback _cudaStreamBeginCapture _cudaStreamEndCapture"
+).split()
+"""Symbols of the runtime that no recorded call needs: registered all the same, so that none can reach a real driver."""
+
+
+def _guarded(name: str, answer: Callable[..., int]) -> Callable[..., int]:
+    def call(*args: Any) -> int:
+        if current.recorder is None and answer is not _succeed:
+            return _NO_DEVICE
+        try:
+            return answer(*args)
+        except BaseException as error:  # an exception cannot cross compiled code
+            _recorder().failed(name, error)
+            return _UNKNOWN
+
+    return call
+
+
+def _refuse(name: str) -> Callable[..., int]:
+    def call(*args: Any) -> int:
+        if current.recorder is not None:
+            current.recorder.failed(name, None)
+        return _NOT_SUPPORTED
+
+    return call
+
+
+_callbacks: dict[str, Any] = {}
+
+
+def register_host_calls(engine: Any) -> None:
+    """Let the host code of an MLIR execution engine call us instead of the CUDA runtime (before its first look-up)."""
+    if not _callbacks:
+        for name, (answer, types) in _CALLS.items():
+            _callbacks[name] = ctypes.CFUNCTYPE(_INT, *types)(_guarded(name, answer))
+        for name in _UNANSWERED:
+            _callbacks[name] = ctypes.CFUNCTYPE(_INT)(_refuse(name))
+    for name, callback in _callbacks.items():
+        engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))

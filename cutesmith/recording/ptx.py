@@ -1,0 +1,79 @@
+"""What the PTX of a kernel shows: the widest global load and store, tensor-core and TMA instructions."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+_FUNCTION = re.compile(r"^(?:\.(?:visible|weak|extern)\s+)*\.(?P<kind>entry|func)\b[^\n]*?(?P<name>[\w$]+)\s*\(", re.M)
+_PREDICATE = re.compile(r"^@!?%?\w+\s+")
+_WIDTH = re.compile(r"\.[a-z]+(?P<bits>\d+)(?P<pair>x2)?$")
+_VECTOR = re.compile(r"\.v(?P<count>[248])(?=\.)")
+_CP_ASYNC_BYTES = re.compile(r",\s*(?P<bytes>4|8|16)\s*(?:,|$)")
+
+_TENSOR_CORE = ("mma.sync", "mma.sp", "wmma.mma", "wgmma.mma_async", "tcgen05.mma")
+_TMA = ("cp.async.bulk.", "cp.reduce.async.bulk.")
+_NO_COPY = ("commit_group", "wait_group", "prefetch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PtxKernel:
+    """One entry of a PTX module: bits of its widest global accesses, and instructions by full opcode with their count.
+
+    Loads include `cp.async` from global memory; TMA copies, which have no width a thread, are in `tma`.
+    """
+
+    name: str
+    widest_load_bits: int
+    widest_store_bits: int
+    tensor_core: dict[str, int] = field(default_factory=dict)
+    tma: dict[str, int] = field(default_factory=dict)
+
+
+def read_ptx(text: str) -> dict[str, PtxKernel]:
+    """Every entry of a PTX module by its mangled name; functions that entries call count for each entry."""
+    starts = [(match["kind"], match["name"], match.start()) for match in _FUNCTION.finditer(text)]
+    ends = [start for _, _, start in starts[1:]] + [len(text)]
+    bodies = [(kind, name, text[start:end]) for (kind, name, start), end in zip(starts, ends, strict=True)]
+    shared = "".join(body for kind, _, body in bodies if kind == "func")
+    return {name: _read_entry(name, body + shared) for kind, name, body in bodies if kind == "entry"}
+
+
+def _read_entry(name: str, body: str) -> PtxKernel:
+    instructions = list(_instructions(body[body.find("{") + 1 :]))
+    opcodes = [opcode for opcode, _ in instructions]
+    return PtxKernel(
+        name=name,
+        widest_load_bits=max(map(_load_bits, instructions), default=0),
+        widest_store_bits=max((_width(opcode) for opcode in opcodes if opcode.startswith("st.global")), default=0),
+        tensor_core=_count(opcodes, _TENSOR_CORE),
+        tma={op: n for op, n in _count(opcodes, _TMA).items() if not any(word in op for word in _NO_COPY)},
+    )
+
+
+def _instructions(body: str) -> list[tuple[str, str]]:
+    statements = (piece.strip() for line in body.splitlines() for piece in re.split(r"[;{}]", line.split("//")[0]))
+    words = (_PREDICATE.sub("", statement) for statement in statements if statement)
+    return [(opcode, operands) for opcode, _, operands in (word.partition(" ") for word in words)]
+
+
+def _count(opcodes: list[str], prefixes: tuple[str, ...]) -> dict[str, int]:
+    return dict(sorted(Counter(opcode for opcode in opcodes if opcode.startswith(prefixes)).items()))
+
+
+def _load_bits(instruction: tuple[str, str]) -> int:
+    opcode, operands = instruction
+    if opcode.startswith(("ld.global", "ldu.global")):
+        return _width(opcode)
+    if opcode.startswith("cp.async.c") and ".shared" in opcode and ".global" in opcode:
+        size = _CP_ASYNC_BYTES.search(operands)
+        return 8 * int(size["bytes"]) if size else 0
+    return 0
+
+
+def _width(opcode: str) -> int:
+    width, vector = _WIDTH.search(opcode), _VECTOR.search(opcode)
+    if width is None:
+        return 0
+    return int(width["bits"]) * (2 if width["pair"] else 1) * (int(vector["count"]) if vector else 1)

@@ -1,0 +1,147 @@
+"""A recording session: the DSL compiles for one architecture, its host code runs, every launch is written down."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cutesmith.devices import parse_arch
+from cutesmith.recording.cubin import CubinKernel, read_cubin
+from cutesmith.recording.driver_answers import device_attributes
+from cutesmith.recording.host_calls import Triple, set_recorder
+from cutesmith.recording.ptxas_remarks import Spills
+
+_STATIC_SMEM_ATTRIBUTE = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+_REGISTERS_ATTRIBUTE = 4  # CU_FUNC_ATTRIBUTE_NUM_REGS
+_FIRST_HANDLE = 0x10000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One recorded launch: dynamic shared memory in bytes, attributes by name, each parameter's raw bytes in order."""
+
+    kernel: str
+    grid: Triple
+    block: Triple
+    cluster: Triple
+    dynamic_smem: int
+    stream: int
+    attributes: dict[str, Any]
+    parameters: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """One compilation: seconds of tracing, MLIR passes, ptxas and host code together; spills by kernel, where ptxas said."""
+
+    function: str
+    arch: str
+    seconds: float
+    ptx: str
+    cubin: bytes
+    kernels: dict[str, CubinKernel]
+    spills: dict[str, Spills]
+
+
+@dataclass
+class Session:
+    """What one run of host code compiled and launched; `errors` are calls that could not be answered."""
+
+    arch: str
+    launches: list[Launch] = field(default_factory=list)
+    modules: list[Module] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    _kernels: dict[str, CubinKernel] = field(default_factory=dict)
+    _handles: dict[int, str] = field(default_factory=dict)
+
+    def load_library(self, image: bytes) -> None:
+        """A fat binary was loaded."""
+        self._kernels.update(read_cubin(image))
+
+    def kernel_handle(self, name: str) -> int:
+        """A handle for the kernel of that name."""
+        handle = _FIRST_HANDLE + 16 * len(self._handles)
+        self._handles[handle] = name
+        return handle
+
+    def kernel_attribute(self, handle: int, attribute: int) -> int:
+        """Registers and static shared memory from the cubin, 0 for any other CUfunction_attribute."""
+        kernel = self._kernels.get(self._handles.get(handle, ""))
+        if kernel is None:
+            return 0
+        return {_STATIC_SMEM_ATTRIBUTE: kernel.static_smem_bytes, _REGISTERS_ATTRIBUTE: kernel.registers}.get(
+            attribute, 0
+        )
+
+    def device_attribute(self, attribute: int) -> int:
+        """A cudaDeviceAttr of the recorded SM version."""
+        return device_attributes(parse_arch(self.arch).sm).get(attribute, 0)
+
+    def launch(
+        self, handle: int, grid: Triple, block: Triple, smem: int, stream: int, attributes: dict[str, Any], args: int
+    ) -> None:
+        """Write one launch down, with the bytes of its parameters."""
+        name = self._handles[handle]
+        kernel = self._kernels.get(name)
+        given = attributes.get("cluster", (0, 0, 0))
+        built_in = kernel.cluster if kernel else (0, 0, 0)
+        self.launches.append(
+            Launch(
+                kernel=name,
+                grid=grid,
+                block=block,
+                cluster=next((c for c in (given, built_in) if any(c)), (1, 1, 1)),
+                dynamic_smem=smem,
+                stream=stream,
+                attributes=attributes,
+                parameters=_read_parameters(kernel, args),
+            )
+        )
+
+    def failed(self, call: str, error: BaseException | None) -> None:
+        """Remember a call that could not be answered."""
+        self.errors.append(f"{call}: {error!r}" if error else f"{call} is not answered while recording")
+
+    def kernel(self, name: str) -> CubinKernel | None:
+        """The compiled kernel of that mangled name."""
+        return self._kernels.get(name)
+
+    def module_of(self, kernel: str) -> Module | None:
+        """The compilation that holds the kernel (the last one, when several do)."""
+        return next((module for module in reversed(self.modules) if kernel in module.kernels), None)
+
+
+def _read_parameters(kernel: CubinKernel | None, args: int) -> tuple[bytes, ...]:
+    if kernel is None or not kernel.parameters:
+        return ()
+    addresses = (ctypes.c_uint64 * len(kernel.parameters)).from_address(args)
+    return tuple(
+        ctypes.string_at(address, size) for address, (_, size) in zip(addresses, kernel.parameters, strict=True)
+    )
+
+
+@contextmanager
+def session(arch: str, *, fake: bool = False) -> Iterator[Session]:
+    """Within it, code written for a GPU runs unchanged: compiled for `arch`, launches recorded, nothing executed.
+
+    Torch's CUDA tensors are CPU tensors, or with `fake` tensors without storage (recording.facade). Sessions do not
+    nest. A function that was compiled in a session fails with cudaErrorNoDevice when it is called outside of one.
+    Raises UsageError for an unknown architecture.
+    """
+    from cutesmith.recording.compiler_hooks import hook_compiler
+    from cutesmith.recording.facade import cuda_as_cpu
+
+    target = parse_arch(arch)
+    recorded = Session(arch=str(target))
+    before = set_recorder(recorded)
+    try:
+        with tempfile.TemporaryDirectory(prefix="cutesmith-") as scratch, cuda_as_cpu(fake=fake, arch=str(target)):
+            with hook_compiler(recorded, Path(scratch)):
+                yield recorded
+    finally:
+        set_recorder(before)

@@ -1,0 +1,173 @@
+"""Stand-ins for `torch.cuda`: streams, events, generators and device queries that answer without a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from typing import Any
+
+import torch
+
+from cutesmith.devices import MAX_THREADS_PER_BLOCK, WARP_SIZE, SmVersion
+
+_MEMORY_BYTES = 80 << 30
+
+
+class Stream:
+    """A stream that orders nothing: the null stream, usable as a context manager."""
+
+    cuda_stream = 0
+    stream_id = 0
+    device_index = 0
+    device_type = 2
+    priority = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.device = torch.device("cuda", 0)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, 0)
+
+    def query(self) -> bool:
+        """Nothing is ever pending."""
+        return True
+
+    def record_event(self, event: Any = None) -> Any:
+        """The event, or a new one."""
+        return event if event is not None else Event()
+
+    def _nothing(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+    synchronize = wait_event = wait_stream = _nothing
+
+
+class Event:
+    """An event that has always happened, zero milliseconds after any other."""
+
+    cuda_event = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.device = torch.device("cuda", 0)
+
+    def query(self) -> bool:
+        """Nothing is ever pending."""
+        return True
+
+    def elapsed_time(self, other: Any) -> float:
+        """Milliseconds; nothing was executed, so none."""
+        return 0.0
+
+    def _nothing(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+    record = synchronize = wait = _nothing
+
+
+def generator_class() -> type[torch.Generator]:
+    """A `torch.Generator` whose CUDA generators are CPU ones, so that seeds still mean something."""
+
+    class Generator(torch.Generator):
+        def __new__(cls, device: Any = "cpu") -> Generator:
+            made: Generator = torch._C.Generator.__new__(cls, device="cpu")  # type: ignore[call-arg]
+            return made
+
+        def __init__(self, device: Any = "cpu") -> None:
+            self.poses_as = torch.device(device)
+
+    return Generator
+
+
+def device_properties(sm: SmVersion) -> types.SimpleNamespace:
+    """What `torch.cuda.get_device_properties` answers for a GPU of this SM version."""
+    major, minor = sm.capability
+    return types.SimpleNamespace(
+        name=f"{sm.products[0]} (recorded, sm_{sm.number})",
+        major=major,
+        minor=minor,
+        total_memory=_MEMORY_BYTES,
+        multi_processor_count=sm.multiprocessors,
+        warp_size=WARP_SIZE,
+        max_threads_per_block=MAX_THREADS_PER_BLOCK,
+        max_threads_per_multi_processor=sm.threads_per_sm,
+        regs_per_multiprocessor=sm.registers_per_sm,
+        shared_memory_per_block=48 << 10,
+        shared_memory_per_block_optin=sm.smem_per_block,
+        shared_memory_per_multiprocessor=sm.smem_per_sm,
+        L2_cache_size=sm.l2_bytes,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        gcnArchName="",
+    )
+
+
+def cuda_stand_ins(sm: SmVersion) -> dict[str, Any]:
+    """The names of `torch.cuda` that are replaced, with what replaces them."""
+    properties = device_properties(sm)
+    return {**_constants(sm, properties), **_classes(), **_no_ops()}
+
+
+def _constants(sm: SmVersion, properties: types.SimpleNamespace) -> dict[str, Any]:
+    answers = {
+        "is_available": True,
+        "is_initialized": True,
+        "is_bf16_supported": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_capability": sm.capability,
+        "get_device_name": properties.name,
+        "get_device_properties": properties,
+        "get_arch_list": [sm.default_arch],
+        "mem_get_info": (_MEMORY_BYTES, _MEMORY_BYTES),
+        "memory_allocated": 0,
+        "memory_reserved": 0,
+        "max_memory_allocated": 0,
+        "max_memory_reserved": 0,
+        "initial_seed": 0,
+        "is_current_stream_capturing": False,
+    }
+    return {name: _answer(value) for name, value in answers.items()}
+
+
+def _answer(value: Any) -> Any:
+    return lambda *args, **kwargs: value
+
+
+def _classes() -> dict[str, Any]:
+    null = Stream()
+    return {
+        "Stream": Stream,
+        "ExternalStream": Stream,
+        "Event": Event,
+        "current_stream": _answer(null),
+        "default_stream": _answer(null),
+        "stream": lambda stream: contextlib.nullcontext(stream),
+        "StreamContext": contextlib.nullcontext,
+        "device": _DeviceContext,
+        "device_of": _DeviceContext,
+    }
+
+
+class _DeviceContext:
+    def __init__(self, device: Any = 0) -> None:
+        self.idx = 0
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+def _no_ops() -> dict[str, Any]:
+    names = (
+        "synchronize init _lazy_init set_device set_stream empty_cache ipc_collect manual_seed manual_seed_all seed "
+        "seed_all reset_peak_memory_stats reset_max_memory_allocated _sleep"
+    )
+    return {name: _answer(None) for name in names.split()}

@@ -1,0 +1,82 @@
+"""TVM-FFI calls while recording: run in the MLIR engine, where our calls are registered, on tensors that pose as CUDA.
+
+The DSL otherwise moves a TVM-FFI function into a second engine that knows no callbacks, and TVM-FFI reads torch tensors
+through a C interface that no Python code sees.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+
+from cutesmith.recording.facade import active_facade
+from cutesmith.recording.patches import Patches
+
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int32
+_ENTRY = ctypes.CFUNCTYPE(_INT, _POINTER, _POINTER, _INT, _POINTER)  # TVMFFISafeCallType: handle, args, count, result
+_PACKED = ctypes.CFUNCTYPE(None, _POINTER)
+
+_entries: list[Any] = []  # the functions that TVM-FFI holds raw pointers to
+
+
+def hook_tvm_ffi(patches: Patches) -> None:
+    """Replace how the DSL makes and calls TVM-FFI functions; nothing to do where tvm_ffi is not installed."""
+    try:
+        import tvm_ffi
+        from cutlass.cutlass_dsl import tvm_ffi_provider as provider
+    except ImportError:
+        return
+    patches.set(tvm_ffi, "from_dlpack", _with_views(tvm_ffi.from_dlpack, _view))
+    patches.set(provider.TVMFFIJitCompiledFunctionBase, "_create_tvm_ffi_function", _function_in_engine)
+    for name in ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs"):
+        owner = getattr(provider, name)
+        patches.set(owner, "__call__", _with_views(owner.__call__, _tvm_tensor))
+
+
+def _with_views(original: Any, convert: Any) -> Any:
+    """`original` with every tensor argument that poses as CUDA converted, also inside tuples and lists."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return original(*[_map(convert, a) for a in args], **{name: _map(convert, a) for name, a in kwargs.items()})
+
+    return call
+
+
+def _map(convert: Any, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return convert(value)
+    if type(value) in (tuple, list):
+        return type(value)(_map(convert, item) for item in value)
+    return value
+
+
+def _view(tensor: torch.Tensor) -> Any:
+    facade = active_facade()
+    return facade.view(tensor) if facade and facade.says_cuda(tensor) else tensor
+
+
+def _tvm_tensor(tensor: torch.Tensor) -> Any:
+    import tvm_ffi
+
+    return tvm_ffi.from_dlpack(tensor)
+
+
+def _function_in_engine(compiled: Any) -> Any:
+    """The TVM-FFI function of a compiled host function, run in its MLIR engine; None without an engine."""
+    import tvm_ffi
+
+    if compiled.engine is None:
+        return None
+    packed = _PACKED(compiled.engine.raw_lookup(f"__tvm_ffi_{compiled.function_name}"))
+
+    def entry(handle: int | None, args: int | None, count: int, result: int | None) -> int:
+        values = (_POINTER(handle), _POINTER(args), _INT(count), _POINTER(result), _INT(0))
+        packed(ctypes.cast((_POINTER * 5)(*[ctypes.addressof(value) for value in values]), _POINTER))
+        return values[4].value
+
+    callback = _ENTRY(entry)
+    _entries.append((packed, callback))
+    address = ctypes.cast(callback, _POINTER).value or 0
+    return tvm_ffi.Function.__from_extern_c__(address, keep_alive_object=compiled.engine)
