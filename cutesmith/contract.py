@@ -82,7 +82,7 @@ def inspect(path: str | Path, *, with_problem: bool = False) -> FileContract:
     path = Path(path)
     source = problem_source(path)
     tree = parse(source, path)
-    names = {name: line for name, line in _definitions(tree.body)}
+    names = dict(_definitions(tree.body))
     contract = FileContract(
         path=path, kind=_kind(names), source=source, names=names, parameters=dict(_parameters(tree.body))
     )

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
-from cutesmith.errors import CandidateError, CutesmithError, UsageError
+from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
 from cutesmith.verdicts import ExitCode, Verdict, strict_json
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -90,8 +90,21 @@ def _run(body: Callable[[list[str]], int], arguments: list[str]) -> int:
         return _show_error(error, as_json="--json" in arguments)
     except BrokenPipeError:
         raise
+    except ModuleNotFoundError as error:
+        return _show_error(_missing_package(error), as_json="--json" in arguments)
     except Exception as error:
         return _show_internal_error(error, as_json="--json" in arguments)
+
+
+PACKAGES = {"cutlass": "nvidia-cutlass-dsl", "tvm_ffi": "apache-tvm-ffi"}
+"""Packages whose name in the index is not the module's."""
+
+
+def _missing_package(error: ModuleNotFoundError) -> CutesmithError:
+    module = (error.name or "").partition(".")[0]
+    if module == "cutesmith":
+        raise error
+    return UnavailableError(f"{error}", hint=f"pip install {PACKAGES.get(module, module)}")
 
 
 def _show_error(error: CutesmithError, *, as_json: bool) -> int:

@@ -1,0 +1,52 @@
+# Every target does its own set-up: Linux, python3 (3.10 to 3.13) and make are all that a machine needs.
+#
+#   make demo       three PyTorch functions become kernels, in cutesmith-out/demo/
+#   make test       ruff, mypy and the tests
+#   make gpu-test   the tests that need an NVIDIA GPU
+#   make lint       ruff and mypy alone
+#   make clean      remove the environment and everything built
+#
+# PYTHON=python3.12 picks another interpreter, PIP_ARGS="…" is passed to pip, JOBS sets the test processes.
+
+PYTHON ?= python3
+PIP_ARGS ?=
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO := cutesmith-out/demo
+DEMO_PROBLEMS := level1/softmax level1/gelu_tanh level2/residual_rms_norm
+
+.PHONY: demo test gpu-test lint clean setup
+.DEFAULT_GOAL := test
+
+setup: $(READY)
+
+# The stamp is newer than both files once the environment holds what they ask for.
+$(READY): pyproject.toml constraints.txt
+	@PYTHON="$(PYTHON)" PIP_ARGS="$(PIP_ARGS)" sh .ci/setup $(VENV)
+	@touch $@
+
+demo: $(READY)
+	@set -e; for problem in $(DEMO_PROBLEMS); do \
+	    echo "== evals/tasks/$$problem.py"; \
+	    $(BIN)/cutesmith generate evals/tasks/$$problem.py --out $(DEMO)/$$(basename $$problem); \
+	done
+	@echo; echo "Written (open a report.html in a browser):"; \
+	for problem in $(DEMO_PROBLEMS); do ls $(DEMO)/$$(basename $$problem)/kernel.py \
+	    $(DEMO)/$$(basename $$problem)/report.html $(DEMO)/$$(basename $$problem)/result.json; done
+
+test: lint
+	$(BIN)/python -m pytest -n $(JOBS) -q
+
+gpu-test: $(READY)
+	$(BIN)/python -m pytest -m gpu -q
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) cutesmith-out build dist .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

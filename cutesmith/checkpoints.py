@@ -1,0 +1,261 @@
+"""Content-addressed checkpoints of a kernel file, in `.cutesmith/checkpoints/` beside it.
+
+    objects/<sha256>        the bytes of one version; written once, never changed
+    <file name>.jsonl       one line a checkpoint, only ever appended to: time, hash, note, verdict
+    <file name>.lock        held by whoever writes
+
+Every file appears by writing a temporary one on the same file system, fsync, rename, fsync of the folder; an index line
+counts once its newline is there. So a process killed at any moment, or a full disk, leaves the file as it was or as it
+was to be, and every checkpoint that was reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fcntl
+import glob
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from cutesmith.errors import CutesmithError, UsageError
+from cutesmith.verdicts import strict_json
+
+FOLDER = Path(".cutesmith") / "checkpoints"
+VERDICT_FIELDS = ("stage", "status", "exit_code", "summary", "median_us")
+"""What a checkpoint keeps of the verdict that held for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """One version of a file: its number (from 1), UTC time (ISO 8601), SHA-256, note, and the verdict that held."""
+
+    number: int
+    time: str
+    hash: str
+    note: str = ""
+    verdict: Mapping[str, Any] = field(default_factory=dict)
+
+
+class CheckpointError(CutesmithError):
+    """A checkpoint could not be written or read back; the kernel file is untouched."""
+
+
+class CheckpointStore:
+    """The checkpoints of one kernel file; safe against kills, full disks and several writers."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).resolve()
+        self.folder = self.path.parent / FOLDER
+        self.objects = self.folder / "objects"
+        self.index = self.folder / f"{self.path.name}.jsonl"
+
+    def backup(self, *, note: str = "", verdict: Mapping[str, Any] | None = None) -> Checkpoint:
+        """Keep the file as it is now; UsageError when there is no file, CheckpointError when it cannot be written."""
+        with self._writing():
+            return self._append(self._current(), note, verdict or {})
+
+    def revert(self, name: str = "", *, note: str = "") -> Checkpoint:
+        """Put a kept version back and return it; what the file holds now is kept first, unless it already is.
+
+        `name` is a number, the first characters of a hash (at least four), or empty for the newest checkpoint that
+        differs from the file.
+        """
+        with self._writing():
+            current = self.path.read_bytes() if self.path.exists() else None
+            wanted = self.find(name) if name else self._newest_other(current)
+            data = self.read(wanted)
+            if current is not None and current != data:
+                self._keep_current(current, wanted, note)
+            self._replace_file(data)
+            return wanted
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Every checkpoint, oldest first; a last line that was cut off by a kill is passed over."""
+        try:
+            text = self.index.read_bytes()
+        except FileNotFoundError:
+            return []
+        complete = text[: text.rfind(b"\n") + 1].decode("utf-8", "replace").split("\n")
+        entries = [entry for line in complete if (entry := _entry(line))]
+        return [Checkpoint(number=number, **entry) for number, entry in enumerate(entries, start=1)]
+
+    def find(self, name: str) -> Checkpoint:
+        """The checkpoint of that number, or the newest whose hash starts so; UsageError when there is none."""
+        kept = self.checkpoints()
+        if name.isdecimal() and 1 <= int(name) <= len(kept):
+            return kept[int(name) - 1]
+        found = [c for c in kept if len(name) >= 4 and c.hash.startswith(name.lower())]
+        if len({c.hash for c in found}) == 1:
+            return found[-1]
+        wrong = (
+            f"{len(found)} checkpoints start with {name}" if found else f"no checkpoint {name!r} of {self.path.name}"
+        )
+        raise UsageError(f"{wrong} {name!r}", hint=f"cutesmith checkpoint list {self.path} shows them.")
+
+    def read(self, checkpoint: Checkpoint) -> bytes:
+        """The bytes of a checkpoint; CheckpointError when the store lost or changed them."""
+        try:
+            data = (self.objects / checkpoint.hash).read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"checkpoint {checkpoint.number} cannot be read: {error}") from error
+        if hashlib.sha256(data).hexdigest() != checkpoint.hash:
+            raise CheckpointError(f"checkpoint {checkpoint.number} was changed on disk: its hash does not match")
+        return data
+
+    def diff(self, old: str = "", new: str = "") -> str:
+        """A unified diff from one checkpoint (the newest that differs) to another (the file as it is now)."""
+        current = self._current()
+        newer = self.read(self.find(new)) if new else current
+        older = self.find(old) if old else self._newest_other(newer)
+        names = f"{self.path.name} @ {older.number}", f"{self.path.name} @ {new}" if new else self.path.name
+        before, after = _lines(self.read(older)), _lines(newer)
+        return "".join(difflib.unified_diff(before, after, *names))
+
+    def _newest_other(self, data: bytes | None) -> Checkpoint:
+        taken = hashlib.sha256(data).hexdigest() if data is not None else ""
+        for checkpoint in reversed(self.checkpoints()):
+            if checkpoint.hash != taken:
+                return checkpoint
+        raise UsageError(
+            f"{self.path.name} has no checkpoint that differs from it", hint=f"cutesmith checkpoint backup {self.path}"
+        )
+
+    def _current(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be read: {error.strerror}") from error
+
+    def _keep_current(self, current: bytes, wanted: Checkpoint, note: str) -> None:
+        kept = self.checkpoints()
+        if not kept or kept[-1].hash != hashlib.sha256(current).hexdigest():
+            self._append(current, note or f"before the return to {wanted.number}", {})
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold the file's lock; whatever the system refuses becomes a CheckpointError."""
+        try:
+            self.objects.mkdir(parents=True, exist_ok=True)
+            with open(self.folder / f"{self.path.name}.lock", "ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._remove_leftovers()
+                yield
+        except OSError as error:
+            raise CheckpointError(
+                f"the checkpoint of {self.path.name} could not be written: {error.strerror or error}",
+                hint=f"Nothing was lost; check space and permissions of {self.folder}.",
+            ) from error
+
+    def _remove_leftovers(self) -> None:
+        """Remove the temporary files of writers that were killed: with the lock held, none of this file's is in use."""
+        for leftover in self.folder.glob(f".{glob.escape(self.path.name)}.????????.tmp"):
+            leftover.unlink(missing_ok=True)
+
+    def _append(self, data: bytes, note: str, verdict: Mapping[str, Any]) -> Checkpoint:
+        digest = hashlib.sha256(data).hexdigest()
+        self._write_object(digest, data)
+        entry = {
+            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            "hash": digest,
+            "note": note,
+            "verdict": {name: verdict[name] for name in VERDICT_FIELDS if name in verdict},
+        }
+        self._append_line(strict_json(entry).encode() + b"\n")
+        return Checkpoint(number=len(self.checkpoints()), **entry)  # type: ignore[arg-type]
+
+    def _write_object(self, digest: str, data: bytes) -> None:
+        target = self.objects / digest
+        try:
+            if hashlib.sha256(target.read_bytes()).hexdigest() == digest:
+                return
+        except FileNotFoundError:
+            pass
+        self._write_atomically(target, data, 0o644)
+
+    def _append_line(self, line: bytes) -> None:
+        """Append one line, after cutting off what an earlier kill or a full disk left unfinished."""
+        descriptor = os.open(self.index, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            size = _end_of_last_line(descriptor)
+            os.ftruncate(descriptor, size)
+            try:
+                _write_all(descriptor, line, size)
+                os.fsync(descriptor)
+            except OSError:
+                os.ftruncate(descriptor, size)
+                raise
+        finally:
+            os.close(descriptor)
+        _sync_folder(self.folder)
+
+    def _replace_file(self, data: bytes) -> None:
+        mode = self.path.stat().st_mode & 0o777 if self.path.exists() else 0o644
+        self._write_atomically(self.path, data, mode)
+
+    def _write_atomically(self, target: Path, data: bytes, mode: int) -> None:
+        """Give `target` this content such that it never holds anything but the old or the new, power cuts included."""
+        descriptor, temporary = tempfile.mkstemp(dir=self.folder, prefix=f".{self.path.name}.", suffix=".tmp")
+        try:
+            try:
+                _write_all(descriptor, data, 0)
+                os.fchmod(descriptor, mode)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        _sync_folder(target.parent)
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    """The fields of one index line, or None for one that is no whole checkpoint."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(fields, dict) or not re.fullmatch(r"[0-9a-f]{64}", str(fields.get("hash", ""))):
+        return None
+    verdict = fields.get("verdict")
+    return {
+        "time": str(fields.get("time", "")),
+        "hash": fields["hash"],
+        "note": str(fields.get("note", "")),
+        "verdict": verdict if isinstance(verdict, dict) else {},
+    }
+
+
+def _lines(data: bytes) -> list[str]:
+    return data.decode("utf-8", "replace").splitlines(keepends=True)
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def _end_of_last_line(descriptor: int) -> int:
+    """The offset after the last newline of an open file."""
+    size = os.fstat(descriptor).st_size
+    return os.pread(descriptor, size, 0).rfind(b"\n") + 1
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

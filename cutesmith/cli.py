@@ -1,0 +1,76 @@
+"""`cutesmith VERB …`: finds the verb's module, imports it only then, and hands the rest of the line to its `main`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from cutesmith import __version__
+from cutesmith.commands._run import EXIT_CODES, run_command
+from cutesmith.errors import UsageError
+
+VERBS = {
+    "generate": "write a kernel for a PyTorch function, offline, and take it through all the stages",
+    "lint": "check a file without running it: API names, DSL traps, forbidden calls",
+    "compile": "compile for several architectures, with no GPU: registers, smem, occupancy, refusals",
+    "verify": "compare kernel_fn with reference_fn on many inputs, in a confined process",
+    "benchmark": "time it beside eager and torch.compile, cold L2, against the measured floor",
+    "checkpoint": "backup, revert, list and diff a kernel file; nothing is ever lost",
+    "doctor": "say what this machine has and what it lacks",
+}
+
+HELP = """\
+cutesmith turns a PyTorch function into a CuTe DSL kernel that is proved correct and timed honestly.
+
+usage: cutesmith VERB …        (python -m cutesmith VERB …; each verb has --help and --json)
+
+the path:
+  problem.py ─► generate ─► kernel.py ─► lint ─► compile ─► verify ─► benchmark ─► report.html
+  A problem file defines reference_fn(*inputs) and get_inputs(); a kernel file adds kernel_fn(*inputs).
+
+verbs:
+{verbs}
+
+examples:
+  cutesmith generate evals/tasks/level1/softmax.py --out out/softmax
+  cutesmith compile kernel.py --arch sm_90a --json
+  cutesmith verify kernel.py --rtol 1e-3 --atol 1e-3
+
+{exit_codes}
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; returns its exit code (`cutesmith.verdicts.ExitCode`)."""
+    return run_command(_dispatch, argv)
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(help_text(), end="")
+        return 0
+    verb, *rest = argv
+    if verb in ("-V", "--version"):
+        print(f"cutesmith {__version__}")
+        return 0
+    if verb not in VERBS:
+        raise UsageError(f"cutesmith has no verb {verb!r}", hint=_suggestion(verb))
+    command = importlib.import_module(f"cutesmith.commands.{verb}")
+    return int(command.main(rest))
+
+
+def help_text() -> str:
+    """The text of `cutesmith --help`."""
+    verbs = "\n".join(f"  {verb:<12}{line}" for verb, line in VERBS.items())
+    return HELP.format(verbs=verbs, exit_codes=EXIT_CODES)
+
+
+def _suggestion(verb: str) -> str:
+    close = get_close_matches(verb, VERBS, n=1, cutoff=0.5)
+    return f"Did you mean `cutesmith {close[0]}`?" if close else f"Verbs: {', '.join(VERBS)}. See cutesmith --help."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""`cutesmith checkpoint backup | list | diff | revert FILE`: versions of a kernel file that no accident loses."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cutesmith.checkpoints import Checkpoint, CheckpointStore
+from cutesmith.commands._run import command_parser, run_command
+from cutesmith.errors import UsageError
+from cutesmith.verdicts import ExitCode, strict_json
+
+DESCRIPTION = """\
+Keep versions of a kernel file in .cutesmith/checkpoints/ beside it, each with the verdict that held for it.
+
+  backup FILE           keep the file as it is now
+  list FILE             every checkpoint, oldest first
+  diff FILE [A [B]]     from A (default: the newest that differs) to B (default: the file as it is)
+  revert FILE [A]       put A back; what the file holds now is kept first
+
+A checkpoint is named by its number or by the first characters of its hash."""
+
+EXAMPLES = (
+    'cutesmith checkpoint backup kernel.py --note "vectorised loads"',
+    "cutesmith verify kernel.py --json | cutesmith checkpoint backup kernel.py --verdict -",
+    "cutesmith checkpoint revert kernel.py 3",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the verb; returns its exit code."""
+    return run_command(_checkpoint, argv)
+
+
+def _checkpoint(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
+    store = CheckpointStore(options.file)
+    text, fields = ACTIONS[options.action](store, options)
+    fields = {"stage": "checkpoint", "status": "passed", "exit_code": ExitCode.PASSED, "path": options.file, **fields}
+    print(strict_json(fields) if options.json else text)
+    return ExitCode.PASSED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("checkpoint", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("action", choices=("backup", "list", "diff", "revert"))
+    parser.add_argument("file", help="the kernel file")
+    parser.add_argument("versions", nargs="*", metavar="CHECKPOINT", help="number or first characters of the hash")
+    parser.add_argument("--note", default="", help="one line that says what this version is")
+    parser.add_argument("--verdict", metavar="JSON", help="file with a verdict's JSON to keep with it, - for stdin")
+    return parser
+
+
+def _backup(store: CheckpointStore, options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    _at_most(options, 0)
+    kept = store.backup(note=options.note, verdict=_verdict(options.verdict))
+    return f"kept {store.path.name} as checkpoint {kept.number} ({kept.hash[:12]})", {"checkpoint": asdict(kept)}
+
+
+def _revert(store: CheckpointStore, options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    _at_most(options, 1)
+    put_back = store.revert(*options.versions, note=options.note)
+    text = f"{store.path.name} is checkpoint {put_back.number} ({put_back.hash[:12]}) again; what it held is kept"
+    return text, {"checkpoint": asdict(put_back)}
+
+
+def _list(store: CheckpointStore, options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    _at_most(options, 0)
+    kept = store.checkpoints()
+    text = "\n".join(_table(kept)) if kept else f"{store.path.name} has no checkpoints"
+    return text, {"checkpoints": [asdict(checkpoint) for checkpoint in kept]}
+
+
+def _diff(store: CheckpointStore, options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    _at_most(options, 2)
+    text = store.diff(*options.versions)
+    return text.rstrip("\n") or "no difference", {"diff": text}
+
+
+ACTIONS = {"backup": _backup, "revert": _revert, "list": _list, "diff": _diff}
+
+
+def _table(kept: Sequence[Checkpoint]) -> Iterator[str]:
+    yield f"{'':>4} {'time (UTC)':<19} {'hash':<12} {'verdict':<22} note"
+    for c in kept:
+        time = c.time[:19].replace("T", " ")
+        yield f"{c.number:>4} {time:<19} {c.hash[:12]} {_verdict_text(c.verdict):<22} {c.note}".rstrip()
+
+
+def _verdict_text(verdict: Mapping[str, Any]) -> str:
+    time = f" {verdict['median_us']:.1f} us" if isinstance(verdict.get("median_us"), (int, float)) else ""
+    return f"{verdict.get('status', '-')}{time}"
+
+
+def _at_most(options: argparse.Namespace, count: int) -> None:
+    if len(options.versions) > count:
+        raise UsageError(
+            f"checkpoint {options.action} takes {f'at most {count}' if count else 'no'} CHECKPOINT, "
+            f"not {len(options.versions)}"
+        )
+
+
+def _verdict(source: str | None) -> dict[str, Any]:
+    """The verdict's JSON object from a file or stdin, its candidate's median lifted out of a benchmark's timings."""
+    if source is None:
+        return {}
+    try:
+        verdict = json.loads(sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--verdict {source}: {error}", hint="Give what a verb prints with --json.") from error
+    if not isinstance(verdict, dict):
+        raise UsageError(f"--verdict {source} holds no JSON object", hint="Give what a verb prints with --json.")
+    timings = verdict.get("timings")
+    if isinstance(timings, list) and timings and isinstance(timings[0], dict):
+        verdict.setdefault("median_us", timings[0].get("median_us"))
+    return verdict
