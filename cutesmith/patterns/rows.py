@@ -1,0 +1,338 @@
+"""The row-reduction pattern: reductions over the last dimension (or trailing dimensions) with pointwise work around them.
+
+A thread block owns whole rows. Each thread holds vectors of its row in registers, the threads combine their partial
+results by shuffles and shared memory, and later stages reuse the registers; rows too long for that are read again by
+every stage, from L2.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, is_fast
+from cutesmith.patterns.graph import Graph, Node
+from cutesmith.patterns.rows_analysis import RowsAnalysis, TensorUse, analyse, output_space
+from cutesmith.patterns.rows_stages import COMBINES, Output, Stage, StageWriter, store_type
+from cutesmith.patterns.special_functions import HELPERS
+from cutesmith.patterns.templating import render_template
+
+_RESERVED = frozenset(
+    "torch cutlass cute math functools rows plan layouts stream key found launch columns row lane slot thread block index "
+    "item kernel_fn reference_fn get_inputs specialise compile launch".split()
+)
+
+
+@dataclass(frozen=True)
+class RowsPlan:
+    """A matched graph of row reductions, ready to be rendered in any of its configurations."""
+
+    graph: Graph
+    analysis: RowsAnalysis
+    pattern: str = "rows"
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def algorithmic_bytes(self) -> int:
+        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
+        reads = sum(math.prod(a.shape) * ITEM_BYTES[a.dtype] for a in self.graph.arguments if a.kind == "tensor")
+        return reads + sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in self.graph.outputs)
+
+    @property
+    def algorithmic_flops(self) -> int:
+        """One operation for every element of every pointwise node and reduction, in the traced shapes."""
+        counted = [node for node in self.graph.nodes() if node.is_pointwise or node.is_reduction]
+        return sum(math.prod((node.inputs[0] if node.is_reduction else node).shape) for node in counted)
+
+    def configurations(self, arch: str = "sm_90a") -> list[dict[str, Any]]:
+        """Ways to spread a row over threads, the best guess first."""
+        return configurations(self.analysis)
+
+    def render(self, configuration: dict[str, Any]) -> str:
+        """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
+        return _Renderer(self.graph, self.analysis, configuration).render()
+
+
+def match(graph: Graph) -> RowsPlan:
+    """A plan for `graph`, or UnmatchedError naming the first operation that is no row reduction or pointwise work."""
+    analysis = analyse(graph)
+    for node in analysis.outputs:
+        _check_output(analysis, node)
+    plan = RowsPlan(graph, analysis)
+    plan.render(plan.configurations()[0])
+    return plan
+
+
+def _check_output(analysis: RowsAnalysis, node: Node) -> None:
+    if analysis.is_element(_root(node), output_space(analysis, node)):
+        if math.prod(node.shape) != math.prod(analysis.shape):
+            raise UnmatchedError(f"{node.origin or node.op} returns {node.shape}, rows are {analysis.shape}", operation=node.op)
+    elif math.prod(node.shape) != analysis.rows:
+        raise UnmatchedError(
+            f"{node.origin or node.op} returns {node.shape}, which is neither a value a row nor a value an element",
+            operation=node.op,
+        )
+
+
+def _root(node: Node) -> Node:
+    return node.inputs[0] if node.op == "reshape" else node
+
+
+def configurations(analysis: RowsAnalysis) -> list[dict[str, Any]]:
+    """Candidate plans: elements a thread, threads a block, and whether long rows stay in registers or are read again."""
+    sizes = [ITEM_BYTES[u.node.dtype] for u in analysis.uses if u.role == "element"]
+    sizes += [ITEM_BYTES[node.dtype] for node in analysis.outputs if math.prod(node.shape) == math.prod(analysis.shape)]
+    vector = max(1, 16 // max(2, min(sizes, default=4)))
+    tensors = max(1, sum(use.role == "element" for use in analysis.uses))
+    columns = analysis.columns
+    base = dict(vector=vector, min_threads=128, max_threads=1024, resident_elements=64, reload_elements=32, early_columns=False)
+    found = [_resident(base, columns, elements) for elements in _element_counts(columns, vector, tensors)]
+    found += _reloading(base, columns, vector)
+    unique: list[dict[str, Any]] = []
+    for configuration in found:
+        if configuration not in unique:
+            unique.append(configuration)
+    return unique
+
+
+def _element_counts(columns: int, vector: int, tensors: int) -> list[int]:
+    """Elements a thread, best guess first: 32 in 128 to 256 threads measured best for 4096 to 8192 bf16 columns."""
+    counts = [count for count in (32, 16, 64, 8) if count >= vector]
+    if tensors > 1:
+        counts = [count for count in (16, 32, 8) if count >= vector]
+    return counts or [vector]
+
+
+def _resident(base: dict[str, Any], columns: int, elements: int) -> dict[str, Any]:
+    return {**base, "elements_per_thread": elements}
+
+
+def _reloading(base: dict[str, Any], columns: int, vector: int) -> list[dict[str, Any]]:
+    if columns < 8192:
+        return []
+    return [
+        {**base, "elements_per_thread": columns // threads, "resident_elements": 0, "reload_elements": 4 * vector}
+        for threads in (256, 512, 1024)
+    ]
+
+
+@dataclass
+class _Tensor:
+    """One tensor that the kernel takes: an argument in a role, or an output."""
+
+    name: str
+    role: str
+    dtype: str
+    source: str = ""
+
+    @property
+    def storage(self) -> str:
+        return STORAGE_TYPE[self.dtype]
+
+    @property
+    def fragment(self) -> str:
+        return store_type(self.dtype)
+
+
+@dataclass
+class _Scalar:
+    name: str
+    type: str
+
+
+class _Renderer:
+    def __init__(self, graph: Graph, analysis: RowsAnalysis, configuration: dict[str, Any]) -> None:
+        self.graph, self.analysis, self.configuration = graph, analysis, configuration
+        self.arguments = _safe_names(graph)
+        self.views: list[str] = []
+        self.inputs = [self._input(use) for use in analysis.uses]
+        self.scalars = self._scalars()
+        self.outputs = self._outputs()
+
+    def render(self) -> str:
+        names = {index: scalar.name for index, scalar in self._scalar_indices()}
+        writer = StageWriter(self.analysis, fast=is_fast(self.graph), scalars=names)
+        stages, epilogue, row_stores = writer.write(self.outputs)
+        tensors = self.inputs + [_Tensor(o.name, _out_role(self.analysis, o), o.node.dtype) for o in self.outputs]
+        early = self._early()
+        context = {
+            "name": "rows",
+            "title": self._title(),
+            "rows_rank": self.analysis.rows_rank,
+            "c": self.configuration,
+            "helpers": [COMBINES[n].strip("\n") for n in sorted(writer.combines)]
+            + [HELPERS[n].strip("\n") for n in sorted(writer.helpers)],
+            "levels": [_level(stage) for stage in stages if stage.accumulators],
+            "tensors": tensors,
+            "scalars": self.scalars,
+            "prologue": writer.prologue,
+            "vectors": [t for t in self.inputs if t.role in ("element", "column")],
+            "stores": [t for t in tensors[len(self.inputs) :] if t.role == "element"],
+            "early": early,
+            "stages": [self._stage(stage, stages[:place], early) for place, stage in enumerate(stages)],
+            "epilogue": epilogue,
+            "row_stores": row_stores,
+            "roles": repr(tuple(t.role for t in tensors)),
+            "tensor_names": [t.name for t in tensors],
+            "full_shape": self._full_shape(),
+            "needs_columns": not any(o.role == "row" for o in self.outputs),
+            "arguments": self.arguments,
+            "views": self.views,
+            "allocations": [self._allocation(o) for o in self.outputs],
+            "key": self._key(),
+            "returns": self._returns(),
+        }
+        return render_template("rows.py.j2", context)
+
+    def _title(self) -> str:
+        rounds = "; then ".join(
+            ", ".join(dict.fromkeys(node.op for node in level)) for level in self.analysis.reductions
+        )
+        where = "the last dimension" if self.analysis.columns_rank == 1 else f"the last {self.analysis.columns_rank} dimensions"
+        return f"{rounds} over {where}"
+
+    def _input(self, use: TensorUse) -> _Tensor:
+        argument = self.arguments[use.node.attrs["index"]]
+        code = argument
+        for view in use.node.attrs.get("views", ()):
+            code = view.code.format(code)
+        if use.node.dtype == "bool":
+            code = f"{code}.view(torch.uint8)"
+        taken = {t.name for t in getattr(self, "_taken", [])}
+        name = argument if code == argument and argument not in taken else _fresh(argument, taken | set(self.arguments))
+        if name != argument or code != argument:
+            self.views.append(f"{name} = {code}")
+        use.name = name
+        role = "kept row" if use.role == "row" and use.space == "full" else use.role
+        tensor = _Tensor(name, role, use.node.dtype, argument)
+        self._taken = [*getattr(self, "_taken", []), tensor]
+        return tensor
+
+    def _scalar_indices(self) -> list[tuple[int, _Scalar]]:
+        kinds: dict[int, str] = {}
+        for node in Graph((), self.analysis.outputs, (), False).nodes():
+            if node.op == "scalar":
+                kinds[int(node.attrs["index"])] = COMPUTE_TYPE[node.dtype]
+        return [(index, _Scalar(self.arguments[index], kind)) for index, kind in sorted(kinds.items())]
+
+    def _scalars(self) -> list[_Scalar]:
+        return [scalar for _, scalar in self._scalar_indices()]
+
+    def _outputs(self) -> list[Output]:
+        outputs = []
+        for place, node in enumerate(self.analysis.outputs):
+            name = _fresh("out" if len(self.analysis.outputs) == 1 else f"out_{place}", set(self.arguments), exact=True)
+            element = self.analysis.is_element(_root(node), output_space(self.analysis, node))
+            outputs.append(Output(name, "element" if element else "row", node))
+        return outputs
+
+    def _early(self) -> list[_Tensor]:
+        roles = ("element", "column") if self.configuration["early_columns"] else ("element",)
+        return [t for t in self.inputs if t.role in roles]
+
+    def _stage(self, stage: Stage, earlier: list[Stage], early: list[_Tensor]) -> dict[str, Any]:
+        by_name = {t.name: t for t in self.inputs}
+        loads = [by_name[use.name] for use in stage.loads]
+        loaded = {use.name for other in earlier for use in other.loads} | {t.name for t in early}
+        outs = {o.name: o for o in stage.stores}
+        return {
+            "title": stage.title,
+            "before": stage.before,
+            "unpack": stage.unpack,
+            "body": stage.body,
+            "accumulators": stage.accumulators,
+            "names": [name for a in stage.accumulators for name in a.names],
+            "reload": loads,
+            "late": [t for t in loads if t.name not in loaded],
+            "stores": [_Tensor(o.name, "element", o.node.dtype) for o in outs.values()],
+        }
+
+    def _whole(self) -> str | None:
+        """An input whose shape is that of the whole problem."""
+        for use, tensor in zip(self.analysis.uses, self.inputs, strict=True):
+            if use.role == "element" and use.node.shape == self.analysis.shape:
+                return tensor.name
+        return None
+
+    def _full_shape(self) -> str:
+        whole = self._whole()
+        names = [t.name for t in self.inputs]
+        if whole is not None:
+            return f"tensors[{names.index(whole)}].shape"
+        places = [str(i) for i, use in enumerate(self.analysis.uses) if use.space == "full"]
+        return f"torch.broadcast_shapes(*(tensors[i].shape for i in ({', '.join(places)},)))"
+
+    def _shape_code(self) -> str:
+        whole = self._whole()
+        if whole is not None:
+            return f"{whole}.shape"
+        shapes = ", ".join(t.name + ".shape" for t, use in zip(self.inputs, self.analysis.uses, strict=True) if use.space == "full")
+        return f"torch.broadcast_shapes({shapes})"
+
+    def _allocation(self, output: Output) -> str:
+        node, whole = output.node, self._whole()
+        any_input = whole or self.inputs[0].name
+        dtype = f"torch.{node.dtype}"
+        if output.role == "element" and whole is not None and node.shape == self.analysis.shape:
+            same = node.dtype == next(t.dtype for t in self.inputs if t.name == whole) and node.dtype != "bool"
+            return f"{output.name} = torch.empty_like({whole}{'' if same else f', dtype={_store_dtype(node.dtype)}'})"
+        if output.role == "element" and node.shape == self.analysis.shape:
+            shape = self._shape_code()
+        elif output.role == "element":
+            raise UnmatchedError(f"{node.origin or 'reshape'} reshapes an output", operation="reshape")
+        else:
+            rows = f"{self._shape_code()}[:{self.analysis.rows_rank}]"
+            kept = len(node.shape) - self.analysis.rows_rank
+            shape = rows if kept <= 0 else f"(*{rows}, {', '.join(['1'] * kept)})"
+        dtype = _store_dtype(node.dtype)
+        return f"{output.name} = torch.empty({shape}, dtype={dtype}, device={any_input}.device)"
+
+    def _key(self) -> list[str]:
+        parts = []
+        for tensor in self.inputs:
+            parts += [f"{tensor.name}.shape", f"{tensor.name}.stride()", f"{tensor.name}.dtype"]
+        pointers = " | ".join(f"{tensor.name}.data_ptr()" for tensor in self.inputs)
+        return [*parts, f"({pointers}) & 15"]
+
+    def _returns(self) -> str:
+        codes = [f"{o.name}.view(torch.bool)" if o.node.dtype == "bool" else o.name for o in self.outputs]
+        if not self.graph.returns_tuple:
+            return codes[0]
+        return f"({', '.join(codes)}{',' if len(codes) == 1 else ''})"
+
+
+def _store_dtype(dtype: str) -> str:
+    return "torch.uint8" if dtype == "bool" else f"torch.{dtype}"
+
+
+def _out_role(analysis: RowsAnalysis, output: Output) -> str:
+    if output.role == "element":
+        return "element"
+    return "row" if len(output.node.shape) <= analysis.rows_rank else "kept row"
+
+
+def _level(stage: Stage) -> dict[str, Any]:
+    names = [name for a in stage.accumulators for name in a.names]
+    return {"names": names, "accumulators": stage.accumulators, "title": stage.title}
+
+
+def _safe_names(graph: Graph) -> list[str]:
+    names: list[str] = []
+    for argument in graph.arguments:
+        name = argument.name
+        if name in _RESERVED or keyword.iskeyword(name) or not name.isidentifier():
+            name = f"{name}_in" if name.isidentifier() else f"input_{len(names)}"
+        names.append(name)
+    return names
+
+
+def _fresh(stem: str, taken: set[str], exact: bool = False) -> str:
+    if exact and stem not in taken:
+        return stem
+    number = 1
+    while f"{stem}_{number}" in taken:
+        number += 1
+    return f"{stem}_{number}"

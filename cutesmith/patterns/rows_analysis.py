@@ -1,0 +1,245 @@
+"""What a graph of row reductions is made of: rows and columns, the tensors' roles, and the order of the reductions.
+
+Every reduction must run over the same trailing dimensions. Those are the columns; the leading dimensions are the rows.
+A value is an *element* when it changes along the columns, else a *row value* (one a row).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph import Graph, Node
+
+Space = str
+"""`full`: the node's shape aligns with rows + columns; `row`: it aligns with the rows alone (after a keepdim was dropped)."""
+
+
+@dataclass(eq=False)
+class TensorUse:
+    """One argument tensor in one role: `element` (rows x columns), `column` (one value a column) or `row` (one a row)."""
+
+    node: Node
+    space: Space
+    role: str
+    name: str = ""
+
+
+@dataclass(eq=False)
+class RowsAnalysis:
+    """Roles and levels of a matched graph; `rank` counts row and column dimensions, `columns_rank` the columns alone."""
+
+    graph: Graph
+    outputs: tuple[Node, ...]
+    rank: int
+    columns_rank: int
+    shape: tuple[int, ...]
+    levels: dict[int, int] = field(default_factory=dict)
+    uses: list[TensorUse] = field(default_factory=list)
+    reductions: list[list[Node]] = field(default_factory=list)  # by level, first level first
+    parents: dict[int, Node] = field(default_factory=dict)
+
+    @property
+    def rows_rank(self) -> int:
+        """How many leading dimensions are rows."""
+        return self.rank - self.columns_rank
+
+    @property
+    def rows_shape(self) -> tuple[int, ...]:
+        """The leading dimensions, in the traced shapes."""
+        return self.shape[: self.rows_rank]
+
+    @property
+    def columns_shape(self) -> tuple[int, ...]:
+        """The trailing dimensions, in the traced shapes."""
+        return self.shape[self.rows_rank :]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows in the traced shapes."""
+        return math.prod(self.rows_shape)
+
+    @property
+    def columns(self) -> int:
+        """Number of columns in the traced shapes."""
+        return math.prod(self.columns_shape)
+
+    def child_space(self, node: Node, child: Node, space: Space) -> Space:
+        """The space in which `node` (itself in `space`) reads `child`."""
+        if node.is_reduction or node.op == "gather":
+            return "full"
+        if node.op == "reshape":
+            if len(child.shape) == self.rank and self.is_row_shape(child.shape):
+                return "full"
+            if child.shape == self.rows_shape:
+                return "row"
+            raise UnmatchedError(_where(node, "reshapes a value that changes along the row"), operation="reshape")
+        return space
+
+    def is_row_shape(self, shape: Sequence[int]) -> bool:
+        """Whether a shape of full rank has size 1 in every column dimension."""
+        return all(size == 1 for size in shape[self.rows_rank :])
+
+    def is_element(self, node: Node, space: Space) -> bool:
+        """Whether the node's value changes along the columns."""
+        if space == "row" or node.is_reduction or node.op in ("gather", "constant", "scalar", "reshape"):
+            return False
+        if node.op == "input":
+            return any(size != 1 for size in node.shape[max(0, len(node.shape) - self.columns_rank) :])
+        if node.op == "iota":
+            return int(node.attrs["dim"]) - len(node.shape) >= -self.columns_rank
+        return any(self.is_element(child, space) for child in node.inputs)
+
+    def level(self, node: Node) -> int:
+        """How many rounds of reductions must have finished before the node can be computed."""
+        if id(node) not in self.levels:
+            below = max((self.level(child) for child in node.inputs), default=0)
+            self.levels[id(node)] = below + (1 if node.is_reduction else 0)
+        return self.levels[id(node)]
+
+
+def _where(node: Node, text: str) -> str:
+    return f"{node.origin or node.op} {text}"
+
+
+def analyse(graph: Graph) -> RowsAnalysis:
+    """Roles and levels of `graph`, or UnmatchedError naming the first operation that row reductions cannot take."""
+    outputs = _lower_variances(graph)
+    nodes = list(_walk(outputs))
+    reductions = [node for node in nodes if node.is_reduction]
+    if not reductions:
+        raise UnmatchedError("no reduction in the graph", operation="")
+    rank, columns_rank = _extent(reductions)
+    shape = _full_shape(nodes, rank)
+    analysis = RowsAnalysis(graph, outputs, rank, columns_rank, shape)
+    _check_reductions(analysis, reductions)
+    _collect(analysis)
+    return analysis
+
+
+def _walk(outputs: Sequence[Node]) -> list[Node]:
+    return list(Graph((), tuple(outputs), (), False).nodes())
+
+
+def _lower_variances(graph: Graph) -> tuple[Node, ...]:
+    """var(x) as sum((x - mean)^2) / (N - correction): two rounds, exact for rows with a large common offset."""
+    done: dict[int, Node] = {}
+    means: dict[tuple[int, tuple[int, ...]], Node] = {}
+    for node in graph.nodes():
+        inputs = tuple(done[id(child)] for child in node.inputs)
+        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        new = node if same else Node(node.op, inputs, node.shape, node.dtype, node.attrs, node.origin)
+        if new.op == "mean":
+            means.setdefault((id(new.inputs[0]), tuple(new.attrs["dims"])), new)
+            new = means[id(new.inputs[0]), tuple(new.attrs["dims"])]
+        if new.op == "var":
+            new = _variance(new, means)
+        done[id(node)] = new
+    return tuple(done[id(node)] for node in graph.outputs)
+
+
+def _variance(node: Node, means: dict[tuple[int, tuple[int, ...]], Node]) -> Node:
+    (x,) = node.inputs
+    dims = tuple(node.attrs["dims"])
+    dtype = node.dtype
+    mean = means.setdefault((id(x), dims), Node("mean", (x,), node.shape, dtype, _frozen(dims=dims), node.origin))
+    centred = Node("sub", (x, mean), x.shape, dtype, origin=node.origin)
+    square = Node("mul", (centred, centred), x.shape, dtype, origin=node.origin)
+    total = Node("sum", (square,), node.shape, dtype, _frozen(dims=dims), node.origin)
+    correction = _frozen(correction=node.attrs.get("correction", 0))
+    return Node("degrees", (total,), node.shape, dtype, correction, node.origin)
+
+
+def _frozen(**attrs: object) -> MappingProxyType[str, object]:
+    return MappingProxyType(dict(attrs))
+
+
+def _extent(reductions: Sequence[Node]) -> tuple[int, int]:
+    """(rank, number of trailing column dimensions) that the first reduction asks for."""
+    first = reductions[0]
+    shape = first.inputs[0].shape
+    dims = [d for d in first.attrs["dims"] if shape[d] != 1] or [max(first.attrs["dims"], default=len(shape) - 1)]
+    return len(shape), len(shape) - min(dims)
+
+
+def _full_shape(nodes: Sequence[Node], rank: int) -> tuple[int, ...]:
+    shape = [1] * rank
+    for node in nodes:
+        if len(node.shape) == rank and not node.is_reduction:
+            for axis, size in enumerate(node.shape):
+                shape[axis] = size if shape[axis] == 1 else shape[axis]
+    return tuple(shape)
+
+
+def _check_reductions(analysis: RowsAnalysis, reductions: Sequence[Node]) -> None:
+    for node in reductions:
+        shape = node.inputs[0].shape
+        if len(shape) != analysis.rank:
+            raise UnmatchedError(_where(node, "reduces a value that is already reduced"), operation=node.op)
+        wanted = {d for d in range(analysis.rows_rank, analysis.rank) if shape[d] != 1}
+        given = {d for d in node.attrs["dims"] if shape[d] != 1}
+        if given != wanted:
+            trailing = "the last dimension" if analysis.columns_rank == 1 else f"the last {analysis.columns_rank} dimensions"
+            message = f"reduces dimensions {sorted(node.attrs['dims'])}, the pattern takes {trailing} of {shape}"
+            raise UnmatchedError(_where(node, message), operation=node.op)
+
+
+def _collect(analysis: RowsAnalysis) -> None:
+    """Fill `uses` and `reductions` by walking down from the outputs in their spaces."""
+    seen: set[tuple[int, Space]] = set()
+    stack = [(node, output_space(analysis, node)) for node in reversed(analysis.outputs)]
+    found: dict[int, Node] = {}
+    while stack:
+        node, space = stack.pop()
+        if (id(node), space) in seen:
+            continue
+        seen.add((id(node), space))
+        _check_node(analysis, node, space)
+        if node.op == "input":
+            analysis.uses.append(TensorUse(node, space, _role(analysis, node, space)))
+        if node.is_reduction:
+            found[id(node)] = node
+        stack.extend((child, analysis.child_space(node, child, space)) for child in reversed(node.inputs))
+    depth = max(analysis.level(node) for node in found.values())
+    analysis.reductions = [[] for _ in range(depth)]
+    for node in _walk(analysis.outputs):
+        if id(node) in found:
+            analysis.reductions[analysis.level(node) - 1].append(node)
+    analysis.uses.sort(key=lambda use: (use.node.attrs["index"], use.role))
+
+
+def output_space(analysis: RowsAnalysis, node: Node) -> Space:
+    """An output that lost its reduced dimensions lives in the row space, every other one in the full space."""
+    if node.shape == analysis.rows_shape and len(node.shape) != analysis.rank and _drops_columns(analysis, node):
+        return "row"
+    return "full"
+
+
+def _drops_columns(analysis: RowsAnalysis, node: Node) -> bool:
+    if node.op == "reshape":
+        return True
+    return node.is_pointwise and any(_drops_columns(analysis, child) for child in node.inputs)
+
+
+def _check_node(analysis: RowsAnalysis, node: Node, space: Space) -> None:
+    limit = analysis.rank if space == "full" else analysis.rows_rank
+    frame = analysis.shape if space == "full" else analysis.rows_shape
+    if node.op == "reshape":
+        return
+    aligned = zip(reversed(node.shape), reversed(frame), strict=False)
+    if len(node.shape) > limit or any(size not in (1, full) for size, full in aligned):
+        raise UnmatchedError(_where(node, f"has shape {node.shape}, which does not align with rows of {frame}"), operation=node.op)
+    if node.op == "gather" and (analysis.columns_rank != 1 or int(node.attrs["dim"]) != analysis.rank - 1):
+        raise UnmatchedError(_where(node, "gathers along another dimension than the last"), operation="gather")
+
+
+def _role(analysis: RowsAnalysis, node: Node, space: Space) -> str:
+    if not analysis.is_element(node, space):
+        return "row"
+    leading = node.shape[: max(0, len(node.shape) - analysis.columns_rank)]
+    trailing = node.shape[len(leading) :]
+    is_column = all(size == 1 for size in leading) and trailing == analysis.columns_shape
+    return "column" if is_column and analysis.rows != 1 else "element"

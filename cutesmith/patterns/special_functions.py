@@ -1,0 +1,95 @@
+"""Device functions that the DSL lacks, as source text: a generated kernel carries only those that it calls."""
+
+from __future__ import annotations
+
+HELPERS: dict[str, str] = {
+    "sigmoid": '''
+@cute.jit
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    one = type(x)(1.0)
+    return one / (one + cute.math.exp(-x))
+''',
+    "sigmoid_fast": '''
+@cute.jit
+def sigmoid_fast(x: Float32) -> Float32:
+    """1 / (1 + exp(-x)) by ex2.approx and rcp.approx: relative error below 2^-21."""
+    return cute.arch.rcp_approx(1.0 + cute.math.exp2(x * -1.4426950408889634, fastmath=True))
+''',
+    "normcdf": '''
+@cute.jit
+def normcdf(x):
+    """Phi(x) = erfc(-x / sqrt(2)) / 2, accurate in the lower tail."""
+    return type(x)(0.5) * cute.math.erfc(x * type(x)(-0.7071067811865476))
+''',
+    "normcdf_fast": '''
+@cute.jit
+def normcdf_fast(x: Float32) -> Float32:
+    """Phi(x) by erfc(z) = t P(t) exp(-z^2), t = 1 / (1 + 0.53 z), z = |x| / sqrt(2): relative error below 3.3e-5."""
+    t = cute.arch.rcp_approx(1.0 + cute.math.absf(x) * 0.3747665940288702)
+    poly = 0.4008524 + t * -0.18099197
+    poly = 0.16692266 + t * poly
+    poly = 0.31527975 + t * poly
+    poly = t * (0.29793873 + t * poly)
+    tail = 0.5 * poly * cute.math.exp2(x * x * -0.7213475204444817, fastmath=True)
+    return 1.0 - tail if x > 0.0 else tail
+''',
+    "sign_float": '''
+@cute.jit
+def sign_float(x):
+    """-1, 0 or 1; NaN stays NaN."""
+    one, zero = type(x)(1.0), type(x)(0.0)
+    return one if x > zero else (-one if x < zero else x)
+''',
+    "atan2": '''
+@cute.jit
+def atan2(y, x):
+    """Angle of the point (x, y)."""
+    return cute.math.atan2(y, x)
+''',
+    "remainder_float": '''
+@cute.jit
+def remainder_float(a, b):
+    """a - floor(a / b) * b: the sign of the divisor, as torch.remainder."""
+    zero = type(a)(0.0)
+    rest = cute.math.rem(a, b)
+    return rest + b if (rest != zero) & ((rest < zero) ^ (b < zero)) else rest
+''',
+    "remainder_int": '''
+@cute.jit
+def remainder_int(a, b):
+    """Integer remainder with the sign of the divisor, as torch.remainder."""
+    zero = type(a)(0)
+    rest = a % b
+    return rest + b if (rest != zero) & ((rest < zero) ^ (b < zero)) else rest
+''',
+    "fmod_int": '''
+@cute.jit
+def fmod_int(a, b):
+    """Integer remainder with the sign of the dividend, as torch.fmod (`%` is the machine's remainder)."""
+    return a % b
+''',
+    "trunc_div_int": '''
+@cute.jit
+def trunc_div_int(a, b):
+    """Integer quotient rounded towards zero (`//` rounds down)."""
+    zero, one = type(a)(0), type(a)(1)
+    down = a // b
+    return down + one if (down < zero) & (down * b != a) else down
+''',
+    "pow_int": '''
+@cute.jit
+def pow_int(a, b):
+    """Integer power by repeated multiplication; a negative exponent gives 0, or +-1 for a base of +-1."""
+    one, zero = type(a)(1), type(a)(0)
+    result = one
+    base = a
+    exponent = b
+    while exponent > zero:
+        result = result * base if (exponent & one) == one else result
+        base = base * base
+        exponent = exponent >> one
+    unit = base if (b & one) == one else one
+    return result if b >= zero else (unit if (a == one) | (a == -one) else zero)
+''',
+}
