@@ -25,9 +25,7 @@ LANDLOCK_VERSION_FLAG = 1
 
 # Rights by the Landlock ABI that brought them. Reading and executing files stays free: the candidate needs the DSL.
 _WRITE_FILE = 1 << 1
-_CHANGES = _WRITE_FILE | sum(
-    1 << bit for bit in range(4, 13)
-)  # remove, make_*, make_sym
+_CHANGES = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))  # remove, make_*, make_sym
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
 _NET = 0b11  # bind and connect TCP (ABI 4)
 _SCOPES = 0b11  # abstract unix sockets and signals (ABI 6)
@@ -161,9 +159,7 @@ def confine(scratch: Path | None = None) -> dict[str, bool]:
     if not sys.platform.startswith("linux"):
         return {"no_new_privileges": False, "landlock": False, "seccomp": False}
     privileges = _libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-    landlock = privileges and _restrict_writes(
-        Path.cwd() if scratch is None else scratch
-    )
+    landlock = privileges and _restrict_writes(Path.cwd() if scratch is None else scratch)
     return {
         "no_new_privileges": privileges,
         "landlock": landlock,
@@ -173,9 +169,7 @@ def confine(scratch: Path | None = None) -> dict[str, bool]:
 
 def landlock_abi() -> int:
     """The kernel's Landlock version; 0 where there is none."""
-    return max(
-        0, int(_libc().syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION_FLAG))
-    )
+    return max(0, int(_libc().syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION_FLAG)))
 
 
 def _restrict_writes(scratch: Path) -> bool:
@@ -208,12 +202,7 @@ def _allow_beneath(ruleset: int, path: Path, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _WRITE_FILE | _TRUNCATE
         rule = struct.pack("<Qi", rights, descriptor)
-        if (
-            _libc().syscall(
-                LANDLOCK_ADD_RULE, ruleset, LANDLOCK_RULE_PATH_BENEATH, rule, 0
-            )
-            != 0
-        ):
+        if _libc().syscall(LANDLOCK_ADD_RULE, ruleset, LANDLOCK_RULE_PATH_BENEATH, rule, 0) != 0:
             raise OSError(ctypes.get_errno(), f"landlock refused a rule for {path}")
     finally:
         os.close(descriptor)
@@ -228,10 +217,7 @@ def _filter_syscalls() -> bool:
     # struct sock_fprog { unsigned short len; struct sock_filter *filter; } with natural alignment
     head = struct.pack("<HxxxxxxQ", len(program) // 8, ctypes.addressof(code))
     set_mode_filter, synchronise_threads = 1, 1
-    return (
-        int(_libc().syscall(abi.seccomp, set_mode_filter, synchronise_threads, head))
-        == 0
-    )
+    return int(_libc().syscall(abi.seccomp, set_mode_filter, synchronise_threads, head)) == 0
 
 
 def _assemble(abi: _Abi, own_pid: int) -> bytes:

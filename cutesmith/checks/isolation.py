@@ -1,7 +1,7 @@
 """A confined child process that runs a candidate: limits, a private pipe, and a kill that reaches every descendant.
 
-`Worker` starts `python -m cutesmith.checks.worker` in a session of its own with a clean environment and a scratch folder.
-It bounds wall-clock time, memory, processes, files and the log. Not covered: reading files of the machine, using the
+`Worker` starts `python -m cutesmith.checks.worker` in a session of its own with a clean environment and a scratch
+folder. It bounds wall-clock time, memory, processes, files and the log. Not covered: reading files of the machine, using the
 GPU's memory and time (a watchdog ends the process, not the kernel in flight), and, where the system has no
 Landlock or seccomp, what `confine()` then reports as off.
 """
@@ -82,26 +82,15 @@ class Limits:
     processes: int = 64
 
 
-def clean_environment(
-    scratch: Path, extra: Mapping[str, str] | None = None
-) -> dict[str, str]:
+def clean_environment(scratch: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The child's whole environment: the allow-list, its folders, and where to import this package from."""
-    kept = {
-        name: value for name, value in os.environ.items() if name in ALLOWED_VARIABLES
-    }
+    kept = {name: value for name, value in os.environ.items() if name in ALLOWED_VARIABLES}
     root = str(Path(__file__).resolve().parents[2])
     paths = [
         root,
-        *(
-            entry
-            for entry in sys.path
-            if entry and os.path.isdir(entry) and entry != root
-        ),
+        *(entry for entry in sys.path if entry and os.path.isdir(entry) and entry != root),
     ]
-    folders = {
-        name: str(scratch)
-        for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUTE_DSL_CACHE_DIR")
-    }
+    folders = {name: str(scratch) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUTE_DSL_CACHE_DIR")}
     python = {
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -136,11 +125,7 @@ class Worker:
             subject,
         )
         self._own_scratch = scratch is None
-        self.scratch = (
-            Path(tempfile.mkdtemp(prefix="kernel-"))
-            if scratch is None
-            else Path(scratch).resolve()
-        )
+        self.scratch = Path(tempfile.mkdtemp(prefix="kernel-")) if scratch is None else Path(scratch).resolve()
         self._environment = dict(environment or {})
         self._log = bytearray()
         self._log_dropped = 0
@@ -166,12 +151,8 @@ class Worker:
         self._replies, replies = os.pipe()
         self._log_pipe, log = os.pipe()
         token = secrets.token_hex(8)
-        address_space = (
-            None if self.gpu else self.limits.memory_bytes + 8 * GIB
-        )  # libraries map more than they touch
-        options = json.dumps(
-            {"file_bytes": self.limits.file_bytes, "memory_bytes": address_space}
-        )
+        address_space = None if self.gpu else self.limits.memory_bytes + 8 * GIB  # libraries map more than they touch
+        options = json.dumps({"file_bytes": self.limits.file_bytes, "memory_bytes": address_space})
         self._process = subprocess.Popen(
             [
                 sys.executable,
@@ -202,40 +183,40 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether the child can take another request."""
-        return (
-            self._verdict is None
-            and self._process is not None
-            and self._process.poll() is None
-        )
+        return self._verdict is None and self._process is not None and self._process.poll() is None
 
     @property
     def log_tail(self) -> str:
         """The last lines of what the child printed, with a remark on how much was dropped."""
         text = bytes(self._log).decode(errors="replace")
-        return (
-            f"[{self._log_dropped} bytes of log dropped]\n{text}"
-            if self._log_dropped
-            else text
-        )
+        return f"[{self._log_dropped} bytes of log dropped]\n{text}" if self._log_dropped else text
 
-    def call(
-        self, request: dict[str, Any], *, timeout: float | None = None
-    ) -> dict[str, Any]:
+    def call(self, request: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
         """The handler's reply to one request.
 
         Raises `CandidateError`: TIMED_OUT after `timeout` seconds (default: the limit), CRASHED when the child raises,
         dies or uses too much, REJECTED (rule H2) when bytes that are no reply arrive. After any of them but a raised
         exception the child is dead and every later call raises the same again.
         """
+        self.send(request)
+        return self.receive(timeout=timeout)
+
+    def send(self, request: dict[str, Any]) -> None:
+        """Hand over a request without waiting, so that several workers can start at once; `receive` must follow."""
         if self._verdict is not None:
             raise self._verdict
         assert self._process is not None, "start() comes first"
-        nonce = secrets.token_hex(16)
+        self._nonce = secrets.token_hex(16)
         try:
-            write_frame(self._requests, {"nonce": nonce, "request": request})
+            write_frame(self._requests, {"nonce": self._nonce, "request": request})
         except BrokenPipeError:
             raise self._end(self._gone()) from None
-        return self._reply(self._receive(timeout or self.limits.wall_seconds), nonce)
+
+    def receive(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """The reply to what was sent; raises as `call` does."""
+        if self._verdict is not None:
+            raise self._verdict
+        return self._reply(self._receive(timeout or self.limits.wall_seconds), self._nonce)
 
     def _receive(self, seconds: float) -> bytes:
         deadline = time.monotonic() + seconds
@@ -243,9 +224,7 @@ class Worker:
         for descriptor in (self._replies, self._log_pipe):
             poller.register(descriptor, select.POLLIN | select.POLLHUP)
         while True:
-            ready = {
-                descriptor for descriptor, _ in poller.poll(int(WATCH_SECONDS * 1000))
-            }
+            ready = {descriptor for descriptor, _ in poller.poll(int(WATCH_SECONDS * 1000))}
             if self._log_pipe in ready and not self._drain_log():
                 poller.unregister(self._log_pipe)
             if self._replies in ready:
@@ -280,9 +259,7 @@ class Worker:
         (size,) = HEADER.unpack_from(buffer)
         if size > MAX_FRAME_BYTES or len(buffer) > HEADER.size + size:
             raise self._end(self._forged())
-        return (
-            bytes(buffer[HEADER.size :]) if len(buffer) == HEADER.size + size else None
-        )
+        return bytes(buffer[HEADER.size :]) if len(buffer) == HEADER.size + size else None
 
     def _reply(self, frame: bytes, nonce: str) -> dict[str, Any]:
         try:
@@ -304,9 +281,7 @@ class Worker:
         if not error.get("ours"):
             message = f"{self.subject} raised {error['type']}: {error['message'] or '(no message)'}"
         tail = f"{self.log_tail}\n{error['traceback']}".strip()
-        return CandidateError(
-            message, code, hint=hint, log_tail=tail, rule=error.get("rule", "")
-        )
+        return CandidateError(message, code, hint=hint, log_tail=tail, rule=error.get("rule", ""))
 
     def _watch(self) -> None:
         usage = self._tree.usage()
@@ -328,9 +303,7 @@ class Worker:
 
     def _drain_log(self) -> bool:
         """Keep the tail of what was printed; False once every writer has closed it."""
-        for _ in range(
-            64
-        ):  # bounded, so that a kernel that prints for ever cannot hold the watchdog
+        for _ in range(64):  # bounded, so that a kernel that prints for ever cannot hold the watchdog
             try:
                 part = os.read(self._log_pipe, 1 << 20)
             except BlockingIOError:
@@ -349,14 +322,10 @@ class Worker:
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            return self._error(
-                f"{self.subject} closed the pipe to its parent", ExitCode.CRASHED
-            )
+            return self._error(f"{self.subject} closed the pipe to its parent", ExitCode.CRASHED)
         self._drain_log()
         if code < 0:
-            return self._error(
-                f"{self.subject} was ended by {_signal_name(-code)}", ExitCode.CRASHED
-            )
+            return self._error(f"{self.subject} was ended by {_signal_name(-code)}", ExitCode.CRASHED)
         return self._error(
             f"{self.subject} left the process with exit code {code} before answering",
             ExitCode.CRASHED,
@@ -418,7 +387,5 @@ def run_isolated(
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """One request to a fresh worker, which is gone afterwards; raises as `Worker.call` does."""
-    with Worker(
-        entry, limits=limits, scratch=scratch, gpu=gpu, environment=environment
-    ) as worker:
+    with Worker(entry, limits=limits, scratch=scratch, gpu=gpu, environment=environment) as worker:
         return worker.call(request)

@@ -49,22 +49,14 @@ class ProcessTree:
         found = {self.root}
         stats = [entry for entry in map(_stat, _pids()) if entry is not None]
         for _ in range(3):  # parents may come after their children in /proc
-            found |= {
-                entry.pid
-                for entry in stats
-                if entry.parent in found or self._is_ours(entry)
-            }
-        return [
-            entry.pid for entry in stats if entry.pid in found and entry.state != "Z"
-        ]
+            found |= {entry.pid for entry in stats if entry.parent in found or self._is_ours(entry)}
+        return [entry.pid for entry in stats if entry.pid in found and entry.state != "Z"]
 
     def _is_ours(self, entry: _Stat) -> bool:
         if entry.session == self.root:
             return True
         key = (entry.pid, entry.start)
-        if (
-            key not in self._seen
-        ):  # the environment of a process does not change but by exec
+        if key not in self._seen:  # the environment of a process does not change but by exec
             self._seen[key] = self._carries_mark(entry.pid)
         return self._seen[key]
 
@@ -105,9 +97,7 @@ def _stat(pid: int) -> _Stat | None:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    fields = text[
-        text.rindex(")") + 2 :
-    ].split()  # the name before it may hold spaces and brackets
+    fields = text[text.rindex(")") + 2 :].split()  # the name before it may hold spaces and brackets
     return _Stat(pid, fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
 
 

@@ -6,6 +6,7 @@ A reply repeats the nonce of its request; stdout and stderr are only a log.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -47,9 +48,7 @@ def write_frame(descriptor: int, value: dict[str, Any]) -> None:
 def read_frame(descriptor: int) -> dict[str, Any] | None:
     """The next request, or None when the parent has gone."""
     header = read_exactly(descriptor, HEADER.size)
-    body = (
-        None if header is None else read_exactly(descriptor, HEADER.unpack(header)[0])
-    )
+    body = None if header is None else read_exactly(descriptor, HEADER.unpack(header)[0])
     return None if body is None else json.loads(body)
 
 
@@ -116,16 +115,12 @@ def main(argv: list[str] | None = None) -> int:
     entry, requests, replies, options = sys.argv[1:] if argv is None else argv
     settings = json.loads(options)
     die_with_parent()
-    limit_resources(
-        file_bytes=settings["file_bytes"], memory_bytes=settings["memory_bytes"]
-    )
+    limit_resources(file_bytes=settings["file_bytes"], memory_bytes=settings["memory_bytes"])
     for descriptor in (int(requests), int(replies)):
         os.set_inheritable(descriptor, False)
     sys.argv = ["python"]
-    try:
+    with contextlib.suppress(BrokenPipeError):  # the parent has gone
         serve(entry, int(requests), int(replies))
-    except BrokenPipeError:  # the parent has gone
-        pass
     os._exit(0)
 
 

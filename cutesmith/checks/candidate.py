@@ -1,0 +1,288 @@
+"""The handler of the process that holds a candidate: it loads the stripped file and runs `kernel_fn` on given inputs.
+
+It knows neither the seed nor the reference. What it reports of the candidate's behaviour (mutated inputs, aliases,
+guard zones, torch operations) is judged by the parent; values go to the reference worker as files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutesmith import contract
+from cutesmith.checks import tensors
+from cutesmith.checks.confinement import confine
+from cutesmith.checks.tensors import Description, Guarded
+from cutesmith.checks.watching import KernelWatch, Surroundings
+from cutesmith.errors import CandidateError, ContractError, UnavailableError
+from cutesmith.verdicts import ExitCode
+
+Problem = dict[str, Any]  # {"rule", "text", "reject"}
+
+
+def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What `checks.worker` calls with each request."""
+    return Candidate().handle
+
+
+@dataclass
+class Buffer:
+    """One input as the kernel sees it, and the bytes it had before."""
+
+    value: Any
+    guarded: Guarded | None = None
+    pristine: torch.Tensor | None = None
+
+    def mutated(self) -> bool:
+        """Whether a bit of the tensor or of its guard zones has changed."""
+        if self.guarded is None or self.pristine is None:
+            return False
+        return not _same_bytes(self.guarded.raw, self.pristine)
+
+
+_same_bytes = torch.equal  # captured before any candidate is loaded
+
+
+@dataclass
+class Candidate:
+    """A loaded candidate on one device: "cuda", "cpu" (the judge tries itself) or "fake" (shapes only, recorded)."""
+
+    device: str = "cuda"
+    kernel_fn: Callable[..., Any] | None = None
+    path: Path = Path()
+    buffers: list[Buffer] = field(default_factory=list)
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Dispatch on `request["do"]`: load, run or record."""
+        actions = {"load": self.load, "run": self.run, "record": self.record}
+        return actions[request["do"]](request)
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Bring up libraries and device, confine this process, then run the file without its reference."""
+        self.device, self.path = request["device"], Path(request["path"])
+        start_device(self.device)
+        if self.device == "fake":
+            from cutesmith.recording import session
+
+            self.session = self.exits.enter_context(session(request["arch"], fake=True))
+        self.surroundings = Surroundings()
+        layers = confine()
+        with candidate_code(self.path):
+            self.kernel_fn = load_kernel(self.path)
+        return {"confinement": layers, "changes": self.surroundings.changes()}
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run each step: {"inputs", "reuse", "poison", "outputs" (folder)}; a report a step."""
+        self.kept.clear()
+        self.buffers = []
+        reports = [self._step(step) for step in request["steps"]]
+        if any(not _same_bytes(output.contiguous(), copy) for output, copy in self.kept):
+            reports[-1]["problems"].append(
+                _problem("O13", "a later call overwrote the result of an earlier one: allocate outputs in every call")
+            )
+        self.kept.clear()
+        return {"steps": reports, "changes": self.surroundings.changes()}
+
+    def _step(self, step: dict[str, Any]) -> dict[str, Any]:
+        self._place(step["inputs"], reuse=step["reuse"])
+        arguments = [buffer.value for buffer in self.buffers]
+        watch = KernelWatch(self.device, poison=step["poison"])
+        with candidate_code(self.path), watch:
+            returned = self._kernel(arguments)
+            synchronize(self.device)
+        outputs, problems = take_outputs(returned)
+        problems += self._damage(watch) + [p for i, output in enumerate(outputs) for p in self._aliases(i, output)]
+        self.kept += [(output, output.contiguous().clone()) for output in outputs]
+        folder = Path(step["outputs"])
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [tensors.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs)]
+        return {**_report(returned, watch), "outputs": files, "problems": problems}
+
+    def _kernel(self, arguments: list[Any]) -> Any:
+        assert self.kernel_fn is not None, "load comes first"
+        contract.check_arity(self.kernel_fn, "kernel_fn", arguments)
+        return self.kernel_fn(*arguments)
+
+    def _place(self, inputs: Sequence[Description], *, reuse: bool) -> None:
+        """Put inputs into fresh guarded buffers, or new contents behind the same pointers (rule R1)."""
+        if not reuse:
+            self.buffers = [_new_buffer(description, self.device) for description in inputs]
+            return
+        for buffer, description in zip(self.buffers, inputs, strict=True):
+            if buffer.guarded is None:
+                buffer.value = tensors.read_scalar(description)
+            else:
+                buffer.guarded.fill_from(description)
+                buffer.pristine = buffer.guarded.raw.clone()
+
+    def _damage(self, watch: KernelWatch) -> list[Problem]:
+        problems = []
+        for index, buffer in enumerate(self.buffers):
+            if buffer.guarded is not None and not buffer.guarded.zones_intact():
+                problems.append(_problem("O8", f"the kernel wrote outside input {index}", reject=False))
+            elif buffer.mutated():
+                problems.append(_problem("O2", f"the kernel changed input {index}: inputs are read-only"))
+        if not all(guarded.zones_intact() for guarded in watch.allocations):
+            problems.append(_problem("O8", "the kernel wrote outside a tensor that it allocated", reject=False))
+        return problems
+
+    def _aliases(self, index: int, output: torch.Tensor) -> list[Problem]:
+        mine = tensors.memory_range(output)
+        for number, buffer in enumerate(self.buffers):
+            if buffer.guarded is not None and tensors.overlap(mine, buffer.guarded.address_range()):
+                return [_problem("O13", f"output {index} shares memory with input {number}: allocate it")]
+        return []
+
+    def record(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run `kernel_fn` on inputs without values; what it launched and returned."""
+        arguments = [_fake_input(description) for description in request["inputs"]]
+        before = len(self.session.launches)
+        watch = KernelWatch("meta", poison=None)
+        with candidate_code(self.path), watch:
+            returned = self._kernel(arguments)
+        outputs, problems = take_outputs(returned)
+        problems += _shared_storage(arguments, outputs)
+        launches = [launch.kernel for launch in self.session.launches[before:]]
+        layouts = [tensors.describe_layout(output) for output in outputs]
+        report = {**_report(returned, watch), "outputs": layouts, "problems": problems, "launches": launches}
+        return {"steps": [report], "changes": self.surroundings.changes(), "errors": self.session.errors}
+
+
+def start_device(device: str) -> None:
+    """Import the DSL and create the CUDA context while that is still allowed.
+
+    Raises UnavailableError when the DSL is not installed.
+    """
+    if device == "cpu":
+        return
+    for name in ("cutlass", "cutlass.cute"):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise UnavailableError(
+                f"the CuTe DSL cannot be imported: {error}", hint="pip install nvidia-cutlass-dsl"
+            ) from error
+    with contextlib.suppress(ImportError):
+        importlib.import_module("tvm_ffi")
+    if device == "cuda":
+        torch.full((1,), 1.0, device="cuda")
+        torch.cuda.synchronize()
+
+
+def synchronize(device: str) -> None:
+    """Wait for the whole device, so that a fault shows here and not in the next step."""
+    if device == "cuda":
+        _cuda_synchronize()
+
+
+_cuda_synchronize = torch.cuda.synchronize
+
+
+def load_kernel(path: Path) -> Callable[..., Any]:
+    """`kernel_fn` of a file from which reference and inputs have been removed."""
+    return contract.load(path, strip=contract.PROBLEM_NAMES, with_problem=True).kernel_fn
+
+
+@contextlib.contextmanager
+def candidate_code(path: Path) -> Iterator[None]:
+    """Whatever the candidate raises becomes a CandidateError with its line; broken contracts pass through."""
+    try:
+        yield
+    except (CandidateError, UnavailableError):
+        raise
+    except ContractError as error:
+        if error.__cause__ is None:
+            raise
+        raise describe_failure(path, error.__cause__) from error
+    except (Exception, SystemExit) as error:
+        raise describe_failure(path, error) from error
+
+
+def describe_failure(path: Path, error: BaseException) -> CandidateError:
+    """What the candidate raised: DOES_NOT_COMPILE for the DSL's own errors, CRASHED for all others."""
+    compiles = any(kind.__module__.split(".")[0] == "cutlass" for kind in type(error).__mro__)
+    code = ExitCode.DOES_NOT_COMPILE if compiles else ExitCode.CRASHED
+    line = _line_in(path, error)
+    text = str(error).strip() or "(no message)"
+    where = f"{path.name}:{line}" if line else path.name
+    message = f"{where}: {type(error).__name__}: {text[:2000]}"
+    tail = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-8000:]
+    return CandidateError(message, code, log_tail=tail)
+
+
+def _line_in(path: Path, error: BaseException) -> int:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame.lineno or 0 for frame in frames if Path(frame.filename).name == path.name]
+    return own[-1] if own else 0
+
+
+def take_outputs(returned: Any) -> tuple[list[torch.Tensor], list[Problem]]:
+    """The tensors of what `kernel_fn` returned, which must be exactly a tensor or a tuple of tensors.
+
+    Raises ContractError for anything else; a tensor subclass is a problem of rule T3.
+    """
+    values = list(returned) if type(returned) is tuple else [returned]
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            raise ContractError(
+                f"kernel_fn returned {_kind(returned)}, not a tensor or a tuple of tensors",
+                hint="Allocate the outputs with torch.empty, launch, and return them.",
+            )
+    lazy = [type(value).__name__ for value in values if type(value) is not torch.Tensor]
+    if lazy:
+        return [], [_problem("T3", f"kernel_fn returned a tensor subclass ({lazy[0]}), which may compute later")]
+    return values, []
+
+
+def _kind(returned: Any) -> str:
+    if isinstance(returned, (tuple, list)):
+        return f"a {type(returned).__name__} of {', '.join(type(item).__name__ for item in returned) or 'nothing'}"
+    return "None" if returned is None else f"{type(returned).__name__} {returned!r:.40}"
+
+
+def _report(returned: Any, watch: KernelWatch) -> dict[str, Any]:
+    devices = [value.device.type for value in (returned if type(returned) is tuple else (returned,))]
+    return {
+        "tuple": type(returned) is tuple,
+        "devices": devices,
+        "computed": dict(watch.computed),
+        "copied": dict(watch.copied),
+    }
+
+
+def _new_buffer(description: Description, device: str) -> Buffer:
+    if "scalar" in description:
+        return Buffer(tensors.read_scalar(description))
+    guarded = Guarded.of_file(description, device)
+    return Buffer(guarded.tensor, guarded, guarded.raw.clone())
+
+
+def _fake_input(description: Description) -> Any:
+    if "scalar" in description:
+        return tensors.read_scalar(description)
+    layout = (tuple(description["shape"]), tuple(description["stride"]))
+    return torch.empty_strided(*layout, dtype=tensors.dtype_of(description), device="cuda")
+
+
+def _shared_storage(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> list[Problem]:
+    """Aliases of inputs where there are no addresses: the same storage object."""
+    storages = {v.untyped_storage()._cdata: i for i, v in enumerate(inputs) if isinstance(v, torch.Tensor)}
+    found = [(i, storages.get(output.untyped_storage()._cdata)) for i, output in enumerate(outputs)]
+    return [
+        _problem("O13", f"output {index} shares memory with input {number}: allocate it")
+        for index, number in found
+        if number is not None
+    ]
+
+
+def _problem(rule: str, text: str, *, reject: bool = True) -> Problem:
+    return {"rule": rule, "text": text, "reject": reject}

@@ -1,0 +1,298 @@
+"""How far an output is from a float64 reference, and whether that is right.
+
+An element is right when |out - ref| <= max(atol * scale + rtol * |ref|, one unit in the last place): no kernel can do
+better than round the exact result. `scale` is the reference's magnitude (root mean square, without a few outliers; at most
+1 when `atol` was given), so that zeros never pass for small numbers (rule O3). Where PyTorch's own result in the same dtype
+is further off, its largest error relative to |ref| + scale, doubled and bounded, is allowed too: an ill-conditioned input
+is not the kernel's fault.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from cutesmith.verdicts import OutputError
+
+CHUNK = 1 << 24  # elements: float64 temporaries of 128 MiB
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Relative and absolute tolerance; `scaled` says that `atol` is meant relative to the reference's magnitude.
+
+    `rms` bounds the root mean square of the error over that of the reference: it tells sloppy accumulation, which is
+    wrong everywhere a little, from single roundings. None where the user set the tolerances.
+    """
+
+    rtol: float
+    atol: float
+    rms: float | None = None
+    scaled: bool = True
+
+
+# About two units in the last place of the output type: one rounding of a float32 result passes, a chain of roundings
+# or an accumulation in the output type does not. float32 leaves room for the hardware's approximate exp2, rsqrt, tanh.
+DEFAULTS = {
+    torch.float64: Tolerance(1e-9, 1e-10, 1e-9),
+    torch.float32: Tolerance(1e-4, 2e-5, 2e-5),
+    torch.float16: Tolerance(2**-9, 2**-12, 2**-10),
+    torch.bfloat16: Tolerance(2**-6.5, 2**-9, 2**-7),
+}
+NARROW = Tolerance(2**-2, 2**-6, 2**-3)  # the float8 types
+NATIVE_SLACK = 2.0
+NATIVE_BOUND = 8.0  # times rtol: PyTorch being far off excuses no more than this
+
+
+def tolerance_for(dtype: torch.dtype, rtol: float | None, atol: float | None) -> Tolerance:
+    """The tolerance of a dtype with the user's numbers, where given, in place of the defaults."""
+    default = DEFAULTS.get(dtype, NARROW)
+    if rtol is None and atol is None:
+        return default
+    return Tolerance(
+        default.rtol if rtol is None else rtol, default.atol if atol is None else atol, None, scaled=atol is None
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output judged: the numbers, a sentence when it is wrong, and the EXPLOITS row it looks like."""
+
+    error: OutputError
+    problem: str = ""
+    rule: str = ""
+    reject: bool = False
+
+
+def compare(
+    index: int, actual: torch.Tensor, native: torch.Tensor, exact: torch.Tensor | None, tolerance: Tolerance
+) -> Comparison:
+    """Judge one output of shape and dtype equal to `native` (PyTorch's result); `exact` is the float64 one, if any."""
+    if not (actual.is_floating_point() or actual.is_complex()):
+        return _compare_exactly(index, actual, native, exact)
+    if actual.is_complex():
+        parts = [torch.view_as_real(t.contiguous()) for t in (actual, native)]
+        double = None if exact is None else torch.view_as_real(exact.contiguous())
+        return compare(index, parts[0], parts[1], double, tolerance)
+    comparison = _compare_floats(index, actual, native, native.double() if exact is None else exact, tolerance)
+    return _constant_or_not(comparison, actual, native)
+
+
+def _constant_or_not(comparison: Comparison, actual: torch.Tensor, native: torch.Tensor) -> Comparison:
+    """Rule O3: one value everywhere against a reference that varies is no result, however small the numbers are."""
+    if actual.numel() < 2 or not _constant(actual) or _constant(native):
+        return comparison
+    value = actual.reshape(-1)[0].item()
+    if comparison.problem:
+        return comparison if math.isnan(value) else replace(comparison, rule="O3")
+    text = f"output {comparison.error.output} is {value:g} everywhere where the reference varies"
+    return replace(comparison, problem=text, rule="O3", reject=True)
+
+
+def _constant(tensor: torch.Tensor) -> bool:
+    flat = tensor.reshape(-1)
+    return bool(((flat == flat[0]) | (flat.isnan() & flat[0].isnan())).all())
+
+
+def _compare_exactly(index: int, actual: torch.Tensor, native: torch.Tensor, exact: torch.Tensor | None) -> Comparison:
+    """Integers and booleans must be equal to PyTorch's or to the float64 result's.
+
+    Where those two differ, rounding is at stake: as many elements again may be off by one step.
+    """
+    wrong = actual != native
+    disputed = 0
+    if exact is not None and exact.dtype == native.dtype:
+        disputed = int((exact != native).sum())
+        wrong &= actual != exact
+    mismatches = int(wrong.sum())
+    if mismatches and disputed and mismatches <= 4 * disputed:
+        difference = (actual.to(torch.int64) - native.to(torch.int64)).abs()
+        mismatches = int((wrong & (difference > 1)).sum())
+    error = _exact_error(index, actual, native, wrong, mismatches)
+    if mismatches == 0:
+        return Comparison(error)
+    return Comparison(error, f"output {index}: {mismatches} of {actual.numel()} elements differ; {_worst(error)}")
+
+
+def _exact_error(
+    index: int, actual: torch.Tensor, native: torch.Tensor, wrong: torch.Tensor, mismatches: int
+) -> OutputError:
+    difference = (actual.double() - native.double()).abs() * wrong
+    largest = float(difference.max()) if actual.numel() else 0.0
+    position = int(difference.reshape(-1).argmax()) if actual.numel() else None
+    return OutputError(
+        output=index,
+        dtype=_name(actual.dtype),
+        shape=tuple(actual.shape),
+        max_abs=largest,
+        max_rel=0.0,
+        max_ulp=largest,
+        mismatches=mismatches,
+        elements=actual.numel(),
+        **_worst_element(actual, native, position),
+    )
+
+
+def _compare_floats(
+    index: int, actual: torch.Tensor, native: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance
+) -> Comparison:
+    flat = [t.reshape(-1) for t in (actual, native, exact)]
+    scale = reference_scale(flat[2], capped=not tolerance.scaled)
+    totals = _Totals(tolerance, actual.dtype, scale, _native_slack(flat[1], flat[2], scale, tolerance))
+    for begin in range(0, actual.numel(), CHUNK):
+        totals.add(begin, *(part[begin : begin + CHUNK] for part in flat))
+    error = OutputError(
+        output=index,
+        dtype=_name(actual.dtype),
+        shape=tuple(actual.shape),
+        max_abs=totals.max_abs,
+        max_rel=totals.max_rel,
+        max_ulp=totals.max_ulp,
+        mismatches=totals.mismatches,
+        elements=actual.numel(),
+        **_worst_element(actual, exact, totals.worst_position),
+    )
+    return Comparison(error, *_judge(error, totals))
+
+
+def _judge(error: OutputError, totals: _Totals) -> tuple[str, str]:
+    where = f"output {error.output}"
+    if totals.special:
+        rule = "O6" if totals.extra_nan else ""
+        what = "NaN where the reference has none" if totals.extra_nan else "NaN or Inf not where the reference has them"
+        return f"{where}: {totals.special} of {error.elements} elements are {what}; {_worst(error)}", rule
+    if error.mismatches:
+        return f"{where}: {error.mismatches} of {error.elements} elements are out of tolerance; {_worst(error)}", ""
+    if totals.sloppy():
+        share = f"{totals.rms_error():.2g} of the reference's, PyTorch's own {totals.rms_native():.2g}"
+        return f"{where}: the root mean square error is {share}: accumulate in a wider type", "O9"
+    return "", ""
+
+
+def _worst(error: OutputError) -> str:
+    place = list(error.worst_index)
+    return f"worst at {place}: {error.worst_actual} instead of {error.worst_expected}"
+
+
+def reference_scale(exact: torch.Tensor, *, capped: bool) -> float:
+    """The magnitude of a flat reference: its root mean square, but no more than 32 medians of what is not zero."""
+    squares, count = 0.0, 0
+    for part in exact.split(CHUNK):
+        finite = part[part.isfinite()]
+        squares, count = squares + float(finite.square().sum()), count + finite.numel()
+    rms = math.sqrt(squares / count) if count else 0.0
+    sample = exact[:: max(1, exact.numel() >> 20)].abs()
+    sample = sample[sample.isfinite() & (sample > 0)]
+    scale = min(rms, 32 * float(sample.median())) if sample.numel() else rms
+    return min(1.0, scale) if capped else scale
+
+
+def _native_slack(native: torch.Tensor, exact: torch.Tensor, scale: float, tolerance: Tolerance) -> float:
+    """PyTorch's own largest error relative to |ref| + scale, doubled; at most a few times the relative tolerance."""
+    worst = 0.0
+    for own, reference in zip(native.split(CHUNK), exact.split(CHUNK)):
+        error = (own.double() - reference).abs() / (reference.abs() + scale + 1e-300)
+        error = error[error.isfinite()]
+        worst = max(worst, float(error.max()) if error.numel() else 0.0)
+    return min(NATIVE_SLACK * worst, NATIVE_BOUND * tolerance.rtol)
+
+
+class _Totals:
+    """Errors gathered over chunks of one output."""
+
+    def __init__(self, tolerance: Tolerance, dtype: torch.dtype, scale: float, slack: float) -> None:
+        self.tolerance, self.dtype, self.scale, self.slack = tolerance, dtype, scale, slack
+        self.max_abs = self.max_rel = self.max_ulp = 0.0
+        self.mismatches = self.special = self.extra_nan = 0
+        self.squares = self.native_squares = self.reference_squares = 0.0
+        self.worst_position: int | None = None
+        self._worst_excess = 0.0
+
+    def add(self, begin: int, actual: torch.Tensor, native: torch.Tensor, exact: torch.Tensor) -> None:
+        """One chunk: special values first, then the finite ones."""
+        out, own = actual.double(), native.double()
+        rounded = exact.to(self.dtype).double()
+        special = ~(out.isfinite() & own.isfinite() & rounded.isfinite())
+        wrong = special & ~(_same(out, own) | _same(out, rounded))
+        self.special += int(wrong.sum())
+        self.extra_nan += int((wrong & out.isnan()).sum())
+        difference = torch.where(special, 0.0, (out - exact).abs())
+        reference = torch.where(special, 0.0, exact.abs())
+        unit = unit_in_last_place(reference, self.dtype)
+        allowed = torch.maximum(self.tolerance.atol * self.scale + self.tolerance.rtol * reference, unit)
+        # where PyTorch itself is further off than the tolerance, so may the kernel be, up to the bounded slack
+        allowed = torch.maximum(allowed, self.slack * (reference + self.scale))
+        self._gather(begin, difference, reference, unit, allowed, wrong)
+        self._gather_squares(difference, torch.where(special, 0.0, own - exact), reference)
+
+    def _gather(
+        self,
+        begin: int,
+        difference: torch.Tensor,
+        reference: torch.Tensor,
+        unit: torch.Tensor,
+        allowed: torch.Tensor,
+        wrong: torch.Tensor,
+    ) -> None:
+        self.max_abs = max(self.max_abs, float(difference.max()))
+        self.max_rel = max(self.max_rel, float(torch.where(reference > 0, difference / reference, 0.0).max()))
+        self.max_ulp = max(self.max_ulp, float((difference / unit).max()))
+        self.mismatches += int(((difference > allowed) | wrong).sum())
+        excess = torch.where(wrong, math.inf, difference / allowed)
+        if float(excess.max()) > self._worst_excess:
+            self._worst_excess = float(excess.max())
+            self.worst_position = begin + int(excess.argmax())
+
+    def _gather_squares(self, difference: torch.Tensor, native: torch.Tensor, reference: torch.Tensor) -> None:
+        self.squares += float(difference.square().sum())
+        self.native_squares += float(native.square().sum())
+        self.reference_squares += float(reference.square().sum())
+
+    def rms_error(self) -> float:
+        """Root mean square of the error over that of the reference."""
+        return math.sqrt(self.squares / self.reference_squares) if self.reference_squares else 0.0
+
+    def rms_native(self) -> float:
+        """The same for PyTorch's own result."""
+        return math.sqrt(self.native_squares / self.reference_squares) if self.reference_squares else 0.0
+
+    def sloppy(self) -> bool:
+        """Whether the error is larger all over than roundings of the output explain."""
+        if self.tolerance.rms is None:
+            return False
+        return self.rms_error() > max(self.tolerance.rms, NATIVE_SLACK * self.rms_native())
+
+
+def _same(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return (first == second) | (first.isnan() & second.isnan())
+
+
+def unit_in_last_place(magnitude: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The spacing of `dtype` at each (float64, non-negative) magnitude; that of the subnormals near zero."""
+    information = torch.finfo(dtype)
+    exponent = torch.frexp(magnitude).exponent.double() - 1  # magnitude = m * 2**exponent, 1 <= m < 2
+    smallest = math.log2(information.smallest_normal)
+    exponent = torch.where(magnitude > 0, exponent.clamp(min=smallest), smallest)
+    return torch.exp2(exponent) * information.eps
+
+
+def _worst_element(actual: torch.Tensor, expected: torch.Tensor, position: int | None) -> dict[str, Any]:
+    if position is None:
+        return {}
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), actual.shape))
+    return {
+        "worst_index": place,
+        "worst_actual": _number(actual[place].item()),
+        "worst_expected": _number(expected[place].item()),
+    }
+
+
+def _number(value: float) -> float | str:
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

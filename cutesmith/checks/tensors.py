@@ -1,0 +1,154 @@
+"""Tensors as raw files between processes, and tensors between guard zones inside one.
+
+A description is a JSON object: either a Python scalar, or a tensor's dtype, shape, stride (elements), misalignment and
+the file that holds the bytes its strides span, gaps included, so that the other side sees the very same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+GUARD_BYTES = 4096
+ALIGNMENT_BYTES = 256  # what the CUDA allocator guarantees
+NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # all-ones is NaN in every float type; 0x5A5A is a large finite number
+
+Description = dict[str, Any]
+
+
+def span_of(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """How many elements of storage a layout reaches over: 0 for an empty tensor."""
+    if any(size == 0 for size in shape):
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride))
+
+
+def describe_layout(tensor: torch.Tensor) -> Description:
+    """The description of a tensor without its bytes."""
+    misaligned = tensor.data_ptr() % ALIGNMENT_BYTES if tensor.device.type != "meta" else 0
+    return {
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "stride": list(tensor.stride()),
+        "misaligned_bytes": misaligned,
+    }
+
+
+def write_tensor(tensor: torch.Tensor, path: Path) -> Description:
+    """Write the bytes that the tensor's strides span; returns the description."""
+    description = {**describe_layout(tensor), "file": str(path)}
+    if (span := span_of(tensor.shape, tensor.stride())) > 0:
+        flat = tensor.detach().as_strided((span,), (1,)).view(torch.uint8)
+        mapped = torch.from_file(str(path), shared=True, size=flat.numel(), dtype=torch.uint8)
+        mapped.copy_(flat)
+    return description
+
+
+def write_value(value: Any, path: Path) -> Description:
+    """A tensor with its file, or a Python scalar (exactly: JSON has no infinity)."""
+    if isinstance(value, torch.Tensor):
+        return write_tensor(value, path)
+    return {"scalar": value.hex() if isinstance(value, float) else repr(value), "type": type(value).__name__}
+
+
+def read_scalar(description: Description) -> Any:
+    """The Python bool, int or float of a description."""
+    text = description["scalar"]
+    readers: dict[str, Any] = {"float": float.fromhex, "int": int, "bool": lambda text: text == "True"}
+    return readers[description["type"]](text)
+
+
+def dtype_of(description: Description) -> torch.dtype:
+    """The torch dtype that a description names."""
+    dtype: torch.dtype = getattr(torch, description["dtype"])
+    return dtype
+
+
+def read_tensor(description: Description, device: str) -> torch.Tensor:
+    """A described tensor on `device`, strides kept, in storage of its own."""
+    return Guarded.of_file(description, device).tensor
+
+
+class Guarded:
+    """A tensor between two zones of known bytes, so that a write beside it shows.
+
+    `poison` fills tensor and zones: memory that nobody writes then reads as NaN (or a large number), never as a result.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        stride: Sequence[int],
+        dtype: torch.dtype,
+        device: str,
+        *,
+        poison: int = NAN_POISON,
+        misaligned_bytes: int = 0,
+    ) -> None:
+        item_bytes = dtype.itemsize
+        self.poison = poison
+        self.begin = GUARD_BYTES + misaligned_bytes // item_bytes * item_bytes
+        self.end = self.begin + span_of(shape, stride) * item_bytes
+        total = -(-(self.end + GUARD_BYTES) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        self.raw = torch.full((total,), poison, dtype=torch.uint8, device=device)
+        self.tensor = self.alias(shape, stride, dtype)
+
+    def alias(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor over the guarded bytes with a version counter of its own: writing to it bumps no other's."""
+        tensor = torch.empty(0, dtype=dtype, device=self.raw.device)
+        return tensor.set_(self.raw.untyped_storage(), self.begin // dtype.itemsize, tuple(shape), tuple(stride))
+
+    @classmethod
+    def of_file(cls, description: Description, device: str) -> Guarded:
+        """The described tensor, read from its file."""
+        guarded = cls(
+            description["shape"],
+            description["stride"],
+            dtype_of(description),
+            device,
+            misaligned_bytes=description["misaligned_bytes"],
+        )
+        guarded.fill_from(description)
+        return guarded
+
+    def fill_from(self, description: Description) -> None:
+        """Overwrite the tensor's bytes with those of a file of the same layout, unseen by its version counter."""
+        if (size := self.end - self.begin) > 0:
+            source = torch.from_file(description["file"], shared=False, size=size, dtype=torch.uint8)
+            self.alias((size,), (1,), torch.uint8).copy_(source)
+
+    def zones_intact(self) -> bool:
+        """Whether nobody wrote beside the tensor."""
+        zones = (self.raw[: self.begin], self.raw[self.end :])
+        return all(bool((zone == self.poison).all()) for zone in zones)
+
+    def address_range(self) -> tuple[int, int]:
+        """First and one past the last device address of the tensor."""
+        base = self.raw.data_ptr()
+        return base + self.begin, base + self.end
+
+
+def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
+    """First and one past the last address that the tensor's elements touch."""
+    begin = tensor.data_ptr()
+    return begin, begin + span_of(tensor.shape, tensor.stride()) * tensor.element_size()
+
+
+def overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    """Whether two address ranges share a byte."""
+    return max(first[0], second[0]) < min(first[1], second[1])
+
+
+def summarize(values: Sequence[Any]) -> str:
+    """Inputs in a line: `bfloat16[64, 128], float32[128] strided (2,), 3`."""
+    return ", ".join(_summarize(value) for value in values)
+
+
+def _summarize(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    return text if value.is_contiguous() else f"{text} strided {tuple(value.stride())}"
