@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import time
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,6 +78,7 @@ class _Hooks:
                 "keep_cubin": True,
                 "keep_sass": False,
                 "disable_file_caching": True,
+                "no_cache": True,
                 "warnings_ignore": True,
                 "compiler_backend": "legacy",  # the other one brings an executor of its own
                 "compiler_opt": options,
@@ -104,12 +106,15 @@ class _Hooks:
             if self._depth == 0:
                 self._started = time.perf_counter()
             self._depth += 1
+            self._recorded.compiling = True
             try:
-                return original(dsl, *args, **kwargs)
+                result = original(dsl, *args, **kwargs)
             finally:
                 self._depth -= 1
+            self._recorded.compiling = self._depth > 0  # an exception leaves it set
+            return result
 
-        return func
+        return _as_part_of(original.__module__, func)
 
     def _keep_module(self, original: Any) -> Any:
         """Keep the artefacts of each compilation: the dump files of two compilations may have one name."""
@@ -133,6 +138,12 @@ class _Hooks:
             return compiled
 
         return compile_module
+
+
+def _as_part_of(module: str, function: Any) -> Any:
+    """The function as one of `module`: the DSL blames a user's mistake on the nearest frame outside of its modules."""
+    names = {**function.__globals__, "__name__": module}
+    return types.FunctionType(function.__code__, names, function.__name__, None, function.__closure__)
 
 
 def _artifacts(compiled: Any) -> tuple[str, bytes]:

@@ -6,12 +6,14 @@ size and a payload, every other format a two-byte value in place of the size. `c
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK
 
+_MANGLED = re.compile(r"(?:kernel_cutlass_)?(?P<name>\w+?)(?:_(?:tensorptr|tensor0|ptr|Tiled|CopyAtom)\w*|_?_\d+)?")
 _FAT_MAGIC = 0xBA55ED50
 _FAT_ELF = 2
 _ELF_MAGIC = b"\x7fELF"
@@ -49,6 +51,12 @@ class CubinKernel:
     cluster: tuple[int, int, int] = (0, 0, 0)
     local_loads: int = 0
     local_stores: int = 0
+
+
+def source_name(kernel: str) -> str:
+    """The Python name of a kernel in the name that the DSL mangles its arguments into, as far as that can be told."""
+    match = _MANGLED.fullmatch(kernel)
+    return match["name"] if match else kernel
 
 
 def unwrap_fatbin(image: bytes) -> list[bytes]:

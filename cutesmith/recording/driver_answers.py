@@ -62,11 +62,11 @@ def _driver_answers(driver: Any, sm: SmVersion) -> dict[str, Callable[..., Any]]
         "cuEventQuery": None,
         "cuStreamQuery": None,
     }
-    for call in "cuDeviceGet cuCtxGetDevice".split():
+    for call in ("cuDeviceGet", "cuCtxGetDevice"):
         answers[call] = driver.CUdevice(0)
-    for call in "cuCtxGetCurrent cuCtxCreate cuDevicePrimaryCtxRetain cuStreamGetCtx".split():
+    for call in ("cuCtxGetCurrent", "cuCtxCreate", "cuDevicePrimaryCtxRetain", "cuStreamGetCtx"):
         answers[call] = driver.CUcontext(0)
-    for call in "cuStreamCreate cuStreamCreateWithPriority".split():
+    for call in ("cuStreamCreate", "cuStreamCreateWithPriority"):
         answers[call] = driver.CUstream(0)
     for call in _DRIVER_NO_OPS.split():
         answers[call] = None

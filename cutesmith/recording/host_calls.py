@@ -47,6 +47,9 @@ class Recorder(Protocol):
     def kernel_attribute(self, handle: int, attribute: int) -> int:
         """A CUfunction_attribute of a kernel."""
 
+    def set_kernel_attribute(self, handle: int, attribute: int, value: int) -> None:
+        """A cudaFuncAttribute of a kernel was set."""
+
     def device_attribute(self, attribute: int) -> int:
         """A cudaDeviceAttr of the recorded device."""
 
@@ -101,6 +104,11 @@ def _get_kernel(out: int, library: int, name: int) -> int:
 
 def _kernel_attribute(out: int, attribute: int, kernel: int, device: int) -> int:
     _put_int(out, _recorder().kernel_attribute(kernel, attribute))
+    return 0
+
+
+def _set_kernel_attribute(kernel: int, attribute: int, value: int, device: int = 0) -> int:
+    _recorder().set_kernel_attribute(kernel, attribute, value)
     return 0
 
 
@@ -177,8 +185,8 @@ _CALLS: dict[str, tuple[Callable[..., int], list[Any]]] = {
     "_cudaLaunchKernel": (_launch, [_POINTER] + [_INT] * 6 + [_POINTER, _SIZE, _POINTER]),
     "cuda_dialect_init_library_once": (_init_library_once, [_POINTER] * 4),
     "cuda_dialect_unload_library_once": (_succeed, [_POINTER]),
-    "_cudaKernelSetAttributeForDevice": (_succeed, [_POINTER, _INT, _INT, _INT]),
-    "_cudaFuncSetAttribute": (_succeed, [_POINTER, _INT, _INT]),
+    "_cudaKernelSetAttributeForDevice": (_set_kernel_attribute, [_POINTER, _INT, _INT, _INT]),
+    "_cudaFuncSetAttribute": (_set_kernel_attribute, [_POINTER, _INT, _INT]),
     "_cudaSetDevice": (_succeed, [_INT]),
     "_cudaDeviceSynchronize": (_succeed, []),
     "_cudaStreamSynchronize": (_succeed, [_POINTER]),
@@ -199,13 +207,36 @@ _CALLS: dict[str, tuple[Callable[..., int], list[Any]]] = {
     "_cudaLibraryUnload": (_succeed, [_POINTER]),
 }
 _UNANSWERED = (
-    "_cuLibraryGetGlobal _cuLibraryGetKernel _cuLibraryGetKernelCount _cuLibraryGetManaged _cuLibraryGetModule "
-    "_cuLibraryGetUnifiedFunction _cuLibraryLoadData _cuLibraryLoadFromFile _cuLibraryUnload _cuTensorMapEncodeTiled "
-    "_cudaEventElapsedTime _cudaFreeHost _cudaGetDeviceProperties _cudaGraphDestroy _cudaGraphExecDestroy "
-    "_cudaGraphInstantiate _cudaGraphLaunch _cudaLibraryGetGlobal _cudaLibraryGetKernelCount _cudaLibraryGetManaged "
-    "_cudaLibraryGetUnifiedFunction _cudaLibraryLoadFromFile _cudaMallocHost _cudaMallocManaged _cudaProfilerStart "
-    "_cudaProfilerStop _cudaStreamAddCallback _cudaStreamBeginCapture _cudaStreamEndCapture"
-).split()
+    "_cuLibraryGetGlobal",
+    "_cuLibraryGetKernel",
+    "_cuLibraryGetKernelCount",
+    "_cuLibraryGetManaged",
+    "_cuLibraryGetModule",
+    "_cuLibraryGetUnifiedFunction",
+    "_cuLibraryLoadData",
+    "_cuLibraryLoadFromFile",
+    "_cuLibraryUnload",
+    "_cuTensorMapEncodeTiled",
+    "_cudaEventElapsedTime",
+    "_cudaFreeHost",
+    "_cudaGetDeviceProperties",
+    "_cudaGraphDestroy",
+    "_cudaGraphExecDestroy",
+    "_cudaGraphInstantiate",
+    "_cudaGraphLaunch",
+    "_cudaLibraryGetGlobal",
+    "_cudaLibraryGetKernelCount",
+    "_cudaLibraryGetManaged",
+    "_cudaLibraryGetUnifiedFunction",
+    "_cudaLibraryLoadFromFile",
+    "_cudaMallocHost",
+    "_cudaMallocManaged",
+    "_cudaProfilerStart",
+    "_cudaProfilerStop",
+    "_cudaStreamAddCallback",
+    "_cudaStreamBeginCapture",
+    "_cudaStreamEndCapture",
+)
 """Symbols of the runtime that no recorded call needs: registered all the same, so that none can reach a real driver."""
 
 

@@ -18,7 +18,10 @@ from cutesmith.recording.ptxas_remarks import Spills
 
 _STATIC_SMEM_ATTRIBUTE = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
 _REGISTERS_ATTRIBUTE = 4  # CU_FUNC_ATTRIBUTE_NUM_REGS
+_MAX_DYNAMIC_SMEM_ATTRIBUTE = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
+_NONPORTABLE_CLUSTER_ATTRIBUTE = 14  # cudaFuncAttributeNonPortableClusterSizeAllowed
 _FIRST_HANDLE = 0x10000
+DEFAULT_SMEM_LIMIT = 48 << 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,8 @@ class Launch:
     block: Triple
     cluster: Triple
     dynamic_smem: int
+    smem_limit: int  # what host code raised the kernel's dynamic limit to; 48 KB when it did not
+    nonportable_cluster: bool  # whether host code allowed clusters of more than 8 blocks
     stream: int
     attributes: dict[str, Any]
     parameters: tuple[bytes, ...]
@@ -37,7 +42,7 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """One compilation: seconds of tracing, MLIR passes, ptxas and host code together; spills by kernel, where ptxas said."""
+    """One compilation: seconds of tracing, MLIR passes, ptxas and host code; spills by kernel, where ptxas told."""
 
     function: str
     arch: str
@@ -58,6 +63,8 @@ class Session:
     errors: list[str] = field(default_factory=list)
     _kernels: dict[str, CubinKernel] = field(default_factory=dict)
     _handles: dict[int, str] = field(default_factory=dict)
+    _settings: dict[tuple[int, int], int] = field(default_factory=dict)
+    compiling: bool = False  # whether a compilation was under way when an exception passed through
 
     def load_library(self, image: bytes) -> None:
         """A fat binary was loaded."""
@@ -78,6 +85,10 @@ class Session:
             attribute, 0
         )
 
+    def set_kernel_attribute(self, handle: int, attribute: int, value: int) -> None:
+        """A cudaFuncAttribute of a kernel was set."""
+        self._settings[handle, attribute] = value
+
     def device_attribute(self, attribute: int) -> int:
         """A cudaDeviceAttr of the recorded SM version."""
         return device_attributes(parse_arch(self.arch).sm).get(attribute, 0)
@@ -97,6 +108,8 @@ class Session:
                 block=block,
                 cluster=next((c for c in (given, built_in) if any(c)), (1, 1, 1)),
                 dynamic_smem=smem,
+                smem_limit=self._settings.get((handle, _MAX_DYNAMIC_SMEM_ATTRIBUTE), DEFAULT_SMEM_LIMIT),
+                nonportable_cluster=bool(self._settings.get((handle, _NONPORTABLE_CLUSTER_ATTRIBUTE), 0)),
                 stream=stream,
                 attributes=attributes,
                 parameters=_read_parameters(kernel, args),
@@ -140,8 +153,11 @@ def session(arch: str, *, fake: bool = False) -> Iterator[Session]:
     recorded = Session(arch=str(target))
     before = set_recorder(recorded)
     try:
-        with tempfile.TemporaryDirectory(prefix="cutesmith-") as scratch, cuda_as_cpu(fake=fake, arch=str(target)):
-            with hook_compiler(recorded, Path(scratch)):
-                yield recorded
+        with (
+            tempfile.TemporaryDirectory(prefix="cutesmith-") as scratch,
+            cuda_as_cpu(fake=fake, arch=str(target)),
+            hook_compiler(recorded, Path(scratch)),
+        ):
+            yield recorded
     finally:
         set_recorder(before)
