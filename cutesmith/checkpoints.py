@@ -96,9 +96,7 @@ class CheckpointStore:
         found = [c for c in kept if len(name) >= 4 and c.hash.startswith(name.lower())]
         if len({c.hash for c in found}) == 1:
             return found[-1]
-        wrong = (
-            f"{len(found)} checkpoints start with {name}" if found else f"no checkpoint {name!r} of {self.path.name}"
-        )
+        wrong = f"{len(found)} checkpoints start with" if found else f"{self.path.name} has no checkpoint"
         raise UsageError(f"{wrong} {name!r}", hint=f"cutesmith checkpoint list {self.path} shows them.")
 
     def read(self, checkpoint: Checkpoint) -> bytes:

@@ -1,0 +1,49 @@
+"""What all tests share: tests marked `gpu` are skipped where there is none, and problem files to work on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if "gpu" in item.keywords]
+    if marked and not _has_gpu():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+
+
+def _has_gpu() -> bool:
+    import torch  # only where a marked test was collected: it takes seconds
+
+    return torch.cuda.is_available()
+
+
+@pytest.fixture
+def write_file(tmp_path: Path) -> Callable[..., Path]:
+    """A function that writes text to a file in the test's folder and gives its path."""
+
+    def write(text: str, name: str = "kernel.py") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def run_script() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A function that runs `scripts/NAME.py ARGUMENTS…` in another folder and gives its output and exit code."""
+
+    def run(name: str, *arguments: str | Path, cwd: str | Path = "/", timeout: float = 100, **options):
+        command = [sys.executable, ROOT / "scripts" / f"{name}.py", *arguments]
+        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout, **options)
+
+    return run

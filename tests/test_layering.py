@@ -1,0 +1,136 @@
+"""Imports point one way, as docs/design.md says; what the shared verbs import at module level is always there."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cutesmith.contract import module_scope
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "cutesmith"
+RANKS = {
+    "verdicts": 0,
+    "errors": 1,
+    "devices": 1,
+    "contract": 2,
+    "loading": 2,
+    "kernelbench": 2,
+    "checkpoints": 2,
+    "recording": 3,
+    "checks": 4,
+    "patterns": 5,
+    "report": 5,
+    "commands": 6,
+    "cli": 7,
+    "__main__": 8,
+}
+"""A module may import its own rank and what is below; the package itself imports nothing of ours."""
+
+BARE_VERBS = ("lint", "compile", "verify", "benchmark", "checkpoint", "doctor")
+ALWAYS_THERE = {"cutesmith", "torch", "cutlass", "tvm_ffi", *sys.stdlib_module_names}
+
+
+def room(module: str) -> str:
+    """`cutesmith.checks.lint.rules` is in the room `checks`; the package itself is the empty room."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(statement: ast.AST, module: str) -> Iterator[str]:
+    """The dotted modules that an import statement names; a module named after `from package import` is one of them."""
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+    elif isinstance(statement, ast.ImportFrom):
+        assert statement.level == 0, f"{module}:{statement.lineno}: relative import"
+        for alias in statement.names:
+            whole = f"{statement.module}.{alias.name}"
+            yield whole if module_file(whole) else str(statement.module)
+
+
+def module_file(module: str) -> Path | None:
+    base = ROOT.joinpath(*module.split("."))
+    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def is_type_checking(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING")
+
+
+def top_level_imports(module: str) -> Iterator[str]:
+    """What importing the module imports: not what functions or `if TYPE_CHECKING` import."""
+    path = module_file(module)
+    assert path is not None, module
+    body = tree(path).body
+    typing_only = {id(inner) for s in body if is_type_checking(s) for inner in module_scope([s])}
+    for statement in module_scope(body):
+        if id(statement) not in typing_only:
+            yield from imported(statement, module)
+
+
+MODULES = sorted(module_name(path) for path in PACKAGE.rglob("*.py"))
+
+
+def test_every_room_has_a_rank():
+    assert {room(module) for module in MODULES} - {""} <= RANKS.keys()
+
+
+def wrong_imports(module: str, parsed: ast.Module) -> list[str]:
+    """Every import of ours, also inside functions, that points up."""
+    own = RANKS.get(room(module), -1)
+    names = (name for node in ast.walk(parsed) for name in imported(node, module) if name.startswith("cutesmith."))
+    return [name for name in names if RANKS.get(room(name), -1) > own]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_one_way(module):
+    assert wrong_imports(module, tree(module_file(module))) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "statement", "wrong"),
+    [
+        ("cutesmith.checks.x", "from cutesmith.patterns import graph", ["cutesmith.patterns.graph"]),
+        ("cutesmith.verdicts", "import cutesmith.errors", ["cutesmith.errors"]),
+        ("cutesmith", "def f():\n    from cutesmith import verdicts", ["cutesmith.verdicts"]),
+        ("cutesmith.patterns.x", "from cutesmith.checks import isolation", []),
+    ],
+)
+def test_an_import_that_points_up_is_seen(module, statement, wrong):
+    assert wrong_imports(module, ast.parse(statement)) == wrong
+
+
+@pytest.mark.parametrize("verb", BARE_VERBS)
+def test_a_shared_verb_needs_only_the_standard_library_torch_and_the_dsl(verb):
+    waiting, seen = [f"cutesmith.commands.{verb}"], set()
+    while waiting:
+        module = waiting.pop()
+        seen.add(module)
+        for name in top_level_imports(module):
+            assert name.split(".")[0] in ALWAYS_THERE, f"{module} imports {name} at module level"
+            if module_file(name) and name not in seen:
+                waiting.append(name)
+    assert len(seen) > 2
+
+
+def test_the_command_line_imports_neither_torch_nor_the_dsl_by_itself():
+    waiting, seen = ["cutesmith.cli"], set()
+    while waiting:
+        module = waiting.pop()
+        seen.add(module)
+        for name in top_level_imports(module):
+            assert name.split(".")[0] in {"cutesmith", *sys.stdlib_module_names}, f"{module} imports {name}"
+            if module_file(name) and name not in seen:
+                waiting.append(name)
