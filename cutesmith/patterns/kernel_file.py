@@ -187,7 +187,7 @@ def _own_parameters(tree: ast.Module) -> set[str]:
 def _import_places(
     node: ast.Import | ast.ImportFrom, renames: Mapping[str, str]
 ) -> Iterator[tuple[int, int, str, str]]:
-    """`import a` → `import a as b`; `import a as c` → `import a as b`; `import a.b` cannot be renamed without use of a."""
+    """`import a` and `import a as c` become `import a as b`; `import a.b` binds a and is left alone."""
     for alias in node.names:
         bound = alias.asname or alias.name
         if bound not in renames:

@@ -39,25 +39,28 @@ class KernelPlan(Protocol):
         ...
 
 
-Matcher = Callable[[Graph, str], KernelPlan]
+Matcher = Callable[[Graph], KernelPlan]
 
 
 def plan_kernel(graph: Graph, arch: str) -> KernelPlan:
-    """The plan of the first pattern that takes the graph, for an architecture such as "sm_90a".
+    """The plan of the first pattern that takes the graph and has a configuration for an architecture such as "sm_90a".
 
     Raises UnmatchedError with the first operation in the way when no pattern does.
     """
     from cutesmith.patterns import elementwise, rows
 
-    return first_match(graph, arch, (rows.match, elementwise.match))
+    plan = first_match(graph, (elementwise.match, rows.match))
+    if not plan.configurations(arch):
+        raise UnmatchedError(f"the pattern {plan.pattern} has no configuration for {arch}", operation=plan.pattern)
+    return plan
 
 
-def first_match(graph: Graph, arch: str, matchers: Sequence[Matcher]) -> KernelPlan:
+def first_match(graph: Graph, matchers: Sequence[Matcher]) -> KernelPlan:
     """The first matcher's plan that there is; all refused: the UnmatchedError of the one that came furthest."""
     refusals: list[UnmatchedError] = []
     for matcher in matchers:
         try:
-            return matcher(graph, arch)
+            return matcher(graph)
         except UnmatchedError as refusal:
             refusals.append(refusal)
     raise with_advice(most_helpful(graph, refusals))

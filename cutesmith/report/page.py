@@ -29,6 +29,7 @@ def render_report(result: Mapping[str, Any], source: str = "") -> str:
         compiled=stages.get("compile") or {},
         verified=stages.get("verify") or {},
         benchmark=benchmark,
+        speedups=benchmark.get("speedups") or {},
         findings=(stages.get("lint") or {}).get("findings") or (),
         facts=key_facts(result, stages),
         chart=time_chart(benchmark),

@@ -93,9 +93,7 @@ def _case(name: str, passed: bool = True) -> CaseReport:
         worst_index=(3, 5),
     )
     problem = "" if passed else f"17 of 33000 elements differ {HOSTILE}"
-    return CaseReport(
-        name=name, inputs="bfloat16[33, 1000]", passed=passed, problem=problem, outputs=(error,)
-    )
+    return CaseReport(name=name, inputs="bfloat16[33, 1000]", passed=passed, problem=problem, outputs=(error,))
 
 
 def benchmark() -> BenchmarkVerdict:

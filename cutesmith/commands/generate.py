@@ -1,0 +1,149 @@
+"""`cutesmith generate PROBLEM`: a kernel for a PyTorch function, without a model, a key or a network."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentTypeError
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.errors import UnavailableError
+from cutesmith.verdicts import GenerateVerdict
+
+if TYPE_CHECKING:
+    from cutesmith.patterns.generate import Progress
+
+DESCRIPTION = """\
+Write a CuTe DSL kernel for a PyTorch function: trace it, match a pattern (elementwise, or reductions over the last
+dimensions), render its configurations, then lint, compile, verify and time them, and keep the best verified one.
+
+A problem file defines reference_fn(*inputs) and get_inputs(), or is a KernelBench file (Model, get_inputs,
+get_init_inputs). With no GPU the kernel is compiled but not executed: status "compiled", exit code 0.
+
+The folder given by --out then holds
+  kernel.py      the best kernel; standalone, needs torch and nvidia-cutlass-dsl only
+  report.html    times, configurations tried, checked cases, the source
+  result.json    every verdict and raw sample
+  candidates/    all configurations
+Earlier versions of kernel.py: `cutesmith checkpoint list OUT/kernel.py`."""
+
+EXAMPLES = (
+    "cutesmith generate evals/tasks/level1/softmax.py --out out/softmax",
+    "cutesmith generate problem.py --arch sm_100a --on compile   # for a GPU that is not here",
+    "cutesmith generate problem.py --no-benchmark --configurations 2 --json",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(_generate, argv)
+
+
+def _generate(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
+    _require_templates()
+    from cutesmith.patterns.generate import generate_kernel
+
+    with progress_display() as progress:
+        verdict = generate_kernel(
+            options.problem,
+            arch=options.arch,
+            out=options.out,
+            on=options.on,
+            configurations_limit=options.configurations,
+            benchmark=not options.no_benchmark,
+            progress=progress,
+        )
+    return report(verdict, as_json=options.json, lines=summary_lines(verdict))
+
+
+def _parser() -> Any:
+    parser = command_parser("generate", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("problem", metavar="PROBLEM", help="problem file (.py)")
+    parser.add_argument("--arch", help="architecture, such as sm_90a (default: this GPU's; without one sm_90a)")
+    parser.add_argument("--out", metavar="DIR", help="folder for the results (default: cutesmith-out/NAME)")
+    parser.add_argument(
+        "--on", choices=("auto", "gpu", "compile"), default="auto", help="execute on the GPU, or compile only"
+    )
+    parser.add_argument("--configurations", type=_positive, default=8, metavar="N", help="how many to try (default: 8)")
+    parser.add_argument("--no-benchmark", action="store_true", help="skip the comparison with eager and torch.compile")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is no number from 1 up")
+    return int(text)
+
+
+def _require_templates() -> None:
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as error:
+        raise UnavailableError("generate needs jinja2", hint="python3 -m pip install jinja2") from error
+
+
+def summary_lines(verdict: GenerateVerdict) -> Iterator[str]:
+    """The verdict for people: one sentence, the configurations tried, and where the files are."""
+    yield verdict.summary
+    for candidate in verdict.tried:
+        mark = "*" if candidate["chosen"] else " "
+        median = f"{candidate['median_us']:9.2f} µs" if candidate["median_us"] else " " * 12
+        settings = ", ".join(f"{key}={value}" for key, value in candidate["configuration"].items())
+        yield f"{mark} {candidate['number']:2d}  {candidate['status']:16s} {median}  {settings}"
+    if verdict.kernel:
+        yield f"kernel: {verdict.kernel}"
+        yield f"report: {Path(verdict.kernel).with_name('report.html')}"
+
+
+@contextmanager
+def progress_display() -> Iterator[Progress]:
+    """A progress bar on stderr when that is a terminal, plain lines otherwise."""
+    if not sys.stderr.isatty():
+        yield _print_step
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    except ImportError:
+        yield _print_step
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[message]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        yield _Bars(bars)
+
+
+def _print_step(stage: str, done: int, total: int, message: str = "") -> None:
+    if done == total or message:
+        print(f"{stage}: {done}/{total} {message}".rstrip(), file=sys.stderr, flush=True)
+
+
+class _Bars:
+    """One bar a stage."""
+
+    def __init__(self, bars: Any) -> None:
+        self._bars, self._tasks = bars, dict[str, Any]()
+
+    def __call__(self, stage: str, done: int, total: int, message: str = "") -> None:
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=total, message="")
+        self._bars.update(self._tasks[stage], completed=done, total=total, message=_one_line(message))
+
+
+def _one_line(text: str) -> str:
+    """The first line, with rich's markup switched off."""
+    return text.partition("\n")[0][:80].replace("[", "\\[")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""From a problem file to kernel files that are not checked yet: trace, match, render, in a confined process.
+
+A problem file is as untrusted as a kernel: it is run in a worker without a GPU, which answers with text only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cutesmith.checks.isolation import Limits, confine, run_isolated
+from cutesmith.contract import inspect
+from cutesmith.errors import CandidateError, ContractError, UnmatchedError
+from cutesmith.patterns.kernel_file import assemble_kernel
+from cutesmith.verdicts import ExitCode
+
+ENTRY = "cutesmith.patterns.drafting:drafter"
+TRACE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What the patterns make of a problem: one whole kernel file for each configuration, the best guess first.
+
+    `algorithmic_bytes` and `algorithmic_flops` are the function's own at the shapes of `get_inputs()`.
+    """
+
+    pattern: str
+    kernels: tuple[tuple[dict[str, Any], str], ...]
+    algorithmic_bytes: int
+    algorithmic_flops: int
+
+
+def draft_kernels(problem: str | Path, arch: str, *, limit: int) -> Draft:
+    """Kernel files for the problem, at most `limit`, written for an architecture such as "sm_90a".
+
+    Raises ContractError (the file breaks the contract or its reference raises), UnmatchedError (no pattern takes it)
+    and CandidateError (running the file crashed or timed out).
+    """
+    path = Path(problem).resolve()
+    _require_problem(path)
+    request = {"path": str(path), "arch": arch, "limit": limit}
+    try:
+        reply = run_isolated(ENTRY, request, limits=Limits(wall_seconds=TRACE_SECONDS))
+    except CandidateError as error:
+        raise _of_problem(error, path) from None
+    if "unmatched" in reply:
+        refusal = reply["unmatched"]
+        raise UnmatchedError(refusal["message"], operation=refusal["operation"], hint=refusal["hint"])
+    return _assemble(reply, path, arch)
+
+
+def _require_problem(path: Path) -> None:
+    contract = inspect(path)
+    if contract.has_kernel:
+        raise ContractError(
+            f"{path.name} already defines kernel_fn (line {contract.names['kernel_fn']})",
+            hint="Give a problem file: reference_fn and get_inputs. `cutesmith verify` checks a kernel.",
+        )
+
+
+def _of_problem(error: CandidateError, path: Path) -> Exception:
+    """The worker calls its subject a kernel; here it is a problem file, and a broken one breaks the contract."""
+    message = error.message.replace("the kernel ", f"{path.name} ", 1)
+    if error.exit_code in (ExitCode.USAGE, ExitCode.CRASHED) and " raised " in message or error.exit_code == 2:
+        return ContractError(message, hint=error.hint or _last_lines(error.log_tail))
+    return CandidateError(message, error.exit_code, hint=error.hint, log_tail=error.log_tail)
+
+
+def _last_lines(text: str, count: int = 12) -> str:
+    return "\n".join(text.strip().splitlines()[-count:])
+
+
+def _assemble(reply: dict[str, Any], path: Path, arch: str) -> Draft:
+    kernels = tuple(
+        (
+            item["configuration"],
+            assemble_kernel(
+                item["section"],
+                reply["source"],
+                problem=path.name,
+                pattern=reply["pattern"],
+                configuration=item["configuration"],
+                arch=arch,
+            ),
+        )
+        for item in reply["sections"]
+    )
+    return Draft(reply["pattern"], kernels, reply["algorithmic_bytes"], reply["algorithmic_flops"])
+
+
+def drafter() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """The worker's handler: answers `{path, arch, limit}` with the problem's source and the kernel sections."""
+    from cutesmith.patterns.match import plan_kernel
+    from cutesmith.patterns.trace import trace_problem
+
+    def handle(request: dict[str, Any]) -> dict[str, Any]:
+        confine()
+        try:
+            source, graph = _trace(request, trace_problem)
+            plan = plan_kernel(graph, request["arch"])
+            configurations = list(plan.configurations(request["arch"]))[: request["limit"]]
+            sections = [{"configuration": c, "section": plan.render(c)} for c in configurations]
+        except UnmatchedError as refusal:
+            fields = {"message": refusal.message, "operation": refusal.operation, "hint": refusal.hint}
+            return {"unmatched": fields}
+        work = {"algorithmic_bytes": plan.algorithmic_bytes, "algorithmic_flops": plan.algorithmic_flops}
+        return {"source": source, "pattern": plan.pattern, "sections": sections, **work}
+
+    return handle
+
+
+def _trace(request: dict[str, Any], trace_problem: Callable[[Any], Any]) -> tuple[str, Any]:
+    from cutesmith.contract import load
+    from cutesmith.recording.facade import cuda_as_cpu
+
+    with cuda_as_cpu(fake=True, arch=request["arch"]):
+        loaded = load(request["path"])
+        return loaded.source, trace_problem(loaded)

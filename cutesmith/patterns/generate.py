@@ -1,0 +1,229 @@
+"""The offline generator: problem → draft → lint → compile → verify → time → the best verified kernel.
+
+No model, no key, no network. Every candidate is a whole kernel file that goes through the same stages as anybody's.
+The first guess is verified early, so that there is something to keep; then all are timed, and the fastest are verified
+until one is right: a kernel that was timed but not verified is never kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from cutesmith.errors import CutesmithError, UnavailableError, UnmatchedError
+from cutesmith.patterns.candidates import Candidate, by_promise, by_speed
+from cutesmith.patterns.drafting import Draft, draft_kernels
+from cutesmith.patterns.output_folder import OutputFolder, default_folder
+from cutesmith.patterns.stages import Stages
+from cutesmith.patterns.target import Target, choose_target, describe_environment
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, GenerateVerdict, Verdict
+
+CONFIGURATIONS = 8
+VERIFY_ATTEMPTS = 4
+NOT_EXECUTED = "nothing was executed: this machine has no GPU that runs {arch}"
+
+
+class Progress(Protocol):
+    """Told of every step: the stage's name, how many of its steps are done, how many there are, and a remark."""
+
+    def __call__(self, stage: str, done: int, total: int, message: str = "") -> None: ...
+
+
+def _silent(stage: str, done: int, total: int, message: str = "") -> None:
+    return None
+
+
+def generate_kernel(
+    problem: str | Path,
+    *,
+    arch: str | None = None,
+    out: str | Path | None = None,
+    on: str = "auto",
+    configurations_limit: int = CONFIGURATIONS,
+    benchmark: bool = True,
+    progress: Progress | None = None,
+) -> GenerateVerdict:
+    """Write a kernel for a problem file into the folder `out` (default `cutesmith-out/NAME`).
+
+    `arch` pins the architecture (default: this machine's GPU, else sm_90a); `on` is "auto", "gpu" or "compile".
+    Without a GPU the verdict's status is `compiled`: nothing was executed. A function that no pattern takes gives exit
+    code USAGE with the first operation in the way. Ctrl-C keeps the best verified kernel so far.
+    Raises ContractError (broken problem file), UnavailableError (`on="gpu"` without a fitting GPU) and UsageError.
+    """
+    started = time.monotonic()
+    target = choose_target(arch, on)
+    tell = progress or _silent
+    tell("draft", 0, 1)
+    try:
+        draft = draft_kernels(problem, target.arch, limit=configurations_limit)
+    except UnmatchedError as refusal:
+        return _unmatched(problem, refusal, time.monotonic() - started)
+    tell("draft", 1, 1, f"pattern {draft.pattern}, {len(draft.kernels)} configurations")
+    folder = OutputFolder(default_folder(problem) if out is None else out)
+    run = Generation(Path(problem), target, draft, folder, tell, started, benchmark)
+    try:
+        run.walk()
+    except KeyboardInterrupt:
+        if run.best is None:
+            raise
+        run.remark = "interrupted; this is the best so far"
+    return run.finish()
+
+
+def _unmatched(problem: str | Path, refusal: UnmatchedError, seconds: float) -> GenerateVerdict:
+    return GenerateVerdict(
+        exit_code=ExitCode.USAGE,
+        summary=f"{refusal.message}\n{refusal.hint}".strip(),
+        problem=str(problem),
+        unmatched=refusal.operation or refusal.message,
+        seconds=seconds,
+    )
+
+
+@dataclass
+class Generation:
+    """One run over the candidates of a draft; `best` is what `kernel.py` holds."""
+
+    problem: Path
+    target: Target
+    draft: Draft
+    folder: OutputFolder
+    tell: Progress
+    started: float
+    wants_benchmark: bool
+    candidates: list[Candidate] = field(default_factory=list)
+    best: Candidate | None = None
+    benchmark: BenchmarkVerdict | None = None
+    remark: str = ""
+
+    def __post_init__(self) -> None:
+        self.stages = Stages(self.target, self.draft)
+        for number, (configuration, source) in enumerate(self.draft.kernels, start=1):
+            path = self.folder.write_candidate(number, source)
+            self.candidates.append(Candidate(number, configuration, path, source))
+
+    def walk(self) -> None:
+        """All the stages, each over the candidates that the one before left."""
+        linted = self._sieve("lint", self.candidates, self.stages.lint)
+        compiled = self._sieve("compile", linted, self.stages.compile)
+        if not compiled:
+            return
+        if not self.target.executes:
+            self._keep(next(by_promise(compiled)))
+            return
+        self._verify(compiled[0])
+        self._time(compiled)
+        for candidate in list(by_speed(c for c in compiled if c.failed is None))[:VERIFY_ATTEMPTS]:
+            if candidate.verified or self._verify(candidate):
+                break
+        if self.best is not None and self.wants_benchmark:
+            self._benchmark(self.best)
+
+    def _sieve(
+        self,
+        stage: str,
+        candidates: list[Candidate],
+        check: Callable[[list[Candidate], Callable[[int], None]], None],
+    ) -> list[Candidate]:
+        """Run one stage over the candidates; those that it has nothing against."""
+        self.tell(stage, 0, len(candidates))
+        check(candidates, lambda done: self.tell(stage, done, len(candidates)))
+        return [candidate for candidate in candidates if candidate.failed is None]
+
+    def _verify(self, candidate: Candidate) -> bool:
+        self.tell("verify", 0, 1, f"candidate {candidate.number}")
+        verdict = self.stages.verify(candidate)
+        self.tell("verify", 1, 1, verdict.summary)
+        if candidate.verified and self._beats_best(candidate):
+            self._keep(candidate)
+        return candidate.verified
+
+    def _beats_best(self, candidate: Candidate) -> bool:
+        if self.best is None or self.best.median_us is None:
+            return True
+        return candidate.median_us is not None and candidate.median_us < self.best.median_us
+
+    def _time(self, candidates: list[Candidate]) -> None:
+        alive = [candidate for candidate in candidates if candidate.failed is None]
+        if len(alive) < 2:
+            return
+        self.tell("time", 0, len(alive))
+        self.stages.time(alive)
+        self.tell("time", len(alive), len(alive))
+
+    def _keep(self, candidate: Candidate) -> None:
+        """Make it the kernel, with one checkpoint for each stage that held."""
+        for other in self.candidates:
+            other.chosen = other is candidate
+        self.best = candidate
+        for verdict in candidate.verdicts:
+            self.folder.keep(candidate.source, verdict)
+
+    def _benchmark(self, candidate: Candidate) -> None:
+        self.tell("benchmark", 0, 1)
+        self.benchmark = self.stages.benchmark(self.folder.kernel)
+        self.tell("benchmark", 1, 1, self.benchmark.summary)
+        if self.benchmark.passed:
+            self.folder.keep(candidate.source, self.benchmark)
+
+    def finish(self) -> GenerateVerdict:
+        """The verdict; `result.json` and `report.html` are written."""
+        verdict = self._verdict()
+        result = {**verdict.to_dict(), "environment": describe_environment(self.target)}
+        self.folder.write_result(result)
+        self._write_report(result)
+        return verdict
+
+    def _write_report(self, result: dict[str, Any]) -> None:
+        from cutesmith.report import render_report
+
+        try:
+            self.folder.write_report(render_report(result, self.best.source if self.best else ""))
+        except UnavailableError:  # without jinja2 there was no draft either, unless it vanished meanwhile
+            self.remark = "no report: jinja2 is missing"
+
+    def _verdict(self) -> GenerateVerdict:
+        blocked = self._blocked()
+        stages: list[Verdict] = list(self.best.verdicts) if self.best else []
+        if self.benchmark is not None:
+            stages.append(self.benchmark)
+        return GenerateVerdict(
+            exit_code=blocked.exit_code if blocked else ExitCode.PASSED,
+            summary=self._summary(blocked),
+            seconds=time.monotonic() - self.started,
+            problem=str(self.problem),
+            kernel=str(self.folder.kernel) if self.best else "",
+            pattern=self.draft.pattern,
+            configuration=self.best.configuration if self.best else {},
+            tried=tuple(candidate.to_dict() for candidate in self.candidates),
+            stages=tuple(stage.to_dict() for stage in stages),
+            state="" if self.best is None else "verified" if self.best.verified else "compiled",
+        )
+
+    def _blocked(self) -> Verdict | None:
+        """Why there is no kernel: the first candidate's failure, that is, the best guess's; or why it is rejected."""
+        if self.best is not None:
+            cheating = self.benchmark is not None and self.benchmark.exit_code == ExitCode.REJECTED
+            return self.benchmark if cheating else None
+        failures = [candidate.failed for candidate in self.candidates if candidate.failed is not None]
+        return failures[0] if failures else None
+
+    def _summary(self, blocked: Verdict | None) -> str:
+        name = self.problem.name
+        if blocked is not None:
+            return f"{name}: no kernel held: {blocked.stage} of the best guess says: {blocked.summary}"
+        assert self.best is not None
+        parts = [f"{name}: {'verified' if self.best.verified else 'compiled'} for {self.target.arch}"]
+        if not self.best.verified:
+            parts.append(self.target.why_not or NOT_EXECUTED.format(arch=self.target.arch))
+        if self.benchmark is not None:
+            parts.append(self.benchmark.summary)
+        elif self.best.median_us is not None:
+            parts.append(f"{self.best.median_us:.1f} µs")
+        return "; ".join([*parts, self.remark] if self.remark else parts)
+
+
+__all__ = ["CutesmithError", "Progress", "generate_kernel"]

@@ -1,0 +1,152 @@
+"""The assembled kernel file parses, keeps the problem verbatim, and its two halves do not disturb each other."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from cutesmith.contract import inspect
+from cutesmith.errors import ContractError
+from cutesmith.patterns.kernel_file import assemble_kernel, rename_clashes, split_futures
+
+SECTION = """\
+import math
+import functools
+
+SCALE = 2
+_plans = {}
+
+
+def block(x, SCALE=3):
+    return x * SCALE
+
+
+@functools.cache
+def launch(n):
+    global _plans
+    _plans[n] = math.floor(n) + SCALE
+    return _plans[n]
+
+
+def kernel_fn(x):
+    return block(launch(x), SCALE=SCALE)
+"""
+PROBLEM = '''\
+"""Double it — é."""
+
+import math
+
+
+def reference_fn(x):
+    return x * 2
+
+
+def get_inputs():
+    return [math.pi]
+'''
+
+
+def assemble(section: str = SECTION, problem: str = PROBLEM) -> str:
+    return assemble_kernel(
+        section,
+        problem,
+        problem="double.py",
+        pattern="rows",
+        configuration={"threads": 128, "early": False},
+        arch="sm_90a",
+    )
+
+
+def module_of(text: str, path: Path) -> ModuleType:
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("assembled", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_problem_stands_verbatim_below_the_kernel(write_file: Callable[..., Path]) -> None:
+    text = assemble()
+    assert text.endswith(PROBLEM) and text.index("def kernel_fn") < text.index(PROBLEM)
+    assert inspect(write_file(text)).kind == "kernel"
+
+
+def test_header_says_what_it_is() -> None:
+    docstring = ast.get_docstring(ast.parse(assemble()))
+    assert docstring is not None
+    for expected in ("double.py", "sm_90a", "pattern rows", "threads=128", "early=false", "cutesmith 0."):
+        assert expected in docstring
+
+
+def test_hostile_problem_name_stays_in_the_docstring() -> None:
+    text = assemble_kernel(
+        SECTION, PROBLEM, problem='a"""\nimport os\\', pattern="rows", configuration={}, arch="sm_90a"
+    )
+    assert not [node for node in ast.parse(text).body if isinstance(node, ast.Import) and node.names[0].name == "os"]
+
+
+def test_future_imports_move_to_the_top(tmp_path: Path) -> None:
+    problem = "from __future__ import annotations\n\nimport math\n\n\ndef reference_fn(x: Missing): return x\n"
+    text = assemble(problem=problem)
+    assert text.count("__future__") == 1
+    assert module_of(text, tmp_path / "kernel.py").reference_fn(3) == 3
+
+
+def test_struct_reads_annotations_so_they_stay_objects() -> None:
+    problem = "from __future__ import annotations, generator_stop\ndef reference_fn(x): return x\n"
+    text = assemble(section="import cutlass.cute as cute\nS = cute.struct\n", problem=problem)
+    assert "import generator_stop" in text and "annotations" not in text
+
+
+def test_split_futures_keeps_other_lines_in_place() -> None:
+    source = 'x = 1\nfrom __future__ import (\n    annotations,\n)\n"""a\nb"""\n'
+    names, body = split_futures(source, ast.parse(source))
+    assert names == ["annotations"] and body.splitlines() == ["x = 1", "", "", "", '"""a', 'b"""']
+
+
+@pytest.mark.parametrize("clash", ["SCALE = 50", "def block(x): return 0", "def launch(n): return 0", "_plans = 5"])
+def test_problem_names_do_not_shadow_the_kernel(clash: str, tmp_path: Path) -> None:
+    alone = module_of(SECTION, tmp_path / "alone.py").kernel_fn(7)
+    module = module_of(assemble(problem=f"{PROBLEM}\n\n{clash}\n"), tmp_path / "kernel.py")
+    assert module.kernel_fn(7) == alone == 18
+    assert module.reference_fn(3) == 6
+
+
+@pytest.mark.parametrize(
+    "clash", ["import cmath as math", "math = None", "functools = 3", "from os import path as math"]
+)
+def test_imports_that_mean_something_else_are_renamed(clash: str, tmp_path: Path) -> None:
+    problem = f"{clash}\n\n\ndef reference_fn(x):\n    return math\n"
+    module = module_of(assemble(problem=problem), tmp_path / "kernel.py")
+    assert module.kernel_fn(7) == 18
+
+
+def test_equal_imports_are_left_alone() -> None:
+    assert rename_clashes(SECTION, ast.parse(PROBLEM)) == SECTION
+
+
+def test_attributes_and_strings_are_not_renamed() -> None:
+    section = 'block = 4\n\n\ndef kernel_fn(x):\n    return x.block + block  # block "block"\n'
+    renamed = rename_clashes(section, ast.parse("block = 1\n"))
+    assert renamed == section.replace("block = 4", "kernel_block = 4").replace("+ block", "+ kernel_block")
+
+
+def test_the_new_name_is_free() -> None:
+    section = "plan = 4\n\n\ndef kernel_fn(x):\n    kernel_plan = x\n    return kernel_plan + plan\n"
+    assert "kernel1_plan = 4" in rename_clashes(section, ast.parse("plan = 1\n"))
+
+
+def test_problem_with_a_kernel_is_refused() -> None:
+    with pytest.raises(ContractError, match=r"double\.py:3: the problem already defines kernel_fn"):
+        assemble(problem="import torch\n\ndef kernel_fn(x): return x\n")
+
+
+def test_problem_that_is_no_python_is_refused() -> None:
+    with pytest.raises(ContractError, match="syntax error"):
+        assemble(problem="def reference_fn(:\n")

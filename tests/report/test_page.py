@@ -1,0 +1,143 @@
+"""The report shows every stage, escapes whatever a kernel says, and loads nothing from outside."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from cutesmith.report import render_report
+from cutesmith.report.charts import best_baseline, roofline, round_steps, time_chart
+from cutesmith.report.highlight import highlight
+from tests.report import sample
+
+VOID = {"meta", "br"}
+
+
+class Elements(HTMLParser):
+    """Every tag with its attributes, the text, and whether tags are balanced."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render_report(sample.result(), sample.SOURCE)
+
+
+def test_hostile_text_stays_text(page: str) -> None:
+    elements = Elements(page)
+    assert not elements.open
+    names = {tag for tag, _ in elements.tags}
+    assert not names & {"script", "img", "iframe", "link", "object", "embed", "a", "base", "form"}
+    assert not [name for _, attributes in elements.tags for name in attributes if name.startswith("on")]
+    assert "".join(elements.text).count(sample.HOSTILE) >= 5
+
+
+def test_nothing_is_loaded_from_outside(page: str) -> None:
+    for _, attributes in Elements(page).tags:
+        assert not attributes.keys() & {"src", "href", "xlink:href", "data", "action"}
+    assert "http" not in page.replace("http-equiv", "") and "url(" not in page and "@import" not in page
+
+
+def test_every_stage_is_shown(page: str) -> None:
+    text = re.sub(r"\s+", " ", "".join(Elements(page).text))
+    for expected in ("131.2 µs", "torch.compile", "1.02×", "95.2 %", "Configurations tried", "threads=256", "4 of 4"):
+        assert expected in text
+    for expected in ("sm_90a", "128 / 128 bit", "K104", "NVIDIA H200", "wrong_result", "FLOP/byte", "4.27 TB/s"):
+        assert expected in text
+    assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page
+
+
+def test_source_listing_keeps_every_line(page: str) -> None:
+    listed = re.findall(r"<li>(.*?)</li>", page, re.DOTALL)
+    parsed = ["".join(Elements(line).text) for line in listed]
+    assert parsed == sample.SOURCE.splitlines()
+
+
+def test_compiled_only_and_empty_results_render() -> None:
+    compiled = sample.result(status="compiled", stages=[], tried=[], environment={})
+    assert "compiled" in render_report(compiled, "x = 1\n")
+    nothing = {"status": "usage", "summary": "no pattern", "problem": "p.py", "unmatched": "aten.mm <b>"}
+    page = render_report(nothing)
+    assert "aten.mm &lt;b&gt;" in page and "Configurations tried" not in page
+
+
+def test_failed_case_shows_its_problem() -> None:
+    result = sample.result()
+    verify = next(stage for stage in result["stages"] if stage["stage"] == "verify")
+    verify["cases"][1] = {**verify["cases"][1], "passed": False, "problem": "17 of 33000 elements differ", "rule": "O9"}
+    page = render_report(result, "")
+    assert "17 of 33000 elements differ" in page and "O9" in page and "3 of 4" in page
+
+
+def test_missing_numbers_are_dashes() -> None:
+    result = sample.result()
+    benchmark = next(stage for stage in result["stages"] if stage["stage"] == "benchmark")
+    benchmark["timings"][1] |= {"median_us": None, "q1_us": None, "q3_us": None, "host_us": None, "samples_us": []}
+    benchmark["timings"][1]["error"] = "eager raised <i>OutOfMemory</i>"
+    verify = next(stage for stage in result["stages"] if stage["stage"] == "verify")
+    verify["cases"][0]["outputs"][0] |= {"max_abs": None, "max_rel": None, "max_ulp": None}
+    page = render_report(result, "")
+    assert "&lt;i&gt;OutOfMemory&lt;/i&gt;" in page and "–" in page
+
+
+def test_time_chart_scales_bars_and_floor() -> None:
+    chart = time_chart(sample.result()["stages"][3])
+    assert chart is not None and [bar.ours for bar in chart.bars] == [True, False, False, False]
+    ratio = chart.bars[1].width / chart.bars[0].width
+    assert ratio == pytest.approx(418.0 / 131.2)
+    assert chart.floor is not None and chart.left < chart.floor < chart.left + chart.bars[0].width
+    assert all(len(bar.samples) <= 60 for bar in chart.bars)
+    assert time_chart({}) is None
+
+
+def test_roofline_points_stay_under_the_roof() -> None:
+    figure = roofline(sample.result()["stages"][3])
+    assert figure is not None
+    x0, y0, x1, y1 = figure.roof
+    for point in figure.points:
+        assert figure.left <= point.x <= figure.width and 0 <= point.y <= figure.bottom
+        assert point.y >= y0 + (point.x - x0) / (x1 - x0) * (y1 - y0)  # svg: down is slower
+    assert roofline({"timings": [{"median_us": 1.0}]}) is None
+
+
+@pytest.mark.parametrize("most", [0.7, 1.0, 3.3, 99.0, 12345.0])
+def test_round_steps_are_few_and_within(most: float) -> None:
+    steps = round_steps(most)
+    assert steps[0] == 0 and steps[-1] <= most * (1 + 1e-9) and 3 <= len(steps) <= 7
+
+
+def test_best_baseline_is_the_one_hardest_to_beat() -> None:
+    assert best_baseline({"speedups": {"eager": 3.0, "compiled": 1.1, "broken": None}}) == ("compiled", 1.1)
+    assert best_baseline({}) is None
+
+
+@pytest.mark.parametrize("source", ['x = """a\nb', "def f(:\n  pass\n", "\tx\n  y\n", "", "\x00", "a = 'é' # ü\n"])
+def test_highlight_never_loses_text(source: str) -> None:
+    assert ["".join(piece.text for piece in line) for line in highlight(source)] == source.splitlines()
+
+
+def test_highlight_classifies() -> None:
+    kinds = {piece.text: piece.kind for line in highlight("def f(x):\n    return 0x1 # c\n") for piece in line}
+    assert (kinds["def"], kinds["f"], kinds["0x1"], kinds["# c"]) == ("keyword", "name", "number", "comment")
