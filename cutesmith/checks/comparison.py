@@ -1,10 +1,10 @@
 """How far an output is from a float64 reference, and whether that is right.
 
-An element is right when |out - ref| <= max(atol * scale + rtol * |ref|, one unit in the last place): no kernel can do
-better than round the exact result. `scale` is the reference's magnitude (root mean square, without a few outliers; at most
-1 when `atol` was given), so that zeros never pass for small numbers (rule O3). Where PyTorch's own result in the same dtype
-is further off, its largest error relative to |ref| + scale, doubled and bounded, is allowed too: an ill-conditioned input
-is not the kernel's fault.
+An element is right when |out - ref| <= max(atol * scale + rtol * |ref|, one unit in the last place): no kernel can
+do better than round the exact result. `scale` is the reference's magnitude (root mean square, without a few outliers;
+at most 1 when `atol` was given), so that zeros never pass for small numbers (rule O3). Where PyTorch's own result in
+the same dtype is further off, its largest error relative to |ref| + scale, doubled and bounded, is allowed too: an
+ill-conditioned input is not the kernel's fault.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _worst(error: OutputError) -> str:
 def reference_scale(exact: torch.Tensor, *, capped: bool) -> float:
     """The magnitude of a flat reference: its root mean square, but no more than 32 medians of what is not zero."""
     squares, count = 0.0, 0
-    for part in exact.split(CHUNK):
+    for part in _chunks(exact):
         finite = part[part.isfinite()]
         squares, count = squares + float(finite.square().sum()), count + finite.numel()
     rms = math.sqrt(squares / count) if count else 0.0
@@ -190,10 +190,14 @@ def reference_scale(exact: torch.Tensor, *, capped: bool) -> float:
     return min(1.0, scale) if capped else scale
 
 
+def _chunks(flat: torch.Tensor) -> list[torch.Tensor]:
+    return [flat[begin : begin + CHUNK] for begin in range(0, flat.numel(), CHUNK)]
+
+
 def _native_slack(native: torch.Tensor, exact: torch.Tensor, scale: float, tolerance: Tolerance) -> float:
     """PyTorch's own largest error relative to |ref| + scale, doubled; at most a few times the relative tolerance."""
     worst = 0.0
-    for own, reference in zip(native.split(CHUNK), exact.split(CHUNK)):
+    for own, reference in zip(_chunks(native), _chunks(exact)):
         error = (own.double() - reference).abs() / (reference.abs() + scale + 1e-300)
         error = error[error.isfinite()]
         worst = max(worst, float(error.max()) if error.numel() else 0.0)

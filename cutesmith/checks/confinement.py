@@ -1,4 +1,4 @@
-"""What the kernel (Linux) refuses to a worker once `confine()` has been called: writes, processes, sockets, foreign signals.
+"""What Linux refuses to a worker once `confine()` has been called: writes, processes, sockets, foreign signals.
 
 Everything here is plain `prctl`, `landlock_*` and `seccomp` through ctypes, each optional: `confine()` says what is on.
 Sources: landlock(7), seccomp(2), the UAPI headers `linux/landlock.h`, `linux/seccomp.h`, `linux/audit.h`.

@@ -1,8 +1,8 @@
 """A confined child process that runs a candidate: limits, a private pipe, and a kill that reaches every descendant.
 
 `Worker` starts `python -m cutesmith.checks.worker` in a session of its own with a clean environment and a scratch
-folder. It bounds wall-clock time, memory, processes, files and the log. Not covered: reading files of the machine, using the
-GPU's memory and time (a watchdog ends the process, not the kernel in flight), and, where the system has no
+folder. It bounds wall-clock time, memory, processes, files and the log. Not covered: reading files of the machine,
+using the GPU's memory and time (a watchdog ends the process, not the kernel in flight), and, where the system has no
 Landlock or seccomp, what `confine()` then reports as off.
 """
 

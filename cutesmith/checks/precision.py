@@ -1,0 +1,44 @@
+"""The same PyTorch function in float64: its inputs widened, and every cast inside it to a float type with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
+_CASTS = frozenset({torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16})
+
+
+class WidenCasts(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
+    """Within it, a cast or creation that asks for a narrower float type gives float64."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = {name: _widen(value) for name, value in (kwargs or {}).items()}
+        if func in _CASTS:
+            return args[0].double()
+        return func(*(_widen(value) for value in args), **named)
+
+
+def _widen(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in _NARROW else value
+
+
+def widen(value: Any) -> Any:
+    """A float tensor as float64 with its strides; anything else as it is."""
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def in_float64(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """`function` of the widened inputs; raises what it raises (some operations have no float64 form)."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad(), WidenCasts():  # type: ignore[no-untyped-call,unused-ignore]
+            return function(*map(widen, inputs))
+    finally:
+        torch.set_default_dtype(default)

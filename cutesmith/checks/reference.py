@@ -1,0 +1,279 @@
+"""The handler of the trusted process: it owns the problem, draws the inputs, and judges outputs after they were given.
+
+Of a kernel file only what the reference needs is run here: the kernel's own top-level names are left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import random
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutesmith import contract
+from cutesmith.checks import tensors
+from cutesmith.checks.cases import derive, derived_cases
+from cutesmith.checks.comparison import Comparison, Tolerance, compare, tolerance_for
+from cutesmith.checks.precision import in_float64
+from cutesmith.checks.tensors import Description
+from cutesmith.errors import ContractError
+from cutesmith.verdicts import strict_json
+
+CONTRACT_OPTIONS = ("DERIVED_SHAPES",)
+
+
+def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What `checks.worker` calls with each request."""
+    return Reference().handle
+
+
+def names_beside(source: str, path: Path, wanted: Iterable[str]) -> list[str]:
+    """Top-level names of a file that none of `wanted` needs, however indirectly."""
+    body = list(contract.module_scope(contract.parse(source, path).body))
+    needs: dict[str, set[str]] = {}
+    for statement in body:
+        for name in contract.defined_names(statement):
+            needs.setdefault(name, set()).update(n.id for n in ast.walk(statement) if isinstance(n, ast.Name))
+    kept, todo = set(), [name for name in wanted if name in needs]
+    while todo:
+        if (name := todo.pop()) not in kept:
+            kept.add(name)
+            todo += [other for other in needs[name] if other in needs]
+    return sorted(needs.keys() - kept)
+
+
+@dataclass
+class Reference:
+    """A loaded problem on one device: "cuda", "cpu" (the judge tries itself) or "fake" (shapes only)."""
+
+    device: str = "cuda"
+    loaded: Any = None
+    drawn: dict[str, list[Any]] = field(default_factory=dict)
+    exits: ExitStack = field(default_factory=ExitStack)
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Dispatch on `request["do"]`: load, draw, judge, layout."""
+        actions = {"load": self.load, "draw": self.draw, "judge": self.judge, "layout": self.layout}
+        return actions[request["do"]](request)
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run the problem's part of the file and count its input sets. Raises ContractError."""
+        self.device, path = request["device"], Path(request["path"])
+        if self.device == "fake":
+            from cutesmith.recording import cuda_as_cpu
+
+            self.exits.enter_context(cuda_as_cpu(fake=True, arch=request["arch"]))
+        beside = names_beside(
+            contract.problem_source(path), path, (*contract.PROBLEM_NAMES, *CONTRACT_OPTIONS, "torch")
+        )
+        self.loaded = contract.load(path, strip=beside, with_problem=True)
+        if not hasattr(self.loaded.module, "reference_fn"):
+            raise ContractError(f"{path} defines no reference_fn", hint=contract.PROBLEM_LINES)
+        seed_everything(request["seed"])
+        first = self._inputs(-1)
+        contract.check_arity(self.loaded.reference_fn, "reference_fn", first)
+        sets = self._count_sets()
+        shapes = bool(getattr(self.loaded.module, "DERIVED_SHAPES", sets > 0))
+        names = derived_cases(first, shapes=shapes)
+        return {"sets": sets, "derived": names, "inputs": tensors.summarize(first), "tolerance": self.loaded.tolerance}
+
+    def _count_sets(self) -> int:
+        sets = self.loaded.get_input_sets
+        if sets is None:
+            return 0
+        return sum(1 for values in _guarded(sets, "get_input_sets") if self._check(values, "get_input_sets()"))
+
+    def _inputs(self, index: int) -> list[Any]:
+        """The inputs of `get_inputs()` (index -1) or of one of the sets."""
+        if index < 0:
+            values = _call(self.loaded.get_inputs, (), "get_inputs")
+            return self._check(values, "get_inputs()")
+        sets = _guarded(self.loaded.get_input_sets, "get_input_sets")
+        return self._check(next(itertools.islice(sets, index, None)), "get_input_sets()")
+
+    def _check(self, values: Any, where: str) -> list[Any]:
+        posing = "cuda" if self.device == "fake" else self.device
+        return contract.check_inputs(values, where=where, device=posing)
+
+    def draw(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Draw the inputs of a case under a key; write them as files, or say that the reference refuses them."""
+        seed_everything(request["seed"])
+        values = self._inputs(request["set"])
+        if name := request.get("derive"):
+            values = derive(name, values)
+            if not self._accepts(values):
+                return {"accepted": False}
+        self.drawn[request["key"]] = values
+        folder = Path(request["folder"])
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [tensors.write_value(value, folder / f"{index}") for index, value in enumerate(values)]
+        return {"accepted": True, "inputs": files, "summary": tensors.summarize(values)}
+
+    def _accepts(self, values: list[Any]) -> bool:
+        try:
+            outputs, _ = self._native(values)
+        except Exception:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
+            return False
+        return bool(outputs)
+
+    def layout(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Layouts of the inputs of one set and of what the reference returns for them; nothing has values."""
+        values = self._inputs(request["set"])
+        inputs = [
+            tensors.describe_layout(v) if isinstance(v, torch.Tensor) else tensors.write_value(v, Path())
+            for v in values
+        ]
+        summary = tensors.summarize(values)
+        try:
+            outputs, is_tuple = self._native(values)
+        except ContractError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it may need values, which only a GPU gives
+            return {"inputs": inputs, "summary": summary, "outputs": None, "why": f"{type(error).__name__}: {error}"}
+        described = [tensors.describe_layout(output) for output in outputs]
+        return {"inputs": inputs, "summary": summary, "outputs": described, "tuple": is_tuple}
+
+    def _native(self, values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
+        """PyTorch's own result for copies of the inputs, and whether it is a tuple."""
+        copies = [_copy(value) for value in values]
+        with torch.no_grad():
+            returned = self.loaded.reference_fn(*copies)
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
+            kinds = ", ".join(type(output).__name__ for output in outputs) or "nothing"
+            raise ContractError(f"reference_fn returned {kinds}, not a tensor or a tuple of tensors")
+        return [output.detach() for output in outputs], isinstance(returned, (tuple, list))
+
+    def judge(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Compare a candidate's output files with the reference for the inputs drawn under `key`."""
+        values = self.drawn[request["key"]]
+        native, is_tuple = self._reference(values)
+        if problem := structure_problem(request["outputs"], request["tuple"], native, is_tuple):
+            return {"problem": problem, "rule": "O13", "reject": False, "outputs": []}
+        exact = self._exact(values, native)
+        results = []
+        for index, (description, own) in enumerate(zip(request["outputs"], native)):
+            actual = tensors.read_tensor(description, self.device)
+            results.append(compare(index, actual, own, exact[index], self._tolerance(own.dtype, request)))
+        return _verdict_of(results)
+
+    def _reference(self, values: list[Any]) -> tuple[list[torch.Tensor], bool]:
+        try:
+            return self._native(values)
+        except ContractError:
+            raise
+        except Exception as error:
+            raise ContractError(
+                f"reference_fn raised {type(error).__name__}: {str(error)[:1000]}",
+                hint="reference_fn(*get_inputs()) must work as it stands.",
+            ) from error
+
+    def _exact(self, values: list[Any], native: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        """The float64 results, None for each where there is no such thing."""
+        try:
+            returned = in_float64(self.loaded.reference_fn, [_copy(value) for value in values])
+        except Exception:  # noqa: BLE001 - not every operation exists in float64
+            return [None] * len(native)
+        outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        return [
+            exact if exact.shape == own.shape and exact.is_floating_point() == own.is_floating_point() else None
+            for exact, own in zip(outputs, native)
+        ]
+
+    def _tolerance(self, dtype: torch.dtype, request: dict[str, Any]) -> Tolerance:
+        stated = self.loaded.tolerance
+        rtol = stated.get("rtol") if request["rtol"] is None else request["rtol"]
+        atol = stated.get("atol") if request["atol"] is None else request["atol"]
+        return tolerance_for(dtype, rtol, atol)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed every generator that `get_inputs` may draw from."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    try:
+        import numpy
+    except ImportError:
+        return
+    numpy.random.seed(seed % 2**32)
+
+
+def structure_problem(
+    outputs: Sequence[Description], is_tuple: bool, expected: Sequence[torch.Tensor | Description], wants_tuple: bool
+) -> str:
+    """What is wrong with number, shape, dtype or strides of the outputs (rule O13); empty when nothing."""
+    if is_tuple != wants_tuple or len(outputs) != len(expected):
+        got, wanted = _arity(len(outputs), is_tuple), _arity(len(expected), wants_tuple)
+        return f"kernel_fn returns {got} where reference_fn returns {wanted}"
+    for index, (got_layout, want) in enumerate(zip(outputs, expected)):
+        wanted_layout = tensors.describe_layout(want) if isinstance(want, torch.Tensor) else want
+        for what in ("dtype", "shape"):
+            if got_layout[what] != wanted_layout[what]:
+                return f"output {index} has {what} {got_layout[what]} instead of {wanted_layout[what]}"
+        if not _stride_fits(got_layout, wanted_layout):
+            return f"output {index} has strides {got_layout['stride']} instead of {wanted_layout['stride']}"
+    return ""
+
+
+def _arity(count: int, is_tuple: bool) -> str:
+    return f"a tuple of {count}" if is_tuple else "a tensor"
+
+
+def _stride_fits(got: Description, wanted: Description) -> bool:
+    """Equal to the reference's strides, or contiguous; the stride of a dimension of size 1 says nothing."""
+    contiguous = torch.empty(got["shape"], device="meta").stride()
+    significant = [index for index, size in enumerate(got["shape"]) if size > 1]
+    if 0 in got["shape"]:
+        return True
+    return any(all(got["stride"][i] == want[i] for i in significant) for want in (wanted["stride"], contiguous))
+
+
+def _verdict_of(results: list[Comparison]) -> dict[str, Any]:
+    worst = next((r for r in results if r.reject), None) or next((r for r in results if r.problem), None)
+    errors = [result.error for result in results]
+    problem, rule, reject = (worst.problem, worst.rule, worst.reject) if worst else ("", "", False)
+    return {"problem": problem, "rule": rule, "reject": reject, "outputs": [_as_dict(error) for error in errors]}
+
+
+def _as_dict(error: Any) -> Any:
+    import json
+
+    return json.loads(strict_json(error))
+
+
+def _copy(value: Any) -> Any:
+    """A copy with the same strides, gaps included."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    span = tensors.span_of(value.shape, value.stride())
+    return value.as_strided((span,), (1,)).clone().as_strided(value.shape, value.stride())
+
+
+def _call(function: Callable[..., Any], arguments: Sequence[Any], name: str) -> Any:
+    try:
+        return function(*arguments)
+    except ContractError:
+        raise
+    except Exception as error:
+        raise ContractError(f"{name} raised {type(error).__name__}: {str(error)[:1000]}") from error
+
+
+def _guarded(sets: Callable[[], Any], name: str) -> Iterable[Any]:
+    """The items of `get_input_sets()`; what it raises is a broken contract."""
+    iterator = iter(_call(sets, (), name))
+    while True:
+        try:
+            item = _call(next, (iterator,), name)
+        except ContractError as error:
+            if isinstance(error.__cause__, StopIteration):
+                return
+            raise
+        yield item
