@@ -1,4 +1,4 @@
-"""Does not compile: a float32 value is stored into a float16 tensor."""
+"""Does not compile: `cute.where` between a float32 vector and a bare Python 0."""
 
 import cutlass.cute as cute
 import torch
@@ -9,9 +9,8 @@ from cutlass.cute.runtime import from_dlpack
 def copy_kernel(gx: cute.Tensor, gy: cute.Tensor):
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
-    i = bidx * 128 + tidx
-    if i < cute.size(gx):
-        gy[i] = cute.where(gx[i] > 0, gx[i], undefined_name)
+    x = cute.zipped_divide(gx, (4,))[(None, bidx * 128 + tidx)].load()
+    cute.zipped_divide(gy, (4,))[(None, bidx * 128 + tidx)].store(cute.where(x > 0, x, 0))
 
 
 @cute.jit

@@ -1,0 +1,102 @@
+"""`cutesmith compile FILE`: what every architecture makes of a kernel, on a machine with or without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cutesmith.checks.compilation import DEFAULT_TIMEOUT, compile_kernel
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.devices import DEFAULT_ARCHS
+from cutesmith.errors import UsageError
+from cutesmith.recording.cubin import source_name
+from cutesmith.verdicts import ArchReport, CompileVerdict, ExitCode, KernelReport
+
+DESCRIPTION = """\
+Compile a kernel file for several architectures; no GPU is needed and none is used.
+
+kernel_fn runs on the inputs of get_inputs() with every launch recorded instead of executed. For each kernel and
+architecture: registers, stack, spills, shared memory, grid, block and cluster, occupancy and what limits it, the widest
+global load and store, tensor-core and TMA instructions, and what the hardware would refuse. Compiling says nothing
+of whether the result is right: that is `cutesmith verify`."""
+
+EXAMPLES = (
+    "cutesmith compile kernel.py                          sm_80, sm_90a and sm_100a",
+    "cutesmith compile kernel.py --arch sm_90a --json",
+    "cutesmith compile kernel.py --arch sm_90a --keep out keep the PTX and the cubin in out/",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(_compile, argv)
+
+
+def _compile(argv: list[str]) -> int:
+    parser = command_parser("compile", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("file", help="the kernel file")
+    parser.add_argument(
+        "--arch",
+        action="append",
+        metavar="SM",
+        help=f"architecture, repeated or comma-separated (default: {','.join(DEFAULT_ARCHS)})",
+    )
+    parser.add_argument("--problem", metavar="FILE", help="take get_inputs from this file instead")
+    parser.add_argument("--keep", metavar="DIR", help="write the PTX and cubins there")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=DEFAULT_TIMEOUT,
+        metavar="S",
+        help="seconds an architecture (default: %(default)g)",
+    )
+    options = parser.parse_args(argv)
+    if options.timeout <= 0:
+        raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")
+    archs = [arch for text in options.arch or DEFAULT_ARCHS for arch in text.split(",") if arch]
+    verdict = compile_kernel(
+        options.file, archs, problem=options.problem, timeout=options.timeout, keep_dir=options.keep
+    )
+    return report(verdict, as_json=options.json, lines=table(verdict))
+
+
+def table(verdict: CompileVerdict) -> Iterator[str]:
+    """The verdict as lines for people."""
+    for arch in verdict.archs:
+        passed = arch.exit_code == ExitCode.PASSED
+        yield f"{arch.arch}: {'compiled' if passed else arch.error_code} in {arch.compile_seconds:.2f} s"
+        for kernel in arch.kernels:
+            yield from _kernel_lines(kernel)
+        yield from _error_lines(arch)
+        yield from (f"  {kind}: {path}" for kind, path in arch.artifacts.items())
+    yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"
+
+
+def _kernel_lines(kernel: KernelReport) -> Iterator[str]:
+    times = f" ×{kernel.launches}" if kernel.launches > 1 else ""
+    yield (
+        f"  {source_name(kernel.name)}{times}: grid {_dims(kernel.grid)} block {_dims(kernel.block)}"
+        + (f" cluster {_dims(kernel.cluster)}" if kernel.cluster != (1, 1, 1) else "")
+    )
+    spills = "?" if kernel.spill_store_bytes is None else f"{kernel.spill_store_bytes}/{kernel.spill_load_bytes}"
+    yield (
+        f"    {kernel.registers} registers, {kernel.stack_bytes} B stack, {spills} B spilled (store/load), "
+        f"smem {kernel.static_smem_bytes} B static + {kernel.dynamic_smem_bytes} B dynamic, {kernel.code_bytes} B code"
+    )
+    yield (
+        f"    occupancy {kernel.occupancy_percent:g} % ({kernel.occupancy_blocks} blocks an SM, limited by "
+        f"{kernel.occupancy_limit}); widest global load {kernel.widest_global_load_bits} bits, "
+        f"store {kernel.widest_global_store_bits} bits"
+    )
+    for title, counts in (("tensor cores", kernel.tensor_core_instructions), ("TMA", kernel.tma_instructions)):
+        if counts:
+            yield f"    {title}: " + ", ".join(f"{name} ×{count}" for name, count in counts.items())
+    yield from (f"    refused: {sentence}" for sentence in kernel.refused)
+
+
+def _error_lines(arch: ArchReport) -> Iterator[str]:
+    if arch.exit_code != ExitCode.PASSED and not arch.kernels:
+        yield from (f"  {line}" for line in arch.error.splitlines())
+
+
+def _dims(triple: tuple[int, int, int]) -> str:
+    return "×".join(map(str, triple))

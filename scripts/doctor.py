@@ -1,0 +1,11 @@
+#!/usr/bin/env python3
+"""Say what this machine has for CuTe DSL kernels and what it lacks; see --help."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from cutesmith.commands.doctor import main
+
+sys.exit(main())
