@@ -1,0 +1,99 @@
+"""Arithmetic on shapes: broadcasting, dropped and inserted ones, regrouped dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+Shape = tuple[int, ...]
+Group = tuple[list[int], list[int]]
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The common shape of right-aligned shapes, as PyTorch broadcasts."""
+    return tuple(torch.broadcast_shapes(*shapes)) if shapes else ()  # type: ignore[no-untyped-call]
+
+
+def without_ones(shape: Shape) -> Shape:
+    """The sizes other than 1."""
+    return tuple(size for size in shape if size != 1)
+
+
+def is_squeeze(source: Shape, target: Shape) -> bool:
+    """Whether `target` is `source` less some dimensions of size 1."""
+    return len(source) > len(target) and without_ones(source) == without_ones(target)
+
+
+def kept_positions(source: Shape, target: Shape) -> list[int]:
+    """For each dimension of `target`, the dimension of `source` it is; `target` is `source` less some ones."""
+    kept: list[int] = []
+    at = len(source) - 1
+    for place in range(len(target) - 1, -1, -1):
+        while source[at] != target[place]:
+            at -= 1
+        kept.append(at)
+        at -= 1
+    return kept[::-1]
+
+
+def squeezed_gaps(source: Shape, target: Shape) -> list[int]:
+    """Where ones were dropped, as the number of target dimensions to the right of each."""
+    kept = kept_positions(source, target)
+    return [sum(1 for place in kept if place > dim) for dim in range(len(source)) if dim not in kept]
+
+
+def insert_ones(shape: Shape, gaps: Sequence[int]) -> Shape:
+    """`shape` with a 1 before its last `gap` dimensions, for each of the descending gaps that lies inside it."""
+    sizes = list(shape)
+    for gap in gaps:  # from the left: inserting does not move what is to the right
+        if gap < len(shape):
+            sizes.insert(len(sizes) - gap, 1)
+    return tuple(sizes)
+
+
+def regrouped_shape(shape: Shape, old: Shape, new: Shape) -> Shape | None:
+    """What `shape`, broadcast to `old`, becomes when `old` is reshaped to `new`."""
+    groups = dimension_groups(old, new)
+    if groups is None:
+        return None
+    sizes = [1] * len(new)
+    for before, after in groups:
+        if all(shape[dim] == old[dim] for dim in before):
+            for dim in after:
+                sizes[dim] = new[dim]
+        elif any(shape[dim] != 1 for dim in before):
+            return None
+    return tuple(sizes)
+
+
+def dimension_groups(old: Shape, new: Shape) -> list[Group] | None:
+    """The smallest runs of dimensions of equal product; ones stand alone. None for empty tensors."""
+    if 0 in old or 0 in new:
+        return None
+    groups: list[Group] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        if i < len(old) and old[i] == 1:
+            groups.append(([i], []))
+            i += 1
+        elif j < len(new) and new[j] == 1:
+            groups.append(([], [j]))
+            j += 1
+        else:
+            group, i, j = _next_group(old, new, i, j)
+            groups.append(group)
+    return groups
+
+
+def _next_group(old: Shape, new: Shape, i: int, j: int) -> tuple[Group, int, int]:
+    before, after = [i], [j]
+    left, right = old[i], new[j]
+    while left != right:
+        if left < right:
+            before.append(before[-1] + 1)
+            left *= old[before[-1]]
+        else:
+            after.append(after[-1] + 1)
+            right *= new[after[-1]]
+    return (before, after), before[-1] + 1, after[-1] + 1

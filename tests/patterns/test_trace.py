@@ -1,0 +1,409 @@
+# ruff: noqa: E501  (tables of one case a line)
+"""Traced graphs, evaluated by the interpreter, against PyTorch itself: every family of operations, odd values included."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.errors import ContractError, UnmatchedError
+from cutesmith.patterns.interpret import interpret
+from cutesmith.patterns.trace import trace_function
+
+NAN, INF = math.nan, math.inf
+ODD = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    3.0,
+    -3.0,
+    6.5,
+    20.5,
+    -20.5,
+    100.0,
+    -100.0,
+    NAN,
+    INF,
+    -INF,
+    1e-30,
+    7.25,
+]
+
+
+def odd(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Every awkward value, as a 3 x 7 tensor."""
+    return torch.tensor(ODD, dtype=torch.float64).reshape(3, 7).to(dtype)
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def integers(
+    *shape: int, low: int = -9, high: int = 10, dtype: torch.dtype = torch.int32, seed: int = 0
+) -> torch.Tensor:
+    return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def outputs(result) -> list[torch.Tensor]:
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def check(function, *inputs, rtol=2e-5, atol=2e-5):
+    graph = trace_function(function, inputs)
+    expected = outputs(function(*(x.clone() if isinstance(x, torch.Tensor) else x for x in inputs)))
+    actual = interpret(graph, inputs)
+    assert len(actual) == len(expected)
+    for ours, theirs, strides in zip(actual, expected, graph.output_strides, strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        assert strides == theirs.stride() or theirs.numel() == 0
+        assert_close(ours, theirs, rtol, atol)
+    return graph
+
+
+def assert_close(ours, theirs, rtol, atol):
+    if theirs.dtype in (torch.bfloat16, torch.float16):
+        rtol, atol = max(rtol, 2e-2), max(atol, 2e-2)
+    if not theirs.is_floating_point():
+        rtol = atol = 0
+    torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol, equal_nan=True)
+
+
+UNARY = {
+    "neg": torch.neg, "abs": torch.abs, "exp": torch.exp, "exp2": torch.exp2, "expm1": torch.expm1, "log": torch.log,
+    "log2": torch.log2, "log10": torch.log10, "log1p": torch.log1p, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt,
+    "reciprocal": torch.reciprocal, "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh, "atan": torch.atan,
+    "sinh": torch.sinh, "cosh": torch.cosh, "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh,
+    "erf": torch.erf, "erfc": torch.erfc, "ndtr": torch.special.ndtr, "sigmoid": torch.sigmoid,
+    "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc, "round": torch.round, "frac": torch.frac,
+    "round_decimals": lambda x: torch.round(x, decimals=1), "sign": torch.sign, "sgn": torch.sgn,
+    "square": torch.square, "isnan": torch.isnan, "isinf": torch.isinf, "isfinite": torch.isfinite,
+    "isposinf": torch.isposinf, "isneginf": torch.isneginf, "signbit": torch.signbit, "logical_not": torch.logical_not,
+    "nan_to_num": torch.nan_to_num, "nan_to_num_values": lambda x: torch.nan_to_num(x, 1.0, 2.0, -3.0),
+    "relu": F.relu, "relu6": F.relu6, "hardtanh": lambda x: F.hardtanh(x, -2, 0.5), "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish, "silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "mish": F.mish, "elu": lambda x: F.elu(x, 0.7), "selu": F.selu, "celu": lambda x: F.celu(x, 0.5),
+    "leaky_relu": F.leaky_relu, "softplus": F.softplus, "softplus_beta": lambda x: F.softplus(x, 2.0, 5.0),
+    "softsign": F.softsign, "logsigmoid": F.logsigmoid, "tanhshrink": F.tanhshrink, "hardshrink": F.hardshrink,
+    "softshrink": F.softshrink, "threshold": lambda x: F.threshold(x, 0.5, -7.0),
+    "clamp": lambda x: x.clamp(-1.5, 2.0), "clamp_min": lambda x: x.clamp(min=0.5), "clamp_max": lambda x: x.clamp_max(1),
+    "pow2": lambda x: x**2, "pow3": lambda x: x**3, "pow_minus_1": lambda x: x**-1, "pow_minus_2": lambda x: x**-2.0,
+    "pow_half": lambda x: x**0.5, "pow_minus_half": lambda x: x**-0.5, "pow_1_7": lambda x: x**1.7, "pow_0": lambda x: x**0,
+    "scalar_base": lambda x: 2.0**x, "rsub": lambda x: 1 - x, "rdiv": lambda x: 3 / x, "affine": lambda x: 2 * x + 1,
+    "x_times_1": lambda x: x * 1 + 0, "fmod": lambda x: torch.fmod(x, 1.5), "remainder": lambda x: x % 1.5,
+    "remainder_negative": lambda x: x % -1.5, "floor_divide": lambda x: x // 1.5,
+    "div_trunc": lambda x: torch.div(x, 1.5, rounding_mode="trunc"), "masked_fill": lambda x: x.masked_fill(x > 0, -INF),
+    "where": lambda x: torch.where(x > 0.5, x, 0.0), "compare": lambda x: (x >= 0.5) & (x != 3.0) | ~(x < 2.0),
+    "logit": lambda x: torch.logit(x, 1e-3), "sinc": torch.sinc, "deg2rad": torch.deg2rad, "lerp": lambda x: torch.lerp(x, x * 2, 0.3),
+    "to_int": lambda x: torch.nan_to_num(x.clamp(-1e3, 1e3)).to(torch.int32), "ones_like": lambda x: torch.ones_like(x) + x,
+    "clone": lambda x: x.clone(), "detach": lambda x: x.detach() * 2, "double": lambda x: x.double() + 1,
+    "in_place": lambda x: (x * 2).add_(1).relu_().mul_(0.5), "float": lambda x: x.float() * 3, "tensor": lambda x: x * torch.tensor(3.0),
+    "xlogy": lambda x: torch.xlogy(x, x.abs()), "full": lambda x: torch.full_like(x, 2.5) - x,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name):
+    check(UNARY[name], odd())
+
+
+@pytest.mark.parametrize(
+    "name", ["gelu", "silu", "mish", "softplus", "affine", "where", "compare", "leaky_relu", "to_int", "softshrink"]
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_unary_dtypes(name, dtype):
+    check(UNARY[name], odd(dtype))
+
+
+BINARY = {
+    "add": torch.add, "sub_alpha": lambda a, b: torch.sub(a, b, alpha=2), "mul": torch.mul, "div": torch.div,
+    "maximum": torch.maximum, "minimum": torch.minimum, "fmax": torch.fmax, "fmin": torch.fmin, "atan2": torch.atan2,
+    "pow": lambda a, b: a.abs() ** b, "hypot": torch.hypot, "copysign": torch.copysign, "logaddexp": torch.logaddexp,
+    "logaddexp2": torch.logaddexp2, "heaviside": torch.heaviside, "lerp": lambda a, b: torch.lerp(a, b, 0.75),
+    "lerp_tensor": lambda a, b: torch.lerp(a, b, a), "addcmul": lambda a, b: torch.addcmul(a, a, b, value=0.5),
+    "addcdiv": lambda a, b: torch.addcdiv(a, a, b, value=0.5), "clamp_tensor": lambda a, b: a.clamp(b, b + 1),
+    "remainder": torch.remainder, "fmod": torch.fmod, "floor_divide": torch.floor_divide, "where": lambda a, b: torch.where(a > b, a, b),
+    "prelu": lambda a, b: F.prelu(a, b[0]), "swiglu": lambda a, b: F.silu(a) * b, "logical": lambda a, b: torch.logical_xor(a, b),
+    "mse": lambda a, b: F.mse_loss(a, b, reduction="none"), "l1": lambda a, b: F.l1_loss(a, b, reduction="none"),
+    "smooth_l1": lambda a, b: F.smooth_l1_loss(a, b, reduction="none", beta=0.5), "huber": lambda a, b: F.huber_loss(a, b, reduction="none", delta=0.7),
+    "kl": lambda a, b: F.kl_div(a, b.abs(), reduction="none"), "kl_log": lambda a, b: F.kl_div(a, b, reduction="none", log_target=True),
+    "bce": lambda a, b: F.binary_cross_entropy(a.sigmoid(), b.sigmoid(), reduction="none"),
+    "bce_logits": lambda a, b: F.binary_cross_entropy_with_logits(a, b, reduction="none"),
+    "bce_pos_weight": lambda a, b: F.binary_cross_entropy_with_logits(a, b, reduction="none", pos_weight=b[0].abs()),
+    "soft_margin": lambda a, b: F.soft_margin_loss(a, b, reduction="none"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name):
+    check(BINARY[name], normal(4, 6), normal(4, 6, seed=1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", ["add", "maximum", "minimum", "fmax", "fmin", "logaddexp", "hypot", "copysign", "where", "clamp_tensor"]
+)
+def test_binary_odd(name):
+    check(BINARY[name], odd(), odd().t().reshape(3, 7).contiguous())
+
+
+PROMOTION = {
+    "int_plus_float": lambda i, x: i + x, "int_times_number": lambda i, x: i * 0.5 + x, "int_division": lambda i, x: i / 3,
+    "floor_division": lambda i, x: i // 3, "remainder": lambda i, x: i % -4, "trunc": lambda i, x: torch.div(i, 4, rounding_mode="trunc"),
+    "bool_plus": lambda i, x: (x > 0) + (i > 0), "bool_arithmetic": lambda i, x: (x > 0) * i, "bool_sum": lambda i, x: (x > 0).sum(-1),
+    "compare_mixed": lambda i, x: i > x, "compare_number": lambda i, x: i > 0.5, "int_pow": lambda i, x: i**3,
+    "bits": lambda i, x: (i & 6) | (~i ^ 3), "shift": lambda i, x: (i << 2) >> 1, "where_mixed": lambda i, x: torch.where(x > 0, i, x),
+    "abs": lambda i, x: i.abs().sign(), "clamp": lambda i, x: i.clamp(-3, 4), "exp": lambda i, x: torch.exp(i), "max": lambda i, x: torch.maximum(i, x.to(torch.int32)),
+    "sum": lambda i, x: i.sum(-1), "prod": lambda i, x: i.prod(-1), "argmax": lambda i, x: i.argmax(-1), "relu": lambda i, x: F.relu(i),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROMOTION)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8, torch.int8])
+def test_promotion(name, dtype):
+    low = 0 if dtype == torch.uint8 else -9
+    check(PROMOTION[name], integers(4, 5, dtype=dtype, low=low), normal(4, 5))
+
+
+def test_integer_extremes():
+    extremes = torch.tensor([2**31 - 1, -(2**31), 0, -1, 1], dtype=torch.int32)
+    check(lambda i: (i + 1, i * 3, i.abs(), -i, i // 7, i % 7), extremes)
+
+
+REDUCTIONS = {
+    "sum": lambda x: x.sum(-1), "sum_keep": lambda x: x.sum(-1, keepdim=True), "sum_all": lambda x: x.sum(), "mean": lambda x: x.mean(1),
+    "mean_dims": lambda x: x.mean((1, 2)), "prod": lambda x: x.prod(-1), "amax": lambda x: x.amax(-1), "max": lambda x: tuple(x.max(-1)),
+    "min": lambda x: tuple(x.min(-1, keepdim=True)), "max_all": lambda x: x.max(), "argmax": lambda x: x.argmax(-1), "argmin_all": lambda x: x.argmin(),
+    "var": lambda x: x.var(-1), "var_0": lambda x: x.var(-1, correction=0), "std": lambda x: x.std((1, 2), keepdim=True),
+    "var_mean": lambda x: torch.var_mean(x, -1), "std_mean": lambda x: torch.std_mean(x, (0, 2), correction=2), "any": lambda x: (x > 2).any(-1),
+    "all": lambda x: (x > -2).all(-1), "count": lambda x: torch.count_nonzero(x.relu(), -1), "logsumexp": lambda x: x.logsumexp(-1),
+    "logsumexp_keep": lambda x: torch.logsumexp(x, (1, 2), keepdim=True), "norm": lambda x: x.norm(dim=-1), "norm_1": lambda x: x.norm(p=1, dim=-1),
+    "norm_inf": lambda x: torch.linalg.vector_norm(x, INF, -1), "norm_3": lambda x: torch.linalg.vector_norm(x, 3, -1),
+    "norm_0": lambda x: torch.linalg.vector_norm(x, 0, -1), "normalize": lambda x: F.normalize(x, dim=-1), "nansum": lambda x: x.nansum(-1),
+    "softmax": lambda x: x.softmax(-1), "softmax_0": lambda x: x.softmax(0), "log_softmax": lambda x: x.log_softmax(-1), "softmin": lambda x: F.softmin(x, -1),
+    "center": lambda x: x - x.mean(-1)[..., None], "center_0": lambda x: x - x.mean(0), "standardise": lambda x: (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-5),
+    "scaled": lambda x: x / x.abs().amax(-1, keepdim=True) * 127, "aminmax": lambda x: tuple(torch.aminmax(x, dim=-1)),
+    "rms": lambda x: F.rms_norm(x, x.shape[-1:]), "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]), "layer_norm_2": lambda x: F.layer_norm(x, x.shape[-2:]),
+    "group_norm": lambda x: F.group_norm(x, 2), "group_norm_relu": lambda x: F.relu(F.group_norm(x, 2)) + x, "mean_squeeze": lambda x: (x.sum(-1) * 2 + 1).sqrt(),
+    "two_level": lambda x: x.sum(-1).mean(-1), "pool": lambda x: F.adaptive_avg_pool1d(x, 1), "row_times_row": lambda x: x.sum(-1) * x.amax(-1),
+    "sum_of_view": lambda x: x.view(3, 2, 2, 6).sum(-1), "entropy": lambda x: -(x.softmax(-1) * x.log_softmax(-1)).sum(-1),
+    "temperature": lambda x: (x / 0.7).softmax(-1), "causal": lambda x: x.masked_fill(torch.ones(4, 6, device=x.device).triu(1).bool(), -INF).softmax(-1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name):
+    check(REDUCTIONS[name], normal(3, 4, 6))
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "amax", "argmax", "softmax", "logsumexp", "mean", "any"])
+def test_reductions_odd(name):
+    check(REDUCTIONS[name], odd().reshape(3, 7)[None].expand(2, 3, 7).contiguous())
+
+
+def test_logsumexp_of_infinities():
+    check(REDUCTIONS["logsumexp"], torch.tensor([[-INF, -INF], [INF, 0.0], [NAN, 0.0], [-INF, 1.0]])[None])
+
+
+ROWS = {
+    "layer_norm": lambda x, w, t: F.layer_norm(x, (12,), w, w), "rms_norm": lambda x, w, t: F.rms_norm(x, (12,), w, 1e-6),
+    "llama_rms": lambda x, w, t: w * (x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype),
+    "batch_norm": lambda x, w, t: F.batch_norm(x, w, w.abs(), w, w), "cosine": lambda x, w, t: F.cosine_similarity(x, w[None], -1),
+    "cross_entropy": lambda x, w, t: F.cross_entropy(x, t, reduction="none"), "cross_entropy_mean": lambda x, w, t: F.cross_entropy(x, t),
+    "cross_entropy_sum": lambda x, w, t: F.cross_entropy(x, t, reduction="sum"), "ignore": lambda x, w, t: F.cross_entropy(x, t, ignore_index=3),
+    "smoothing": lambda x, w, t: F.cross_entropy(x, t, reduction="none", label_smoothing=0.1), "weighted": lambda x, w, t: F.cross_entropy(x, t, w),
+    "nll": lambda x, w, t: F.nll_loss(x, t, reduction="none"), "gather": lambda x, w, t: x.gather(1, t[:, None]),
+    "smoothing_mean": lambda x, w, t: F.cross_entropy(x, t, label_smoothing=0.1), "soft_targets": lambda x, w, t: F.cross_entropy(x, x.softmax(-1), reduction="none"),
+    "kl_mean": lambda x, w, t: F.kl_div(x.log_softmax(-1), w.softmax(-1).expand(5, 12), reduction="batchmean"), "mse": lambda x, w, t: F.mse_loss(x, w.expand(5, 12)),
+    "hinge": lambda x, w, t: F.relu(1 - x * w).mean(-1), "triplet": lambda x, w, t: F.triplet_margin_loss(x, x * 2, w.expand(5, 12), reduction="none"),
+    "residual": lambda x, w, t: (x + w, F.rms_norm(x + w, (12,), w)), "embedding_norm": lambda x, w, t: F.normalize(x * w, p=2.0, dim=1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows(name, dtype):
+    check(
+        ROWS[name],
+        normal(5, 12, dtype=dtype),
+        normal(12, seed=1, dtype=dtype),
+        integers(5, low=0, high=12, dtype=torch.int64),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+VIEWS = {
+    "flatten": lambda x: (x * 2).flatten(), "view": lambda x: (x + 1).view(2, -1).relu(), "transpose": lambda x: (x * 2).transpose(1, 2) + 1,
+    "permute": lambda x: x.permute(2, 0, 1).exp(), "permute_broadcast": lambda x: (x + x[0, 0]).permute(2, 1, 0), "slice": lambda x: (x * 2)[:, 1:3],
+    "step": lambda x: (x * 2)[:, :, ::2], "select": lambda x: x.exp()[:, 1], "negative": lambda x: x[..., -1] * 2, "chunk": lambda x: torch.mul(*x.chunk(2, -1)),
+    "split": lambda x: tuple(p + 1 for p in x.split([1, 5], -1)), "unbind": lambda x: tuple(x.unbind(1)), "glu": lambda x: F.glu(x), "geglu": lambda x: F.gelu(x[..., :3]) * x[..., 3:],
+    "unsqueeze": lambda x: (x * 2).unsqueeze(1) + x.unsqueeze(1), "squeeze": lambda x: x[:, :1].squeeze(1) + 1, "expand": lambda x: x[:, :1].expand(3, 4, 6) * 2,
+    "expand_out": lambda x: (x[:, :1] * 2).expand(3, 4, 6), "tril": lambda x: x.tril(), "triu": lambda x: (x * 2).triu(1), "arange": lambda x: x * torch.arange(6, device=x.device),
+    "arange_float": lambda x: x + torch.arange(0, 3, 0.5, device=x.device), "mask": lambda x: torch.where(torch.arange(4, device=x.device)[:, None] >= torch.arange(6, device=x.device), x, 0.0), "diagonal": lambda x: x.diagonal(0, 1, 2) * 2,
+    "mean_permute": lambda x: x.mean(-1, keepdim=True).permute(1, 0, 2) + 1, "t_of_mean": lambda x: x.sum(-1).t(), "same": lambda x: x, "two": lambda x: (x, x * 2),
+    "outer": lambda x: x[0, :, :1] * x[0, 0], "reshape_back": lambda x: (x.view(-1) * 2).view(x.shape), "slice_of_mean": lambda x: x.mean(-1)[:, 1:], "eye": lambda x: x + torch.eye(4, 6, device=x.device),
+    "scalar_out": lambda x: torch.zeros(2, 3) + 1, "channel_bias": lambda x: (x + x[0, :, 0].view(1, 4, 1)).flatten(1), "unfold": lambda x: x.unfold(2, 2, 2) * 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views(name):
+    if name == "outer":
+        pytest.skip("checked by test_broadcast")
+    graph_of_views(name, normal(3, 4, 6))
+
+
+@pytest.mark.parametrize(
+    "name", ["transpose", "slice", "chunk", "glu", "permute", "select", "unsqueeze", "reshape_back"]
+)
+def test_views_of_strided_arguments(name):
+    if name == "reshape_back":
+        pytest.skip("a transposed argument has no flat view")
+    graph_of_views(name, normal(3, 6, 4).transpose(1, 2))
+
+
+def graph_of_views(name, x):
+    function = VIEWS[name]
+    graph = trace_function(function, (x,))
+    for ours, theirs in zip(interpret(graph, (x,)), outputs(function(x)), strict=True):
+        assert ours.shape == theirs.shape
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0), (1, 1), (5,)])
+@pytest.mark.parametrize("name", ["gelu", "affine", "clamp"])
+def test_empty_and_small(name, shape):
+    check(UNARY[name], normal(*shape))
+
+
+# Numbers among the inputs
+
+NUMBERS = {
+    "multiply": lambda x, a: x * a, "one_minus": lambda x, a: x * (1 - a), "affine": lambda x, a: x * (2 * a + 1) / a,
+    "leaky": lambda x, a: F.leaky_relu(x, a), "clamp": lambda x, a: x.clamp(-a, a), "power": lambda x, a: x.abs() ** a,
+    "negated": lambda x, a: x + -a, "softplus": lambda x, a: F.softplus(x, beta=a), "norm": lambda x, a: F.layer_norm(x, (6,), eps=a),
+    "compare": lambda x, a: torch.where(x > a, x, a), "unused": lambda x, a: x * 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("number", [0.25, 3.0])
+def test_numbers_stay_arguments(name, number):
+    graph = check(NUMBERS[name], normal(4, 6), number)
+    assert graph.arguments[1].kind == "scalar" and graph.arguments[1].value == number
+    other = interpret(graph, (normal(4, 6), 0.75))
+    torch.testing.assert_close(other[0], NUMBERS[name](normal(4, 6), 0.75), rtol=1e-5, atol=1e-5)
+
+
+def test_integer_numbers_stay_arguments():
+    graph = check(lambda i, n: (i * n + (n - 1), i % n, i.float() / n), integers(4, 6), 3)
+    assert [node.op for node in graph.nodes()].count("scalar") == 1
+
+
+# What cannot be followed
+
+REFUSED = {
+    "item": (lambda x: x * x.sum().item(), "reads a value"),
+    "branch": (lambda x: x if x.sum() > 0 else -x, "reads a value"),
+    "matmul": (lambda x: x @ x.t(), "aten.mm"),
+    "random": (lambda x: x + torch.rand_like(x), "draws random numbers"),
+    "dropout": (lambda x: F.dropout(x, 0.5), "draws random numbers"),
+    "mutation": (lambda x: x.add_(1), "changes argument x in place"),
+    "view_mutation": (lambda x: x.view(-1).mul_(2), "changes argument x in place"),
+    "nonzero": (lambda x: x[x > 0], "shape depends on values"),
+    "cumsum": (lambda x: x.cumsum(-1), "aten.cumsum"),
+    "sort": (lambda x: x.sort(-1)[0], "aten.sort"),
+    "convolution": (lambda x: F.conv1d(x[None], x[None, :, :3]), "aten.convolution"),
+    "setitem": (lambda x: torch.zeros_like(x).index_fill_(0, torch.zeros(1, dtype=torch.int64, device=x.device), 1.0), "aten.index"),
+    "complex": (lambda x: torch.fft.rfft(x), "aten._fft_r2c"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_operations_are_named_with_their_line(name):
+    function, message = REFUSED[name]
+    with pytest.raises(UnmatchedError) as caught:
+        trace_function(function, (normal(8, 8),))
+    assert message in str(caught.value)
+    assert "test_trace.py:" in caught.value.message
+    assert "model is needed" in str(caught.value)
+
+
+SCALAR_REFUSED = {
+    "branch": lambda x, n: x * 2 if n > 1 else x,
+    "math": lambda x, n: x * math.sqrt(n),
+    "loop": lambda x, n: sum(x * i for i in range(n)),
+    "size": lambda x, n: x[:, :n] * 2,
+    "rounding": lambda x, n: x * round(n),
+}
+
+
+@pytest.mark.parametrize("name", SCALAR_REFUSED)
+def test_numbers_that_decide_are_refused(name):
+    with pytest.raises(UnmatchedError, match="scalar argument n"):
+        trace_function(SCALAR_REFUSED[name], (normal(4, 6), 3))
+
+
+def test_a_flag_that_decides_is_refused():
+    with pytest.raises(UnmatchedError, match="scalar argument flag"):
+        trace_function(lambda x, flag: x * 2 if flag else x, (normal(4, 6), True))
+
+
+def test_outputs_must_be_tensors():
+    with pytest.raises(ContractError, match="output 1 of reference_fn is int"):
+        trace_function(lambda x: (x, 3), (normal(4, 6),))
+
+
+def test_global_tensors_are_refused():
+    weight = normal(6)
+    with pytest.raises(UnmatchedError, match="not an argument"):
+        trace_function(lambda x: x * weight.to(x.device), (normal(4, 6),))
+
+
+# The shape of graphs that the patterns rely on
+
+
+def operations(function, *inputs):
+    return [node.op for node in trace_function(function, inputs).nodes() if node.op != "constant"]
+
+
+def test_softmax_is_max_sub_exp_sum_div():
+    assert operations(lambda x: x.softmax(-1), normal(4, 6)) == ["input", "max", "sub", "exp", "sum", "div"]
+
+
+def test_gelu_and_silu_forms():
+    assert operations(F.gelu, normal(4)) == ["input", "normcdf", "mul"]
+    assert operations(F.silu, normal(4)) == ["input", "sigmoid", "mul"]
+
+
+def test_equal_expressions_are_one_node():
+    assert operations(lambda x: (x.exp() + 1) * (x.exp() + 1), normal(4)) == ["input", "exp", "add", "mul"]
+
+
+def test_casts_through_wider_floats_are_dropped():
+    x = normal(4, 6, dtype=torch.bfloat16)
+    assert "cast" not in operations(lambda x: (x.float() * 2).sum(-1), x)
+    assert operations(lambda x: x.float().to(torch.bfloat16), x) == ["input"]
+
+
+def test_constants_are_folded():
+    assert operations(lambda x: x * (torch.ones_like(x) * 2 + 1), normal(4)) == ["input", "mul"]
+
+
+def test_dropped_dimensions_come_last():
+    graph = trace_function(lambda x, r: (x.sum(-1) * r).relu(), (normal(4, 6), normal(4)))
+    assert graph.outputs[0].op == "reshape" and graph.outputs[0].inputs[0].shape == (4, 1)
+
+
+def test_huge_inputs_cost_nothing():
+    big = torch.empty_strided((2**20, 2**12), (2**12, 1), dtype=torch.bfloat16, device="meta")
+    assert trace_function(F.gelu, (big,)).outputs[0].shape == (2**20, 2**12)
