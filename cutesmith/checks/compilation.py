@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +49,36 @@ def compile_kernel(
         "problem": str(Path(problem).resolve()) if problem is not None else None,
         "keep": keep_dir is not None,
     }
-    with _Compilations(request, timeout, limits or Limits()) as compilations:
-        reports = tuple(compilations.report(arch, keep_dir) for arch in targets)
+    with _Compilations(timeout, limits or Limits()) as compilations:
+        reports = tuple(compilations.report(request, arch, keep_dir) for arch in targets)
+    return _verdict(path, reports, time.perf_counter() - started)
+
+
+def compile_siblings(
+    paths: Sequence[str | Path],
+    arch: str,
+    *,
+    timeout: float = DEFAULT_TIMEOUT,
+    limits: Limits | None = None,
+) -> Iterator[CompileVerdict]:
+    """A verdict for each of several files of one origin, in order; they share a worker, since importing the DSL takes
+    seconds. Raises as `compile_kernel` does.
+    """
+    (target,) = _targets((arch,))
+    with _Compilations(timeout, limits or Limits()) as compilations:
+        for path in paths:
+            started = time.perf_counter()
+            contract.inspect(path)
+            request = {"path": str(Path(path).resolve()), "problem": None, "keep": False}
+            yield _verdict(path, (compilations.report(request, target, None),), time.perf_counter() - started)
+
+
+def _verdict(path: str | Path, reports: tuple[ArchReport, ...], seconds: float) -> CompileVerdict:
     failed = next((report for report in reports if report.exit_code != ExitCode.PASSED), None)
     return CompileVerdict(
         exit_code=failed.exit_code if failed else ExitCode.PASSED,
         summary=_summary(reports, failed),
-        seconds=round(time.perf_counter() - started, 3),
+        seconds=round(seconds, 3),
         path=str(path),
         archs=reports,
     )
@@ -68,10 +91,10 @@ def _targets(archs: Sequence[str]) -> tuple[str, ...]:
 
 
 class _Compilations:
-    """One worker for all architectures of a file; a new one where the last died."""
+    """One worker for all architectures; a new one where the last died."""
 
-    def __init__(self, request: dict[str, Any], timeout: float, limits: Limits) -> None:
-        self._request, self._timeout, self._limits = request, timeout, limits
+    def __init__(self, timeout: float, limits: Limits) -> None:
+        self._timeout, self._limits = timeout, limits
         self._worker: Worker | None = None
 
     def __enter__(self) -> _Compilations:
@@ -81,10 +104,10 @@ class _Compilations:
         if self._worker is not None:
             self._worker.close()
 
-    def report(self, arch: str, keep_dir: str | Path | None) -> ArchReport:
+    def report(self, request: dict[str, Any], arch: str, keep_dir: str | Path | None) -> ArchReport:
         """The report of one architecture, its artefacts written to `keep_dir`."""
         try:
-            reply = self._live_worker().call({**self._request, "arch": arch}, timeout=self._timeout)
+            reply = self._live_worker().call({**request, "arch": arch}, timeout=self._timeout)
         except CandidateError as error:
             return _died(arch, error)
         report = _parse_report(reply["report"])

@@ -8,7 +8,7 @@ until one is right: a kernel that was timed but not verified is never kept.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -112,15 +112,20 @@ class Generation:
         if not compiled:
             return
         if not self.target.executes:
-            self._keep(next(by_promise(compiled)))
+            self._settle(by_promise(compiled))
             return
         self._verify(compiled[0])
         self._time(compiled)
-        for candidate in list(by_speed(c for c in compiled if c.failed is None))[:VERIFY_ATTEMPTS]:
-            if candidate.verified or self._verify(candidate):
-                break
+        self._settle(by_speed(compiled))
         if self.best is not None and self.wants_benchmark:
             self._benchmark(self.best)
+
+    def _settle(self, candidates: Iterable[Candidate]) -> None:
+        """Verify in this order until one holds; without a GPU that is everything but the values."""
+        alive = [candidate for candidate in candidates if candidate.failed is None]
+        for candidate in alive[:VERIFY_ATTEMPTS]:
+            if candidate.verified or self._verify(candidate):
+                return
 
     def _sieve(
         self,
@@ -137,9 +142,9 @@ class Generation:
         self.tell("verify", 0, 1, f"candidate {candidate.number}")
         verdict = self.stages.verify(candidate)
         self.tell("verify", 1, 1, verdict.summary)
-        if candidate.verified and self._beats_best(candidate):
+        if verdict.passed and self._beats_best(candidate):
             self._keep(candidate)
-        return candidate.verified
+        return verdict.passed
 
     def _beats_best(self, candidate: Candidate) -> bool:
         if self.best is None or self.best.median_us is None:

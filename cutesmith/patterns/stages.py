@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith.checks.benchmark import benchmark_kernel, time_candidates
-from cutesmith.checks.compilation import compile_kernel
+from cutesmith.checks.compilation import compile_siblings
 from cutesmith.checks.lint import lint_file
 from cutesmith.checks.verification import verify_kernel
 from cutesmith.patterns.candidates import Candidate
@@ -18,7 +16,7 @@ from cutesmith.patterns.target import Target
 from cutesmith.verdicts import BenchmarkVerdict, VerifyVerdict
 
 Report = Callable[[int], None]
-COMPILE_WORKERS = 4
+SEEDS = 2
 
 
 @dataclass(frozen=True)
@@ -35,21 +33,16 @@ class Stages:
             report(done)
 
     def compile(self, candidates: list[Candidate], report: Report) -> None:
-        """Compile all for the target's architecture, several workers at a time."""
-        workers = max(1, min(COMPILE_WORKERS, os.cpu_count() or 1, len(candidates)))
-        with ThreadPoolExecutor(workers) as pool:
-            pending = {pool.submit(compile_kernel, c.path, archs=(self.target.arch,)): c for c in candidates}
-            try:
-                for done, future in enumerate(as_completed(pending), start=1):
-                    pending[future].verdicts.append(future.result())
-                    report(done)
-            except BaseException:  # Ctrl-C: start no more
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        """Compile all for the target's architecture, in one worker: starting one costs more than a compilation."""
+        verdicts = compile_siblings([candidate.path for candidate in candidates], self.target.arch)
+        for done, (candidate, verdict) in enumerate(zip(candidates, verdicts, strict=True), start=1):
+            candidate.verdicts.append(verdict)
+            report(done)
 
     def verify(self, candidate: Candidate) -> VerifyVerdict:
-        """Execute it against the reference."""
-        verdict = verify_kernel(candidate.path, on="gpu")
+        """Execute it against the reference; where nothing can be executed, check everything but the values."""
+        place = "gpu" if self.target.executes else "compile"
+        verdict = verify_kernel(candidate.path, on=place, arch=self.target.arch, seeds=SEEDS)
         candidate.verdicts.append(verdict)
         return verdict
 
