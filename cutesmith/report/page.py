@@ -21,6 +21,9 @@ def render_report(result: Mapping[str, Any], source: str = "") -> str:
     """The whole page for a `GenerateVerdict.to_dict()` (with `environment`, when known) and the kernel's source."""
     stages = {stage.get("stage", ""): stage for stage in result.get("stages") or ()}
     benchmark = stages.get("benchmark") or {}
+    tried = list(result.get("tried") or ())
+    first = tried[0].get("configuration") or {} if tried else {}
+    varying = varying_settings([candidate.get("configuration") or {} for candidate in tried])
     template = _environment().get_template(TEMPLATE)
     return template.render(
         result=result,
@@ -34,7 +37,9 @@ def render_report(result: Mapping[str, Any], source: str = "") -> str:
         facts=key_facts(result, stages),
         chart=time_chart(benchmark),
         roofline=roofline(benchmark),
-        tried=[candidate_row(candidate) for candidate in result.get("tried") or ()],
+        executed=was_executed(stages.get("verify") or {}),
+        tried=[candidate_row(candidate, varying) for candidate in tried],
+        common=[(key, value) for key, value in first.items() if key not in varying],
         kernels=_kernels(stages.get("compile") or {}),
         environment=result.get("environment") or {},
         lines=highlight(source),
@@ -55,17 +60,30 @@ def key_facts(result: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]]
         facts.append(("pattern", str(result["pattern"])))
     cases = (stages.get("verify") or {}).get("cases") or ()
     if cases:
-        facts.append(("cases right", f"{sum(bool(case['passed']) for case in cases)} of {len(cases)}"))
+        label = "cases right" if was_executed(stages["verify"]) else "cases launched, not executed"
+        facts.append((label, f"{sum(bool(case['passed']) for case in cases)} of {len(cases)}"))
     if kernels := _kernels(stages.get("compile") or {}):
         facts.append(("registers", str(max(kernel["registers"] for kernel in kernels))))
     return facts
 
 
-def candidate_row(candidate: Mapping[str, Any]) -> dict[str, Any]:
-    """What the table of configurations shows of one candidate."""
+def was_executed(verify: Mapping[str, Any]) -> bool:
+    """Whether values were compared: a compile-only pass says nothing of them."""
+    return verify.get("ran_on") not in (None, "compile")
+
+
+def varying_settings(configurations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The settings in which the configurations differ, in their order."""
+    names = dict.fromkeys(name for configuration in configurations for name in configuration)
+    return [name for name in names if len({str(c.get(name)) for c in configurations}) > 1]
+
+
+def candidate_row(candidate: Mapping[str, Any], varying: Sequence[str]) -> dict[str, Any]:
+    """What the table of configurations shows of one candidate: only the settings that differ from the others'."""
+    settings = candidate.get("configuration") or {}
     kernels = _kernels(candidate.get("compile") or {})
     return {
-        "configuration": candidate.get("configuration") or {},
+        "configuration": {name: settings[name] for name in varying if name in settings},
         "registers": _most(kernels, "registers"),
         "spills": sum((k.get("spill_store_bytes") or 0) + (k.get("spill_load_bytes") or 0) for k in kernels),
         "smem": _most(kernels, "static_smem_bytes", "dynamic_smem_bytes"),

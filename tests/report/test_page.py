@@ -10,6 +10,7 @@ import pytest
 from cutesmith.report import render_report
 from cutesmith.report.charts import best_baseline, roofline, round_steps, time_chart
 from cutesmith.report.highlight import highlight
+from cutesmith.report.page import candidate_row, varying_settings
 from tests.report import sample
 
 VOID = {"meta", "br"}
@@ -62,7 +63,16 @@ def test_nothing_is_loaded_from_outside(page: str) -> None:
 
 def test_every_stage_is_shown(page: str) -> None:
     text = re.sub(r"\s+", " ", "".join(Elements(page).text))
-    for expected in ("131.2 µs", "torch.compile", "1.02×", "95.2 %", "Configurations tried", "threads=256", "4 of 4"):
+    for expected in (
+        "131.2 µs",
+        "torch.compile",
+        "1.02×",
+        "95.2 %",
+        "Configurations tried",
+        "threads=256",
+        "4 of 4",
+        "rows_per_block=1",
+    ):
         assert expected in text
     for expected in ("sm_90a", "128 / 128 bit", "K104", "NVIDIA H200", "wrong_result", "FLOP/byte", "4.27 TB/s"):
         assert expected in text
@@ -81,6 +91,21 @@ def test_compiled_only_and_empty_results_render() -> None:
     nothing = {"status": "usage", "summary": "no pattern", "problem": "p.py", "unmatched": "aten.mm <b>"}
     page = render_report(nothing)
     assert "aten.mm &lt;b&gt;" in page and "Configurations tried" not in page
+
+
+def test_a_compile_only_pass_is_never_shown_as_right() -> None:
+    result = sample.result()
+    verify = next(stage for stage in result["stages"] if stage["stage"] == "verify")
+    verify |= {"ran_on": "compile", "status": "compiled", "cases": [{**c, "outputs": []} for c in verify["cases"]]}
+    page = render_report(result, "")
+    assert "not executed" in page and "no value was compared" in page
+    assert ">right<" not in page and "cases right" not in page and "Checked against" not in page
+
+
+def test_configurations_show_only_what_differs() -> None:
+    settings = [{"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}]
+    assert varying_settings(settings) == ["b", "c"]
+    assert candidate_row({"configuration": settings[0]}, ["b", "c"])["configuration"] == {"b": 2}
 
 
 def test_failed_case_shows_its_problem() -> None:
