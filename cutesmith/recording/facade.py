@@ -73,7 +73,10 @@ class Facade:
     def says_cuda(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor poses as one on CUDA."""
         with torch._C.DisableTorchFunction():
-            return tensor.device.type == "meta" if self.fake else _MARK in tensor.__dict__
+            if self.fake:
+                return tensor.device.type == "meta"
+            storage = _storage(tensor)
+            return storage is not None and hasattr(storage, _MARK)
 
     def address(self, tensor: torch.Tensor) -> int:
         """The device address that the tensor claims (never dereferenced): 256-byte-aligned storage plus its offset."""
@@ -113,13 +116,30 @@ class Facade:
 
     def mark(self, tensor: torch.Tensor) -> torch.Tensor:
         """Let a CPU tensor pose as one on CUDA (a meta tensor always does)."""
-        if not self.fake:
-            tensor.__dict__[_MARK] = True
+        with torch._C.DisableTorchFunction():
+            storage = None if self.fake else _storage(tensor)
+            if storage is not None:
+                setattr(storage, _MARK, True)  # views and parameters share it
         return tensor
 
     def substitute(self, device: Any) -> Any:
         """The device to use where the code asks for `device`."""
         return self._stand_in if is_cuda(device) else device
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """The tensor's storage, None for the kinds that have none (sparse, wrapped by a transform)."""
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def _share(tensor: torch.Tensor, other: Any) -> bool:
+    if not isinstance(other, torch.Tensor):
+        return False
+    mine, theirs = _storage(tensor), _storage(other)
+    return mine is not None and theirs is not None and mine._cdata == theirs._cdata
 
 
 def is_cuda(device: Any) -> bool:
@@ -157,8 +177,7 @@ class _FacadeMode(TorchFunctionMode):
         named.pop("pin_memory", None)
         if self._facade.fake and named.get("generator") is not None:
             del named["generator"]  # a meta tensor has no values to draw
-        given = (*args, named.get("out"))
-        return self._mark(func(*args, **named), poses, given)
+        return self._mark(func(*args, **named), poses, (*args, *named.values()))
 
     def _poses(self, values: Any) -> bool:
         if isinstance(values, torch.Tensor):
@@ -172,8 +191,8 @@ class _FacadeMode(TorchFunctionMode):
     def _mark(self, result: Any, poses: bool, given: tuple[Any, ...] = ()) -> Any:
         if poses and not self._facade.fake:
             for tensor in result if isinstance(result, (tuple, list)) else (result,):
-                # an in-place operation returns its own argument, which stays where it was
-                if isinstance(tensor, torch.Tensor) and not any(tensor is argument for argument in given):
+                # what shares an argument's memory, as in-place results and views do, stays where that is
+                if isinstance(tensor, torch.Tensor) and not any(_share(tensor, value) for value in given):
                     self._facade.mark(tensor)
         return result
 
@@ -209,16 +228,6 @@ def _when_posing(answer: _Handler) -> _Handler:
     return handler
 
 
-def _set_data(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    tensor, data = args
-    poses = facade.says_cuda(data)
-    func(tensor, data)
-    if poses:
-        facade.mark(tensor)
-    else:
-        tensor.__dict__.pop(_MARK, None)
-
-
 def _pinned(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     return args[0]
 
@@ -235,7 +244,6 @@ _SPECIAL: dict[Any, _Handler] = {
     _Tensor.record_stream: _when_posing(lambda facade, func, args, named: None),
     _Tensor.__dlpack__: _when_posing(lambda facade, func, args, named: facade.view(args[0]).__dlpack__()),
     _Tensor.__dlpack_device__: _when_posing(lambda facade, func, args, named: (2, 0)),
-    _Tensor.data.__set__: _set_data,
     _Tensor.device.__get__: _when_posing(lambda facade, func, args, named: _CUDA),
     _Tensor.is_cuda.__get__: _when_posing(lambda facade, func, args, named: True),
     _Tensor.is_cpu.__get__: _when_posing(lambda facade, func, args, named: False),

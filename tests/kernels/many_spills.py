@@ -5,7 +5,6 @@ import cutlass.cute as cute
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-
 WIDTH = 200
 
 

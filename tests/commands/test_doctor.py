@@ -1,0 +1,58 @@
+"""`doctor` on this machine: what it finds, what it never shows, and what it costs."""
+
+import json
+import re
+
+import pytest
+
+from cutesmith.commands.doctor import examine, main, parse_version
+from cutesmith.devices import SM_VERSIONS
+from cutesmith.verdicts import ExitCode
+
+
+def test_every_finding_has_a_state_and_a_way_out():
+    verdict = examine()
+    names = [check.name for check in verdict.checks]
+    assert {"python", "torch", "nvidia-cutlass-dsl", "gpu", "driver", "nvdisasm", "ncu", "ANTHROPIC_API_KEY"} <= set(
+        names
+    )
+    for check in verdict.checks:
+        assert check.state in ("ok", "warn", "missing")
+        assert check.found
+        assert check.fix or check.state == "ok"
+
+
+def test_json_is_one_strict_object(capsys):
+    code = main(["--json", "--table"])
+    fields = json.loads(capsys.readouterr().out)
+    assert (code, fields["exit_code"]) == (ExitCode.PASSED, 0)
+    assert [row["sm"] for row in fields["table"]] == list(SM_VERSIONS)
+
+
+def test_the_key_is_never_shown(monkeypatch, capsys):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret-value")
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"ok +ANTHROPIC_API_KEY", text)
+    assert "secret" not in text
+
+
+def test_the_table_tells_sm120_from_sm100(capsys):
+    main(["--table"])
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("sm_")}
+    assert "tcgen05" in rows["sm_100a"]
+    assert "tcgen05" not in rows["sm_120a"]
+    assert "RTX 5090" in rows["sm_120a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("575.51.03", (575, 51, 3)), ("2.13.0+cpu", (2, 13, 0)), ("0.1.15.post2", (0, 1, 15)), ("", ())],
+)
+def test_parse_version(text, version):
+    assert parse_version(text) == version
+
+
+def test_help_teaches(capsys):
+    assert main(["--help"]) == 0
+    assert "exit codes" in capsys.readouterr().out

@@ -1,0 +1,131 @@
+"""Kernel files through the real host code: what is recorded, for several architectures in one process."""
+
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from cutesmith import contract
+from cutesmith.recording import read_ptx, session
+from cutesmith.recording.host_calls import current
+
+KERNELS = Path(__file__).parents[1] / "kernels"
+
+
+def record(name, arch="sm_90a", *, fake=True):
+    with session(arch, fake=fake) as recorded:
+        file = contract.load(KERNELS / f"{name}.py")
+        inputs = file.get_inputs()
+        output = file.kernel_fn(*inputs)
+        assert output.is_cuda
+    assert recorded.errors == []
+    return recorded
+
+
+@pytest.mark.parametrize("fake", [False, True], ids=["values", "fake"])
+@pytest.mark.parametrize(("name", "grid", "block"), [
+    ("relu_tvm_ffi", (2048, 1, 1), (128, 1, 1)),
+    ("relu_from_dlpack", (4, 1, 1), (256, 1, 1)),
+    ("relu_direct_jit", (4, 1, 1), (64, 1, 1)),
+])  # fmt: skip
+def test_each_way_to_launch_is_recorded(name, grid, block, fake):
+    (launch,) = record(name, fake=fake).launches
+    assert (launch.grid, launch.block, launch.cluster) == (grid, block, (1, 1, 1))
+    assert "relu_kernel" in launch.kernel
+
+
+def test_parameters_are_the_tensors_addresses_and_sizes():
+    with session("sm_80") as recorded:
+        file = contract.load(KERNELS / "relu_tvm_ffi.py")
+        (x,) = file.get_inputs()
+        y = file.kernel_fn(x)
+        addresses = [x.data_ptr(), y.data_ptr()]
+    first, second, count = recorded.launches[0].parameters
+    assert [struct.unpack_from("<Qi", parameter) for parameter in (first, second)] == [(a, 1 << 18) for a in addresses]
+    assert struct.unpack("<i", count) == (1 << 18,)
+
+
+def test_several_architectures_in_one_process():
+    for arch in ("sm_80", "sm_90a", "sm_100a", "sm_80"):
+        (module,) = record("relu_from_dlpack", arch).modules
+        assert module.arch == arch
+        assert f".target {arch}" in module.ptx
+        assert module.cubin[:4] == b"\x7fELF"
+        assert 0 < module.seconds < 60
+
+
+def test_shared_memory_and_clusters():
+    (launch,) = record("smem_reverse").launches
+    assert launch.dynamic_smem == 1024
+    assert record("copy_cluster").launches[0].cluster == (2, 1, 1)
+
+
+def test_launches_repeat_and_differ():
+    launches = record("copy_three_launches").launches
+    assert [launch.grid for launch in launches] == [(8, 1, 1), (8, 1, 1), (4, 1, 1)]
+
+
+def test_cubin_and_ptxas_agree_on_spills():
+    recorded = record("many_spills")
+    name = recorded.launches[0].kernel
+    kernel, spills = recorded.kernel(name), recorded.modules[0].spills[name]
+    assert kernel.registers == 64
+    assert spills.store_bytes > 1000
+    assert spills.load_bytes > 1000
+    assert 0 < kernel.local_stores * 4 <= spills.store_bytes <= kernel.local_stores * 16
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_cubin_reader_agrees_with_nvdisasm(arch, tmp_path):
+    program = nvdisasm()
+    recorded = record("many_spills", arch)
+    (tmp_path / "k.cubin").write_bytes(recorded.modules[0].cubin)
+    listing = subprocess.run([program, tmp_path / "k.cubin"], capture_output=True, text=True, check=True).stdout
+    kernel = recorded.kernel(recorded.launches[0].kernel)
+    words = [word for line in listing.splitlines() for word in line.replace(";", " ").split()]
+    assert kernel.local_stores == sum(word.split(".")[0] == "STL" for word in words)
+    assert kernel.local_loads == sum(word.split(".")[0] == "LDL" for word in words)
+    assert f'SHI_REGISTERS={kernel.registers}"' in listing or f"REGISTERS={kernel.registers}" in listing
+
+
+def nvdisasm():
+    found = shutil.which("nvdisasm")
+    if found is None:
+        nvidia = pytest.importorskip("nvidia")
+        found = next((str(p) for folder in nvidia.__path__ for p in Path(folder).glob("*/bin/nvdisasm")), None)
+    return found or pytest.skip("nvdisasm is not installed")
+
+
+def test_ptx_of_a_recorded_kernel():
+    recorded = record("relu_tvm_ffi")
+    (kernel,) = read_ptx(recorded.modules[0].ptx).values()
+    assert kernel.name == recorded.launches[0].kernel
+    assert (kernel.widest_load_bits, kernel.widest_store_bits) == (128, 128)
+    assert kernel.tensor_core == kernel.tma == {}
+
+
+def test_the_dsl_is_as_before_afterwards():
+    import cutlass.cute as cute
+    from cutlass.base_dsl.compiler import Compiler
+    from cutlass.cutlass_dsl import CuTeDSL
+
+    def state():
+        return dict(vars(CuTeDSL._get_dsl().envar)), Compiler.jit, cute.compile._compile_options.to_str()
+
+    before = state()
+    record("relu_direct_jit")
+    record("relu_from_dlpack")
+    assert state() == before
+    assert current.recorder is None
+    assert not torch.zeros(1).is_cuda
+
+
+def test_compiled_functions_fail_outside_of_their_session():
+    with session("sm_90a"):
+        file = contract.load(KERNELS / "relu_tvm_ffi.py")
+        file.kernel_fn(*file.get_inputs())
+    with pytest.raises(Exception, match=r"(?i)device"):
+        file.module._compiled(torch.zeros(16), torch.zeros(16))
