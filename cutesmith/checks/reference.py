@@ -141,7 +141,7 @@ class Reference:
 
     def _native(self, values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
         """PyTorch's own result for copies of the inputs, and whether it is a tuple."""
-        copies = [_copy(value) for value in values]
+        copies = [copy_of(value) for value in values]
         with torch.no_grad():
             returned = self.loaded.reference_fn(*copies)
         if self.device == "cuda":
@@ -179,7 +179,7 @@ class Reference:
     def _exact(self, values: list[Any], native: list[torch.Tensor]) -> list[torch.Tensor | None]:
         """The float64 results, None for each where there is no such thing."""
         try:
-            returned = in_float64(self.loaded.reference_fn, [_copy(value) for value in values])
+            returned = in_float64(self.loaded.reference_fn, [copy_of(value) for value in values])
         except Exception:  # noqa: BLE001 - not every operation exists in float64
             return [None] * len(native)
         outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
@@ -249,7 +249,7 @@ def _as_dict(error: Any) -> Any:
     return json.loads(strict_json(error))
 
 
-def _copy(value: Any) -> Any:
+def copy_of(value: Any) -> Any:
     """A copy with the same strides, gaps included."""
     if not isinstance(value, torch.Tensor):
         return value

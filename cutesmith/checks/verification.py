@@ -21,6 +21,7 @@ from typing import Any
 from cutesmith import contract
 from cutesmith.checks import sanitizer
 from cutesmith.checks.cheats import find_cheats
+from cutesmith.checks.gpu_lock import gpu_lock
 from cutesmith.checks.isolation import GIB, Limits, Worker
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UsageError
@@ -152,18 +153,24 @@ class Judge:
         """All cases with values."""
         with exchange() as folder, self._workers(folder, device, arch) as (reference, candidate):
             plan = self._load(reference, candidate, device, arch)
-            for index in range(-1, plan["sets"]):
-                self.cases += self._own_set(Round(folder, reference, candidate, self.options), index)
-                if self._settled():
-                    return self._conclude(candidate)
-            for name in plan["derived"]:
-                self.cases += self._derived(Round(folder, reference, candidate, self.options), name)
-                if self._settled():
-                    break
+            with gpu_lock(exclusive=False) if device == "cuda" else contextlib.nullcontext():
+                self._all_cases(Round(folder, reference, candidate, self.options), plan)
             verdict = self._conclude(candidate)
         if verdict.passed and self.options.sanitize and device == "cuda":
             return self._sanitized(verdict)
         return verdict
+
+    def _all_cases(self, turn: Round, plan: dict[str, Any]) -> None:
+        """The file's own input sets, then the derived ones; cheating ends it."""
+        for index in range(-1, plan["sets"]):
+            self.cases += self._own_set(turn, index)
+            if self._settled():
+                return
+        for name in plan["derived"]:
+            report = turn.derived(name)
+            self.cases += [] if report is None else [report]
+            if self._settled() or not turn.reference.alive:
+                return
 
     def _sanitized(self, verdict: VerifyVerdict) -> VerifyVerdict:
         """memcheck and racecheck of compute-sanitizer, in a process of their own."""
@@ -179,10 +186,6 @@ class Judge:
             if not reports[-1].passed:
                 break
         return reports
-
-    def _derived(self, turn: Round, name: str) -> list[CaseReport]:
-        report = turn.derived(name)
-        return [] if report is None else [report]
 
     def _settled(self) -> bool:
         return any(case.rule and not case.passed and case.problem.startswith(REJECTED) for case in self.cases[-1:])

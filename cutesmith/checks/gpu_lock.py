@@ -1,0 +1,59 @@
+"""An advisory lock on one GPU, so that measurements of several processes do not disturb each other.
+
+Shared while something merely uses the GPU, exclusive while it is timed. Two files: whoever waits for the exclusive lock
+holds the gate, so that no stream of sharers can starve it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from cutesmith.errors import UnavailableError
+
+POLL_SECONDS = 0.02
+
+
+@contextlib.contextmanager
+def gpu_lock(*, exclusive: bool, index: int = 0, timeout: float = 900.0, folder: Path | None = None) -> Iterator[None]:
+    """Hold GPU `index`; raises UnavailableError when it stays taken for `timeout` seconds."""
+    where = Path(tempfile.gettempdir()) if folder is None else folder
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", str(index)).replace("/", "_") or str(index)
+    paths = [where / f"cutesmith-gpu-{visible}.{name}" for name in ("gate", "lock")]
+    deadline = time.monotonic() + timeout
+    with contextlib.ExitStack() as stack:
+        gate, lock = (stack.enter_context(_opened(path)) for path in paths)
+        _acquire(gate, fcntl.LOCK_EX, deadline)
+        _acquire(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, deadline)
+        if not exclusive:
+            fcntl.flock(gate, fcntl.LOCK_UN)
+        yield
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A descriptor of the file; closing it releases what it holds. Other users may lock the same file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except PermissionError:  # another user's file: it can still be locked
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, kind: int, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise UnavailableError("the GPU is in use by another measurement; try again later") from None
+            time.sleep(POLL_SECONDS)

@@ -1,0 +1,125 @@
+"""Device and host time of a callable, inside the process that runs it (microseconds).
+
+A round queues a sleep, then launches, each between two CUDA events after a write of twice the L2 cache, so that the
+device never waits for the host and no launch finds its inputs cached. The flush leaves dirty lines behind, as whatever
+ran before would: their write-back stands for that of the kernel's own last lines, which no event sees.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import torch
+
+Function = Callable[..., Any]
+SLEEP_CYCLES_PER_US = 2000  # at 2 GHz; a slower clock only sleeps longer
+MAX_SLEEP_US = 50_000.0
+HOST_CALLS, HOST_BATCHES = 50, 5
+
+# Captured before any candidate is loaded.
+_Event: Any = torch.cuda.Event
+_synchronize: Any = torch.cuda.synchronize
+_sleep: Any = torch.cuda._sleep
+_perf_counter = time.perf_counter
+
+
+class Stopwatch:
+    """Times callables on the current CUDA device; owns the buffer that flushes the L2 cache."""
+
+    def __init__(self) -> None:
+        self.l2_bytes = int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+        self._flush = torch.empty(max(2 * self.l2_bytes, 32 << 20), dtype=torch.int8, device="cuda")
+        self._events: list[tuple[Any, Any]] = []
+
+    def warm_up(self, function: Function, copies: Sequence[Sequence[Any]]) -> dict[str, float]:
+        """First calls (they compile), then estimates of device and host time."""
+        for index in range(3):
+            function(*copies[index % len(copies)])
+            _synchronize()
+        host = self.host_us(function, copies, calls=10, batches=3)
+        samples, _ = self.round(function, copies, launches=5, host_us=host)
+        return {"device_us": median(samples), "host_us": host}
+
+    def round(
+        self, function: Function, copies: Sequence[Sequence[Any]], *, launches: int, host_us: float, keep: int = -1
+    ) -> tuple[list[float], Any]:
+        """Device time of each of `launches` launches over rotating inputs, and what launch number `keep` returned."""
+        kept = None
+        pairs = self._pairs(launches)
+        _synchronize()
+        _sleep(int(min(MAX_SLEEP_US, 200 + 1.5 * launches * (host_us + 25)) * SLEEP_CYCLES_PER_US))
+        for index, (begin, end) in enumerate(pairs):
+            inputs = copies[index % len(copies)]
+            self._flush.zero_()
+            begin.record()
+            output = function(*inputs)
+            end.record()
+            if index == keep:
+                kept = output
+        _synchronize()
+        return [1000 * begin.elapsed_time(end) for begin, end in pairs], kept
+
+    def _pairs(self, count: int) -> list[tuple[Any, Any]]:
+        while len(self._events) < count:
+            self._events.append((_Event(enable_timing=True), _Event(enable_timing=True)))
+        return self._events[:count]
+
+    def host_us(
+        self,
+        function: Function,
+        copies: Sequence[Sequence[Any]],
+        *,
+        calls: int = HOST_CALLS,
+        batches: int = HOST_BATCHES,
+    ) -> float:
+        """Host time of one call, the median over batches of calls that nobody waits for."""
+        spans = []
+        inputs = copies[0]
+        for _ in range(batches):
+            _synchronize()
+            begin = _perf_counter()
+            for _ in range(calls):
+                function(*inputs)
+            spans.append(_perf_counter() - begin)
+        _synchronize()
+        return 1e6 * median(spans) / calls
+
+    def burst(self, function: Function, copies: Sequence[Sequence[Any]], launches: int) -> None:
+        """Launch back to back and wait for the whole device: the parent holds the clock (rules T1, T4)."""
+        for index in range(launches):
+            function(*copies[index % len(copies)])
+        _synchronize()
+
+    def copy_bytes_per_second(self, byte_count: int = 1 << 30) -> float:
+        """Bandwidth of a large device-to-device copy, counting bytes read and written; median of rounds."""
+        byte_count = min(byte_count, torch.cuda.mem_get_info()[0] // 8)
+        source = torch.randint(0, 127, (byte_count,), dtype=torch.int8, device="cuda")
+        target = torch.empty_like(source)
+        samples, _ = self.round(lambda a, b: a.copy_(b), [(target, source)], launches=12, host_us=10)
+        return 2 * byte_count / (median(samples[2:]) * 1e-6)
+
+
+def peak_bytes_per_second() -> float | None:
+    """Theoretical memory bandwidth of the device (double data rate × bus width); None where torch does not tell."""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    clock_khz = getattr(properties, "memory_clock_rate", 0)
+    width_bits = getattr(properties, "memory_bus_width", 0)
+    peak = 2 * clock_khz * 1e3 * width_bits / 8
+    return float(peak) or None
+
+
+def refresh(values: Sequence[Any], shift: int) -> None:
+    """New values of the same distribution in place (rule R2): the rows of every float tensor, rolled by `shift`."""
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and _writable(value):
+            rows = value.ndim >= 2 and value.shape[0] > 1
+            value.copy_(torch.roll(value, shift % max(1, value.shape[0]), 0) if rows else torch.roll(value, shift))
+
+
+def _writable(tensor: torch.Tensor) -> bool:
+    """Whether there is something to roll, and no two elements share memory."""
+    broadcast = any(step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride()))
+    return tensor.numel() > 1 and not broadcast

@@ -1,0 +1,112 @@
+"""`cutesmith benchmark FILE`: how fast a kernel is, beside its baselines and the floor of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cutesmith.checks.benchmark import QUICK_ROUNDS, ROUNDS, benchmark_kernel
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.verdicts import BenchmarkVerdict, Timing
+
+DESCRIPTION = """\
+Time a kernel on this machine's GPU, interleaved with eager PyTorch, torch.compile and any other function.
+
+Device time is the median over rounds in random order, each launch after a flush of the L2 cache, on rotating inputs
+whose values change every round, with work queued so that the device never waits for the host; host time is measured
+apart. The floor is the bytes of inputs and outputs over the bandwidth of a large copy on this machine. Outputs of
+random timed launches are judged, and impossible times are rejected."""
+
+EXAMPLES = (
+    "cutesmith benchmark kernel.py",
+    "cutesmith benchmark kernel.py --baseline other.py:softmax --json > result.json",
+    "cutesmith benchmark kernel.py --quick --no-compile-baseline",
+    "cutesmith benchmark kernel.py --plot times.png",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(_benchmark, argv)
+
+
+def _benchmark(argv: list[str]) -> int:
+    parser = command_parser("benchmark", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("file", help="the kernel file")
+    parser.add_argument("--problem", metavar="FILE", help="take reference_fn and get_inputs from this file instead")
+    parser.add_argument("--baseline", action="append", default=[], metavar="FILE:FN", help="also time this function")
+    parser.add_argument("--no-compile-baseline", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds instead of {ROUNDS}")
+    parser.add_argument("--rounds", type=int, metavar="N", help="interleaved rounds")
+    parser.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's)")
+    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds a call (default: 300)")
+    parser.add_argument("--plot", metavar="PNG|SVG", help="draw the samples")
+    options = parser.parse_args(argv)
+    rounds = options.rounds if options.rounds is not None else QUICK_ROUNDS if options.quick else ROUNDS
+    if rounds < 1 or not options.timeout > 0:
+        raise UsageError("--rounds and --timeout must be positive")
+    if options.plot and Path(options.plot).suffix not in (".png", ".svg"):
+        raise UsageError(f"--plot {options.plot}: the name must end in .png or .svg")
+    verdict = benchmark_kernel(
+        options.file,
+        problem=options.problem,
+        baselines=options.baseline,
+        rounds=rounds,
+        compiled=not options.no_compile_baseline,
+        timeout=options.timeout,
+        arch=options.arch,
+    )
+    if options.plot and verdict.timings:
+        plot(verdict, Path(options.plot))
+    return report(verdict, as_json=options.json, lines=table(verdict))
+
+
+def table(verdict: BenchmarkVerdict) -> Iterator[str]:
+    """The verdict as lines for people."""
+    if verdict.timings:
+        yield f"{verdict.device}: {verdict.inputs}"
+        yield f"{'':24} {'median':>9} {'quartiles':>19} {'host':>8} {'GB/s':>7} {'speedup':>8}"
+        yield from (_timing_line(timing, verdict) for timing in verdict.timings)
+    if verdict.floor_us is not None and verdict.copy_bytes_per_second is not None:
+        basis = f"{verdict.algorithmic_bytes} bytes at {verdict.copy_bytes_per_second / 1e9:.0f} GB/s, a large copy"
+        yield f"{'floor':24} {verdict.floor_us:9.2f}   ({basis})"
+    if not verdict.passed and verdict.log_tail:
+        yield "last lines of the log:"
+        yield from (f"  {line}" for line in verdict.log_tail.strip().splitlines()[-12:])
+    yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"
+
+
+def _timing_line(timing: Timing, verdict: BenchmarkVerdict) -> str:
+    name = timing.name if len(timing.name) <= 24 else f"…{timing.name[-23:]}"
+    if timing.error:
+        return f"{name:24} {timing.error.splitlines()[0][:90]}"
+    host = "" if timing.host_us is None else f"{timing.host_us:.1f}"
+    rate = "" if timing.bytes_per_second is None else f"{timing.bytes_per_second / 1e9:.0f}"
+    speedup = verdict.speedups.get(timing.name)
+    faster = "" if speedup is None else f"{speedup:.2f}x"
+    quartiles = f"{timing.q1_us:.2f}–{timing.q3_us:.2f}"
+    return f"{name:24} {timing.median_us:9.2f} {quartiles:>19} {host:>8} {rate:>7} {faster:>8}"
+
+
+def plot(verdict: BenchmarkVerdict, path: Path) -> None:
+    """Draw every sample, the medians and the floor. Raises UnavailableError without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UnavailableError(f"--plot needs matplotlib: {error}", hint="pip install matplotlib") from error
+    shown = [timing for timing in verdict.timings if timing.samples_us]
+    figure = Figure(figsize=(7, 1.2 + 0.6 * len(shown)), layout="constrained")
+    axes = figure.subplots()
+    for row, timing in enumerate(shown, start=1):
+        axes.plot(timing.samples_us, [row] * len(timing.samples_us), ".", alpha=0.3, color="tab:blue")
+        axes.hlines(row, timing.q1_us, timing.q3_us, linewidth=8, alpha=0.4, color="tab:blue")
+        axes.plot([timing.median_us], [row], "|", markersize=18, color="black")
+    axes.set_yticks(range(1, len(shown) + 1), [timing.name for timing in shown])
+    if verdict.floor_us is not None:
+        axes.axvline(verdict.floor_us, linestyle="--", color="gray")
+    axes.invert_yaxis()
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"device time, µs (dashed: bytes over copy bandwidth) · {verdict.device}")
+    axes.set_title(f"{Path(verdict.path).name}: {verdict.inputs}", fontsize=9)
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,94 @@
+"""`cutesmith verify FILE`: whether a kernel computes what its reference computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cutesmith.checks.verification import verify_kernel
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.errors import UsageError
+from cutesmith.verdicts import CaseReport, OutputError, VerifyVerdict
+
+DESCRIPTION = """\
+Verify a kernel: does kernel_fn compute reference_fn, and honestly?
+
+kernel_fn runs in a confined process without its reference, on inputs drawn from a secret seed: several draws of
+get_inputs() and of every set of get_input_sets(), behind the same and new pointers, and inputs derived from them
+(large offsets, tiny and large values, NaN and Inf; with get_input_sets, or DERIVED_SHAPES = True, also odd sizes, size
+1, empty and non-contiguous tensors, which a kernel may refuse by raising). Outputs are compared with a float64
+reference."""
+
+EXAMPLES = (
+    "cutesmith verify kernel.py",
+    "cutesmith verify kernel.py --rtol 1e-3 --atol 1e-3 --json",
+    "cutesmith verify kernel.py --problem problem.py      reference and inputs from another file",
+    "cutesmith verify kernel.py --on compile              no GPU: everything but the values",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(_verify, argv)
+
+
+def _verify(argv: list[str]) -> int:
+    parser = command_parser("verify", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("file", help="the kernel file")
+    parser.add_argument("--problem", metavar="FILE", help="take reference_fn and get_inputs from this file instead")
+    parser.add_argument("--on", choices=("auto", "gpu", "compile"), default="auto", help="where (default: %(default)s)")
+    parser.add_argument("--rtol", type=float, metavar="R", help="relative tolerance (default: the file's, or by dtype)")
+    parser.add_argument("--atol", type=float, metavar="A", help="absolute, scaled down for small references")
+    parser.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's; sm_90a without one)")
+    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="draws of each input set (default: 2)")
+    parser.add_argument("--sanitize", action="store_true", help="also run compute-sanitizer memcheck and racecheck")
+    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds a call (default: 120)")
+    options = parser.parse_args(argv)
+    _require_sensible(options.rtol, options.atol, options.seeds, options.timeout)
+    verdict = verify_kernel(
+        options.file,
+        problem=options.problem,
+        on=options.on,
+        rtol=options.rtol,
+        atol=options.atol,
+        arch=options.arch,
+        seeds=options.seeds,
+        sanitize=options.sanitize,
+        timeout=options.timeout,
+    )
+    return report(verdict, as_json=options.json, lines=table(verdict))
+
+
+def _require_sensible(rtol: float | None, atol: float | None, seeds: int, timeout: float) -> None:
+    for name, value in (("--rtol", rtol), ("--atol", atol)):
+        if value is not None and not 0 <= value < float("inf"):
+            raise UsageError(f"{name} {value:g}: a tolerance is finite and not negative")
+    if seeds < 1 or not timeout > 0:
+        raise UsageError("--seeds and --timeout must be positive")
+
+
+def table(verdict: VerifyVerdict) -> Iterator[str]:
+    """The verdict as lines for people."""
+    for case in verdict.cases:
+        yield from _case_lines(case)
+    missing = [name for name, on in verdict.confinement.items() if not on]
+    if missing:
+        yield f"note: this system could not confine the kernel by {', '.join(missing)}"
+    if not verdict.passed and verdict.log_tail:
+        yield "last lines of the log:"
+        yield from (f"  {line}" for line in verdict.log_tail.strip().splitlines()[-12:])
+    yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"
+
+
+def _case_lines(case: CaseReport) -> Iterator[str]:
+    mark = "ok  " if case.passed else "FAIL"
+    remark = f"  {case.rule + ': ' if case.rule else ''}{case.problem}" if case.problem else ""
+    yield f"{mark} {case.name}  [{case.inputs}]{remark}"
+    for error in case.outputs:
+        yield f"       {_error_line(error)}"
+
+
+def _error_line(error: OutputError) -> str:
+    return (
+        f"output {error.output} {error.dtype}{list(error.shape)}: max error {error.max_abs:.3g} absolute, "
+        f"{error.max_rel:.3g} relative, {error.max_ulp:.3g} ulp"
+    )
