@@ -1,0 +1,26 @@
+"""Names in a generated kernel: arguments keep theirs unless Python, the DSL or the template needs the word."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Collection, Sequence
+
+
+def safe_names(names: Sequence[str], reserved: Collection[str]) -> list[str]:
+    """The names, changed where they are reserved, no identifiers, or met before."""
+    chosen: list[str] = []
+    for place, name in enumerate(names):
+        stem = name if name.isidentifier() else f"input_{place}"
+        if stem in reserved or keyword.iskeyword(stem):
+            stem = f"{stem}_in"
+        chosen.append(fresh_name(stem, {*chosen, *names[place + 1 :], *reserved}))
+    return chosen
+
+
+def fresh_name(stem: str, taken: Collection[str]) -> str:
+    """`stem`, or `stem_1`, `stem_2`, …: the first that is not taken."""
+    name, number = stem, 0
+    while name in taken:
+        number += 1
+        name = f"{stem}_{number}"
+    return name
