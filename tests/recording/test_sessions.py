@@ -1,5 +1,6 @@
 """Kernel files through the real host code: what is recorded, for several architectures in one process."""
 
+import re
 import shutil
 import struct
 import subprocess
@@ -88,7 +89,8 @@ def test_cubin_reader_agrees_with_nvdisasm(arch, tmp_path):
     words = [word for line in listing.splitlines() for word in line.replace(";", " ").split()]
     assert kernel.local_stores == sum(word.split(".")[0] == "STL" for word in words)
     assert kernel.local_loads == sum(word.split(".")[0] == "LDL" for word in words)
-    assert f'SHI_REGISTERS={kernel.registers}"' in listing or f"REGISTERS={kernel.registers}" in listing
+    shown = re.search(r"EIATTR_REGCOUNT.*?index@\((\w+)\)\s.*?\.word\s+0x([0-9a-f]+)", listing, re.S)
+    assert (shown[1], int(shown[2], 16)) == (kernel.name, kernel.registers)
 
 
 def nvdisasm():
