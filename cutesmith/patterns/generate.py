@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from cutesmith.errors import CutesmithError, UnavailableError, UnmatchedError
+from cutesmith.errors import UnavailableError, UnmatchedError
 from cutesmith.patterns.candidates import Candidate, by_promise, by_speed
 from cutesmith.patterns.drafting import Draft, draft_kernels
 from cutesmith.patterns.output_folder import OutputFolder, default_folder
 from cutesmith.patterns.stages import Stages
 from cutesmith.patterns.target import Target, choose_target, describe_environment
-from cutesmith.verdicts import BenchmarkVerdict, ExitCode, GenerateVerdict, Verdict
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, GenerateVerdict, Verdict, VerifyVerdict
 
 CONFIGURATIONS = 8
 VERIFY_ATTEMPTS = 4
@@ -30,6 +30,16 @@ class Progress(Protocol):
     """Told of every step: the stage's name, how many of its steps are done, how many there are, and a remark."""
 
     def __call__(self, stage: str, done: int, total: int, message: str = "") -> None: ...
+
+
+class StageRunner(Protocol):
+    """The checks over candidates: each adds its verdict to the candidate (`stages.Stages` is the real one)."""
+
+    def lint(self, candidates: list[Candidate], report: Callable[[int], None]) -> None: ...
+    def compile(self, candidates: list[Candidate], report: Callable[[int], None]) -> None: ...
+    def verify(self, candidate: Candidate) -> VerifyVerdict: ...
+    def time(self, candidates: list[Candidate]) -> None: ...
+    def benchmark(self, path: Path) -> BenchmarkVerdict: ...
 
 
 def _silent(stage: str, done: int, total: int, message: str = "") -> None:
@@ -63,14 +73,8 @@ def generate_kernel(
         return _unmatched(problem, refusal, time.monotonic() - started)
     tell("draft", 1, 1, f"pattern {draft.pattern}, {len(draft.kernels)} configurations")
     folder = OutputFolder(default_folder(problem) if out is None else out)
-    run = Generation(Path(problem), target, draft, folder, tell, started, benchmark)
-    try:
-        run.walk()
-    except KeyboardInterrupt:
-        if run.best is None:
-            raise
-        run.remark = "interrupted; this is the best so far"
-    return run.finish()
+    stages = Stages(Path(problem), target, draft)
+    return Generation(Path(problem), target, draft, stages, folder, tell, started, benchmark).run()
 
 
 def _unmatched(problem: str | Path, refusal: UnmatchedError, seconds: float) -> GenerateVerdict:
@@ -90,6 +94,7 @@ class Generation:
     problem: Path
     target: Target
     draft: Draft
+    stages: StageRunner
     folder: OutputFolder
     tell: Progress
     started: float
@@ -100,10 +105,19 @@ class Generation:
     remark: str = ""
 
     def __post_init__(self) -> None:
-        self.stages = Stages(self.target, self.draft)
         for number, (configuration, source) in enumerate(self.draft.kernels, start=1):
             path = self.folder.write_candidate(number, source)
             self.candidates.append(Candidate(number, configuration, path, source))
+
+    def run(self) -> GenerateVerdict:
+        """Walk the stages and finish; Ctrl-C ends early when there is something to keep."""
+        try:
+            self.walk()
+        except KeyboardInterrupt:
+            if self.best is None:
+                raise
+            self.remark = "interrupted; this is the best so far"
+        return self.finish()
 
     def walk(self) -> None:
         """All the stages, each over the candidates that the one before left."""
@@ -229,6 +243,3 @@ class Generation:
         elif self.best.median_us is not None:
             parts.append(f"{self.best.median_us:.1f} µs")
         return "; ".join([*parts, self.remark] if self.remark else parts)
-
-
-__all__ = ["CutesmithError", "Progress", "generate_kernel"]

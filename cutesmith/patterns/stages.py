@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cutesmith.checks.benchmark import benchmark_kernel, time_candidates
@@ -23,6 +23,7 @@ SEEDS = 2
 class Stages:
     """Lint, compile, verify, time and benchmark for one target; each adds its verdict to the candidate."""
 
+    problem: Path
     target: Target
     draft: Draft
 
@@ -48,12 +49,16 @@ class Stages:
 
     def time(self, candidates: list[Candidate]) -> None:
         """Interleaved device times of all candidates on the same inputs."""
-        timings = time_candidates([candidate.path for candidate in candidates])
+        paths = [candidate.path for candidate in candidates]
+        timings = time_candidates(paths, self.problem, arch=self.target.arch)
         for candidate, timing in zip(candidates, timings, strict=True):
             candidate.timing = timing
 
     def benchmark(self, path: Path) -> BenchmarkVerdict:
-        """The chosen kernel beside its baselines and the floor."""
-        return benchmark_kernel(
-            path, algorithmic_bytes=self.draft.algorithmic_bytes, algorithmic_flops=self.draft.algorithmic_flops
+        """The chosen kernel beside its baselines and the floor; what the graph says of the work fills the gaps."""
+        verdict = benchmark_kernel(path, arch=self.target.arch)
+        return replace(
+            verdict,
+            algorithmic_bytes=verdict.algorithmic_bytes or self.draft.algorithmic_bytes,
+            algorithmic_flops=verdict.algorithmic_flops or self.draft.algorithmic_flops,
         )

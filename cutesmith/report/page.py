@@ -25,7 +25,7 @@ def render_report(result: Mapping[str, Any], source: str = "") -> str:
     first = tried[0].get("configuration") or {} if tried else {}
     varying = varying_settings([candidate.get("configuration") or {} for candidate in tried])
     template = _environment().get_template(TEMPLATE)
-    return template.render(
+    page: str = template.render(
         result=result,
         name=Path(str(result.get("problem") or "problem")).name,
         kind=KINDS.get(str(result.get("status")), "bad"),
@@ -44,6 +44,7 @@ def render_report(result: Mapping[str, Any], source: str = "") -> str:
         environment=result.get("environment") or {},
         lines=highlight(source),
     )
+    return page
 
 
 def key_facts(result: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:

@@ -1,0 +1,265 @@
+"""The generator: one real run without a GPU, and its decisions on made-up verdicts as a GPU would give them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cutesmith.checkpoints import CheckpointStore
+from cutesmith.contract import inspect
+from cutesmith.devices import Device, current_device
+from cutesmith.errors import ContractError, UnavailableError, UsageError
+from cutesmith.patterns.candidates import Candidate
+from cutesmith.patterns.drafting import Draft
+from cutesmith.patterns.generate import Generation, generate_kernel
+from cutesmith.patterns.output_folder import OutputFolder
+from cutesmith.patterns.target import Target
+from cutesmith.verdicts import (
+    BenchmarkVerdict,
+    CompileVerdict,
+    ExitCode,
+    GenerateVerdict,
+    LintVerdict,
+    Timing,
+    VerifyVerdict,
+)
+
+SOFTMAX = '''\
+"""Softmax of small rows."""
+
+import torch
+
+
+def reference_fn(x):
+    return torch.softmax(x, dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(64, 256, device="cuda", dtype=torch.bfloat16)]
+'''
+H200 = Device(0, "NVIDIA H200", (9, 0), "580.0")
+
+
+@dataclass
+class Generated:
+    verdict: GenerateVerdict
+    out: Path
+    steps: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Generated:
+    """One real run that compiles only, into a folder where somebody had a kernel already."""
+    folder = tmp_path_factory.mktemp("generate")
+    problem, out, steps = folder / "softmax.py", folder / "out", list[tuple[str, int, int]]()
+    problem.write_text(SOFTMAX)
+    out.mkdir()
+    (out / "kernel.py").write_text("# mine\n")
+    verdict = generate_kernel(
+        problem,
+        arch="sm_90a",
+        out=out,
+        on="compile",
+        configurations_limit=2,
+        progress=lambda stage, done, total, message="": steps.append((stage, done, total)),
+    )
+    return Generated(verdict, out, steps)
+
+
+def test_without_a_gpu_it_compiles_and_says_that_nothing_was_executed(generated: Generated) -> None:
+    verdict = generated.verdict
+    assert (verdict.exit_code, verdict.status, verdict.pattern) == (ExitCode.PASSED, "compiled", "rows")
+    assert "nothing was executed" in verdict.summary
+    assert [candidate["chosen"] for candidate in verdict.tried].count(True) == 1
+    assert [stage["stage"] for stage in verdict.stages] == ["lint", "compile", "verify"]
+
+
+def test_the_folder_holds_kernel_report_and_strict_json(generated: Generated) -> None:
+    out = generated.out
+    kernel = (out / "kernel.py").read_text()
+    assert kernel.endswith(SOFTMAX) and inspect(out / "kernel.py").kind == "kernel"
+    chosen = next(candidate for candidate in generated.verdict.tried if candidate["chosen"])
+    assert Path(chosen["path"]).read_text() == kernel
+    result = json.loads((out / "result.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert result["status"] == "compiled" and result["environment"]["architecture"] == "sm_90a"
+    assert "not executed" in (out / "report.html").read_text()
+    assert not list(out.rglob("*.tmp"))
+
+
+def test_every_stage_that_held_left_a_checkpoint_and_the_old_kernel_is_kept(generated: Generated) -> None:
+    store = CheckpointStore(generated.out / "kernel.py")
+    points = store.checkpoints()
+    assert [point.note for point in points] == ["before generate", "lint", "compile", "verify"]
+    assert store.read(points[0]) == b"# mine\n"
+
+
+def test_progress_tells_every_stage_to_its_end(generated: Generated) -> None:
+    last = {stage: (done, total) for stage, done, total in generated.steps}
+    assert last == {"draft": (1, 1), "lint": (2, 2), "compile": (2, 2), "verify": (1, 1)}
+
+
+MATMUL = SOFTMAX.replace("torch.softmax(x, dim=-1)", "torch.relu(x) @ x.T")
+
+
+def test_an_unmatched_function_names_its_operation_and_needs_a_model(write_file: Callable[..., Path]) -> None:
+    problem = write_file(MATMUL, "matmul.py")
+    verdict = generate_kernel(problem, on="compile", out=problem.parent / "out")
+    assert verdict.exit_code == ExitCode.USAGE and "mm" in verdict.unmatched
+    assert "model" in verdict.summary and verdict.kernel == ""
+    assert not (problem.parent / "out" / "kernel.py").exists()
+
+
+def test_a_reference_that_raises_is_named_with_its_line(write_file: Callable[..., Path]) -> None:
+    problem = write_file(SOFTMAX.replace("torch.softmax(x, dim=-1)", "[][x.dim()]"), "raises.py")
+    verdict = generate_kernel(problem, on="compile", out=problem.parent / "out")
+    assert verdict.exit_code == ExitCode.USAGE and "IndexError" in verdict.summary and "7" in verdict.summary
+
+
+def test_a_problem_that_cannot_be_run_is_a_broken_contract(write_file: Callable[..., Path]) -> None:
+    problem = write_file(SOFTMAX + "\n\nraise KeyError('no')\n", "raises.py")
+    with pytest.raises(ContractError, match="KeyError"):
+        generate_kernel(problem, on="compile", out=problem.parent / "out")
+
+
+def test_a_kernel_file_is_no_problem(write_file: Callable[..., Path]) -> None:
+    kernel = write_file(SOFTMAX + "\n\ndef kernel_fn(x):\n    return x\n")
+    with pytest.raises(ContractError, match="already defines kernel_fn"):
+        generate_kernel(kernel, on="compile")
+
+
+def test_an_unknown_architecture_and_place_are_usage_errors(write_file: Callable[..., Path]) -> None:
+    problem = write_file(SOFTMAX, "softmax.py")
+    with pytest.raises(UsageError, match="sm_42"):
+        generate_kernel(problem, arch="sm_42")
+    with pytest.raises(UsageError, match="nowhere"):
+        generate_kernel(problem, on="nowhere")
+
+
+@pytest.mark.skipif(current_device() is not None, reason="is about a machine without a GPU")
+def test_a_gpu_asked_for_in_vain_is_unavailable(write_file: Callable[..., Path]) -> None:
+    with pytest.raises(UnavailableError, match="no GPU"):
+        generate_kernel(write_file(SOFTMAX, "softmax.py"), on="gpu")
+
+
+@dataclass
+class ScriptedStages:
+    """Gives each candidate the verdicts of a script: medians, and which are wrong; `stop` interrupts at a stage."""
+
+    medians: list[float]
+    wrong: tuple[int, ...] = ()
+    broken: tuple[int, ...] = ()
+    stop: str = ""
+    benchmarked: ExitCode = ExitCode.PASSED
+    verified: list[int] = field(default_factory=list)
+
+    def lint(self, candidates: list[Candidate], report: Callable[[int], None]) -> None:
+        self._enter("lint")
+        for candidate in candidates:
+            candidate.verdicts.append(LintVerdict(exit_code=ExitCode.PASSED, summary="clean", path="k"))
+
+    def compile(self, candidates: list[Candidate], report: Callable[[int], None]) -> None:
+        self._enter("compile")
+        for candidate in candidates:
+            code = ExitCode.DOES_NOT_COMPILE if candidate.number in self.broken else ExitCode.PASSED
+            candidate.verdicts.append(CompileVerdict(exit_code=code, summary=f"compile {code.name}", path="k"))
+
+    def verify(self, candidate: Candidate) -> VerifyVerdict:
+        self.verified.append(candidate.number)
+        code = ExitCode.WRONG_RESULT if candidate.number in self.wrong else ExitCode.PASSED
+        verdict = VerifyVerdict(exit_code=code, summary=f"verify {code.name}", path="k", ran_on="gpu")
+        candidate.verdicts.append(verdict)
+        return verdict
+
+    def time(self, candidates: list[Candidate]) -> None:
+        self._enter("time")
+        for candidate in candidates:
+            median = self.medians[candidate.number - 1]
+            candidate.timing = Timing(name="k", samples_us=(median,), median_us=median, q1_us=median, q3_us=median)
+
+    def benchmark(self, path: Path) -> BenchmarkVerdict:
+        self._enter("benchmark")
+        return BenchmarkVerdict(
+            exit_code=self.benchmarked, summary=f"benchmark {self.benchmarked.name}", path=str(path)
+        )
+
+    def _enter(self, stage: str) -> None:
+        if stage == self.stop:
+            raise KeyboardInterrupt
+
+
+def play(tmp_path: Path, stages: ScriptedStages, *, benchmark: bool = True) -> tuple[GenerateVerdict, str]:
+    kernels = tuple(({"threads": 32 * n}, f"# candidate {n}\n") for n in range(1, len(stages.medians) + 1))
+    run = Generation(
+        *(Path("problem.py"), Target("sm_90a", H200), Draft("rows", kernels, 1, 1), stages),
+        *(OutputFolder(tmp_path / "out"), lambda *_: None, 0.0, benchmark),
+    )
+    verdict = run.run()
+    kernel = tmp_path / "out" / "kernel.py"
+    return verdict, kernel.read_text() if kernel.exists() else ""
+
+
+def test_the_fastest_verified_candidate_is_kept(tmp_path: Path) -> None:
+    stages = ScriptedStages(medians=[30.0, 10.0, 20.0])
+    verdict, kernel = play(tmp_path, stages)
+    assert (verdict.status, kernel, verdict.configuration) == ("verified", "# candidate 2\n", {"threads": 64})
+    assert stages.verified == [1, 2]
+    assert [stage["stage"] for stage in verdict.stages] == ["lint", "compile", "verify", "benchmark"]
+
+
+def test_a_fast_but_wrong_candidate_is_never_kept(tmp_path: Path) -> None:
+    stages = ScriptedStages(medians=[30.0, 10.0, 20.0], wrong=(2,))
+    verdict, kernel = play(tmp_path, stages)
+    assert kernel == "# candidate 3\n" and verdict.passed
+    assert [candidate["status"] for candidate in verdict.tried] == ["verified", "wrong_result", "verified"]
+
+
+def test_the_first_guess_is_kept_when_it_is_the_fastest(tmp_path: Path) -> None:
+    stages = ScriptedStages(medians=[10.0, 30.0])
+    assert play(tmp_path, stages)[1] == "# candidate 1\n" and stages.verified == [1]
+
+
+def test_a_wrong_first_guess_is_replaced(tmp_path: Path) -> None:
+    verdict, kernel = play(tmp_path, ScriptedStages(medians=[10.0, 30.0], wrong=(1,)))
+    assert kernel == "# candidate 2\n" and verdict.state == "verified"
+
+
+@pytest.mark.parametrize(
+    ("stages", "code", "reason"),
+    [
+        (ScriptedStages(medians=[1.0, 2.0], wrong=(1, 2)), ExitCode.WRONG_RESULT, "verify WRONG_RESULT"),
+        (ScriptedStages(medians=[1.0], broken=(1,)), ExitCode.DOES_NOT_COMPILE, "compile DOES_NOT_COMPILE"),
+    ],
+)
+def test_no_kernel_that_held_has_its_exit_code(
+    tmp_path: Path, stages: ScriptedStages, code: ExitCode, reason: str
+) -> None:
+    verdict, kernel = play(tmp_path, stages)
+    assert (verdict.exit_code, verdict.state, verdict.kernel, kernel) == (code, "", "", "")
+    assert reason in verdict.summary
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["exit_code"] == code
+
+
+def test_an_interrupt_keeps_the_best_so_far(tmp_path: Path) -> None:
+    verdict, kernel = play(tmp_path, ScriptedStages(medians=[30.0, 10.0], stop="time"))
+    assert kernel == "# candidate 1\n" and verdict.status == "verified" and "interrupted" in verdict.summary
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_an_interrupt_with_nothing_to_keep_passes_through(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, ScriptedStages(medians=[30.0], stop="compile"))
+    assert not (tmp_path / "out" / "kernel.py").exists()
+
+
+def test_a_benchmark_that_rejects_decides(tmp_path: Path) -> None:
+    verdict, _ = play(tmp_path, ScriptedStages(medians=[30.0], benchmarked=ExitCode.REJECTED))
+    assert verdict.exit_code == ExitCode.REJECTED
+
+
+def test_without_benchmark_the_last_stage_is_verify(tmp_path: Path) -> None:
+    verdict, _ = play(tmp_path, ScriptedStages(medians=[30.0, 10.0]), benchmark=False)
+    assert verdict.stages[-1]["stage"] == "verify" and "10.0 µs" in verdict.summary
