@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,15 @@ class CudaElsewhere(TorchFunctionMode):
         if kwargs.get("device") == "cuda":
             kwargs["device"] = self.device
         return function(*args, **kwargs)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The tensors are small: threads would only wait for each other where several tests run at once."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def as_tuple(value: Any) -> tuple[torch.Tensor, ...]:
