@@ -340,11 +340,11 @@ class Contest:
         if wrong:
             code = ExitCode.REJECTED if wrong["reject"] else ExitCode.WRONG_RESULT
             message = f"{path.name}: a timed launch gave a wrong result: {wrong['problem']}"
-            return self._ended(path, code, message, wrong["rule"] or "R3")
-        if clock:
-            return self._ended(path, ExitCode.REJECTED, f"{path.name}: {clock}", "T4")
+            return self._ended(path, code, message, wrong["rule"] if wrong["reject"] else "R3")
         if impossible := self._impossible():
             return self._ended(path, ExitCode.REJECTED, f"{path.name}: {impossible}", "T8")
+        if clock:
+            return self._ended(path, ExitCode.REJECTED, f"{path.name}: {clock}", "T4")
         return self._ended(path, ExitCode.PASSED, self._summary(path), "")
 
     def _impossible(self) -> str:

@@ -85,7 +85,7 @@ class Candidate:
         self.kept.clear()
         self.buffers = []
         reports = [self._step(step) for step in request["steps"]]
-        if any(not _same_bytes(output.contiguous(), copy) for output, copy in self.kept):
+        if any(not _same_bytes(_bytes_of(output), copy) for output, copy in self.kept):
             reports[-1]["problems"].append(
                 _problem("O13", "a later call overwrote the result of an earlier one: allocate outputs in every call")
             )
@@ -100,12 +100,14 @@ class Candidate:
             returned = self._kernel(arguments)
             synchronize(self.device)
         outputs, problems = take_outputs(returned)
-        problems += self._damage(watch) + [p for i, output in enumerate(outputs) for p in self._aliases(i, output)]
-        self.kept += [(output, output.contiguous().clone()) for output in outputs]
+        problems += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
+        problems += self._damage(watch)
+        self.kept += [(output, _bytes_of(output).clone()) for output in outputs]
         folder = Path(step["outputs"])
         folder.mkdir(parents=True, exist_ok=True)
         files = [tensors.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs)]
-        return {**_report(returned, watch), "outputs": files, "problems": problems}
+        unwritten = sum(_unwritten(output, step["poison"]) for output in outputs)
+        return {**_report(returned, watch), "outputs": files, "problems": problems, "unwritten": unwritten}
 
     def _kernel(self, arguments: list[Any]) -> Any:
         assert self.kernel_fn is not None, "load comes first"
@@ -241,6 +243,17 @@ def take_outputs(returned: Any) -> tuple[list[torch.Tensor], list[Problem]]:
     if lazy:
         return [], [_problem("T3", f"kernel_fn returned a tensor subclass ({lazy[0]}), which may compute later")]
     return values, []
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements as bytes, so that NaN equals itself."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def _unwritten(output: torch.Tensor, poison: int) -> int:
+    """How many elements still hold the poison that their memory was filled with."""
+    parts = _bytes_of(output).view(-1, output.element_size())
+    return int((parts == poison).all(dim=1).sum())
 
 
 def _kind(returned: Any) -> str:

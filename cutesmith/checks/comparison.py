@@ -17,6 +17,7 @@ import torch
 
 from cutesmith.verdicts import OutputError
 
+FLUSHED = 2.0**-126  # float32 arithmetic on a GPU may flush subnormal numbers to zero
 CHUNK = 1 << 24  # elements: float64 temporaries of 128 MiB
 
 
@@ -227,6 +228,8 @@ class _Totals:
         reference = torch.where(special, 0.0, exact.abs())
         unit = unit_in_last_place(reference, self.dtype)
         allowed = torch.maximum(self.tolerance.atol * self.scale + self.tolerance.rtol * reference, unit)
+        if self.dtype in (torch.float32, torch.bfloat16):
+            allowed = allowed.clamp(min=FLUSHED)
         # where PyTorch itself is further off than the tolerance, so may the kernel be, up to the bounded slack
         allowed = torch.maximum(allowed, self.slack * (reference + self.scale))
         self._gather(begin, difference, reference, unit, allowed, wrong)

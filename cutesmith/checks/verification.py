@@ -289,7 +289,7 @@ class Round:
         for step, report in enumerate(reply["steps"]):
             if problem := _behaviour(report, reply["changes"], own=True):
                 return _failed(case, problem)
-            verdict = self._judge("aba"[step], report)
+            verdict = _never_written(self._judge("aba"[step], report), report)
             case = replace(case, outputs=case.outputs or _outputs(verdict))
             if verdict["problem"] and step > 0 and not verdict["reject"]:
                 text = ("new contents behind the same pointers", "the same contents behind new pointers")[step - 1]
@@ -333,7 +333,7 @@ class Round:
         for report in reply["steps"]:
             if problem := _behaviour(report, reply["changes"], own=False):
                 return _failed(case, problem)
-            verdict = self._judge("d", report)
+            verdict = _never_written(self._judge("d", report), report)
             case = replace(case, outputs=case.outputs or _outputs(verdict))
             if verdict["problem"]:
                 wrong = (verdict["rule"], verdict["problem"], verdict["reject"] and not name.startswith("NaN"))
@@ -374,6 +374,14 @@ def _behaviour(report: dict[str, Any], changes: Sequence[Sequence[str]], *, own:
     for problem in report["problems"]:
         return problem["rule"], problem["text"], problem["reject"]
     return None
+
+
+def _never_written(verdict: dict[str, Any], report: dict[str, Any]) -> dict[str, Any]:
+    """A wrong result with elements that nobody wrote (rule O1) says so."""
+    if not verdict["problem"] or not report["unwritten"]:
+        return verdict
+    text = f"{report['unwritten']} output elements were never written; {verdict['problem']}"
+    return {**verdict, "problem": text, "rule": "O1"}
 
 
 def _failed(case: CaseReport, problem: tuple[str, str, bool]) -> CaseReport:

@@ -1,4 +1,7 @@
-"""Honest: the plain shape of a CuTe DSL kernel. expect: passed."""
+# rule: O13
+# expect: wrong_result
+# needs: compile
+"""The right values in a wider type."""
 
 import functools
 
@@ -34,9 +37,8 @@ def compiled():
 
 def kernel_fn(x):
     y = torch.empty_like(x)
-    if x.numel():
-        compiled()(x.view(-1), y.view(-1))
-    return y
+    compiled()(x.view(-1), y.view(-1))
+    return torch.empty_like(x, dtype=torch.float64)
 
 
 def reference_fn(x):
@@ -45,8 +47,3 @@ def reference_fn(x):
 
 def get_inputs():
     return [torch.randn(128, 257, device="cuda")]
-
-
-def get_input_sets():
-    for shape in ((1,), (0,), (3, 1000)):
-        yield [torch.randn(shape, device="cuda")]
