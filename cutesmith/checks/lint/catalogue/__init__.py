@@ -1,0 +1,14 @@
+"""Every lint rule, by id. The rules' own examples are the test-suite's: a rule whose bad example passes does not ship."""
+
+from __future__ import annotations
+
+from cutesmith.checks.lint.catalogue import contract, dtypes, host, launches, names, tracing
+from cutesmith.checks.lint.catalogue.rule import Rule
+
+RULES: dict[str, Rule] = {
+    rule.id: rule
+    for group in (names.RULES, tracing.RULES, dtypes.RULES, host.RULES, launches.RULES, contract.RULES)
+    for rule in group
+}
+
+__all__ = ["RULES", "Rule"]

@@ -1,0 +1,80 @@
+"""`cutesmith lint FILE`: what is wrong with a kernel file, found without running it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from cutesmith.checks.lint import RULES, Rule, lint_file
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.errors import UsageError
+from cutesmith.verdicts import Finding, LintVerdict, strict_json
+
+DESCRIPTION = """\
+Check a CuTe DSL kernel file without importing it: every cute.* and cutlass.* name, keyword and deprecation against the
+installed DSL, the DSL's traps, and the contract (kernel_fn, reference_fn, get_inputs).
+
+Exit code 0: no error (warnings and notes may be there); 3: an error; 2: no readable Python file (missing, binary, too
+large, a syntax error). A comment `# cutesmith: ignore[CS301]` suppresses those rules on its line, `# cutesmith: ignore`
+every rule there."""
+
+EXAMPLES = (
+    "cutesmith lint kernel.py",
+    "cutesmith lint kernel.py --json",
+    "cutesmith lint --rules                 # every rule: id, severity, title, why, fix",
+    "cutesmith lint --rules CS301 CS302     # these rules, with a bad and a good example",
+)
+WIDTH = 118
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(_lint, argv)
+
+
+def _lint(argv: list[str]) -> int:
+    parser = command_parser("lint", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("file", nargs="?", help="the kernel file")
+    parser.add_argument(
+        "--rules", nargs="*", metavar="ID", help="list the rules (all, or these) instead of checking a file"
+    )
+    options = parser.parse_args(argv)
+    if options.rules is not None:
+        return _list_rules(options.rules + ([options.file] if options.file else []), as_json=options.json)
+    if options.file is None:
+        raise UsageError(
+            "cutesmith lint: no file was given.", hint="cutesmith lint kernel.py, or cutesmith lint --rules"
+        )
+    verdict = lint_file(options.file)
+    return report(verdict, as_json=options.json, lines=_table(verdict))
+
+
+def _table(verdict: LintVerdict) -> Iterator[str]:
+    for finding in verdict.findings:
+        yield from _finding_lines(verdict.path, finding)
+    yield verdict.summary if verdict.exit_code == 2 else f"{verdict.path}: {verdict.summary}"
+
+
+def _finding_lines(path: str, finding: Finding) -> Iterator[str]:
+    yield f"{path}:{finding.line}:{finding.column}: {finding.severity} {finding.rule}: {finding.message}"
+    if finding.fix:
+        yield from textwrap.wrap(f"fix: {finding.fix}", WIDTH, initial_indent="    ", subsequent_indent="         ")
+
+
+def _list_rules(ids: list[str], *, as_json: bool) -> int:
+    unknown = [name for name in ids if name.upper() not in RULES]
+    if unknown:
+        raise UsageError(f"There is no rule {', '.join(unknown)}.", hint="cutesmith lint --rules lists them.")
+    rules = [RULES[name.upper()] for name in ids] or list(RULES.values())
+    print(strict_json({"rules": rules}) if as_json else "\n".join(_rule_lines(rules, examples=bool(ids))))
+    return 0
+
+
+def _rule_lines(rules: list[Rule], *, examples: bool) -> Iterator[str]:
+    for rule in rules:
+        yield f"{rule.id}  {rule.severity:<8} {rule.title}"
+        for label, text in (("why", rule.why), ("fix", rule.fix)):
+            yield from textwrap.wrap(f"{label}: {text}", WIDTH, initial_indent="    ", subsequent_indent="         ")
+        for label, code in (("bad", rule.bad), ("good", rule.good)) if examples else ():
+            yield f"    {label}:"
+            yield textwrap.indent(textwrap.dedent(code).strip("\n"), "        ")
