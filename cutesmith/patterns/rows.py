@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import keyword
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cutesmith.errors import UnmatchedError
@@ -49,7 +49,7 @@ class RowsPlan:
 
     def configurations(self, arch: str = "sm_90a") -> list[dict[str, Any]]:
         """Ways to spread a row over threads, the best guess first."""
-        return configurations(self.analysis)
+        return configurations(self.analysis, clusters=arch not in ("sm_80", "sm_86", "sm_89"))
 
     def render(self, configuration: dict[str, Any]) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
@@ -81,42 +81,74 @@ def _root(node: Node) -> Node:
     return node.inputs[0] if node.op == "reshape" else node
 
 
-def configurations(analysis: RowsAnalysis) -> list[dict[str, Any]]:
-    """Candidate plans: elements a thread, threads a block, and whether long rows stay in registers or are read again."""
+BASE: dict[str, Any] = {
+    "vector": 8,
+    "elements_per_thread": 32,
+    "min_threads": 128,
+    "max_threads": 1024,
+    "max_cluster": 1,
+    "resident_elements": 64,
+    "reload_elements": 32,
+    "shared_bytes": 0,
+    "hints": "none",
+    "registers": 0,
+    "early_columns": False,
+}
+"""One thread block a row of up to 1024 threads, 32 elements a thread in registers."""
+
+LONG = {"resident_elements": 0, "reload_elements": 32}
+"""Rows that would need too many registers: each thread takes 32 elements at a time and fetches them again for each stage."""
+
+
+def configurations(analysis: RowsAnalysis, clusters: bool = True) -> list[dict[str, Any]]:
+    """Candidate plans, best guess first: elements a thread, threads a block, where a long row waits, cache hints.
+
+    The order is what an H200 measured on bf16 rows (evals/results/h200); every candidate is correct for every shape.
+    """
     sizes = [ITEM_BYTES[u.node.dtype] for u in analysis.uses if u.role == "element"]
-    sizes += [ITEM_BYTES[node.dtype] for node in analysis.outputs if math.prod(node.shape) == math.prod(analysis.shape)]
-    vector = max(1, 16 // max(2, min(sizes, default=4)))
-    tensors = max(1, sum(use.role == "element" for use in analysis.uses))
-    columns = analysis.columns
-    base = dict(vector=vector, min_threads=128, max_threads=1024, resident_elements=64, reload_elements=32, early_columns=False)
-    found = [_resident(base, columns, elements) for elements in _element_counts(columns, vector, tensors)]
-    found += _reloading(base, columns, vector)
-    unique: list[dict[str, Any]] = []
-    for configuration in found:
-        if configuration not in unique:
-            unique.append(configuration)
-    return unique
+    writes = [node for node in analysis.outputs if math.prod(node.shape) == math.prod(analysis.shape)]
+    sizes += [ITEM_BYTES[node.dtype] for node in writes]
+    base = {**BASE, "vector": max(1, 16 // max(2, min(sizes, default=4)))}
+    width = max(1, sum(u.role == "element" for u in analysis.uses)) * max(2, max(sizes, default=2)) // 2
+    if analysis.columns * width > 16384:
+        changes = _long_rows(bool(writes), clusters)
+    else:
+        changes = _short_rows(analysis.columns, bool(writes), width)
+    return [{**base, **change} for change in changes]
 
 
-def _element_counts(columns: int, vector: int, tensors: int) -> list[int]:
-    """Elements a thread, best guess first: 32 in 128 to 256 threads measured best for 4096 to 8192 bf16 columns."""
-    counts = [count for count in (32, 16, 64, 8) if count >= vector]
-    if tensors > 1:
-        counts = [count for count in (16, 32, 8) if count >= vector]
-    return counts or [vector]
+def _short_rows(columns: int, writes: bool, width: int) -> list[dict[str, Any]]:
+    """Rows that fit the registers; `width` is the bytes an element takes in all tensors, in units of two."""
+    counts = [32, 16, 64, 8] if columns > 1024 else [16, 32, 8, 64]
+    counts = [max(8, count // (1 if width <= 2 else 2)) for count in counts]
+    streamed = [{"elements_per_thread": count, "hints": "stream"} for count in counts[:2]]
+    plain = [{"elements_per_thread": count} for count in counts]
+    more = [{"elements_per_thread": counts[0], "min_threads": 256}] if columns <= 1024 else []
+    return plain + more + streamed[:1] if writes else streamed + plain
 
 
-def _resident(base: dict[str, Any], columns: int, elements: int) -> dict[str, Any]:
-    return {**base, "elements_per_thread": elements}
-
-
-def _reloading(base: dict[str, Any], columns: int, vector: int) -> list[dict[str, Any]]:
-    if columns < 8192:
-        return []
-    return [
-        {**base, "elements_per_thread": columns // threads, "resident_elements": 0, "reload_elements": 4 * vector}
-        for threads in (256, 512, 1024)
+def _long_rows(writes: bool, clusters: bool) -> list[dict[str, Any]]:
+    """Rows that wait in shared memory, in L2, or in the registers of a cluster."""
+    if not writes:
+        return [
+            {**LONG, "max_threads": 256, "hints": "keep"},
+            {**LONG, "max_threads": 256},
+            {**LONG, "max_threads": 512, "reload_elements": 16, "hints": "keep"},
+        ]
+    kept = {**LONG, "shared_bytes": 100_000}
+    found: list[dict[str, Any]] = [
+        {**LONG, "max_threads": 1024, "reload_elements": 16, "hints": "keep"},
+        {**kept, "max_threads": 512},
+        {**kept, "max_threads": 512, "reload_elements": 16},
+        {**kept, "max_threads": 1024, "reload_elements": 16},
+        {**LONG, "max_threads": 512, "hints": "keep"},
+        {**LONG, "max_threads": 1024, "reload_elements": 16, "hints": "keep", "registers": 32},
+        {**LONG, "max_threads": 512, "reload_elements": 16, "hints": "keep", "registers": 40},
+        {**kept, "max_threads": 512, "reload_elements": 16, "registers": 40},
     ]
+    if clusters:
+        found.append({"elements_per_thread": 64, "max_threads": 128, "max_cluster": 8})
+    return found
 
 
 @dataclass
@@ -127,6 +159,7 @@ class _Tensor:
     role: str
     dtype: str
     source: str = ""
+    again: bool = False  # an earlier stage has read it already
 
     @property
     def storage(self) -> str:
@@ -158,6 +191,8 @@ class _Renderer:
         stages, epilogue, row_stores = writer.write(self.outputs)
         tensors = self.inputs + [_Tensor(o.name, _out_role(self.analysis, o), o.node.dtype) for o in self.outputs]
         early = self._early()
+        described = [self._stage(stages, place, early) for place in range(len(stages))]
+        kept = list({t.name: t for stage in described for t in stage["kept"]}.values())
         context = {
             "name": "rows",
             "title": self._title(),
@@ -172,7 +207,10 @@ class _Renderer:
             "vectors": [t for t in self.inputs if t.role in ("element", "column")],
             "stores": [t for t in tensors[len(self.inputs) :] if t.role == "element"],
             "early": early,
-            "stages": [self._stage(stage, stages[:place], early) for place, stage in enumerate(stages)],
+            "gathers": writer.gathers,
+            "stages": described,
+            "kept": kept,
+            "kept_bytes": sum(ITEM_BYTES[t.dtype] for t in kept),
             "epilogue": epilogue,
             "row_stores": row_stores,
             "roles": repr(tuple(t.role for t in tensors)),
@@ -233,21 +271,27 @@ class _Renderer:
         roles = ("element", "column") if self.configuration["early_columns"] else ("element",)
         return [t for t in self.inputs if t.role in roles]
 
-    def _stage(self, stage: Stage, earlier: list[Stage], early: list[_Tensor]) -> dict[str, Any]:
+    def _stage(self, stages: list[Stage], place: int, early: list[_Tensor]) -> dict[str, Any]:
+        stage = stages[place]
         by_name = {t.name: t for t in self.inputs}
         loads = [by_name[use.name] for use in stage.loads]
-        loaded = {use.name for other in earlier for use in other.loads} | {t.name for t in early}
-        outs = {o.name: o for o in stage.stores}
+        before = {use.name for other in stages[:place] for use in other.loads}
+        later = {use.name for other in stages[place + 1 :] for use in other.loads}
+        again = {t.name for t in loads if t.role == "element" and t.name in before}
+        kept = {t.name for t in loads if t.role == "element" and t.name in before | later}
         return {
             "title": stage.title,
+            "number": stage.number,
             "before": stage.before,
-            "unpack": stage.unpack,
-            "body": stage.body,
+            "opening": stage.opening,
+            "phases": stage.phases,
             "accumulators": stage.accumulators,
             "names": [name for a in stage.accumulators for name in a.names],
-            "reload": loads,
-            "late": [t for t in loads if t.name not in loaded],
-            "stores": [_Tensor(o.name, "element", o.node.dtype) for o in outs.values()],
+            "reload": [replace(t, again=t.name in again) for t in loads],
+            "kept": [t for t in loads if t.name in kept],
+            "fresh": [t for t in loads if t.name not in kept],
+            "late": [t for t in loads if t.name not in before | {e.name for e in early}],
+            "stores": [_Tensor(o.name, "element", o.node.dtype) for o in stage.stores],
         }
 
     def _whole(self) -> str | None:

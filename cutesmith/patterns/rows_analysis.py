@@ -40,7 +40,7 @@ class RowsAnalysis:
     levels: dict[int, int] = field(default_factory=dict)
     uses: list[TensorUse] = field(default_factory=list)
     reductions: list[list[Node]] = field(default_factory=list)  # by level, first level first
-    parents: dict[int, Node] = field(default_factory=dict)
+    partners: dict[int, Node] = field(default_factory=dict)  # second half of a fused pair -> its first half
 
     @property
     def rows_rank(self) -> int:
@@ -95,6 +95,8 @@ class RowsAnalysis:
 
     def level(self, node: Node) -> int:
         """How many rounds of reductions must have finished before the node can be computed."""
+        if id(node) in self.partners:
+            return self.level(self.partners[id(node)])
         if id(node) not in self.levels:
             below = max((self.level(child) for child in node.inputs), default=0)
             self.levels[id(node)] = below + (1 if node.is_reduction else 0)
@@ -116,8 +118,41 @@ def analyse(graph: Graph) -> RowsAnalysis:
     shape = _full_shape(nodes, rank)
     analysis = RowsAnalysis(graph, outputs, rank, columns_rank, shape)
     _check_reductions(analysis, reductions)
+    analysis.partners = _fused_pairs(reductions)
     _collect(analysis)
     return analysis
+
+
+def _fused_pairs(reductions: Sequence[Node]) -> dict[int, Node]:
+    """Pairs that one visit to the row can compute: max(a) with sum(exp(a - max)), mean(a) with sum((a - mean)^2)."""
+    pairs: dict[int, Node] = {}
+    taken: set[int] = set()
+    for node in reductions:
+        first = _first_half(node)
+        if first is not None and id(first) not in taken and first.dtype != "float64":
+            pairs[id(node)] = first
+            taken.add(id(first))
+    return pairs
+
+
+def _first_half(node: Node) -> Node | None:
+    if node.op != "sum":
+        return None
+    (x,) = node.inputs
+    if x.op == "exp" and x.inputs[0].op == "sub":
+        value, first = x.inputs[0].inputs
+        wanted = "max"
+    elif x.op == "mul" and x.inputs[0] is x.inputs[1] and x.inputs[0].op == "sub":
+        value, first = x.inputs[0].inputs
+        wanted = "mean"
+    else:
+        return None
+    fits = first.op == wanted and first.inputs[0] is value and _floating(value)
+    return first if fits else None
+
+
+def _floating(node: Node) -> bool:
+    return node.dtype in ("float16", "bfloat16", "float32")
 
 
 def _walk(outputs: Sequence[Node]) -> list[Node]:

@@ -6,6 +6,8 @@ the row. Row values (means, maxima, …) are statements between the stages.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cutesmith.errors import UnmatchedError
@@ -13,7 +15,52 @@ from cutesmith.patterns.expressions import COMPUTE_TYPE, STORAGE_TYPE, Emitter, 
 from cutesmith.patterns.graph import Node
 from cutesmith.patterns.rows_analysis import RowsAnalysis, Space, TensorUse, output_space
 
+LOG2E = repr(math.log2(math.e))
+
 COMBINES = {
+    "shift_of": '''
+@cute.jit
+def shift_of(maximum: Float32) -> Float32:
+    """What to subtract before exp: the maximum, or 0 where all is -inf (exp gives 0 there, not NaN)."""
+    return maximum if maximum > Float32(-math.inf) else Float32(0.0)
+''',
+    "rescale_fast": '''
+def rescale_fast(maximum, shift):
+    """exp(maximum - shift): brings a sum of exponentials to a new maximum."""
+    return cute.math.exp2(maximum * 1.4426950408889634 - shift * 1.4426950408889634, fastmath=True)
+''',
+    "rescale": '''
+def rescale(maximum, shift):
+    """exp(maximum - shift): brings a sum of exponentials to a new maximum."""
+    return cute.math.exp(maximum - shift)
+''',
+    "quotient": '''
+@cute.jit
+def quotient(total: Float32, count: Float32) -> Float32:
+    """total / count, or 0 for no elements."""
+    return total / count if count > Float32(0.0) else Float32(0.0)
+''',
+    "count_here": '''
+@cute.jit
+def count_here(b, place: Int32, plan: cutlass.Constexpr) -> Float32:
+    """How many elements of the row this thread holds in its block `b` of vectors."""
+    count = Float32(plan.chunks * plan.vector)
+    if const_expr(not plan.even):
+        held = Int32(0)
+        for c in range_constexpr(plan.chunks):
+            inside = (b * plan.chunks + c) * (plan.threads * plan.cluster) + place < plan.vectors
+            held = held + (Int32(plan.vector) if inside else Int32(0))
+        count = held.to(Float32)
+    return count
+''',
+    "combine_moments": '''
+def combine_moments(count, mean, deviation, other_count, other_mean, other_deviation):
+    """Count, mean and sum of squared deviations of two sets together (Chan, Golub, LeVeque 1983)."""
+    total = count + other_count
+    gap = other_mean - mean
+    share = quotient(other_count, total)
+    return total, mean + gap * share, deviation + other_deviation + gap * gap * count * share
+''',
     "combine_add": '''
 def combine_add(a, b):
     return a + b
@@ -82,13 +129,31 @@ _INT_LIMITS = {"Int32": (-(2**31), 2**31 - 1), "Int64": (-(2**63), 2**63 - 1)}
 
 @dataclass
 class Accumulator:
-    """One reduction's running state: variable names, their start values, and the device function that combines two."""
+    """One reduction's running state: variable names, their start values, and the device function that combines two.
 
-    node: Node
+    `kind` is `plain`, or a fused pair: `online` (maximum, sum of exponentials) or `moments` (count, mean, squared deviations).
+    """
+
+    nodes: tuple[Node, ...]
     names: tuple[str, ...]
     starts: tuple[str, ...]
     combine: str
     types: tuple[str, ...]
+    kind: str = "plain"
+
+    @property
+    def node(self) -> Node:
+        """The reduction, or the first half of a fused pair."""
+        return self.nodes[0]
+
+
+@dataclass
+class Phase:
+    """One loop over the vectors that a thread holds: what it unpacks, its statements an element, and what follows it."""
+
+    unpack: list[str] = field(default_factory=list)
+    body: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -96,10 +161,11 @@ class Stage:
     """One visit to the row: statements before the loop, what it loads and stores, and inside it."""
 
     title: str
+    number: int = 0
     before: list[str] = field(default_factory=list)
     loads: list[TensorUse] = field(default_factory=list)
-    unpack: list[str] = field(default_factory=list)
-    body: list[str] = field(default_factory=list)
+    opening: list[str] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
     accumulators: list[Accumulator] = field(default_factory=list)
     stores: list[Output] = field(default_factory=list)
 
@@ -123,6 +189,7 @@ class StageWriter:
         self.combines: set[str] = set()
         self.scalars = scalars
         self.prologue: list[str] = []  # row inputs, loaded before anything else
+        self.gathers: list[str] = []  # single elements picked by a row input, loaded right after the row
         self._row_names: dict[Space, dict[int, str]] = {"full": {}, "row": {}}
         self._hoisted: dict[tuple[int, str], str] = {}
         self._pending: list[str] = []  # row statements since the last stage
@@ -207,16 +274,21 @@ class StageWriter:
         """x[row, index]: the expression of x evaluated at one column, from scalar loads that hit L2."""
         x, index = node.inputs
         at = self._new("column")
+        early = self.analysis.level(index) == 0
+        before = len(self._pending)
         picked = self.row_value(index, "full")
         self._pending.append(f"{at} = {picked}.to(Int32)")
+        if early:
+            self.gathers.extend(self._pending[before:])
+            del self._pending[before:]
         emitter = Emitter(
-            lambda child: self._leaf_at(child, at), fast=self.fast, names={}, helpers=self.helpers, prefix=f"{at}_"
+            lambda child: self._leaf_at(child, at, early), fast=self.fast, names={}, helpers=self.helpers, prefix=f"{at}_"
         )
         value = emitter.value(x)
         self._pending.extend(emitter.lines)
         return value
 
-    def _leaf_at(self, node: Node, at: str) -> str | None:
+    def _leaf_at(self, node: Node, at: str, early: bool) -> str | None:
         if not self.analysis.is_element(node, "full") and node.op != "constant":
             return self.row_value(node, "full")
         if node.op == "iota":
@@ -226,7 +298,9 @@ class StageWriter:
         use = self._uses[id(node), "full"]
         coordinate = f"(read_row, {at})" if use.role == "element" else at
         loaded = f"m_{use.name}[{coordinate}]"
-        return f"({loaded} != 0)" if node.dtype == "bool" else f"{loaded}.to({COMPUTE_TYPE[node.dtype]})"
+        code = f"({loaded} != 0)" if node.dtype == "bool" else f"{loaded}.to({COMPUTE_TYPE[node.dtype]})"
+        (self.gathers if early else self._pending).append(f"{use.name}_{at} = {code}")
+        return f"{use.name}_{at}"
 
     def _new(self, stem: str) -> str:
         self._counter += 1
@@ -235,35 +309,58 @@ class StageWriter:
     # Stages
 
     def _reduction_stage(self, level: int, reductions: list[Node], ready: list[Output]) -> Stage:
-        accumulators = [self._accumulator(node) for node in reductions]
-        stage = Stage(", ".join(f"{node.op} of the row" for node in reductions))
-        stage.accumulators = accumulators
+        seconds = {id(second): first for second, first in self._pairs(reductions)}
+        stage = Stage(", ".join(f"{node.op} of the row" for node in reductions), level + 1)
+        partners = {id(first): node for node in reductions for first in [seconds.get(id(node))] if first is not None}
         emitter = self._element_emitter(stage)
-        for accumulator in accumulators:
-            self._accumulate(emitter, accumulator)
+        fused: list[Accumulator] = []
+        for node in reductions:
+            if id(node) in seconds:
+                continue
+            accumulator = self._accumulator(node, partners.get(id(node)))
+            stage.accumulators.append(accumulator)
+            if accumulator.kind == "plain":
+                self._accumulate(emitter, accumulator, stage)
+            else:
+                fused.append(accumulator)
+                self._first_phase(emitter, accumulator, stage)
         self._store(emitter, ready, stage)
-        self._close(stage, emitter)
-        for accumulator in accumulators:
-            self._row_names["full"][id(accumulator.node)] = self._finish(accumulator, stage)
+        self._phase(stage, emitter)
+        if fused:
+            self._second_phases(stage, fused)
+        stage.before, self._pending = self._pending, []
+        for accumulator in stage.accumulators:
+            self._finish(accumulator)
         return stage
+
+    def _pairs(self, reductions: list[Node]) -> list[tuple[Node, Node]]:
+        partners = self.analysis.partners
+        return [(node, partners[id(node)]) for node in reductions if id(node) in partners]
 
     def _output_stage(self, outputs: list[Output]) -> Stage:
-        stage = Stage("write " + ", ".join(output.name for output in outputs))
+        stage = Stage("write " + ", ".join(output.name for output in outputs), len(self.analysis.reductions) + 1)
         emitter = self._element_emitter(stage)
         self._store(emitter, outputs, stage)
-        self._close(stage, emitter)
+        self._phase(stage, emitter)
+        stage.before, self._pending = self._pending, []
         return stage
 
-    def _close(self, stage: Stage, emitter: Emitter) -> None:
-        stage.body = emitter.lines
-        stage.before, self._pending = self._pending, []
+    def _phase(self, stage: Stage, emitter: Emitter) -> Phase:
+        """Close the phase that `emitter` has filled; its unpacking was collected on the way."""
+        phase = Phase(self._unpacks, emitter.lines)
+        self._unpacks = []
+        stage.phases.append(phase)
+        return phase
 
     def _element_emitter(self, stage: Stage) -> Emitter:
+        self._unpacks: list[str] = []
+        prefix = f"s{stage.number}{'b' if stage.phases else ''}_"
         return Emitter(
-            lambda node: self._element_leaf(node, stage),
+            lambda node: self._element_leaf(node, stage, prefix),
             fast=self.fast,
             names={},
             helpers=self.helpers,
+            prefix=prefix,
             hoist=self._hoist,
         )
 
@@ -278,30 +375,31 @@ class StageWriter:
             self._hoisted[key] = name
         return self._hoisted[key]
 
-    def _element_leaf(self, node: Node, stage: Stage) -> str | None:
+    def _element_leaf(self, node: Node, stage: Stage, prefix: str) -> str | None:
         if node.op == "constant":
             return None
         if not self.analysis.is_element(node, "full"):
             return self.row_value(node, "full")
         if node.op == "iota":
-            return self._column_coordinate(node)
+            return f"(index_{stage.number} * plan.vector + v).to(Int64)" if self._one_column_dimension(node) else None
         if node.op != "input":
             return None
         use = self._uses[id(node), "full"]
         if use not in stage.loads:
             stage.loads.append(use)
-            stage.unpack.append(f"{use.name}_vector = {self._unpacked(use)}")
-        return f"{use.name}_vector[v] != 0" if node.dtype == "bool" else f"{use.name}_vector[v]"
+        self._unpacks.append(f"{prefix}{use.name} = {self._unpacked(use)}")
+        element = f"{prefix}{use.name}[v]"
+        return f"({element} != 0)" if node.dtype == "bool" else element
 
     def _unpacked(self, use: TensorUse) -> str:
         loaded = f"r_{use.name}[None, c].load()"
         kind = COMPUTE_TYPE[use.node.dtype]
         return loaded if use.node.dtype == "bool" or STORAGE_TYPE[use.node.dtype] == kind else f"{loaded}.to({kind})"
 
-    def _column_coordinate(self, node: Node) -> str:
+    def _one_column_dimension(self, node: Node) -> bool:
         if self.analysis.columns_rank != 1:
             raise UnmatchedError(f"{node.origin or 'iota'} counts one of several column dimensions", operation="iota")
-        return "(index * plan.vector + v).to(Int64)"
+        return True
 
     def _store(self, emitter: Emitter, outputs: list[Output], stage: Stage) -> None:
         for output in outputs:
@@ -317,20 +415,22 @@ class StageWriter:
 
     # Reductions
 
-    def _accumulator(self, node: Node) -> Accumulator:
+    def _accumulator(self, node: Node, partner: Node | None) -> Accumulator:
         name = self._new(node.op)
         kind = COMPUTE_TYPE[node.dtype]
+        if partner is not None:
+            return self._fused_accumulator(node, partner)
         if node.op in ("argmax", "argmin"):
             value = COMPUTE_TYPE[node.inputs[0].dtype]
             value = "Int32" if value == "Boolean" else value
             combine = f"combine_{node.op}"
             self.combines.add(combine)
             start = _lowest(value) if node.op == "argmax" else _highest(value)
-            return Accumulator(node, (f"{name}_value", name), (start, "Int32(0x7FFFFFFF)"), combine, (value, "Int32"))
+            return Accumulator((node,), (f"{name}_value", name), (start, "Int32(0x7FFFFFFF)"), combine, (value, "Int32"))
         if node.op in ("any", "all"):
             start, combine = ("Int32(0)", "combine_or") if node.op == "any" else ("Int32(1)", "combine_and")
             self.combines.add(combine)
-            return Accumulator(node, (name,), (start,), combine, ("Int32",))
+            return Accumulator((node,), (name,), (start,), combine, ("Int32",))
         family = {"sum": "add", "mean": "add", "prod": "mul", "max": "max", "min": "min"}[node.op]
         kind = "Int32" if kind == "Boolean" else kind
         start = {"add": literal(0, kind), "mul": literal(1, kind), "max": _lowest(kind), "min": _highest(kind)}[family]
@@ -338,9 +438,88 @@ class StageWriter:
         if family in ("max", "min"):
             combine = {"Float32": f"{combine}_f32", "Float64": f"{combine}_f64"}.get(kind, f"{combine}_int")
         self.combines.add(combine)
-        return Accumulator(node, (name,), (start,), combine, (kind,))
+        return Accumulator((node,), (name,), (start,), combine, (kind,))
 
-    def _accumulate(self, emitter: Emitter, accumulator: Accumulator) -> None:
+    def _fused_accumulator(self, node: Node, partner: Node) -> Accumulator:
+        if node.op == "max":
+            names = (self._new("max"), self._new("sum_exp"))
+            self.combines |= {"combine_max_f32", "combine_add", "shift_of", self._rescale}
+            starts, kind = ("Float32(-math.inf)", "Float32(0.0)"), "online"
+        else:
+            names = (self._new("count"), self._new("mean"), self._new("deviation"))
+            self.combines |= {"combine_add", "combine_moments", "quotient"}
+            starts, kind = ("Float32(0.0)",) * 3, "moments"
+        return Accumulator((node, partner), names, starts, self._rescale, ("Float32",) * len(names), kind)
+
+    @property
+    def _rescale(self) -> str:
+        return "rescale_fast" if self.fast else "rescale"
+
+    def _first_phase(self, emitter: Emitter, accumulator: Accumulator, stage: Stage) -> None:
+        value = emitter.as_type(accumulator.node.inputs[0], "Float32")
+        if accumulator.kind == "online":
+            top = f"{accumulator.names[0]}_next"
+            stage.opening.append(f"{top} = {accumulator.names[0]}")
+            self._masked(emitter, stage, value, "Float32(-math.inf)", lambda item: f"{top} = combine_max_f32({top}, {item})")
+        else:
+            total = f"{accumulator.names[1]}_total"
+            stage.opening.append(f"{total} = Float32(0.0)")
+            self._masked(emitter, stage, value, "Float32(0.0)", lambda item: f"{total} = {total} + {item}")
+
+    def _masked(
+        self, emitter: Emitter, stage: Stage, value: str, neutral: str, use: Callable[[str], str]
+    ) -> None:
+        """`use` of an element, or of `neutral` where the vector lies past the end of the row."""
+        item = self._new("item")
+        emitter.lines.append(f"{item} = {value}")
+        mask = f"{item} = {item} if index_{stage.number} < plan.vectors else {neutral}"
+        emitter.lines.append(f"if const_expr(not plan.even):\n    {mask}")
+        emitter.lines.append(use(item))
+
+    def _second_phases(self, stage: Stage, fused: list[Accumulator]) -> None:
+        first = stage.phases[-1]
+        emitter = self._element_emitter(stage)
+        closing: list[str] = []
+        for accumulator in fused:
+            value = emitter.as_type(accumulator.node.inputs[0], "Float32")
+            if accumulator.kind == "online":
+                self._sum_exponentials(first, emitter, accumulator, stage, value)
+            else:
+                self._sum_deviations(first, emitter, accumulator, stage, value, closing)
+        self._phase(stage, emitter).after.extend(closing)
+
+    def _sum_exponentials(
+        self, first: Phase, emitter: Emitter, accumulator: Accumulator, stage: Stage, value: str
+    ) -> None:
+        top, total = accumulator.names
+        first.after += [
+            f"{top}_shift = shift_of({top}_next)",
+            f"{total} = {total} * {self._rescale}({top}, {top}_shift)",
+            f"{top} = {top}_next",
+        ]
+        shifted = f"{value} * {LOG2E} - {top}_shift * {LOG2E}"
+        power = f"cute.math.exp2({shifted}, fastmath=True)" if self.fast else f"cute.math.exp({value} - {top}_shift)"
+        self._masked(emitter, stage, power, "Float32(0.0)", lambda item: f"{total} = {total} + {item}")
+
+    def _sum_deviations(
+        self, first: Phase, emitter: Emitter, accumulator: Accumulator, stage: Stage, value: str, closing: list[str]
+    ) -> None:
+        count, mean, deviation = accumulator.names
+        first.after += [
+            f"{count}_here = count_here(b, place, plan)",
+            f"{mean}_here = quotient({mean}_total, {count}_here)",
+            f"{deviation}_here = Float32(0.0)",
+        ]
+        self.combines.add("count_here")
+        square = f"({value} - {mean}_here) * ({value} - {mean}_here)"
+        self._masked(
+            emitter, stage, square, "Float32(0.0)", lambda item: f"{deviation}_here = {deviation}_here + {item}"
+        )
+        state = ", ".join(accumulator.names)
+        here = ", ".join(f"{name}_here" for name in accumulator.names)
+        closing.append(f"{state} = combine_moments({state}, {here})")
+
+    def _accumulate(self, emitter: Emitter, accumulator: Accumulator, stage: Stage) -> None:
         node = accumulator.node
         x = node.inputs[0]
         kind = accumulator.types[0]
@@ -352,27 +531,34 @@ class StageWriter:
         (start, *_) = accumulator.starts
         item = self._new("item")
         emitter.lines.append(f"{item} = {value}")
-        emitter.lines.append(f"if const_expr(not plan.even):\n    {item} = {item} if index < plan.vectors else {start}")
+        index = f"index_{stage.number}"
         state, arguments = ", ".join(accumulator.names), item
+        masks = [f"{item} = {item} if {index} < plan.vectors else {start}"]
         if len(accumulator.names) == 2:
             # A padded column must lose against every real one, also where the real ones are -inf.
-            emitter.lines.append(f"{item}_at = index * plan.vector + v")
-            emitter.lines.append(f"if const_expr(not plan.even):\n    {item}_at = {item}_at if index < plan.vectors else Int32(0x7FFFFFFF)")
+            emitter.lines.append(f"{item}_at = {index} * plan.vector + v")
+            masks.append(f"{item}_at = {item}_at if {index} < plan.vectors else Int32(0x7FFFFFFF)")
             arguments = f"{item}, {item}_at"
+        emitter.lines.append("\n    ".join(["if const_expr(not plan.even):", *masks]))
         emitter.lines.append(f"{state} = {accumulator.combine}({state}, {arguments})")
 
-    def _finish(self, accumulator: Accumulator, stage: Stage) -> str:
-        node, name = accumulator.node, accumulator.names[-1]
+    def _finish(self, accumulator: Accumulator) -> None:
+        """Statements after the threads have combined, and the names that the reductions' values have from now on."""
+        names, known = accumulator.names, self._row_names["full"]
+        if accumulator.kind != "plain":
+            for node, name in zip(accumulator.nodes, names[-2:], strict=True):
+                known[id(node)] = name
+            return
+        node, name = accumulator.node, names[-1]
         if node.op == "mean":
             self._pending.append(f"{name} = {name} / {accumulator.types[0]}(plan.columns)")
-        if node.op in ("any", "all"):
-            self._pending.append(f"{name} = {name} != 0")
-        elif COMPUTE_TYPE[node.dtype] == "Boolean":
-            self._pending.append(f"{name} = {name} != 0")
+        if node.op in ("any", "all") or COMPUTE_TYPE[node.dtype] == "Boolean":
+            self._pending.append(f"{name}_is = {name} != 0")
+            name = f"{name}_is"
         if node.op in ("argmax", "argmin"):
             self._pending.append(f"{name}_at = {name}.to(Int64)")
-            return f"{name}_at"
-        return name
+            name = f"{name}_at"
+        known[id(node)] = name
 
 
 def store_type(dtype: str) -> str:
