@@ -81,10 +81,8 @@ def _run_kernel(path: Path, problem: str | None) -> None:
 
 
 def _may_need_values(error: CompileError) -> bool:
-    """Whether real tensors could help: not when the DSL itself refused the code."""
-    if error.exit_code == ExitCode.DOES_NOT_COMPILE:
-        return "meta tensor" in error.message or "data-dependent" in error.message
-    return True
+    """Whether the code failed for want of values: torch then names the meta device, or the facade says so."""
+    return error.code in {"ValuesNeeded", "NotImplementedError"} or "meta" in error.message
 
 
 def _report(recorded: Session, error: CompileError | None, arch: str, seconds: float) -> ArchReport:

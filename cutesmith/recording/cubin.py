@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK
 
-_MANGLED = re.compile(r"(?:kernel_cutlass_)?(?P<name>\w+?)(?:_(?:tensorptr|tensor0|ptr|Tiled|CopyAtom)\w*|_?_\d+)?")
+_ARGUMENT = r"(?:tensorptr|tensor0|ptr|Tiled|CopyAtom|cutesmith_file_|__main__)"
+_MANGLED = re.compile(rf"(?:kernel_cutlass_)?(?P<name>\w+?)(?:_{_ARGUMENT}\w*|_?_\d+)?")
 _FAT_MAGIC = 0xBA55ED50
 _FAT_ELF = 2
 _ELF_MAGIC = b"\x7fELF"

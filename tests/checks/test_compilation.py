@@ -192,3 +192,25 @@ def test_bad_requests(tmp_path):
         compile_kernel(KERNELS / "relu_tvm_ffi.py", [])
     with pytest.raises(ContractError):
         compile_kernel(tmp_path / "missing.py")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x.cpu(); return copy(x)",
+        "x.sum().item(); return copy(x)",
+        "return copy(x) if x[0] < 100 else x",
+        "x.tolist(); return copy(x)",
+        "x.nonzero(); return copy(x)",
+    ],
+)
+def test_every_way_to_read_a_value_falls_back_to_real_tensors(compiled, write_file, body):
+    source = (KERNELS / "copy_cluster.py").read_text()
+    for name, other in (
+        ("copy(x: cute", "launch(x: cute"),
+        ("compile(copy", "compile(launch"),
+        ("kernel_fn(", "copy("),
+    ):
+        source = source.replace(name, other)
+    report = compiled(write_file(f"{source}\n\ndef kernel_fn(x):\n    {body}\n"))
+    assert report["error"] == ""

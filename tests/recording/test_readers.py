@@ -80,6 +80,7 @@ ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loa
     [
         ("kernel_cutlass_relu_kernel_tensorptrf32gmemalign16o414_tensorptrf32gmemalign16o414__0", "relu_kernel"),
         ("kernel_cutlass_empty_0", "empty"),
+        ("kernel_cutlass_kernel_cutesmith_file_gemm_6a8f6555Gemm_object_at__0", "kernel"),
         ("my_kernel", "my_kernel"),
     ],
 )

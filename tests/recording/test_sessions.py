@@ -58,6 +58,12 @@ def test_several_architectures_in_one_process():
         assert 0 < module.seconds < 60
 
 
+def test_scalars_and_the_stream_of_the_environment():
+    (launch,) = record("scale_env_stream").launches
+    assert struct.unpack("<f", launch.parameters[-1]) == (2.5,)
+    assert launch.stream == 0
+
+
 def test_shared_memory_and_clusters():
     (launch,) = record("smem_reverse").launches
     assert launch.dynamic_smem == 1024
