@@ -91,7 +91,8 @@ BASE: dict[str, Any] = {
     "reload_elements": 32,
     "shared_bytes": 0,
     "hints": "none",
-    "registers": 0,
+    "blocks_per_sm": 0,
+    "smem_carveout": 0,
     "early_columns": False,
 }
 """One thread block a row of up to 1024 threads, 32 elements a thread in registers."""
@@ -142,9 +143,9 @@ def _long_rows(writes: bool, clusters: bool) -> list[dict[str, Any]]:
         {**kept, "max_threads": 512, "reload_elements": 16},
         {**kept, "max_threads": 1024, "reload_elements": 16},
         {**LONG, "max_threads": 512, "hints": "keep"},
-        {**LONG, "max_threads": 1024, "reload_elements": 16, "hints": "keep", "registers": 32},
-        {**LONG, "max_threads": 512, "reload_elements": 16, "hints": "keep", "registers": 40},
-        {**kept, "max_threads": 512, "reload_elements": 16, "registers": 40},
+        {**LONG, "max_threads": 1024, "reload_elements": 16, "hints": "keep", "blocks_per_sm": 2},
+        {**LONG, "max_threads": 512, "reload_elements": 16, "hints": "keep", "blocks_per_sm": 4},
+        {**kept, "max_threads": 512, "reload_elements": 16, "blocks_per_sm": 3, "smem_carveout": 100},
     ]
     if clusters:
         found.append({"elements_per_thread": 64, "max_threads": 128, "max_cluster": 8})
