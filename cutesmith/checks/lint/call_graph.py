@@ -59,7 +59,7 @@ def called_function(source: Source, call: ast.Call) -> FunctionNode | None:
 
 
 def is_cached(function: FunctionNode) -> bool:
-    """Whether a decorator keeps the function's results (`functools.cache`, `lru_cache`, or any with cache in its name)."""
+    """Whether a decorator keeps the function's results (`functools.cache`, `lru_cache`, …)."""
     return any("cache" in ast.unparse(decorator).lower() for decorator in function.decorator_list)
 
 

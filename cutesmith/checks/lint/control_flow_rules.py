@@ -10,7 +10,12 @@ from cutesmith.checks.lint.source import Source, finding, is_tracer
 from cutesmith.checks.lint.staging import NESTED, is_staged, walk_function
 from cutesmith.verdicts import Finding
 
-EXITS = {ast.Return: "return", ast.Raise: "raise", ast.Break: "break", ast.Continue: "continue"}
+EXITS: dict[type[ast.AST], str] = {
+    ast.Return: "return",
+    ast.Raise: "raise",
+    ast.Break: "break",
+    ast.Continue: "continue",
+}
 LOOPS = (ast.For, ast.While)
 
 
@@ -36,7 +41,7 @@ def _decorators(source: Source, function: FunctionNode) -> Iterator[Finding]:
 
 def _exits(source: Source, function: FunctionNode) -> Iterator[Finding]:
     for node in walk_function(function):
-        kind = EXITS.get(type(node))  # type: ignore[call-overload]
+        kind = EXITS.get(type(node))
         if kind:
             region = _exited_region(source, node, function)
             if region is not None:
@@ -44,15 +49,16 @@ def _exits(source: Source, function: FunctionNode) -> Iterator[Finding]:
 
 
 def _exited_region(source: Source, node: ast.AST, function: FunctionNode) -> ast.AST | None:
-    """The staged statement that the exit leaves: any around a return or raise, the loop's own or within it otherwise."""
+    """The staged statement that the exit leaves: any around a return or raise, else its own loop or an `if` in that."""
     jump = isinstance(node, (ast.Break, ast.Continue))
-    for ancestor in source.ancestors(node):
-        if ancestor is function:
-            return None
-        if is_staged(ancestor):
-            return ancestor
+    staged_if = None
+    for ancestor in _ancestors_within(source, node, function):
         if jump and isinstance(ancestor, LOOPS):
-            return None
+            return ancestor if is_staged(ancestor) else staged_if
+        if is_staged(ancestor):
+            staged_if = staged_if or ancestor
+            if not jump:
+                return ancestor
     return None
 
 
@@ -60,7 +66,7 @@ def _exit_finding(node: ast.AST, kind: str, region: ast.AST) -> Finding:
     if kind in ("break", "continue") and isinstance(region, ast.If):
         loop = "a plain `if` of a loop: the DSL stages the `if`, so that the loop is no longer around it"
         return finding("CS202", node, f"`{kind}` in {loop}.")
-    word = {ast.If: "if", ast.While: "while"}.get(type(region), "for")
+    word = type(region).__name__.lower()
     line = getattr(region, "lineno", 0)
     return finding(
         "CS201", node, f"`{kind}` leaves the staged `{word}` of line {line} early (error[UNSUP_EARLY_EXIT])."
@@ -141,11 +147,10 @@ def _captures(source: Source, function: FunctionNode) -> Iterator[Finding]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (captured := _captured(source, node, function))
     }
     for node in walk_function(function):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in closures:
-            if any(is_staged(a) for a in _ancestors_within(source, node, function)):
-                names = ", ".join(f"`{name}`" for name in sorted(closures[node.func.id])[:3])
-                text = f"`{node.func.id}` captures {names} and is called in a staged region (error[SCOPE_CLOSURE_CAPTURE])."
-                yield finding("CS204", node, text)
+        name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        if name in closures and any(is_staged(a) for a in _ancestors_within(source, node, function)):
+            variables = ", ".join(f"`{variable}`" for variable in sorted(closures[name])[:3])
+            yield finding("CS204", node, f"`{name}` captures {variables} and is called in a staged region.")
 
 
 def _captured(source: Source, nested: FunctionNode, function: FunctionNode) -> set[str]:

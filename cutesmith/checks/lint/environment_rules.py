@@ -33,8 +33,8 @@ def _settings(source: Source) -> Iterator[tuple[ast.AST, str, object]]:
             if source.dotted(target.value) == "os.environ" and isinstance(target.slice, ast.Constant):
                 yield node, str(target.slice.value), getattr(node.value, "value", None)
         elif isinstance(node, ast.Call) and source.dotted(node.func) in SETTERS and len(node.args) == 2:
-            if isinstance(node.args[0], ast.Constant):
-                yield node, str(node.args[0].value), getattr(node.args[1], "value", None)
+            name = getattr(node.args[0], "value", "")
+            yield node, str(name), getattr(node.args[1], "value", None)
 
 
 def _judge(symbols: SymbolTable, node: ast.AST, suffix: str, value: object) -> Iterator[Finding]:

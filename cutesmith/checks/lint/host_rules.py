@@ -31,7 +31,7 @@ def _direct_calls(source: Source) -> Iterator[Finding]:
         for call in own_calls(function):
             called = called_function(source, call)
             if called is not None and called in source.traced and source.traced[called].kind == "jit":
-                text = f"`{function.name}` calls the @cute.jit function `{called.name}` directly, which traces it at every call."
+                text = f"`{function.name}` calls the @cute.jit function `{called.name}` directly: traced at every call."
                 yield finding(
                     "CS401", call, text, f"compiled = cute.compile({called.name}, …) once; then call compiled(…)."
                 )
@@ -93,19 +93,19 @@ def _conversions(source: Source) -> Iterator[Finding]:
 
 def _dynamic_layouts(source: Source) -> Iterator[Finding]:
     for call in source.all(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "mark_layout_dynamic":
-            if not call.args and not call.keywords and _has_one_element(source, call.func.value, call):
-                yield finding(
-                    "CS404", call, "mark_layout_dynamic() on a tensor with one element and several dimensions."
-                )
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "mark_layout_dynamic":
+            continue
+        if not call.args and not call.keywords and _has_one_element(source, call.func.value):
+            text = "mark_layout_dynamic() on a tensor with one element and several dimensions."
+            yield finding("CS404", call, text)
 
 
-def _has_one_element(source: Source, node: ast.expr, use: ast.Call) -> bool:
+def _has_one_element(source: Source, node: ast.expr) -> bool:
     """`from_dlpack(torch.empty(1, 1))`, or names that stand for it."""
-    node = _follow(source, node, use)
+    node = _follow(source, node)
     if not (isinstance(node, ast.Call) and source.dotted(node.func) in FROM_DLPACK and node.args):
         return False
-    made = _follow(source, node.args[0], use)
+    made = _follow(source, node.args[0])
     if not isinstance(made, ast.Call) or not (source.dotted(made.func) or "").startswith("torch."):
         return False
     if (source.dotted(made.func) or "").rpartition(".")[2] not in FACTORIES:
@@ -114,7 +114,7 @@ def _has_one_element(source: Source, node: ast.expr, use: ast.Call) -> bool:
     return len(sizes) > 1 and all(isinstance(size, ast.Constant) and size.value == 1 for size in sizes)
 
 
-def _follow(source: Source, node: ast.expr, use: ast.Call) -> ast.expr:
+def _follow(source: Source, node: ast.expr) -> ast.expr:
     """The expression a name stands for when it is assigned once in its scope."""
     if isinstance(node, ast.Name):
         home = source.scopes.scope_of(node).find(node.id)

@@ -26,7 +26,8 @@ from cutesmith.verdicts import ExitCode, Finding, LintVerdict
 def lint_file(path: str | os.PathLike[str]) -> LintVerdict:
     """Check a kernel file against the installed DSL and the traps of `RULES`, without running it.
 
-    Exit code LINT when there is an error; warnings and notes pass. USAGE, with one sentence, for what is no readable Python
+    Exit code LINT when there is an error; warnings and notes pass. USAGE, with one sentence, for what is no readable
+    Python
     file: missing, a folder, binary, over the size limit, a syntax error (which is a finding, CS001, too).
     """
     start = time.perf_counter()

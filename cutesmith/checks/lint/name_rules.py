@@ -92,7 +92,7 @@ def _unknown_name(symbols: SymbolTable, node: ast.Attribute, resolution: Resolut
 
 def _deprecated(resolution: Resolution, node: ast.AST) -> Iterator[Finding]:
     for dotted, text in resolution.deprecations:
-        yield finding("CS103", node, f"{short(dotted)} is deprecated: {_one_line(text)}", _replacement(text))
+        yield finding("CS103", node, f"{short(dotted)}: {_one_line(text)}", _replacement(text))
 
 
 def _replacement(text: str) -> str:
@@ -127,7 +127,7 @@ def _imported_modules(source: Source, symbols: SymbolTable) -> set[str]:
 
 
 def _guarded(source: Source, node: ast.AST) -> bool:
-    """Whether the code is prepared for the name's absence: `try … except ImportError`, `if hasattr(…)`, version tests."""
+    """Whether the code is prepared for the name's absence: `try … except ImportError`, `if hasattr(…)`, …."""
     previous = node
     for ancestor in source.ancestors(node):
         if isinstance(ancestor, ast.Try) and previous in ancestor.body and _catches_absence(ancestor):

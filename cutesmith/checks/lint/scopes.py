@@ -1,6 +1,7 @@
 """Which dotted name a piece of source stands for: imports, their aliases, and everything that hides them.
 
-Only names that the file itself binds to a module, or to an attribute of one, resolve; parameters, loop variables, results of
+Only names that the file itself binds to a module, or to an attribute of one, resolve; parameters, loop variables,
+results of
 calls and names that are bound twice to different things are unknown, and unknown things are left alone.
 """
 

@@ -1,7 +1,7 @@
 """Walk the installed DSL and write down every public name, signature and deprecation: run in a child process.
 
-The walk imports the package (1.5–3 s), so `symbols.py` runs it once per installed version and keeps the JSON. A name maps to
-a reference: `m:MODULE`, `c:CLASS`, `f:FUNCTION` (defining module and qualified name) or `x` (anything else).
+The walk imports the package (1.5–3 s), so `symbols.py` runs it once per installed version and keeps the JSON. A name
+maps to a reference: `m:MODULE`, `c:CLASS`, `f:FUNCTION` (defining module and qualified name) or `x` (anything else).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Walk:
     def __init__(self) -> None:
         self.table: JsonObject = {"modules": {}, "classes": {}, "functions": {}, "deprecated": {}, "environment": {}}
 
-    def module(self, module: types.ModuleType, submodules: list[str]) -> None:
-        """Write down the names of one module, and which submodules it could import."""
+    def module(self, path: str, module: types.ModuleType, submodules: list[str]) -> None:
+        """Write down the names of one module (`path` is how it is imported), and which submodules it could import."""
         names = {}
         for name in sorted(_module_names(module)):
             try:
@@ -46,8 +46,8 @@ class Walk:
             names[name] = self.reference(value)
             message = warning or _own_deprecation(value)
             if message:
-                self.table["deprecated"][f"{module.__name__}.{name}"] = message
-        self.table["modules"][module.__name__] = {"names": names, "submodules": submodules, "open": False}
+                self.table["deprecated"][f"{path}.{name}"] = message
+        self.table["modules"][path] = {"names": names, "submodules": submodules, "open": False}
 
     def reference(self, value: Any) -> str:
         """The reference of one object, writing down classes and functions of the DSL on the way."""
@@ -62,12 +62,13 @@ class Walk:
     def _class(self, cls: type) -> str:
         key = f"{cls.__module__}.{cls.__qualname__}"
         if key not in self.table["classes"]:
-            entry = self.table["classes"][key] = {"names": {}, "instance": [], "bases": [], "parameters": None}
+            entry: JsonObject = {"names": {}, "instance": [], "bases": [], "parameters": None}
+            self.table["classes"][key] = entry
             entry["names"] = {name: self._member(cls, name) for name in _class_names(cls)}
             entry["instance"] = sorted(_instance_names(cls) - set(entry["names"]))
             entry["bases"] = [f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__[1:-1]]
             entry["parameters"] = _parameters(cls)
-            entry["open"] = any("__getattr__" in vars(base) for base in (*cls.__mro__, *type(cls).__mro__))
+            entry["open"] = any("__getattr__" in vars(base) for base in (*cls.__mro__, *inspect.getmro(type(cls))))
             self._class_deprecations(cls, key)
         return f"c:{key}"
 
@@ -238,13 +239,13 @@ def _walk_modules(walk: Walk) -> None:
         )
         module = sys.modules[name]
         if isinstance(module, types.ModuleType):
-            walk.module(module, children)
+            walk.module(name, module, children)
             failed = any("error" in walk.table["modules"].get(f"{name}.{child}", {}) for child in children)
             walk.table["modules"][name]["open"] = failed  # `cutlass.jax` has more names once jax is installed
 
 
 class _WarningScan(ast.NodeVisitor):
-    """Finds `warnings.warn(…)` calls about deprecation in a module's source, with the function and guard around each."""
+    """Finds `warnings.warn(…)` calls about deprecation with the function and the guard around each."""
 
     def __init__(self, module: str) -> None:
         self.module = module

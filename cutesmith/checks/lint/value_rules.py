@@ -119,12 +119,12 @@ def _stored_value(values: Values, node: ast.AST) -> ast.expr | None:
 
 
 def _store_target(node: ast.AST) -> str:
-    target = node.func if isinstance(node, ast.Call) else node.targets[0]  # type: ignore[attr-defined]
-    return ast.unparse(target.value)
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "func", None)
+    return ast.unparse(target.value) if isinstance(target, (ast.Attribute, ast.Subscript)) else "out"
 
 
 def _promotion(values: Values, node: ast.expr, depth: int = 0) -> ast.BinOp | None:
-    """The first operation that mixes a loaded value of unknown dtype with a number or a Float32, not converted after."""
+    """The first operation that mixes a value as it was loaded with a number or a Float32."""
     if depth > 4:
         return None
     if isinstance(node, ast.BinOp):
@@ -204,7 +204,7 @@ def _is_float(values: Values, node: ast.expr) -> bool:
 
 
 def _helpers(source: Source) -> Iterator[Finding]:
-    """CS209: undecorated module-level functions with staged control flow over DSL-typed parameters, called while tracing."""
+    """CS209: undecorated helpers of traced functions with control flow over DSL-typed parameters."""
     called = {
         node.func.id
         for node in source.all(ast.Call)

@@ -106,7 +106,7 @@ class Values:
 
     @remembered("")
     def dtype(self, node: ast.expr) -> str:
-        """The evident dtype (`Float32`, `Int32`, …) of an expression; "int" and "float" for Python numbers, else empty."""
+        """The evident dtype of an expression: `Float32`, …; "int" and "float" for Python numbers, else empty."""
         if isinstance(node, ast.Constant):
             return {int: "int", float: "float"}.get(type(node.value), "")
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
@@ -132,7 +132,7 @@ class Values:
 
     @remembered(False)
     def is_runtime(self, node: ast.expr) -> bool:
-        """Evidently known only at run time: thread indices, tensor elements, DSL-typed parameters, arithmetic on these."""
+        """Evidently known only at run time: thread indices, elements, DSL-typed parameters, …."""
         if isinstance(node, ast.Name):
             if self.parameters.get(node.id) in RUNTIME_ANNOTATIONS:
                 return True

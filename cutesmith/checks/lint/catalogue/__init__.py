@@ -1,4 +1,4 @@
-"""Every lint rule, by id. The rules' own examples are the test-suite's: a rule whose bad example passes does not ship."""
+"""Every lint rule, by id. The rules' own examples are what the tests run."""
 
 from __future__ import annotations
 

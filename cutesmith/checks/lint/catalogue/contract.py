@@ -27,7 +27,8 @@ RULES = (
         "CS002",
         "note",
         "the DSL is not installed here",
-        "Names, keywords and deprecations (CS101–CS107) are judged against the installed package; without it only the other "
+        "Names, keywords and deprecations (CS101–CS107) are judged against the installed package; without it "
+        "only the other "
         "rules run.",
         "pip install 'nvidia-cutlass-dsl>=4.8'",
         "",
@@ -91,7 +92,8 @@ RULES = (
         "CS505",
         "warning",
         "code that the static checks cannot see through",
-        "`exec`, `eval`, `compile`, `__import__`, ctypes and cffi are findings of their own (rule H7): what they run cannot "
+        "`exec`, `eval`, `compile`, `__import__`, ctypes and cffi are findings of their own (rule H7): what "
+        "they run cannot "
         "be judged.",
         "Write the code out.",
         'def kernel_fn(x):\n    return eval("x + 1")',

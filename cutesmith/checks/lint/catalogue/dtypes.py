@@ -7,8 +7,10 @@ RULES = (
         "CS301",
         "warning",
         "a promoted value is stored into a 16-bit tensor",
-        "A Float16 or BFloat16 value times, plus or minus a Python number (or a Float32) becomes Float32, for scalars and "
-        "for `.load()` values alike; storing it raises ValueError: Type mismatch, store Float32 … to Tensor with element "
+        "A Float16 or BFloat16 value times, plus or minus a Python number (or a Float32) becomes Float32, for "
+        "scalars and "
+        "for `.load()` values alike; storing it raises ValueError: Type mismatch, store Float32 … to Tensor "
+        "with element "
         "type Float16. `x + x` keeps the type.",
         "Convert before the store: `(expression).to(out.element_type)`.",
         """
@@ -32,7 +34,8 @@ RULES = (
         "CS302",
         "warning",
         "cute.where with a bare number",
-        "Both values need one dtype: a bare `0` is Int32 and a bare `0.0` is Float32, hence ValueError: x and y must have "
+        "Both values need one dtype: a bare `0` is Int32 and a bare `0.0` is Float32, hence ValueError: x and y "
+        "must have "
         "the same dtype, but got Float16 and Int32. Only `0.0` with Float32 and `0` with Int32 work.",
         "Write `cute.full_like(x, 0)` for the number.",
         """
@@ -52,7 +55,8 @@ RULES = (
         "CS303",
         "warning",
         "a mask of 2**31 or more widens the result to 64 bits",
-        "A Python integer above 0x7FFFFFFF is an Int64: `Uint32(x) & 0xFFFF0000` gives Int64, which costs registers and "
+        "A Python integer above 0x7FFFFFFF is an Int64: `Uint32(x) & 0xFFFF0000` gives Int64, which costs "
+        "registers and "
         "breaks code that expects 32 bits.",
         "Wrap the literal: `cutlass.Uint32(0xFFFF0000)`.",
         """
@@ -72,7 +76,8 @@ RULES = (
         "CS304",
         "warning",
         "true division of integer vectors",
-        "`/` on an integer `.load()` value computes in Float32 but the result is labelled Int32: what follows reads it wrong.",
+        "`/` on an integer `.load()` value computes in Float32 but the result is labelled Int32: what follows "
+        "reads it wrong.",
         "Use `//`, or convert first: `x.to(cutlass.Float32) / 2.0`.",
         """
         @cute.kernel

@@ -45,8 +45,10 @@ RULES = (
         "CS402",
         "error",
         "kernel_fn compiles at every call",
-        "`cute.compile` never caches: each call traces and compiles again (0.1 s for a small kernel, seconds for a GEMM).",
-        "Compile in a helper under @functools.cache (keyed by dtype and static sizes), or keep the object in a dict that is "
+        "`cute.compile` never caches: each call traces and compiles again (0.1 s for a small kernel, seconds "
+        "for a GEMM).",
+        "Compile in a helper under @functools.cache (keyed by dtype and static sizes), or keep the object in a "
+        "dict that is "
         "asked first.",
         _HOST
         + """
@@ -61,9 +63,11 @@ RULES = (
         "CS403",
         "warning",
         "from_dlpack without assumed_align",
-        "Without it the pointer is taken to be aligned to one element: a 128-bit copy is refused (ptr alignment (16 bits) "
+        "Without it the pointer is taken to be aligned to one element: a 128-bit copy is refused (ptr alignment "
+        "(16 bits) "
         "does not meet requirement (128 bits)) and loads are not vectorised.",
-        "Pass `assumed_align=16`: torch allocations are aligned to 16 bytes and more, though slices of them need not be.",
+        "Pass `assumed_align=16`: torch allocations are aligned to 16 bytes and more, though slices of them "
+        "need not be.",
         "def convert(x):\n    return from_dlpack(x)",
         "def convert(x):\n    return from_dlpack(x, assumed_align=16)",
     ),
@@ -71,7 +75,8 @@ RULES = (
         "CS404",
         "error",
         "a dynamic layout whose leading dimension cannot be found",
-        "`mark_layout_dynamic()` on a tensor of more than one dimension and one element raises RuntimeError: Can't deduce the "
+        "`mark_layout_dynamic()` on a tensor of more than one dimension and one element raises RuntimeError: "
+        "Can't deduce the "
         "leading dimension from layout.",
         "Pass `leading_dim=…`, or compile with a fake tensor (`cute.runtime.make_fake_compact_tensor`).",
         "def one():\n    return from_dlpack(torch.empty(1, 1), assumed_align=16).mark_layout_dynamic()",
@@ -81,7 +86,8 @@ RULES = (
         "CS405",
         "error",
         "postponed annotations in a file with @cute.struct",
-        "`@cute.struct` reads raw annotations; with `from __future__ import annotations` they are strings: TypeError: Struct "
+        "`@cute.struct` reads raw annotations; with `from __future__ import annotations` they are strings: "
+        "TypeError: Struct "
         "element only support struct/array/base_dsl scalar.",
         "Remove the `from __future__ import annotations`.",
         """from __future__ import annotations
@@ -100,9 +106,11 @@ class Storage:
         "CS406",
         "note",
         "compiled without TVM-FFI",
-        "Through TVM-FFI a compiled kernel takes torch tensors as they are: 6 µs of host time a call on an H200, against "
+        "Through TVM-FFI a compiled kernel takes torch tensors as they are: 6 µs of host time a call on an "
+        "H200, against "
         "25 µs through from_dlpack.",
-        'Pass `options="--enable-tvm-ffi"` to cute.compile (needs apache-tvm-ffi), and torch tensors to the compiled object.',
+        'Pass `options="--enable-tvm-ffi"` to cute.compile (needs apache-tvm-ffi), and torch tensors to the '
+        "compiled object.",
         _CACHED.replace(', options="--enable-tvm-ffi"', ""),
         _CACHED,
     ),
@@ -120,7 +128,8 @@ class Storage:
         "CS408",
         "error",
         "kernel source from a string",
-        "The DSL reads a function's source file: functions made by `exec` raise error[UNSUP_NO_SOURCE]. Only a `linecache` "
+        "The DSL reads a function's source file: functions made by `exec` raise error[UNSUP_NO_SOURCE]. Only a "
+        "`linecache` "
         "entry made before `exec` gives them a source.",
         "Write the kernel into the file itself.",
         'SOURCE = """\n@cute.jit\ndef host(x):\n    pass\n"""\nexec(SOURCE, globals())',

@@ -73,9 +73,11 @@ RULES = (
         "CS106",
         "error",
         "instances have no such attribute",
-        "A parameter annotated `cute.Tensor` (or what its `.load()` gives) has no attribute of that name in the installed "
+        "A parameter annotated `cute.Tensor` (or what its `.load()` gives) has no attribute of that name in the "
+        "installed "
         "package: tracing raises AttributeError.",
-        "Use an attribute that exists: element_type, shape, stride, layout, iterator, memspace, load(), store(), fill(), …",
+        "Use an attribute that exists: element_type, shape, stride, layout, iterator, memspace, load(), "
+        "store(), fill(), …",
         """
         @cute.kernel
         def kernel(gX: cute.Tensor):

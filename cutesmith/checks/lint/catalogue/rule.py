@@ -10,9 +10,9 @@ PRELUDE = "import torch\nimport cutlass\nimport cutlass.cute as cute\nfrom cutla
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: id, severity ("error", "warning" or "note"), title, why it matters, how to fix it, a bad and a good example.
+    """One rule: id, severity ("error", "warning" or "note"), title, why, fix, a bad and a good example.
 
-    Examples follow an implied prelude (`import torch, cutlass; import cutlass.cute as cute; from … import from_dlpack`).
+    Examples follow an implied prelude (torch, cutlass, cute, from_dlpack).
     """
 
     id: str

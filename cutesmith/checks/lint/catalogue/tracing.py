@@ -7,7 +7,8 @@ RULES = (
         "CS201",
         "error",
         "early exit out of a staged if or loop",
-        "Every plain `if`, `while` and `for … in range(…)` of a traced function is staged, even when its condition is a "
+        "Every plain `if`, `while` and `for … in range(…)` of a traced function is staged, even when its "
+        "condition is a "
         "Python value: return, raise, break and continue in it raise DSLUserCodeError: error[UNSUP_EARLY_EXIT].",
         "Guard the work instead (`if i < n: …`), or, when the condition is known while tracing, write "
         "`if cutlass.const_expr(…)` / `for … in cutlass.range_constexpr(…)`.",
@@ -82,7 +83,8 @@ RULES = (
         "CS204",
         "error",
         "a nested function that captures variables is called in a staged region",
-        "error[SCOPE_CLOSURE_CAPTURE]: a function that closes over the kernel's variables, constants too, cannot be called "
+        "error[SCOPE_CLOSURE_CAPTURE]: a function that closes over the kernel's variables, constants too, "
+        "cannot be called "
         "within a staged if or loop.",
         "Move the function to module level and pass what it needs as arguments.",
         """
@@ -111,7 +113,8 @@ RULES = (
         "a statement that traced functions do not support",
         "`for/while … else` (error[UNSUP_LOOP_ELSE]), `global` (error[UNSUP_GLOBAL]) and reading the name `_` "
         "(error[UNSUP_READ_UNDERSCORE]) cannot be compiled.",
-        "Put the code of `else` after the loop; pass values as arguments instead of through `global`; name what is read.",
+        "Put the code of `else` after the loop; pass values as arguments instead of through `global`; name what "
+        "is read.",
         """
         @cute.kernel
         def kernel(gX: cute.Tensor, n: cutlass.Int32):
@@ -132,7 +135,8 @@ RULES = (
         "CS206",
         "error",
         "a loop or branch changes the type of a name",
-        "error[TYPE_UNSTABLE_JOIN]: a name that is an integer (or None, or a list that grows) before a staged region and a "
+        "error[TYPE_UNSTABLE_JOIN]: a name that is an integer (or None, or a list that grows) before a staged "
+        "region and a "
         "float after it has no single type where the paths meet.",
         "Start with the final type: `cutlass.Float32(0.0)` (or `0.0`) for a float sum; unroll with "
         "`cutlass.range_constexpr` where a Python list is filled.",
@@ -198,7 +202,8 @@ RULES = (
         "CS209",
         "warning",
         "a helper without @cute.jit branches on a run-time value",
-        "Only decorated functions are rewritten: a plain helper's `if` or `for … in range(…)` over a run-time value raises "
+        "Only decorated functions are rewritten: a plain helper's `if` or `for … in range(…)` over a run-time "
+        "value raises "
         "error[PHASE_DYNAMIC_TO_STATIC_BOOL] or error[PHASE_DYNAMIC_INDEX] when a kernel calls it.",
         "Decorate the helper with @cute.jit (and give it a single exit).",
         """
@@ -229,7 +234,8 @@ RULES = (
         "CS210",
         "error",
         "the DSL's decorator is not the innermost",
-        "A decorator beneath @cute.jit or @cute.kernel hides the function from the DSL: error[CALL_MISSING_JIT_DECORATOR] "
+        "A decorator beneath @cute.jit or @cute.kernel hides the function from the DSL: "
+        "error[CALL_MISSING_JIT_DECORATOR] "
         "or error[UNSUP_DECORATOR_ORDER] when it is compiled.",
         "Put @cute.jit / @cute.kernel directly above `def`.",
         """
