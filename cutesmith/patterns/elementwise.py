@@ -2,8 +2,8 @@
 
 Every thread loads a few 16-byte vectors of each input, all before the first use, computes in registers and stores. When
 all tensors are dense in the same order the kernel sees one flat dimension of free length, with a predicated tail;
-otherwise shapes and strides are known when compiling, dimensions are merged as far as all tensors allow, and the innermost
-one is vectorised where the tensors have stride 1 (a broadcast value is loaded once for the vector).
+otherwise shapes and strides are known when compiling, dimensions are merged as far as all tensors allow, and the
+innermost one is vectorised where the tensors have stride 1 (a broadcast value is loaded once for the vector).
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, Emitter, convert, is_fast
 from cutesmith.patterns.graph import Graph, Node
 from cutesmith.patterns.naming import fresh_name, safe_names
+from cutesmith.patterns.shapes import broadcast
 from cutesmith.patterns.special_functions import HELPERS
 from cutesmith.patterns.templating import render_template
 
-RESERVED = frozenset(
-    (
-        "torch cutlass cute math functools NamedTuple const_expr range_constexpr BFloat16 Boolean Float16 Float32 Float64 "
-        "Int8 Int16 Int32 Int64 Uint8 plan layouts stream key found launch thread block first whole count at c v "
-        "kernel_fn reference_fn get_inputs specialise Plan TYPES LAUNCHERS"
-    ).split()
-)
+_IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"
+_TYPES = "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8"
+_USED = "plan layouts stream key found launch thread block first whole count at c v element f r m"
+_DEFINED = "kernel_fn reference_fn get_inputs specialise Plan TYPES LAUNCHERS THREADS VECTOR VECTORS INPUTS"
+RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _USED, _DEFINED, *HELPERS)).split())
+"""Names that an argument of the problem may not have in the generated kernel."""
+
 VECTOR_BYTES = 16
 GUESSES = ((128, 2), (256, 1), (256, 2), (128, 4), (128, 1), (256, 4), (512, 1))
 """(threads a block, vectors a thread): small blocks with every load issued early come first."""
@@ -198,7 +199,7 @@ class _Renderer:
         for output in self.outputs:
             code = emitter.value(value_of(output.node))
             source = COMPUTE_TYPE[value_of(output.node).dtype]
-            stored = convert(code, source, "Int32").join("()") if output.dtype == "bool" else code
+            stored = f"({convert(code, source, 'Int32')})" if output.dtype == "bool" else code
             stores.append(f"f_{output.name}[v] = {stored}")
         return [*emitter.lines, *stores]
 
@@ -227,8 +228,8 @@ class _Renderer:
         if self._whole is not None:
             return f"{self._whole.name}.shape"
         shapes = ", ".join(f"{tensor.name}.shape" for tensor in self.inputs)
-        broadcast = _broadcast([tensor.node.shape for tensor in self.inputs])
-        return f"torch.broadcast_shapes({shapes})" if broadcast == self.shape else repr(self.shape)
+        common = broadcast([tensor.node.shape for tensor in self.inputs])
+        return f"torch.broadcast_shapes({shapes})" if common == self.shape else repr(self.shape)
 
     def _allocation(self, output: Tensor) -> str:
         dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
@@ -279,9 +280,3 @@ def _contiguous(node: Node) -> bool:
             return False
         expected *= size
     return True
-
-
-def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    from cutesmith.patterns.shapes import broadcast
-
-    return broadcast(shapes)

@@ -1,7 +1,7 @@
 """The table of lowerings: for each ATen operation, how it is said in the nodes of our graph.
 
 A lowering is a function of a `Lowering` context and the operation's own arguments, where tensors are `Node`s; it
-returns one node for each result. The families live in `lower_*.py`; each function is registered under the ATen names it serves.
+returns one node for each result. The families live in `lower_*.py`.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ def _shifted(low: Lowering, x: Node, dim: int) -> tuple[Node, Node, tuple[int, .
 
 
 @lowers("_softmax", "softmax")
-def _softmax(low: Lowering, x: Node, dim: int, *_: Any, **__: Any) -> Node:
+def _softmax(low: Lowering, x: Node, dim: int, *rest: Any, **named: Any) -> Node:
     x = low.operand(x)
     _, powers, dims = _shifted(low, x, dim)
     return low.build("div", powers, low.build.reduce("sum", powers, dims, low.kind), dtype=low.dtype)
 
 
 @lowers("_log_softmax", "log_softmax")
-def _log_softmax(low: Lowering, x: Node, dim: int, *_: Any, **__: Any) -> Node:
+def _log_softmax(low: Lowering, x: Node, dim: int, *rest: Any, **named: Any) -> Node:
     x = low.operand(x)
     shifted, powers, dims = _shifted(low, x, dim)
     total = low.build.reduce("sum", powers, dims, low.kind)

@@ -1,8 +1,8 @@
 """Python numbers among the inputs: followed through Python arithmetic, so that they stay run-time arguments.
 
 A number argument is replaced by a `TracedFloat` or `TracedInt` of an unusual value. Arithmetic on it gives another
-traced number whose value stands for the expression; where PyTorch then receives a plain number of that value, the expression
-is put into the graph. A test of its value (`if alpha > 0`) or its use as a size cannot be followed.
+traced number whose value stands for the expression; where PyTorch then receives a plain number of that value, the
+expression is put into the graph. A test of its value (`if alpha > 0`) or its use as a size cannot be followed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,213 @@
+# ruff: noqa: E501  (a table of one case a line)
+"""The elementwise pattern: what it takes, what the compiler makes of its kernels, and (on a GPU) what they compute."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith import recording
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.elementwise import match
+from cutesmith.patterns.interpret import interpret
+from cutesmith.patterns.trace import trace_function
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def plan_of(function, *inputs):
+    return match(trace_function(function, inputs))
+
+
+def load(source: str, folder: Path):
+    path = folder / "kernel.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location("generated_kernel", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def like(value):
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+
+
+def record(function, inputs, folder, arch="sm_90a", calls=()):
+    """The recorded session of the best guess's kernel, and the outputs' metadata."""
+    plan = plan_of(function, *inputs)
+    with recording.session(arch) as session:
+        module = load(plan.render(plan.configurations(arch)[0]), folder)
+        results = [module.kernel_fn(*map(like, call)) for call in (inputs, *calls)]
+    return session, results
+
+
+def widths(session) -> set[str]:
+    text = "\n".join(module.ptx for module in session.modules)
+    assert ".local" not in text
+    return {match.replace(".nc", "") for match in re.findall(r"(?:ld|st)\.global[.\w]*", text)}
+
+
+BF16 = torch.bfloat16
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_bias_and_gelu_move_16_bytes_at_once(arch, tmp_path):
+    session, (out,) = record(lambda x, b: F.gelu(x + b), (normal(64, 1000, dtype=BF16), normal(1000, dtype=BF16)), tmp_path, arch)
+    assert {width.split(".")[-2] for width in widths(session)} <= {"v4", "v2"}
+    assert all("v4.b32" in width or "v2.b64" in width for width in widths(session))
+    assert out.shape == (64, 1000)
+
+
+def test_a_dense_kernel_serves_every_length(tmp_path):
+    calls = [(normal(3, 7),), (normal(1, 1),), (normal(1000, 33),), (normal(0, 4),)]
+    session, outs = record(F.relu, (normal(64, 128),), tmp_path, calls=calls)
+    assert len(session.modules) == 1
+    assert len(session.launches) == 4  # the empty tensor launches nothing
+    assert [tuple(out.shape) for out in outs] == [(64, 128), (3, 7), (1, 1), (1000, 33), (0, 4)]
+
+
+def test_a_transposed_operand_is_read_element_by_element_and_the_rest_in_vectors(tmp_path):
+    session, _ = record(lambda x, y: x + y, (normal(64, 96), normal(96, 64).t()), tmp_path)
+    found = widths(session)
+    assert any(width.startswith("st.global.v4") for width in found)
+    assert any(width.startswith("ld.global.v4") for width in found)
+    assert any(width in ("ld.global.b32", "ld.global.f32") for width in found)
+
+
+def test_misaligned_views_get_narrow_accesses(tmp_path):
+    base = torch.empty(64 * 64 + 8, dtype=BF16)
+    plan = plan_of(F.relu, base[:4096])
+    with recording.session("sm_90a") as session:
+        module = load(plan.render(plan.configurations()[0]), tmp_path)
+        module.kernel_fn(torch.empty(4104, dtype=BF16, device="cuda")[1:4097])
+    assert not any(width.startswith("ld.global.v") for width in widths(session))
+
+
+def test_rows_of_odd_pitch_are_not_read_in_vectors(tmp_path):
+    session, _ = record(lambda x: x * 2, (normal(16, 9, dtype=BF16)[:, :8],), tmp_path)
+    assert not any(width.startswith("ld.global.v") for width in widths(session))
+
+
+def test_the_stream_is_torch_s_and_numbers_are_arguments(tmp_path):
+    session, _ = record(lambda x, a: x * (1 - a), (normal(64, 64), 0.5), tmp_path, calls=[(normal(64, 64), 0.25)])
+    assert len(session.modules) == 1
+    values = [launch.parameters for launch in session.launches]
+    assert values[0] != values[1]
+
+
+# The plan
+
+
+def test_the_first_operation_in_the_way_is_named():
+    with pytest.raises(UnmatchedError, match=r"aten.sum.* is not element-wise"):
+        plan_of(lambda x: x.sum(-1), normal(4, 4))
+    with pytest.raises(UnmatchedError, match="different shapes"):
+        plan_of(lambda x: (x * 2, x[:1] * 2), normal(4, 4))
+    with pytest.raises(UnmatchedError, match="no argument tensor"):
+        plan_of(lambda x: torch.ones_like(x), normal(4, 4))
+
+
+def test_bytes_and_flops():
+    plan = plan_of(lambda x, b: F.relu(x + b), normal(64, 32, dtype=BF16), normal(32, dtype=BF16))
+    assert plan.algorithmic_bytes == 2 * (64 * 32 * 2 + 32)
+    assert plan.algorithmic_flops == 2 * 64 * 32
+
+
+def test_configurations_fit_the_types():
+    assert {c["vector"] for c in plan_of(F.relu, normal(64)).configurations()} == {4}
+    assert plan_of(F.relu, normal(64, dtype=BF16)).configurations()[0]["vector"] == 8
+    assert {c["vector"] for c in plan_of(lambda x: x > 0, normal(64)).configurations()} == {8, 4}
+
+
+def test_names_that_the_kernel_needs_are_changed():
+    def awkward(count, plan, v, sigmoid):
+        return count + plan * v - sigmoid
+
+    source = plan_of(awkward, *(normal(8) for _ in range(4))).render(plan_of(F.relu, normal(8)).configurations()[0])
+    assert "def kernel_fn(count_in, plan_in, v_in, sigmoid_in):" in source
+
+
+def test_traced_sizes_are_checked_where_they_are_part_of_the_kernel():
+    configuration = plan_of(F.relu, normal(8)).configurations()[0]
+    assert "was written for (4, 8)" in plan_of(lambda x: F.glu(x), normal(4, 8)).render(configuration)
+    assert "was written for" not in plan_of(lambda x: x.t() * 2, normal(4, 8)).render(configuration)
+
+
+# On a GPU: against the graph in double precision
+
+EVENS = torch.arange(40, dtype=torch.int32).reshape(5, 8)
+CASES = {
+    "gelu": (lambda x: F.gelu(x), [normal(33, 65)]),
+    "gelu_bf16": (lambda x: F.gelu(x), [normal(128, 4096, dtype=BF16)]),
+    "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), [normal(1001, dtype=torch.float16)]),
+    "silu_mul": (lambda x, y: F.silu(x) * y, [normal(7, 1001, dtype=BF16), normal(7, 1001, dtype=BF16, seed=1)]),
+    "swiglu_halves": (lambda x: F.silu(x[..., :32]) * x[..., 32:], [normal(5, 64, dtype=BF16)]),
+    "glu_odd": (lambda x: F.glu(x), [normal(5, 66, dtype=BF16)]),
+    "bias_channels": (lambda x, b: F.relu(x + b[:, None, None]), [normal(2, 6, 5, 8), normal(6)]),
+    "bias_odd": (lambda x, b: x * b + 1, [normal(5, 7, dtype=BF16), normal(7, dtype=BF16)]),
+    "batch_norm": (lambda x, m, v: F.batch_norm(x, m, v), [normal(2, 6, 4, 4), normal(6), normal(6).abs()]),
+    "channels_last": (lambda x: x.sigmoid(), [normal(2, 8, 4, 4).to(memory_format=torch.channels_last)]),
+    "transposed": (lambda x, y: x + y, [normal(64, 96), normal(96, 64).t()]),
+    "all_transposed": (lambda x: x.exp(), [normal(64, 96).t()]),
+    "sliced": (lambda x: x * 2, [normal(16, 9, dtype=BF16)[:, :8]]),
+    "misaligned": (lambda x: x + 1, [normal(4097, dtype=BF16)[1:]]),
+    "outer": (lambda x, y: x[:, None] * y[None, :], [normal(33), normal(48, seed=1)]),
+    "zero_d": (lambda x, s: x * s, [normal(5, 9), torch.tensor(2.5)]),
+    "number": (lambda x, a: torch.where(x > a, x, (1 - a) * x), [normal(5, 9), 0.3]),
+    "integer_number": (lambda x, n: x * n + n, [EVENS, 3]),
+    "mixed": (lambda i, x, b: torch.where(b, x * i, x.float() - 1), [EVENS, normal(5, 8, dtype=BF16), EVENS > 9]),
+    "to_bool": (lambda x: x > 0, [normal(5, 77)]),
+    "logic": (lambda a, b: a & ~b | (a ^ b), [EVENS > 9, EVENS % 3 == 0]),
+    "integers": (lambda i: (i // 3, i % -4, i**3, (i << 2) ^ 5, -i, i.abs()), [EVENS - 20]),
+    "int64": (lambda i: i * 3 - 1, [EVENS.to(torch.int64) << 33]),
+    "uint8": (lambda i: (i + 250, i * 3, i / 7), [EVENS.to(torch.uint8)]),
+    "double": (lambda x: torch.tanh(x) * x + x.exp(), [normal(5, 9, dtype=torch.float64)]),
+    "two_outputs": (lambda x, y: (x + y, (x * y).to(torch.bfloat16)), [normal(33, 9), normal(33, 9, seed=1)]),
+    "causal": (lambda x: x.masked_fill(torch.ones(9, 9, device=x.device).triu(1).bool(), -1e9), [normal(2, 9, 9)]),
+    "positions": (lambda x: x + torch.arange(6, device=x.device), [normal(5, 6).t().contiguous().t()]),
+    "expanded": (lambda x: x * 2, [normal(5, 1).expand(5, 8)]),
+    "same": (lambda x: x, [normal(5, 8)]),
+    "flattened": (lambda x, b: (x + b).flatten(), [normal(5, 8), normal(8)]),
+    "nan": (lambda x: (F.relu(x), x.clamp(-1, 1), x.sign(), torch.maximum(x, -x)), [torch.tensor([float("nan"), float("inf"), -1.0])]),
+    "one": (lambda x: x.cos(), [normal(1)]),
+    "empty": (lambda x: x.cos(), [normal(0, 4)]),
+}  # fmt: skip
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_on_gpu(name, tmp_path):
+    function, inputs = CASES[name]
+    graph = trace_function(function, inputs)
+    plan = match(graph)
+    expected = interpret(graph, inputs)
+    on_gpu = [value.cuda() if value.is_contiguous() else move(value) for value in map(as_tensor, inputs)]
+    on_gpu = [value if isinstance(given, torch.Tensor) else given for value, given in zip(on_gpu, inputs, strict=True)]
+    for number, configuration in enumerate(plan.configurations()[:3]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        result = load(plan.render(configuration), folder).kernel_fn(*on_gpu)
+        actual = list(result) if graph.returns_tuple else [result]
+        for ours, theirs in zip(actual, expected, strict=True):
+            assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+            tolerance = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float64: 1e-12}.get(ours.dtype, 2e-6)
+            torch.testing.assert_close(ours.cpu(), theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def as_tensor(value) -> torch.Tensor:
+    return value if isinstance(value, torch.Tensor) else torch.tensor(value)
+
+
+def move(value: torch.Tensor) -> torch.Tensor:
+    """On the GPU with the same strides and offset."""
+    base = value.new_empty(0).set_(value.untyped_storage()).cuda()
+    return base.as_strided(value.shape, value.stride(), value.storage_offset())
