@@ -242,13 +242,9 @@ class _Renderer:
 
     def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
         """Arguments whose shape is part of the kernel: views, coordinates and reshapes carry the traced sizes."""
-        fixed = bool(self.coordinates) or self._shape_code() == repr(self.shape)
+        fixed = self.graph.fixed_shapes or bool(self.coordinates) or self._shape_code() == repr(self.shape)
         fixed = fixed or any(node.op == "reshape" for node in self.graph.outputs)
-        sized = {
-            node.attrs["index"]
-            for node in (tensor.node for tensor in self.inputs)
-            if fixed or any(char.isdigit() for view in node.attrs["views"] for char in _sizes(view.code))
-        }
+        sized = {tensor.node.attrs["index"] for tensor in self.inputs} if fixed else set()
         return [(self.arguments[index], self.graph.arguments[index].shape) for index in sorted(sized)]
 
     def _key(self) -> list[str]:
@@ -265,12 +261,6 @@ class _Renderer:
     def _returned(self, output: Tensor) -> str:
         code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name
         return f"{code}.view({output.node.shape!r})" if output.node.op == "reshape" else code
-
-
-def _sizes(code: str) -> str:
-    """The part of a view's code that holds sizes: unsqueeze, squeeze, permute and t fit every size."""
-    generic = ("{}.unsqueeze(", "{}.squeeze(", "{}.permute(", "{}.t(")
-    return "" if code.startswith(generic) else code
 
 
 def _contiguous(node: Node) -> bool:

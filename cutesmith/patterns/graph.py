@@ -90,6 +90,8 @@ class Graph:
     outputs: tuple[Node, ...]
     output_strides: tuple[tuple[int, ...], ...]
     returns_tuple: bool
+    fixed_shapes: bool = False
+    """Constants or views carry the traced sizes (`x / x.shape[0]`, halves of x): it holds for these shapes only."""
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before users."""

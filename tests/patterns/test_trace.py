@@ -407,3 +407,17 @@ def test_dropped_dimensions_come_last():
 def test_huge_inputs_cost_nothing():
     big = torch.empty_strided((2**20, 2**12), (2**12, 1), dtype=torch.bfloat16, device="meta")
     assert trace_function(F.gelu, (big,)).outputs[0].shape == (2**20, 2**12)
+
+
+SIZED = {
+    "divided": (lambda x: x / x.shape[0], True), "mean": (lambda x: x.mean(-1), False), "softmax": (lambda x: x.softmax(-1), False),
+    "slice": (lambda x: x[:, :3] * 2, False), "whole_slice": (lambda x: x[:, :6] * 2, True), "halves": (lambda x: F.glu(x), True), "transposed": (lambda x: x.t() * 2, False),
+    "scaled": (lambda x: x * x.shape[-1] ** -0.5, True), "ratio": (lambda x: x * (x.shape[0] / x.shape[1]), True),
+    "flat": (lambda x: (x.view(-1) * 2).view(x.shape), False), "unsqueezed": (lambda x: x[:, None] - x.mean(-1)[:, None, None], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_graphs_that_hold_for_the_traced_sizes_only_say_so(name):
+    function, fixed = SIZED[name]
+    assert trace_function(function, (normal(4, 6),)).fixed_shapes is fixed
