@@ -6,6 +6,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cutesmith.commands.lint import main
+from cutesmith.cli import main
 
-sys.exit(main())
+sys.exit(main(["lint", *sys.argv[1:]]))

@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +15,8 @@ from typing import TypeVar
 
 from cutesmith.checks.lint.catalogue import RULES
 from cutesmith.checks.lint.scopes import FunctionNode, ScopeMap
-from cutesmith.contract import MAX_BYTES
-from cutesmith.errors import ContractError, UsageError
+from cutesmith.contract import problem_source
+from cutesmith.errors import ContractError
 from cutesmith.verdicts import Finding
 
 IGNORE = re.compile(r"#\s*cutesmith:\s*ignore(?:\[([^\]]*)\])?")
@@ -53,8 +54,8 @@ class Source:
 
     @classmethod
     def read(cls, path: Path) -> Source:
-        """Read and parse a file. Raises UsageError (no such file, too large) or ContractError (no text, no Python)."""
-        return cls(path, _read_text(path))
+        """Read and parse a file; ContractError when there is none, it is too large, no UTF-8, or no Python."""
+        return cls(path, problem_source(path))
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
@@ -167,34 +168,11 @@ def _without_preprocessor(decorator: ast.expr) -> bool:
     return any(k.arg == "preprocess" and isinstance(k.value, ast.Constant) and k.value.value is False for k in keywords)
 
 
-def _read_text(path: Path) -> str:
-    try:
-        size = path.stat().st_size
-        if not path.is_file():
-            raise UsageError(f"{path} is not a file.", hint="Give the path of a kernel file, e.g. kernel.py.")
-        if size > MAX_BYTES:
-            raise ContractError(f"{path} has {size:,} bytes; a kernel file may have {MAX_BYTES:,}.")
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise UsageError(f"There is no file {path}.", hint="Give the path of a kernel file, e.g. kernel.py.") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
-    return _decode(path, data)
-
-
-def _decode(path: Path, data: bytes) -> str:
-    if b"\0" in data:
-        raise ContractError(f"{path} is binary, not Python source.")
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        return io.TextIOWrapper(io.BytesIO(data), encoding, newline=None).read()
-    except (UnicodeDecodeError, SyntaxError, LookupError) as error:
-        raise ContractError(f"{path} is not text in its declared encoding (UTF-8 by default): {error}.") from error
-
-
 def _parse(path: Path, text: str) -> ast.Module:
     try:
-        return ast.parse(text, str(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an invalid escape in a string is a warning of the parser
+            return ast.parse(text, str(path))
     except SyntaxError as error:
         line, column = error.lineno or 1, error.offset or 1
         raise SyntaxFault(f"{path}, line {line}: {error.msg}.", line, column) from error
