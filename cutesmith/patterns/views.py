@@ -190,12 +190,25 @@ def push_slice(build: GraphBuilder, node: Node, dim: int, start: int, length: in
 
 def _slice_input(build: GraphBuilder, node: Node, dim: int, start: int, length: int, step: int) -> Node:
     index = (slice(None),) * dim + (slice(start, start + length * step, step),)
-    code = f"{{}}.narrow({dim}, {start}, {length})"
-    if step != 1:
-        code = f"{{}}[{':, ' * dim}{start}:{start + length * step}:{step}]"
-    viewed = view_input(build, node, code, lambda base: base[index])
+    viewed = view_input(build, node, _slice_code(node.shape[dim], dim, start, length, step), lambda base: base[index])
     assert viewed is not None
     return viewed
+
+
+def _slice_code(size: int, dim: int, start: int, length: int, step: int) -> str:
+    """Equal parts are said as a fraction of the size, so that halves of x stay halves for another size of x."""
+    if step != 1:
+        return f"{{}}[{':, ' * dim}{start}:{start + length * step}:{step}]"
+    parts = size // length if length else 0
+    if parts > MOST_PARTS or parts < 2 or size != parts * length or start % length:
+        return f"{{}}.narrow({dim}, {start}, {length})"
+    part, place = f"{{0}}.shape[{dim}] // {parts}", start // length
+    first = "0" if place == 0 else part if place == 1 else f"{part} * {place}"
+    return f"{{0}}.narrow({dim}, {first}, {part})"
+
+
+MOST_PARTS = 4
+"""Slices that are up to a fourth of a dimension are taken for fractions of it, smaller ones for literal sizes."""
 
 
 def _slice_broadcast(build: GraphBuilder, node: Node, shape: Shape, dim: int, span: tuple[int, int, int]) -> Node:

@@ -61,7 +61,9 @@ BF16 = torch.bfloat16
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 def test_bias_and_gelu_move_16_bytes_at_once(arch, tmp_path):
-    session, (out,) = record(lambda x, b: F.gelu(x + b), (normal(64, 1000, dtype=BF16), normal(1000, dtype=BF16)), tmp_path, arch)
+    session, (out,) = record(
+        lambda x, b: F.gelu(x + b), (normal(64, 1000, dtype=BF16), normal(1000, dtype=BF16)), tmp_path, arch
+    )
     assert {width.split(".")[-2] for width in widths(session)} <= {"v4", "v2"}
     assert all("v4.b32" in width or "v2.b64" in width for width in widths(session))
     assert out.shape == (64, 1000)
@@ -138,7 +140,7 @@ def test_names_that_the_kernel_needs_are_changed():
 
 def test_traced_sizes_are_checked_where_they_are_part_of_the_kernel():
     configuration = plan_of(F.relu, normal(8)).configurations()[0]
-    assert "was written for (4, 8)" in plan_of(lambda x: F.glu(x), normal(4, 8)).render(configuration)
+    assert "was written for (4, 8)" in plan_of(lambda x: x[:, :4] * 2, normal(4, 8)).render(configuration)
     assert "was written for (4, 8)" in plan_of(lambda x: x / x.shape[0], normal(4, 8)).render(configuration)
     assert "was written for" not in plan_of(lambda x: x.t() * 2, normal(4, 8)).render(configuration)
 

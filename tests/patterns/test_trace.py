@@ -411,7 +411,7 @@ def test_huge_inputs_cost_nothing():
 
 SIZED = {
     "divided": (lambda x: x / x.shape[0], True), "mean": (lambda x: x.mean(-1), False), "softmax": (lambda x: x.softmax(-1), False),
-    "slice": (lambda x: x[:, :3] * 2, False), "whole_slice": (lambda x: x[:, :6] * 2, True), "halves": (lambda x: F.glu(x), True), "transposed": (lambda x: x.t() * 2, False),
+    "slice": (lambda x: x[:, 1:3] * 2, False), "whole_slice": (lambda x: x[:, :6] * 2, True), "halves": (lambda x: F.glu(x), False), "half": (lambda x: x[:, x.shape[1] // 2 :] * 2, False), "thirds": (lambda x: torch.mul(*x.chunk(3, -1)[:2]), False), "prefix": (lambda x: x[:, :3] * 2, True), "transposed": (lambda x: x.t() * 2, False),
     "scaled": (lambda x: x * x.shape[-1] ** -0.5, True), "ratio": (lambda x: x * (x.shape[0] / x.shape[1]), True),
     "flat": (lambda x: (x.view(-1) * 2).view(x.shape), False), "unsqueezed": (lambda x: x[:, None] - x.mean(-1)[:, None, None], False),
 }  # fmt: skip
