@@ -43,9 +43,13 @@ class ElementwisePlan:
     @property
     def algorithmic_bytes(self) -> int:
         """Bytes that must cross device memory once: used inputs read, outputs written, in the traced shapes."""
-        used = {node.attrs["index"]: node for node in self.graph.nodes() if node.op == "input"}
-        sizes = [(math.prod(node.shape), node.dtype) for node in (*used.values(), *self.graph.outputs)]
-        return sum(size * ITEM_BYTES[dtype] for size, dtype in sizes)
+        read: dict[int, int] = {}
+        for node in (node for node in self.graph.nodes() if node.op == "input"):
+            index = node.attrs["index"]
+            whole = math.prod(self.graph.arguments[index].shape)
+            read[index] = min(whole, read.get(index, 0) + math.prod(node.shape))
+        inputs = sum(count * ITEM_BYTES[self.graph.arguments[index].dtype] for index, count in read.items())
+        return inputs + sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in self.graph.outputs)
 
     @property
     def algorithmic_flops(self) -> int:

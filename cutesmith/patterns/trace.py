@@ -45,6 +45,8 @@ def trace_problem(loaded: LoadedFile) -> Graph:
 
     Raises UnmatchedError naming the first operation that cannot be followed.
     """
+    if loaded.contract.wraps_model:
+        loaded.module.reference_model()  # built and cached now: its initialisation is no part of the function
     with cuda_as_cpu(fake=True):
         inputs = list(loaded.get_inputs())
         return _trace(loaded.reference_fn, inputs, str(loaded.contract.path))

@@ -122,6 +122,8 @@ def test_bytes_and_flops():
     plan = plan_of(lambda x, b: F.relu(x + b), normal(64, 32, dtype=BF16), normal(32, dtype=BF16))
     assert plan.algorithmic_bytes == 2 * (64 * 32 * 2 + 32)
     assert plan.algorithmic_flops == 2 * 64 * 32
+    assert plan_of(lambda x: F.glu(x), normal(4, 8)).algorithmic_bytes == 4 * (4 * 8 + 4 * 4)
+    assert plan_of(lambda x: x[:, 2:5] * 2, normal(4, 8)).algorithmic_bytes == 4 * 2 * (4 * 3)
 
 
 def test_configurations_fit_the_types():

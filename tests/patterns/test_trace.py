@@ -9,9 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cutesmith import contract
 from cutesmith.errors import ContractError, UnmatchedError
 from cutesmith.patterns.interpret import interpret
-from cutesmith.patterns.trace import trace_function
+from cutesmith.patterns.trace import trace_function, trace_problem
 
 NAN, INF = math.nan, math.inf
 ODD = [
@@ -421,3 +422,56 @@ SIZED = {
 def test_graphs_that_hold_for_the_traced_sizes_only_say_so(name):
     function, fixed = SIZED[name]
     assert trace_function(function, (normal(4, 6),)).fixed_shapes is fixed
+
+
+# Problem files
+
+PROBLEM = """\
+import torch
+
+def reference_fn(x, w):
+    y = torch.relu(x)
+    return {expression}
+
+def get_inputs():
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    x = torch.randn(1 << 20, 4096, device="cuda", dtype=torch.bfloat16, generator=generator)
+    return [x, torch.ones(4096).cuda()]
+"""
+
+MODEL = """\
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(width)
+
+    def forward(self, x):
+        return torch.relu(self.norm(x))
+
+def get_inputs():
+    return [torch.randn(64, 32)]
+
+def get_init_inputs():
+    return [32]
+"""
+
+
+def test_a_problem_with_8_gigabytes_of_cuda_inputs_is_traced_without_them(write_file):
+    graph = trace_problem(contract.load(write_file(PROBLEM.format(expression="y * w"), "problem.py")))
+    assert graph.outputs[0].shape == (1 << 20, 4096) and graph.outputs[0].dtype == "float32"
+    assert [argument.name for argument in graph.arguments] == ["x", "w"]
+
+
+@pytest.mark.parametrize("expression", ["y @ y.t()", "y * y.sum().item()", "y + torch.randn_like(y)"])
+def test_refusals_name_the_line_of_the_problem_file(write_file, expression):
+    loaded = contract.load(write_file(PROBLEM.format(expression=expression), "problem.py"))
+    with pytest.raises(UnmatchedError, match=r"problem.py:5 \(`return "):
+        trace_problem(loaded)
+
+
+def test_a_kernelbench_model_s_parameters_are_arguments(write_file):
+    graph = trace_problem(contract.load(write_file(MODEL, "model.py")))
+    assert [argument.shape for argument in graph.arguments] == [(64, 32), (32,), (32,)]
+    assert "var" in [node.op for node in graph.nodes()]
