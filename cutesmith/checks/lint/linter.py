@@ -19,7 +19,7 @@ from cutesmith.checks.lint import (
 from cutesmith.checks.lint.catalogue import RULES
 from cutesmith.checks.lint.source import Source, SyntaxFault, finding
 from cutesmith.checks.lint.symbols import SymbolTable, load_symbols
-from cutesmith.errors import ContractError, UnavailableError, UsageError
+from cutesmith.errors import ContractError, UnavailableError
 from cutesmith.verdicts import ExitCode, Finding, LintVerdict
 
 
@@ -44,7 +44,7 @@ def lint_file(path: str | os.PathLike[str]) -> LintVerdict:
             fix=RULES["CS001"].fix,
         )
         return _verdict(file, start, ExitCode.USAGE, fault.message, (broken,))
-    except (UsageError, ContractError) as error:
+    except ContractError as error:
         return _verdict(file, start, ExitCode.USAGE, error.message, ())
     findings = lint_source(source)
     code = ExitCode.LINT if any(f.severity == "error" for f in findings) else ExitCode.PASSED

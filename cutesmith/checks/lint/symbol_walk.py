@@ -68,7 +68,7 @@ class Walk:
             entry["instance"] = sorted(_instance_names(cls) - set(entry["names"]))
             entry["bases"] = [f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__[1:-1]]
             entry["parameters"] = _parameters(cls)
-            entry["open"] = any("__getattr__" in vars(base) for base in (*cls.__mro__, *inspect.getmro(type(cls))))
+            entry["open"] = _takes_any_name(cls)
             self._class_deprecations(cls, key)
         return f"c:{key}"
 
@@ -159,6 +159,12 @@ def _read(module: types.ModuleType, name: str) -> tuple[Any, str]:
             raise AttributeError(name) from error
     texts = [str(warning.message) for warning in caught if issubclass(warning.category, DeprecationWarning)]
     return value, texts[0] if texts else ""
+
+
+def _takes_any_name(cls: type) -> bool:
+    """Whether a `__getattr__` answers to names that nobody can list; that of enums only finds their members."""
+    bases = cls.__mro__ if _is_enum(cls) else (*cls.__mro__, *inspect.getmro(type(cls)))
+    return any("__getattr__" in vars(base) for base in bases)
 
 
 def _class_names(cls: type) -> list[str]:

@@ -84,7 +84,7 @@ class SymbolTable:
             if step is None:
                 return Resolution(dotted, False, reference, here, part, needs_import, tuple(deprecations))
             owner, here, reference = self._key(reference), f"{here}.{part}", step
-            if reference.startswith("m:") and not self.is_loaded(reference[2:]):
+            if reference.startswith("m:") and self.is_module(reference[2:]) and not self.is_loaded(reference[2:]):
                 needs_import = needs_import or reference[2:]
             text = self.table["deprecated"].get(f"{owner}.{part}") or self.called_deprecated(reference)
             if text:
