@@ -21,7 +21,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from cutesmith.contract import FileContract, check_tolerance, defined_names, inspect, parse
+from cutesmith.contract import FileContract, check_tolerance, defined_names, inspect, module_scope, parse
 from cutesmith.errors import ContractError
 
 
@@ -152,7 +152,8 @@ def strip_names(tree: ast.Module, names: Collection[str]) -> ast.Module:
 def _strip_statement(statement: ast.stmt, names: Collection[str]) -> Iterator[ast.stmt]:
     _strip_blocks(statement, names)
     if not any(name in names for name in defined_names(statement)):
-        yield statement
+        if not _only_uses(statement, names):
+            yield statement
     elif isinstance(statement, (ast.Import, ast.ImportFrom)):
         statement.names = [a for a in statement.names if (a.asname or a.name.partition(".")[0]) not in names]
         if statement.names:
@@ -162,6 +163,15 @@ def _strip_statement(statement: ast.stmt, names: Collection[str]) -> Iterator[as
         if kept:  # `f = reference_fn = …` keeps f
             statement.targets = kept
             yield statement
+
+
+def _only_uses(statement: ast.stmt, names: Collection[str]) -> bool:
+    """Whether a statement binds no name and reads a stripped one: `assert`, a call, `kernel_fn.attribute = …`."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return False
+    found = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    defines = any(True for inner in module_scope([statement]) for _ in defined_names(inner))
+    return not defines and any(node.id in names and isinstance(node.ctx, ast.Load) for node in found)
 
 
 def _binds(target: ast.expr, names: Collection[str]) -> bool:

@@ -60,11 +60,17 @@ class Candidate:
     buffers: list[Buffer] = field(default_factory=list)
     kept: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    surroundings: Surroundings | None = None
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Dispatch on `request["do"]`: load, run or record."""
         actions = {"load": self.load, "run": self.run, "record": self.record}
-        return actions[request["do"]](request)
+        try:
+            return actions[request["do"]](request)
+        except CandidateError as error:
+            if changes := self.changes():
+                raise CandidateError(changes[0][1], ExitCode.REJECTED, rule=changes[0][0]) from error
+            raise
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Bring up libraries and device, confine this process, then run the file without its reference."""
@@ -78,7 +84,11 @@ class Candidate:
         layers = confine()
         with candidate_code(self.path):
             self.kernel_fn = load_kernel(self.path)
-        return {"confinement": layers, "changes": self.surroundings.changes()}
+        return {"confinement": layers, "changes": self.changes()}
+
+    def changes(self) -> list[tuple[str, str]]:
+        """What the candidate changed of this process so far."""
+        return [] if self.surroundings is None else self.surroundings.changes()
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run each step: {"inputs", "reuse", "poison", "outputs" (folder)}; a report a step."""
@@ -90,7 +100,7 @@ class Candidate:
                 _problem("O13", "a later call overwrote the result of an earlier one: allocate outputs in every call")
             )
         self.kept.clear()
-        return {"steps": reports, "changes": self.surroundings.changes()}
+        return {"steps": reports, "changes": self.changes()}
 
     def _step(self, step: dict[str, Any]) -> dict[str, Any]:
         self._place(step["inputs"], reuse=step["reuse"])
@@ -156,7 +166,7 @@ class Candidate:
         launches = [launch.kernel for launch in self.session.launches[before:]]
         layouts = [tensors.describe_layout(output) for output in outputs]
         report = {**_report(returned, watch), "outputs": layouts, "problems": problems, "launches": launches}
-        return {"steps": [report], "changes": self.surroundings.changes(), "errors": self.session.errors}
+        return {"steps": [report], "changes": self.changes(), "errors": self.session.errors}
 
 
 def start_device(device: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 GUARD_BYTES = 4096
-ALIGNMENT_BYTES = 256  # what the CUDA allocator guarantees
+ALIGNMENT_BYTES = {"cuda": 256, "cpu": 64}  # what the allocators guarantee
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # all-ones is NaN in every float type; 0x5A5A is a large finite number
 
 Description = dict[str, Any]
@@ -28,7 +28,8 @@ def span_of(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 def describe_layout(tensor: torch.Tensor) -> Description:
     """The description of a tensor without its bytes."""
-    misaligned = tensor.data_ptr() % ALIGNMENT_BYTES if tensor.device.type != "meta" else 0
+    alignment = ALIGNMENT_BYTES.get(tensor.device.type)
+    misaligned = tensor.data_ptr() % alignment if alignment else 0
     return {
         "dtype": str(tensor.dtype).removeprefix("torch."),
         "shape": list(tensor.shape),
@@ -92,7 +93,7 @@ class Guarded:
         self.poison = poison
         self.begin = GUARD_BYTES + misaligned_bytes // item_bytes * item_bytes
         self.end = self.begin + span_of(shape, stride) * item_bytes
-        total = -(-(self.end + GUARD_BYTES) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        total = -(-(self.end + GUARD_BYTES) // 256) * 256
         self.raw = torch.full((total,), poison, dtype=torch.uint8, device=device)
         self.tensor = self.alias(shape, stride, dtype)
 

@@ -378,7 +378,7 @@ def _behaviour(report: dict[str, Any], changes: Sequence[Sequence[str]], *, own:
 
 def _never_written(verdict: dict[str, Any], report: dict[str, Any]) -> dict[str, Any]:
     """A wrong result with elements that nobody wrote (rule O1) says so."""
-    if not verdict["problem"] or not report["unwritten"]:
+    if not verdict["outputs"] or not verdict["problem"] or not report["unwritten"]:
         return verdict
     text = f"{report['unwritten']} output elements were never written; {verdict['problem']}"
     return {**verdict, "problem": text, "rule": "O1"}

@@ -1,4 +1,4 @@
-"""Handlers that the isolation tests run in a worker: each misbehaves in one way. Standard library only, so that they start fast."""
+"""Handlers that the isolation tests run in a worker: each misbehaves in one way. They import little."""
 
 import ctypes
 import os

@@ -58,9 +58,7 @@ def test_an_exception_does_not_end_the_worker():
         ) as caught:
             worker.call({"action": "raise"})
         assert caught.value.exit_code == ExitCode.CRASHED
-        assert caught.value.log_tail.rstrip().endswith(
-            "ZeroDivisionError: division by zero"
-        )
+        assert caught.value.log_tail.rstrip().endswith("ZeroDivisionError: division by zero")
         assert worker.call({"action": "echo", "value": 1})["value"] == 1
 
 
@@ -97,9 +95,7 @@ def test_a_loop_times_out_and_the_worker_stays_dead():
         worker.call({"action": "echo", "value": 1})
         begin = time.monotonic()
         for _ in range(2):
-            with pytest.raises(
-                CandidateError, match="did not finish within 0.3 s"
-            ) as caught:
+            with pytest.raises(CandidateError, match="did not finish within 0.3 s") as caught:
                 worker.call({"action": "loop"}, timeout=0.3)
             assert caught.value.exit_code == ExitCode.TIMED_OUT
         assert time.monotonic() - begin < 3
@@ -159,21 +155,14 @@ def test_the_environment_is_clean(monkeypatch, tmp_path):
     reply = ask("environment", scratch=tmp_path / "scratch")
     assert "SOME_API_KEY" not in reply["environment"]
     assert not [name for name in reply["environment"] if "pytest" in name.lower()]
-    assert (
-        reply["cwd"]
-        == reply["environment"]["HOME"]
-        == reply["environment"]["TMPDIR"]
-        == str(tmp_path / "scratch")
-    )
+    assert reply["cwd"] == reply["environment"]["HOME"] == reply["environment"]["TMPDIR"] == str(tmp_path / "scratch")
     assert reply["argv"] == ["python"]
 
 
 def test_descriptors_are_closed(tmp_path):
     with (tmp_path / "held").open("w") as held:
         os.set_inheritable(held.fileno(), True)
-        assert (
-            len(ask("descriptors")["open"]) <= 6
-        )  # 0-2, two pipes, and the listing itself
+        assert len(ask("descriptors")["open"]) <= 6  # 0-2, two pipes, and the listing itself
 
 
 def test_confinement_refuses_what_it_says(tmp_path):
@@ -187,15 +176,10 @@ def test_confinement_refuses_what_it_says(tmp_path):
         assert reply["write_outside"] == "PermissionError"
         assert (tmp_path / "kept").read_text() == "kept"
     if layers["seccomp"]:
-        refused = {
-            name: reply[name]
-            for name in ("fork", "exec", "socket", "unix_socket", "kill_parent")
-        }
+        refused = {name: reply[name] for name in ("fork", "exec", "socket", "unix_socket", "kill_parent")}
         assert set(refused.values()) == {"PermissionError"}, refused
 
 
 def test_an_entry_that_does_not_import_is_reported():
     with pytest.raises(CandidateError, match="ModuleNotFoundError"):
-        run_isolated(
-            "no_such_module:factory", {}, limits=SMALL, environment=ENVIRONMENT
-        )
+        run_isolated("no_such_module:factory", {}, limits=SMALL, environment=ENVIRONMENT)
