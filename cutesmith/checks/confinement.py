@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import os
 import platform
 import resource
@@ -29,10 +30,8 @@ _CHANGES = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))  # remove, make_*
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
 _NET = 0b11  # bind and connect TCP (ABI 4)
 _SCOPES = 0b11  # abstract unix sockets and signals (ABI 6)
-WRITABLE_DEVICES = (
-    "/dev",
-    "/proc/self/task",
-)  # CUDA opens /dev/nvidia* for writing; threads write their own names
+# CUDA opens its devices for writing, threads write their own names. Not /dev itself: /dev/shm holds others' tensors.
+WRITABLE_DEVICES = ("/dev/nvidia*", "/dev/dxg", "/dev/null", "/dev/zero", "/dev/tty", "/proc/self/task")
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ def _restrict_writes(scratch: Path) -> bool:
         return False
     try:
         _allow_beneath(ruleset, scratch, handled)
-        for device in WRITABLE_DEVICES:
+        for device in (path for pattern in WRITABLE_DEVICES for path in glob.glob(pattern)):
             _allow_beneath(ruleset, Path(device), _WRITE_FILE | (handled & _TRUNCATE))
         return int(_libc().syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0)) == 0
     except OSError:

@@ -71,6 +71,8 @@ def _confined(request):
         "layers": layers,
         "write_outside": _attempt(lambda: Path(outside, "x").write_text("x")),
         "truncate_outside": _attempt(lambda: os.truncate(Path(outside, "kept"), 0)),
+        "write_shared": _attempt(lambda: Path(request["shared"]).write_text("x")),
+        "write_null": _attempt(lambda: Path("/dev/null").write_text("x")),
         "write_inside": _attempt(lambda: Path("x").write_text("x")),
         "fork": _attempt(os.fork),
         "exec": _attempt(lambda: subprocess.run(["true"], check=False)),

@@ -2,7 +2,9 @@
 
 import os
 import re
+import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,7 +118,7 @@ def _running(pid):
 
 
 def test_too_many_processes_are_a_crash():
-    error = failure("fork_many")
+    error = failure("fork_many", limits=replace(SMALL, memory_bytes=4 << 30))
     assert error.exit_code == ExitCode.CRASHED
     assert "more than 8 processes" in error.message
 
@@ -167,13 +169,14 @@ def test_descriptors_are_closed(tmp_path):
 
 def test_confinement_refuses_what_it_says(tmp_path):
     (tmp_path / "kept").write_text("kept")
-    reply = ask("confined", outside=str(tmp_path))
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as shared:
+        reply = ask("confined", outside=str(tmp_path), shared=shared.name)
     layers = reply["layers"]
     assert layers["no_new_privileges"]
     assert layers["landlock"] == (landlock_abi() > 0)
-    assert reply["write_inside"] == reply["signal_self"] == reply["thread"] == "done"
+    assert reply["write_inside"] == reply["write_null"] == reply["signal_self"] == reply["thread"] == "done"
     if layers["landlock"]:
-        assert reply["write_outside"] == "PermissionError"
+        assert reply["write_outside"] == reply["write_shared"] == "PermissionError"
         assert (tmp_path / "kept").read_text() == "kept"
     if layers["seccomp"]:
         refused = {name: reply[name] for name in ("fork", "exec", "socket", "unix_socket", "kill_parent")}
