@@ -29,8 +29,9 @@ RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _USED, _DEFINED, *HELPERS)).sp
 """Names that an argument of the problem may not have in the generated kernel."""
 
 VECTOR_BYTES = 16
-GUESSES = ((128, 2), (256, 1), (256, 2), (128, 4), (128, 1), (256, 4), (512, 1))
-"""(threads a block, vectors a thread): small blocks with every load issued early come first."""
+GUESSES = ((128, 2), (128, 1), (256, 1), (256, 2), (128, 4), (256, 4), (512, 1))
+"""(threads a block, vectors a thread), by speed on an H200 (bf16, 537 MB): 128 x 2 takes 128.8 us for GELU where a copy
+takes 128.6; with a broadcast bias 128 x 1 does (128.3 us), and 4 vectors a thread are 15 % slower."""
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,9 @@ def normcdf_fast(x: Float32) -> Float32:
     "sign_float": '''
 @cute.jit
 def sign_float(x):
-    """-1, 0 or 1; NaN stays NaN."""
+    """-1, 0 or 1; 0 for NaN, as torch.sign."""
     one, zero = type(x)(1.0), type(x)(0.0)
-    return one if x > zero else (-one if x < zero else x)
+    return one if x > zero else (-one if x < zero else zero)
 ''',
     "atan2": '''
 @cute.jit
