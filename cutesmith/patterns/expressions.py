@@ -121,13 +121,19 @@ class Emitter:
             return self._names[id(node)]
         given = self.leaf(node)
         if given is not None:
-            self._names[id(node)] = given
-            return given
+            return self._bind(node, given)
         if node.op == "constant":
             return literal(node.attrs["value"], COMPUTE_TYPE[node.dtype])
         if not node.is_pointwise:
             raise UnmatchedError(f"{node.origin or node.op} cannot stand inside an element", operation=node.op)
         return self._define(node, self._expression(node))
+
+    def _bind(self, node: Node, code: str) -> str:
+        """A leaf's code under a name: indexing a fragment inside a conditional expression does not compile (4.8.1)."""
+        if code.isidentifier() or "(" in code and code.endswith(")") and node.op in ("constant", "scalar"):
+            self._names[id(node)] = code
+            return code
+        return self._define(node, code)
 
     def as_type(self, node: Node, kind: str) -> str:
         """`value(node)` converted to the DSL type `kind`."""
@@ -284,7 +290,11 @@ class Emitter:
         if op == "round":
             return f"cute.math.roundeven({args[0]})"
         if op == "reciprocal":
-            return f"cute.math.div({literal(1, kind)}, {args[0]}, full=True)" if fast else f"{literal(1, kind)} / {args[0]}"
+            return (
+                f"cute.math.div({literal(1, kind)}, {args[0]}, full=True)"
+                if fast
+                else f"{literal(1, kind)} / {args[0]}"
+            )
         if op == "floor_div":
             return f"cute.math.floor({args[0]} / {args[1]})"
         if op == "trunc_div":

@@ -69,7 +69,9 @@ def match(graph: Graph) -> RowsPlan:
 def _check_output(analysis: RowsAnalysis, node: Node) -> None:
     if analysis.is_element(_root(node), output_space(analysis, node)):
         if math.prod(node.shape) != math.prod(analysis.shape):
-            raise UnmatchedError(f"{node.origin or node.op} returns {node.shape}, rows are {analysis.shape}", operation=node.op)
+            raise UnmatchedError(
+                f"{node.origin or node.op} returns {node.shape}, rows are {analysis.shape}", operation=node.op
+            )
     elif math.prod(node.shape) != analysis.rows:
         raise UnmatchedError(
             f"{node.origin or node.op} returns {node.shape}, which is neither a value a row nor a value an element",
@@ -230,7 +232,11 @@ class _Renderer:
         rounds = "; then ".join(
             ", ".join(dict.fromkeys(node.op for node in level)) for level in self.analysis.reductions
         )
-        where = "the last dimension" if self.analysis.columns_rank == 1 else f"the last {self.analysis.columns_rank} dimensions"
+        where = (
+            "the last dimension"
+            if self.analysis.columns_rank == 1
+            else f"the last {self.analysis.columns_rank} dimensions"
+        )
         return f"{rounds} over {where}"
 
     def _input(self, use: TensorUse) -> _Tensor:
@@ -314,7 +320,9 @@ class _Renderer:
         whole = self._whole()
         if whole is not None:
             return f"{whole}.shape"
-        shapes = ", ".join(t.name + ".shape" for t, use in zip(self.inputs, self.analysis.uses, strict=True) if use.space == "full")
+        shapes = ", ".join(
+            t.name + ".shape" for t, use in zip(self.inputs, self.analysis.uses, strict=True) if use.space == "full"
+        )
         return f"torch.broadcast_shapes({shapes})"
 
     def _allocation(self, output: Output) -> str:
@@ -323,7 +331,8 @@ class _Renderer:
         dtype = f"torch.{node.dtype}"
         if output.role == "element" and whole is not None and node.shape == self.analysis.shape:
             same = node.dtype == next(t.dtype for t in self.inputs if t.name == whole) and node.dtype != "bool"
-            return f"{output.name} = torch.empty_like({whole}{'' if same else f', dtype={_store_dtype(node.dtype)}'})"
+            dtype = "" if same else f"dtype={_store_dtype(node.dtype)}, "
+            return f"{output.name} = torch.empty_like({whole}, {dtype}memory_format=torch.contiguous_format)"
         if output.role == "element" and node.shape == self.analysis.shape:
             shape = self._shape_code()
         elif output.role == "element":

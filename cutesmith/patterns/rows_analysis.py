@@ -88,6 +88,8 @@ class RowsAnalysis:
         if space == "row" or node.is_reduction or node.op in ("gather", "constant", "scalar", "reshape"):
             return False
         if node.op == "input":
+            if self.columns == 1 and len(node.shape) == self.rank:
+                return True  # one column in the traced shapes says nothing of other shapes
             return any(size != 1 for size in node.shape[max(0, len(node.shape) - self.columns_rank) :])
         if node.op == "iota":
             return int(node.attrs["dim"]) - len(node.shape) >= -self.columns_rank
@@ -217,7 +219,9 @@ def _check_reductions(analysis: RowsAnalysis, reductions: Sequence[Node]) -> Non
         wanted = {d for d in range(analysis.rows_rank, analysis.rank) if shape[d] != 1}
         given = {d for d in node.attrs["dims"] if shape[d] != 1}
         if given != wanted:
-            trailing = "the last dimension" if analysis.columns_rank == 1 else f"the last {analysis.columns_rank} dimensions"
+            trailing = (
+                "the last dimension" if analysis.columns_rank == 1 else f"the last {analysis.columns_rank} dimensions"
+            )
             message = f"reduces dimensions {sorted(node.attrs['dims'])}, the pattern takes {trailing} of {shape}"
             raise UnmatchedError(_where(node, message), operation=node.op)
 
@@ -266,7 +270,9 @@ def _check_node(analysis: RowsAnalysis, node: Node, space: Space) -> None:
         return
     aligned = zip(reversed(node.shape), reversed(frame), strict=False)
     if len(node.shape) > limit or any(size not in (1, full) for size, full in aligned):
-        raise UnmatchedError(_where(node, f"has shape {node.shape}, which does not align with rows of {frame}"), operation=node.op)
+        raise UnmatchedError(
+            _where(node, f"has shape {node.shape}, which does not align with rows of {frame}"), operation=node.op
+        )
     if node.op == "gather" and (analysis.columns_rank != 1 or int(node.attrs["dim"]) != analysis.rank - 1):
         raise UnmatchedError(_where(node, "gathers along another dimension than the last"), operation="gather")
 

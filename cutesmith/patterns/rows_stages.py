@@ -61,48 +61,48 @@ def combine_moments(count, mean, deviation, other_count, other_mean, other_devia
     share = quotient(other_count, total)
     return total, mean + gap * share, deviation + other_deviation + gap * gap * count * share
 ''',
-    "combine_add": '''
+    "combine_add": """
 def combine_add(a, b):
     return a + b
-''',
-    "combine_mul": '''
+""",
+    "combine_mul": """
 def combine_mul(a, b):
     return a * b
-''',
-    "combine_or": '''
+""",
+    "combine_or": """
 def combine_or(a, b):
     return a | b
-''',
-    "combine_and": '''
+""",
+    "combine_and": """
 def combine_and(a, b):
     return a & b
-''',
-    "combine_max_f32": '''
+""",
+    "combine_max_f32": """
 def combine_max_f32(a, b):
     return cute.arch.fmax(a, b, nan=True)  # NaN wins, as in torch.amax
-''',
-    "combine_min_f32": '''
+""",
+    "combine_min_f32": """
 def combine_min_f32(a, b):
     return cute.arch.fmin(a, b, nan=True)  # NaN wins, as in torch.amin
-''',
-    "combine_max_f64": '''
+""",
+    "combine_max_f64": """
 def combine_max_f64(a, b):
     return cute.math.max(a, b, propagate_nan=True)
-''',
-    "combine_min_f64": '''
+""",
+    "combine_min_f64": """
 def combine_min_f64(a, b):
     return cute.math.min(a, b, propagate_nan=True)
-''',
-    "combine_max_int": '''
+""",
+    "combine_max_int": """
 @cute.jit
 def combine_max_int(a, b):
     return a if a > b else b
-''',
-    "combine_min_int": '''
+""",
+    "combine_min_int": """
 @cute.jit
 def combine_min_int(a, b):
     return a if a < b else b
-''',
+""",
     "combine_argmax": '''
 @cute.jit
 def combine_argmax(a, at_a, b, at_b):
@@ -275,18 +275,35 @@ class StageWriter:
         x, index = node.inputs
         at = self._new("column")
         early = self.analysis.level(index) == 0
-        before = len(self._pending)
-        picked = self.row_value(index, "full")
-        self._pending.append(f"{at} = {picked}.to(Int32)")
         if early:
-            self.gathers.extend(self._pending[before:])
-            del self._pending[before:]
+            self._early_index(at, index)
+        else:
+            picked = self.row_value(index, "full")
+            self._pending.append(f"{at} = {picked}.to(Int32)")
         emitter = Emitter(
-            lambda child: self._leaf_at(child, at, early), fast=self.fast, names={}, helpers=self.helpers, prefix=f"{at}_"
+            lambda child: self._leaf_at(child, at, early),
+            fast=self.fast,
+            names={},
+            helpers=self.helpers,
+            prefix=f"{at}_",
         )
         value = emitter.value(x)
         self._pending.extend(emitter.lines)
         return value
+
+    def _early_index(self, at: str, index: Node) -> None:
+        """Compute a column index from row inputs alone, ahead of all row statements, so that its load starts early."""
+        saved = self._pending, self._row_names
+        loaded = {
+            (space, id(use.node)): use for use in self.analysis.uses if use.role == "row" for space in [use.space]
+        }
+        names = {
+            space: {key: known[key] for where, key in loaded if where == space} for space, known in saved[1].items()
+        }
+        self._pending, self._row_names = self.gathers, names
+        picked = self.row_value(index, "full")
+        self.gathers.append(f"{at} = {picked}.to(Int32)")
+        self._pending, self._row_names = saved
 
     def _leaf_at(self, node: Node, at: str, early: bool) -> str | None:
         if not self.analysis.is_element(node, "full") and node.op != "constant":
@@ -426,7 +443,9 @@ class StageWriter:
             combine = f"combine_{node.op}"
             self.combines.add(combine)
             start = _lowest(value) if node.op == "argmax" else _highest(value)
-            return Accumulator((node,), (f"{name}_value", name), (start, "Int32(0x7FFFFFFF)"), combine, (value, "Int32"))
+            return Accumulator(
+                (node,), (f"{name}_value", name), (start, "Int32(0x7FFFFFFF)"), combine, (value, "Int32")
+            )
         if node.op in ("any", "all"):
             start, combine = ("Int32(0)", "combine_or") if node.op == "any" else ("Int32(1)", "combine_and")
             self.combines.add(combine)
@@ -460,15 +479,15 @@ class StageWriter:
         if accumulator.kind == "online":
             top = f"{accumulator.names[0]}_next"
             stage.opening.append(f"{top} = {accumulator.names[0]}")
-            self._masked(emitter, stage, value, "Float32(-math.inf)", lambda item: f"{top} = combine_max_f32({top}, {item})")
+            self._masked(
+                emitter, stage, value, "Float32(-math.inf)", lambda item: f"{top} = combine_max_f32({top}, {item})"
+            )
         else:
             total = f"{accumulator.names[1]}_total"
             stage.opening.append(f"{total} = Float32(0.0)")
             self._masked(emitter, stage, value, "Float32(0.0)", lambda item: f"{total} = {total} + {item}")
 
-    def _masked(
-        self, emitter: Emitter, stage: Stage, value: str, neutral: str, use: Callable[[str], str]
-    ) -> None:
+    def _masked(self, emitter: Emitter, stage: Stage, value: str, neutral: str, use: Callable[[str], str]) -> None:
         """`use` of an element, or of `neutral` where the vector lies past the end of the row."""
         item = self._new("item")
         emitter.lines.append(f"{item} = {value}")

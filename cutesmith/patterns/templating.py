@@ -19,7 +19,11 @@ def _environment() -> Any:
     loader = jinja2.PackageLoader("cutesmith.patterns", "templates")
     # Kernel source is Python, not HTML: nothing is escaped.
     return jinja2.Environment(  # noqa: S701
-        loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
 
 
