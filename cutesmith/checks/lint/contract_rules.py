@@ -134,6 +134,7 @@ def _missing_names(source: Source) -> Iterator[Finding]:
 
 def _torch_compute(source: Source, function: FunctionNode) -> Iterator[Finding]:
     tensors = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
+    tensors |= set(_made_by_torch(source, function))
     for node in walk_function(function):
         if isinstance(node, ast.Call):
             name = _computing_call(source, node, tensors)
@@ -143,11 +144,20 @@ def _torch_compute(source: Source, function: FunctionNode) -> Iterator[Finding]:
             yield finding("CS502", node, f"`@` multiplies matrices with torch in `{function.name}`.")
 
 
+def _made_by_torch(source: Source, function: FunctionNode) -> Iterator[str]:
+    """Names that the function assigns from a call of torch: its outputs and scratch tensors."""
+    for node in walk_function(function):
+        call = node.value if isinstance(node, ast.Assign) else None
+        if isinstance(node, ast.Assign) and isinstance(call, ast.Call):
+            made = (source.dotted(call.func) or "").startswith("torch.")
+            yield from (target.id for target in node.targets if made and isinstance(target, ast.Name))
+
+
 def _computing_call(source: Source, node: ast.Call, tensors: set[str]) -> str:
     dotted = source.dotted(node.func) or ""
     if dotted.startswith("torch.") and not dotted.startswith(HARMLESS_MODULES):
         return "" if dotted.rpartition(".")[2] in ALLOCATION | VIEWS | QUERIES else dotted
-    method = isinstance(node.func, ast.Attribute) and node.func.attr in COMPUTING_METHODS
+    method = isinstance(node.func, ast.Attribute) and node.func.attr.removesuffix("_") in COMPUTING_METHODS
     owner = getattr(getattr(node.func, "value", None), "id", "") if method else ""
     return ast.unparse(node.func) if owner in tensors else ""
 

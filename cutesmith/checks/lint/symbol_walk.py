@@ -315,7 +315,7 @@ def _scan_warnings(walk: Walk) -> None:
         if (name == ROOT or name.startswith(ROOT + ".")) and not name.startswith(GENERATED) and file.endswith(".py"):
             text = Path(file).read_text(encoding="utf-8")
             scan = _WarningScan(name)
-            scan.visit(ast.parse(text if "deprecat" in text else ""))
+            scan.visit(ast.parse(text if "deprecat" in text and "warn(" in text else ""))
             walk.table["deprecated_calls"] += scan.found
 
 

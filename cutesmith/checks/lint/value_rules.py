@@ -1,4 +1,4 @@
-"""CS206–CS209 and CS301–CS305: types and dtypes of values in traced functions."""
+"""CS206–CS209 and CS301–CS306: types and dtypes of values in traced functions."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ def _calls(source: Source, values: Values) -> Iterator[Finding]:
             yield finding("CS207", node, "`print` runs while the kernel is traced; run-time values print as `?`.")
         elif dotted.startswith("math.") or (isinstance(node.func, ast.Name) and node.func.id in PYTHON_NUMBERS):
             yield from _python_number(values, node, dotted)
+        if dotted == "cutlass.cute.make_copy_atom":
+            yield from _invariant_load(node)
         for keyword in node.keywords:
             if keyword.arg == "mcast_mask" and values.dtype(keyword.value) == "int":
                 yield finding("CS305", keyword.value, "mcast_mask is a Python integer; a TMA copy needs a DSL integer.")
@@ -60,6 +62,14 @@ def _where(values: Values, node: ast.Call) -> Iterator[Finding]:
                 f", {evident}." if evident in FLOATS | INTEGERS else "."
             )
             yield finding("CS302", this, text, f"Write `cute.full_like({like}, {ast.unparse(this)})`.", severity)
+
+
+def _invariant_load(node: ast.Call) -> Iterator[Finding]:
+    keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+    invariant, priority = keywords.get("invariant"), keywords.get("l1c_evict_priority")
+    plain = priority is None or ast.unparse(priority).endswith("EVICT_NORMAL")
+    if isinstance(invariant, ast.Constant) and invariant.value is True and not plain:
+        yield finding("CS306", node, "invariant=True and an l1c_evict_priority exclude each other.")
 
 
 def _prints_value(node: ast.Call) -> bool:

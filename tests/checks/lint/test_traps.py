@@ -229,6 +229,7 @@ class Relu:
         ("return torch.softmax(x, -1)", "CS502"),
         ("return x.softmax(-1)", "CS502"),
         ("return x @ x", "CS502"),
+        ("out = torch.empty_like(x)\n    out.relu_()\n    return out", "CS502"),
         ("return helper(x)", "CS502"),
         ("return torch.nn.functional.gelu(x)", "CS502"),
     ],

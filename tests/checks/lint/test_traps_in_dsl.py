@@ -27,6 +27,7 @@ EXPECTED = {  # rule -> what the error of its bad example says
     "CS209": "PHASE_DYNAMIC_TO_STATIC_BOOL",
     "CS301": "Type mismatch, store Float32",
     "CS302": "must have the same dtype, but got Float16 and Int32",
+    "CS306": "invariant_load is not allowed",
     "CS404": "Can't deduce the leading dimension",
     "CS405": "Struct element only support",
     "CS407": "CALL_KERNEL_TARGET",

@@ -110,4 +110,28 @@ RULES = (
             cute.copy(atom, gX, sX, mcast_mask=cutlass.Int16(3))
         """,
     ),
+    Rule(
+        "CS306",
+        "error",
+        "an invariant load with an L1 eviction priority",
+        "`CopyG2ROp` takes `invariant=True` or an `l1c_evict_priority`, not both: TypeError: invariant_load is not "
+        "allowed when the other non-default memory features are set.",
+        "Leave one of the two out (plain `ld.global.nc` was the faster on an H200).",
+        """
+        @cute.kernel
+        def kernel(gX: cute.Tensor):
+            atom = cute.make_copy_atom(
+                cute.nvgpu.CopyG2ROp(),
+                gX.element_type,
+                num_bits_per_copy=128,
+                invariant=True,
+                l1c_evict_priority=cute.nvgpu.CacheEvictionPriority.NO_ALLOCATE,
+            )
+        """,
+        """
+        @cute.kernel
+        def kernel(gX: cute.Tensor):
+            atom = cute.make_copy_atom(cute.nvgpu.CopyG2ROp(), gX.element_type, num_bits_per_copy=128, invariant=True)
+        """,
+    ),
 )
