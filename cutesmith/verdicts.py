@@ -1,7 +1,8 @@
 """The result types of every stage, and nothing else.
 
 A stage never raises for what the candidate did wrong: it returns a verdict whose `exit_code` is one of `ExitCode`.
-Verdicts are plain frozen dataclasses of JSON-able fields, so that they cross process borders and land in files as they are.
+Verdicts are plain frozen dataclasses of JSON-able fields, so that they cross process borders and land in files as they
+are.
 """
 
 from __future__ import annotations

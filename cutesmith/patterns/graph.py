@@ -2,8 +2,8 @@
 
 A graph is a DAG of `Node`s over row-major logical shapes. Pointwise nodes broadcast their inputs to their own shape
 (right-aligned, size 1 stretches). Reductions keep the reduced dimensions as size 1, so that ranks stay aligned.
-Arithmetic on floats is meant in float32 (float64 for float64 inputs); a node's `dtype` is the type PyTorch gives it, and
-rounding to it is only done where a value is stored or an explicit `cast` asks for it.
+Arithmetic on floats is meant in float32 (float64 for float64 inputs); a node's `dtype` is the type PyTorch gives it,
+and rounding to it is only done where a value is stored or an explicit `cast` asks for it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any
 
 UNARY = frozenset(
     "neg abs exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh "
-    "asinh acosh atanh erf erfc normcdf sigmoid floor ceil round trunc sign logical_not bitwise_not isnan isinf cast".split()
+    "asinh acosh atanh erf erfc normcdf sigmoid floor ceil round trunc sign "
+    "logical_not bitwise_not isnan isinf cast".split()
 )
 BINARY = frozenset(
     "add sub mul div floor_div trunc_div fmod remainder pow atan2 minimum maximum "
-    "eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor shift_left shift_right".split()
+    "eq ne lt le gt ge logical_and logical_or logical_xor "
+    "bitwise_and bitwise_or bitwise_xor shift_left shift_right".split()
 )
 POINTWISE = UNARY | BINARY | {"where"}
 """Pointwise operations. `minimum`/`maximum` carry NaN, `round` is half-to-even, `normcdf` is Φ(x) = erfc(-x/√2)/2,
@@ -34,7 +36,8 @@ LEAVES = frozenset({"input", "scalar", "constant", "iota"})
 `constant`: attrs `value`; `iota`: the coordinate along attrs `dim` of its shape (int64)."""
 
 OTHERS = frozenset({"reshape", "gather"})
-"""`reshape`: same elements in row-major order; `gather`: inputs (x, index), along attrs `dim`, where index has size 1 there."""
+"""`reshape`: same elements in row-major order; `gather`: inputs (x, index), along attrs `dim`, where index has
+size 1 there."""
 
 
 @dataclass(frozen=True, eq=False)
