@@ -219,6 +219,7 @@ class _Renderer:
             "roles": repr(tuple(t.role for t in tensors)),
             "tensor_names": [t.name for t in tensors],
             "full_shape": self._full_shape(),
+            "fixed_shapes": [use.node.shape for use in self.analysis.uses] if self.graph.fixed_shapes else [],
             "needs_columns": not any(o.role == "row" for o in self.outputs),
             "arguments": self.arguments,
             "views": self.views,
