@@ -168,10 +168,11 @@ def _takes_any_name(cls: type) -> bool:
 
 
 def _class_names(cls: type) -> list[str]:
-    names = {*dir(cls), *(dir(type(cls)) if type(cls) is not type else ())}
+    """Names that the class itself answers to: `dir` of an enum leaves out static methods and aliases."""
+    names = {*dir(cls), *(dir(type(cls)) if type(cls) is not type else ()), *getattr(cls, "__members__", ())}
     for base in cls.__mro__:
         annotations = vars(base).get("__annotations__", {})
-        names.update(annotations if isinstance(annotations, dict) else ())
+        names.update(vars(base), annotations if isinstance(annotations, dict) else ())
     return sorted(name for name in names if not name.startswith("__"))
 
 

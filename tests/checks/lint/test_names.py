@@ -62,6 +62,8 @@ def test_an_unknown_name_is_found_once(code, names_of):
         "import cutlass.cute as cute\n[cute.no_such_name for cute in ()]",
         "import cutlass.cute as cute\nwith open('x') as cute:\n    cute.no_such_name",
         "import cutlass.cute as cute\nx = cute.make_layout(3)\nx.no_such_name",
+        "import cutlass.tensor_utils\ncutlass.tensor_utils.LayoutEnum.from_tensor",
+        "from cutlass.cute.arch import Arch\nArch.sm_101f",
         "import cutlass.cute as cute\nif hasattr(cute, 'no_such_name'):\n    cute.no_such_name(1)",
         "import cutlass.cute as cute\ntry:\n    cute.no_such_name\nexcept AttributeError:\n    pass",
         "try:\n    from cutlass.cute import no_such_name\nexcept ImportError:\n    no_such_name = None",
