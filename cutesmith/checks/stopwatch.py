@@ -19,17 +19,19 @@ SLEEP_CYCLES_PER_US = 2000  # at 2 GHz; a slower clock only sleeps longer
 MAX_SLEEP_US = 50_000.0
 HOST_CALLS, HOST_BATCHES = 50, 5
 
-# Captured before any candidate is loaded.
-_Event: Any = torch.cuda.Event
-_synchronize: Any = torch.cuda.synchronize
-_sleep: Any = torch.cuda._sleep
 _perf_counter = time.perf_counter
 
 
 class Stopwatch:
-    """Times callables on the current CUDA device; owns the buffer that flushes the L2 cache."""
+    """Times callables on the current CUDA device; owns the buffer that flushes the L2 cache.
+
+    Takes hold of torch's events and waits when it is made, which is before any candidate is loaded.
+    """
 
     def __init__(self) -> None:
+        self._event: Any = torch.cuda.Event
+        self._synchronize: Any = torch.cuda.synchronize
+        self._sleep: Any = torch.cuda._sleep
         self.l2_bytes = int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
         self._flush = torch.empty(max(2 * self.l2_bytes, 32 << 20), dtype=torch.int8, device="cuda")
         self._events: list[tuple[Any, Any]] = []
@@ -38,7 +40,7 @@ class Stopwatch:
         """First calls (they compile), then estimates of device and host time."""
         for index in range(3):
             function(*copies[index % len(copies)])
-            _synchronize()
+            self._synchronize()
         host = self.host_us(function, copies, calls=10, batches=3)
         samples, _ = self.round(function, copies, launches=5, host_us=host)
         return {"device_us": median(samples), "host_us": host}
@@ -49,8 +51,8 @@ class Stopwatch:
         """Device time of each of `launches` launches over rotating inputs, and what launch number `keep` returned."""
         kept = None
         pairs = self._pairs(launches)
-        _synchronize()
-        _sleep(int(min(MAX_SLEEP_US, 200 + 1.5 * launches * (host_us + 25)) * SLEEP_CYCLES_PER_US))
+        self._synchronize()
+        self._sleep(int(min(MAX_SLEEP_US, 200 + 1.5 * launches * (host_us + 25)) * SLEEP_CYCLES_PER_US))
         for index, (begin, end) in enumerate(pairs):
             inputs = copies[index % len(copies)]
             self._flush.zero_()
@@ -59,12 +61,12 @@ class Stopwatch:
             end.record()
             if index == keep:
                 kept = output
-        _synchronize()
+        self._synchronize()
         return [1000 * begin.elapsed_time(end) for begin, end in pairs], kept
 
     def _pairs(self, count: int) -> list[tuple[Any, Any]]:
         while len(self._events) < count:
-            self._events.append((_Event(enable_timing=True), _Event(enable_timing=True)))
+            self._events.append((self._event(enable_timing=True), self._event(enable_timing=True)))
         return self._events[:count]
 
     def host_us(
@@ -79,19 +81,19 @@ class Stopwatch:
         spans = []
         inputs = copies[0]
         for _ in range(batches):
-            _synchronize()
+            self._synchronize()
             begin = _perf_counter()
             for _ in range(calls):
                 function(*inputs)
             spans.append(_perf_counter() - begin)
-        _synchronize()
+        self._synchronize()
         return 1e6 * median(spans) / calls
 
     def burst(self, function: Function, copies: Sequence[Sequence[Any]], launches: int) -> None:
         """Launch back to back and wait for the whole device: the parent holds the clock (rules T1, T4)."""
         for index in range(launches):
             function(*copies[index % len(copies)])
-        _synchronize()
+        self._synchronize()
 
     def copy_bytes_per_second(self, byte_count: int = 1 << 30) -> float:
         """Bandwidth of a large device-to-device copy, counting bytes read and written; median of rounds."""

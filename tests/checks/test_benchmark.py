@@ -1,21 +1,26 @@
 """What of the benchmark needs no GPU: refusals, statistics, the floor, the lock, the plot; on a GPU, the whole."""
 
+import json
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from cutesmith.checks.benchmark import BenchmarkOptions, Contest, Entrant, benchmark_kernel, time_candidates
+from cutesmith.checks.benchmark import benchmark_kernel, time_candidates
+from cutesmith.checks.contest import BenchmarkOptions, Contest, Entrant
 from cutesmith.checks.gpu_lock import gpu_lock
 from cutesmith.checks.stopwatch import refresh
+from cutesmith.checks.timed import TimedBaselines, TimedCandidates
+from cutesmith.checks.watching import Surroundings
 from cutesmith.commands.benchmark import main, plot, table
 from cutesmith.devices import current_device
 from cutesmith.errors import UnavailableError
-from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing
+from cutesmith.recording import cuda_as_cpu
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing, strict_json
 
 ROOT = Path(__file__).parents[2]
 HONEST = ROOT / "evals" / "adversarial" / "honest_plain.py"
@@ -109,6 +114,76 @@ def test_fresh_values_are_the_old_rows_elsewhere():
     assert torch.equal(labels, before[1])
     assert torch.equal(weight.sort().values, before[2].sort().values)
     refresh([torch.ones(3).expand(4, 3)], 5)
+
+
+PROBLEM = """
+import numpy, torch
+def reference_fn(x, w):
+    return torch.relu(x) * w
+def get_inputs():
+    return [torch.randn(64, 32, device="cuda"), torch.rand(32, device="cuda")]
+def kernel_fn(x, w):
+    y = torch.empty_like(x)
+    y.numpy()[...] = numpy.maximum(x.numpy(), 0) * w.numpy()
+    return y
+"""
+
+
+@dataclass
+class LocalWorker:
+    """A handler behind the face of a Worker, through JSON as on the pipe."""
+
+    handler: object
+    alive: bool = True
+    log_tail: str = ""
+    replies: list = field(default_factory=list)
+
+    def send(self, request):
+        self.replies.append(self.handler.handle(json.loads(json.dumps(request))))
+
+    def receive(self, *, timeout=None):
+        return json.loads(strict_json(self.replies.pop()))
+
+    def call(self, request, *, timeout=None):
+        self.send(request)
+        return self.receive()
+
+
+class UnconfinedCandidates(TimedCandidates):
+    """In this process there is nothing to bring up and nobody to confine."""
+
+    def start(self, request):
+        self.surroundings = Surroundings()
+        return {}
+
+
+@without_gpu
+def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path):
+    """Every request of a benchmark; the clock stands still, as nothing runs on a GPU."""
+    kernel, other = tmp_path / "kernel.py", tmp_path / "other.py"
+    kernel.write_text(PROBLEM)
+    other.write_text("import torch\ndef f(x, w):\n    return torch.relu(x) * w\n")
+    options = BenchmarkOptions(compiled=False, rounds=4, baselines=(f"{other}:f",))
+    made = Contest(problem=kernel, options=options)
+    with cuda_as_cpu():
+        candidates = UnconfinedCandidates()
+        reference, candidate = LocalWorker(TimedBaselines()), LocalWorker(candidates)
+        made._start(tmp_path / "exchange", reference, candidate)
+        tried = made._enter(candidate, "candidate", kernel)
+        others = made._baselines(reference)
+        kept = made._rounds([tried, *others], reference, candidate)
+        made._host_times([tried, *others])
+        assert made._clock(tried) == ""
+        assert made._judge(tmp_path, reference, candidate, kept) == {}
+        candidates.bench.functions["candidate"] = lambda x, w: torch.zeros_like(x)
+        kept = made._rounds([tried], reference, candidate)
+        # the copies have been rolled since, so that the rolls of this second contest alone give other inputs
+        assert "out of tolerance" in made._judge(tmp_path, reference, candidate, kept)["problem"]
+        assert candidate.call({"do": "changes"}) == {"changes": []}
+    assert [entrant.name for entrant in others] == ["eager", f"{other}:f"]
+    assert made.prepared["read_bytes"] == 64 * 32 * 4 + 32 * 4
+    assert made.prepared["written_bytes"] == 64 * 32 * 4
+    assert len(made.prepared["copies"]) == 4
 
 
 def holder(folder, exclusive, seconds):
