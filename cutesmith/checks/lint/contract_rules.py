@@ -78,6 +78,8 @@ COMPUTING_METHODS = frozenset(
         "amin",
         "argmax",
         "argmin",
+        "clamp",
+        "clip",
         "cumsum",
         "div",
         "exp",
