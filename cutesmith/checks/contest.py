@@ -20,7 +20,8 @@ from cutesmith import contract
 from cutesmith.checks.cheats import find_cheats
 from cutesmith.checks.gpu_lock import gpu_lock
 from cutesmith.checks.isolation import GIB, Limits, Worker
-from cutesmith.checks.verification import exchange, fitting_arch, new_seed, trusted_call, trusted_reply
+from cutesmith.checks.rounds import exchange, new_seed, trusted_call, trusted_reply
+from cutesmith.checks.verification import fitting_arch
 from cutesmith.devices import current_device, parse_arch
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing

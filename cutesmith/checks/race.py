@@ -11,7 +11,7 @@ from typing import Any
 from cutesmith.checks.contest import Contest, Entrant
 from cutesmith.checks.gpu_lock import gpu_lock
 from cutesmith.checks.isolation import Worker
-from cutesmith.checks.verification import exchange
+from cutesmith.checks.rounds import exchange
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.verdicts import Timing
 

@@ -13,8 +13,9 @@ from cutesmith.checks.candidate import Candidate, load_kernel
 from cutesmith.checks.cases import derive, derived_cases
 from cutesmith.checks.precision import in_float64
 from cutesmith.checks.reference import Reference, names_beside, structure_problem
+from cutesmith.checks.rounds import Round, VerifyOptions
 from cutesmith.checks.tensors import GUARD_BYTES, Guarded, read_tensor, write_tensor
-from cutesmith.checks.verification import Judge, Round, VerifyOptions, verify_kernel
+from cutesmith.checks.verification import Judge, verify_kernel
 from cutesmith.checks.watching import KernelWatch, Surroundings
 from cutesmith.errors import ContractError, UsageError
 from cutesmith.verdicts import ExitCode
