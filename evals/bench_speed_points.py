@@ -250,7 +250,9 @@ def line(point: dict[str, Any]) -> str:
 def write(out: Path, results: dict[str, Any]) -> None:
     """speed.json and speed.md."""
     (out / "speed.json").write_text(json.dumps(results))
-    titles = "point|floor µs|copy µs|ours µs|of floor|of copy|eager|torch.compile|QuACK|rival / ours|host µs|configuration"
+    titles = (
+        "point|floor µs|copy µs|ours µs|of floor|of copy|eager|torch.compile|QuACK|rival / ours|host µs|configuration"
+    )
     header = ["| " + " | ".join(titles.split("|")) + " |", "|" + "---|" * 12]
     rows = header + [line(point) for point in results["points"]]
     machine = ", ".join(f"{key} {value}" for key, value in results["machine"].items())

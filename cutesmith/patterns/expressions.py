@@ -60,7 +60,7 @@ _FAST_MATH = frozenset("exp exp2 log log2 log10 sqrt sin cos".split())
 
 
 def is_fast(graph: Graph) -> bool:
-    """Whether approximate instructions are good enough: every floating output has 16 bits, and none is an integer code."""
+    """Whether approximate instructions are good enough: every output is a 16-bit float."""
     return all(node.dtype in ("float16", "bfloat16") for node in graph.outputs)
 
 

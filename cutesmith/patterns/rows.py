@@ -1,4 +1,4 @@
-"""The row-reduction pattern: reductions over the last dimension (or trailing dimensions) with pointwise work around them.
+"""The row-reduction pattern: reductions over the last dimension or trailing dimensions, with pointwise work around.
 
 A thread block owns whole rows. Each thread holds vectors of its row in registers, the threads combine their partial
 results by shuffles and shared memory, and later stages reuse the registers; rows too long for that are read again by
@@ -7,7 +7,6 @@ every stage, from L2.
 
 from __future__ import annotations
 
-import keyword
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,14 +14,18 @@ from typing import Any
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, is_fast
 from cutesmith.patterns.graph import Graph, Node
+from cutesmith.patterns.naming import fresh_name, safe_names
+from cutesmith.patterns.row_combines import COMBINES
 from cutesmith.patterns.rows_analysis import RowsAnalysis, TensorUse, analyse, output_space
-from cutesmith.patterns.rows_stages import COMBINES, Output, Stage, StageWriter, store_type
+from cutesmith.patterns.rows_configurations import configurations
+from cutesmith.patterns.rows_parts import Output, Stage, store_type
+from cutesmith.patterns.rows_stages import StageWriter
 from cutesmith.patterns.special_functions import HELPERS
 from cutesmith.patterns.templating import render_template
 
 _RESERVED = frozenset(
-    "torch cutlass cute math functools rows plan layouts stream key found launch columns row lane slot thread block index "
-    "item kernel_fn reference_fn get_inputs specialise compile launch".split()
+    "torch cutlass cute math functools rows plan layouts stream key found launch columns row lane slot thread block "
+    "index place item kernel_fn reference_fn get_inputs specialise compile".split()
 )
 
 
@@ -83,77 +86,6 @@ def _root(node: Node) -> Node:
     return node.inputs[0] if node.op == "reshape" else node
 
 
-BASE: dict[str, Any] = {
-    "vector": 8,
-    "elements_per_thread": 32,
-    "min_threads": 128,
-    "max_threads": 1024,
-    "max_cluster": 1,
-    "resident_elements": 64,
-    "reload_elements": 32,
-    "shared_bytes": 0,
-    "hints": "none",
-    "blocks_per_sm": 0,
-    "smem_carveout": 0,
-    "early_columns": False,
-}
-"""One thread block a row of up to 1024 threads, 32 elements a thread in registers."""
-
-LONG = {"resident_elements": 0, "reload_elements": 32}
-"""Rows that would need too many registers: each thread takes 32 elements at a time and fetches them again for each stage."""
-
-
-def configurations(analysis: RowsAnalysis, clusters: bool = True) -> list[dict[str, Any]]:
-    """Candidate plans, best guess first: elements a thread, threads a block, where a long row waits, cache hints.
-
-    The order is what an H200 measured on bf16 rows (evals/results/h200); every candidate is correct for every shape.
-    """
-    sizes = [ITEM_BYTES[u.node.dtype] for u in analysis.uses if u.role == "element"]
-    writes = [node for node in analysis.outputs if math.prod(node.shape) == math.prod(analysis.shape)]
-    sizes += [ITEM_BYTES[node.dtype] for node in writes]
-    base = {**BASE, "vector": max(1, 16 // max(2, min(sizes, default=4)))}
-    width = max(1, sum(u.role == "element" for u in analysis.uses)) * max(2, max(sizes, default=2)) // 2
-    if analysis.columns * width > 16384:
-        changes = _long_rows(bool(writes), clusters)
-    else:
-        changes = _short_rows(analysis.columns, bool(writes), width)
-    return [{**base, **change} for change in changes]
-
-
-def _short_rows(columns: int, writes: bool, width: int) -> list[dict[str, Any]]:
-    """Rows that fit the registers; `width` is the bytes an element takes in all tensors, in units of two."""
-    counts = [32, 16, 64, 8] if columns > 1024 else [16, 32, 8, 64]
-    counts = [max(8, count // (1 if width <= 2 else 2)) for count in counts]
-    streamed = [{"elements_per_thread": count, "hints": "stream"} for count in counts[:2]]
-    plain = [{"elements_per_thread": count} for count in counts]
-    more = [{"elements_per_thread": counts[0], "min_threads": 256}] if columns <= 1024 else []
-    return plain + more + streamed[:1] if writes else streamed + plain
-
-
-def _long_rows(writes: bool, clusters: bool) -> list[dict[str, Any]]:
-    """Rows that wait in shared memory, in L2, or in the registers of a cluster."""
-    if not writes:
-        return [
-            {**LONG, "max_threads": 256, "hints": "keep"},
-            {**LONG, "max_threads": 256},
-            {**LONG, "max_threads": 512, "reload_elements": 16, "hints": "keep"},
-        ]
-    kept = {**LONG, "shared_bytes": 100_000}
-    found: list[dict[str, Any]] = [
-        {**LONG, "max_threads": 1024, "reload_elements": 16, "hints": "keep"},
-        {**kept, "max_threads": 512},
-        {**kept, "max_threads": 512, "reload_elements": 16},
-        {**kept, "max_threads": 1024, "reload_elements": 16},
-        {**LONG, "max_threads": 512, "hints": "keep"},
-        {**LONG, "max_threads": 1024, "reload_elements": 16, "hints": "keep", "blocks_per_sm": 2},
-        {**LONG, "max_threads": 512, "reload_elements": 16, "hints": "keep", "blocks_per_sm": 4},
-        {**kept, "max_threads": 512, "reload_elements": 16, "blocks_per_sm": 3, "smem_carveout": 100},
-    ]
-    if clusters:
-        found.append({"elements_per_thread": 64, "max_threads": 128, "max_cluster": 8})
-    return found
-
-
 @dataclass
 class _Tensor:
     """One tensor that the kernel takes: an argument in a role, or an output."""
@@ -182,9 +114,11 @@ class _Scalar:
 class _Renderer:
     def __init__(self, graph: Graph, analysis: RowsAnalysis, configuration: dict[str, Any]) -> None:
         self.graph, self.analysis, self.configuration = graph, analysis, configuration
-        self.arguments = _safe_names(graph)
+        self.arguments = safe_names([argument.name for argument in graph.arguments], _RESERVED)
         self.views: list[str] = []
-        self.inputs = [self._input(use) for use in analysis.uses]
+        self.inputs: list[_Tensor] = []
+        for use in analysis.uses:
+            self.inputs.append(self._input(use))
         self.scalars = self._scalars()
         self.outputs = self._outputs()
 
@@ -247,15 +181,14 @@ class _Renderer:
             code = view.code.format(code)
         if use.node.dtype == "bool":
             code = f"{code}.view(torch.uint8)"
-        taken = {t.name for t in getattr(self, "_taken", [])}
-        name = argument if code == argument and argument not in taken else _fresh(argument, taken | set(self.arguments))
+        taken = self._names()
+        fresh = argument not in {tensor.name for tensor in self.inputs}
+        name = argument if code == argument and fresh else fresh_name(f"{argument}_1", taken)
         if name != argument or code != argument:
             self.views.append(f"{name} = {code}")
         use.name = name
         role = "kept row" if use.role == "row" and use.space == "full" else use.role
-        tensor = _Tensor(name, role, use.node.dtype, argument)
-        self._taken = [*getattr(self, "_taken", []), tensor]
-        return tensor
+        return _Tensor(name, role, use.node.dtype, argument)
 
     def _scalar_indices(self) -> list[tuple[int, _Scalar]]:
         kinds: dict[int, str] = {}
@@ -270,10 +203,13 @@ class _Renderer:
     def _outputs(self) -> list[Output]:
         outputs = []
         for place, node in enumerate(self.analysis.outputs):
-            name = _fresh("out" if len(self.analysis.outputs) == 1 else f"out_{place}", set(self.arguments), exact=True)
+            name = fresh_name("out" if len(self.analysis.outputs) == 1 else f"out_{place}", self._names())
             element = self.analysis.is_element(_root(node), output_space(self.analysis, node))
             outputs.append(Output(name, "element" if element else "row", node))
         return outputs
+
+    def _names(self) -> set[str]:
+        return {*self.arguments, *(tensor.name for tensor in self.inputs)}
 
     def _early(self) -> list[_Tensor]:
         roles = ("element", "column") if self.configuration["early_columns"] else ("element",)
@@ -372,22 +308,3 @@ def _out_role(analysis: RowsAnalysis, output: Output) -> str:
 def _level(stage: Stage) -> dict[str, Any]:
     names = [name for a in stage.accumulators for name in a.names]
     return {"names": names, "accumulators": stage.accumulators, "title": stage.title}
-
-
-def _safe_names(graph: Graph) -> list[str]:
-    names: list[str] = []
-    for argument in graph.arguments:
-        name = argument.name
-        if name in _RESERVED or keyword.iskeyword(name) or not name.isidentifier():
-            name = f"{name}_in" if name.isidentifier() else f"input_{len(names)}"
-        names.append(name)
-    return names
-
-
-def _fresh(stem: str, taken: set[str], exact: bool = False) -> str:
-    if exact and stem not in taken:
-        return stem
-    number = 1
-    while f"{stem}_{number}" in taken:
-        number += 1
-    return f"{stem}_{number}"

@@ -15,12 +15,12 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph import Graph, Node
 
 Space = str
-"""`full`: the node's shape aligns with rows + columns; `row`: it aligns with the rows alone (after a keepdim was dropped)."""
+"""`full`: the node's shape aligns with rows + columns; `row`: with the rows alone (after a keepdim was dropped)."""
 
 
 @dataclass(eq=False)
 class TensorUse:
-    """One argument tensor in one role: `element` (rows x columns), `column` (one value a column) or `row` (one a row)."""
+    """One argument tensor in one role: `element` (rows x columns), `column` (a value a column) or `row` (one a row)."""
 
     node: Node
     space: Space
@@ -30,7 +30,7 @@ class TensorUse:
 
 @dataclass(eq=False)
 class RowsAnalysis:
-    """Roles and levels of a matched graph; `rank` counts row and column dimensions, `columns_rank` the columns alone."""
+    """Roles and levels of a matched graph; `rank` counts row and column dimensions, `columns_rank` only columns."""
 
     graph: Graph
     outputs: tuple[Node, ...]

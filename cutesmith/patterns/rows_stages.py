@@ -1,182 +1,21 @@
 """The loops of a row-reduction kernel as text: one stage a round of reductions, then the stage that writes the outputs.
 
-A stage visits the row's elements once, updates the accumulators of its reductions, and combines them over the threads of
-the row. Row values (means, maxima, …) are statements between the stages.
+A stage visits the row's elements once, updates the accumulators of its reductions, and combines them over the threads
+of the row. Row values (means, maxima, …) are statements between the stages.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.expressions import COMPUTE_TYPE, STORAGE_TYPE, Emitter, literal
 from cutesmith.patterns.graph import Node
 from cutesmith.patterns.rows_analysis import RowsAnalysis, Space, TensorUse, output_space
+from cutesmith.patterns.rows_parts import Accumulator, Output, Phase, Stage, highest, lowest, root_of, store_type
 
 LOG2E = repr(math.log2(math.e))
-
-COMBINES = {
-    "shift_of": '''
-@cute.jit
-def shift_of(maximum: Float32) -> Float32:
-    """What to subtract before exp: the maximum, or 0 where all is -inf (exp gives 0 there, not NaN)."""
-    return maximum if maximum > Float32(-math.inf) else Float32(0.0)
-''',
-    "rescale_fast": '''
-def rescale_fast(maximum, shift):
-    """exp(maximum - shift): brings a sum of exponentials to a new maximum."""
-    return cute.math.exp2(maximum * 1.4426950408889634 - shift * 1.4426950408889634, fastmath=True)
-''',
-    "rescale": '''
-def rescale(maximum, shift):
-    """exp(maximum - shift): brings a sum of exponentials to a new maximum."""
-    return cute.math.exp(maximum - shift)
-''',
-    "quotient": '''
-@cute.jit
-def quotient(total: Float32, count: Float32) -> Float32:
-    """total / count, or 0 for no elements."""
-    return total / count if count > Float32(0.0) else Float32(0.0)
-''',
-    "count_here": '''
-@cute.jit
-def count_here(b, place: Int32, plan: cutlass.Constexpr) -> Float32:
-    """How many elements of the row this thread holds in its block `b` of vectors."""
-    count = Float32(plan.chunks * plan.vector)
-    if const_expr(not plan.even):
-        held = Int32(0)
-        for c in range_constexpr(plan.chunks):
-            inside = (b * plan.chunks + c) * (plan.threads * plan.cluster) + place < plan.vectors
-            held = held + (Int32(plan.vector) if inside else Int32(0))
-        count = held.to(Float32)
-    return count
-''',
-    "combine_moments": '''
-def combine_moments(count, mean, deviation, other_count, other_mean, other_deviation):
-    """Count, mean and sum of squared deviations of two sets together (Chan, Golub, LeVeque 1983)."""
-    total = count + other_count
-    gap = other_mean - mean
-    share = quotient(other_count, total)
-    return total, mean + gap * share, deviation + other_deviation + gap * gap * count * share
-''',
-    "combine_add": """
-def combine_add(a, b):
-    return a + b
-""",
-    "combine_mul": """
-def combine_mul(a, b):
-    return a * b
-""",
-    "combine_or": """
-def combine_or(a, b):
-    return a | b
-""",
-    "combine_and": """
-def combine_and(a, b):
-    return a & b
-""",
-    "combine_max_f32": """
-def combine_max_f32(a, b):
-    return cute.arch.fmax(a, b, nan=True)  # NaN wins, as in torch.amax
-""",
-    "combine_min_f32": """
-def combine_min_f32(a, b):
-    return cute.arch.fmin(a, b, nan=True)  # NaN wins, as in torch.amin
-""",
-    "combine_max_f64": """
-def combine_max_f64(a, b):
-    return cute.math.max(a, b, propagate_nan=True)
-""",
-    "combine_min_f64": """
-def combine_min_f64(a, b):
-    return cute.math.min(a, b, propagate_nan=True)
-""",
-    "combine_max_int": """
-@cute.jit
-def combine_max_int(a, b):
-    return a if a > b else b
-""",
-    "combine_min_int": """
-@cute.jit
-def combine_min_int(a, b):
-    return a if a < b else b
-""",
-    "combine_argmax": '''
-@cute.jit
-def combine_argmax(a, at_a, b, at_b):
-    """The larger value and its place; the earlier place on a tie; NaN is larger than any number."""
-    larger = (b > a) | ((b != b) & (a == a))
-    tied = (b == a) | ((b != b) & (a != a))
-    better = larger | (tied & (at_b < at_a))
-    return (b if better else a), (at_b if better else at_a)
-''',
-    "combine_argmin": '''
-@cute.jit
-def combine_argmin(a, at_a, b, at_b):
-    """The smaller value and its place; the earlier place on a tie; NaN is smaller than any number."""
-    smaller = (b < a) | ((b != b) & (a == a))
-    tied = (b == a) | ((b != b) & (a != a))
-    better = smaller | (tied & (at_b < at_a))
-    return (b if better else a), (at_b if better else at_a)
-''',
-}
-"""Device functions that combine two partial states of a reduction, as source text."""
-
-_INT_LIMITS = {"Int32": (-(2**31), 2**31 - 1), "Int64": (-(2**63), 2**63 - 1)}
-
-
-@dataclass
-class Accumulator:
-    """One reduction's running state: variable names, their start values, and the device function that combines two.
-
-    `kind` is `plain`, or a fused pair: `online` (maximum, sum of exponentials) or `moments` (count, mean, squared deviations).
-    """
-
-    nodes: tuple[Node, ...]
-    names: tuple[str, ...]
-    starts: tuple[str, ...]
-    combine: str
-    types: tuple[str, ...]
-    kind: str = "plain"
-
-    @property
-    def node(self) -> Node:
-        """The reduction, or the first half of a fused pair."""
-        return self.nodes[0]
-
-
-@dataclass
-class Phase:
-    """One loop over the vectors that a thread holds: what it unpacks, its statements an element, and what follows it."""
-
-    unpack: list[str] = field(default_factory=list)
-    body: list[str] = field(default_factory=list)
-    after: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Stage:
-    """One visit to the row: statements before the loop, what it loads and stores, and inside it."""
-
-    title: str
-    number: int = 0
-    before: list[str] = field(default_factory=list)
-    loads: list[TensorUse] = field(default_factory=list)
-    opening: list[str] = field(default_factory=list)
-    phases: list[Phase] = field(default_factory=list)
-    accumulators: list[Accumulator] = field(default_factory=list)
-    stores: list[Output] = field(default_factory=list)
-
-
-@dataclass
-class Output:
-    """One output tensor: its name, role (`element` or `row`), and the torch dtype."""
-
-    name: str
-    role: str
-    node: Node
 
 
 class StageWriter:
@@ -195,6 +34,7 @@ class StageWriter:
         self._pending: list[str] = []  # row statements since the last stage
         self._uses = {(id(use.node), use.space): use for use in analysis.uses}
         self._counter = 0
+        self._unpacks: list[str] = []  # of the phase being written
         for use in analysis.uses:
             if use.role == "row":
                 self._load_row(use)
@@ -370,7 +210,7 @@ class StageWriter:
         return phase
 
     def _element_emitter(self, stage: Stage) -> Emitter:
-        self._unpacks: list[str] = []
+        self._unpacks = []
         prefix = f"s{stage.number}{'b' if stage.phases else ''}_"
         return Emitter(
             lambda node: self._element_leaf(node, stage, prefix),
@@ -421,7 +261,7 @@ class StageWriter:
     def _store(self, emitter: Emitter, outputs: list[Output], stage: Stage) -> None:
         for output in outputs:
             kind = store_type(output.node.dtype)
-            emitter.lines.append(f"f_{output.name}[v] = {emitter.as_type(_root(output.node), kind)}")
+            emitter.lines.append(f"f_{output.name}[v] = {emitter.as_type(root_of(output.node), kind)}")
             stage.stores.append(output)
 
     def _row_output(self, output: Output) -> str:
@@ -442,7 +282,7 @@ class StageWriter:
             value = "Int32" if value == "Boolean" else value
             combine = f"combine_{node.op}"
             self.combines.add(combine)
-            start = _lowest(value) if node.op == "argmax" else _highest(value)
+            start = lowest(value) if node.op == "argmax" else highest(value)
             return Accumulator(
                 (node,), (f"{name}_value", name), (start, "Int32(0x7FFFFFFF)"), combine, (value, "Int32")
             )
@@ -452,7 +292,7 @@ class StageWriter:
             return Accumulator((node,), (name,), (start,), combine, ("Int32",))
         family = {"sum": "add", "mean": "add", "prod": "mul", "max": "max", "min": "min"}[node.op]
         kind = "Int32" if kind == "Boolean" else kind
-        start = {"add": literal(0, kind), "mul": literal(1, kind), "max": _lowest(kind), "min": _highest(kind)}[family]
+        start = {"add": literal(0, kind), "mul": literal(1, kind), "max": lowest(kind), "min": highest(kind)}[family]
         combine = f"combine_{family}"
         if family in ("max", "min"):
             combine = {"Float32": f"{combine}_f32", "Float64": f"{combine}_f64"}.get(kind, f"{combine}_int")
@@ -461,13 +301,14 @@ class StageWriter:
 
     def _fused_accumulator(self, node: Node, partner: Node) -> Accumulator:
         if node.op == "max":
-            names = (self._new("max"), self._new("sum_exp"))
+            names: tuple[str, ...] = (self._new("max"), self._new("sum_exp"))
             self.combines |= {"combine_max_f32", "combine_add", "shift_of", self._rescale}
-            starts, kind = ("Float32(-math.inf)", "Float32(0.0)"), "online"
+            starts: tuple[str, ...] = ("Float32(-math.inf)", "Float32(0.0)")
         else:
             names = (self._new("count"), self._new("mean"), self._new("deviation"))
             self.combines |= {"combine_add", "combine_moments", "quotient"}
-            starts, kind = ("Float32(0.0)",) * 3, "moments"
+            starts = ("Float32(0.0)",) * 3
+        kind = "online" if node.op == "max" else "moments"
         return Accumulator((node, partner), names, starts, self._rescale, ("Float32",) * len(names), kind)
 
     @property
@@ -578,21 +419,3 @@ class StageWriter:
             self._pending.append(f"{name}_at = {name}.to(Int64)")
             name = f"{name}_at"
         known[id(node)] = name
-
-
-def store_type(dtype: str) -> str:
-    """DSL type of an output's register fragment before it is narrowed to its storage type."""
-    return "Int32" if dtype == "bool" else COMPUTE_TYPE[dtype]
-
-
-def _root(node: Node) -> Node:
-    """An element output that is only reshaped at the very end holds the same elements in the same order."""
-    return node.inputs[0] if node.op == "reshape" else node
-
-
-def _lowest(kind: str) -> str:
-    return f"{kind}(-math.inf)" if kind.startswith("Float") else f"{kind}({_INT_LIMITS[kind][0]})"
-
-
-def _highest(kind: str) -> str:
-    return f"{kind}(math.inf)" if kind.startswith("Float") else f"{kind}({_INT_LIMITS[kind][1]})"

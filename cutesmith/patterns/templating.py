@@ -1,4 +1,4 @@
-"""Rendering of the kernel templates: jinja2 with StrictUndefined, so that a missing name is an error and never a blank."""
+"""Rendering of the kernel templates: jinja2 with StrictUndefined, so that a missing name is an error, never a blank."""
 
 from __future__ import annotations
 

@@ -1,0 +1,110 @@
+"""Device functions that combine two partial states of a row reduction, as source text."""
+
+from __future__ import annotations
+
+COMBINES = {
+    "shift_of": '''
+@cute.jit
+def shift_of(maximum: Float32) -> Float32:
+    """What to subtract before exp: the maximum, or 0 where all is -inf (exp gives 0 there, not NaN)."""
+    return maximum if maximum > Float32(-math.inf) else Float32(0.0)
+''',
+    "rescale_fast": '''
+def rescale_fast(maximum, shift):
+    """exp(maximum - shift): brings a sum of exponentials to a new maximum."""
+    return cute.math.exp2(maximum * 1.4426950408889634 - shift * 1.4426950408889634, fastmath=True)
+''',
+    "rescale": '''
+def rescale(maximum, shift):
+    """exp(maximum - shift): brings a sum of exponentials to a new maximum."""
+    return cute.math.exp(maximum - shift)
+''',
+    "quotient": '''
+@cute.jit
+def quotient(total: Float32, count: Float32) -> Float32:
+    """total / count, or 0 for no elements."""
+    return total / count if count > Float32(0.0) else Float32(0.0)
+''',
+    "count_here": '''
+@cute.jit
+def count_here(b, place: Int32, plan: cutlass.Constexpr) -> Float32:
+    """How many elements of the row this thread holds in its block `b` of vectors."""
+    count = Float32(plan.chunks * plan.vector)
+    if const_expr(not plan.even):
+        held = Int32(0)
+        for c in range_constexpr(plan.chunks):
+            inside = (b * plan.chunks + c) * (plan.threads * plan.cluster) + place < plan.vectors
+            held = held + (Int32(plan.vector) if inside else Int32(0))
+        count = held.to(Float32)
+    return count
+''',
+    "combine_moments": '''
+def combine_moments(count, mean, deviation, other_count, other_mean, other_deviation):
+    """Count, mean and sum of squared deviations of two sets together (Chan, Golub, LeVeque 1983)."""
+    total = count + other_count
+    gap = other_mean - mean
+    share = quotient(other_count, total)
+    return total, mean + gap * share, deviation + other_deviation + gap * gap * count * share
+''',
+    "combine_add": """
+def combine_add(a, b):
+    return a + b
+""",
+    "combine_mul": """
+def combine_mul(a, b):
+    return a * b
+""",
+    "combine_or": """
+def combine_or(a, b):
+    return a | b
+""",
+    "combine_and": """
+def combine_and(a, b):
+    return a & b
+""",
+    "combine_max_f32": """
+def combine_max_f32(a, b):
+    return cute.arch.fmax(a, b, nan=True)  # NaN wins, as in torch.amax
+""",
+    "combine_min_f32": """
+def combine_min_f32(a, b):
+    return cute.arch.fmin(a, b, nan=True)  # NaN wins, as in torch.amin
+""",
+    "combine_max_f64": """
+def combine_max_f64(a, b):
+    return cute.math.max(a, b, propagate_nan=True)
+""",
+    "combine_min_f64": """
+def combine_min_f64(a, b):
+    return cute.math.min(a, b, propagate_nan=True)
+""",
+    "combine_max_int": """
+@cute.jit
+def combine_max_int(a, b):
+    return a if a > b else b
+""",
+    "combine_min_int": """
+@cute.jit
+def combine_min_int(a, b):
+    return a if a < b else b
+""",
+    "combine_argmax": '''
+@cute.jit
+def combine_argmax(a, at_a, b, at_b):
+    """The larger value and its place; the earlier place on a tie; NaN is larger than any number."""
+    larger = (b > a) | ((b != b) & (a == a))
+    tied = (b == a) | ((b != b) & (a != a))
+    better = larger | (tied & (at_b < at_a))
+    return (b if better else a), (at_b if better else at_a)
+''',
+    "combine_argmin": '''
+@cute.jit
+def combine_argmin(a, at_a, b, at_b):
+    """The smaller value and its place; the earlier place on a tie; NaN is smaller than any number."""
+    smaller = (b < a) | ((b != b) & (a == a))
+    tied = (b == a) | ((b != b) & (a != a))
+    better = smaller | (tied & (at_b < at_a))
+    return (b if better else a), (at_b if better else at_a)
+''',
+}
+"""Device functions that combine two partial states of a reduction, as source text."""

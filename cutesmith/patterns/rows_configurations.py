@@ -1,0 +1,89 @@
+"""Which plans a row-reduction kernel is tried with: how a row is spread over threads, where it waits, cache hints."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from cutesmith.patterns.expressions import ITEM_BYTES
+from cutesmith.patterns.rows_analysis import RowsAnalysis
+
+BASE: dict[str, Any] = {
+    "vector": 8,
+    "elements_per_thread": 32,
+    "min_threads": 128,
+    "max_threads": 1024,
+    "max_cluster": 1,
+    "resident_elements": 64,
+    "reload_elements": 32,
+    "shared_bytes": 0,
+    "hints": "none",
+    "threads_per_sm": 0,
+    "smem_carveout": 0,
+    "early_columns": False,
+}
+"""One thread block a row of up to 1024 threads, 32 elements a thread in registers."""
+
+LONG = {"resident_elements": 0, "reload_elements": 32}
+"""Rows that would need too many registers: a thread takes 32 elements at a time and fetches them for each stage."""
+
+
+FULL = {"threads_per_sm": 2048}
+"""Every thread that an SM can hold: more rows in flight for at most 32 registers a thread."""
+
+
+def configurations(analysis: RowsAnalysis, clusters: bool = True) -> list[dict[str, Any]]:
+    """Candidate plans, best guess first: elements a thread, threads a block, where a long row waits, cache hints.
+
+    The order is what an H200 measured on bf16 rows (evals/results/h200); every candidate is correct for every shape.
+    """
+    sizes = [ITEM_BYTES[u.node.dtype] for u in analysis.uses if u.role == "element"]
+    writes = [node for node in analysis.outputs if math.prod(node.shape) == math.prod(analysis.shape)]
+    sizes += [ITEM_BYTES[node.dtype] for node in writes]
+    base = {**BASE, "vector": max(1, 16 // max(2, min(sizes, default=4)))}
+    width = max(1, sum(u.role == "element" for u in analysis.uses)) * max(2, max(sizes, default=2)) // 2
+    if analysis.columns * width > 16384:
+        changes = _long_rows(bool(writes), clusters)
+    else:
+        weighted = any(use.role == "column" for use in analysis.uses)
+        changes = _short_rows(analysis.columns, bool(writes), width, weighted)
+    return [{**base, **change} for change in changes]
+
+
+def _short_rows(columns: int, writes: bool, width: int, weighted: bool) -> list[dict[str, Any]]:
+    """Rows that fit the registers; `width` is the bytes an element takes in all tensors, in units of two."""
+    counts = [32, 16, 64] if columns > 1024 else [16, 32, 8]
+    counts = [max(8, count // (1 if width <= 2 else 2)) for count in counts]
+    plain = [{"elements_per_thread": count} for count in counts]
+    if not writes:
+        return [{"elements_per_thread": count, "hints": "stream"} for count in counts[:2]] + plain
+    lasting = [{**change, "hints": "last"} for change in plain]
+    dense = [{"elements_per_thread": 16, "hints": "last", "threads_per_sm": threads} for threads in (2048, 1536)]
+    early = [{**lasting[0], "early_columns": True}, {**lasting[0], "threads_per_sm": 1024}] if weighted else []
+    if columns <= 1024:
+        return plain[:2] + lasting[:1] + dense[:1] + plain[2:] + early[:1]
+    return lasting[:2] + dense + early + plain[:1] + lasting[2:] + [{**plain[0], "hints": "keep"}]
+
+
+def _long_rows(writes: bool, clusters: bool) -> list[dict[str, Any]]:
+    """Rows that wait in shared memory, in L1 and L2, or in the registers of a cluster."""
+    if not writes:
+        return [
+            {**LONG, "max_threads": 256, "hints": "keep"},
+            {**LONG, "max_threads": 256},
+            {**LONG, "max_threads": 512, "reload_elements": 16, "hints": "keep"},
+        ]
+    kept = {**LONG, "shared_bytes": 100_000}
+    found: list[dict[str, Any]] = [
+        {**kept, "max_threads": 512, "reload_elements": 16},
+        {**LONG, "max_threads": 1024, "reload_elements": 16, "hints": "keep"},
+        {**LONG, "max_threads": 1024, "reload_elements": 16, "hints": "last", **FULL},
+        {**LONG, "max_threads": 1024, "reload_elements": 8, "hints": "last", **FULL},
+        {**LONG, "max_threads": 512, "reload_elements": 16, "hints": "last", **FULL},
+        {**LONG, "max_threads": 512, "reload_elements": 16, "hints": "last", "threads_per_sm": 1536},
+        {**kept, "max_threads": 1024, "reload_elements": 16},
+        {**kept, "max_threads": 512},
+    ]
+    if clusters:
+        found.append({"elements_per_thread": 64, "max_threads": 128, "max_cluster": 8})
+    return found

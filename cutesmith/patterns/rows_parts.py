@@ -1,0 +1,84 @@
+"""What a row-reduction kernel is made of: accumulators, the phases of a stage, stages, and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cutesmith.patterns.expressions import COMPUTE_TYPE
+from cutesmith.patterns.graph import Node
+from cutesmith.patterns.rows_analysis import TensorUse
+
+_INT_LIMITS = {"Int32": (-(2**31), 2**31 - 1), "Int64": (-(2**63), 2**63 - 1)}
+
+
+@dataclass
+class Accumulator:
+    """One reduction's running state: variable names, their start values, and the device function that combines two.
+
+    `kind` is `plain`, or a fused pair: `online` (maximum, sum of exponentials) or `moments` (count, mean, squared
+    deviations).
+    """
+
+    nodes: tuple[Node, ...]
+    names: tuple[str, ...]
+    starts: tuple[str, ...]
+    combine: str
+    types: tuple[str, ...]
+    kind: str = "plain"
+
+    @property
+    def node(self) -> Node:
+        """The reduction, or the first half of a fused pair."""
+        return self.nodes[0]
+
+
+@dataclass
+class Phase:
+    """One loop over the vectors that a thread holds: what it unpacks, its statements an element, what follows."""
+
+    unpack: list[str] = field(default_factory=list)
+    body: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Stage:
+    """One visit to the row: statements before the loop, what it loads and stores, and inside it."""
+
+    title: str
+    number: int = 0
+    before: list[str] = field(default_factory=list)
+    loads: list[TensorUse] = field(default_factory=list)
+    opening: list[str] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
+    accumulators: list[Accumulator] = field(default_factory=list)
+    stores: list[Output] = field(default_factory=list)
+
+
+@dataclass
+class Output:
+    """One output tensor: its name, role (`element` or `row`), and the torch dtype."""
+
+    name: str
+    role: str
+    node: Node
+
+
+def store_type(dtype: str) -> str:
+    """DSL type of an output's register fragment before it is narrowed to its storage type."""
+    return "Int32" if dtype == "bool" else COMPUTE_TYPE[dtype]
+
+
+def root_of(node: Node) -> Node:
+    """An element output that is only reshaped at the very end holds the same elements in the same order."""
+    return node.inputs[0] if node.op == "reshape" else node
+
+
+def lowest(kind: str) -> str:
+    """The neutral element of a maximum, as a DSL scalar."""
+    return f"{kind}(-math.inf)" if kind.startswith("Float") else f"{kind}({_INT_LIMITS[kind][0]})"
+
+
+def highest(kind: str) -> str:
+    """The neutral element of a minimum, as a DSL scalar."""
+    return f"{kind}(math.inf)" if kind.startswith("Float") else f"{kind}({_INT_LIMITS[kind][1]})"
