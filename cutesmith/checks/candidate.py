@@ -63,8 +63,8 @@ class Candidate:
     surroundings: Surroundings | None = None
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch on `request["do"]`: load, run or record."""
-        actions = {"load": self.load, "run": self.run, "record": self.record}
+        """Dispatch on `request["do"]`: start, load, run or record."""
+        actions = {"start": self.start, "load": self.load, "run": self.run, "record": self.record}
         try:
             return actions[request["do"]](request)
         except CandidateError as error:
@@ -72,14 +72,19 @@ class Candidate:
                 raise CandidateError(changes[0][1], ExitCode.REJECTED, rule=changes[0][0]) from error
             raise
 
-    def load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Bring up libraries and device, confine this process, then run the file without its reference."""
-        self.device, self.path = request["device"], Path(request["path"])
+    def start(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Bring up libraries and device, which takes seconds that are not the file's."""
+        self.device = request["device"]
         start_device(self.device)
         if self.device == "fake":
             from cutesmith.recording import session
 
             self.session = self.exits.enter_context(session(request["arch"], fake=True))
+        return {}
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Confine this process, then run the file without its reference."""
+        self.path = Path(request["path"])
         self.surroundings = Surroundings()
         layers = confine()
         with candidate_code(self.path):

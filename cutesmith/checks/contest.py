@@ -20,7 +20,8 @@ from cutesmith import contract
 from cutesmith.checks.cheats import find_cheats
 from cutesmith.checks.gpu_lock import gpu_lock
 from cutesmith.checks.isolation import GIB, Limits, Worker
-from cutesmith.checks.rounds import exchange, new_seed, trusted_call, trusted_reply
+from cutesmith.checks.processes import fair_memory
+from cutesmith.checks.rounds import exchange, loading, new_seed, start_both, trusted_call, trusted_reply
 from cutesmith.checks.verification import fitting_arch
 from cutesmith.devices import current_device, parse_arch
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
@@ -143,12 +144,13 @@ class Contest:
 
     @contextmanager
     def _workers(self, folder: Path, arch: str) -> Iterator[tuple[Worker, Worker]]:
-        limits = Limits(wall_seconds=self.options.timeout, memory_bytes=96 * GIB, file_bytes=32 * GIB)
+        memory, patience = fair_memory(32 * GIB), max(600.0, self.options.timeout)
+        limits = Limits(wall_seconds=self.options.timeout, memory_bytes=memory, file_bytes=32 * GIB)
         cache = CACHE.expanduser()
         caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
         trusted = Worker(
             "cutesmith.checks.timed:baseline_handler",
-            limits=replace(limits, wall_seconds=max(600.0, self.options.timeout), processes=1024),
+            limits=replace(limits, wall_seconds=patience, memory_bytes=fair_memory(96 * GIB), processes=1024),
             scratch=folder / "reference",
             gpu=True,
             environment={"CUTE_DSL_ARCH": arch, **caches},
@@ -184,18 +186,19 @@ class Contest:
 
     def _start(self, folder: Path, reference: Worker, candidate: Worker) -> None:
         """Bring both sides up at once; draw the inputs, enough copies of them to leave the cache."""
+        start_both(reference, candidate, {"device": "cuda"})
         load = {"do": "load", "device": "cuda", "arch": "", "path": str(self.problem.resolve()), "seed": new_seed()}
         reference.send(load)
-        candidate.send({"do": "start"})
-        trusted_reply(reference)
-        candidate.receive()
+        with loading(self.problem.name, self.options.timeout):
+            trusted_reply(reference, timeout=self.options.timeout)
         seeds = [new_seed() for _ in range(4)]
         request = {"do": "prepare", "seeds": seeds, "folder": str(folder / "inputs")}
         self.prepared = trusted_call(reference, request)
         candidate.call({"do": "inputs", "copies": self.prepared["copies"]})
 
     def _enter(self, worker: Worker, name: str, path: Path) -> Entrant:
-        worker.call({"do": "load", "name": name, "path": str(path.resolve())})
+        with loading("the file", self.options.timeout):
+            worker.call({"do": "load", "name": name, "path": str(path.resolve())}, timeout=self.options.timeout)
         entrant = Entrant(name, worker)
         self.l2_bytes = entrant.warm_up(self.options.timeout)["l2_bytes"]
         return entrant

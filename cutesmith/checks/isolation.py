@@ -33,7 +33,7 @@ from cutesmith.verdicts import ExitCode
 __all__ = ["Limits", "Worker", "clean_environment", "confine", "run_isolated"]
 
 GIB = 1 << 30
-WATCH_SECONDS = 0.1
+WATCH_SECONDS = 0.05
 # Names that a compiler, CUDA or the DSL needs; nothing that names a mode, a secret or this project.
 ALLOWED_VARIABLES = frozenset(
     {
@@ -289,7 +289,7 @@ class Worker:
             gibibytes = self.limits.memory_bytes / GIB
             raise self._end(
                 self._error(
-                    f"{self.subject} used more than {gibibytes:.1f} GiB of memory",
+                    f"{self.subject} used more than {gibibytes:.1f} GiB of host memory",
                     ExitCode.CRASHED,
                 )
             )

@@ -6,6 +6,7 @@ born with, and a watchdog that looked while its parent lived remembers it: any o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+LEAST_MEMORY = 4 << 30  # PyTorch, CUDA and a compiler take 2 to 3 GiB
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,26 @@ class ProcessTree:
             if not self.members():
                 return
             time.sleep(0.002 * (attempt + 1))
+
+
+def fair_memory(most: int) -> int:
+    """Bytes of host memory that one worker may hold: `most`, or half of what is available, but always 4 GiB.
+
+    Where only the resident set is watched, as beside a GPU, a worker must be ended before the machine runs out.
+    """
+    return max(LEAST_MEMORY, min([most, *(size // 2 for size in _available())]))
+
+
+def _available() -> list[int]:
+    """What the system says is available, and what the control group allows in all."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")))
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            found.append(int(Path("/sys/fs/cgroup", name).read_text()))
+    return found
 
 
 def _kill(pid: int) -> None:

@@ -6,11 +6,12 @@ Of a kernel file only what the reference needs is run here: the kernel's own top
 from __future__ import annotations
 
 import ast
+import importlib
 import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,23 @@ class Reference:
     exits: ExitStack = field(default_factory=ExitStack)
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch on `request["do"]`: load, draw, judge, layout."""
-        actions = {"load": self.load, "draw": self.draw, "judge": self.judge, "layout": self.layout}
+        """Dispatch on `request["do"]`: start, load, draw, judge, layout."""
+        actions = {
+            "start": self.start,
+            "load": self.load,
+            "draw": self.draw,
+            "judge": self.judge,
+            "layout": self.layout,
+        }
         return actions[request["do"]](request)
+
+    def start(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Bring up libraries and device, which takes seconds that are not the file's."""
+        if request["device"] == "cuda":
+            torch.full((1,), 1.0, device="cuda")
+        elif request["device"] == "fake":
+            importlib.import_module("cutesmith.recording")
+        return {}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the problem's part of the file and count its input sets. Raises ContractError."""
@@ -192,7 +207,7 @@ class Reference:
         stated = self.loaded.tolerance
         rtol = stated.get("rtol") if request["rtol"] is None else request["rtol"]
         atol = stated.get("atol") if request["atol"] is None else request["atol"]
-        return tolerance_for(dtype, rtol, atol)
+        return replace(tolerance_for(dtype, rtol, atol), derived=request.get("derived", False))
 
 
 def seed_everything(seed: int) -> None:
@@ -240,7 +255,9 @@ def _verdict_of(results: list[Comparison]) -> dict[str, Any]:
     worst = next((r for r in results if r.reject), None) or next((r for r in results if r.problem), None)
     errors = [result.error for result in results]
     problem, rule, reject = (worst.problem, worst.rule, worst.reject) if worst else ("", "", False)
-    return {"problem": problem, "rule": rule, "reject": reject, "outputs": [_as_dict(error) for error in errors]}
+    note = "; ".join(result.note for result in results if result.note)
+    outputs = [_as_dict(error) for error in errors]
+    return {"problem": problem, "rule": rule, "reject": reject, "outputs": outputs, "note": note}
 
 
 def _as_dict(error: Any) -> Any:

@@ -20,6 +20,8 @@ NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # see checks.tensors, which imports torch
 LAYOUT_CASES = ("strided rows", "misaligned", "transposed memory")
 REJECTED = "rejected: "
 FAULT = "sanitizer: "
+DERIVED = "derived"  # the key of such inputs on the reference's side
+START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a busy machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,7 @@ class Round:
     def derived(self, name: str) -> CaseReport | None:
         """One derived case; None when the reference refuses such inputs. A kernel may refuse layouts and shapes too."""
         try:
-            drawn = self._draw("d", {"set": -1, "derive": name})
+            drawn = self._draw(DERIVED, {"set": -1, "derive": name})
         except CutesmithError:  # the reference process died on it: nothing more can be derived
             return None if self.reference.alive else _skip(name)
         if not drawn["accepted"]:
@@ -108,8 +110,8 @@ class Round:
         for report in reply["steps"]:
             if problem := behaviour(report, reply["changes"], own=False):
                 return failed(case, problem)
-            verdict = _never_written(self._judge("d", report), report)
-            case = replace(case, outputs=case.outputs or _outputs(verdict))
+            verdict = _never_written(self._judge(DERIVED, report), report)
+            case = replace(case, outputs=case.outputs or _outputs(verdict), problem=verdict.get("note", ""))
             if verdict["problem"]:
                 wrong = (verdict["rule"], verdict["problem"], verdict["reject"] and not name.startswith("NaN"))
                 return failed(replace(case, outputs=_outputs(verdict)), wrong)
@@ -129,6 +131,7 @@ class Round:
 
     def _judge(self, key: str, report: dict[str, Any]) -> dict[str, Any]:
         request = {"do": "judge", "key": key, "outputs": report["outputs"], "tuple": report["tuple"]}
+        request["derived"] = key == DERIVED
         tolerances = {"rtol": self.options.rtol, "atol": self.options.atol}
         return trusted_call(self.reference, {**request, **tolerances})
 
@@ -204,14 +207,34 @@ def trusted_call(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
     return trusted_reply(worker)
 
 
-def trusted_reply(worker: Worker) -> dict[str, Any]:
+def trusted_reply(worker: Worker, *, timeout: float | None = None) -> dict[str, Any]:
     """As `trusted_call`, for a request that was sent before."""
     try:
-        return worker.receive()
+        return worker.receive(timeout=timeout)
     except CandidateError as error:
         if error.exit_code in (ExitCode.USAGE, ExitCode.UNAVAILABLE, ExitCode.TIMED_OUT):
             raise
         raise ContractError(f"the problem cannot be used: {error.message}", hint=error.log_tail[-2000:]) from error
+
+
+def start_both(reference: Worker, candidate: Worker, request: dict[str, Any]) -> None:
+    """Import libraries and bring up the device on both sides: slow, nobody's fault, and on no file's clock."""
+    reference.send({"do": "start", **request})
+    candidate.send({"do": "start", **request})
+    trusted_reply(reference)
+    candidate.receive(timeout=START_SECONDS)
+
+
+@contextlib.contextmanager
+def loading(subject: str, timeout: float) -> Iterator[None]:
+    """A time-out in here is the file's fault, not the reference's: it was only being loaded."""
+    try:
+        yield
+    except CandidateError as error:
+        if error.exit_code != ExitCode.TIMED_OUT:
+            raise
+        message = f"{subject} did not finish loading within {timeout:g} s: look for a loop at module level"
+        raise CandidateError(f"{message} or in get_inputs()", error.exit_code, log_tail=error.log_tail) from error
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from cutesmith.checks import sanitizer
 from cutesmith.checks.cheats import find_cheats
 from cutesmith.checks.gpu_lock import gpu_lock
 from cutesmith.checks.isolation import GIB, Limits, Worker
+from cutesmith.checks.processes import fair_memory
 from cutesmith.checks.rounds import (
     FAULT,
     REJECTED,
@@ -27,7 +28,9 @@ from cutesmith.checks.rounds import (
     behaviour,
     exchange,
     failed,
+    loading,
     new_seed,
+    start_both,
     trusted_reply,
 )
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
@@ -187,12 +190,13 @@ class Judge:
     @contextlib.contextmanager
     def _workers(self, folder: Path, device: str, arch: str) -> Iterator[tuple[Worker, Worker]]:
         gpu = device == "cuda"
-        memory = (96 if gpu else 16) * GIB
-        limits = Limits(wall_seconds=self.options.timeout, memory_bytes=memory, file_bytes=32 * GIB if gpu else 4 * GIB)
+        memory, trusted_memory, file_bytes = (32 * GIB, 96 * GIB, 32 * GIB) if gpu else (16 * GIB, 16 * GIB, 4 * GIB)
+        patience = max(300.0, self.options.timeout)
+        limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(memory), file_bytes=file_bytes)
         environment = {"CUTE_DSL_ARCH": arch}
         trusted = Worker(
             "cutesmith.checks.reference:handler",
-            limits=replace(limits, wall_seconds=max(300.0, self.options.timeout), processes=512),
+            limits=replace(limits, wall_seconds=patience, memory_bytes=fair_memory(trusted_memory), processes=512),
             scratch=folder / "reference",
             gpu=gpu,
             environment=environment,
@@ -210,11 +214,14 @@ class Judge:
 
     def _load(self, reference: Worker, candidate: Worker, device: str, arch: str) -> dict[str, Any]:
         """Load both sides at once; the reference's complaint comes first, as it is about the contract."""
-        common = {"do": "load", "device": device, "arch": arch}
-        reference.send({**common, "path": str(self.problem.resolve()), "seed": new_seed()})
-        candidate.send({**common, "path": str(self.path.resolve())})
-        plan = trusted_reply(reference)
-        loaded = candidate.receive()
+        common, timeout = {"device": device, "arch": arch}, self.options.timeout
+        start_both(reference, candidate, common)
+        reference.send({"do": "load", **common, "path": str(self.problem.resolve()), "seed": new_seed()})
+        candidate.send({"do": "load", **common, "path": str(self.path.resolve())})
+        with loading("the file" if self.problem == self.path else self.problem.name, timeout):
+            plan = trusted_reply(reference, timeout=timeout)
+        with loading("the file", timeout):
+            loaded = candidate.receive(timeout=timeout)
         self.confinement = loaded["confinement"]
         for rule, text in loaded["changes"]:
             raise CandidateError(text, ExitCode.REJECTED, rule=rule)

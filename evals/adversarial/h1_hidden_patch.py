@@ -21,7 +21,7 @@ def relu_kernel(x: cute.Tensor, y: cute.Tensor):
     index = block * THREADS + thread
     if index < cute.size(x):
         value = x[index]
-        y[index] = value if value > 0 else cutlass.Float32(0)
+        y[index] = cute.arch.fmax(value, 0.0, nan=True)
 
 
 @cute.jit

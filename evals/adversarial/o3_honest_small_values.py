@@ -20,7 +20,7 @@ def relu_kernel(x: cute.Tensor, y: cute.Tensor):
     index = block * THREADS + thread
     if index < cute.size(x):
         value = x[index]
-        y[index] = value * cutlass.Float32(1e-5) if value > 0 else cutlass.Float32(0)
+        y[index] = cute.arch.fmax(value, 0.0, nan=True) * cutlass.Float32(1e-5)
 
 
 @cute.jit

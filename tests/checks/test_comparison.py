@@ -1,5 +1,7 @@
 """Which results pass: one rounding of a float32 accumulation does, sloppy arithmetic does not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -114,6 +116,24 @@ def test_an_ill_conditioned_reference_excuses_what_pytorch_does_too():
     other = rounded - rounded.flip(1).mean(1, keepdim=True)
     assert (native - exact).abs().max() > 2e-4
     assert not judge(other, exact, native=native, rtol=1e-3, atol=1e-3).problem
+
+
+def test_derived_inputs_that_pytorch_gets_wrong_excuse_four_times_its_error():
+    exact, native = torch.tensor([5.7e-8], dtype=torch.float64), torch.tensor([1.06e-6])
+    derived = replace(tolerance_for(torch.float32, None, None), derived=True)
+    off = exact.float() + 3 * (native - exact).float()
+    assert compare(0, off, native, exact, tolerance_for(torch.float32, None, None)).problem
+    allowed = compare(0, off, native, exact, derived)
+    assert not allowed.problem
+    assert allowed.note.startswith("output 0: ill-conditioned: PyTorch's own error is 8.8 of the reference")
+    assert compare(0, exact.float() + 5 * (native - exact).float(), native, exact, derived).problem
+
+
+def test_derived_inputs_that_pytorch_gets_right_excuse_nothing():
+    exact = torch.randn(1000, dtype=torch.float64)
+    derived = replace(tolerance_for(torch.float32, None, None), derived=True)
+    assert compare(0, exact.float() * 1.01, exact.float(), exact, derived).problem
+    assert not compare(0, exact.float(), exact.float(), exact, derived).note
 
 
 def test_integers_must_be_equal():

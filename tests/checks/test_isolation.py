@@ -11,6 +11,7 @@ import pytest
 
 from cutesmith.checks.confinement import landlock_abi
 from cutesmith.checks.isolation import Limits, Worker, run_isolated
+from cutesmith.checks.processes import LEAST_MEMORY, fair_memory
 from cutesmith.errors import CandidateError
 from cutesmith.verdicts import ExitCode
 
@@ -145,7 +146,23 @@ def test_half_a_terabyte_is_refused():
 def test_touched_memory_is_watched():
     error = failure("touch", bytes=400 << 20)
     assert error.exit_code == ExitCode.CRASHED
-    assert "0.2 GiB of memory" in error.message
+    assert "0.2 GiB of host memory" in error.message
+
+
+def test_a_worker_never_gets_more_than_half_of_what_is_available():
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    assert LEAST_MEMORY <= fair_memory(1 << 60) <= max(LEAST_MEMORY, 0.6 * available)
+    assert fair_memory(LEAST_MEMORY + 1) <= LEAST_MEMORY + 1
+
+
+def test_beside_a_gpu_memory_is_watched_too():
+    begin = time.monotonic()
+    raises = pytest.raises(CandidateError, match="0.2 GiB of host memory")
+    with Worker(ENTRY, limits=SMALL, gpu=True, environment=ENVIRONMENT) as worker, raises as caught:
+        worker.call({"action": "touch", "bytes": 1 << 30})
+    assert caught.value.exit_code == ExitCode.CRASHED
+    assert time.monotonic() - begin < 10
 
 
 def test_a_large_file_is_refused():

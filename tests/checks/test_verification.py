@@ -179,6 +179,17 @@ def test_sloppy_sums_of_large_offsets_fail(tmp_path):
     assert "large offset" in verdict.summary
 
 
+def test_pure_cancellation_in_a_derived_case_is_told_and_excused(tmp_path):
+    problem = "import numpy, torch\ndef reference_fn(x):\n    return x + 100 - 100\n"
+    problem += "def get_inputs():\n    return [torch.randn(64, 64)]\n"
+    kernel = "def kernel_fn(x):\n    y = torch.empty_like(x)\n    w = numpy.float32(200)\n"
+    kernel += "    y.numpy()[...] = x.numpy() + w - w\n"
+    verdict = verdict_of(tmp_path, kernel + "    return y\n", problem)
+    assert verdict.passed, verdict.summary
+    told = {case.name: case.problem for case in verdict.cases if "ill-conditioned" in case.problem}
+    assert set(told) == {"derived: tiny values"}
+
+
 def test_derived_inputs_keep_labels_inside_their_classes():
     torch.manual_seed(0)
     logits, labels = torch.randn(64, 100), torch.randint(100, (64,))
@@ -304,6 +315,19 @@ def test_a_reference_that_raises_is_a_broken_contract(tmp_path):
 def test_unknown_places_are_refused():
     with pytest.raises(UsageError, match="--on moon"):
         verify_kernel("kernel.py", on="moon")
+
+
+@pytest.mark.parametrize("where", ["kernel.py", "problem.py"])
+def test_a_file_that_never_finishes_loading_is_to_blame(tmp_path, where):
+    loop = "while True:\n    pass\n"
+    texts = {"kernel.py": f"import numpy, torch\n{HONEST}", "problem.py": PROBLEM}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text + (loop if name == where else ""))
+    verdict = verify_kernel(tmp_path / "kernel.py", problem=tmp_path / "problem.py", on="cpu", timeout=1.5)
+    assert verdict.exit_code == ExitCode.TIMED_OUT, verdict.summary
+    subject = "problem.py" if where == "problem.py" else "the file"
+    assert f"kernel.py: {subject} did not finish loading within 1.5 s" in verdict.summary
+    assert verdict.seconds < 60
 
 
 def test_the_whole_path_through_two_processes(tmp_path):
