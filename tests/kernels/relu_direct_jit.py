@@ -11,7 +11,7 @@ def relu_kernel(gx: cute.Tensor, gy: cute.Tensor):
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     i = bidx * 64 + tidx
-    gy[i] = cutlass.max(gx[i], cutlass.Float32(0.0))
+    gy[i] = cutlass.Float32(0.0) if gx[i] < 0.0 else gx[i]
 
 
 @cute.jit

@@ -16,7 +16,7 @@ def relu_kernel(gx: cute.Tensor, gy: cute.Tensor):
     i = bidx * THREADS + tidx
     if i < cute.size(gx):
         x = gx[i]
-        gy[i] = x if x > 0.0 else cutlass.Float32(0.0)
+        gy[i] = cutlass.Float32(0.0) if x < 0.0 else x
 
 
 @cute.jit

@@ -15,7 +15,7 @@ def relu_kernel(gx: cute.Tensor, gy: cute.Tensor, count: cutlass.Int32):
     vector = bidx * THREADS + tidx
     if vector < count:
         x = gx[(None, vector)].load()
-        gy[(None, vector)].store(cute.where(x > 0, x, cute.full_like(x, 0)))
+        gy[(None, vector)].store(cute.where(x < 0, cute.full_like(x, 0), x))
 
 
 @cute.jit

@@ -158,7 +158,7 @@ def test_a_direct_call_through_a_helper_is_found(rules_of):
         'print("tracing")',
         "gC[i] = gX[i] if i < n else gX[0]",
         "x = i & 0xFFFF\ny = cutlass.Uint32(i) & cutlass.Uint32(0xFFFF0000)",
-        "x = gX.load()\ngC.store(cute.where(x > 0, x, cute.full_like(x, 0)))",
+        "x = gX.load()\ngC.store(cute.where(x < 0, cute.full_like(x, 0), x))",
         "x = gX.load().to(cutlass.Float32)\ngC.store(cute.where(x > 0, x, 0.0))",
         "x = gX.load()\ngC.store(x + x)",
         "x = gX.load().to(cutlass.Float32)\ny = (x * 2).to(gC.element_type)\ngC.store(y)",

@@ -48,7 +48,7 @@ RULES = (
         @cute.kernel
         def kernel(gX: cute.Tensor):
             x = gX.load()
-            gX.store(cute.where(x > 0, x, cute.full_like(x, 0)))
+            gX.store(cute.where(x < 0, cute.full_like(x, 0), x))
         """,
     ),
     Rule(
