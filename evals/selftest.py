@@ -2,13 +2,17 @@
 """The judge on trial: every kernel of evals/adversarial/ must get the verdict that its header names.
 
 python evals/selftest.py                      all that this machine can run
-python evals/selftest.py --jobs 8 --out DIR   also one JSON verdict a kernel and matrix.md in DIR
+python evals/selftest.py --jobs 8 --out DIR   also matrix.md, matrix.json and one JSON verdict a kernel in DIR
 python evals/selftest.py r1 t8                only kernels whose name starts so
+
+The last line is the summary; the exit code is 1 when a verdict differs, 2 when no kernel has such a name.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import subprocess
 import sys
 import time
@@ -20,6 +24,11 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(__file__).resolve().parent / "adversarial"
 EXIT_CODES = {"passed": 0, "wrong_result": 1, "usage": 2, "crashed": 5, "timed_out": 6, "rejected": 8}
 RULED = ("rejected", "wrong_result")
+NAMES = {code: name for name, code in EXIT_CODES.items()}
+FOLDERS = re.compile(
+    r"(?<![\w.:/])/(?:[^\s'\"/,;:()]+/)+(?=[^\s'\"/,;:()])"
+)  # of an absolute path, up to the file name
+COMMAND_SECONDS = 600
 SAME_RULES = {"T8": ("T8", "T4")}  # work on another stream is impossible by the floor, or late by the parent's clock
 
 
@@ -66,6 +75,23 @@ class Outcome:
         ruled = self.specimen.expect in RULED and self.specimen.rule not in ("", "H2")
         return not ruled or self.rule in SAME_RULES.get(wanted, (wanted,))
 
+    @property
+    def got(self) -> str:
+        """The status it got, and the rule that caught it."""
+        return f"{NAMES.get(self.exit_code, self.exit_code)} {self.rule}".strip()
+
+    def row(self) -> dict[str, object]:
+        """What matrix.json holds of it; the sentence names files without their folders on this machine."""
+        return {
+            "rule": self.specimen.rule,
+            "kernel": self.specimen.path.stem,
+            "expected": self.specimen.expect,
+            "got": self.got,
+            "right": self.right,
+            "seconds": round(self.seconds, 1),
+            "sentence": FOLDERS.sub("", self.summary).strip(),
+        }
+
 
 def specimens(prefixes: list[str]) -> list[Specimen]:
     """All kernels, or those whose name starts with one of the prefixes."""
@@ -82,14 +108,16 @@ def run(specimen: Specimen, on: str) -> Outcome:
     else:
         command += ["--quick", "--no-compile-baseline"]
     begin = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        sentence = f"the command itself did not end within {COMMAND_SECONDS} s"
+        return Outcome(specimen, -1, "", sentence, time.monotonic() - begin, str(error))
     rule, summary = _read(done.stdout, done.stderr)
     return Outcome(specimen, done.returncode, rule, summary, time.monotonic() - begin, done.stdout or done.stderr)
 
 
 def _read(stdout: str, stderr: str) -> tuple[str, str]:
-    import json
-
     try:
         verdict = json.loads(stdout)
     except ValueError:
@@ -100,16 +128,21 @@ def _read(stdout: str, stderr: str) -> tuple[str, str]:
 def matrix(outcomes: list[Outcome]) -> str:
     """A Markdown table, one line a kernel."""
     lines = ["| rule | kernel | expected | got | right | seconds | verdict |", "|---|---|---|---|---|---|---|"]
-    names = {code: name for name, code in EXIT_CODES.items()}
-    for o in outcomes:
-        got = f"{names.get(o.exit_code, o.exit_code)} {o.rule}".strip()
-        cells = [o.specimen.rule, o.specimen.path.stem, o.specimen.expect, got, "yes" if o.right else "NO"]
-        lines.append("| " + " | ".join([*cells, f"{o.seconds:.0f}", o.summary.replace("|", "/")[:140]]) + " |")
+    for row in (outcome.row() for outcome in outcomes):
+        cells = [str(row[key]) for key in ("rule", "kernel", "expected", "got")]
+        cells += ["yes" if row["right"] else "NO", f"{row['seconds']:.0f}", _cell(str(row["sentence"]))]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
+def _cell(text: str, width: int = 160) -> str:
+    """One line of a table: no bars, no line breaks, cut at a word."""
+    text = " ".join(text.replace("|", "/").split())
+    return text if len(text) <= width else text[:width].rsplit(" ", 1)[0] + " …"
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Run, print the matrix, return 1 when a verdict is not the expected one."""
+    """Run, print the matrix and at last a summary; return 1 when a verdict is not the expected one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="prefixes of kernel names")
     parser.add_argument("--on", choices=("gpu", "compile"), help="default: gpu where there is one")
@@ -118,6 +151,9 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     on = options.on or ("gpu" if _has_gpu() else "compile")
     chosen = [s for s in specimens(options.names) if on == "gpu" or s.needs == "compile"]
+    if not chosen:
+        print(f"no kernel for {' '.join(options.names) or 'this machine'}", file=sys.stderr)
+        return 2
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = list(pool.map(lambda specimen: run(specimen, on), chosen))
     print(matrix(outcomes))
@@ -137,7 +173,8 @@ def _has_gpu() -> bool:
 
 def _write(folder: Path, outcomes: list[Outcome]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "matrix.md").write_text(matrix(outcomes) + "\n")
+    (folder / "matrix.md").write_text(f"{matrix(outcomes)}\n")
+    (folder / "matrix.json").write_text(json.dumps([outcome.row() for outcome in outcomes], indent=1) + "\n")
     for outcome in outcomes:
         (folder / f"{outcome.specimen.path.stem}.json").write_text(outcome.output)
 
