@@ -23,10 +23,15 @@ from cutesmith.patterns.rows_stages import StageWriter
 from cutesmith.patterns.special_functions import HELPERS
 from cutesmith.patterns.templating import render_template
 
-_RESERVED = frozenset(
-    "torch cutlass cute math functools rows plan layouts stream key found launch columns row lane slot thread block "
-    "index place item kernel_fn reference_fn get_inputs specialise compile".split()
+_IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"
+_TYPES = "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8"
+_HOST = "rows columns plan layouts stream key found launch max kernel_fn reference_fn get_inputs specialise as_matrix"
+_DEVICE = "row lane slot thread block place read_row smem partials ahead at b c v read copy_async"
+_DEFINED = (
+    "Plan Layout TYPES ROLES ROWS_RANK THREADS_PER_SM EVICT_FIRST EVICT_LAST rows_kernel launch_rows compile_rows"
 )
+_RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _HOST, _DEVICE, _DEFINED, *HELPERS, *COMBINES)).split())
+"""Names that an argument of the problem may not have in the generated kernel."""
 
 
 @dataclass(frozen=True)
@@ -266,14 +271,12 @@ class _Renderer:
         node, whole = output.node, self._whole()
         any_input = whole or self.inputs[0].name
         dtype = f"torch.{node.dtype}"
-        if output.role == "element" and whole is not None and node.shape == self.analysis.shape:
+        if output.role == "element" and whole is not None:
             same = node.dtype == next(t.dtype for t in self.inputs if t.name == whole) and node.dtype != "bool"
             dtype = "" if same else f"dtype={_store_dtype(node.dtype)}, "
             return f"{output.name} = torch.empty_like({whole}, {dtype}memory_format=torch.contiguous_format)"
-        if output.role == "element" and node.shape == self.analysis.shape:
+        if output.role == "element":
             shape = self._shape_code()
-        elif output.role == "element":
-            raise UnmatchedError(f"{node.origin or 'reshape'} reshapes an output", operation="reshape")
         else:
             rows = f"{self._shape_code()}[:{self.analysis.rows_rank}]"
             kept = len(node.shape) - self.analysis.rows_rank
@@ -289,10 +292,25 @@ class _Renderer:
         return [*parts, f"({pointers}) & 15"]
 
     def _returns(self) -> str:
-        codes = [f"{o.name}.view(torch.bool)" if o.node.dtype == "bool" else o.name for o in self.outputs]
+        codes = [self._result(output) for output in self.outputs]
         if not self.graph.returns_tuple:
             return codes[0]
         return f"({', '.join(codes)}{',' if len(codes) == 1 else ''})"
+
+    def _result(self, output: Output) -> str:
+        code = f"{output.name}.view(torch.bool)" if output.node.dtype == "bool" else output.name
+        if output.role == "row" or output.node.shape == self.analysis.shape:
+            return code
+        return f"{code}.view({self._outer_shape(output.node)})"
+
+    def _outer_shape(self, node: Node) -> str:
+        """The shape of an output that is seen as rows and columns only inside, as group_norm's."""
+        for name, argument in zip(self.arguments, self.graph.arguments, strict=True):
+            if argument.kind == "tensor" and argument.shape == node.shape:
+                return f"{name}.shape"
+        if not self.graph.fixed_shapes:
+            raise UnmatchedError(f"{node.origin or 'reshape'} reshapes an output", operation="reshape")
+        return repr(node.shape)
 
 
 def _store_dtype(dtype: str) -> str:

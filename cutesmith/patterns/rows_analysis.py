@@ -205,7 +205,7 @@ def _extent(reductions: Sequence[Node]) -> tuple[int, int]:
 def _full_shape(nodes: Sequence[Node], rank: int) -> tuple[int, ...]:
     shape = [1] * rank
     for node in nodes:
-        if len(node.shape) == rank and not node.is_reduction:
+        if len(node.shape) == rank and not node.is_reduction and node.op != "reshape":
             for axis, size in enumerate(node.shape):
                 shape[axis] = size if shape[axis] == 1 else shape[axis]
     return tuple(shape)
@@ -229,7 +229,7 @@ def _check_reductions(analysis: RowsAnalysis, reductions: Sequence[Node]) -> Non
 def _collect(analysis: RowsAnalysis) -> None:
     """Fill `uses` and `reductions` by walking down from the outputs in their spaces."""
     seen: set[tuple[int, Space]] = set()
-    stack = [(node, output_space(analysis, node)) for node in reversed(analysis.outputs)]
+    stack = [(_walked_from(analysis, node), output_space(analysis, node)) for node in reversed(analysis.outputs)]
     found: dict[int, Node] = {}
     while stack:
         node, space = stack.pop()
@@ -248,6 +248,12 @@ def _collect(analysis: RowsAnalysis) -> None:
         if id(node) in found:
             analysis.reductions[analysis.level(node) - 1].append(node)
     analysis.uses.sort(key=lambda use: (use.node.attrs["index"], use.role))
+
+
+def _walked_from(analysis: RowsAnalysis, node: Node) -> Node:
+    """An output that is reshaped at the very end, as group_norm's, is walked from the rows and columns inside."""
+    reshaped = node.op == "reshape" and node.inputs[0].shape == analysis.shape
+    return node.inputs[0] if reshaped and not analysis.is_row_shape(analysis.shape) else node
 
 
 def output_space(analysis: RowsAnalysis, node: Node) -> Space:
