@@ -133,6 +133,10 @@ class Emitter:
         if code.isidentifier() or "(" in code and code.endswith(")") and node.op in ("constant", "scalar"):
             self._names[id(node)] = code
             return code
+        if code.endswith("[v]") and code[:-3].isidentifier():
+            self._names[id(node)] = f"{code[:-3]}_v"
+            self.lines.append(f"{code[:-3]}_v = {code}")
+            return self._names[id(node)]
         return self._define(node, code)
 
     def as_type(self, node: Node, kind: str) -> str:

@@ -18,7 +18,7 @@ from cutesmith.patterns.naming import fresh_name, safe_names
 from cutesmith.patterns.row_combines import COMBINES
 from cutesmith.patterns.rows_analysis import RowsAnalysis, TensorUse, analyse, output_space
 from cutesmith.patterns.rows_configurations import configurations
-from cutesmith.patterns.rows_parts import Output, Stage, store_type
+from cutesmith.patterns.rows_parts import Output, Stage, root_of, store_type
 from cutesmith.patterns.rows_stages import StageWriter
 from cutesmith.patterns.special_functions import HELPERS
 from cutesmith.patterns.templating import render_template
@@ -75,7 +75,7 @@ def match(graph: Graph) -> RowsPlan:
 
 
 def _check_output(analysis: RowsAnalysis, node: Node) -> None:
-    if analysis.is_element(_root(node), output_space(analysis, node)):
+    if analysis.is_element(root_of(node), output_space(analysis, node)):
         if math.prod(node.shape) != math.prod(analysis.shape):
             raise UnmatchedError(
                 f"{node.origin or node.op} returns {node.shape}, rows are {analysis.shape}", operation=node.op
@@ -85,10 +85,6 @@ def _check_output(analysis: RowsAnalysis, node: Node) -> None:
             f"{node.origin or node.op} returns {node.shape}, which is neither a value a row nor a value an element",
             operation=node.op,
         )
-
-
-def _root(node: Node) -> Node:
-    return node.inputs[0] if node.op == "reshape" else node
 
 
 @dataclass
@@ -159,6 +155,7 @@ class _Renderer:
             "tensor_names": [t.name for t in tensors],
             "full_shape": self._full_shape(),
             "fixed_shapes": [use.node.shape for use in self.analysis.uses] if self.graph.fixed_shapes else [],
+            "extreme": self._extreme(),
             "needs_columns": not any(o.role == "row" for o in self.outputs),
             "arguments": self.arguments,
             "views": self.views,
@@ -167,6 +164,14 @@ class _Renderer:
             "returns": self._returns(),
         }
         return render_template("rows.py.j2", context)
+
+    def _extreme(self) -> str:
+        """The first reduction that PyTorch refuses for a row without elements: a maximum that was asked for as such."""
+        for node in (node for level in self.analysis.reductions for node in level):
+            asked = node.origin.partition(" ")[0].removeprefix("aten.").partition(".")[0]
+            if asked in ("amax", "amin", "max", "min", "aminmax", "argmax", "argmin"):
+                return asked
+        return ""
 
     def _title(self) -> str:
         rounds = "; then ".join(
@@ -184,6 +189,9 @@ class _Renderer:
         code = argument
         for view in use.node.attrs.get("views", ()):
             code = view.code.format(code)
+        role = "kept row" if use.role == "row" and use.space == "full" else use.role
+        if role == "kept row" and self._only_unsqueezed(use):
+            code, role = argument, "row"
         if use.node.dtype == "bool":
             code = f"{code}.view(torch.uint8)"
         taken = self._names()
@@ -192,8 +200,18 @@ class _Renderer:
         if name != argument or code != argument:
             self.views.append(f"{name} = {code}")
         use.name = name
-        role = "kept row" if use.role == "row" and use.space == "full" else use.role
         return _Tensor(name, role, use.node.dtype, argument)
+
+    def _only_unsqueezed(self, use: TensorUse) -> bool:
+        """Whether the argument has one value a row and its views only append dimensions of size 1: 1 us less a call."""
+        argument = self.graph.arguments[use.node.attrs["index"]]
+        kept = self.analysis.rows_shape + (1,) * self.analysis.columns_rank
+        views = use.node.attrs.get("views", ())
+        return (
+            argument.shape == self.analysis.rows_shape
+            and use.node.shape == kept
+            and all(".unsqueeze(" in v.code for v in views)
+        )
 
     def _scalar_indices(self) -> list[tuple[int, _Scalar]]:
         kinds: dict[int, str] = {}
@@ -209,7 +227,7 @@ class _Renderer:
         outputs = []
         for place, node in enumerate(self.analysis.outputs):
             name = fresh_name("out" if len(self.analysis.outputs) == 1 else f"out_{place}", self._names())
-            element = self.analysis.is_element(_root(node), output_space(self.analysis, node))
+            element = self.analysis.is_element(root_of(node), output_space(self.analysis, node))
             outputs.append(Output(name, "element" if element else "row", node))
         return outputs
 
@@ -282,6 +300,14 @@ class _Renderer:
             kept = len(node.shape) - self.analysis.rows_rank
             shape = rows if kept <= 0 else f"(*{rows}, {', '.join(['1'] * kept)})"
         dtype = _store_dtype(node.dtype)
+        twin = next(
+            (t for t, u in zip(self.inputs, self.analysis.uses, strict=True) if u.node.shape == node.shape), None
+        )
+        if output.role == "row" and twin is not None and twin.role in ("row", "kept row"):
+            # 2 us on the host instead of 4 for torch.empty with a shape and a device
+            return (
+                f"{output.name} = torch.empty_like({twin.name}, dtype={dtype}, memory_format=torch.contiguous_format)"
+            )
         return f"{output.name} = torch.empty({shape}, dtype={dtype}, device={any_input}.device)"
 
     def _key(self) -> list[str]:

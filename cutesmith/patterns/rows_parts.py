@@ -70,8 +70,14 @@ def store_type(dtype: str) -> str:
 
 
 def root_of(node: Node) -> Node:
-    """An element output that is only reshaped at the very end holds the same elements in the same order."""
-    return node.inputs[0] if node.op == "reshape" else node
+    """What an output's elements are computed from: a last reshape keeps their order, storing rounds as a last cast does."""
+    while node.op == "reshape" or (node.op == "cast" and node.dtype in ("float16", "bfloat16") and _is_float(node)):
+        (node,) = node.inputs
+    return node
+
+
+def _is_float(node: Node) -> bool:
+    return COMPUTE_TYPE[node.inputs[0].dtype] == "Float32"
 
 
 def lowest(kind: str) -> str:
