@@ -70,7 +70,7 @@ def store_type(dtype: str) -> str:
 
 
 def root_of(node: Node) -> Node:
-    """What an output's elements are computed from: a last reshape keeps their order, storing rounds as a last cast does."""
+    """What an output is computed from: a last reshape keeps the order, and storing rounds as a last cast does."""
     while node.op == "reshape" or (node.op == "cast" and node.dtype in ("float16", "bfloat16") and _is_float(node)):
         (node,) = node.inputs
     return node
