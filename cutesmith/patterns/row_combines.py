@@ -25,6 +25,12 @@ def quotient(total: Float32, count: Float32) -> Float32:
     """total / count, or 0 for no elements."""
     return total / count if count > Float32(0.0) else Float32(0.0)
 ''',
+    "moved": '''
+@cute.jit
+def moved(mean: Float32, step: Float32, other_mean: Float32) -> Float32:
+    """mean + step, or what infinite means add up to (their gap times a share may be NaN)."""
+    return mean + step if step == step else mean + other_mean
+''',
     "count_here": '''
 @cute.jit
 def count_here(b, place: Int32, plan: cutlass.Constexpr) -> Float32:
@@ -44,7 +50,7 @@ def combine_moments(count, mean, deviation, other_count, other_mean, other_devia
     total = count + other_count
     gap = other_mean - mean
     share = quotient(other_count, total)
-    return total, mean + gap * share, deviation + other_deviation + gap * gap * count * share
+    return total, moved(mean, gap * share, other_mean), deviation + other_deviation + gap * gap * count * share
 ''',
     "combine_add": """
 def combine_add(a, b):

@@ -300,10 +300,9 @@ class _Renderer:
             kept = len(node.shape) - self.analysis.rows_rank
             shape = rows if kept <= 0 else f"(*{rows}, {', '.join(['1'] * kept)})"
         dtype = _store_dtype(node.dtype)
-        twin = next(
-            (t for t, u in zip(self.inputs, self.analysis.uses, strict=True) if u.node.shape == node.shape), None
-        )
-        if output.role == "row" and twin is not None and twin.role in ("row", "kept row"):
+        shapes = {argument.name: argument.shape for argument in self.graph.arguments}
+        twin = next((t for t in self.inputs if t.role == "row" and shapes.get(t.name) == node.shape), None)
+        if output.role == "row" and twin is not None:
             # 2 us on the host instead of 4 for torch.empty with a shape and a device
             return (
                 f"{output.name} = torch.empty_like({twin.name}, dtype={dtype}, memory_format=torch.contiguous_format)"

@@ -34,6 +34,7 @@ class StageWriter:
         self._pending: list[str] = []  # row statements since the last stage
         self._uses = {(id(use.node), use.space): use for use in analysis.uses}
         self._counter = 0
+        self._row_outputs = False  # whether a row without elements has something to say
         self._unpacks: list[str] = []  # of the phase being written
         for use in analysis.uses:
             if use.role == "row":
@@ -42,6 +43,7 @@ class StageWriter:
     def write(self, outputs: list[Output]) -> tuple[list[Stage], list[str], list[str]]:
         """All stages, the row statements that follow the last one, and the stores of the row outputs."""
         stages = []
+        self._row_outputs = any(output.role == "row" for output in outputs)
         for level, reductions in enumerate(self.analysis.reductions):
             stages.append(self._reduction_stage(level, reductions, self._ready(outputs, level)))
         last = [output for output in outputs if output.role == "element" and not self._written(output, stages)]
@@ -306,7 +308,7 @@ class StageWriter:
             starts: tuple[str, ...] = ("Float32(-math.inf)", "Float32(0.0)")
         else:
             names = (self._new("count"), self._new("mean"), self._new("deviation"))
-            self.combines |= {"combine_add", "combine_moments", "quotient"}
+            self.combines |= {"combine_add", "combine_moments", "moved", "quotient"}
             starts = ("Float32(0.0)",) * 3
         kind = "online" if node.op == "max" else "moments"
         return Accumulator((node, partner), names, starts, self._rescale, ("Float32",) * len(names), kind)
@@ -408,6 +410,8 @@ class StageWriter:
         if accumulator.kind != "plain":
             for node, name in zip(accumulator.nodes, names[-2:], strict=True):
                 known[id(node)] = name
+            if accumulator.kind == "moments" and self._row_outputs:
+                self._pending.append(f"{names[1]} = {names[1]} if const_expr(plan.columns > 0) else Float32(math.nan)")
             return
         node, name = accumulator.node, names[-1]
         if node.op == "mean":
