@@ -190,6 +190,23 @@ def test_pure_cancellation_in_a_derived_case_is_told_and_excused(tmp_path):
     assert set(told) == {"derived: tiny values"}
 
 
+def test_pytorch_being_right_by_luck_blames_nobody(tmp_path):
+    problem = "import torch\ndef reference_fn(x):\n    return (x.float() + 100 - 100).mean()\n"
+    (tmp_path / "problem.py").write_text(problem + "def get_inputs():\n    return [torch.zeros(1)]\n")
+    reference = Reference()
+    reference.load({"device": "cpu", "path": str(tmp_path / "problem.py"), "seed": 1})
+    reference.drawn["derived"] = [torch.full((1,), 2.0**-17 * 9)]  # a multiple of the spacing at 100: nothing is lost
+    request = {"key": "derived", "tuple": False, "rtol": None, "atol": None}
+    judge = lambda value, derived: reference.judge(
+        {**request, "derived": derived, "outputs": [write_tensor(torch.tensor(value), tmp_path / "y")]}
+    )
+    off = 2.0**-17 * 10
+    assert judge(off, False)["problem"]
+    allowed = judge(off, True)
+    assert not allowed["problem"] and "ill-conditioned" in allowed["note"]
+    assert judge(2.0**-17 * 20, True)["problem"]
+
+
 def test_derived_inputs_keep_labels_inside_their_classes():
     torch.manual_seed(0)
     logits, labels = torch.randn(64, 100), torch.randint(100, (64,))
