@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,29 +14,11 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.elementwise import match
 from cutesmith.patterns.interpret import interpret
 from cutesmith.patterns.trace import trace_function
-
-
-def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+from tests.patterns.running import like, load, move, normal
 
 
 def plan_of(function, *inputs):
     return match(trace_function(function, inputs))
-
-
-def load(source: str, folder: Path):
-    path = folder / "kernel.py"
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location("generated_kernel", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def like(value):
-    if not isinstance(value, torch.Tensor):
-        return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
 
 
 def record(function, inputs, folder, arch="sm_90a", calls=()):
@@ -195,8 +175,7 @@ def test_on_gpu(name, tmp_path):
     graph = trace_function(function, inputs)
     plan = match(graph)
     expected = interpret(graph, inputs)
-    on_gpu = [value.cuda() if value.is_contiguous() else move(value) for value in map(as_tensor, inputs)]
-    on_gpu = [value if isinstance(given, torch.Tensor) else given for value, given in zip(on_gpu, inputs, strict=True)]
+    on_gpu = [move(value) for value in inputs]
     for number, configuration in enumerate(plan.configurations()[:3]):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -206,13 +185,3 @@ def test_on_gpu(name, tmp_path):
             assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
             tolerance = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float64: 1e-12}.get(ours.dtype, 2e-6)
             torch.testing.assert_close(ours.cpu(), theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
-
-
-def as_tensor(value) -> torch.Tensor:
-    return value if isinstance(value, torch.Tensor) else torch.tensor(value)
-
-
-def move(value: torch.Tensor) -> torch.Tensor:
-    """On the GPU with the same strides and offset."""
-    base = value.new_empty(0).set_(value.untyped_storage()).cuda()
-    return base.as_strided(value.shape, value.stride(), value.storage_offset())
