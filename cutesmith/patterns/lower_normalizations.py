@@ -87,11 +87,16 @@ def _group_norm(
     groups: int,
     eps: float,
 ) -> tuple[Node, Node, Node]:
-    """Each group of channels is one row: (batch, groups, channels a group, spatial), reduced over the last two."""
-    build, inner = low.build, channels // groups
-    grouped = build.reshape(low.operand(x), (batch, groups, inner, spatial))
-    value, mean, rstd = _normalised(low, grouped, (2, 3), eps)
-    sides = [None if side is None else build.reshape(side, (groups, inner, 1)) for side in (weight, bias)]
+    """Each group of channels is one row: (batch, groups, channels a group, spatial), reduced over the last two.
+
+    A single group needs no reshape: it is all of a sample.
+    """
+    build, single = low.build, groups == 1
+    shape = tuple(x.shape) if single else (batch, groups, channels // groups, spatial)
+    grouped = build.reshape(low.operand(x), shape)
+    value, mean, rstd = _normalised(low, grouped, range(1 if single else 2, len(shape)), eps)
+    outer = (channels, *(1 for _ in shape[2:])) if single else (groups, channels // groups, 1)
+    sides = [None if side is None else build.reshape(side, outer) for side in (weight, bias)]
     result = build.reshape(_affine(low, value, *sides), x.shape)
     return result, build.reshape(mean, (batch, groups)), build.reshape(rstd, (batch, groups))
 

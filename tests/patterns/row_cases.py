@@ -55,6 +55,7 @@ CASES = {
     "kl": (lambda a, b: F.kl_div(a.log_softmax(-1), b.softmax(-1), reduction="none").sum(-1), [normal(33, 100), normal(33, 100, seed=1)]),
     "group_norm": (lambda x, w, b: F.group_norm(x, 4, w, b), [normal(3, 8, 4, 4), normal(8), normal(8)]),
     "group_norm_one_group": (lambda x: F.relu(F.group_norm(x, 1)), [normal(2, 8, 4, 4, dtype=FP16)]),
+    "group_norm_one_group_affine": (lambda x, w, b: F.group_norm(x, 1, w, b), [normal(3, 8, 4, 4), normal(8), normal(8)]),
     "trailing_two": (lambda x: x - x.mean((-2, -1), keepdim=True), [normal(2, 3, 4, 5)]),
     "all_dimensions": (lambda x: x.sum(), [normal(8, 64)]),
     "normalize": (lambda x: F.normalize(x, dim=-1), [normal(9, 64)]),
@@ -91,7 +92,7 @@ CASES = {
 }  # fmt: skip
 
 COMPILED = (
-    "any_all moments rms_norm cross_entropy group_norm uint8 double_rows column_and_row two_roles kept_row "
-    "several_roles copied_mask transposed one_column no_rows no_columns".split()
+    "group_norm_one_group any_all moments rms_norm cross_entropy group_norm uint8 double_rows two_roles "
+    "several_roles transposed one_column no_rows no_columns".split()
 )
 """What is compiled without a GPU; the others only where there is one."""
