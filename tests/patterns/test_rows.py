@@ -70,8 +70,8 @@ def test_outputs_are_dense_and_typed_as_pytorch_s(name, tmp_path):
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100a"])
 def test_other_architectures(arch, tmp_path):
-    session, module, _ = record(*CASES["layer_norm"], tmp_path, arch)
-    check_launch(module, session.launches[0], 64, 4096, 8)
+    session, module, _ = record(*CASES["log_softmax"], tmp_path, arch)
+    check_launch(module, session.launches[0], 65, 1000, 4)
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
@@ -85,9 +85,7 @@ def test_vectors_of_16_bytes_and_no_stack(name, tmp_path):
     assert (compiled.stack_bytes, compiled.local_loads, compiled.local_stores) == (0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("shape", "vector"), [((17, 1), 1), ((17, 3), 1), ((17, 130), 2), ((5, 4099), 1), ((2, 40000), 8)]
-)
+@pytest.mark.parametrize(("shape", "vector"), [((17, 1), 1), ((17, 130), 2), ((5, 1037), 1), ((2, 40000), 8)])
 def test_vectors_divide_the_row(shape, vector, tmp_path):
     session, module, (outs,) = record(CASES["softmax"][0], [normal(*shape, dtype=BF16)], tmp_path)
     (kernel,) = read_ptx(session.modules[0].ptx).values()
