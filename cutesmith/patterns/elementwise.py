@@ -240,10 +240,18 @@ class _Renderer:
         dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
         whole = self._whole
         if whole is not None and not self.coordinates and output.node.op != "reshape":
-            same = whole.dtype == output.dtype
-            return f"{output.name} = torch.empty_like({whole.name}{'' if same else f', dtype={dtype}'})"
+            same = "" if whole.dtype == output.dtype else f", dtype={dtype}"
+            order = ", memory_format=torch.contiguous_format" if self._is_contiguous(output) else ""
+            return f"{output.name} = torch.empty_like({whole.name}{same}{order})"
         device = f"{self.inputs[0].name}.device"
         return f"{output.name} = torch.empty({self._shape_code()}, dtype={dtype}, device={device})"
+
+    def _is_contiguous(self, output: Tensor) -> bool:
+        """Whether PyTorch's result was; where it was not, the result keeps the order of the input's dimensions."""
+        strides = self.graph.output_strides[self.outputs.index(output)] if self.graph.output_strides else ()
+        steps = [math.prod(output.node.shape[axis + 1 :]) for axis in range(len(output.node.shape))]
+        sized = zip(strides, steps, output.node.shape, strict=False)
+        return all(stride == step for stride, step, size in sized if size != 1)
 
     def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
         """Arguments whose shape is part of the kernel: views, coordinates and reshapes carry the traced sizes."""
