@@ -243,13 +243,8 @@ class Emitter:
         return self._on_floats(node, args, kind)
 
     def _fast_exp(self, source: Node) -> str:
-        """exp(a - b) with b constant along the row is one fused multiply-add and one ex2 (ex2.approx: 2 ulp)."""
-        log2e = repr(math.log2(math.e))
-        if source.op == "sub" and COMPUTE_TYPE[source.dtype] == "Float32":
-            shift = self._hoist(source.inputs[1], "log2", f"{{}} * {log2e}")
-            if shift is not None:
-                return f"cute.math.exp2({self.as_type(source.inputs[0], 'Float32')} * {log2e} - {shift}, fastmath=True)"
-        return f"cute.math.exp2({self.as_type(source, 'Float32')} * {log2e}, fastmath=True)"
+        """exp as one multiplication and one ex2.approx (2 ulp)."""
+        return f"cute.math.exp2({self.as_type(source, 'Float32')} * {math.log2(math.e)!r}, fastmath=True)"
 
     def _extreme(self, name: str, args: list[str], kind: str) -> str:
         if kind == "Float32":

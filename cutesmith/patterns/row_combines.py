@@ -12,7 +12,7 @@ def shift_of(maximum: Float32) -> Float32:
     "rescale_fast": '''
 def rescale_fast(maximum, shift):
     """exp(maximum - shift): brings a sum of exponentials to a new maximum."""
-    return cute.math.exp2(maximum * 1.4426950408889634 - shift * 1.4426950408889634, fastmath=True)
+    return cute.math.exp2((maximum - shift) * 1.4426950408889634, fastmath=True)
 ''',
     "rescale": '''
 def rescale(maximum, shift):

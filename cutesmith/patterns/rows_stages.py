@@ -359,7 +359,8 @@ class StageWriter:
             f"{total} = {total} * {self._rescale}({top}, {top}_shift)",
             f"{top} = {top}_next",
         ]
-        shifted = f"{value} * {LOG2E} - {top}_shift * {LOG2E}"
+        # Subtract first: the scaled maximum of a row of finfo.min (a masked one) would be -inf, and exp of it NaN.
+        shifted = f"({value} - {top}_shift) * {LOG2E}"
         power = f"cute.math.exp2({shifted}, fastmath=True)" if self.fast else f"cute.math.exp({value} - {top}_shift)"
         self._masked(emitter, stage, power, "Float32(0.0)", lambda item: f"{total} = {total} + {item}")
 
