@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Any
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.building.shapes import broadcast
 from cutesmith.patterns.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, Emitter, convert, is_fast
 from cutesmith.patterns.graph import Graph, Node
 from cutesmith.patterns.naming import fresh_name, safe_names
-from cutesmith.patterns.shapes import broadcast
 from cutesmith.patterns.special_functions import HELPERS
 from cutesmith.patterns.templating import render_template
 

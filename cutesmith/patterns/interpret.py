@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from cutesmith.patterns import operations
-from cutesmith.patterns.dtypes import is_float, torch_dtype
+from cutesmith.patterns.building.dtypes import is_float, torch_dtype
 from cutesmith.patterns.graph import Graph, Node
 
 

@@ -23,13 +23,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from cutesmith.errors import ContractError, CutesmithError, UnmatchedError
-from cutesmith.patterns import lower
-from cutesmith.patterns.builder import GraphBuilder
-from cutesmith.patterns.dtypes import SUPPORTED, dtype_name
-from cutesmith.patterns.equality import same_graph
+from cutesmith.patterns.building.builder import GraphBuilder
+from cutesmith.patterns.building.dtypes import SUPPORTED, dtype_name
+from cutesmith.patterns.building.equality import same_graph
+from cutesmith.patterns.building.scalars import Scalars, untraceable
+from cutesmith.patterns.building.substitution import with_numbers
 from cutesmith.patterns.graph import Argument, Graph, Node
-from cutesmith.patterns.scalars import Scalars, untraceable
-from cutesmith.patterns.substitution import with_numbers
+from cutesmith.patterns.lowering import dispatch
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._functional(func, args, named)
 
     def _functional(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        rule = lower.rule_for(func)
+        rule = dispatch.rule_for(func)
         if rule is None:
             return self._decomposed(func, args, named)
         result = func(*args, **named)
@@ -266,11 +266,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.track(tensor, node)
         return result
 
-    def _lowered(self, rule: lower.Rule, args: Any, named: Any, result: Any) -> list[Node | None]:
+    def _lowered(self, rule: dispatch.Rule, args: Any, named: Any, result: Any) -> list[Node | None]:
         tensors = _flat(result)
         shapes = [tuple(tensor.shape) for tensor in tensors]
         dtypes = [dtype_name(tensor.dtype) for tensor in tensors]
-        low = lower.Lowering(self.build, self.scalars, shapes, dtypes)
+        low = dispatch.Lowering(self.build, self.scalars, shapes, dtypes)
         nodes = rule(low, *map(self._operand, args), **{name: self._operand(value) for name, value in named.items()})
         listed = list(nodes) if isinstance(nodes, tuple) else [nodes]
         return [None if node is None else low.finish(node, index) for index, node in enumerate(listed)]

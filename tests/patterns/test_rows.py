@@ -13,8 +13,8 @@ from cutesmith import recording
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph import Graph
 from cutesmith.patterns.interpret import interpret
-from cutesmith.patterns.rows import match
-from cutesmith.patterns.rows_analysis import _lower_variances, analyse
+from cutesmith.patterns.rows.analysis import _lower_variances, analyse
+from cutesmith.patterns.rows.plan import match
 from cutesmith.patterns.trace import trace_function
 from cutesmith.recording import read_ptx
 from tests.patterns.row_cases import BF16, CASES, COMPILED, integers, layer_norm

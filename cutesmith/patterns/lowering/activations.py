@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cutesmith.patterns.graph import Node
-from cutesmith.patterns.lower import Lowering, Operand, lowers
+from cutesmith.patterns.lowering.dispatch import Lowering, Operand, lowers
 
 
 @lowers("relu")
@@ -135,7 +135,7 @@ def _threshold(low: Lowering, x: Node, threshold: Operand, value: Operand) -> No
 
 @lowers("glu")
 def _glu(low: Lowering, x: Node, dim: int = -1) -> Node:
-    from cutesmith.patterns.views import push_slice
+    from cutesmith.patterns.building.views import push_slice
 
     build, dim = low.build, dim % len(x.shape)
     half = x.shape[dim] // 2

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.builder import GraphBuilder, Number
-from cutesmith.patterns.dtypes import is_float
+from cutesmith.patterns.building.builder import GraphBuilder, Number
+from cutesmith.patterns.building.dtypes import is_float
 from cutesmith.patterns.graph import Node
 
 FLOAT_SENTINEL = 1.000000123457

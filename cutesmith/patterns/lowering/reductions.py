@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from cutesmith.patterns.builder import Number
-from cutesmith.patterns.dtypes import is_float
+from cutesmith.patterns.building.builder import Number
+from cutesmith.patterns.building.dtypes import is_float
 from cutesmith.patterns.graph import Node
-from cutesmith.patterns.lower import Lowering, lowers
+from cutesmith.patterns.lowering.dispatch import Lowering, lowers
 
 Dims = int | Sequence[int] | None
 

@@ -1,7 +1,7 @@
 """The table of lowerings: for each ATen operation, how it is said in the nodes of our graph.
 
 A lowering is a function of a `Lowering` context and the operation's own arguments, where tensors are `Node`s; it
-returns one node for each result. The families live in `lower_*.py`.
+returns one node for each result. The families are the modules beside this one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from cutesmith.patterns.builder import GraphBuilder, Number
-from cutesmith.patterns.dtypes import compute_dtype, dtype_name, is_float, torch_dtype
+from cutesmith.patterns.building.builder import GraphBuilder, Number
+from cutesmith.patterns.building.dtypes import compute_dtype, dtype_name, is_float, torch_dtype
+from cutesmith.patterns.building.scalars import Scalars
 from cutesmith.patterns.graph import Node
-from cutesmith.patterns.scalars import Scalars
 
 Operand = Node | Number
 Lowered = Node | tuple[Node | None, ...]
@@ -38,9 +38,9 @@ def lowers(*names: str) -> Callable[[Rule], Rule]:
 
 def rule_for(operation: Any) -> Rule | None:
     """The lowering of an OpOverload, None when there is none."""
-    from cutesmith.patterns import lower_families  # registers every family
+    from cutesmith.patterns.lowering import families  # registers every family
 
-    assert lower_families.FAMILIES
+    assert families.FAMILIES
     full = str(operation)
     return RULES.get(full) or RULES.get(full.rsplit(".", 1)[0])
 

@@ -15,11 +15,11 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, is_fast
 from cutesmith.patterns.graph import Graph, Node
 from cutesmith.patterns.naming import fresh_name, safe_names
-from cutesmith.patterns.row_combines import COMBINES
-from cutesmith.patterns.rows_analysis import RowsAnalysis, TensorUse, analyse, output_space
-from cutesmith.patterns.rows_configurations import configurations
-from cutesmith.patterns.rows_parts import Output, Stage, root_of, store_type
-from cutesmith.patterns.rows_stages import StageWriter
+from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, analyse, output_space
+from cutesmith.patterns.rows.combines import COMBINES
+from cutesmith.patterns.rows.configurations import configurations
+from cutesmith.patterns.rows.parts import Output, Stage, root_of, store_type
+from cutesmith.patterns.rows.stages import StageWriter
 from cutesmith.patterns.special_functions import HELPERS
 from cutesmith.patterns.templating import render_template
 

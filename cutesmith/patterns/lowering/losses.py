@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from cutesmith.patterns.building.views import view_input
 from cutesmith.patterns.graph import Node
-from cutesmith.patterns.lower import Lowering, lowers
-from cutesmith.patterns.lower_activations import softplus
-from cutesmith.patterns.views import view_input
+from cutesmith.patterns.lowering.activations import softplus
+from cutesmith.patterns.lowering.dispatch import Lowering, lowers
 
 NONE, MEAN, SUM = 0, 1, 2  # at::Reduction
 

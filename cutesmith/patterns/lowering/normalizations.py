@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutesmith.patterns.graph import Node
-from cutesmith.patterns.lower import Lowering, lowers
+from cutesmith.patterns.lowering.dispatch import Lowering, lowers
 
 
 def _shifted(low: Lowering, x: Node, dim: int) -> tuple[Node, Node, tuple[int, ...]]:

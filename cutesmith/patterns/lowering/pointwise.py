@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cutesmith.patterns.dtypes import is_float
+from cutesmith.patterns.building.dtypes import is_float
 from cutesmith.patterns.graph import Node
-from cutesmith.patterns.lower import Lowering, Operand, lowers
+from cutesmith.patterns.lowering.dispatch import Lowering, Operand, lowers
 
 _UNARY = {
     **{

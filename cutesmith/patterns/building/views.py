@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from cutesmith.patterns.building.shapes import Shape, is_squeeze, kept_positions, regrouped_shape
 from cutesmith.patterns.graph import Node, View
-from cutesmith.patterns.shapes import Shape, is_squeeze, kept_positions, regrouped_shape
 
 if TYPE_CHECKING:
-    from cutesmith.patterns.builder import GraphBuilder
+    from cutesmith.patterns.building.builder import GraphBuilder
 
 
 def view_input(build: GraphBuilder, node: Node, code: str, view: Callable[[torch.Tensor], torch.Tensor]) -> Node | None:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from cutesmith.patterns.expressions import ITEM_BYTES
-from cutesmith.patterns.rows_analysis import RowsAnalysis
+from cutesmith.patterns.rows.analysis import RowsAnalysis
 
 BASE: dict[str, Any] = {
     "vector": 8,

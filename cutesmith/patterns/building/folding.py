@@ -9,11 +9,11 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from cutesmith.patterns import operations
-from cutesmith.patterns.dtypes import compute_dtype, is_float, torch_dtype
+from cutesmith.patterns.building.dtypes import compute_dtype, is_float, torch_dtype
 from cutesmith.patterns.graph import Node
 
 if TYPE_CHECKING:
-    from cutesmith.patterns.builder import GraphBuilder, Number
+    from cutesmith.patterns.building.builder import GraphBuilder, Number
 
 MAX_POWER = 16  # up to here an integer exponent becomes multiplications
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from cutesmith.patterns.building.views import push_permute, push_slice, view_input
 from cutesmith.patterns.graph import Node
-from cutesmith.patterns.lower import Lowering, Operand, lowers
-from cutesmith.patterns.views import push_permute, push_slice, view_input
+from cutesmith.patterns.lowering.dispatch import Lowering, Operand, lowers
 
 
 @lowers(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cutesmith.patterns.builder import GraphBuilder, Number
+from cutesmith.patterns.building.builder import GraphBuilder, Number
 from cutesmith.patterns.graph import Graph, Node
 
 

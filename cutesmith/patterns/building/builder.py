@@ -15,10 +15,10 @@ from types import MappingProxyType
 from typing import Any
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns import folding
-from cutesmith.patterns.dtypes import compute_dtype, is_float, same_class, widens
+from cutesmith.patterns.building import folding
+from cutesmith.patterns.building.dtypes import compute_dtype, is_float, same_class, widens
+from cutesmith.patterns.building.shapes import Shape, broadcast, insert_ones, is_squeeze, kept_positions, squeezed_gaps
 from cutesmith.patterns.graph import Node
-from cutesmith.patterns.shapes import Shape, broadcast, insert_ones, is_squeeze, kept_positions, squeezed_gaps
 
 Number = int | float | bool
 
@@ -134,7 +134,7 @@ class GraphBuilder:
 
     def _before_reshape(self, op: str, inputs: list[Node], dtype: str) -> Node | None:
         """Computes on the value before a reshape, when the other operands can be seen in its shape for free."""
-        from cutesmith.patterns.views import reshape_broadcast
+        from cutesmith.patterns.building.views import reshape_broadcast
 
         reshaped = next((node for node in inputs if node.op == "reshape"), None)
         shape = broadcast([node.shape for node in inputs])
@@ -206,7 +206,7 @@ class GraphBuilder:
 
     def reshape(self, node: Node, shape: Shape) -> Node:
         """The same elements in row-major order, pushed up to the arguments where that is possible."""
-        from cutesmith.patterns.views import push_reshape
+        from cutesmith.patterns.building.views import push_reshape
 
         return push_reshape(self, node, shape)
 

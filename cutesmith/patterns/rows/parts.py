@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from cutesmith.patterns.expressions import COMPUTE_TYPE
 from cutesmith.patterns.graph import Node
-from cutesmith.patterns.rows_analysis import TensorUse
+from cutesmith.patterns.rows.analysis import TensorUse
 
 _INT_LIMITS = {"Int32": (-(2**31), 2**31 - 1), "Int64": (-(2**63), 2**63 - 1)}
 

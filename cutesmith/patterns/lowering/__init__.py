@@ -1,0 +1,1 @@
+"""ATen operations as nodes of the pattern graph, by family."""
