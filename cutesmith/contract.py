@@ -91,6 +91,15 @@ def inspect(path: str | Path, *, with_problem: bool = False) -> FileContract:
     return contract
 
 
+def inspect_kernel(path: str | Path, *, with_problem: bool = False) -> FileContract:
+    """As `inspect`, for a stage that needs `kernel_fn`; a problem file alone is a ContractError too."""
+    contract = inspect(path, with_problem=with_problem)
+    if not contract.has_kernel:
+        hint = f"Draft one: cutesmith generate {contract.path}\nor write it:\n{KERNEL_LINES}"
+        raise ContractError(f"{contract.path} is a problem file: it has no kernel_fn", hint=hint)
+    return contract
+
+
 def load(path: str | Path, strip: Sequence[str] = (), *, with_problem: bool = False) -> LoadedFile:
     """Run the file as a module of its own (in a worker) and give its functions; see `cutesmith.loading.load`."""
     from cutesmith.loading import load as load_file

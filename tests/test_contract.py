@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -280,3 +281,11 @@ def test_a_tolerance_of_numbers_passes(value):
 def test_any_other_tolerance_is_refused(value):
     with pytest.raises(ContractError, match="TOLERANCE"):
         contract.check_tolerance(value, "kernel.py")
+
+
+def test_a_problem_alone_is_no_kernel_file(tmp_path: Path) -> None:
+    problem = tmp_path / "problem.py"
+    problem.write_text("def reference_fn(x):\n    return x\n\n\ndef get_inputs():\n    return []\n")
+    with pytest.raises(ContractError, match="has no kernel_fn") as raised:
+        contract.inspect_kernel(problem)
+    assert "cutesmith generate" in raised.value.hint and "def kernel_fn" in raised.value.hint

@@ -41,7 +41,7 @@ def compile_kernel(
     """
     started = time.perf_counter()
     targets = _targets(archs)
-    contract.inspect(path, with_problem=problem is not None)
+    contract.inspect_kernel(path, with_problem=problem is not None)
     if problem is not None:
         contract.inspect(problem)
     request = {

@@ -118,7 +118,7 @@ class Contest:
     def verdict(self, path: Path) -> BenchmarkVerdict:
         """Everything from the static checks to the numbers; every failure becomes a verdict."""
         try:
-            contract.inspect(path, with_problem=self.problem != path)
+            contract.inspect_kernel(path, with_problem=self.problem != path)
             if self.problem != path:
                 contract.inspect(self.problem)
             if findings := find_cheats(contract.problem_source(path), path):

@@ -85,7 +85,7 @@ class Judge:
     def verdict(self, on: str) -> VerifyVerdict:
         """Static checks, then the workers; every failure becomes a verdict."""
         try:
-            contract.inspect(self.path, with_problem=self.problem != self.path)
+            contract.inspect_kernel(self.path, with_problem=self.problem != self.path)
             if self.problem != self.path:
                 contract.inspect(self.problem)
             if on != "cpu" and (rejection := self._static()):
