@@ -177,7 +177,7 @@ class CheckpointStore:
                 return
         except FileNotFoundError:
             pass
-        self._write_atomically(target, data, 0o644)
+        write_atomically(target, data, folder=self.folder)
 
     def _append_line(self, line: bytes) -> None:
         """Append one line, after cutting off what an earlier kill or a full disk left unfinished."""
@@ -197,24 +197,28 @@ class CheckpointStore:
 
     def _replace_file(self, data: bytes) -> None:
         mode = self.path.stat().st_mode & 0o777 if self.path.exists() else 0o644
-        self._write_atomically(self.path, data, mode)
+        write_atomically(self.path, data, mode=mode, folder=self.folder)
 
-    def _write_atomically(self, target: Path, data: bytes, mode: int) -> None:
-        """Give `target` this content such that it never holds anything but the old or the new, power cuts included."""
-        descriptor, temporary = tempfile.mkstemp(dir=self.folder, prefix=f".{self.path.name}.", suffix=".tmp")
+
+def write_atomically(target: Path, data: bytes, *, mode: int = 0o644, folder: Path | None = None) -> None:
+    """Give `target` this content such that it never holds anything but the old or the new, power cuts included.
+
+    The temporary file lies in `folder` of the same file system, else beside the target.
+    """
+    descriptor, temporary = tempfile.mkstemp(dir=folder or target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
         try:
-            try:
-                _write_all(descriptor, data, 0)
-                os.fchmod(descriptor, mode)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            os.replace(temporary, target)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
-        _sync_folder(target.parent)
+            _write_all(descriptor, data, 0)
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(target.parent)
 
 
 def _entry(line: str) -> dict[str, Any] | None:

@@ -140,8 +140,8 @@ def write_summary(
     out: Path, rows: list[dict[str, Any]], tasks: Sequence[str], seconds: float, options: argparse.Namespace
 ) -> None:
     """`summary.json` and `summary.md`."""
+    from cutesmith.checkpoints import write_atomically
     from cutesmith.devices import current_device
-    from cutesmith.patterns.output_folder import write_atomically
     from cutesmith.verdicts import strict_json
 
     started = {row["task"] for row in rows}
@@ -154,8 +154,8 @@ def write_summary(
         "not_run": [name for name in tasks if name not in started],
         "tasks": rows,
     }
-    write_atomically(out / "summary.json", strict_json(summary, indent=1) + "\n")
-    write_atomically(out / "summary.md", markdown(summary))
+    write_atomically(out / "summary.json", (strict_json(summary, indent=1) + "\n").encode())
+    write_atomically(out / "summary.md", markdown(summary).encode())
 
 
 def _arguments(options: argparse.Namespace) -> Iterator[str]:

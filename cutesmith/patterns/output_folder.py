@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cutesmith.checkpoints import CheckpointStore
+from cutesmith.checkpoints import CheckpointStore, write_atomically
 from cutesmith.errors import UsageError
 from cutesmith.verdicts import Verdict, strict_json
 
@@ -41,40 +38,24 @@ class OutputFolder:
     def write_candidate(self, number: int, source: str) -> Path:
         """`candidates/kernel_NN.py`."""
         path = self.candidates / f"kernel_{number:02d}.py"
-        write_atomically(path, source)
+        write_atomically(path, source.encode())
         return path
 
     def keep(self, source: str, verdict: Verdict) -> None:
         """Make this the kernel, and a checkpoint of it with the verdict that held."""
         if not self.kernel.exists() or self.kernel.read_text(encoding="utf-8") != source:
-            write_atomically(self.kernel, source)
+            write_atomically(self.kernel, source.encode())
         self.checkpoints.backup(note=verdict.stage, verdict=verdict.to_dict())
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """`result.json`, strict JSON."""
-        write_atomically(self.path / "result.json", strict_json(dict(result), indent=1) + "\n")
+        write_atomically(self.path / "result.json", (strict_json(dict(result), indent=1) + "\n").encode())
 
     def write_report(self, page: str) -> None:
         """`report.html`."""
-        write_atomically(self.path / "report.html", page)
+        write_atomically(self.path / "report.html", page.encode())
 
 
 def default_folder(problem: str | Path) -> Path:
     """`cutesmith-out/NAME` in the current folder."""
     return Path(DEFAULT_FOLDER) / Path(problem).stem
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Give the file this content by a temporary one beside it, fsync and rename."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(descriptor, 0o644)
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise

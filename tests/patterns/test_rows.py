@@ -407,7 +407,7 @@ def test_nan_and_infinity_as_in_pytorch(name, columns, dtype, tmp_path):
 @pytest.mark.gpu
 def test_rows_masked_with_the_lowest_number_are_uniform(tmp_path):
     """A row of nothing but the lowest number of its type, as attention masks have, is 1/N throughout."""
-    for number, dtype in enumerate((torch.float32, torch.float16)):
+    for number, dtype in enumerate((torch.float32, torch.float16, torch.bfloat16)):
         inputs = [torch.full((4, 64), torch.finfo(dtype).min, dtype=dtype)]
         plan = plan_of(lambda x: x.softmax(-1), *inputs)
         source = plan.render(plan.configurations()[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from cutesmith.devices import SmVersion
 from cutesmith.patterns.expressions import ITEM_BYTES
 from cutesmith.patterns.rows.analysis import RowsAnalysis
 
@@ -19,8 +20,6 @@ BASE: dict[str, Any] = {
     "shared_bytes": 0,
     "hints": "none",
     "threads_per_sm": 0,
-    "smem_carveout": 0,
-    "early_columns": False,
 }
 """One thread block a row of up to 1024 threads, 32 elements a thread in registers."""
 
@@ -32,7 +31,7 @@ FULL = {"threads_per_sm": 2048}
 """Every thread that an SM can hold: more rows in flight for at most 32 registers a thread."""
 
 
-def configurations(analysis: RowsAnalysis, clusters: bool = True) -> list[dict[str, Any]]:
+def configurations(analysis: RowsAnalysis, sm: SmVersion) -> list[dict[str, Any]]:
     """Candidate plans, best guess first: elements a thread, threads a block, where a long row waits, cache hints.
 
     The order is what an H200 measured on bf16 rows (evals/results/h200); every candidate is correct for every shape.
@@ -43,11 +42,13 @@ def configurations(analysis: RowsAnalysis, clusters: bool = True) -> list[dict[s
     base = {**BASE, "vector": max(1, 16 // max(2, min(sizes, default=4)))}
     width = max(1, sum(u.role == "element" for u in analysis.uses)) * max(2, max(sizes, default=2)) // 2
     if analysis.columns * width > 16384:
-        changes = _long_rows(bool(writes), clusters)
+        changes = _long_rows(bool(writes), sm.max_cluster >= 8)
     else:
         weighted = any(use.role == "column" for use in analysis.uses)
         changes = _short_rows(analysis.columns, bool(writes), width, weighted)
-    return [{**base, **change} for change in changes]
+    found = [{**base, **change} for change in changes]
+    # sm_86, sm_89 and sm_120 hold 1536 threads: asking for more would be no limit at all.
+    return [{**c, "threads_per_sm": min(c["threads_per_sm"], sm.threads_per_sm)} for c in found]
 
 
 def _short_rows(columns: int, writes: bool, width: int, weighted: bool) -> list[dict[str, Any]]:

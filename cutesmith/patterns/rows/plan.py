@@ -8,9 +8,10 @@ every stage, from L2.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, is_fast
 from cutesmith.patterns.graph import Graph, Node
@@ -41,7 +42,6 @@ class RowsPlan:
     graph: Graph
     analysis: RowsAnalysis
     pattern: str = "rows"
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def algorithmic_bytes(self) -> int:
@@ -57,7 +57,7 @@ class RowsPlan:
 
     def configurations(self, arch: str = "sm_90a") -> list[dict[str, Any]]:
         """Ways to spread a row over threads, the best guess first."""
-        return configurations(self.analysis, clusters=arch not in ("sm_80", "sm_86", "sm_89"))
+        return configurations(self.analysis, parse_arch(arch).sm)
 
     def render(self, configuration: dict[str, Any]) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
@@ -235,8 +235,7 @@ class _Renderer:
         return {*self.arguments, *(tensor.name for tensor in self.inputs)}
 
     def _early(self) -> list[_Tensor]:
-        roles = ("element", "column") if self.configuration["early_columns"] else ("element",)
-        return [t for t in self.inputs if t.role in roles]
+        return [t for t in self.inputs if t.role == "element"]
 
     def _stage(self, stages: list[Stage], place: int, early: list[_Tensor]) -> dict[str, Any]:
         stage = stages[place]
