@@ -425,3 +425,13 @@ def test_tensors_of_more_than_two_to_the_31_elements(tmp_path):
     total, shifted = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(given)
     assert total[-1].item() == given[-1].sum().item() and not total[:-1].any()
     assert torch.equal(shifted[-1], given[-1]) and not shifted[:-1].any()
+
+
+def test_a_kernel_of_fixed_shapes_takes_the_shapes_it_was_written_for(tmp_path):
+    """A per-row target reaches the kernel without its appended dimension: the guard must know that."""
+    inputs = [normal(8, 64), torch.randint(0, 64, (8,))]
+    plan = plan_of(lambda x, t: F.cross_entropy(x, t, reduction="none", label_smoothing=0.1), *inputs)
+    assert plan.graph.fixed_shapes
+    with recording.session("sm_90a") as session:
+        load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(*[like(value) for value in inputs])
+    assert len(session.launches) == 1

@@ -94,7 +94,7 @@ class _Tensor:
     name: str
     role: str
     dtype: str
-    source: str = ""
+    shape: tuple[int, ...] = ()  # in the traced shapes, as the kernel takes it
     again: bool = False  # an earlier stage has read it already
 
     @property
@@ -154,7 +154,7 @@ class _Renderer:
             "roles": repr(tuple(t.role for t in tensors)),
             "tensor_names": [t.name for t in tensors],
             "full_shape": self._full_shape(),
-            "fixed_shapes": [use.node.shape for use in self.analysis.uses] if self.graph.fixed_shapes else [],
+            "fixed_shapes": [tensor.shape for tensor in self.inputs] if self.graph.fixed_shapes else [],
             "extreme": self._extreme(),
             "needs_columns": not any(o.role == "row" for o in self.outputs),
             "arguments": self.arguments,
@@ -190,8 +190,9 @@ class _Renderer:
         for view in use.node.attrs.get("views", ()):
             code = view.code.format(code)
         role = "kept row" if use.role == "row" and use.space == "full" else use.role
+        shape = use.node.shape
         if role == "kept row" and self._only_unsqueezed(use):
-            code, role = argument, "row"
+            code, role, shape = argument, "row", self.analysis.rows_shape
         if use.node.dtype == "bool":
             code = f"{code}.view(torch.uint8)"
         taken = self._names()
@@ -200,7 +201,7 @@ class _Renderer:
         if name != argument or code != argument:
             self.views.append(f"{name} = {code}")
         use.name = name
-        return _Tensor(name, role, use.node.dtype, argument)
+        return _Tensor(name, role, use.node.dtype, shape)
 
     def _only_unsqueezed(self, use: TensorUse) -> bool:
         """Whether the argument has one value a row and its views only append dimensions of size 1: 1 us less a call."""
