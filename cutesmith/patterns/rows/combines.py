@@ -19,17 +19,17 @@ def rescale(maximum, shift):
     """exp(maximum - shift): brings a sum of exponentials to a new maximum."""
     return cute.math.exp(maximum - shift)
 ''',
-    "quotient": '''
+    "pivot_of": '''
 @cute.jit
-def quotient(total: Float32, count: Float32) -> Float32:
-    """total / count, or 0 for no elements."""
-    return total / count if count > Float32(0.0) else Float32(0.0)
+def pivot_of(total: Float32, count: Float32) -> Float32:
+    """total / count where that is finite, else 0: deviations are taken from it, and Inf and NaN must show in those."""
+    pivot = total / count
+    return pivot if cute.math.absf(pivot) < Float32(math.inf) else Float32(0.0)
 ''',
-    "moved": '''
-@cute.jit
-def moved(mean: Float32, step: Float32, other_mean: Float32) -> Float32:
-    """mean + step, or what infinite means add up to (their gap times a share may be NaN)."""
-    return mean + step if step == step else mean + other_mean
+    "squared_deviations": '''
+def squared_deviations(deviation, residual, step):
+    """Squared deviations from the mean, from those from a pivot that lies `step` below it; NaN stays."""
+    return cute.arch.fmax(deviation - residual * step, Float32(0.0), nan=True)
 ''',
     "count_here": '''
 @cute.jit
@@ -43,14 +43,6 @@ def count_here(b, place: Int32, plan: cutlass.Constexpr) -> Float32:
             held = held + (Int32(plan.vector) if inside else Int32(0))
         count = held.to(Float32)
     return count
-''',
-    "combine_moments": '''
-def combine_moments(count, mean, deviation, other_count, other_mean, other_deviation):
-    """Count, mean and sum of squared deviations of two sets together (Chan, Golub, LeVeque 1983)."""
-    total = count + other_count
-    gap = other_mean - mean
-    share = quotient(other_count, total)
-    return total, moved(mean, gap * share, other_mean), deviation + other_deviation + gap * gap * count * share
 ''',
     "combine_add": """
 def combine_add(a, b):

@@ -15,8 +15,8 @@ _INT_LIMITS = {"Int32": (-(2**31), 2**31 - 1), "Int64": (-(2**63), 2**63 - 1)}
 class Accumulator:
     """One reduction's running state: variable names, their start values, and the device function that combines two.
 
-    `kind` is `plain`, or a fused pair: `online` (maximum, sum of exponentials) or `moments` (count, mean, squared
-    deviations).
+    `kind` is `plain`, or a fused pair: `online` (maximum, sum of exponentials) or `moments` (count, pivot, sum of the
+    deviations from the pivot and of their squares; a pivot is a finite number near the mean).
     """
 
     nodes: tuple[Node, ...]

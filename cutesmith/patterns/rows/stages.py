@@ -34,7 +34,6 @@ class StageWriter:
         self._pending: list[str] = []  # row statements since the last stage
         self._uses = {(id(use.node), use.space): use for use in analysis.uses}
         self._counter = 0
-        self._row_outputs = False  # whether a row without elements has something to say
         self._unpacks: list[str] = []  # of the phase being written
         for use in analysis.uses:
             if use.role == "row":
@@ -43,7 +42,6 @@ class StageWriter:
     def write(self, outputs: list[Output]) -> tuple[list[Stage], list[str], list[str]]:
         """All stages, the row statements that follow the last one, and the stores of the row outputs."""
         stages = []
-        self._row_outputs = any(output.role == "row" for output in outputs)
         for level, reductions in enumerate(self.analysis.reductions):
             stages.append(self._reduction_stage(level, reductions, self._ready(outputs, level)))
         last = [output for output in outputs if output.role == "element" and not self._written(output, stages)]
@@ -307,9 +305,9 @@ class StageWriter:
             self.combines |= {"combine_max_f32", "combine_add", "shift_of", self._rescale}
             starts: tuple[str, ...] = ("Float32(-math.inf)", "Float32(0.0)")
         else:
-            names = (self._new("count"), self._new("mean"), self._new("deviation"))
-            self.combines |= {"combine_add", "combine_moments", "moved", "quotient"}
-            starts = ("Float32(0.0)",) * 3
+            names = tuple(map(self._new, ("count", "pivot", "residual", "deviation")))
+            self.combines |= {"combine_add", "pivot_of", "squared_deviations", "count_here"}
+            starts = ("Float32(0.0)",) * 4
         kind = "online" if node.op == "max" else "moments"
         return Accumulator((node, partner), names, starts, self._rescale, ("Float32",) * len(names), kind)
 
@@ -341,14 +339,13 @@ class StageWriter:
     def _second_phases(self, stage: Stage, fused: list[Accumulator]) -> None:
         first = stage.phases[-1]
         emitter = self._element_emitter(stage)
-        closing: list[str] = []
         for accumulator in fused:
             value = emitter.as_type(accumulator.node.inputs[0], "Float32")
             if accumulator.kind == "online":
                 self._sum_exponentials(first, emitter, accumulator, stage, value)
             else:
-                self._sum_deviations(first, emitter, accumulator, stage, value, closing)
-        self._phase(stage, emitter).after.extend(closing)
+                self._sum_deviations(first, emitter, accumulator, stage, value)
+        self._phase(stage, emitter)
 
     def _sum_exponentials(
         self, first: Phase, emitter: Emitter, accumulator: Accumulator, stage: Stage, value: str
@@ -365,22 +362,24 @@ class StageWriter:
         self._masked(emitter, stage, power, "Float32(0.0)", lambda item: f"{total} = {total} + {item}")
 
     def _sum_deviations(
-        self, first: Phase, emitter: Emitter, accumulator: Accumulator, stage: Stage, value: str, closing: list[str]
+        self, first: Phase, emitter: Emitter, accumulator: Accumulator, stage: Stage, value: str
     ) -> None:
-        count, mean, deviation = accumulator.names
+        """Deviations from the thread's pivot, the mean of its first block of vectors, and their squares.
+
+        `_moments` moves both to the mean at the end, so that how the pivot was rounded does not matter: around 1000 a
+        float32 mean is off by 3e-5, which squared gaps between the means of threads would keep. The first block is
+        part of the row: a pivot far from the row's mean makes the variance as large, and little cancels.
+        """
+        count, pivot, residual, deviation = accumulator.names
         first.after += [
             f"{count}_here = count_here(b, place, plan)",
-            f"{mean}_here = quotient({mean}_total, {count}_here)",
-            f"{deviation}_here = Float32(0.0)",
+            f"{pivot} = pivot_of({pivot}_total, {count}_here) if {count} == Float32(0.0) else {pivot}",
+            f"{count} = {count} + {count}_here",
         ]
-        self.combines.add("count_here")
-        square = f"({value} - {mean}_here) * ({value} - {mean}_here)"
+        sums = "{0} = {0} + {1}\n{2} = {2} + {1} * {1}"
         self._masked(
-            emitter, stage, square, "Float32(0.0)", lambda item: f"{deviation}_here = {deviation}_here + {item}"
+            emitter, stage, f"{value} - {pivot}", "Float32(0.0)", lambda item: sums.format(residual, item, deviation)
         )
-        state = ", ".join(accumulator.names)
-        here = ", ".join(f"{name}_here" for name in accumulator.names)
-        closing.append(f"{state} = combine_moments({state}, {here})")
 
     def _accumulate(self, emitter: Emitter, accumulator: Accumulator, stage: Stage) -> None:
         node = accumulator.node
@@ -408,11 +407,10 @@ class StageWriter:
     def _finish(self, accumulator: Accumulator) -> None:
         """Statements after the threads have combined, and the names that the reductions' values have from now on."""
         names, known = accumulator.names, self._row_names["full"]
+        if accumulator.kind == "moments":
+            names = self._moments(accumulator)
         if accumulator.kind != "plain":
-            for node, name in zip(accumulator.nodes, names[-2:], strict=True):
-                known[id(node)] = name
-            if accumulator.kind == "moments" and self._row_outputs:
-                self._pending.append(f"{names[1]} = {names[1]} if const_expr(plan.columns > 0) else Float32(math.nan)")
+            known.update(zip(map(id, accumulator.nodes), names[-2:], strict=True))
             return
         node, name = accumulator.node, names[-1]
         if node.op == "mean":
@@ -424,3 +422,17 @@ class StageWriter:
             self._pending.append(f"{name}_at = {name}.to(Int64)")
             name = f"{name}_at"
         known[id(node)] = name
+
+    def _moments(self, accumulator: Accumulator) -> tuple[str, str]:
+        """The mean, and the squared deviations from it, of what was summed around a pivot; NaN without columns.
+
+        The corrected two-pass algorithm of Chan, Golub and LeVeque (The American Statistician 37, 1983).
+        """
+        _, pivot, residual, deviation = accumulator.names
+        mean = self._new("mean")
+        self._pending += [
+            f"{mean}_step = {residual} / Float32(plan.columns)",
+            f"{mean} = {pivot} + {mean}_step",
+            f"{deviation} = squared_deviations({deviation}, {residual}, {mean}_step)",
+        ]
+        return mean, deviation
