@@ -22,12 +22,13 @@ RANKS = {
     "kernelbench": 2,
     "checkpoints": 2,
     "recording": 3,
-    "checks": 4,
-    "patterns": 5,
-    "report": 5,
-    "commands": 6,
-    "cli": 7,
-    "__main__": 8,
+    "emulator": 4,
+    "checks": 5,
+    "patterns": 6,
+    "report": 6,
+    "commands": 7,
+    "cli": 8,
+    "__main__": 9,
 }
 """A module may import its own rank and what is below; the package itself imports nothing of ours."""
 

@@ -1,0 +1,80 @@
+"""What goes wrong while a kernel is emulated: findings of the sanitizer, and errors that end the launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutesmith.emulator.ptx.syntax import Instruction, Location
+from cutesmith.errors import CutesmithError
+from cutesmith.verdicts import ExitCode
+
+KINDS = (
+    "out_of_bounds",
+    "misaligned",
+    "uninitialised_read",
+    "race",
+    "divergent_barrier",
+    "missing_wait",
+    "deadlock",
+    "endless_loop",
+    "invalid_operand",
+    "trap",
+    "assertion",
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault: its kind (KINDS), a sentence, the Python line, thread (x, y, z) and block (x, y, z) that met it first.
+
+    `other` is the line of the other access of a race; `count` how often the same line was found.
+    """
+
+    kind: str
+    message: str
+    location: Location | None
+    thread: tuple[int, int, int]
+    block: tuple[int, int, int]
+    kernel: str = ""
+    other: Location | None = None
+    count: int = 1
+
+
+class EmulationError(CutesmithError):
+    """An emulated launch that cannot go on."""
+
+    exit_code = ExitCode.CRASHED
+
+
+class KernelFault(EmulationError):
+    """The kernel did what no kernel may; `findings` say what, the first one ended the launch."""
+
+    def __init__(self, message: str, findings: tuple[Finding, ...], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.findings = findings
+
+
+class EndlessLoop(EmulationError):
+    """The step limit was reached."""
+
+    exit_code = ExitCode.TIMED_OUT
+
+
+class UnsupportedInstruction(EmulationError):
+    """An instruction that is not executed yet: never guessed at."""
+
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, instruction: Instruction, why: str = "") -> None:
+        at = f" ({instruction.location.file}:{instruction.location.line})" if instruction.location else ""
+        super().__init__(
+            f"the emulated GPU does not execute `{instruction.full_opcode}`{at}{': ' + why if why else ''}",
+            hint="Verify this kernel on a GPU, or write it without this instruction.",
+        )
+        self.instruction = instruction
+
+
+class PtxSyntaxError(EmulationError):
+    """PTX text that cannot be read; the message names the line."""
+
+    exit_code = ExitCode.DOES_NOT_COMPILE

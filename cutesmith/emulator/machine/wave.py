@@ -1,0 +1,89 @@
+"""The state of the blocks that run side by side: frame, special registers, memory and the context of native code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cutesmith.emulator.machine.lanes import Array, read_operand, write_operand
+from cutesmith.emulator.native.abi import (
+    CONTEXT_WORDS,
+    PARAMETER_WINDOW,
+    SHARED_RANK_SHIFT,
+    SPECIAL_REGISTERS,
+    Context,
+)
+from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator.ptx.syntax import Address, Operand, Register, Symbol
+
+if TYPE_CHECKING:
+    from cutesmith.emulator.machine.memory import Memory
+
+_ROWS = {name: row for row, name in enumerate(SPECIAL_REGISTERS)}
+
+
+@dataclass
+class Wave:
+    """All lanes of some whole clusters. Lanes of a block are consecutive, in the order of their flat thread index.
+
+    `frame`: uint64 (slot_count, lanes). `special`: uint32 (len(SPECIAL_REGISTERS), lanes). `block_of_lane`,
+    `cluster_of_lane`: uint32 (lanes,). `blocks`: (x, y, z) of each block of the wave. `members`: int64 (warps, 32), the
+    lanes of each warp, -1 where the block has no such thread.
+    """
+
+    program: Program
+    memory: Memory
+    frame: Array
+    special: Array
+    block_of_lane: Array
+    cluster_of_lane: Array
+    blocks: Array
+    members: Array
+    stops: Array
+    threads_per_block: int
+    context: Array = field(default_factory=lambda: np.zeros(CONTEXT_WORDS, np.int64))
+
+    @property
+    def lane_count(self) -> int:
+        """Lanes of the wave."""
+        return int(self.frame.shape[1])
+
+    def read(self, operand: Operand, lanes: Array, dtype: np.dtype[Any]) -> Array:
+        """The operand's value for each of `lanes` (see Lanes.read)."""
+        return read_operand(self, operand, lanes, dtype)
+
+    def write(self, operand: Operand, lanes: Array, values: Any, where: Array | None = None) -> None:
+        """Set a register of `lanes` (see Lanes.write)."""
+        write_operand(self, operand, lanes, values, where)
+
+    def address(self, operand: Address, lanes: Array) -> Array:
+        """uint64 addresses of `[base + offset]`."""
+        bits = 64
+        if isinstance(operand.base, Register):
+            bits = self.program.widths[operand.base.name]
+        base = self.read(operand.base, lanes, np.dtype(np.uint64))
+        total = base + np.uint64(operand.offset & (2**64 - 1))
+        return total & np.uint64(2**bits - 1)
+
+    def special_register(self, name: str, lanes: Array) -> Array:
+        """uint64 values of a special register."""
+        if name in ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"):
+            clock = int(self.context[Context.CLOCK])
+            return np.full(lanes.shape, clock >> 32 if name.endswith("_hi") else clock, np.uint64)
+        return self.special[_ROWS[name], lanes].astype(np.uint64)
+
+    def symbol(self, operand: Symbol, lanes: Array) -> Array:
+        """uint64 addresses of a variable in its own space: shared addresses carry the block's rank."""
+        program = self.program
+        if operand.name in program.shared_symbols:
+            rank = self.special[_ROWS["%cluster_ctarank"], lanes].astype(np.uint64)
+            return (rank << np.uint64(SHARED_RANK_SHIFT)) + np.uint64(
+                program.shared_symbols[operand.name] + operand.offset
+            )
+        if operand.name in program.local_symbols:
+            return np.full(lanes.shape, program.local_symbols[operand.name] + operand.offset, np.uint64)
+        if operand.name in program.parameters:
+            return np.full(lanes.shape, PARAMETER_WINDOW + program.parameters[operand.name] + operand.offset, np.uint64)
+        return np.full(lanes.shape, self.memory.module_symbol(operand.name) + operand.offset, np.uint64)
