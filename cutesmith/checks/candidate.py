@@ -7,6 +7,7 @@ guard zones, torch operations) is judged by the parent; values go to the referen
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -59,6 +60,7 @@ class Candidate:
     path: Path = Path()
     buffers: list[Buffer] = field(default_factory=list)
     kept: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    poisoned: list[list[torch.Tensor]] = field(default_factory=list)  # masks of a step's outputs
     exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     surroundings: Surroundings | None = None
 
@@ -99,12 +101,16 @@ class Candidate:
         """Run each step: {"inputs", "reuse", "poison", "outputs" (folder)}; a report a step."""
         self.kept.clear()
         self.buffers = []
+        self.poisoned = []
         reports = [self._step(step) for step in request["steps"]]
+        unwritten = never_written(self.poisoned)
+        reports = [{**report, "unwritten": unwritten} for report in reports]
         if any(not _same_bytes(_bytes_of(output), copy) for output, copy in self.kept):
             reports[-1]["problems"].append(
                 _problem("O13", "a later call overwrote the result of an earlier one: allocate outputs in every call")
             )
         self.kept.clear()
+        self.poisoned.clear()
         return {"steps": reports, "changes": self.changes()}
 
     def _step(self, step: dict[str, Any]) -> dict[str, Any]:
@@ -121,8 +127,8 @@ class Candidate:
         folder = Path(step["outputs"])
         folder.mkdir(parents=True, exist_ok=True)
         files = [tensors.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs)]
-        unwritten = sum(_unwritten(output, step["poison"]) for output in outputs)
-        return {**_report(returned, watch), "outputs": files, "problems": problems, "unwritten": unwritten}
+        self.poisoned.append([poisoned_elements(output, step["poison"]) for output in outputs])
+        return {**_report(returned, watch), "outputs": files, "problems": problems}
 
     def _kernel(self, arguments: list[Any]) -> Any:
         assert self.kernel_fn is not None, "load comes first"
@@ -265,10 +271,19 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous().view(-1).view(torch.uint8)
 
 
-def _unwritten(output: torch.Tensor, poison: int) -> int:
-    """How many elements still hold the poison that their memory was filled with."""
-    parts = _bytes_of(output).view(-1, output.element_size())
-    return int((parts == poison).all(dim=1).sum())
+def poisoned_elements(output: torch.Tensor, poison: int) -> torch.Tensor:
+    """Which elements hold the byte that their memory was filled with, in the order of a contiguous copy."""
+    return (_bytes_of(output).view(-1, output.element_size()) == poison).all(dim=1)
+
+
+def never_written(runs: Sequence[Sequence[torch.Tensor]]) -> int:
+    """How many elements hold their run's poison in every run; by chance an element, above all a byte, does in one.
+
+    `runs` are the `poisoned_elements` of each output; those of other shapes than the first run's are left out.
+    """
+    sizes = [[output.numel() for output in run] for run in runs]
+    alike = [run for run, size in zip(runs, sizes) if size == sizes[0]]
+    return sum(int(functools.reduce(torch.logical_and, masks).sum()) for masks in zip(*alike))
 
 
 def _kind(returned: Any) -> str:

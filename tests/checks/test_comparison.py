@@ -90,6 +90,25 @@ def test_nan_and_inf_must_stand_where_the_reference_has_them():
     assert judge(exact.float().abs(), exact).problem
 
 
+def test_where_pytorch_overflows_inside_its_special_value_or_the_exact_one_passes():
+    exact = torch.randn(64, 64, dtype=torch.float64)
+    native = exact.half()
+    native[3, 5] = torch.nan
+    near = (exact * (1 + 2.0**-11)).half()  # not the correctly rounded result, but within tolerance
+    assert not judge(near, exact, native).problem
+    assert not judge(native.clone(), exact, native).problem
+    wrong, infinite = near.clone(), near.clone()
+    wrong[3, 5], infinite[3, 5] = 2 * wrong[3, 5] + 1, torch.inf
+    assert judge(wrong, exact, native).error.mismatches == 1
+    assert "1 of 4096 elements are NaN or Inf not where" in judge(infinite, exact, native).problem
+
+
+def test_where_the_exact_result_overflows_pytorch_s_finite_one_passes():
+    exact, native = torch.tensor([65525.0, 1.0], dtype=torch.float64), torch.tensor([65504.0, 1.0]).half()
+    for value, right in ((65504.0, True), (torch.inf, True), (-torch.inf, False), (1.0, False), (torch.nan, False)):
+        assert (not judge(torch.tensor([value, 1.0]).half(), exact, native).problem) == right, value
+
+
 def test_overflow_of_the_output_type_is_no_error():
     exact = torch.tensor([1e6, 1.0], dtype=torch.float64)
     assert not judge(exact.half(), exact).problem

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith.checks.candidate import Candidate, load_kernel
+from cutesmith.checks.candidate import Candidate, load_kernel, never_written, poisoned_elements
 from cutesmith.checks.cases import derive, derived_cases
 from cutesmith.checks.precision import in_float64
 from cutesmith.checks.reference import Reference, names_beside, structure_problem
@@ -127,6 +127,16 @@ def test_each_wrong_is_called_by_its_name(tmp_path, name):
     verdict = verdict_of(tmp_path, kernel)
     assert verdict.rule == rule, verdict.summary
     assert verdict.exit_code == (code or ExitCode.WRONG_RESULT)
+
+
+def test_bytes_that_equal_the_poison_by_chance_were_written():
+    minus_one, ninety = torch.full((4,), -1, dtype=torch.int8), torch.full((4,), 0x5A, dtype=torch.int8)
+    runs = [(minus_one, 0xFF), (minus_one, 0x5A), (ninety, 0x5A)]
+    masks = [[poisoned_elements(output, poison)] for output, poison in runs]
+    assert [int(mask.sum()) for (mask,) in masks] == [4, 0, 4]
+    assert never_written(masks) == 0
+    assert never_written([masks[0], masks[2]]) == 4
+    assert never_written([masks[0], [torch.ones(3, dtype=torch.bool)]]) == 4  # another shape says nothing
 
 
 @pytest.mark.parametrize("key", ["x.data_ptr()", "(x.data_ptr(), x._version)", "(id(x), x._version)"])
