@@ -6,6 +6,7 @@ One element is one scalar: bf16/fp16/fp32 compute in `Float32`, fp64 in `Float64
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Iterable
 
@@ -87,6 +88,23 @@ def convert(code: str, source: str, target: str) -> str:
     if source == "Boolean":
         return f"({literal(1, target)} if {code} else {literal(0, target)})"
     return f"{code}.to({target})"
+
+
+def _inverse(value: float, kind: str) -> float | None:
+    """1 / value as PyTorch on CUDA divides by a number (`a * (1.0f / b)`), or None where that is not a normal number.
+
+    A rounding that depends on it, as a quantiser's, is then PyTorch's to the bit.
+    """
+    rounded, smallest = (float, 2.0**-1022) if kind == "Float64" else (_float32, 2.0**-126)
+    divisor = rounded(value)
+    if divisor == 0 or not math.isfinite(divisor):
+        return None
+    inverse = rounded(1.0 / divisor)
+    return inverse if smallest <= abs(inverse) < math.inf else None
+
+
+def _float32(value: float) -> float:
+    return ctypes.c_float(value).value
 
 
 class Emitter:
@@ -256,14 +274,11 @@ class Emitter:
 
     def _division(self, node: Node, args: list[str], kind: str) -> str:
         divisor = node.inputs[1]
-        if divisor.op == "constant":
-            value = float(divisor.attrs["value"])
-            exact = value != 0 and math.isfinite(value) and abs(math.frexp(value)[0]) == 0.5
-            if exact or (self.fast and value != 0 and math.isfinite(value)):
-                return f"{args[0]} * {literal(1.0 / value, kind)}"
+        if divisor.op == "constant" and (inverse := _inverse(divisor.attrs["value"], kind)) is not None:
+            return f"{args[0]} * {literal(inverse, kind)}"
         if self.fast and kind == "Float32":
-            inverse = self._hoist(divisor, "inverse", "1.0 / {}") if COMPUTE_TYPE[divisor.dtype] == kind else None
-            return f"{args[0]} * {inverse}" if inverse else f"cute.math.div({args[0]}, {args[1]}, full=True)"
+            hoisted = self._hoist(divisor, "inverse", "1.0 / {}") if COMPUTE_TYPE[divisor.dtype] == kind else None
+            return f"{args[0]} * {hoisted}" if hoisted else f"cute.math.div({args[0]}, {args[1]}, full=True)"
         return f"{args[0]} / {args[1]}"
 
     def _on_integers(self, node: Node, args: list[str], kind: str) -> str:

@@ -14,6 +14,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph import Graph
 from cutesmith.patterns.interpret import interpret
 from cutesmith.patterns.rows.analysis import _lower_variances, analyse
+from cutesmith.patterns.rows.configurations import BASE
 from cutesmith.patterns.rows.plan import match
 from cutesmith.patterns.trace import trace_function
 from cutesmith.recording import read_ptx
@@ -257,6 +258,15 @@ def test_argument_names_that_the_kernel_needs():
     assert "def kernel_fn(columns_in, lane_in, v_in, b_in):" in plan.render(plan.configurations()[0])
 
 
+def test_division_by_a_number_multiplies_by_its_float32_inverse_as_pytorch_does_on_cuda():
+    inverse = float(torch.tensor(127.0).reciprocal())
+    source = plan_of(lambda x: x.amax(-1) / 127.0, normal(8, 64)).render(BASE)
+    assert f"* Float32({inverse!r})" in source and " / Float32(127.0)" not in source
+    assert "/ Float32(1e-40)" in plan_of(lambda x: x.amax(-1) / 1e-40, normal(8, 64)).render(BASE)
+    exact = plan_of(lambda x: x.amax(-1) / 3, normal(8, 64, dtype=torch.float64)).render(BASE)
+    assert f"* Float64({1 / 3!r})" in exact
+
+
 def test_bytes_and_operations():
     plan = plan_of(lambda x, w: (x * w).sum(-1), normal(64, 32, dtype=BF16), normal(32, dtype=BF16))
     assert plan.algorithmic_bytes == 2 * (64 * 32 + 32 + 64)
@@ -406,6 +416,21 @@ def test_nan_and_infinity_as_in_pytorch(name, columns, dtype, tmp_path):
         found = run_twice(plan.render(configuration), fresh(tmp_path, number), [move(value) for value in inputs])
         for ours, theirs in zip(found, expected, strict=True):
             compare(ours, theirs, scaled=2)
+
+
+def quantised(x):
+    value = x.float()
+    scale = value.abs().amax(dim=-1, keepdim=True).clamp(min=1e-8) / 127.0
+    return torch.clamp(torch.round(value / scale), -127, 127).to(torch.int8), scale
+
+
+@pytest.mark.gpu
+def test_quantised_rows_are_eager_s_to_the_bit(tmp_path):
+    """Half of the largest magnitude is a tie (63.5) that only equal roundings break alike."""
+    given = normal(999, 1000, dtype=BF16).cuda()
+    plan = plan_of(quantised, given)
+    for ours, theirs in zip(run_twice(plan.render(plan.configurations()[0]), tmp_path, [given]), quantised(given)):
+        assert torch.equal(ours, theirs)
 
 
 @pytest.mark.gpu
