@@ -1,0 +1,59 @@
+"""A barrier in a loop whose number of rounds differs between threads."""
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import from_dlpack
+from cutlass.memory import SmemAllocator
+
+THREADS = 256
+
+
+@cute.kernel
+def kernel(x: cute.Tensor, y: cute.Tensor, corrected: cutlass.Constexpr):
+    tidx, _, _ = cute.arch.thread_idx()
+    tile = SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(THREADS), byte_alignment=16)
+
+    tile[tidx] = x[tidx]
+    rounds = cutlass.Int32(2)
+    if cutlass.const_expr(not corrected):
+        rounds = 1 + tidx % 2
+    total = cutlass.Float32(0)
+    for step in range(0, rounds, unroll=1):
+        cute.arch.sync_threads()  # fault: divergent_barrier
+        total += tile[(tidx + step) % THREADS]
+    y[tidx] = total
+
+
+@cute.jit
+def launch(x: cute.Tensor, y: cute.Tensor, corrected: cutlass.Constexpr):
+    kernel(x, y, corrected).launch(grid=[1, 1, 1], block=[THREADS, 1, 1])
+
+
+_compiled = {}
+
+
+def run(x, corrected):
+    y = torch.empty_like(x)
+    tensors = (x, y)
+    if corrected not in _compiled:
+        views = [from_dlpack(tensor, assumed_align=16, enable_tvm_ffi=True) for tensor in tensors]
+        _compiled[corrected] = cute.compile(launch, *views, corrected, options="--enable-tvm-ffi")
+    _compiled[corrected](*tensors)
+    return y
+
+
+def kernel_fn(x):
+    return run(x, False)
+
+
+def corrected_fn(x):
+    return run(x, True)
+
+
+def reference_fn(x):
+    return x + x.roll(-1)
+
+
+def get_inputs():
+    return [torch.randn(256, device="cuda")]

@@ -1,0 +1,61 @@
+"""An asynchronous copy reads sixteen bytes where eight are left."""
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.nvgpu import cpasync
+from cutlass.cute.runtime import from_dlpack
+from cutlass.memory import SmemAllocator
+
+
+@cute.kernel
+def kernel(x: cute.Tensor, y: cute.Tensor, corrected: cutlass.Constexpr):
+    tidx, _, _ = cute.arch.thread_idx()
+    tile = SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(128), byte_alignment=16)
+
+    atom = cute.make_copy_atom(cpasync.CopyG2SOp(), cutlass.Float32, num_bits_per_copy=128)
+    source = cute.make_tensor(x.iterator, cute.make_layout((4, 32), stride=(1, 4)))
+    target = cute.make_tensor(tile.iterator, cute.make_layout((4, 32), stride=(1, 4)))
+    count = 31 if cutlass.const_expr(corrected) else 32
+    if tidx < count:
+        cute.copy(atom, source[(None, tidx)], target[(None, tidx)])  # fault: out_of_bounds
+    cute.arch.cp_async_commit_group()
+    cute.arch.cp_async_wait_group(0)
+    cute.arch.sync_threads()
+    if tidx < 31:
+        for i in cutlass.range_constexpr(4):
+            y[tidx * 4 + i] = tile[tidx * 4 + i]
+
+
+@cute.jit
+def launch(x: cute.Tensor, y: cute.Tensor, corrected: cutlass.Constexpr):
+    kernel(x, y, corrected).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+
+_compiled = {}
+
+
+def run(x, corrected):
+    y = torch.empty(124, device=x.device)
+    tensors = (x, y)
+    if corrected not in _compiled:
+        views = [from_dlpack(tensor, assumed_align=16, enable_tvm_ffi=True) for tensor in tensors]
+        _compiled[corrected] = cute.compile(launch, *views, corrected, options="--enable-tvm-ffi")
+    _compiled[corrected](*tensors)
+    return y
+
+
+def kernel_fn(x):
+    return run(x, False)
+
+
+def corrected_fn(x):
+    return run(x, True)
+
+
+def reference_fn(x):
+    return x[:124].clone()
+
+
+def get_inputs():
+    return [torch.randn(126, device="cuda")]

@@ -1,0 +1,56 @@
+"""A loop reuses its buffer: a fast warp overwrites what a slow one has still to read."""
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import from_dlpack
+from cutlass.memory import SmemAllocator
+
+THREADS = 256
+
+
+@cute.kernel
+def kernel(x: cute.Tensor, y: cute.Tensor, corrected: cutlass.Constexpr):
+    tidx, _, _ = cute.arch.thread_idx()
+    tile = SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(THREADS), byte_alignment=16)
+
+    for step in cutlass.range_constexpr(2):
+        tile[tidx] = x[step * THREADS + tidx]  # fault: race
+        cute.arch.sync_threads()
+        y[step * THREADS + tidx] = tile[THREADS - 1 - tidx]
+        if cutlass.const_expr(corrected):
+            cute.arch.sync_threads()
+
+
+@cute.jit
+def launch(x: cute.Tensor, y: cute.Tensor, corrected: cutlass.Constexpr):
+    kernel(x, y, corrected).launch(grid=[1, 1, 1], block=[THREADS, 1, 1])
+
+
+_compiled = {}
+
+
+def run(x, corrected):
+    y = torch.empty_like(x)
+    tensors = (x, y)
+    if corrected not in _compiled:
+        views = [from_dlpack(tensor, assumed_align=16, enable_tvm_ffi=True) for tensor in tensors]
+        _compiled[corrected] = cute.compile(launch, *views, corrected, options="--enable-tvm-ffi")
+    _compiled[corrected](*tensors)
+    return y
+
+
+def kernel_fn(x):
+    return run(x, False)
+
+
+def corrected_fn(x):
+    return run(x, True)
+
+
+def reference_fn(x):
+    return x.view(2, -1).flip(1).reshape(-1)
+
+
+def get_inputs():
+    return [torch.randn(512, device="cuda")]
