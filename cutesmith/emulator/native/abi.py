@@ -35,6 +35,7 @@ class Context(enum.IntEnum):
     CLUSTER_BLOCKS = 17  # blocks of a cluster
     ACCESS_LOG = 18  # pointer to the access log of the profiler, 0 when not profiling
     TRACE = 19  # pointer to the trace buffer, 0 when not tracing
+    MODULE_SYMBOLS = 20  # pointer to int64 [len(Program.module_variables)]: the global address of each, in that order
     FIRST_SANITIZER_WORD = 32  # this word and those after it belong to machine/sanitizer.py
 
 
