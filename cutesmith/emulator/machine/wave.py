@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cutesmith.emulator.faults import Finding
+from cutesmith.emulator.machine.findings import Findings
 from cutesmith.emulator.machine.lanes import Array, read_operand, write_operand
 from cutesmith.emulator.native.abi import (
     CONTEXT_WORDS,
@@ -16,7 +18,7 @@ from cutesmith.emulator.native.abi import (
     Context,
 )
 from cutesmith.emulator.program.pieces import Program
-from cutesmith.emulator.ptx.syntax import Address, Operand, Register, Symbol
+from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol
 
 if TYPE_CHECKING:
     from cutesmith.emulator.machine.memory import Memory
@@ -30,7 +32,7 @@ class Wave:
 
     `frame`: uint64 (slot_count, lanes). `special`: uint32 (len(SPECIAL_REGISTERS), lanes). `block_of_lane`,
     `cluster_of_lane`: uint32 (lanes,). `blocks`: (x, y, z) of each block of the wave. `members`: int64 (warps, 32), the
-    lanes of each warp, -1 where the block has no such thread.
+    lanes of each warp, -1 where the block has no such thread. `findings` and `printed` belong to the whole launch.
     """
 
     program: Program
@@ -44,11 +46,29 @@ class Wave:
     stops: Array
     threads_per_block: int
     context: Array = field(default_factory=lambda: np.zeros(CONTEXT_WORDS, np.int64))
+    findings: Findings = field(default_factory=Findings)
+    printed: list[str] = field(default_factory=list)
 
     @property
     def lane_count(self) -> int:
         """Lanes of the wave."""
         return int(self.frame.shape[1])
+
+    def thread(self, lane: int) -> tuple[int, int, int]:
+        """(x, y, z) of a lane in its block."""
+        x, y, z = (int(self.special[_ROWS[f"%tid.{axis}"], lane]) for axis in "xyz")
+        return (x, y, z)
+
+    def block(self, lane: int) -> tuple[int, int, int]:
+        """(x, y, z) of a lane's block in the grid."""
+        x, y, z = (int(index) for index in self.blocks[self.block_of_lane[lane]])
+        return (x, y, z)
+
+    def report(self, kind: str, message: str, lanes: Array, instruction: Instruction | None) -> None:
+        """Write a fault of `lanes` (at least one) down: a kind of faults.KINDS, a sentence; the first lane is named."""
+        lane, location = int(lanes[0]), instruction.location if instruction else None
+        finding = Finding(kind, message, location, self.thread(lane), self.block(lane), count=len(lanes))
+        self.findings.add(finding, instruction.number if instruction else -1)
 
     def read(self, operand: Operand, lanes: Array, dtype: np.dtype[Any]) -> Array:
         """The operand's value for each of `lanes` (see Lanes.read)."""

@@ -13,9 +13,9 @@ from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.ptx.syntax import Instruction
 
 if TYPE_CHECKING:
-    from cutesmith.emulator.machine.lanes import Lanes, Warps
+    from cutesmith.emulator.machine.lanes import Array, Lanes, Warps
 
-LaneHandler: TypeAlias = "Callable[[Lanes], None]"
+LaneHandler: TypeAlias = "Callable[[Lanes], Array | None]"  # bool (n,): the lanes that are done; None: all are
 WarpHandler: TypeAlias = "Callable[[Warps], None]"
 NativeEmitter: TypeAlias = Callable[[Any, Instruction], None]  # (native.emitter.Emitter, instruction)
 
@@ -49,7 +49,10 @@ def native(*opcodes: str) -> Callable[[NativeEmitter], NativeEmitter]:
 
 
 def lane_operation(*opcodes: str) -> Callable[[LaneHandler], LaneHandler]:
-    """Register a handler that executes an instruction for any lanes that have arrived, in any combination."""
+    """Register a handler that executes an instruction for any lanes that have arrived, in any combination.
+
+    Lanes that it does not call done wait and are asked again after others have moved.
+    """
     return _register(_lane, opcodes)
 
 

@@ -1,0 +1,23 @@
+"""How a launch is emulated: what is checked, and how much may run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Limits and switches of an emulated launch.
+
+    `step_limit` counts back edges of loops and lanes at stops over the whole launch: some ten times as many
+    instructions. `lanes_per_wave` and `shared_bytes_per_wave` bound what runs side by side (whole clusters, at least
+    one); a kernel that waits on memory for other blocks gets as many blocks as the GPU holds. `fuel` is how many back
+    edges a lane takes before it gives way.
+    """
+
+    sanitize: bool = True
+    profile: bool = False
+    step_limit: int = 1_000_000_000
+    lanes_per_wave: int = 8192
+    shared_bytes_per_wave: int = 64 << 20
+    fuel: int = 4096
