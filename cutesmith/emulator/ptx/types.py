@@ -1,0 +1,24 @@
+"""Sizes of PTX types."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+_NUMBERED = re.compile(r"[a-z]\w*?(\d+)(?:x(\d))?")
+_BITS = {"pred": 1, "e4m3": 8, "e5m2": 8, "tf32": 32}
+
+
+@cache
+def bits_of(type_name: str) -> int:
+    """Bits of a value of that type: 32 for "b32" and "f16x2", 1 for "pred"; 0 for what is no type."""
+    if type_name in _BITS:
+        return _BITS[type_name]
+    match = _NUMBERED.fullmatch(type_name)
+    return int(match[1]) * int(match[2] or 1) if match else 0
+
+
+@cache
+def bytes_of(type_name: str) -> int:
+    """Bytes of a variable of that type in memory; 0 for what has no place there, such as "pred"."""
+    return bits_of(type_name) // 8
