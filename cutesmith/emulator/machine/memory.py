@@ -22,3 +22,18 @@ class Memory(Protocol):
 
     def module_symbol(self, name: str) -> int:
         """The global address of a `.global` or `.const` variable."""
+
+    def drain(self) -> None:
+        """Turn the faults that native code wrote down into findings of the wave."""
+
+    def synchronise_blocks(self, blocks: Array) -> None:
+        """All lanes of each of these blocks of the wave have met at a barrier."""
+
+    def synchronise_lanes(self, lanes: Array) -> None:
+        """These lanes have met at a barrier (or arrived there before): a part of one block."""
+
+    def release_cluster(self, lanes: Array) -> None:
+        """These lanes have arrived at their cluster's barrier: what they did comes before what its waiters do next."""
+
+    def acquire_cluster(self, lanes: Array) -> None:
+        """These lanes have waited for their cluster's barrier."""
