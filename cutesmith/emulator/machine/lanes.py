@@ -88,17 +88,25 @@ def read_operand(wave: Wave, operand: Operand, lanes: Array, dtype: np.dtype[Any
     if isinstance(operand, Register):
         bits = wave.frame[wave.program.slots[operand.name], lanes]
         if dtype == np.bool_:
-            return (bits & np.uint64(1)).astype(bool) ^ operand.negated
+            truth: Array = (bits & np.uint64(1)).astype(bool) ^ operand.negated
+            return truth
         if dtype.itemsize == 16:
             raise TypeError("read 128-bit registers through wave.frame")
-        return bits.astype(f"u{dtype.itemsize}").view(dtype)
+        return _as(bits, dtype)
     if isinstance(operand, SpecialRegister):
-        return wave.special_register(operand.name, lanes).astype(f"u{dtype.itemsize}").view(dtype)
+        return _as(wave.special_register(operand.name, lanes), dtype)
     if isinstance(operand, Symbol):
-        return wave.symbol(operand, lanes).astype(f"u{dtype.itemsize}").view(dtype)
+        return _as(wave.symbol(operand, lanes), dtype)
     if isinstance(operand, Immediate):
-        return np.full(lanes.shape, immediate_bits(operand, dtype), f"u{max(1, dtype.itemsize)}").view(dtype)
+        literal: Array = np.full(lanes.shape, immediate_bits(operand, dtype), f"u{dtype.itemsize}").view(dtype)
+        return literal
     raise TypeError(f"{operand!r} has no value")
+
+
+def _as(bits: Array, dtype: np.dtype[Any]) -> Array:
+    """uint64 bits, truncated to the type's width and taken as one."""
+    taken: Array = bits.astype(f"u{dtype.itemsize}").view(dtype)
+    return taken
 
 
 def immediate_bits(operand: Immediate, dtype: np.dtype[Any]) -> int:

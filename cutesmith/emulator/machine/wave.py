@@ -84,24 +84,24 @@ class Wave:
         if isinstance(operand.base, Register):
             bits = self.program.widths[operand.base.name]
         base = self.read(operand.base, lanes, np.dtype(np.uint64))
-        total = base + np.uint64(operand.offset & (2**64 - 1))
-        return total & np.uint64(2**bits - 1)
+        addresses: Array = (base + np.uint64(operand.offset & (2**64 - 1))) & np.uint64(2**bits - 1)
+        return addresses
 
     def special_register(self, name: str, lanes: Array) -> Array:
         """uint64 values of a special register."""
         if name in ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"):
             clock = int(self.context[Context.CLOCK])
             return np.full(lanes.shape, clock >> 32 if name.endswith("_hi") else clock, np.uint64)
-        return self.special[_ROWS[name], lanes].astype(np.uint64)
+        values: Array = self.special[_ROWS[name], lanes].astype(np.uint64)
+        return values
 
     def symbol(self, operand: Symbol, lanes: Array) -> Array:
         """uint64 addresses of a variable in its own space: shared addresses carry the block's rank."""
         program = self.program
         if operand.name in program.shared_symbols:
-            rank = self.special[_ROWS["%cluster_ctarank"], lanes].astype(np.uint64)
-            return (rank << np.uint64(SHARED_RANK_SHIFT)) + np.uint64(
-                program.shared_symbols[operand.name] + operand.offset
-            )
+            rank = self.special_register("%cluster_ctarank", lanes)
+            offset = np.uint64(program.shared_symbols[operand.name] + operand.offset)
+            return (rank << np.uint64(SHARED_RANK_SHIFT)) + offset
         if operand.name in program.local_symbols:
             return np.full(lanes.shape, program.local_symbols[operand.name] + operand.offset, np.uint64)
         if operand.name in program.parameters:
