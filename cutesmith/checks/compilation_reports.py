@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from math import prod
 
-from cutesmith.checks.launch_limits import LaunchShape, refusals
 from cutesmith.devices import occupancy, parse_arch
 from cutesmith.recording.cubin import CubinKernel
+from cutesmith.recording.launch_limits import launch_shape, refusals
 from cutesmith.recording.ptx import PtxKernel, read_ptx
 from cutesmith.recording.sessions import Launch, Session
 from cutesmith.verdicts import KernelReport
@@ -52,7 +52,7 @@ def _report(session: Session, launch: Launch, count: int) -> KernelReport:
         tma_instructions=ptx.tma,
         code_bytes=kernel.code_bytes,
         launches=count,
-        refused=refusals(_shape(launch, kernel), sm),
+        refused=refusals(launch_shape(launch, kernel), sm),
     )
 
 
@@ -67,18 +67,3 @@ def _ptx(session: Session, name: str) -> PtxKernel:
     module = session.module_of(name)
     entries = read_ptx(module.ptx) if module else {}
     return entries.get(name, PtxKernel(name=name, widest_load_bits=0, widest_store_bits=0))
-
-
-def _shape(launch: Launch, kernel: CubinKernel) -> LaunchShape:
-    return LaunchShape(
-        grid=launch.grid,
-        block=launch.block,
-        cluster=launch.cluster,
-        registers=kernel.registers,
-        static_smem=kernel.static_smem_bytes,
-        dynamic_smem=launch.dynamic_smem,
-        smem_limit=launch.smem_limit,
-        nonportable_cluster=launch.nonportable_cluster,
-        cooperative=bool(launch.attributes.get("cooperative")),
-        required_block=kernel.required_block,
-    )

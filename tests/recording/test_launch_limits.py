@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutesmith.checks.launch_limits import LaunchShape, refusals
+from cutesmith.recording.launch_limits import LaunchShape, refusals
 from cutesmith.devices import SM_VERSIONS
 
 GOOD = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
 from cutesmith.devices import (
     MAX_BLOCK_DIM,
@@ -15,6 +16,10 @@ from cutesmith.devices import (
     occupancy,
     registers_per_block,
 )
+
+if TYPE_CHECKING:
+    from cutesmith.recording.cubin import CubinKernel
+    from cutesmith.recording.sessions import Launch
 
 Triple = tuple[int, int, int]
 
@@ -37,6 +42,22 @@ class LaunchShape:
     nonportable_cluster: bool
     cooperative: bool = False
     required_block: Triple = (0, 0, 0)
+
+
+def launch_shape(launch: Launch, kernel: CubinKernel) -> LaunchShape:
+    """The shape of a recorded launch of a compiled kernel."""
+    return LaunchShape(
+        grid=launch.grid,
+        block=launch.block,
+        cluster=launch.cluster,
+        registers=kernel.registers,
+        static_smem=kernel.static_smem_bytes,
+        dynamic_smem=launch.dynamic_smem,
+        smem_limit=launch.smem_limit,
+        nonportable_cluster=launch.nonportable_cluster,
+        cooperative=bool(launch.attributes.get("cooperative")),
+        required_block=kernel.required_block,
+    )
 
 
 def refusals(shape: LaunchShape, sm: SmVersion) -> tuple[str, ...]:
