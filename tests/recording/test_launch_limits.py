@@ -2,8 +2,8 @@
 
 import pytest
 
-from cutesmith.recording.launch_limits import LaunchShape, refusals
 from cutesmith.devices import SM_VERSIONS
+from cutesmith.recording.launch_limits import LaunchShape, refusals
 
 GOOD = {
     "grid": (8, 1, 1),
