@@ -16,7 +16,7 @@ from typing import Any
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.building.shapes import broadcast
 from cutesmith.patterns.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, Emitter, convert, is_fast
-from cutesmith.patterns.graph import Graph, Node
+from cutesmith.patterns.graph import LEAVES, Graph, Node
 from cutesmith.patterns.naming import fresh_name, safe_names
 from cutesmith.patterns.special_functions import HELPERS
 from cutesmith.patterns.templating import render_template
@@ -86,7 +86,7 @@ def match(graph: Graph, arch: str = "sm_90a") -> ElementwisePlan:
     """A plan for `graph`, or UnmatchedError naming the first operation that is not pointwise."""
     for node in graph.nodes():
         reshaped_output = node.op == "reshape" and any(node is output for output in graph.outputs)
-        if not (node.is_pointwise or node.op in ("input", "scalar", "constant", "iota") or reshaped_output):
+        if not (node.is_pointwise or node.op in LEAVES or reshaped_output):
             where = node.origin or node.op
             raise UnmatchedError(f"{where} ({node.op}) is not element-wise", operation=where)
     shapes = [value_of(node).shape for node in graph.outputs]
@@ -142,12 +142,12 @@ class _Renderer:
             "arguments": self.arguments,
             "inputs": self.inputs,
             "outputs": self.outputs,
-            "scalars": [{"name": self.arguments[index], "type": kind} for index, kind in self.scalar_types.items()],
+            "scalars": self._scalars(),
             "helpers": [HELPERS[name].strip("\n") for name in sorted(self.helpers)],
             "body": body,
             "coordinates": [(dim, math.prod(self.shape[dim + 1 :]), self.shape[dim]) for dim in self.coordinates],
             "checks": self._checks(),
-            "views": self.views,
+            "views": self.views + self._laws(),
             "allocations": [self._allocation(output) for output in self.outputs],
             "key": self._key(),
             "returns": self._returns(),
@@ -189,6 +189,27 @@ class _Renderer:
                 kinds[index] = "Float64" if "Float64" in (kind, kinds.get(index)) else kind
         return dict(sorted(kinds.items()))
 
+    @cached_property
+    def sized(self) -> dict[int, str]:
+        """The names of the numbers that follow sizes, by node; the host computes them in every call."""
+        nodes = [node for node in self.graph.nodes() if node.op == "sized"]
+        taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in (*self.inputs, *self.outputs))}
+        return {id(node): fresh_name(f"size_{place}", taken) for place, node in enumerate(nodes)}
+
+    def _scalars(self) -> list[dict[str, str]]:
+        numbers = [{"name": self.arguments[index], "type": kind} for index, kind in self.scalar_types.items()]
+        nodes = [node for node in self.graph.nodes() if node.op == "sized"]
+        return numbers + [{"name": self.sized[id(node)], "type": COMPUTE_TYPE[node.dtype]} for node in nodes]
+
+    def _laws(self) -> list[str]:
+        """Statements of `kernel_fn` that compute the numbers that follow sizes."""
+        nodes = [node for node in self.graph.nodes() if node.op == "sized"]
+        products = [[f"{self.arguments[i]}.shape[{dim}]" for i, dim in node.attrs["law"].dims] for node in nodes]
+        return [
+            f"{self.sized[id(node)]} = {node.attrs['law'].code(' * '.join(sizes))}"
+            for node, sizes in zip(nodes, products, strict=True)
+        ]
+
     # The element's statements
 
     @cached_property
@@ -216,6 +237,8 @@ class _Renderer:
         if node.op == "scalar":
             kind = self.scalar_types[node.attrs["index"]]
             return convert(self.arguments[node.attrs["index"]], kind, COMPUTE_TYPE[node.dtype])
+        if node.op == "sized":
+            return self.sized[id(node)]
         if node.op == "iota":
             dim = node.attrs["dim"]
             return f"coordinate_{dim + len(self.shape) - len(node.shape)}" if node.shape[dim] != 1 else "Int64(0)"

@@ -148,7 +148,7 @@ class Emitter:
 
     def _bind(self, node: Node, code: str) -> str:
         """A leaf's code under a name: indexing a fragment inside a conditional expression does not compile (4.8.1)."""
-        if code.isidentifier() or "(" in code and code.endswith(")") and node.op in ("constant", "scalar"):
+        if code.isidentifier() or "(" in code and code.endswith(")") and node.op in ("constant", "scalar", "sized"):
             self._names[id(node)] = code
             return code
         if code.endswith("[v]") and code[:-3].isidentifier():
@@ -276,9 +276,15 @@ class Emitter:
         divisor = node.inputs[1]
         if divisor.op == "constant" and (inverse := _inverse(divisor.attrs["value"], kind)) is not None:
             return f"{args[0]} * {literal(inverse, kind)}"
+        hoistable = divisor.op == "sized" or (self.fast and kind == "Float32")
+        if (
+            hoistable
+            and COMPUTE_TYPE[divisor.dtype] == kind
+            and (hoisted := self._hoist(divisor, "inverse", "1.0 / {}"))
+        ):
+            return f"{args[0]} * {hoisted}"
         if self.fast and kind == "Float32":
-            hoisted = self._hoist(divisor, "inverse", "1.0 / {}") if COMPUTE_TYPE[divisor.dtype] == kind else None
-            return f"{args[0]} * {hoisted}" if hoisted else f"cute.math.div({args[0]}, {args[1]}, full=True)"
+            return f"cute.math.div({args[0]}, {args[1]}, full=True)"
         return f"{args[0]} / {args[1]}"
 
     def _on_integers(self, node: Node, args: list[str], kind: str) -> str:

@@ -31,9 +31,10 @@ REDUCTIONS = frozenset("sum prod max min argmax argmin any all mean var".split()
 """Reductions over `attrs["dims"]` (non-negative, sorted); `var` has `attrs["correction"]`; `argmax`/`argmin` give the
 first index in the flattened reduced dimensions (int64) and treat NaN as the extreme, as PyTorch does."""
 
-LEAVES = frozenset({"input", "scalar", "constant", "iota"})
+LEAVES = frozenset({"input", "scalar", "constant", "sized", "iota"})
 """`input`: attrs `index` (of the argument) and `views`; `scalar`: a Python number passed at run time, attrs `index`;
-`constant`: attrs `value`; `iota`: the coordinate along attrs `dim` of its shape (int64)."""
+`constant`: attrs `value`; `sized`: a number that follows the sizes of arguments, attrs `law` (a `sizes.SizeLaw`) and
+`value` (at the traced sizes); `iota`: the coordinate along attrs `dim` of its shape (int64)."""
 
 OTHERS = frozenset({"reshape", "gather"})
 """`reshape`: same elements in row-major order; `gather`: inputs (x, index), along attrs `dim`, where index has
@@ -94,7 +95,7 @@ class Graph:
     output_strides: tuple[tuple[int, ...], ...]
     returns_tuple: bool
     fixed_shapes: bool = False
-    """Constants or views carry the traced sizes (`x / x.shape[0]`, halves of x): it holds for these shapes only."""
+    """Views, or constants without a law, carry the traced sizes: the graph holds for these shapes only."""
 
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before users."""

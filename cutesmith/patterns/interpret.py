@@ -9,7 +9,7 @@ import torch
 
 from cutesmith.patterns import operations
 from cutesmith.patterns.building.dtypes import is_float, torch_dtype
-from cutesmith.patterns.graph import Graph, Node
+from cutesmith.patterns.graph import LEAVES, Graph, Node
 
 
 def interpret(graph: Graph, inputs: Sequence[Any], *, precision: torch.dtype = torch.float64) -> list[torch.Tensor]:
@@ -26,7 +26,7 @@ def interpret(graph: Graph, inputs: Sequence[Any], *, precision: torch.dtype = t
 
 def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], precision: torch.dtype) -> torch.Tensor:
     kind = precision if is_float(node.dtype) else torch_dtype(node.dtype)
-    if node.op in ("input", "scalar", "constant", "iota"):
+    if node.op in LEAVES:
         return _leaf(node, inputs, kind)
     if node.op == "cast":
         return _cast(operands[0], node, kind).expand(node.shape)
@@ -43,6 +43,8 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
 def _leaf(node: Node, inputs: Sequence[Any], kind: torch.dtype) -> torch.Tensor:
     if node.op == "constant":
         return torch.tensor(node.attrs["value"], dtype=kind)
+    if node.op == "sized":
+        return torch.tensor(node.attrs["law"].value([getattr(value, "shape", ()) for value in inputs]), dtype=kind)
     if node.op == "iota":
         return _iota(node.shape, node.attrs["dim"])
     value = inputs[node.attrs["index"]]

@@ -14,7 +14,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from cutesmith.patterns.building.scalars import Scalars, untraceable
 from cutesmith.patterns.building.substitution import with_numbers
 from cutesmith.patterns.graph import Argument, Graph, Node
 from cutesmith.patterns.lowering import dispatch
+from cutesmith.patterns.sizes import follow_sizes
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
 
 if TYPE_CHECKING:
@@ -65,41 +65,7 @@ def _trace(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Gr
         plain = _Run(function, arguments, path, follow=False).graph()
         if not same_graph(with_numbers(graph, numbers), with_numbers(plain, {})):
             raise untraceable(" or ".join(arguments[index].name for index in numbers))
-    return replace(graph, fixed_shapes=_carries_sizes(function, arguments, path, graph))
-
-
-def _carries_sizes(function: Callable[..., Any], arguments: tuple[Argument, ...], path: str, graph: Graph) -> bool:
-    """Whether the trace says something else on larger tensors: then it holds for the traced sizes only.
-
-    Distinct sizes grow by distinct primes, so that no ratio of sizes stays by chance; where the function does not take
-    that (one size is half of another), all of them double.
-    """
-    for primes in (PRIMES, (2,)):
-        try:
-            larger = _Run(function, _larger(arguments, primes), path, follow=True).graph()
-        except (CutesmithError, RuntimeError):
-            continue
-        return not same_graph(graph, larger, shapes=False)
-    return True
-
-
-PRIMES = (2, 3, 5, 7, 11, 13, 17)
-
-
-def _larger(arguments: tuple[Argument, ...], primes: Sequence[int]) -> tuple[Argument, ...]:
-    sizes = sorted({size for argument in arguments for size in argument.shape if size > 1})
-    factors = {size: primes[place % len(primes)] for place, size in enumerate(sizes)}
-    return tuple(_scaled(argument, factors) for argument in arguments)
-
-
-def _scaled(argument: Argument, factors: Mapping[int, int]) -> Argument:
-    """The argument with its sizes grown, dense in the same order of dimensions; broadcast dimensions stay so."""
-    shape = tuple(size * factors.get(size, 1) for size in argument.shape)
-    strides, step = [0] * len(shape), 1
-    for dim in sorted(range(len(shape)), key=lambda dim: (argument.stride[dim], -dim)):
-        if argument.stride[dim] or shape[dim] <= 1:
-            strides[dim], step = step, step * max(1, shape[dim])
-    return replace(argument, shape=shape, stride=tuple(strides))
+    return follow_sizes(graph, lambda larger: _Run(function, larger, path, follow=True).graph())
 
 
 def _arguments(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Argument, ...]:

@@ -50,6 +50,8 @@ CASES = {
     "layer_norm_mixed": (lambda x, w: F.layer_norm(x.float(), (x.shape[-1],), w), [normal(9, 64, dtype=BF16), normal(64)]),
     "rms_norm": (rms_with_residual, [normal(64, 4096, dtype=BF16), normal(64, 4096, dtype=BF16, seed=1), normal(4096, dtype=BF16)]),
     "cross_entropy": (cross_entropy, [normal(64, 1000), targets(64, 1000)]),
+    "label_smoothing": (lambda x, t: F.cross_entropy(x, t, reduction="none", label_smoothing=0.1), [normal(64, 1000), targets(64, 1000)]),
+    "sized": (lambda x: ((x * x.shape[1] ** -0.5).softmax(-1), x.sum(-1) / x.shape[0], x.argmax(-1) + x.shape[1]), [normal(9, 37)]),
     "gather": (lambda x, i: x.log_softmax(-1).gather(-1, i), [normal(9, 37), integers(9, 1, low=0, high=37)]),
     "cosine": (lambda a, b: F.cosine_similarity(a, b, dim=-1), [normal(33, 1000), normal(33, 1000, seed=1)]),
     "kl": (lambda a, b: F.kl_div(a.log_softmax(-1), b.softmax(-1), reduction="none").sum(-1), [normal(33, 100), normal(33, 100, seed=1)]),

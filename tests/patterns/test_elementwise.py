@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -123,8 +124,19 @@ def test_names_that_the_kernel_needs_are_changed():
 def test_traced_sizes_are_checked_where_they_are_part_of_the_kernel():
     configuration = plan_of(F.relu, normal(8)).configurations()[0]
     assert "was written for (4, 8)" in plan_of(lambda x: x[:, :4] * 2, normal(4, 8)).render(configuration)
-    assert "was written for (4, 8)" in plan_of(lambda x: x / x.shape[0], normal(4, 8)).render(configuration)
+    assert "was written for (4, 8)" in plan_of(lambda x: x / math.log(x.shape[0]), normal(4, 8)).render(configuration)
     assert "was written for" not in plan_of(lambda x: x.t() * 2, normal(4, 8)).render(configuration)
+
+
+def test_constants_that_follow_sizes_are_computed_in_every_call(tmp_path):
+    plan = plan_of(lambda x, a: F.relu(x * x.shape[1] ** -0.5) * a / x.numel(), normal(4, 8), 2.0)
+    source = plan.render(plan.configurations()[0])
+    assert "size_0 = (x.shape[1] or math.nan) ** -0.5" in source and "size_1 = x.shape[0] * x.shape[1]" in source
+    with recording.session("sm_90a") as session:
+        kernel_fn = load(source, tmp_path).kernel_fn
+        for rows, columns in ((4, 8), (8, 4), (9, 64)):
+            kernel_fn(like(normal(rows, columns)), 2.0)
+    assert (len(session.launches), len(session.modules)) == (3, 1)
 
 
 # On a GPU: against the graph in double precision
@@ -132,6 +144,7 @@ def test_traced_sizes_are_checked_where_they_are_part_of_the_kernel():
 EVENS = torch.arange(40, dtype=torch.int32).reshape(5, 8)
 CASES = {
     "gelu": (lambda x: F.gelu(x), [normal(33, 65)]),
+    "sized": (lambda x, a: F.relu(x * x.shape[1] ** -0.5) * a / x.numel(), [normal(33, 65), 2.0]),
     "gelu_bf16": (lambda x: F.gelu(x), [normal(128, 4096, dtype=BF16)]),
     "gelu_tanh": (lambda x: F.gelu(x, approximate="tanh"), [normal(1001, dtype=torch.float16)]),
     "silu_mul": (lambda x, y: F.silu(x) * y, [normal(7, 1001, dtype=BF16), normal(7, 1001, dtype=BF16, seed=1)]),

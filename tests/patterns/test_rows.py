@@ -18,7 +18,7 @@ from cutesmith.patterns.rows.configurations import BASE
 from cutesmith.patterns.rows.plan import match
 from cutesmith.patterns.trace import trace_function
 from cutesmith.recording import read_ptx
-from tests.patterns.row_cases import BF16, CASES, COMPILED, integers, layer_norm
+from tests.patterns.row_cases import BF16, CASES, COMPILED, integers, layer_norm, targets
 from tests.patterns.running import like, load, move, normal
 
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 5e-6, torch.float64: 1e-12}
@@ -234,15 +234,41 @@ def test_refusals_say_why(name):
 
 
 def test_sizes_in_constants_are_checked(tmp_path):
-    def divided(x):
-        return x.sum(-1) / x.shape[0]
-
-    plan = plan_of(divided, normal(8, 64))
+    plan = plan_of(lambda x: x.sum(-1) / math.log(x.shape[0]), normal(8, 64))
     with recording.session("sm_90a"):
         module = load(plan.render(plan.configurations()[0]), tmp_path)
         module.kernel_fn(like(normal(8, 64)))
         with pytest.raises(ValueError, match=r"has shape \(9, 64\); this kernel was written for \(8, 64\)"):
             module.kernel_fn(like(normal(9, 64)))
+
+
+SIZED = {
+    "columns": (lambda x: x.softmax(-1) * (0.1 / x.shape[1]), "Float32(0.1 / (plan.columns or math.nan))"),
+    "root": (lambda x: (x * x.shape[1] ** -0.5).softmax(-1), "Float32((plan.columns or math.nan) ** -0.5)"),
+    "rows": (lambda x: x.sum(-1) * x.shape[0], "(Float32(1.0) * rows.to(Float32))"),
+    "elements": (lambda x: x.sum(-1) * (2 / x.numel()), "Float32(2.0) / (rows.to(Float32) * Float32(plan.columns))"),
+    "integer": (lambda x: x.argmax(-1) + (x.shape[0] + 1), "(Int64(1) + Int64(1) * rows.to(Int64))"),
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_constants_that_follow_sizes_are_computed_from_them(name, tmp_path):
+    function, code = SIZED[name]
+    plan = plan_of(function, normal(8, 64))
+    source = plan.render(plan.configurations()[0])
+    assert code in source and "written for" not in source
+    with recording.session("sm_90a") as session:
+        module = load(source, tmp_path)
+        for rows, columns in ((8, 64), (9, 64), (3, 37)):
+            module.kernel_fn(like(normal(rows, columns)))
+    assert (len(session.launches), len(session.modules)) == (3, 2)
+
+
+def test_a_size_that_is_neither_rows_nor_columns_fixes_the_shapes():
+    x = normal(2, 3, 64)
+    source = plan_of(lambda x: x.sum(-1) / x.shape[1], x).render(BASE)
+    assert "this kernel was written for" in source and "plan.columns or" not in source
+    assert "written for" not in plan_of(lambda x: x.sum(-1) / (x.shape[0] * x.shape[1]), x).render(BASE)
 
 
 def test_the_maximum_of_nothing_is_refused_as_pytorch_does(tmp_path):
@@ -459,8 +485,30 @@ def test_tensors_of_more_than_two_to_the_31_elements(tmp_path):
 def test_a_kernel_of_fixed_shapes_takes_the_shapes_it_was_written_for(tmp_path):
     """A per-row target reaches the kernel without its appended dimension: the guard must know that."""
     inputs = [normal(8, 64), torch.randint(0, 64, (8,))]
-    plan = plan_of(lambda x, t: F.cross_entropy(x, t, reduction="none", label_smoothing=0.1), *inputs)
+    plan = plan_of(lambda x, t: F.cross_entropy(x, t, reduction="none") / math.log(x.shape[1]), *inputs)
     assert plan.graph.fixed_shapes
     with recording.session("sm_90a") as session:
         load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(*[like(value) for value in inputs])
     assert len(session.launches) == 1
+
+
+def smoothed(x, target):
+    return F.cross_entropy(x, target, reduction="none", label_smoothing=0.1)
+
+
+def test_label_smoothing_takes_every_number_of_classes(tmp_path):
+    plan = plan_of(smoothed, normal(8, 64), targets(8, 64))
+    with recording.session("sm_90a") as session:
+        module = load(plan.render(plan.configurations()[0]), tmp_path)
+        for rows, columns in ((8, 64), (33, 64), (5, 2)):
+            module.kernel_fn(like(normal(rows, columns)), like(targets(rows, columns)))
+    assert (len(session.launches), len(session.modules)) == (3, 2)
+
+
+@pytest.mark.gpu
+def test_label_smoothing_of_other_numbers_of_classes(tmp_path):
+    plan = plan_of(smoothed, normal(8, 64), targets(8, 64))
+    kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+    for rows, columns in ((8, 64), (33, 1000), (7, 129), (5, 2)):
+        x, target = normal(rows, columns), targets(rows, columns)
+        compare(kernel_fn(x.cuda(), target.cuda()), smoothed(x.double(), target).float())

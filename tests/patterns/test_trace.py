@@ -114,7 +114,7 @@ UNARY = {
 
 @pytest.mark.parametrize("name", UNARY)
 def test_unary(name):
-    check(UNARY[name], odd())
+    check(UNARY[name], odd_for(name, torch.float32))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,13 @@ def test_unary(name):
 )
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_unary_dtypes(name, dtype):
-    check(UNARY[name], odd(dtype))
+    check(UNARY[name], odd_for(name, dtype))
+
+
+def odd_for(name, dtype):
+    """The odd values; gelu(inf) in float64 only: the vectorised CPU kernels of PyTorch 2.13 give NaN for it."""
+    x = odd(dtype)
+    return x.nan_to_num(posinf=7.0, nan=math.nan) if name == "gelu" and dtype != torch.float64 else x
 
 
 BINARY = {
@@ -411,9 +417,9 @@ def test_huge_inputs_cost_nothing():
 
 
 SIZED = {
-    "divided": (lambda x: x / x.shape[0], True), "mean": (lambda x: x.mean(-1), False), "softmax": (lambda x: x.softmax(-1), False),
+    "mean": (lambda x: x.mean(-1), False), "softmax": (lambda x: x.softmax(-1), False),
     "slice": (lambda x: x[:, 1:3] * 2, False), "whole_slice": (lambda x: x[:, :6] * 2, True), "halves": (lambda x: F.glu(x), False), "half": (lambda x: x[:, x.shape[1] // 2 :] * 2, False), "thirds": (lambda x: torch.mul(*x.chunk(3, -1)[:2]), False), "prefix": (lambda x: x[:, :3] * 2, True), "transposed": (lambda x: x.t() * 2, False),
-    "scaled": (lambda x: x * x.shape[-1] ** -0.5, True), "ratio": (lambda x: x * (x.shape[0] / x.shape[1]), True),
+    "ratio": (lambda x: x * (x.shape[0] / x.shape[1]), True), "logarithm": (lambda x: x / math.log(x.shape[1]), True), "layers": (lambda x: sum(x * i for i in range(x.shape[0])), True),
     "flat": (lambda x: (x.view(-1) * 2).view(x.shape), False), "unsqueezed": (lambda x: x[:, None] - x.mean(-1)[:, None, None], False),
 }  # fmt: skip
 
@@ -422,6 +428,54 @@ SIZED = {
 def test_graphs_that_hold_for_the_traced_sizes_only_say_so(name):
     function, fixed = SIZED[name]
     assert trace_function(function, (normal(4, 6),)).fixed_shapes is fixed
+
+
+LAWS = {
+    "divided": (lambda x: x / x.shape[0], ["x0"]), "scaled": (lambda x: x * x.shape[-1] ** -0.5, ["(x1) ** -0.5"]), "root": (lambda x: x / math.sqrt(x.shape[-1]), ["x1 ** 0.5"]),
+    "numel": (lambda x: x.sum(-1) * (2 / x.numel()), ["2.0 / (x0 * x1)"]), "integer": (lambda x: x.argmax(-1) + 3 * x.shape[1], ["3 * x1"]),
+    "unbiased": (lambda x: x * (1 - 1 / x.shape[1]), ["1.0 + -1.0 / (x1)"]), "two": (lambda x: (x + 0.1 / x.shape[1]) * (x.shape[0] + 1.0), ["0.1 / (x1)", "1 + x0"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_constants_that_follow_sizes_keep_their_law(name):
+    function, codes = LAWS[name]
+    graph = trace_function(function, (normal(4, 6),))
+    sized = [node for node in graph.nodes() if node.op == "sized"]
+    assert not graph.fixed_shapes
+    assert [law_code(node.attrs["law"]) for node in sized] == codes
+    elsewhere = trace_function(function, (normal(9, 35),))
+    numbers = [node.attrs["value"] for node in elsewhere.nodes() if node.op == "sized"]
+    assert [node.attrs["law"].value([(9, 35)]) for node in sized] == pytest.approx(numbers, rel=1e-13)
+    check(function, normal(4, 6))
+
+
+def law_code(law) -> str:
+    product = " * ".join(f"x{dim}" for _, dim in law.dims)
+    return law.code(product).replace(" or math.nan)", ")")
+
+
+def test_label_smoothing_follows_the_number_of_classes():
+    graph = trace_function(
+        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1, reduction="none"),
+        (normal(8, 40), integers(8, low=0, high=40, dtype=torch.int64)),
+    )
+    (node,) = [node for node in graph.nodes() if node.op == "sized"]
+    law = node.attrs["law"]
+    assert (law.offset, law.factor, law.power, law.dims) == (0.0, 0.1, -1.0, ((0, 1),))
+
+
+AMBIGUOUS = {
+    "square": (lambda x: x / x.shape[1], (6, 6)),  # rows or columns?
+    "one row": (lambda x: x / x.numel(), (1, 6)),  # a dimension of size 1 cannot be grown with the others
+    "halves": (lambda x, y: F.glu(x) * y / x.shape[1], (4, 6), (4, 3)),  # all sizes grow alike here
+}
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_sizes_that_cannot_be_told_apart_fix_the_shapes(name):
+    function, *shapes = AMBIGUOUS[name]
+    assert trace_function(function, [normal(*shape) for shape in shapes]).fixed_shapes
 
 
 # Problem files

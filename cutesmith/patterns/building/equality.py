@@ -3,39 +3,56 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
+from cutesmith.patterns.building.builder import Number
 from cutesmith.patterns.graph import Graph, Node
 
 
-def same_graph(first: Graph, second: Graph, *, shapes: bool = True) -> bool:
-    """Equal structure, shapes, dtypes, attributes and constants (NaN equals NaN), whatever their origins.
-
-    With `shapes=False` sizes and strides may differ, but not what the views and constants say.
-    """
-    if len(first.outputs) != len(second.outputs) or (shapes and first.output_strides != second.output_strides):
+def same_graph(first: Graph, second: Graph) -> bool:
+    """Equal structure, shapes, dtypes, attributes and constants (NaN equals NaN), whatever their origins."""
+    if len(first.outputs) != len(second.outputs) or first.output_strides != second.output_strides:
         return False
+    return all(_same(a, b) and a.shape == b.shape for a, b in _pairs(first, second))
+
+
+def constants_beside(first: Graph, second: Graph) -> dict[int, Number] | None:
+    """The values that the constants of `first` (by id) have in `second`, a trace on other sizes.
+
+    None when the graphs differ in more than sizes, strides and constants.
+    """
+    if len(first.outputs) != len(second.outputs):
+        return None
+    found: dict[int, Number] = {}
+    for a, b in _pairs(first, second):
+        if not _same(a, b, apart=_SIZES | {"value"} if a.op == "constant" else _SIZES):
+            return None
+        if a.op == "constant" and not _equal(found.setdefault(id(a), b.attrs["value"]), b.attrs["value"]):
+            return None  # one constant here, two there
+    return found
+
+
+_SIZES = frozenset({"stride", "offset", "root"})
+
+
+def _pairs(first: Graph, second: Graph) -> Iterator[tuple[Node, Node]]:
+    """Nodes at the same place, each pair once, as long as they have as many inputs."""
     seen: set[tuple[int, int]] = set()
-    return all(_same(a, b, seen, shapes) for a, b in zip(first.outputs, second.outputs, strict=True))
-
-
-def _same(first: Node, second: Node, seen: set[tuple[int, int]], shapes: bool) -> bool:
-    stack = [(first, second)]
+    stack = list(zip(first.outputs, second.outputs, strict=True))
     while stack:
         a, b = stack.pop()
-        if (id(a), id(b)) in seen:
-            continue
-        seen.add((id(a), id(b)))
-        alike = (a.op, a.dtype, len(a.inputs), len(a.shape)) == (b.op, b.dtype, len(b.inputs), len(b.shape))
-        if not alike or (shapes and a.shape != b.shape) or not _same_attributes(a.attrs, b.attrs, shapes):
-            return False
-        stack.extend(zip(a.inputs, b.inputs, strict=True))
-    return True
+        if (id(a), id(b)) not in seen:
+            seen.add((id(a), id(b)))
+            yield a, b
+            stack.extend(zip(a.inputs, b.inputs, strict=False))
 
 
-def _same_attributes(first: Any, second: Any, shapes: bool) -> bool:
-    names = first.keys() if shapes else first.keys() - {"stride", "offset", "root"}
-    return first.keys() == second.keys() and all(_equal(first[name], second[name]) for name in names)
+def _same(first: Node, second: Node, apart: frozenset[str] = frozenset()) -> bool:
+    """Whether two nodes say the same, their inputs, sizes and the attributes `apart` left out."""
+    kinds = [(node.op, node.dtype, len(node.inputs), len(node.shape), node.attrs.keys()) for node in (first, second)]
+    names = first.attrs.keys() - apart
+    return kinds[0] == kinds[1] and all(_equal(first.attrs[name], second.attrs[name]) for name in names)
 
 
 def _equal(first: Any, second: Any) -> bool:

@@ -85,7 +85,7 @@ class RowsAnalysis:
 
     def is_element(self, node: Node, space: Space) -> bool:
         """Whether the node's value changes along the columns."""
-        if space == "row" or node.is_reduction or node.op in ("gather", "constant", "scalar", "reshape"):
+        if space == "row" or node.is_reduction or node.op in ("gather", "constant", "sized", "scalar", "reshape"):
             return False
         if node.op == "input":
             if self.columns == 1 and len(node.shape) == self.rank:

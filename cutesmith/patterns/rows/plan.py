@@ -21,13 +21,14 @@ from cutesmith.patterns.rows.combines import COMBINES
 from cutesmith.patterns.rows.configurations import configurations
 from cutesmith.patterns.rows.parts import Output, Stage, root_of, store_type
 from cutesmith.patterns.rows.stages import StageWriter
+from cutesmith.patterns.sizes import for_traced_sizes
 from cutesmith.patterns.special_functions import HELPERS
 from cutesmith.patterns.templating import render_template
 
 _IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"
 _TYPES = "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8"
 _HOST = "rows columns plan layouts stream key found launch max kernel_fn reference_fn get_inputs specialise as_matrix"
-_DEVICE = "row lane slot thread block place read_row smem partials ahead at b c v read copy_async"
+_DEVICE = "row lane slot thread block place read_row smem partials ahead at b c v read write copy_async"
 _DEFINED = (
     "Plan Layout TYPES ROLES ROWS_RANK THREADS_PER_SM EVICT_FIRST EVICT_LAST rows_kernel launch_rows compile_rows"
 )
@@ -66,6 +67,15 @@ class RowsPlan:
 
 def match(graph: Graph) -> RowsPlan:
     """A plan for `graph`, or UnmatchedError naming the first operation that is no row reduction or pointwise work."""
+    try:
+        return _match(graph)
+    except UnmatchedError as refusal:
+        if refusal.operation != "sized":
+            raise
+        return _match(for_traced_sizes(graph))
+
+
+def _match(graph: Graph) -> RowsPlan:
     analysis = analyse(graph)
     for node in analysis.outputs:
         _check_output(analysis, node)

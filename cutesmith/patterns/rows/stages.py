@@ -14,6 +14,7 @@ from cutesmith.patterns.expressions import COMPUTE_TYPE, STORAGE_TYPE, Emitter, 
 from cutesmith.patterns.graph import Node
 from cutesmith.patterns.rows.analysis import RowsAnalysis, Space, TensorUse, output_space
 from cutesmith.patterns.rows.parts import Accumulator, Output, Phase, Stage, highest, lowest, root_of, store_type
+from cutesmith.patterns.rows.sized import sized_code
 
 LOG2E = repr(math.log2(math.e))
 
@@ -85,6 +86,8 @@ class StageWriter:
     def _row_leaf(self, node: Node, space: Space) -> str | None:
         if node.op == "scalar":
             return self.scalars[int(node.attrs["index"])]
+        if node.op == "sized":
+            return sized_code(self.analysis, node)
         if node.is_reduction:
             raise AssertionError(f"{node.op} is read before its stage")
         if node.op == "degrees":

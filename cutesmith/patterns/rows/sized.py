@@ -1,0 +1,42 @@
+"""Constants that follow sizes, in a kernel that knows its columns when it is compiled and its rows when it runs."""
+
+from __future__ import annotations
+
+import math
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.expressions import COMPUTE_TYPE
+from cutesmith.patterns.graph import Node
+from cutesmith.patterns.rows.analysis import RowsAnalysis
+
+
+def sized_code(analysis: RowsAnalysis, node: Node) -> str:
+    """The DSL scalar of a `sized` node. Raises UnmatchedError for sizes that are neither all columns nor all rows."""
+    law, kind = node.attrs["law"], COMPUTE_TYPE[node.dtype]
+    rows, columns = _follows(analysis, node)
+    if kind.startswith("Int") and not law.is_integer:
+        raise UnmatchedError(f"{node.origin or 'a constant'} is no integer for all sizes", operation="sized")
+    if not rows:
+        return f"{kind}({law.code('plan.columns')})"
+    product = f"rows.to({kind})" + (f" * {kind}(plan.columns)" if columns else "")
+    if law.power in (0.5, -0.5):
+        product = f"cute.math.sqrt({product})"
+    offset, factor = (f"{kind}({int(n) if kind.startswith('Int') else n!r})" for n in (law.offset, law.factor))
+    scaled = f"{factor} / ({product})" if law.power < 0 else f"{factor} * {product}"
+    return f"({offset} + {scaled})" if law.offset else f"({scaled})"
+
+
+def _follows(analysis: RowsAnalysis, node: Node) -> tuple[bool, bool]:
+    """Whether a law's sizes are those of all row dimensions, and of all column dimensions."""
+    arguments = analysis.graph.arguments
+    sizes = sorted(arguments[index].shape[dim] for index, dim in node.attrs["law"].dims)
+    sides = analysis.rows_shape, analysis.columns_shape
+    for rows, columns in ((False, True), (True, False), (True, True)):
+        chosen = [size for side, taken in zip(sides, (rows, columns), strict=True) for size in side if taken]
+        if sizes == sorted(size for size in chosen if size != 1) and math.prod(chosen) > 1:
+            return rows, columns
+    raise UnmatchedError(
+        f"{node.origin or 'a constant'} follows sizes {sizes}, which are neither all rows nor all columns of "
+        f"{analysis.shape}",
+        operation="sized",
+    )
