@@ -15,7 +15,7 @@ emitter's business: the code of a guarded instruction runs under a branch, so st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -28,7 +28,6 @@ from cutesmith.emulator.native.abi import (
     SHARED_RANK_SHIFT,
     SPECIAL_REGISTERS,
     Access,
-    Context,
     Space,
 )
 from cutesmith.emulator.program.pieces import Program
@@ -42,6 +41,7 @@ from cutesmith.emulator.ptx.syntax import (
     Sink,
     SpecialRegister,
     Symbol,
+    Vector,
 )
 
 FLOAT_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
@@ -73,9 +73,8 @@ class Emitter:
         self.module = module
         self.instruction: Instruction | None = None
         self.lines: list[str] = []
-        self.carry_known = False  # an earlier instruction of this piece set the carry flag (integers.py)
+        self.registers: dict[str, None] = {}  # those that the region mentions
         self._names = 0
-        self._registers: dict[str, None] = {}
         self._known: dict[str, str] = {}  # register -> SSA name that holds it, valid where the current block is reached
 
     # ---------------------------------------------------------------------------------------------- writing code
@@ -100,9 +99,12 @@ class Emitter:
 
         Arguments carry their type. Besides LLVM's intrinsics the functions of the C library and libm may be called.
         """
-        types = ", ".join(argument.rsplit(" ", 1)[0] for argument in arguments)
-        self.module.declarations.setdefault(name, f"declare {result} @{name}({types})")
+        self.declare(name, result, *(argument.rsplit(" ", 1)[0] for argument in arguments))
         return self._call(name, result, arguments)
+
+    def declare(self, name: str, result: str, *types: str) -> None:
+        """Declare a function outside the module, for the text of a `helper` that calls it."""
+        self.module.declarations.setdefault(name, f"declare {result} @{name}({', '.join(types)})")
 
     def helper(self, name: str, text: str, result: str, *arguments: str) -> str:
         """Call a function whose definition `text` (`define internal …`) joins the module once."""
@@ -174,12 +176,12 @@ class Emitter:
 
         A wider register is truncated, a narrower one zero-extended (sign-extended if `signed`); `!%p` is inverted; a
         float literal is converted to the float type of that width and gives its bit pattern; a symbol gives its
-        address as `Wave.symbol` does.
+        address as `Wave.symbol` does; a vector is packed from equal parts, the first lowest.
         """
         if isinstance(operand, Immediate):
             return self.literal(operand, bits)
         if isinstance(operand, Register):
-            held = self.resize(self._read(operand.name), self.width(operand), bits, signed=signed)
+            held = self.resize(self.held(operand.name), self.width(operand), bits, signed=signed)
             return self.op(f"xor i{bits} {{}}, {'true' if bits == 1 else 1}", held) if operand.negated else held
         if isinstance(operand, SpecialRegister):
             return self.resize(self.special(operand.name), self.width(operand), bits)
@@ -187,6 +189,8 @@ class Emitter:
             return self.resize(self.symbol(operand), 64, bits)
         if isinstance(operand, Address):
             return self.resize(self.address(operand), 64, bits)
+        if isinstance(operand, Vector):
+            return self.pack([self.value(part, bits // len(operand.elements)) for part in operand.elements], bits)
         raise self.unsupported(f"operand {operand!r} has no single value")
 
     def float_value(self, operand: Operand, kind: str) -> str:
@@ -202,21 +206,32 @@ class Emitter:
         return self.op(f"bitcast {kind} {{}} to i{FLOAT_BITS[kind]}", value)
 
     def assign(self, operand: Operand, value: str, bits: int, *, signed: bool = False) -> None:
-        """Set a register from an i<bits> value, truncated or extended to its width; a Sink swallows it."""
+        """Set a register from an i<bits> value, truncated or extended to its width.
+
+        A Sink swallows the value, a vector takes equal parts of it, the lowest first.
+        """
         if isinstance(operand, Sink):
+            return
+        if isinstance(operand, Vector):
+            part = bits // len(operand.elements)
+            for register, field in zip(operand.elements, self.unpack(value, bits, part)):
+                self.assign(register, field, part, signed=signed)
             return
         if not isinstance(operand, Register):
             raise self.unsupported(f"{operand!r} is no destination")
         width = self.width(operand)
         value = self.resize(value, bits, width, signed=signed)
-        self._registers[operand.name] = None
+        self.touch(operand.name)
         self._known[operand.name] = value
-        self.emit(f"store i{width} {value}, ptr {_alloca(operand.name)}")
+        self.emit(f"store i{width} {value}, ptr {alloca(operand.name)}")
         self.assigned(operand.name, value, width)
 
     def assign_float(self, operand: Operand, value: str, kind: str) -> None:
         """Set a register from a float of LLVM type `kind`."""
         self.assign(operand, self.to_bits(value, kind), FLOAT_BITS[kind])
+
+    def begin(self) -> None:
+        """The current instruction is about to be executed (its guard holds); instrumentation overrides this."""
 
     def assigned(self, register: str, value: str, bits: int) -> None:
         """A register has been set; instrumentation overrides this."""
@@ -228,6 +243,20 @@ class Emitter:
         how = "trunc" if wanted < bits else "sext" if signed else "zext"
         return self.op(f"{how} i{bits} {{}} to i{wanted}", value)
 
+    def pack(self, parts: Sequence[str], bits: int) -> str:
+        """Equal i<bits / n> parts, lowest first, as one i<bits>."""
+        part = bits // len(parts)
+        packed = self.resize(parts[0], part, bits)
+        for position, value in enumerate(parts[1:], 1):
+            field = self.op(f"shl i{bits} {{}}, {position * part}", self.resize(value, part, bits))
+            packed = self.op(f"or i{bits} {{}}, {{}}", packed, field)
+        return packed
+
+    def unpack(self, value: str, bits: int, part: int) -> list[str]:
+        """An i<bits> value cut into i<part> fields, lowest first."""
+        fields = [value] + [self.op(f"lshr i{bits} {{}}, {shift}", value) for shift in range(part, bits, part)]
+        return [self.resize(field, bits, part) for field in fields]
+
     def literal(self, operand: Immediate, bits: int) -> str:
         """A literal as an i<bits> constant; a float literal gives its pattern in the float type of that width."""
         if operand.float_bits:
@@ -235,10 +264,15 @@ class Emitter:
         value = operand.value & ((1 << bits) - 1)
         return ("true" if value else "false") if bits == 1 else str(value)
 
-    def _read(self, name: str) -> str:
+    def touch(self, register: str) -> None:
+        """The region needs a stack slot for this register."""
+        self.registers[register] = None
+
+    def held(self, name: str) -> str:
+        """What a register holds, in its declared width."""
         if name not in self._known:
-            self._registers[name] = None
-            self._known[name] = self.op(f"load i{self.program.widths[name]}, ptr {_alloca(name)}")
+            self.touch(name)
+            self._known[name] = self.op(f"load i{self.program.widths[name]}, ptr {alloca(name)}")
         return self._known[name]
 
     # -------------------------------------------------------------------------------- special registers, addresses
@@ -286,7 +320,7 @@ class Emitter:
         return self.resize(self.op(f"add i{bits} {{}}, {operand.offset}", base) if operand.offset else base, bits, 64)
 
     def access(self, space: Space, address: str, size: int, kind: Access) -> str:
-        """The host pointer of a checked access of `size` bytes to an i64 address; a lane whose access is refused stops."""
+        """The host pointer of a checked access of `size` bytes to an i64 address; a refused lane stops."""
         assert self.instruction is not None
         pointer = self.op(
             f"call ptr @{ACCESS_FUNCTION}(ptr %context, i32 %lane, i32 {int(space)}, i64 {{}}, i32 {size}, "
@@ -306,5 +340,6 @@ class Emitter:
         return UnsupportedInstruction(self.instruction, why)
 
 
-def _alloca(register: str) -> str:
+def alloca(register: str) -> str:
+    """The SSA name of the stack slot of a register."""
     return f'%"{register}"'

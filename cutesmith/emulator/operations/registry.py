@@ -26,6 +26,8 @@ _barrier: set[str] = set()
 
 HOMES = (
     "native.integers",
+    "native.bits",
+    "native.comparisons",
     "native.moves",
     "native.memory",
     "native.floats",

@@ -1,0 +1,61 @@
+"""Reading the dotted form of a native instruction: integer types, and modifiers that must be known or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from cutesmith.emulator.native.emitter import Emitter
+from cutesmith.emulator.ptx.syntax import Instruction
+
+HALF_INTEGERS = ("u16", "s16")
+INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
+BITS = ("b16", "b32", "b64")
+PAIRS = ("u16x2", "s16x2")
+
+
+class IntegerType(NamedTuple):
+    """Bits of an integer, and whether it is signed."""
+
+    bits: int
+    signed: bool
+
+    @property
+    def letter(self) -> str:
+        """LLVM's prefix of signed and unsigned operations."""
+        return "s" if self.signed else "u"
+
+
+def integer_type(emitter: Emitter, name: str) -> IntegerType:
+    """The type that a modifier such as "s32", "u16" or "b64" names; raises UnsupportedInstruction for another."""
+    if name[:1] in ("s", "u", "b") and name[1:] in ("8", "16", "32", "64"):
+        return IntegerType(int(name[1:]), name[0] == "s")
+    raise emitter.unsupported(f"type .{name}")
+
+
+def type_bits(emitter: Emitter, name: str) -> int:
+    """Bits of any scalar type: 1 for "pred", 32 for "f32", "b32" and "f16x2"; raises UnsupportedInstruction."""
+    if name == "pred":
+        return 1
+    if name.endswith("x2"):
+        return 2 * type_bits(emitter, name[:-2])
+    digits = name.lstrip("busf") if name[:1] in "busf" else ""
+    if not digits.isdigit():
+        raise emitter.unsupported(f"type .{name}")
+    return int(digits)
+
+
+def forms(opcode: str, *choices: Iterable[str]) -> tuple[str, ...]:
+    """Opcodes with every combination of modifiers: `forms("min", ("", "relu"), ("s32",))`; "" stands for none."""
+    names = [opcode]
+    for choice in choices:
+        names = [f"{name}.{modifier}" if modifier else name for name in names for modifier in choice]
+    return tuple(names)
+
+
+def take(emitter: Emitter, instruction: Instruction, *known: str) -> set[str]:
+    """Modifiers but the last (the type), all of which must be `known`; raises UnsupportedInstruction."""
+    modifiers = set(instruction.modifiers[:-1])
+    if strange := modifiers - set(known):
+        raise emitter.unsupported(f".{sorted(strange)[0]}")
+    return modifiers

@@ -1,0 +1,153 @@
+"""LLVM IR to machine code of this host, once a program: `compile_program(program).run(piece, context, lanes)`."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import platform
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from cutesmith.emulator.faults import EmulationError
+from cutesmith.emulator.native.abi import CONTEXT_WORDS
+from cutesmith.emulator.native.regions import Instrumentation, program_text
+from cutesmith.emulator.program.pieces import Program
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+OPTIMISATION_LEVEL = 1
+_KEPT_PROGRAMS = 256
+_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+_lock = threading.Lock()
+_programs: OrderedDict[bytes, NativeProgram] = OrderedDict()
+
+
+class NativeProgram:
+    """Machine code of a program. It may run from several threads at once, each with a context of its own."""
+
+    def __init__(self, engine: Any, pieces: tuple[int, ...]) -> None:
+        self._engine = engine  # owns the code
+        self._functions: dict[int, Callable[..., None]] = {
+            piece: _SIGNATURE(engine.get_function_address(f"run_{piece}")) for piece in pieces
+        }
+
+    def run(self, piece: int, context: Array, lanes: Array) -> None:
+        """Run lanes from `piece`, the entry of a region, until each stops; the GIL is released meanwhile.
+
+        `context`: int64 (CONTEXT_WORDS,), see abi.Context. `lanes`: int32 (n,), lanes of the wave, each once.
+        """
+        if context.dtype != np.int64 or context.shape != (CONTEXT_WORDS,):
+            raise ValueError(f"a context is int64 ({CONTEXT_WORDS},), not {context.dtype} {context.shape}")
+        lanes = np.ascontiguousarray(lanes, np.int32)
+        self._functions[piece](context.ctypes.data, lanes.ctypes.data, lanes.size)
+
+
+def compile_program(
+    program: Program,
+    *,
+    profile: bool = False,
+    log_accesses: bool = False,
+    trace: bool = False,
+    access_ir: str | None = None,
+) -> NativeProgram:
+    """Compile all regions of a program, or find them compiled: the same code is compiled once a process.
+
+    `profile`, `log_accesses`, `trace`: see regions.Instrumentation. `access_ir`: LLVM IR that defines `access` in place
+    of `native.access`. Raises UnsupportedInstruction.
+    """
+    text = program_text(program, Instrumentation(profile, log_accesses, trace))
+    if access_ir is None:
+        from cutesmith.emulator.native.access import access_ir as sanitised_access
+
+        access_ir = sanitised_access()
+    return compile_text(text, access_ir, tuple(program.regions))
+
+
+def compile_text(text: str, access_ir: str, pieces: tuple[int, ...], level: int = OPTIMISATION_LEVEL) -> NativeProgram:
+    """Compile the IR of region functions together with a definition of `access`."""
+    key = hashlib.sha256(f"{level}\0{access_ir}\0{text}".encode()).digest()
+    with _lock:
+        if key not in _programs:
+            _programs[key] = NativeProgram(_machine_code(text, access_ir, level), pieces)
+            if len(_programs) > _KEPT_PROGRAMS:
+                _programs.popitem(last=False)
+        _programs.move_to_end(key)
+        return _programs[key]
+
+
+def _machine_code(text: str, access_ir: str, level: int) -> Any:
+    machine = _target(level)
+    module = llvm.parse_assembly(text)
+    for other in (access_ir, _IEEE.get(platform.machine(), _IEEE_ELSEWHERE)):
+        module.link_in(llvm.parse_assembly(other))
+    for function in module.functions:
+        if function.is_declaration:
+            _require(function.name)
+        elif not function.name.startswith("run_"):
+            function.linkage = "internal"
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
+    builder.getModulePassManager().run(module, builder)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    return engine
+
+
+def _require(name: str) -> None:
+    """Raise where a symbol cannot be resolved: the JIT itself would end the process."""
+    if not name.startswith("llvm.") and not hasattr(ctypes.CDLL(None), name):
+        raise EmulationError(f"native code needs the function `{name}`, which this process does not have")
+
+
+@cache
+def _target(level: int) -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return target.create_target_machine(cpu=cpu, features=features, opt=level)
+
+
+# The floating-point environment of native code: round to nearest, subnormals kept, whatever the calling thread has set.
+_IEEE = {
+    "x86_64": """
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define i64 @enter_ieee() alwaysinline {
+%word = alloca i32
+call void @llvm.x86.sse.stmxcsr(ptr %word)
+%saved = load i32, ptr %word
+store i32 8064, ptr %word
+call void @llvm.x86.sse.ldmxcsr(ptr %word)
+%wide = zext i32 %saved to i64
+ret i64 %wide
+}
+define void @leave_ieee(i64 %saved) alwaysinline {
+%word = alloca i32
+%narrow = trunc i64 %saved to i32
+store i32 %narrow, ptr %word
+call void @llvm.x86.sse.ldmxcsr(ptr %word)
+ret void
+}""",
+    "aarch64": """
+declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)
+define i64 @enter_ieee() alwaysinline {
+%saved = call i64 @llvm.aarch64.get.fpcr()
+call void @llvm.aarch64.set.fpcr(i64 0)
+ret i64 %saved
+}
+define void @leave_ieee(i64 %saved) alwaysinline {
+call void @llvm.aarch64.set.fpcr(i64 %saved)
+ret void
+}""",
+}
+_IEEE_ELSEWHERE = """
+define i64 @enter_ieee() alwaysinline { ret i64 0 }
+define void @leave_ieee(i64 %saved) alwaysinline { ret void }"""
