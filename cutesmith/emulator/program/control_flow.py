@@ -1,0 +1,226 @@
+"""A body cut into pieces: guards of stops, branches and returns become branches, empty pieces are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from cutesmith.emulator.faults import PtxSyntaxError
+from cutesmith.emulator.program.pieces import Branch, End, Exit, Jump, Piece, Stop, Switch
+from cutesmith.emulator.program.roles import writes
+from cutesmith.emulator.ptx.syntax import Function, Guard, Instruction, LabelReference, Register
+
+_Known = tuple[str, bool]
+"""A predicate and the value that it is known to have."""
+
+
+def cut(function: Function, is_native: Callable[[Instruction], bool]) -> tuple[Piece, ...]:
+    """The pieces of a function, numbered in the order of its text, 0 where it starts; unreachable ones are left out."""
+    drafts = _Cutter(function, is_native).cut()
+    return _number(_merge(_thread(drafts)))
+
+
+def successors(end: End) -> tuple[int, ...]:
+    """Pieces that may follow, the one after a stop included."""
+    if isinstance(end, Jump):
+        return (end.target,)
+    if isinstance(end, Branch):
+        return (end.taken, end.otherwise)
+    if isinstance(end, Stop):
+        return (end.resume,)
+    return end.targets if isinstance(end, Switch) else ()
+
+
+def inner_successors(end: End) -> tuple[int, ...]:
+    """Pieces that native code goes on to by itself: none after a stop."""
+    return () if isinstance(end, Stop) else successors(end)
+
+
+@dataclass
+class _Draft:
+    """A piece in the making; `known` is what the guard of a stop has told."""
+
+    instructions: list[Instruction] = field(default_factory=list)
+    end: End = Exit()
+    known: _Known | None = None
+
+
+class _Cutter:
+    def __init__(self, function: Function, is_native: Callable[[Instruction], bool]) -> None:
+        self._function, self._is_native = function, is_native
+        self._drafts: list[_Draft] = [_Draft()]
+        self._labels = {label: self._new() for label in _targets(function)}
+        self._current = 0
+        self._order = [0]
+        self._ended = False
+
+    def cut(self) -> dict[int, _Draft]:
+        """Drafts by number, in the order of the text."""
+        for statement in self._function.body:
+            if isinstance(statement, Instruction):
+                self._instruction(statement)
+            elif statement.name in self._labels:
+                self._start(self._labels[statement.name])
+        return {number: self._drafts[number] for number in self._order}
+
+    def _new(self) -> int:
+        self._drafts.append(_Draft())
+        return len(self._drafts) - 1
+
+    def _start(self, number: int) -> None:
+        if not self._ended:
+            self._finish(Jump(number))
+        self._current, self._ended = number, False
+        self._order.append(number)
+
+    def _finish(self, end: End) -> None:
+        self._drafts[self._current].end, self._ended = end, True
+
+    def _instruction(self, instruction: Instruction) -> None:
+        if self._ended:
+            self._start(self._new())
+        if instruction.opcode == "bra":
+            self._branch(instruction.guard, self._label(instruction.operands[0], instruction))
+        elif instruction.opcode in ("ret", "exit", "brx") or not self._is_native(instruction):
+            self._leave(instruction)
+        else:
+            self._drafts[self._current].instructions.append(instruction)
+
+    def _branch(self, guard: Guard | None, target: int) -> None:
+        if guard is None:
+            self._finish(Jump(target))
+            return
+        following = self._new()
+        self._finish(Branch(guard, target, following))
+        self._start(following)
+
+    def _leave(self, instruction: Instruction) -> None:
+        """A return, a switch or a stop; a guard becomes a branch around it."""
+        guard, following = instruction.guard, self._new()
+        if guard is not None:
+            inside = self._new()
+            self._finish(Branch(guard, inside, following))
+            self._start(inside)
+            if guard.register not in writes(instruction):
+                self._drafts[inside].known = (guard.register, not guard.negated)
+        self._finish(self._end_at(instruction, following))
+        self._start(following)
+
+    def _end_at(self, instruction: Instruction, following: int) -> End:
+        if instruction.opcode in ("ret", "exit"):
+            return Exit()
+        if instruction.opcode != "brx":
+            return Stop(-1, replace(instruction, guard=None), following)
+        index, targets = instruction.operands[0], instruction.operands[1]
+        assert isinstance(index, Register) and isinstance(targets, LabelReference)
+        return Switch(index, tuple(self._labels[name] for name in self._function.branch_targets[targets.name]))
+
+    def _label(self, operand: object, instruction: Instruction) -> int:
+        if not isinstance(operand, LabelReference) or operand.name not in self._labels:
+            raise PtxSyntaxError(f"PTX line {instruction.ptx_line}: `{operand}` is no label to branch to")
+        return self._labels[operand.name]
+
+
+def _targets(function: Function) -> dict[str, None]:
+    """Labels that something branches to."""
+    found: dict[str, None] = {}
+    for statement in function.body:
+        if isinstance(statement, Instruction) and statement.opcode == "bra":
+            found.update((name.name, None) for name in statement.operands if isinstance(name, LabelReference))
+    for names in function.branch_targets.values():
+        found.update(dict.fromkeys(names))
+    return found
+
+
+def _thread(drafts: dict[int, _Draft]) -> dict[int, _Draft]:
+    """Let every edge lead past empty pieces, also through branches whose predicate the edge knows."""
+    for draft in drafts.values():
+        draft.end = _redirect(draft.end, drafts, draft.known)
+    start = _follow(0, drafts, None)
+    return {start: drafts[start], **drafts}
+
+
+def _redirect(end: End, drafts: dict[int, _Draft], known: _Known | None) -> End:
+    if isinstance(end, Jump):
+        return Jump(_follow(end.target, drafts, None))
+    if isinstance(end, Branch):
+        taken = _follow(end.taken, drafts, (end.guard.register, not end.guard.negated))
+        otherwise = _follow(end.otherwise, drafts, (end.guard.register, end.guard.negated))
+        return Jump(taken) if taken == otherwise else Branch(end.guard, taken, otherwise)
+    if isinstance(end, Stop):
+        return replace(end, resume=_follow(end.resume, drafts, known))
+    if isinstance(end, Switch):
+        return Switch(end.register, tuple(_follow(target, drafts, None) for target in end.targets))
+    return end
+
+
+def _follow(number: int, drafts: dict[int, _Draft], known: _Known | None) -> int:
+    """Where an edge to that piece ends after empty ones; a ring of empty pieces is kept."""
+    seen = {number}
+    while not drafts[number].instructions:
+        end = drafts[number].end
+        if isinstance(end, Branch) and known is not None and end.guard.register == known[0]:
+            following = end.taken if known[1] != end.guard.negated else end.otherwise
+        elif isinstance(end, Jump):
+            following = end.target
+        else:
+            break
+        if following in seen:
+            break
+        seen.add(following)
+        number = following
+    return number
+
+
+def _reachable(drafts: dict[int, _Draft]) -> set[int]:
+    start = next(iter(drafts))
+    found, waiting = {start}, [start]
+    while waiting:
+        fresh = [number for number in successors(drafts[waiting.pop()].end) if number not in found]
+        found.update(fresh)
+        waiting += fresh
+    return found
+
+
+def _merge(drafts: dict[int, _Draft]) -> dict[int, _Draft]:
+    """Reachable pieces; one that only a jump leads to is joined to where the jump is."""
+    kept = _reachable(drafts)
+    drafts = {number: draft for number, draft in drafts.items() if number in kept}
+    sources = dict.fromkeys(drafts, 0)
+    sources[next(iter(drafts))] = 1  # where threads start
+    for draft in drafts.values():
+        for number in successors(draft.end):
+            sources[number] += 1
+    for number in list(drafts):
+        if number in drafts:
+            _absorb(number, drafts, sources)
+    return drafts
+
+
+def _absorb(number: int, drafts: dict[int, _Draft], sources: dict[int, int]) -> None:
+    draft = drafts[number]
+    while isinstance(draft.end, Jump) and sources[draft.end.target] == 1 and draft.end.target != number:
+        absorbed = drafts.pop(draft.end.target)
+        draft.instructions += absorbed.instructions
+        draft.end = absorbed.end
+
+
+def _number(drafts: dict[int, _Draft]) -> tuple[Piece, ...]:
+    numbers = {old: new for new, old in enumerate(drafts)}
+    stops = iter(range(len(drafts)))
+    return tuple(
+        Piece(number, tuple(draft.instructions), _renumber(draft.end, numbers, stops))
+        for number, draft in enumerate(drafts.values())
+    )
+
+
+def _renumber(end: End, numbers: dict[int, int], stops: Iterator[int]) -> End:
+    if isinstance(end, Jump):
+        return Jump(numbers[end.target])
+    if isinstance(end, Branch):
+        return Branch(end.guard, numbers[end.taken], numbers[end.otherwise])
+    if isinstance(end, Stop):
+        return Stop(next(stops), end.instruction, numbers[end.resume])
+    if isinstance(end, Switch):
+        return Switch(end.register, tuple(numbers[target] for target in end.targets))
+    return end
