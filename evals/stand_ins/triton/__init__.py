@@ -1,0 +1,6 @@
+"""Stands in for Triton on machines without it: QuACK's autotuner imports it, the kernels that are run here do not use it."""
+
+from types import SimpleNamespace
+
+runtime = SimpleNamespace(cache=SimpleNamespace(FileCacheManager=object))
+testing = SimpleNamespace()
