@@ -1,4 +1,4 @@
-"""Stands in for Triton on machines without it: QuACK's autotuner imports it, the kernels that are run here do not use it."""
+"""Stands in for Triton on machines without it: QuACK's autotuner imports it, the kernels run here do not use it."""
 
 from types import SimpleNamespace
 
