@@ -19,6 +19,7 @@ BASE: dict[str, Any] = {
     "reload_elements": 32,
     "shared_bytes": 0,
     "hints": "none",
+    "stores": "none",
     "threads_per_sm": 0,
 }
 """One thread block a row of up to 1024 threads, 32 elements a thread in registers."""
