@@ -35,7 +35,7 @@ _WHOEVER_IS_THERE = ("activemask",)
 class NativeCode(Protocol):
     """The machine code of a program (native/jit.py)."""
 
-    def run(self, piece: int, context: int, lanes: Array) -> None:
+    def run(self, piece: int, context: Array, lanes: Array) -> None:
         """Run int32 `lanes` from a piece until each stops; stop codes are in the wave's `stops`."""
 
 
@@ -93,7 +93,6 @@ class Scheduler:
         self._settings = settings
         self.plans = plans
         self._barriers = Barriers(wave, self.warps)
-        self._context = wave.context.ctypes.data
         self._fuel = settings.fuel
 
     def run(self) -> None:
@@ -113,7 +112,7 @@ class Scheduler:
         context[Context.FUEL] = self._fuel
         only_preempted = bool(groups)
         for piece, lanes in groups:
-            self._native.run(piece, self._context, lanes)
+            self._native.run(piece, context, lanes)
             only_preempted &= self._sort(lanes)
             context[Context.CLOCK] += _CLOCKS_PER_ROUND
         self._fuel = min(2 * self._fuel, _MOST_FUEL) if only_preempted else self._settings.fuel

@@ -17,6 +17,7 @@ from cutesmith.emulator.native.abi import (
     SPECIAL_REGISTERS,
     Context,
 )
+from cutesmith.emulator.operations.printing import Printed
 from cutesmith.emulator.program.pieces import Program
 from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol
 
@@ -47,7 +48,7 @@ class Wave:
     threads_per_block: int
     context: Array = field(default_factory=lambda: np.zeros(CONTEXT_WORDS, np.int64))
     findings: Findings = field(default_factory=Findings)
-    printed: list[str] = field(default_factory=list)
+    printed: Printed = field(default_factory=Printed)
 
     @property
     def lane_count(self) -> int:

@@ -1,0 +1,141 @@
+"""Where the threads of a launch are: blocks and clusters of a wave, and the special registers that tell a thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from cutesmith.emulator.machine.lanes import WARP, Array
+from cutesmith.emulator.native.abi import SPECIAL_REGISTERS
+
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """Grid, block and cluster of a launch as (x, y, z), and what else special registers tell; sizes in bytes."""
+
+    grid: Triple
+    block: Triple
+    cluster: Triple
+    dynamic_shared: int
+    total_shared: int
+    multiprocessors: int
+    warps_per_multiprocessor: int
+    reserved_shared: int
+    grid_id: int = 0
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return prod(self.block)
+
+    @property
+    def cluster_blocks(self) -> int:
+        """Blocks of a cluster."""
+        return prod(self.cluster)
+
+    @property
+    def clusters(self) -> int:
+        """Clusters of the grid."""
+        return prod(self.grid) // self.cluster_blocks
+
+    @property
+    def cluster_grid(self) -> Triple:
+        """The grid in clusters."""
+        x, y, z = (size // cluster for size, cluster in zip(self.grid, self.cluster, strict=True))
+        return (x, y, z)
+
+
+def block_coordinates(geometry: Geometry, first: int, last: int) -> Array:
+    """int64 (blocks, 3): the blocks of clusters `first` to `last` (exclusive), those of a cluster in order of rank."""
+    ranks = _unflatten(np.arange(geometry.cluster_blocks), geometry.cluster)
+    clusters = _unflatten(np.arange(first, last), geometry.cluster_grid)
+    coordinates: Array = (clusters[:, None, :] * np.array(geometry.cluster) + ranks).reshape(-1, 3)
+    return coordinates
+
+
+def members(blocks: int, threads: int) -> Array:
+    """int64 (warps, 32): the lanes of each warp of `blocks` blocks, -1 behind the last thread of a block."""
+    warps = -(-threads // WARP)
+    slots = np.arange(warps * WARP)
+    in_block = np.where(slots < threads, slots, -1).reshape(1, warps, WARP)
+    lanes = in_block + threads * np.arange(blocks).reshape(-1, 1, 1)
+    return np.where(in_block >= 0, lanes, -1).reshape(-1, WARP)
+
+
+def special_registers(geometry: Geometry, blocks: Array) -> Array:
+    """uint32 (len(SPECIAL_REGISTERS), lanes) for the blocks (x, y, z) of a wave."""
+    table = np.zeros((len(SPECIAL_REGISTERS), len(blocks) * geometry.threads), np.uint32)
+    rows = dict(zip(SPECIAL_REGISTERS, table, strict=True))
+    by_thread = _of_threads(geometry)
+    by_block = _of_blocks(geometry, blocks)
+    for name, row in rows.items():
+        if name in by_thread:
+            row.reshape(len(blocks), -1)[:] = by_thread[name]
+        elif name in by_block:
+            row.reshape(len(blocks), -1)[:] = by_block[name][:, None]
+        else:
+            row[:] = _of_launch(geometry)[name]
+    return table
+
+
+def _unflatten(index: Array, shape: Triple) -> Array:
+    x, y, _ = shape
+    return np.stack([index % x, index // x % y, index // (x * y)], axis=1)
+
+
+def _triple(name: str, values: Array) -> dict[str, Array]:
+    return {f"{name}.{axis}": values[:, number] for number, axis in enumerate("xyz")}
+
+
+def _of_threads(geometry: Geometry) -> dict[str, Array]:
+    thread = np.arange(geometry.threads)
+    lane = (thread % WARP).astype(np.uint64)
+    bit = np.uint64(1) << lane
+    return {
+        **_triple("%tid", _unflatten(thread, geometry.block)),
+        "%laneid": lane,
+        "%warpid": thread // WARP,
+        "%lanemask_eq": bit,
+        "%lanemask_le": 2 * bit - 1,
+        "%lanemask_lt": bit - np.uint64(1),
+        "%lanemask_ge": 2**32 - bit,
+        "%lanemask_gt": 2**32 - 2 * bit,
+    }
+
+
+def _of_blocks(geometry: Geometry, blocks: Array) -> dict[str, Array]:
+    inside = blocks % np.array(geometry.cluster)
+    x, y, _ = geometry.cluster
+    flat = blocks @ np.array([1, geometry.grid[0], geometry.grid[0] * geometry.grid[1]])
+    return {
+        **_triple("%ctaid", blocks),
+        **_triple("%clusterid", blocks // np.array(geometry.cluster)),
+        **_triple("%cluster_ctaid", inside),
+        "%cluster_ctarank": inside @ np.array([1, x, x * y]),
+        "%smid": flat % geometry.multiprocessors,
+    }
+
+
+def _of_launch(geometry: Geometry) -> dict[str, int]:
+    triples = {
+        "%ntid": geometry.block,
+        "%nctaid": geometry.grid,
+        "%nclusterid": geometry.cluster_grid,
+        "%cluster_nctaid": geometry.cluster,
+    }
+    return {
+        **{f"{name}.{axis}": size for name, sizes in triples.items() for axis, size in zip("xyz", sizes, strict=True)},
+        "%nwarpid": geometry.warps_per_multiprocessor,
+        "%nsmid": geometry.multiprocessors,
+        "%cluster_nctarank": geometry.cluster_blocks,
+        "%is_explicit_cluster": int(geometry.cluster_blocks > 1),
+        "%dynamic_smem_size": geometry.dynamic_shared,
+        "%total_smem_size": geometry.total_shared,
+        "%aggr_smem_size": geometry.total_shared + geometry.reserved_shared,
+        "%gridid_lo": geometry.grid_id & 0xFFFF_FFFF,
+        "%gridid_hi": geometry.grid_id >> 32,
+    }
