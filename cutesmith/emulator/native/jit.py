@@ -8,7 +8,6 @@ import platform
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -105,8 +104,8 @@ def _require(name: str) -> None:
         raise EmulationError(f"native code needs the function `{name}`, which this process does not have")
 
 
-@cache
 def _target(level: int) -> Any:
+    """A new target machine: an execution engine owns and frees the one it is given."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
