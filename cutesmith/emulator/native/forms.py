@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.ptx.syntax import Instruction
+from cutesmith.emulator.ptx.types import bits_of
 
 HALF_INTEGERS = ("u16", "s16")
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 BITS = ("b16", "b32", "b64")
 PAIRS = ("u16x2", "s16x2")
+_TYPES = frozenset(
+    "pred b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f16 bf16 f32 f64 f16x2 bf16x2 u16x2 s16x2".split()
+)
 
 
 class IntegerType(NamedTuple):
@@ -34,15 +38,10 @@ def integer_type(emitter: Emitter, name: str) -> IntegerType:
 
 
 def type_bits(emitter: Emitter, name: str) -> int:
-    """Bits of any scalar type: 1 for "pred", 32 for "f32", "b32" and "f16x2"; raises UnsupportedInstruction."""
-    if name == "pred":
-        return 1
-    if name.endswith("x2"):
-        return 2 * type_bits(emitter, name[:-2])
-    digits = name.lstrip("busf") if name[:1] in "busf" else ""
-    if not digits.isdigit():
+    """Bits of a value of type "pred", "b32", "f16x2", …; raises UnsupportedInstruction for another."""
+    if name not in _TYPES:
         raise emitter.unsupported(f"type .{name}")
-    return int(digits)
+    return bits_of(name)
 
 
 def forms(opcode: str, *choices: Iterable[str]) -> tuple[str, ...]:

@@ -1,0 +1,102 @@
+"""Straight-line PTX over arrays: registers come from and go to the frame, one lane an element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from cutesmith.emulator.native import jit
+from cutesmith.emulator.native.abi import CONTEXT_WORDS, EXITED, SPECIAL_REGISTERS, Context
+from cutesmith.emulator.program.pieces import Exit, Piece, Program, Region
+from cutesmith.emulator.program.roles import CONDITION_CODE
+from cutesmith.emulator.ptx.parser import parse
+from cutesmith.emulator.ptx.syntax import Function, Instruction, Module, Variable
+from cutesmith.emulator.ptx.types import bits_of
+
+HOST_ACCESS = """define ptr @access(ptr %context, i32 %lane, i32 %space, i64 %address, i32 %bytes, i32 %kind, i32 %site) {
+%refused = icmp eq i64 %address, 0
+%pointer = inttoptr i64 %address to ptr
+ret ptr %pointer
+}"""
+"""An `access` whose addresses are the host's own; it refuses the null pointer."""
+
+_REGISTERS = """.reg .pred %p<40>; .reg .b8 %b<8>; .reg .b16 %rs<400>; .reg .b32 %r<900>; .reg .b64 %rd<600>;
+.reg .b128 %rq<8>;"""
+
+
+def straight(code: str, inputs: tuple[str, ...], outputs: tuple[str, ...], **symbols: object) -> Program:
+    """A program of one piece whose frame has a row (two if it has 128 bits) for each input and output register."""
+    function, module = _parse(code)
+    widths = {name: bits_of(kind) for name, kind in function.registers.items()} | {CONDITION_CODE: 1}
+    instructions = tuple(item for item in function.body if isinstance(item, Instruction) and item.opcode != "ret")
+    rows, slots = 0, {}
+    for name in dict.fromkeys((*inputs, *outputs)):
+        slots[name] = rows
+        rows += 2 if widths[name] > 64 else 1
+    layout = dict(shared_symbols={}, local_symbols={}, parameters={}, parameter_bytes=0, module_variables=()) | symbols
+    return Program(
+        module=module,
+        function=function,
+        pieces=(Piece(0, instructions, Exit()),),
+        stops=(),
+        entries=(0,),
+        regions={0: Region(0, (0,), frozenset(inputs), {0: frozenset(outputs)}, frozenset())},
+        live={0: frozenset(inputs)},
+        widths=widths,
+        slots=slots,
+        slot_count=rows,
+        instructions=instructions,
+        static_shared=0,
+        dynamic_symbols=frozenset(),
+        local_bytes=0,
+        **layout,
+    )
+
+
+def _parse(code: str) -> tuple[Function, Module]:
+    text = f".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k() {{\n{_REGISTERS}\n{code}\nret;\n}}\n"
+    module = parse(text)
+    return module.functions["k"], module
+
+
+class Machine:
+    """What one call of native code needs, for `lanes` lanes; `context` may be changed before `run`."""
+
+    def __init__(self, program: Program, lanes: int) -> None:
+        self.program, self.lanes = program, lanes
+        self.frame = np.zeros((max(1, program.slot_count), lanes), np.uint64)
+        self.stops = np.full(lanes, 999, np.int32)
+        self.special = np.zeros((len(SPECIAL_REGISTERS), lanes), np.uint32)
+        self.parameters = np.zeros(max(1, program.parameter_bytes), np.uint8)
+        self.context = np.zeros(CONTEXT_WORDS, np.int64)
+        for word, array in (
+            (Context.FRAME, self.frame),
+            (Context.STOPS, self.stops),
+            (Context.SPECIAL, self.special),
+            (Context.PARAMETERS, self.parameters),
+        ):
+            self.context[word] = array.ctypes.data
+        self.context[Context.LANES] = lanes
+        self.context[Context.FUEL] = 1 << 40
+
+    def run(self, piece: int = 0, lanes: np.ndarray | None = None, **options: bool) -> None:
+        """Compile and run the lanes (all of them by default)."""
+        native = jit.compile_program(self.program, access_ir=HOST_ACCESS, **options)
+        native.run(piece, self.context, np.arange(self.lanes, dtype=np.int32) if lanes is None else lanes)
+
+
+def run(code: str, inputs: Mapping[str, np.ndarray], *outputs: str, **symbols: object) -> dict[str, np.ndarray]:
+    """Run straight-line PTX on unsigned arrays of equal length; the outputs as uint64, by register."""
+    program = straight(code, tuple(inputs), outputs, **symbols)
+    machine = Machine(program, len(next(iter(inputs.values()))))
+    for name, values in inputs.items():
+        machine.frame[program.slots[name]] = values
+    machine.run()
+    assert (machine.stops == EXITED).all()
+    return {name: machine.frame[program.slots[name]].copy() for name in outputs}
+
+
+def variable(name: str, space: str, size: int) -> Variable:
+    """A variable of bytes."""
+    return Variable(name, space, "b8", size, 16)
