@@ -12,7 +12,8 @@ class Settings:
     `step_limit` counts back edges of loops and lanes at stops over the whole launch: some ten times as many
     instructions. `lanes_per_wave` and `shared_bytes_per_wave` bound what runs side by side (whole clusters, at least
     one); a kernel that waits on memory for other blocks gets as many blocks as the GPU holds. `fuel` is how many back
-    edges a lane takes before it gives way.
+    edges a lane takes before it gives way. `tensor_core_sm`: whose tensor cores matrix products round like, such as 90
+    for code of sm_80 that runs on an H200; 0 means those of the program's target.
     """
 
     sanitize: bool = True
@@ -21,3 +22,4 @@ class Settings:
     lanes_per_wave: int = 8192
     shared_bytes_per_wave: int = 64 << 20
     fuel: int = 4096
+    tensor_core_sm: int = 0

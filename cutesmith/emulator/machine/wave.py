@@ -34,6 +34,7 @@ class Wave:
     `frame`: uint64 (slot_count, lanes). `special`: uint32 (len(SPECIAL_REGISTERS), lanes). `block_of_lane`,
     `cluster_of_lane`: uint32 (lanes,). `blocks`: (x, y, z) of each block of the wave. `members`: int64 (warps, 32), the
     lanes of each warp, -1 where the block has no such thread. `findings` and `printed` belong to the whole launch.
+    `tensor_core_sm`: whose tensor cores `mma` rounds like; 0 means those of the program's target.
     """
 
     program: Program
@@ -49,6 +50,7 @@ class Wave:
     context: Array = field(default_factory=lambda: np.zeros(CONTEXT_WORDS, np.int64))
     findings: Findings = field(default_factory=Findings)
     printed: Printed = field(default_factory=Printed)
+    tensor_core_sm: int = 0
 
     @property
     def lane_count(self) -> int:

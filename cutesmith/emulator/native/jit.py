@@ -74,14 +74,15 @@ def compile_text(text: str, access_ir: str, pieces: tuple[int, ...], level: int 
     key = hashlib.sha256(f"{level}\0{access_ir}\0{text}".encode()).digest()
     with _lock:
         if key not in _programs:
-            _programs[key] = NativeProgram(_machine_code(text, access_ir, level), pieces)
+            _programs[key] = NativeProgram(machine_code(text, access_ir, level), pieces)
             if len(_programs) > _KEPT_PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)
         return _programs[key]
 
 
-def _machine_code(text: str, access_ir: str, level: int) -> Any:
+def machine_code(text: str, access_ir: str, level: int = OPTIMISATION_LEVEL) -> Any:
+    """The execution engine that owns the code of IR text; functions named `run_…` can be asked for by address."""
     machine = _target(level)
     module = llvm.parse_assembly(text)
     for other in (access_ir, _IEEE.get(platform.machine(), _IEEE_ELSEWHERE)):

@@ -1,0 +1,299 @@
+"""`mma.sync`: D = A B + C of a warp, its matrices spread over the registers of 32 lanes.
+
+Layouts: PTX ISA, "Matrix multiply-accumulate operation using mma instruction". All shapes follow one rule: a lane is
+`group = lane // 4` and `quad = lane % 4`. Register r of A holds row `group + 8 (r % 2)` (m = 16) and `per` neighbouring
+columns from `4 per (r // 2) + per quad`; register r of B the same of column `group`, from row `4 per r + per quad`;
+C and D hold two neighbouring columns from `2 quad` of rows `group` and `group + 8`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.machine.lanes import WARP, Array, Warps
+from cutesmith.emulator.native.formats import F16, F32, FORMATS
+from cutesmith.emulator.operations import tensor_core
+from cutesmith.emulator.operations.fused import fused_multiply_add
+from cutesmith.emulator.operations.registry import warp_operation
+from cutesmith.emulator.ptx.syntax import Instruction, Operand, Register, Vector
+
+N = 8
+_BITS = {
+    "f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "e4m3": 8, "e5m2": 8, "f64": 64,
+    "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1, "s32": 32,
+}  # fmt: skip
+_SHAPES = {
+    "f16": ("m16n8k8", "m16n8k16"),
+    "bf16": ("m16n8k8", "m16n8k16"),
+    "tf32": ("m16n8k4", "m16n8k8"),
+    "fp8": ("m16n8k16", "m16n8k32"),
+    "f64": ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"),
+    "8-bit": ("m8n8k16", "m16n8k16", "m16n8k32"),
+    "4-bit": ("m8n8k32", "m16n8k32", "m16n8k64"),
+    "b1": ("m8n8k128", "m16n8k128", "m16n8k256"),
+}
+_FAMILIES = {
+    "f16": "f16", "bf16": "bf16", "tf32": "tf32", "e4m3": "fp8", "e5m2": "fp8", "f64": "f64",
+    "s8": "8-bit", "u8": "8-bit", "s4": "4-bit", "u4": "4-bit", "b1": "b1",
+}  # fmt: skip
+_RESULTS = {
+    "f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "fp8": ("f16", "f32"), "f64": ("f64",),
+    "8-bit": ("s32",), "4-bit": ("s32",), "b1": ("s32",),
+}  # fmt: skip
+_FORM = re.compile(
+    r"mma\.sync\.aligned\.(?P<shape>m(?P<m>\d+)n8k(?P<k>\d+))\.row\.col(?P<satfinite>\.satfinite)?"
+    r"\.(?P<d>\w+)\.(?P<a>\w+)\.(?P<b>\w+)\.(?P<c>\w+)(?P<bitwise>\.(xor|and)\.popc)?(?P<rounding>\.rn)?"
+)
+
+
+@dataclass(frozen=True)
+class Multiplication:
+    """A form of `mma.sync`: rows and depth, types of A, B and of C and D, `operation` "xor" or "and" of single bits."""
+
+    m: int
+    k: int
+    a: str
+    b: str
+    result: str
+    satfinite: bool = False
+    operation: str = ""
+
+    @property
+    def family(self) -> str:
+        """Which arithmetic: a floating-point format, "fp8", or integers by width."""
+        return _FAMILIES[self.a]
+
+
+def element_bits(name: str) -> int:
+    """Bits of an element in a register: 32 for tf32."""
+    return _BITS[name]
+
+
+@functools.cache
+def parse_multiplication(opcode: str) -> Multiplication | None:
+    """The form that a full opcode names; None where this machine has no such form."""
+    match = _FORM.fullmatch(opcode)
+    if match is None or match["a"] not in _FAMILIES or match["b"] not in _FAMILIES:
+        return None
+    family = _FAMILIES[match["a"]]
+    fits = (
+        _FAMILIES[match["b"]] == family
+        and (match["a"] == match["b"] or family in ("fp8", "8-bit", "4-bit"))
+        and match["shape"] in _SHAPES[family]
+        and match["c"] == match["d"]
+        and match["d"] in _RESULTS[family]
+        and (match["satfinite"] is None or family in ("8-bit", "4-bit"))
+        and (match["bitwise"] is not None) == (family == "b1")
+        and (match["rounding"] is None or family == "f64")
+    )
+    if not fits:
+        return None
+    return Multiplication(
+        m=int(match["m"]),
+        k=int(match["k"]),
+        a=match["a"],
+        b=match["b"],
+        result=match["d"],
+        satfinite=match["satfinite"] is not None,
+        operation=(match["bitwise"] or "..").split(".")[1],
+    )
+
+
+def a_layout(m: int, k: int, bits: int) -> tuple[Array, Array]:
+    """Row and column of every element of A, each of shape (registers, elements a register, 32)."""
+    registers, per = _registers(m * k, bits)
+    r, j, lane = np.ogrid[:registers, :per, :WARP]
+    rows = lane // 4 + (8 * (r % 2) if m == 16 else 0)
+    blocks = r // 2 if m == 16 else r
+    return _full(rows, 4 * per * blocks + per * (lane % 4) + j)
+
+
+def b_layout(k: int, bits: int) -> tuple[Array, Array]:
+    """Row (along k) and column of every element of B, each of shape (registers, elements a register, 32)."""
+    registers, per = _registers(k * N, bits)
+    r, j, lane = np.ogrid[:registers, :per, :WARP]
+    return _full(4 * per * r + per * (lane % 4) + j, lane // 4 + 0 * r)
+
+
+def c_layout(m: int, bits: int) -> tuple[Array, Array]:
+    """Row and column of every element of C and D, each of shape (registers, elements a register, 32)."""
+    registers, per = _registers(m * N, bits)
+    r, j, lane = np.ogrid[:registers, :per, :WARP]
+    element = per * r + j
+    return _full(lane // 4 + 8 * (element // 2), 2 * (lane % 4) + element % 2)
+
+
+def _full(rows: Array, columns: Array) -> tuple[Array, Array]:
+    first, second = np.broadcast_arrays(rows, columns)
+    return first, second
+
+
+def _registers(elements: int, bits: int) -> tuple[int, int]:
+    """Registers a lane and elements a register; f64 takes 64-bit registers."""
+    per = max(1, 32 // bits)
+    return elements // (WARP * per), per
+
+
+@functools.cache
+def _order(matrix: str, rows: int, columns: int, bits: int) -> Array:
+    """For every element of the matrix, row-major, where it is in (registers, per, 32) laid flat."""
+    if matrix == "a":
+        row, column = a_layout(rows, columns, bits)
+    elif matrix == "b":
+        row, column = b_layout(rows, bits)
+    else:
+        row, column = c_layout(rows, bits)
+    order = np.empty(rows * columns, np.int64)
+    order[(row * columns + column).ravel()] = np.arange(rows * columns)
+    return order
+
+
+def unpack(registers: Array, bits: int) -> Array:
+    """uint64 elements (registers, per, …) of `bits` bits from registers (registers, …), the lowest first."""
+    per = max(1, 32 // bits)
+    if per == 1:
+        return registers[:, None]
+    shifts = (np.arange(per, dtype=np.uint64) * np.uint64(bits)).reshape(1, per, *[1] * (registers.ndim - 1))
+    elements: Array = (registers[:, None] >> shifts) & np.uint64((1 << bits) - 1)
+    return elements
+
+
+def pack(elements: Array, bits: int) -> Array:
+    """uint64 registers from elements (registers, per, …): the inverse of `unpack`."""
+    registers = elements[:, 0].astype(np.uint64)
+    for index in range(1, elements.shape[1]):
+        registers |= elements[:, index].astype(np.uint64) << np.uint64(bits * index)
+    return registers
+
+
+@warp_operation("mma")
+def multiply(warps: Warps) -> None:
+    """Every form of `mma.sync.aligned` but sparse and block-scaled ones."""
+    instruction = warps.instruction
+    form = parse_multiplication(instruction.full_opcode)
+    if form is None:
+        raise UnsupportedInstruction(instruction, _why(instruction))
+    warps = whole_warps(warps)
+    if not len(warps.members):
+        return
+    d, a, b, c = instruction.operands
+    bits, result_bits = _BITS[form.a], _BITS[form.result]
+    product = compute(
+        form,
+        _matrix(warps, a, _order("a", form.m, form.k, bits), bits).reshape(form.m, form.k, -1),
+        _matrix(warps, b, _order("b", form.k, N, bits), bits).reshape(form.k, N, -1),
+        _matrix(warps, c, _order("c", form.m, N, result_bits), result_bits).reshape(form.m, N, -1),
+        warps.wave.tensor_core_sm or warps.wave.program.module.sm,
+    )
+    _write_matrix(warps, d, product, _order("c", form.m, N, result_bits), result_bits)
+
+
+def _why(instruction: Instruction) -> str:
+    if "sp" in instruction.modifiers or any(word.startswith("sp::") for word in instruction.modifiers):
+        return "sparse matrices"
+    if "block_scale" in instruction.modifiers or any(word.startswith("kind") for word in instruction.modifiers):
+        return "block-scaled and sub-byte floating-point matrices"
+    return "no such shape and types"
+
+
+def whole_warps(warps: Warps) -> Warps:
+    """The warps all of whose 32 lanes are here, as `.aligned` asks; the others are reported and left out."""
+    whole = warps.active.all(axis=1)
+    if whole.all():
+        return warps
+    broken = warps.members[~whole][warps.active[~whole]]
+    message = f"`{warps.instruction.full_opcode}` must be executed by all 32 threads of a warp together"
+    warps.wave.report("invalid_operand", message, broken, warps.instruction)
+    return Warps(warps.wave, warps.instruction, warps.members[whole], warps.active[whole])
+
+
+def registers_of(operand: Operand) -> tuple[Operand, ...]:
+    """The parts of a vector operand; a single register is a vector of one."""
+    return operand.elements if isinstance(operand, Vector) else (operand,)
+
+
+def read_registers(warps: Warps, operand: Operand) -> Array:
+    """uint64 (registers, 32, w) of a vector operand of whole warps: one look-up for all its registers."""
+    parts, lanes = registers_of(operand), warps.members.T
+    if all(isinstance(part, Register) for part in parts):
+        slots = np.array([warps.wave.program.slots[part.name] for part in parts if isinstance(part, Register)])
+        rows: Array = warps.wave.frame[slots[:, None, None], lanes]
+        return rows
+    flat = lanes.ravel()
+    return np.stack([warps.wave.read(part, flat, np.dtype(np.uint64)).reshape(lanes.shape) for part in parts])
+
+
+def write_registers(warps: Warps, operand: Operand, values: Array) -> None:
+    """Set a vector operand of whole warps from uint64 (registers, 32, w)."""
+    flat = warps.members.T.ravel()
+    for part, value in zip(registers_of(operand), values, strict=True):
+        warps.wave.write(part, flat, value.ravel())
+
+
+def _matrix(warps: Warps, operand: Operand, order: Array, bits: int) -> Array:
+    """uint64 elements (rows x columns, w) of the matrix that a vector operand spreads over the lanes."""
+    registers = read_registers(warps, operand)
+    return unpack(registers, bits).reshape(len(order), -1)[order]
+
+
+def _write_matrix(warps: Warps, operand: Operand, matrix: Array, order: Array, bits: int) -> None:
+    flat = np.empty((len(order), matrix.shape[2]), np.uint64)
+    flat[order] = matrix.reshape(flat.shape)
+    per = max(1, 32 // bits)
+    write_registers(warps, operand, pack(flat.reshape(-1, per, WARP, matrix.shape[2]), bits))
+
+
+def compute(form: Multiplication, a: Array, b: Array, c: Array, sm: int) -> Array:
+    """Bits of D (m, n, w) from the bits of A (m, k, w), B (k, n, w), C (m, n, w), as tensor cores of `sm` round."""
+    if form.family == "f64":
+        return _multiply_f64(a, b, c)
+    if form.result == "s32":
+        return _multiply_integers(form, a, b, c)
+    result = F32 if form.result == "f32" else F16
+    inputs = FORMATS[form.a], FORMATS[form.b]
+    return tensor_core.multiply(a.transpose(1, 0, 2), b, c, inputs, result, tensor_core.tensor_core_of(sm))
+
+
+def _multiply_f64(a: Array, b: Array, c: Array) -> Array:
+    """A chain of fused multiply-adds over k; a NaN is handed on quieted, B's before C's before A's."""
+    for index in range(a.shape[1]):
+        left, right = np.broadcast_arrays(a[:, index, None], b[None, index])
+        sums = fused_multiply_add(*(bits.view(np.float64) for bits in (left, right, c))).view(np.uint64)
+        sums[_is_nan(sums)] = _F64_NAN
+        for source in (left, c, right):
+            sums = np.where(_is_nan(source), source | _F64_QUIET, sums)
+        c = sums
+    return c
+
+
+_F64_NAN, _F64_QUIET = np.uint64(0xFFF8 << 48), np.uint64(1 << 51)
+
+
+def _is_nan(bits: Array) -> Array:
+    nan: Array = np.isnan(bits.view(np.float64))
+    return nan
+
+
+def _multiply_integers(form: Multiplication, a: Array, b: Array, c: Array) -> Array:
+    """Exact sums (float32 holds them: at most 64 products below 2^16), then wrapped or clamped to 32 bits."""
+    left, right = (
+        _signed(bits, name).astype(np.float32).transpose(2, 0, 1) for bits, name in ((a, form.a), (b, form.b))
+    )
+    products = left @ right
+    if form.operation == "xor":
+        products = left.sum(axis=2)[:, :, None] + right.sum(axis=1)[:, None] - 2 * products
+    total = c.astype(np.uint32).view(np.int32).astype(np.int64) + products.astype(np.int64).transpose(1, 2, 0)
+    if form.satfinite:
+        total = total.clip(-(2**31), 2**31 - 1)
+    return total.view(np.uint64) & np.uint64(0xFFFF_FFFF)
+
+
+def _signed(bits: Array, name: str) -> Array:
+    values = bits.astype(np.int32)
+    width = _BITS[name]
+    return values - ((values >> (width - 1)) << width) if name.startswith("s") else values
