@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from cutesmith.emulator.native.comparisons import assign_predicates
 from cutesmith.emulator.native.emitter import Emitter
-from cutesmith.emulator.native.forms import integer_type, take, type_bits
+from cutesmith.emulator.native.forms import forms, integer_type, take, type_bits
 from cutesmith.emulator.operations.registry import native
 from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair
 
@@ -70,7 +70,10 @@ def _smaller(emitter: Emitter, value: str, limit: int) -> str:
 @native("shf.l", "shf.r")
 def funnel_shift(emitter: Emitter, instruction: Instruction) -> None:
     """`shf.{l,r}.{clamp,wrap}.b32 d, a, b, c`: b:a shifted by c, its upper half (l) or lower half (r)."""
-    left, wrap = (word in take(emitter, instruction, "l", "r", "wrap", "clamp") for word in ("l", "wrap"))
+    side, mode, kind = instruction.modifiers
+    if mode not in ("wrap", "clamp") or kind != "b32":
+        raise emitter.unsupported()
+    left, wrap = side == "l", mode == "wrap"
     low, high, amount = (emitter.value(operand, 32) for operand in instruction.operands[1:])
     amount = emitter.op("and i32 {}, 31", amount) if wrap else _smaller(emitter, amount, 32)
     both, wide = emitter.pack((low, high), 64), emitter.resize(amount, 32, 64)
@@ -122,7 +125,7 @@ def reverse(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], result, bits)
 
 
-@native("fns")
+@native("fns.b32")
 def find_nth_set(emitter: Emitter, instruction: Instruction) -> None:
     """`fns.b32 d, mask, base, offset`: the offset-th set bit at or after base (before it if negative), or all ones."""
     arguments = (f"i32 {emitter.value(operand, 32)}" for operand in instruction.operands[1:])
@@ -215,7 +218,7 @@ def _ones(emitter: Emitter, length: str, bits: int) -> str:
     return emitter.op(f"xor i{bits} {{}}, -1", _shift(emitter, "shl", "-1", length, bits))
 
 
-@native("bmsk.clamp", "bmsk.wrap")
+@native("bmsk.clamp.b32", "bmsk.wrap.b32")
 def field_mask(emitter: Emitter, instruction: Instruction) -> None:
     """`bmsk.mode.b32 d, position, length`: ones in the field, cut at the top; `.wrap` takes both modulo 32."""
     wrap = instruction.modifiers[0] == "wrap"
@@ -226,7 +229,7 @@ def field_mask(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], mask, 32)
 
 
-@native("szext.clamp", "szext.wrap")
+@native(*forms("szext", ("clamp", "wrap"), ("u32", "s32")))
 def extend_field(emitter: Emitter, instruction: Instruction) -> None:
     """`szext.mode.type d, a, n`: the low n bits of a, sign- or zero-extended; n of 32 or more keeps a (`.clamp`)."""
     wrap, signed = instruction.modifiers[0] == "wrap", instruction.modifiers[-1] == "s32"
@@ -257,13 +260,13 @@ _PERMUTATIONS = {
 
 @native("prmt")
 def permute_bytes(emitter: Emitter, instruction: Instruction) -> None:
-    """`prmt{.mode}.b32 d, a, b, c`: bytes of b:a by the selectors in c; bit 3 of a selector replicates the sign."""
-    *mode, _ = instruction.modifiers
+    """`prmt.b32{.mode} d, a, b, c`: bytes of b:a by the selectors in c; bit 3 of a selector replicates the sign."""
+    kind, *mode = instruction.modifiers
     a, b, selectors = (emitter.value(operand, 32) for operand in instruction.operands[1:])
     bytes_ab, wide = emitter.pack((a, b), 64), emitter.resize(selectors, 32, 64)
+    if kind != "b32" or mode not in ([], *([name] for name in _PERMUTATIONS)):
+        raise emitter.unsupported()
     if mode:
-        if mode[0] not in _PERMUTATIONS:
-            raise emitter.unsupported(f".{mode[0]}")
         row = emitter.op("shl i64 {}, 4", emitter.op("and i64 {}, 3", wide))
         wide = emitter.op(f"lshr i64 {_PERMUTATIONS[mode[0]]}, {{}}", row)
     parts = [_selected_byte(emitter, bytes_ab, wide, position, signs=not mode) for position in range(4)]
@@ -280,10 +283,9 @@ def _selected_byte(emitter: Emitter, bytes_ab: str, selectors: str, position: in
     return emitter.select(replicate, "i8", emitter.op("ashr i8 {}, 7", byte), byte)
 
 
-@native("lop3")
+@native("lop3.b32", "lop3.and.b32", "lop3.or.b32")
 def logic_of_three(emitter: Emitter, instruction: Instruction) -> None:
     """`lop3.b32 d, a, b, c, table`: any function of three bits; `.and`/`.or` also set p = (d != 0) bool q."""
-    take(emitter, instruction, "and", "or")
     destination, *operands = instruction.operands
     table = operands[3]
     if not isinstance(table, Immediate):
