@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cutesmith.devices import parse_arch
 from cutesmith.recording.cubin import read_cubin
 from cutesmith.recording.driver_answers import answer_driver_calls
-from cutesmith.recording.host_calls import register_host_calls
+from cutesmith.recording.host_calls import register_host_calls, surfacing
 from cutesmith.recording.patches import Patches
 from cutesmith.recording.ptxas_remarks import Spills, read_remarks
 from cutesmith.recording.tvm_ffi_calls import hook_tvm_ffi
@@ -49,7 +49,7 @@ class _Hooks:
 
     def install(self, patches: Patches) -> None:
         """Replace what a session needs; `patches` puts it back."""
-        from cutlass.base_dsl import compile_backend, compiler, diagnostics, dsl
+        from cutlass.base_dsl import compile_backend, compiler, diagnostics, dsl, jit_executor
         from cutlass.cutlass_dsl import cuda_jit_executor
 
         self._set_environment(patches, dsl.DSLSingletonMeta._instances.values())
@@ -63,6 +63,8 @@ class _Hooks:
             (diagnostics.CompilerDiagnosticSession, "_collected_diagnostics", self._take_remarks),
             (dsl.BaseDSL, "_func", self._time_outermost),
             (compile_backend.CompilerBackend, "compile", self._keep_module),
+            (jit_executor.JitExecutor, "run_compiled_program", surfacing),
+            (jit_executor.JitCompiledFunction, "run_compiled_program", surfacing),
         ):
             patches.set(owner, name, wrap(getattr(owner, name)))
         _answer_hardware_info(patches, self._recorded.arch)
@@ -82,6 +84,7 @@ class _Hooks:
                 "warnings_ignore": True,
                 "compiler_backend": "legacy",  # the other one brings an executor of its own
                 "compiler_opt": options,
+                "lineinfo": dsl.envar.lineinfo or self._recorded.line_info,
             }.items():
                 patches.set(dsl.envar, name, value)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +22,9 @@ from cutesmith.recording.patches import Patches
 from cutesmith.recording.torch_cuda import cuda_stand_ins, generator_class
 
 ALIGNMENT = 256  # what the CUDA allocator guarantees; the CPU's gives 64
+_GAP = 1 << 20  # bytes between claimed storages, so that an address just outside of one is nobody else's
 _MARK = "_cutesmith_says_cuda"
+_FRESH = "_cutesmith_fresh"  # on a storage: the version of its tensor when it was allocated without values
 _FIRST_FAKE_ADDRESS = 0x7F00_0000_0000
 _CUDA = torch.device("cuda", 0)
 
@@ -60,6 +63,21 @@ def active_facade() -> Facade | None:
 _active: list[Facade] = []
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A storage and the device address that its tensors claim; `version` is None if it was allocated with values."""
+
+    address: int
+    storage: torch.UntypedStorage
+    alias: torch.Tensor  # shares the version counter of the tensor that was claimed first
+    version: int | None
+
+    @property
+    def written(self) -> bool:
+        """Whether torch has put values into it: everything but `torch.empty` and its like does."""
+        return self.version is None or self.alias._version != self.version
+
+
 class Facade:
     """The rules by which tensors pose as CUDA tensors, and the addresses that they claim."""
 
@@ -67,7 +85,7 @@ class Facade:
         self.fake = fake
         self.mode = _FacadeMode(self)
         self._stand_in = torch.device("meta" if fake else "cpu")
-        self._addresses: dict[int, tuple[int, torch.UntypedStorage]] = {}
+        self._claims: dict[int, Claim] = {}
         self._next_address = _FIRST_FAKE_ADDRESS
 
     def says_cuda(self, tensor: torch.Tensor) -> bool:
@@ -81,16 +99,37 @@ class Facade:
     def address(self, tensor: torch.Tensor) -> int:
         """The device address that the tensor claims (never dereferenced): 256-byte-aligned storage plus its offset."""
         with torch._C.DisableTorchFunction():
-            storage, offset = tensor.untyped_storage(), tensor.storage_offset() * tensor.element_size()
-            return self._base(storage) + int(offset) if tensor.numel() else 0
+            offset = tensor.storage_offset() * tensor.element_size()
+            return self._claim(tensor).address + int(offset) if tensor.numel() else 0
 
-    def _base(self, storage: torch.UntypedStorage) -> int:
+    def claims(self) -> tuple[Claim, ...]:
+        """Every storage whose address was asked for, in that order; addresses ascend."""
+        return tuple(self._claims.values())
+
+    def _claim(self, tensor: torch.Tensor) -> Claim:
+        storage = tensor.untyped_storage()
         key = storage._cdata
-        if key not in self._addresses:
+        if key not in self._claims:
             # the storage is kept: its identity must not be reused while the address stands for it
-            self._addresses[key] = (self._next_address, storage)
-            self._next_address += -(-(storage.nbytes() + 1) // ALIGNMENT) * ALIGNMENT
-        return self._addresses[key][0]
+            version = None if self.fake else getattr(storage, _FRESH, None)
+            self._claims[key] = Claim(self._next_address, storage, tensor.detach(), version)
+            self._next_address += -(-(storage.nbytes() + _GAP) // ALIGNMENT) * ALIGNMENT
+        return self._claims[key]
+
+    def note_fresh(self, tensor: torch.Tensor) -> None:
+        """Remember that the tensor was allocated without values."""
+        with torch._C.DisableTorchFunction():
+            storage = None if self.fake or tensor.is_inference() else _storage(tensor)
+            if storage is not None:
+                setattr(storage, _FRESH, tensor._version)
+
+    def forget_fresh(self, tensor: torch.Tensor) -> None:
+        """A handle on the tensor's memory was given out whose writes nobody counts."""
+        storage = _storage(tensor)
+        if storage is not None and hasattr(storage, _FRESH):
+            delattr(storage, _FRESH)
+            if storage._cdata in self._claims:
+                self._claims[storage._cdata] = replace(self._claims[storage._cdata], version=None)
 
     def view(self, tensor: torch.Tensor) -> CudaTensorView:
         """The tensor as a DLPack producer that claims CUDA device 0."""
@@ -164,6 +203,8 @@ class _FacadeMode(TorchFunctionMode):
         if special is not None and args:
             return special(self._facade, func, args, named)
         if getattr(func, "__name__", "") == "__get__":
+            if func == _DATA:
+                self._facade.forget_fresh(args[0])
             return self._mark(func(*args, **named), self._poses(args))
         return self._call(func, args, named)
 
@@ -177,7 +218,10 @@ class _FacadeMode(TorchFunctionMode):
         named.pop("pin_memory", None)
         if self._facade.fake and named.get("generator") is not None:
             del named["generator"]  # a meta tensor has no values to draw
-        return self._mark(func(*args, **named), poses, (*args, *named.values()))
+        result = self._mark(func(*args, **named), poses, (*args, *named.values()))
+        if poses and func in _WITHOUT_VALUES:
+            self._facade.note_fresh(result)
+        return result
 
     def _poses(self, values: Any) -> bool:
         if isinstance(values, torch.Tensor):
@@ -232,7 +276,14 @@ def _pinned(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, A
     return args[0]
 
 
+_WITHOUT_VALUES = frozenset(
+    (
+        torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted,
+        torch.Tensor.new_empty, torch.Tensor.new_empty_strided,
+    )
+)  # fmt: skip
 _Tensor: Any = torch.Tensor  # its attributes are descriptors, which the type stubs do not say
+_DATA = _Tensor.data.__get__
 
 _SPECIAL: dict[Any, _Handler] = {
     _Tensor.to: _to,

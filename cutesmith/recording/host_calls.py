@@ -58,6 +58,21 @@ class Recorder(Protocol):
     ) -> None:
         """A kernel was launched; `args` is the address of the array of argument pointers."""
 
+    def allocate(self, size: int) -> int:
+        """A device address for `size` bytes."""
+
+    def free(self, address: int) -> None:
+        """A device address is given back."""
+
+    def fill(self, address: int, value: int, size: int) -> None:
+        """Set device memory to a byte."""
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy bytes between any two addresses, of the host or the device."""
+
+    def surface(self) -> None:
+        """Raise what went wrong in a call: host code that the DSL compiled knows error codes only."""
+
     def failed(self, call: str, error: BaseException | None) -> None:
         """A callback failed (`error`), or host code made a call that is not answered (None)."""
 
@@ -167,8 +182,28 @@ def _succeed(*args: Any) -> int:
     return 0
 
 
-def _allocate(out: int, *args: Any) -> int:
+def _make_handle(out: int, *args: Any) -> int:
     _put_pointer(out, 0x7E00_0000_0000)
+    return 0
+
+
+def _allocate(out: int, size: int, stream: int | None = None) -> int:
+    _put_pointer(out, _recorder().allocate(size))
+    return 0
+
+
+def _free(address: int | None, stream: int | None = None) -> int:
+    _recorder().free(address or 0)
+    return 0
+
+
+def _fill(address: int | None, value: int, size: int, stream: int | None = None) -> int:
+    _recorder().fill(address or 0, value & 0xFF, size)
+    return 0
+
+
+def _copy(target: int | None, source: int | None, size: int, kind: int, stream: int | None = None) -> int:
+    _recorder().copy(target or 0, source or 0, size)
     return 0
 
 
@@ -190,20 +225,20 @@ _CALLS: dict[str, tuple[Callable[..., int], list[Any]]] = {
     "_cudaSetDevice": (_succeed, [_INT]),
     "_cudaDeviceSynchronize": (_succeed, []),
     "_cudaStreamSynchronize": (_succeed, [_POINTER]),
-    "_cudaStreamCreate": (_allocate, [_POINTER]),
+    "_cudaStreamCreate": (_make_handle, [_POINTER]),
     "_cudaStreamDestroy": (_succeed, [_POINTER]),
     "_cudaStreamWaitEvent": (_succeed, [_POINTER, _POINTER, _INT]),
-    "_cudaEventCreate": (_allocate, [_POINTER]),
+    "_cudaEventCreate": (_make_handle, [_POINTER]),
     "_cudaEventRecord": (_succeed, [_POINTER, _POINTER]),
     "_cudaEventDestroy": (_succeed, [_POINTER]),
     "_cudaMalloc": (_allocate, [_POINTER, _SIZE]),
     "_cudaMallocAsync": (_allocate, [_POINTER, _SIZE, _POINTER]),
-    "_cudaFree": (_succeed, [_POINTER]),
-    "_cudaFreeAsync": (_succeed, [_POINTER, _POINTER]),
-    "_cudaMemset": (_succeed, [_POINTER, _INT, _SIZE]),
-    "_cudaMemsetAsync": (_succeed, [_POINTER, _INT, _SIZE, _POINTER]),
-    "_cudaMemcpy": (_succeed, [_POINTER, _POINTER, _SIZE, _INT]),
-    "_cudaMemcpyAsync": (_succeed, [_POINTER, _POINTER, _SIZE, _INT, _POINTER]),
+    "_cudaFree": (_free, [_POINTER]),
+    "_cudaFreeAsync": (_free, [_POINTER, _POINTER]),
+    "_cudaMemset": (_fill, [_POINTER, _INT, _SIZE]),
+    "_cudaMemsetAsync": (_fill, [_POINTER, _INT, _SIZE, _POINTER]),
+    "_cudaMemcpy": (_copy, [_POINTER, _POINTER, _SIZE, _INT]),
+    "_cudaMemcpyAsync": (_copy, [_POINTER, _POINTER, _SIZE, _INT, _POINTER]),
     "_cudaLibraryUnload": (_succeed, [_POINTER]),
 }
 _UNANSWERED = (
@@ -258,6 +293,19 @@ def _refuse(name: str) -> Callable[..., int]:
         if current.recorder is not None:
             current.recorder.failed(name, None)
         return _NOT_SUPPORTED
+
+    return call
+
+
+def surfacing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original`, a call into compiled host code, that ends in the exception of the call within it that failed."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if current.recorder is not None:
+                current.recorder.surface()
 
     return call
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cutesmith.devices import parse_arch
+from cutesmith.errors import UnavailableError
 from cutesmith.recording.cubin import CubinKernel, read_cubin
 from cutesmith.recording.driver_answers import device_attributes
 from cutesmith.recording.host_calls import Triple, set_recorder
@@ -22,6 +23,7 @@ _REGISTERS_ATTRIBUTE = 4  # CU_FUNC_ATTRIBUTE_NUM_REGS
 _MAX_DYNAMIC_SMEM_ATTRIBUTE = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
 _NONPORTABLE_CLUSTER_ATTRIBUTE = 14  # cudaFuncAttributeNonPortableClusterSizeAllowed
 _FIRST_HANDLE = 0x10000
+_NOWHERE = 0x7E00_0000_0000
 DEFAULT_SMEM_LIMIT = 48 << 10
 
 
@@ -54,11 +56,37 @@ class Module:
     spills: dict[str, Spills]
 
 
+class Executor(Protocol):
+    """Who executes what a session records, at once and in order; what it raises ends the call of the host code."""
+
+    def launch(self, launch: Launch, kernel: CubinKernel, module: Module) -> None:
+        """A kernel was launched."""
+
+    def allocate(self, size: int) -> int:
+        """A device address for `size` bytes."""
+
+    def free(self, address: int) -> None:
+        """A device address is given back."""
+
+    def fill(self, address: int, value: int, size: int) -> None:
+        """Set device memory to a byte."""
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy bytes between any two addresses, of the host or the device."""
+
+
 @dataclass
 class Session:
-    """What one run of host code compiled and launched; `errors` are calls that could not be answered."""
+    """What one run of host code compiled and launched; `errors` are calls that could not be answered.
+
+    With an `executor`, launches are executed as they are recorded; its first exception is `failure`, and every later
+    call into compiled host code ends in it, as a GPU's error sticks to its context.
+    """
 
     arch: str
+    executor: Executor | None = None
+    line_info: bool = False
+    failure: BaseException | None = None
     launches: list[Launch] = field(default_factory=list)
     modules: list[Module] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -66,6 +94,11 @@ class Session:
     _handles: dict[int, str] = field(default_factory=dict)
     _settings: dict[tuple[int, int], int] = field(default_factory=dict)
     compiling: bool = False  # whether a compilation was under way when an exception passed through
+
+    def surface(self) -> None:
+        """Raise the failure, when there is one."""
+        if self.failure is not None:
+            raise self.failure
 
     def load_library(self, image: bytes) -> None:
         """A fat binary was loaded."""
@@ -102,24 +135,54 @@ class Session:
         kernel = self._kernels.get(name)
         given = attributes.get("cluster", (0, 0, 0))
         built_in = kernel.cluster if kernel else (0, 0, 0)
-        self.launches.append(
-            Launch(
-                kernel=name,
-                grid=grid,
-                block=block,
-                cluster=next((c for c in (given, built_in) if any(c)), (1, 1, 1)),
-                dynamic_smem=smem,
-                smem_limit=self._settings.get((handle, _MAX_DYNAMIC_SMEM_ATTRIBUTE), DEFAULT_SMEM_LIMIT),
-                nonportable_cluster=bool(self._settings.get((handle, _NONPORTABLE_CLUSTER_ATTRIBUTE), 0)),
-                stream=stream,
-                attributes=attributes,
-                parameters=_read_parameters(kernel, args),
-            )
+        launch = Launch(
+            kernel=name,
+            grid=grid,
+            block=block,
+            cluster=next((c for c in (given, built_in) if any(c)), (1, 1, 1)),
+            dynamic_smem=smem,
+            smem_limit=self._settings.get((handle, _MAX_DYNAMIC_SMEM_ATTRIBUTE), DEFAULT_SMEM_LIMIT),
+            nonportable_cluster=bool(self._settings.get((handle, _NONPORTABLE_CLUSTER_ATTRIBUTE), 0)),
+            stream=stream,
+            attributes=attributes,
+            parameters=_read_parameters(kernel, args),
         )
+        self.launches.append(launch)
+        if self.executor is not None:
+            self._execute(launch, kernel)
+
+    def _execute(self, launch: Launch, kernel: CubinKernel | None) -> None:
+        self.surface()
+        module = self.module_of(launch.kernel)
+        if kernel is None or module is None:
+            raise UnavailableError(f"the kernel {launch.kernel} was not compiled in this session")
+        assert self.executor is not None
+        self.executor.launch(launch, kernel, module)
+
+    def allocate(self, size: int) -> int:
+        """A device address for `size` bytes; always the same one where nothing is executed."""
+        return self.executor.allocate(size) if self.executor else _NOWHERE
+
+    def free(self, address: int) -> None:
+        """A device address is given back."""
+        if self.executor:
+            self.executor.free(address)
+
+    def fill(self, address: int, value: int, size: int) -> None:
+        """Set device memory to a byte."""
+        if self.executor:
+            self.executor.fill(address, value, size)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy bytes between any two addresses."""
+        if self.executor:
+            self.executor.copy(target, source, size)
 
     def failed(self, call: str, error: BaseException | None) -> None:
         """Remember a call that could not be answered."""
         self.errors.append(f"{call}: {error!r}" if error else f"{call} is not answered while recording")
+        if self.executor is not None and self.failure is None:
+            self.failure = error or UnavailableError(f"the emulated GPU has no `{call.lstrip('_')}`")
 
     def kernel(self, name: str) -> CubinKernel | None:
         """The compiled kernel of that mangled name."""
@@ -140,18 +203,21 @@ def _read_parameters(kernel: CubinKernel | None, args: int) -> tuple[bytes, ...]
 
 
 @contextmanager
-def session(arch: str, *, fake: bool = False) -> Iterator[Session]:
+def session(
+    arch: str, *, fake: bool = False, executor: Executor | None = None, line_info: bool = False
+) -> Iterator[Session]:
     """Within it, code written for a GPU runs unchanged: compiled for `arch`, launches recorded, nothing executed.
 
-    Torch's CUDA tensors are CPU tensors, or with `fake` tensors without storage (recording.facade). Sessions do not
-    nest. A function that was compiled in a session fails with cudaErrorNoDevice when it is called outside of one.
-    Raises UsageError for an unknown architecture.
+    Torch's CUDA tensors are CPU tensors, or with `fake` tensors without storage (recording.facade). An `executor`
+    executes launches after all; `line_info` puts the lines of the Python source into PTX. Sessions do not nest. A
+    function that was compiled in a session fails with cudaErrorNoDevice when it is called outside of one. Raises
+    UsageError for an unknown architecture.
     """
     from cutesmith.recording.compiler_hooks import hook_compiler
     from cutesmith.recording.facade import cuda_as_cpu
 
     target = parse_arch(arch)
-    recorded = Session(arch=str(target))
+    recorded = Session(arch=str(target), executor=executor, line_info=line_info)
     before = set_recorder(recorded)
     try:
         with (

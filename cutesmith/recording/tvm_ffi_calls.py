@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from cutesmith.recording.facade import active_facade
+from cutesmith.recording.host_calls import surfacing
 from cutesmith.recording.patches import Patches
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int32
@@ -32,7 +33,7 @@ def hook_tvm_ffi(patches: Patches) -> None:
     patches.set(provider.TVMFFIJitCompiledFunctionBase, "_create_tvm_ffi_function", _function_in_engine)
     for name in ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs"):
         owner = getattr(provider, name)
-        patches.set(owner, "__call__", _with_views(owner.__call__, _tvm_tensor))
+        patches.set(owner, "__call__", surfacing(_with_views(owner.__call__, _tvm_tensor)))
     # Whoever asks for the bare TVM-FFI function gets the object around it, whose calls are the ones converted above.
     patches.set(provider.TVMFFIJitCompiledFunctionWithKwargs, "__tvm_ffi_object__", lambda compiled: compiled)
 
