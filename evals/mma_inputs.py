@@ -11,15 +11,8 @@ from typing import Any
 import numpy as np
 
 from cutesmith.emulator.native.formats import FORMATS, Format
-from cutesmith.emulator.operations.multiply import (
-    Multiplication,
-    N,
-    a_layout,
-    b_layout,
-    c_layout,
-    element_bits,
-    pack,
-)
+from cutesmith.emulator.operations.fragments import N, a_layout, b_layout, c_layout, pack
+from cutesmith.emulator.operations.multiply import Multiplication, element_bits
 from cutesmith.emulator.operations.tensor_core import container, decode
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from mma_inputs import SETS, Stream, kinds_of, registers
 
-from cutesmith.emulator.operations.multiply import N, element_bits, parse_multiplication
+from cutesmith.emulator.operations.fragments import N
+from cutesmith.emulator.operations.multiply import element_bits, parse_multiplication
 
 Array = np.ndarray[Any, np.dtype[Any]]
 WARP = 32
