@@ -3,27 +3,32 @@
     python evals/bench_speed_points.py --out evals/results/h200/speed
     python evals/bench_speed_points.py --only 'softmax*' --no-compile --out /tmp/softmax
 
-One process on one GPU. For every point all configurations of the matched pattern are built, checked against float64 on
-the first rows, and timed interleaved with the baselines on the same random normal bf16 inputs: each launch after a
-flush of the L2 cache, launches queued behind a sleep so that the device never waits for the host, the median over
-rounds in random order. OUT/speed.json holds every sample (microseconds), OUT/speed.md the table. The floor is the
-point's bytes over the bandwidth of a large copy on the same machine; `copy` is a copy of as many bytes as the point
-moves, timed alike in the same rounds.
+One process an operation. First all of them build: the configurations of the matched pattern, each checked against
+float64 on its first rows. Then one at a time has the GPU (`flock`): its kernels are timed interleaved with the
+baselines on the same random normal bf16 inputs, each launch after a flush of the L2 cache, launches queued behind a
+sleep so that the device never waits for the host, the median over rounds in random order. OUT/speed.json holds every
+sample (microseconds), OUT/speed.md the table. The floor is the point's bytes over the bandwidth of a large copy on the
+same machine; `copy` is a copy of as many bytes as the point moves, timed alike in the same rounds. Host time is one call of
+`kernel_fn` with torch and the kernel loaded; `host_after_us` is the same after torch.compile ran in the process.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import fnmatch
 import importlib.util
 import json
 import platform
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,24 +44,77 @@ from cutesmith.patterns.trace import trace_problem  # noqa: E402
 TASKS = ROOT / "evals" / "tasks" / "speed"
 FLUSH_BYTES = 256 << 20  # over four times the L2 of an H200
 CHECKED_ROWS = 256
-Launch = Callable[[], Any]
+Launch = Callable[..., Any]
+
+
+@dataclass
+class Point:
+    """One problem on its inputs, with the kernels that were built for it and are right."""
+
+    path: Path
+    plan: Any
+    loaded: Any
+    inputs: list[Any]
+    configurations: list[dict[str, Any]]
+    kernels: dict[str, Launch] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    host_us: float | None = None
 
 
 def main() -> int:
-    """Run the points and write the results; 1 when a kernel was wrong."""
+    """Run the points and write the results; 1 when a kernel was wrong or an operation did not finish."""
     options = parse()
     options.out.mkdir(parents=True, exist_ok=True)
-    device = torch.cuda.get_device_properties(0)
+    paths = [path for path in sorted(TASKS.glob("*.py")) if fnmatch.fnmatch(path.stem, options.only)]
+    if options.part:
+        return run_part(paths, options)
+    operations = sorted({path.stem.partition("_")[0] for path in paths})
+    with tempfile.TemporaryDirectory(prefix="cutesmith-") as scratch:
+        children = [start_part(operation, options, Path(scratch)) for operation in operations]
+        failed = sum(child.wait() != 0 for child in children)
+        parts = [json.loads(file.read_text()) for file in sorted(Path(scratch).glob("*.json"))]
     bandwidth = copy_bandwidth()
-    print(f"{device.name}: copy {bandwidth / 1e12:.3f} TB/s (read + write, 4 GiB)", flush=True)
-    points = []
-    for path in sorted(TASKS.glob("*.py")):
-        if fnmatch.fnmatch(path.stem, options.only):
-            points.append(measure(path, bandwidth, options))
-            print(line(points[-1]), flush=True)
-            machine = {"gpu": device.name, "torch": torch.__version__, "python": platform.python_version()}
-            write(options.out, {"machine": machine, "copy_bytes_per_second": bandwidth, "points": points})
-    return int(any(point["wrong"] for point in points))
+    points = [{**point, "floor_us": point["bytes"] / bandwidth * 1e6} for part in parts for point in part]
+    device = torch.cuda.get_device_properties(0)
+    machine = {"gpu": device.name, "torch": torch.__version__, "python": platform.python_version()}
+    write(options.out, {"machine": machine, "copy_bytes_per_second": bandwidth, "points": points})
+    print((options.out / "speed.md").read_text())
+    return int(failed > 0 or any(point["wrong"] for point in points))
+
+
+def start_part(operation: str, options: argparse.Namespace, scratch: Path) -> subprocess.Popen[bytes]:
+    """A process of its own for the points of one operation."""
+    part = ["--part", str(scratch / f"{operation}.json"), "--only", f"{operation}_*", "--out", str(options.out)]
+    counts = ["--rounds", options.rounds, "--launches", options.launches, "--configurations", options.configurations]
+    more = ["--no-compile"] if options.no_compile else []
+    return subprocess.Popen([sys.executable, __file__, *part, *map(str, counts), *more])
+
+
+def run_part(paths: list[Path], options: argparse.Namespace) -> int:
+    """Build every kernel of these points beside the other processes, then time them alone."""
+    lock = options.part.with_name("gpu.lock")
+    with holding(lock, fcntl.LOCK_SH):
+        points = [build(path, options.configurations) for path in paths]
+    with holding(lock, fcntl.LOCK_EX):
+        for point in points:
+            launch = next(iter(point.kernels.values()), None)
+            point.host_us = host_microseconds(launch, point.inputs) if launch else None
+    results = []
+    for point in points:
+        with holding(lock, fcntl.LOCK_EX):
+            results.append(measure(point, options))
+            print(f"{point.path.stem}: {results[-1]['best']}", flush=True)
+    options.part.write_text(json.dumps(results))
+    return 0
+
+
+@contextmanager
+def holding(lock: Path, kind: int) -> Iterator[None]:
+    """The GPU, shared with whoever builds (`LOCK_SH`) or alone (`LOCK_EX`)."""
+    with lock.open("w") as file:
+        fcntl.flock(file, kind)
+        yield
 
 
 def parse() -> argparse.Namespace:
@@ -67,59 +125,59 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--launches", type=int, default=20, help="a round and callable")
     parser.add_argument("--configurations", type=int, default=99, help="at most this many a point")
+    parser.add_argument("--part", type=Path, help=argparse.SUPPRESS)  # a child's results
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     return parser.parse_args()
 
 
-def measure(path: Path, bandwidth: float, options: argparse.Namespace) -> dict[str, Any]:
-    """All callables of one point, timed; medians in microseconds and the samples behind them."""
+def build(path: Path, count: int) -> Point:
+    """The point with its first `count` configurations built and checked."""
     torch.manual_seed(random.SystemRandom().getrandbits(32))
     loaded = contract.load(path)
     plan = plan_kernel(trace_problem(loaded), "sm_90a")
-    inputs = loaded.get_inputs()
-    configurations = plan.configurations("sm_90a")[: options.configurations]
-    callables, wrong, failed = candidates(path, plan, configurations, loaded, inputs)
-    callables |= baselines(path.stem.partition("_")[0], loaded.reference_fn, inputs, not options.no_compile)
-    callables["copy"] = copy_of(plan.algorithmic_bytes)
-    samples = time_all(callables, options.rounds, options.launches)
-    medians = {name: statistics.median(values) for name, values in samples.items()}
-    ours = min((name for name in medians if name.startswith("ours ")), key=medians.__getitem__, default="")
-    return {
-        "point": path.stem,
-        "bytes": plan.algorithmic_bytes,
-        "floor_us": plan.algorithmic_bytes / bandwidth * 1e6,
-        "best": ours,
-        "configurations": {f"ours {i}": c for i, c in enumerate(configurations)},
-        "medians_us": medians,
-        "host_us": host_microseconds(callables[ours]) if ours else None,
-        "samples_us": {name: [round(value, 2) for value in values] for name, values in samples.items()},
-        "wrong": wrong,
-        "failed": failed,
-    }
-
-
-def candidates(
-    path: Path, plan: Any, configurations: list[dict[str, Any]], loaded: Any, inputs: list[Any]
-) -> tuple[dict[str, Launch], list[str], dict[str, str]]:
-    """The pattern's kernels that build and are right; the names of wrong ones; what the others died of."""
-    expected = loaded.reference_fn(*[first_rows(x, inputs[0], double=True) for x in inputs])
-    found: dict[str, Launch] = {}
-    wrong: list[str] = []
-    failed: dict[str, str] = {}
-    for index, configuration in enumerate(configurations):
+    point = Point(path, plan, loaded, loaded.get_inputs(), plan.configurations("sm_90a")[:count])
+    library = quack(path.stem.partition("_")[0], point.inputs)
+    if library is not None:
+        library()  # it compiles here, beside ours
+    expected = loaded.reference_fn(*[first_rows(x, point.inputs[0], double=True) for x in point.inputs])
+    for index, configuration in enumerate(point.configurations):
         name = f"ours {index}"
         try:
-            kernel = load(plan.render(configuration), f"{path.stem}_{index}")
-            actual = kernel.kernel_fn(*inputs)[:CHECKED_ROWS].double()
+            kernel = load(plan.render(configuration), f"{path.stem}_{index}").kernel_fn
+            actual = kernel(*point.inputs)[:CHECKED_ROWS].double()
         except Exception as error:
-            failed[name] = f"{type(error).__name__}: {error}"[-500:]
+            point.failed[name] = f"{type(error).__name__}: {error}"[-500:]
             continue
         off = ((actual - expected).abs().max() / expected.abs().max()).item()
         if off < 2**-7:
-            found[name] = lambda kernel=kernel: kernel.kernel_fn(*inputs)
+            point.kernels[name] = kernel
         else:
-            wrong.append(f"{name}: {off}")
-    return found, wrong, failed
+            point.wrong.append(f"{name}: {off}")
+    return point
+
+
+def measure(point: Point, options: argparse.Namespace) -> dict[str, Any]:
+    """All callables of one point, timed; medians in microseconds and the samples behind them."""
+    inputs = point.inputs
+    operation = point.path.stem.partition("_")[0]
+    callables: dict[str, Launch] = {name: lambda k=kernel: k(*inputs) for name, kernel in point.kernels.items()}
+    callables |= baselines(operation, point.loaded.reference_fn, inputs, not options.no_compile)
+    callables["copy"] = copy_of(point.plan.algorithmic_bytes)
+    samples = time_all(callables, options.rounds, options.launches)
+    medians = {name: statistics.median(values) for name, values in samples.items()}
+    best = min(point.kernels, key=medians.__getitem__, default="")
+    return {
+        "point": point.path.stem,
+        "bytes": point.plan.algorithmic_bytes,
+        "best": best,
+        "configurations": {f"ours {i}": c for i, c in enumerate(point.configurations)},
+        "medians_us": medians,
+        "host_us": point.host_us,
+        "host_after_us": host_microseconds(point.kernels[best], inputs) if best else None,
+        "samples_us": {name: [round(value, 2) for value in values] for name, values in samples.items()},
+        "wrong": point.wrong,
+        "failed": point.failed,
+    }
 
 
 def first_rows(value: Any, whole: torch.Tensor, *, double: bool) -> Any:
@@ -222,16 +280,16 @@ def time_round(launch: Launch, launches: int, flush: torch.Tensor) -> list[float
     return [begin.elapsed_time(end) * 1e3 for begin, end in pairs[2:]]
 
 
-def host_microseconds(launch: Launch, calls: int = 200, batches: int = 15) -> float:
+def host_microseconds(kernel: Launch, inputs: list[Any], calls: int = 100, batches: int = 9) -> float:
     """Host time of one call, the median over batches that fit the launch queue."""
     times = []
     for _ in range(batches):
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for _ in range(calls):
-            launch()
+            kernel(*inputs)
         times.append((time.perf_counter() - begin) / calls * 1e6)
-        torch.cuda.synchronize()
+    torch.cuda.synchronize()
     return statistics.median(times)
 
 

@@ -61,10 +61,12 @@ def _short_rows(columns: int, writes: bool, width: int, weighted: bool) -> list[
         return [{"elements_per_thread": count, "hints": "stream"} for count in counts[:2]] + plain
     lasting = [{**change, "hints": "last"} for change in plain]
     dense = [{"elements_per_thread": 16, "hints": "last", "threads_per_sm": threads} for threads in (2048, 1536)]
+    if columns <= 1024:
+        # A row a warp and two rows a block, so that no barrier waits: layer norm over 1024 columns 37.9 to 37.4 us.
+        warps = [{"elements_per_thread": max(counts[:2]), "min_threads": 64}] if weighted else []
+        return plain[:1] + warps + plain[1:2] + lasting[:1] + dense[:1] + plain[2:]
     # A weight and a bias cost registers: with at most 64 of them layer norm over 8192 columns went from 274 to 256 us.
     roomy = [{**lasting[0], "threads_per_sm": 1024}] if weighted else []
-    if columns <= 1024:
-        return plain[:2] + lasting[:1] + dense[:1] + roomy + plain[2:]
     return roomy + lasting[:2] + dense + plain[:1] + lasting[2:] + [{**plain[0], "hints": "keep"}]
 
 
@@ -79,7 +81,8 @@ def _long_rows(writes: bool, clusters: bool) -> list[dict[str, Any]]:
     kept = {**LONG, "shared_bytes": 100_000}
     found: list[dict[str, Any]] = [
         {**kept, "max_threads": 512, "reload_elements": 16},
-        {**LONG, "max_threads": 1024, "reload_elements": 16, "hints": "last", **FULL},
+        # Written lines leave L2 first: RMS norm over 32768 columns from 509.7 to 504.3 us, where a copy takes 508.
+        {**LONG, "max_threads": 1024, "reload_elements": 16, "hints": "last", "stores": "first", **FULL},
         {**LONG, "max_threads": 1024, "reload_elements": 16, "hints": "keep"},
         {**LONG, "max_threads": 1024, "reload_elements": 8, "hints": "last", **FULL},
         {**LONG, "max_threads": 512, "reload_elements": 16, "hints": "last", **FULL},
