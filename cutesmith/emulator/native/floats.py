@@ -291,20 +291,20 @@ def test_property(emitter: Emitter, instruction: Instruction) -> None:
     """`testp.property.type p, a`; zero counts as normal."""
     test, name = instruction.modifiers
     form = FORMATS[name]
-    kind = f"i{form.bits}"
+    kind, op = f"i{form.bits}", emitter.op
     value = magnitude_of(emitter, emitter.value(instruction.operands[1], form.bits), form)
-    below = lambda limit: emitter.op(f"icmp ult {kind} {{}}, {limit}", value)
-    between = lambda low, high: emitter.op(
-        "and i1 {}, {}", emitter.op(f"icmp uge {kind} {{}}, {low}", value), below(high)
+    zero, subnormal, finite, number = (
+        op(f"icmp ult {kind} {{}}, {limit}", value)
+        for limit in (1, form.least_normal, form.infinity, form.infinity + 1)
     )
     holds = {
-        "finite": lambda: below(form.infinity),
-        "infinite": lambda: emitter.op(f"icmp eq {kind} {{}}, {form.infinity}", value),
-        "number": lambda: below(form.infinity + 1),
-        "notanumber": lambda: emitter.op(f"icmp ugt {kind} {{}}, {form.infinity}", value),
-        "normal": lambda: emitter.op("or i1 {}, {}", between(form.least_normal, form.infinity), below(1)),
-        "subnormal": lambda: between(1, form.least_normal),
-    }[test]()
+        "finite": finite,
+        "infinite": op("xor i1 {}, {}", number, finite),
+        "number": number,
+        "notanumber": op("xor i1 {}, true", number),
+        "normal": op("or i1 {}, {}", zero, op("xor i1 {}, {}", finite, subnormal)),
+        "subnormal": op("xor i1 {}, {}", subnormal, zero),
+    }[test]
     emitter.assign(instruction.operands[0], holds, 1)
 
 
