@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from cutesmith.emulator.ptx.syntax import Instruction, Location
 from cutesmith.errors import CutesmithError
@@ -39,6 +40,22 @@ class Finding:
     other: Location | None = None
     count: int = 1
 
+    def describe(self, path: Path) -> str:
+        """One sentence with the line of `path` that is to blame, where one of the callers is in it."""
+        at = own_line(self.location, path)
+        first = f"{self.kind.replace('_', ' ')} at {at}: {self.message} (thread {self.thread}, block {self.block})"
+        against = f"; the other access is at {own_line(self.other, path)}" if self.other else ""
+        return first + against + (f"; {self.count} times" if self.count > 1 else "")
+
+
+def own_line(location: Location | None, path: Path) -> str:
+    """Such as "kernel.py:31": the innermost caller in the file `path`, else the innermost of all."""
+    frame = location
+    while frame is not None and Path(frame.file).name != path.name:
+        frame = frame.inlined_at
+    frame = frame or location
+    return f"{Path(frame.file).name}:{frame.line}" if frame else "an unknown line"
+
 
 class EmulationError(CutesmithError):
     """An emulated launch that cannot go on."""
@@ -58,6 +75,10 @@ class EndlessLoop(EmulationError):
     """The step limit was reached."""
 
     exit_code = ExitCode.TIMED_OUT
+
+
+class LaunchRefused(EmulationError):
+    """A launch that no GPU of the architecture would start."""
 
 
 class UnsupportedInstruction(EmulationError):

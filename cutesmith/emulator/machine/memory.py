@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cutesmith.emulator.machine.lanes import Array
 from cutesmith.emulator.native.abi import Access, Space
 
+if TYPE_CHECKING:
+    from cutesmith.emulator.machine.wave import Wave
+
 
 class Memory(Protocol):
     """Checked access for many lanes at once; faults are written down, not raised. `site`: the instruction number."""
+
+    def attach(self, wave: Wave) -> None:
+        """A new wave of the launch begins: fill the words of its context that belong to memory and sanitizer."""
 
     def load(self, lanes: Array, space: Space, addresses: Array, size: int, site: int) -> Array:
         """uint8 (n, size); zeros where the access was refused."""

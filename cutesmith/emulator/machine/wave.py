@@ -33,7 +33,8 @@ class Wave:
 
     `frame`: uint64 (slot_count, lanes). `special`: uint32 (len(SPECIAL_REGISTERS), lanes). `block_of_lane`,
     `cluster_of_lane`: uint32 (lanes,). `blocks`: (x, y, z) of each block of the wave. `members`: int64 (warps, 32), the
-    lanes of each warp, -1 where the block has no such thread. `findings` and `printed` belong to the whole launch.
+    lanes of each warp, -1 where the block has no such thread. `shared`: uint8 (blocks, bytes); `local`: uint8 (lanes,
+    bytes). `parameters` (uint8), `counts` (uint64, by piece), `findings` and `printed` belong to the whole launch.
     `tensor_core_sm`: whose tensor cores `mma` rounds like; 0 means those of the program's target.
     """
 
@@ -47,6 +48,11 @@ class Wave:
     members: Array
     stops: Array
     threads_per_block: int
+    shared: Array
+    local: Array
+    parameters: Array
+    counts: Array
+    cluster_blocks: int = 1
     context: Array = field(default_factory=lambda: np.zeros(CONTEXT_WORDS, np.int64))
     findings: Findings = field(default_factory=Findings)
     printed: Printed = field(default_factory=Printed)

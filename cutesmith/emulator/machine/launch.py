@@ -1,0 +1,246 @@
+"""A recorded launch, executed: checked against the limits, split into waves of whole clusters, run wave by wave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SMEM_ALLOCATION_UNIT, SmVersion, occupancy
+from cutesmith.emulator.faults import EndlessLoop, Finding, LaunchRefused
+from cutesmith.emulator.machine.findings import Findings
+from cutesmith.emulator.machine.geometry import Geometry, block_coordinates, members, special_registers
+from cutesmith.emulator.machine.lanes import Array
+from cutesmith.emulator.machine.memory import Memory
+from cutesmith.emulator.machine.scheduler import NativeCode, Scheduler, StopPlan, plan_stops
+from cutesmith.emulator.machine.settings import Settings
+from cutesmith.emulator.machine.spinning import waits_for_other_blocks
+from cutesmith.emulator.machine.wave import Wave
+from cutesmith.emulator.native.abi import SHARED_BASE, Context, preempted_at
+from cutesmith.emulator.operations.printing import Printed
+from cutesmith.emulator.program.pieces import Program
+from cutesmith.recording.cubin import CubinKernel, source_name
+from cutesmith.recording.launch_limits import launch_shape, refusals
+from cutesmith.recording.sessions import Launch
+
+_PARAMETER_ALIGN = 128  # a tensor map in a parameter is aligned to 64 bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchReport:
+    """What an executed launch did.
+
+    `piece_counts`: how often a lane ran each piece of `program`, and from them `instructions`, the lane-instructions.
+    `steps` are those of Settings.step_limit. `waves` ran one after another. `completed` is False when a fault ended it.
+    """
+
+    kernel: str
+    launch: Launch
+    program: Program
+    findings: tuple[Finding, ...]
+    lost_findings: int
+    printed: str
+    seconds: float
+    steps: int
+    waves: int
+    piece_counts: tuple[int, ...]
+    completed: bool
+
+    @property
+    def instructions(self) -> int:
+        """Lane-instructions: every PTX instruction counted once for each thread that executed it."""
+        pieces = self.program.pieces
+        return sum(
+            count * (len(piece.instructions) + 1) for count, piece in zip(self.piece_counts, pieces, strict=True)
+        )
+
+
+@dataclass
+class LaunchRun:
+    """A launch being executed: its program and machine code, memory, settings, and what has come of it so far."""
+
+    program: Program
+    native: NativeCode
+    launch: Launch
+    kernel: CubinKernel
+    sm: SmVersion
+    memory: Memory
+    settings: Settings
+    grid_id: int = 0
+    findings: Findings = field(init=False)
+    printed: Printed = field(default_factory=Printed)
+    steps: int = 0
+    waves: int = 0
+    seconds: float = 0.0
+    completed: bool = False
+
+    def __post_init__(self) -> None:
+        self.findings = Findings(source_name(self.launch.kernel))
+        self._counts = np.zeros(len(self.program.pieces), np.uint64)
+        self._parameters = _parameter_buffer(self.program, self.launch)
+
+    def run(self) -> LaunchReport:
+        """Execute the launch; the report of what was done until an error ended it is `report()`.
+
+        Raises LaunchRefused, KernelFault, EndlessLoop, UnsupportedInstruction.
+        """
+        started = time.perf_counter()
+        refuse_over_limits(self.launch, self.kernel, self.sm)
+        plans = plan_stops(self.program)
+        try:
+            for first, last in self._wave_ranges():
+                self._run_wave(first, last, plans)
+            self.completed = True
+        finally:
+            self.seconds = time.perf_counter() - started
+        return self.report()
+
+    def report(self) -> LaunchReport:
+        """What was done so far."""
+        return LaunchReport(
+            kernel=self.findings.kernel,
+            launch=self.launch,
+            program=self.program,
+            findings=self.findings.all,
+            lost_findings=self.findings.lost,
+            printed="".join(self.printed.texts),
+            seconds=self.seconds,
+            steps=self.steps,
+            waves=self.waves,
+            piece_counts=tuple(self._counts.tolist()),
+            completed=self.completed,
+        )
+
+    @property
+    def geometry(self) -> Geometry:
+        """Where the threads of the launch are."""
+        shared = self.shared_bytes - SHARED_BASE
+        return Geometry(
+            grid=self.launch.grid,
+            block=self.launch.block,
+            cluster=self.launch.cluster,
+            dynamic_shared=self.launch.dynamic_smem,
+            total_shared=-(-shared // SMEM_ALLOCATION_UNIT) * SMEM_ALLOCATION_UNIT,
+            multiprocessors=self.sm.multiprocessors,
+            warps_per_multiprocessor=self.sm.warps_per_sm,
+            reserved_shared=RESERVED_SMEM_PER_BLOCK,
+            grid_id=self.grid_id,
+        )
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of a block's shared memory, SHARED_BASE included."""
+        program = self.program
+        end = SHARED_BASE + program.static_shared
+        starts = [program.shared_symbols[name] for name in program.dynamic_symbols]
+        return max([end + self.launch.dynamic_smem, *(start + self.launch.dynamic_smem for start in starts)])
+
+    @property
+    def resident_blocks(self) -> int:
+        """How many blocks the GPU holds at once, whole clusters and at least one."""
+        shape = launch_shape(self.launch, self.kernel)
+        smem = shape.static_smem + shape.dynamic_smem
+        held = occupancy(self.sm, threads=prod(self.launch.block), registers=shape.registers, smem=smem).blocks
+        return max(1, held) * self.sm.multiprocessors
+
+    def _wave_ranges(self) -> Iterator[tuple[int, int]]:
+        """(first, last) cluster of each wave."""
+        geometry = self.geometry
+        by_lanes = self.settings.lanes_per_wave // geometry.threads
+        by_shared = self.settings.shared_bytes_per_wave // max(1, self.shared_bytes)
+        blocks = min(by_lanes, by_shared)
+        if waits_for_other_blocks(self.program) or self.launch.attributes.get("cooperative"):
+            blocks = max(blocks, self.resident_blocks)
+        clusters = max(1, blocks // geometry.cluster_blocks)
+        waves = -(-geometry.clusters // clusters)
+        bounds = [wave * geometry.clusters // waves for wave in range(waves + 1)]
+        return zip(bounds, bounds[1:], strict=False)
+
+    def _run_wave(self, first: int, last: int, plans: tuple[StopPlan, ...]) -> None:
+        wave = self._wave(first, last)
+        self.waves += 1
+        scheduler = Scheduler(wave, self.native, self.settings, plans, self.steps)
+        try:
+            scheduler.run()
+        except EndlessLoop as error:
+            raise self._with_absent_blocks(error, last) from None
+        finally:
+            self.steps = scheduler.steps
+
+    def _with_absent_blocks(self, error: EndlessLoop, last: int) -> EndlessLoop:
+        waiting = self.geometry.clusters - last
+        if not waiting:
+            return error
+        blocks = waiting * self.geometry.cluster_blocks
+        hint = f"{blocks} blocks have not started: a GPU holds {self.resident_blocks} of them at once, and none that "
+        return EndlessLoop(error.message, hint=f"{hint}run may wait for one that has not started. {error.hint}")
+
+    def _wave(self, first: int, last: int) -> Wave:
+        geometry = self.geometry
+        blocks = block_coordinates(geometry, first, last)
+        lanes = len(blocks) * geometry.threads
+        block_of_lane = np.repeat(np.arange(len(blocks), dtype=np.uint32), geometry.threads)
+        wave = Wave(
+            program=self.program,
+            memory=self.memory,
+            frame=np.zeros((max(1, self.program.slot_count), lanes), np.uint64),
+            special=special_registers(geometry, blocks),
+            block_of_lane=block_of_lane,
+            cluster_of_lane=block_of_lane // geometry.cluster_blocks * geometry.cluster_blocks,
+            blocks=blocks,
+            members=members(len(blocks), geometry.threads),
+            stops=np.full(lanes, preempted_at(0), np.int32),
+            threads_per_block=geometry.threads,
+            shared=np.zeros((len(blocks), self.shared_bytes), np.uint8),
+            local=np.zeros((lanes, self.program.local_bytes), np.uint8),
+            parameters=self._parameters,
+            counts=self._counts,
+            cluster_blocks=geometry.cluster_blocks,
+            findings=self.findings,
+            printed=self.printed,
+        )
+        _fill_context(wave)
+        self.memory.attach(wave)
+        return wave
+
+
+def refuse_over_limits(launch: Launch, kernel: CubinKernel, sm: SmVersion) -> None:
+    """Raise LaunchRefused for a launch that a GPU of this SM version would not start."""
+    reasons = refusals(launch_shape(launch, kernel), sm)
+    if reasons:
+        raise LaunchRefused(f"sm_{sm.number} refuses to launch {source_name(launch.kernel)}: {'; '.join(reasons)}")
+
+
+def _parameter_buffer(program: Program, launch: Launch) -> Array:
+    """The launch's parameters at their offsets, in a buffer aligned for tensor maps."""
+    size = max(1, program.parameter_bytes)
+    raw = np.zeros(size + _PARAMETER_ALIGN, np.uint8)
+    start = -raw.ctypes.data % _PARAMETER_ALIGN
+    buffer = raw[start : start + size]
+    for variable, data in zip(program.function.parameters, launch.parameters, strict=True):
+        offset = program.parameters[variable.name]
+        buffer[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+    return buffer
+
+
+def _fill_context(wave: Wave) -> None:
+    words = {
+        Context.FRAME: wave.frame.ctypes.data,
+        Context.LANES: wave.lane_count,
+        Context.STOPS: wave.stops.ctypes.data,
+        Context.SPECIAL: wave.special.ctypes.data,
+        Context.PARAMETERS: wave.parameters.ctypes.data,
+        Context.COUNTS: wave.counts.ctypes.data,
+        Context.BLOCK_OF_LANE: wave.block_of_lane.ctypes.data,
+        Context.CLUSTER_OF_LANE: wave.cluster_of_lane.ctypes.data,
+        Context.SHARED: wave.shared.ctypes.data,
+        Context.SHARED_BYTES: wave.shared.shape[1],
+        Context.LOCAL: wave.local.ctypes.data,
+        Context.LOCAL_BYTES: wave.local.shape[1],
+        Context.CLUSTER_BLOCKS: wave.cluster_blocks,
+    }
+    for word, value in words.items():
+        wave.context[word] = value
