@@ -65,12 +65,12 @@ class _Copy:
     @property
     def end(self) -> str:
         """The label after the copied body."""
-        return f"{self.function.name}{self.suffix}"
+        return f"end{self.suffix}"
 
     def _variable(self, variable: Variable) -> str:
         if not self.suffix:
             return variable.name
-        return variable.name + (self.suffix if variable.space in ("local", "param") else f"@{self.function.name}")
+        return variable.name + (self.suffix if variable.space in ("local", "param") else f".{self.function.name}")
 
     def variables(self, *groups: tuple[Variable, ...]) -> list[Variable]:
         """Variables under their new names."""
@@ -138,7 +138,7 @@ class _Inliner:
         if function.name in outer.callers:
             raise UnsupportedInstruction(call, f"function `{function.name}` calls itself")
         self._copies += 1
-        inner = _Copy(function, f"@{self._copies}", (*outer.callers, function.name), call)
+        inner = _Copy(function, f".{function.name}.{self._copies}", (*outer.callers, function.name), call)
         self._declare(inner)
         if call.guard is not None:
             self._body.append(_jump(call, inner.end, Guard(call.guard.register, not call.guard.negated)))

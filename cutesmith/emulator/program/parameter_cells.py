@@ -74,7 +74,7 @@ class Cells:
         if overlaps and cells.get(offset) != bits:
             raise UnsupportedInstruction(instruction, "a call's parameter is read in other parts than it is written")
         cells[offset] = bits
-        register = f"{name}+{offset}"
+        register = f"{name}.at{offset}"
         self.registers[register] = f"b{max(_MIN_REGISTER_BITS, bits)}"
         return Register(register)
 

@@ -54,7 +54,7 @@ class BodyParser:
             self._reader.scope.declare_variable(parameter.name)
 
     def _open(self, parent: Scope) -> None:
-        suffix = f"~{self._scopes}" if self._scopes else ""
+        suffix = f".{self._scopes}" if self._scopes else ""
         self._scopes += 1
         self._reader.scope = Scope(suffix, parent, self._labels())
 

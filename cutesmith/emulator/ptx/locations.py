@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from cutesmith.emulator.ptx.syntax import Location
 from cutesmith.emulator.ptx.tokens import Tokens
@@ -61,13 +60,3 @@ def _skip_function_name(tokens: Tokens) -> None:
         tokens.name("a function name")
     if tokens.accept("+"):
         tokens.integer("an offset")
-
-
-def location_in(location: Location | None, file: str | Path) -> Location | None:
-    """The innermost line of the chain of callers that lies in `file`; the innermost of all where none does."""
-    wanted, place = Path(file), location
-    while place is not None:
-        if place.file == str(file) or Path(place.file) == wanted:
-            return place
-        place = place.inlined_at
-    return location

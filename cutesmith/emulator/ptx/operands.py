@@ -37,6 +37,8 @@ class OperandReader:
         tokens, found = self.tokens, []
         if tokens.accept(";"):
             return ()
+        if tokens.peek() in ("}", ""):
+            tokens.fail("`;` after an instruction")
         while True:
             found.append(self.operand())
             following = tokens.items[tokens.position]

@@ -113,7 +113,7 @@ class _ModuleParser:
 
     def _function(self, kind: str) -> None:
         tokens = self.tokens
-        returns = declarations.parameters(tokens) if tokens.peek() == "(" else ()
+        returns = declarations.parameters(tokens) if kind == "func" and tokens.peek() == "(" else ()
         name = tokens.name("the name of a function")
         parameters = declarations.parameters(tokens) if tokens.peek() == "(" else ()
         directives = self._directives()

@@ -1,6 +1,6 @@
 """What a name means at a place of a function: registers, variables, labels, special registers, functions.
 
-Inline assembly opens scopes of its own, whose names get a unique suffix: `p` of the third scope is `p~3`.
+Inline assembly opens scopes of its own, whose names get a suffix that no name in PTX has: `p` of scope 3 is `p.3`.
 """
 
 from __future__ import annotations

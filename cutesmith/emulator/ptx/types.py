@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-_NUMBERED = re.compile(r"[a-z]\w*?(\d+)(?:x(\d))?")
-_BITS = {"pred": 1, "e4m3": 8, "e5m2": 8, "tf32": 32}
+_NUMBERED = re.compile(r"(?:b|u|s|f|bf)(\d+)(?:x(\d))?")
+_BITS = {"pred": 1, "e4m3": 8, "e5m2": 8, "e4m3x2": 16, "e5m2x2": 16, "tf32": 32}
 
 
 @cache

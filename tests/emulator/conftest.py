@@ -1,0 +1,37 @@
+"""PTX of real kernels, compiled once a session with line information."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+KERNELS = HERE.parent / "kernels"
+_OPTIONS = "--generate-line-info --enable-assertions"
+
+
+@pytest.fixture(scope="session")
+def real_ptx() -> dict[str, str]:
+    """PTX by name: a copy in clusters and a shared-memory kernel for sm_90a, two more for sm_80."""
+    return {
+        "copy_cluster": _compile(KERNELS / "copy_cluster.py", "copy", "sm_90a"),
+        "smem_reverse": _compile(KERNELS / "smem_reverse.py", "reverse", "sm_90a"),
+        "relu_tvm_ffi": _compile(KERNELS / "relu_tvm_ffi.py", "relu", "sm_80"),
+        "prints_and_asserts": _compile(HERE / "kernels" / "prints_and_asserts.py", "features", "sm_80", 3),
+    }
+
+
+def _compile(path: Path, function: str, arch: str, *extra: int) -> str:
+    import cutlass.cute as cute
+    import torch
+    from cutlass.cute.runtime import from_dlpack
+
+    from cutesmith import contract
+    from cutesmith.recording import session
+
+    with session(arch, fake=True) as recorded:
+        file = contract.load(path)
+        tensors = [from_dlpack(torch.empty(1024, device="cuda"), assumed_align=16) for _ in range(2)]
+        cute.compile(getattr(file.module, function), *tensors, *extra, options=_OPTIONS)
+    return recorded.modules[-1].ptx
