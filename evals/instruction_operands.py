@@ -30,7 +30,7 @@ _NUMBERS = (
 @cache
 def operands(kind: str, place: int, count: int) -> Words:
     """`count` values for operand number `place` of a type of KINDS, one a 64-bit word; bits above the type are zero."""
-    hashed = _hash(zlib.crc32(f"{kind} {place}".encode()), count)
+    hashed = random_words(zlib.crc32(f"{kind} {place}".encode()), count)
     if kind in _PACKED:
         half = KINDS[kind] // 2
         low, high = (_scalar(_PACKED[kind], place + shift, count, hashed) for shift in (0, 101))
@@ -40,7 +40,7 @@ def operands(kind: str, place: int, count: int) -> Words:
 
 def _scalar(kind: str, place: int, count: int, hashed: Words) -> Words:
     """Each edge value once where there is one operand; then edge values, moderate values and random bits by hash."""
-    first, second, third = (_hash(zlib.crc32(f"{kind} {place} {use}".encode()), count) for use in "abc")
+    first, second, third = (random_words(zlib.crc32(f"{kind} {place} {use}".encode()), count) for use in "abc")
     mask = np.uint64((1 << KINDS[kind]) - 1)
     edges = edge_values(kind)
     edge = edges[(first % np.uint64(len(edges))).astype(np.int64)]
@@ -155,7 +155,7 @@ def _bits_of(value: float, bits: int, mantissa: int) -> int:
     return min((exponent << mantissa) + ((significand + (1 << 51 - mantissa)) >> 52 - mantissa), top << mantissa)
 
 
-def _hash(seed: int, count: int) -> Words:
+def random_words(seed: int, count: int) -> Words:
     """splitmix64 of a counter (Steele, Lea, Flood 2014)."""
     with np.errstate(over="ignore"):
         state = np.uint64(seed) * np.uint64(0xD1342543DE82EF95) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(
