@@ -42,7 +42,7 @@ def program_text(program: Program, instrumentation: Instrumentation = Instrument
     module = ModuleText()
     for region in program.regions.values():
         module.functions.append(RegionWriter(program, module, region, instrumentation).text())
-    return "declare i64 @enter_ieee()\ndeclare void @leave_ieee(i64)\n" + module.text()
+    return module.text()
 
 
 class RegionWriter:
@@ -53,6 +53,7 @@ class RegionWriter:
         self.module = module
         self.region = region
         self.instrumentation = instrumentation
+        module.declarations.update(_ENVIRONMENT)
         self.emitter = _emitter(program, module, instrumentation)
 
     def text(self) -> str:
@@ -212,7 +213,11 @@ br label %each
 end:
 ret void"""
 
-# Floats are computed as IEEE says whatever the calling thread has set (torch.set_flush_denormal, rounding modes).
+# Floats are computed as IEEE says whatever the calling thread has set (torch.set_flush_denormal); see jit.py.
+_ENVIRONMENT = {
+    "enter_ieee": "declare i64 @enter_ieee()",
+    "leave_ieee": "declare void @leave_ieee(i64)",
+}
 _WRAPPER = """define void @run_{number}(ptr %context, ptr %lanes, i64 %count) nounwind {{
 %saved = call i64 @enter_ieee()
 call void @lanes_{number}(ptr %context, ptr %lanes, i64 %count)

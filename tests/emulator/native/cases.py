@@ -14,7 +14,7 @@ REGISTER = {1: "%p", 16: "%rs", 32: "%r", 64: "%rd"}
 
 
 class Case(NamedTuple):
-    """A form, the types of its sources, the bits of its result, and what it computes; `{}` in the form: its operands."""
+    """A form, the types of its sources, the bits of its result, and what it computes; `{}` in a form: its operands."""
 
     form: str
     sources: tuple[str, ...]

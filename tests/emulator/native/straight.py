@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +15,14 @@ from cutesmith.emulator.ptx.parser import parse
 from cutesmith.emulator.ptx.syntax import Function, Instruction, Module, Variable
 from cutesmith.emulator.ptx.types import bits_of
 
-HOST_ACCESS = """define ptr @access(ptr %context, i32 %lane, i32 %space, i64 %address, i32 %bytes, i32 %kind, i32 %site) {
-%refused = icmp eq i64 %address, 0
+HOST_ACCESS = """define ptr @access(ptr %context, i32 %lane, i32 %space, i64 %address, i32, i32, i32) {
 %pointer = inttoptr i64 %address to ptr
 ret ptr %pointer
 }"""
-"""An `access` whose addresses are the host's own; it refuses the null pointer."""
+"""An `access` whose addresses are the host's own; null is refused."""
+
+UNPLACED = "nobody"
+"""A variable that PTX may name, but that has no address."""
 
 _REGISTERS = """.reg .pred %p<40>; .reg .b8 %b<8>; .reg .b16 %rs<400>; .reg .b32 %r<900>; .reg .b64 %rd<600>;
 .reg .b128 %rq<8>;"""
@@ -27,14 +30,22 @@ _REGISTERS = """.reg .pred %p<40>; .reg .b8 %b<8>; .reg .b16 %rs<400>; .reg .b32
 
 def straight(code: str, inputs: tuple[str, ...], outputs: tuple[str, ...], **symbols: object) -> Program:
     """A program of one piece whose frame has a row (two if it has 128 bits) for each input and output register."""
-    function, module = _parse(code)
+    layout: dict[str, Any] = {
+        "shared_symbols": {},
+        "local_symbols": {},
+        "parameters": {},
+        "parameter_bytes": 0,
+        "module_variables": (),
+    }
+    layout |= symbols
+    named = [name for key in ("shared_symbols", "local_symbols", "parameters") for name in layout[key]]
+    function, module = _parse(code, [*named, *(variable.name for variable in layout["module_variables"])])
     widths = {name: bits_of(kind) for name, kind in function.registers.items()} | {CONDITION_CODE: 1}
     instructions = tuple(item for item in function.body if isinstance(item, Instruction) and item.opcode != "ret")
     rows, slots = 0, {}
     for name in dict.fromkeys((*inputs, *outputs)):
         slots[name] = rows
         rows += 2 if widths[name] > 64 else 1
-    layout = dict(shared_symbols={}, local_symbols={}, parameters={}, parameter_bytes=0, module_variables=()) | symbols
     return Program(
         module=module,
         function=function,
@@ -54,9 +65,10 @@ def straight(code: str, inputs: tuple[str, ...], outputs: tuple[str, ...], **sym
     )
 
 
-def _parse(code: str) -> tuple[Function, Module]:
-    text = f".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k() {{\n{_REGISTERS}\n{code}\nret;\n}}\n"
-    module = parse(text)
+def _parse(code: str, symbols: list[str]) -> tuple[Function, Module]:
+    declared = "".join(f".global .b8 {name}[4];\n" for name in [*symbols, UNPLACED])
+    head = f".version 8.8\n.target sm_90a\n.address_size 64\n{declared}.visible .entry k() {{\n{_REGISTERS}\n"
+    module = parse(f"{head}{code}\nret;\n}}\n")
     return module.functions["k"], module
 
 
@@ -80,9 +92,13 @@ class Machine:
         self.context[Context.LANES] = lanes
         self.context[Context.FUEL] = 1 << 40
 
-    def run(self, piece: int = 0, lanes: np.ndarray | None = None, **options: bool) -> None:
+    def register(self, name: str) -> np.ndarray:
+        """A register's row of the frame (the lower one of two), uint64."""
+        return self.frame[self.program.slots[name]].copy()
+
+    def run(self, piece: int = 0, lanes: np.ndarray | None = None, access: str = HOST_ACCESS, **options: bool) -> None:
         """Compile and run the lanes (all of them by default)."""
-        native = jit.compile_program(self.program, access_ir=HOST_ACCESS, **options)
+        native = jit.compile_program(self.program, access_ir=access, **options)
         native.run(piece, self.context, np.arange(self.lanes, dtype=np.int32) if lanes is None else lanes)
 
 
@@ -94,7 +110,7 @@ def run(code: str, inputs: Mapping[str, np.ndarray], *outputs: str, **symbols: o
         machine.frame[program.slots[name]] = values
     machine.run()
     assert (machine.stops == EXITED).all()
-    return {name: machine.frame[program.slots[name]].copy() for name in outputs}
+    return {name: machine.register(name) for name in outputs}
 
 
 def variable(name: str, space: str, size: int) -> Variable:

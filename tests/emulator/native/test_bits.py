@@ -36,9 +36,7 @@ def test_funnel_shifts_clamp_or_wrap():
 
     cases = []
     for letter, shift in (("l", left), ("r", right)):
-        cases.append(
-            Case(f"shf.{letter}.wrap.b32", ("b32",) * 3, 32, lambda a, b, n, shift=shift: shift(a, b, n & 31))
-        )
+        cases.append(Case(f"shf.{letter}.wrap.b32", ("b32",) * 3, 32, lambda a, b, n, shift=shift: shift(a, b, n & 31)))
         cases.append(
             Case(f"shf.{letter}.clamp.b32", ("b32",) * 3, 32, lambda a, b, n, shift=shift: shift(a, b, min(n, 32)))
         )
