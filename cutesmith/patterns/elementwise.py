@@ -204,11 +204,7 @@ class _Renderer:
     def _laws(self) -> list[str]:
         """Statements of `kernel_fn` that compute the numbers that follow sizes."""
         nodes = [node for node in self.graph.nodes() if node.op == "sized"]
-        products = [[f"{self.arguments[i]}.shape[{dim}]" for i, dim in node.attrs["law"].dims] for node in nodes]
-        return [
-            f"{self.sized[id(node)]} = {node.attrs['law'].code(' * '.join(sizes))}"
-            for node, sizes in zip(nodes, products, strict=True)
-        ]
+        return [f"{self.sized[id(node)]} = {node.attrs['law'].host_code(self.arguments)}" for node in nodes]
 
     # The element's statements
 

@@ -138,6 +138,11 @@ def _free_name(name: str, taken: Iterable[str]) -> str:
     return candidate
 
 
+def renamed(section: str, renames: Mapping[str, str]) -> str:
+    """The section with its module-level names replaced, wherever they are bound or read."""
+    return _replace(section, parse(section, "kernel section"), renames)
+
+
 def _replace(section: str, tree: ast.Module, renames: Mapping[str, str]) -> str:
     """Rename at the places that the AST gives, from the last to the first; columns are in UTF-8 bytes."""
     lines = [line.encode() for line in section.split("\n")]

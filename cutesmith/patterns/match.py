@@ -1,4 +1,4 @@
-"""Which pattern takes a graph: row reductions or elementwise; and what stands in the way when none does."""
+"""Which pattern takes a graph: elementwise, totals, or row reductions; and what stands in the way when none does."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph import Graph
 
 NEEDS_MODEL = (
-    "The offline generator knows elementwise functions and reductions over the last dimension or the trailing ones; "
-    "for anything else a model has to write the kernel."
+    "The offline generator knows elementwise functions, reductions over the last dimension or the trailing ones, and "
+    "totals of those; for anything else a model has to write the kernel."
 )
 
 
@@ -47,9 +47,9 @@ def plan_kernel(graph: Graph, arch: str) -> KernelPlan:
 
     Raises UnmatchedError with the first operation in the way when no pattern does.
     """
-    from cutesmith.patterns import elementwise, rows
+    from cutesmith.patterns import elementwise, rows, totals
 
-    plan = first_match(graph, (elementwise.match, rows.match))
+    plan = first_match(graph, (elementwise.match, totals.match, rows.match))
     if not plan.configurations(arch):
         raise UnmatchedError(f"the pattern {plan.pattern} has no configuration for {arch}", operation=plan.pattern)
     return plan

@@ -61,6 +61,10 @@ class SizeLaw:
         scaled = f"{product}{power}" if factor == 1 and operator == "*" else f"{factor!r} {operator} {product}{power}"
         return f"{offset!r} + {scaled}" if offset else scaled
 
+    def host_code(self, arguments: Sequence[str]) -> str:
+        """The value as `kernel_fn` computes it from its arguments, given their names."""
+        return self.code(" * ".join(f"{arguments[index]}.shape[{dim}]" for index, dim in self.dims))
+
 
 def follow_sizes(graph: Graph, trace: Trace) -> Graph:
     """The graph with `sized` nodes for constants that follow sizes, or marked as one of fixed shapes.

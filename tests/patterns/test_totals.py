@@ -1,0 +1,172 @@
+"""Totals in two launches: which functions are taken, what each half computes, and the file that holds both."""
+
+from __future__ import annotations
+
+import ast
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith import recording
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.interpret import interpret
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.sections import join_sections
+from cutesmith.patterns.totals import WORTHWHILE, match
+from cutesmith.patterns.trace import trace_function
+from tests.patterns.row_cases import BF16, targets
+from tests.patterns.running import like, load, move, normal
+
+LOGITS, OTHER, TARGET = normal(40, 64), normal(40, 64, seed=1), targets(40, 64)
+LARGE = normal(128, WORTHWHILE // 128)
+
+CASES = {
+    "cross_entropy": (lambda x, t: F.cross_entropy(x, t), [LOGITS, TARGET]),
+    "smoothed": (lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), [LOGITS, TARGET]),
+    "sum_of_losses": (lambda x, t: F.cross_entropy(x, t, reduction="sum"), [LOGITS.to(BF16), TARGET]),
+    "kl": (lambda x, y: F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"), [LOGITS, OTHER]),
+    "cosine": (lambda x, y: (1 - F.cosine_similarity(x, y)).mean(), [LOGITS, OTHER]),
+    "triplet": (lambda x, y: F.triplet_margin_loss(x, y, x * y), [LOGITS, OTHER]),
+    "mean_square": (lambda x: F.mse_loss(x, x * 0.5), [LARGE]),
+    "norm": (lambda x: torch.linalg.norm(x), [LARGE]),
+    "several": (lambda x, s: (x.sum() * s, x.amax() - x.amin(), x.mean()), [LARGE.view(4, 32, -1), 0.5]),
+    "any": (lambda x: ((x > 4).any(), (x < 9).all(), (x > 0).sum()), [LARGE]),
+    "half": (lambda x: x.mean(), [LARGE.to(torch.float16)]),
+    "empty": (lambda x, t: F.cross_entropy(x, t, reduction="sum"), [normal(0, 64), TARGET[:0]]),
+}
+
+
+def as_list(result):
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def plan_of(name):
+    function, inputs = CASES[name]
+    return match(trace_function(function, inputs))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "empty"])
+def test_the_halves_together_are_the_function(name):
+    function, inputs = CASES[name]
+    plan = plan_of(name)
+    rows = interpret(plan.first.graph, inputs)
+    sizes = [law.value([getattr(value, "shape", ()) for value in inputs]) for law in plan.laws]
+    found = interpret(plan.second.graph, [*inputs, *rows, *sizes])
+    for ours, theirs in zip(found, as_list(function(*inputs)), strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        tolerance = 1e-2 if theirs.dtype in (BF16, torch.float16) else 1e-5
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_values_of_rows_are_not_rounded_to_16_bits():
+    for name in ("half", "sum_of_losses"):
+        plan = plan_of(name)
+        assert {node.dtype for node in plan.first.graph.outputs} == {"float32"}
+        assert plan.graph.outputs[0].dtype in ("float16", "bfloat16")
+
+
+@pytest.mark.parametrize("name", ["smoothed", "several", "any", "empty"])
+def test_two_kernels_in_one_file(name, tmp_path):
+    function, inputs = CASES[name]
+    plan = plan_of(name)
+    with recording.session("sm_90a") as session:
+        module = load(plan.render(plan.configurations()[0]), tmp_path)
+        outs = as_list(module.kernel_fn(*map(like, inputs)))
+    expected = as_list(function(*inputs))
+    assert [(o.shape, o.dtype) for o in outs] == [(e.shape, e.dtype) for e in expected]
+    assert len(session.launches) == (1 if name == "empty" else 2) and not session.errors
+
+
+def test_other_shapes_compile_the_second_kernel_anew_at_most(tmp_path):
+    plan = plan_of("smoothed")
+    with recording.session("sm_90a") as session:
+        kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+        for rows, columns in ((40, 64), (40, 65), (7, 64)):
+            kernel_fn(like(normal(rows, columns)), like(targets(rows, columns)))
+    assert (len(session.launches), len(session.modules)) == (6, 4)
+    assert "0.1 / (x.shape[1] or math.nan)" in plan.render(plan.configurations()[0])
+
+
+def test_bytes_are_those_of_the_whole_function():
+    assert plan_of("mean_square").algorithmic_bytes == 4 * (WORTHWHILE + 1)
+
+
+# What is left to one launch, and what is refused
+
+REFUSED = {
+    "small": (lambda x: x.sum(), normal(8, 8), "no total of a large tensor"),
+    "vector": (lambda x: x.sum(), normal(WORTHWHILE), "no reduction in the graph"),
+    "rows": (lambda x: x.softmax(-1), LARGE, "no total"),
+    "element after total": (lambda x: x / x.sum(), LARGE, "is used beside a total"),
+    "nested": (lambda x: (x - x.mean()).square().mean(), LARGE, "another total"),
+    "beside": (lambda x: (x.sum(), x[0]), LARGE, "is used beside a total"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_say_why(name):
+    function, x, message = REFUSED[name]
+    with pytest.raises(UnmatchedError, match=message):
+        match(trace_function(function, [x]))
+
+
+@pytest.mark.parametrize(("rows", "pattern"), [(8, "rows"), (WORTHWHILE // 8, "totals")])
+def test_a_large_tensor_takes_two_launches(rows, pattern):
+    assert plan_kernel(trace_function(lambda x: x.sum(), [normal(rows, 8)]), "sm_90a").pattern == pattern
+
+
+# Sections
+
+FIRST = """
+import math
+
+SIZE = 4
+STATE = {}
+
+def helper(x):
+    return x + SIZE
+
+def kernel(x):
+    return helper(x) + 1
+
+def kernel_fn(x):
+    STATE[x] = kernel(x)
+    return STATE[x]
+"""
+
+
+def test_sections_share_what_they_define_alike():
+    joined = join_sections(FIRST, FIRST.replace("+ 1", "+ 2"), "one", "two")
+    names = [node.name for node in ast.parse(joined).body if isinstance(node, ast.FunctionDef)]
+    assert names == ["helper", "kernel", "one", "two_kernel", "two"]
+    scope: dict = {}
+    exec(joined, scope)  # text of this test
+    assert (scope["one"](1), scope["two"](1)) == (6, 7)
+    assert (scope["STATE"], scope["TWO_STATE"]) == ({1: 6}, {1: 7})
+
+
+def test_what_reads_something_different_is_different():
+    joined = join_sections(FIRST, FIRST.replace("SIZE = 4", "SIZE = 5"), "one", "two")
+    scope: dict = {"math": math}
+    exec(joined, scope)
+    assert (scope["one"](1), scope["two"](1)) == (6, 7)
+    assert joined.count("import math") == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_on_gpu(name, tmp_path):
+    function, inputs = CASES[name]
+    plan = plan_of(name)
+    expected = as_list(
+        function(*(v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in inputs))
+    )
+    for number, configuration in enumerate(plan.configurations()[:2]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = as_list(load(plan.render(configuration), folder).kernel_fn(*map(move, inputs)))
+        for ours, theirs in zip(found, expected, strict=True):
+            tolerance = 1e-2 if ours.dtype in (BF16, torch.float16) else 1e-5
+            torch.testing.assert_close(ours.cpu(), theirs.to(ours.dtype), rtol=tolerance, atol=tolerance)
