@@ -7,9 +7,10 @@ One process an operation. First all of them build: the configurations of the mat
 float64 on its first rows. Then one at a time has the GPU (`flock`): its kernels are timed interleaved with the
 baselines on the same random normal bf16 inputs, each launch after a flush of the L2 cache, launches queued behind a
 sleep so that the device never waits for the host, the median over rounds in random order. OUT/speed.json holds every
-sample (microseconds), OUT/speed.md the table. The floor is the point's bytes over the bandwidth of a large copy on the
-same machine; `copy` is a copy of as many bytes as the point moves, timed alike in the same rounds. Host time is one call of
-`kernel_fn` with torch and the kernel loaded; `host_after_us` is the same after torch.compile ran in the process.
+sample (microseconds), OUT/speed.md the table. The
+floor is the point's bytes over the bandwidth of a large copy on the same machine; `copy` is a copy of as many bytes as
+the point moves, timed alike in the same rounds. Host time is one call of `kernel_fn` before torch.compile ran in its
+process; `host_after_us` is the same after it.
 """
 
 from __future__ import annotations
