@@ -5,6 +5,7 @@ A *set* is the operands of one `mma.sync`; every kind of input aims at one thing
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from typing import Any
 
@@ -14,6 +15,7 @@ from cutesmith.emulator.native.formats import FORMATS, Format
 from cutesmith.emulator.operations.fragments import N, a_layout, b_layout, c_layout, pack
 from cutesmith.emulator.operations.multiply import Multiplication, element_bits
 from cutesmith.emulator.operations.tensor_core import container, decode
+from evals.instruction_operands import random_words
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SETS = 32
@@ -22,19 +24,14 @@ INTEGER_KINDS = ("random", "extreme")
 
 
 class Stream:
-    """Reproducible random numbers: splitmix64 of a counter, seeded by a name."""
+    """Reproducible random numbers, seeded by a name."""
 
     def __init__(self, name: str) -> None:
-        self.next = zlib.crc32(name.encode()) << 32
+        self._seeds = itertools.count(zlib.crc32(name.encode()) << 16)
 
     def bits(self, *shape: int) -> Array:
         """uint64, all bits random."""
-        count = int(np.prod(shape))
-        z = (np.arange(self.next, self.next + count, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        self.next += count
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return (z ^ (z >> np.uint64(31))).reshape(shape)
+        return random_words(next(self._seeds), int(np.prod(shape))).reshape(shape)
 
     def below(self, limit: int, *shape: int) -> Array:
         """int64 from 0 to limit - 1."""

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from mma_inputs import SETS, Stream, kinds_of, registers
 
 from cutesmith.emulator.operations.fragments import N
 from cutesmith.emulator.operations.multiply import element_bits, parse_multiplication
+from evals.driver import THREADS
+from evals.mma_inputs import SETS, Stream, kinds_of, registers
 
 Array = np.ndarray[Any, np.dtype[Any]]
 WARP = 32
@@ -39,6 +40,33 @@ MULTIPLICATIONS = tuple(
     )
 )  # fmt: skip
 
+HEADER = f"""\
+.version 8.7
+.target sm_90
+.address_size 64
+.visible .entry test(.param .b64 out, .param .b64 in)
+.reqntid {THREADS}, 1, 1
+{{
+.reg .b64 %in, %out, %offset;
+.reg .b32 %t<4>, %thread, %block, %lane, %smem;
+.reg .pred %p<2>, %q<2>;
+ld.param.b64 %out, [out];
+ld.param.b64 %in, [in];
+mov.u32 %thread, %tid.x;
+mov.u32 %block, %ctaid.x;
+and.b32 %lane, %thread, 31;
+mad.lo.s32 %t0, %block, {THREADS}, %thread;
+mul.wide.u32 %offset, %t0, 8;
+add.s64 %in, %in, %offset;
+add.s64 %out, %out, %offset;
+"""
+SHARED = f"""\
+.shared .align 128 .b8 rows[{16 * THREADS}];
+mov.u32 %smem, rows;
+sub.u32 %t0, %thread, %lane;
+mad.lo.u32 %smem, %t0, 16, %smem;
+"""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -56,6 +84,16 @@ class Form:
         """uint64 (sets, reads, 32)."""
         form = parse_multiplication(self.name)
         return registers(self.name, kind, form) if form else warp_inputs(self, kind)
+
+    def ptx(self) -> str:
+        """A kernel `test(out, in)`: every warp reads register r of its lanes from column r of `in`, 64-bit words."""
+        count = SETS * WARP
+        columns = "".join(f"ld.global.b{self.bits} %i{r}, [%in+{8 * count * r}];\n" for r in range(self.reads))
+        clears = "".join(f"mov.b{self.bits} %o{r}, 0;\n" for r in range(self.writes))
+        stores = "".join(f"st.global.b{self.bits} [%out+{8 * count * r}], %o{r};\n" for r in range(self.writes))
+        body = self.body.replace("; ", ";\n")
+        registers = f".reg .b{self.bits} %i<{self.reads}>, %o<{self.writes}>;\n"
+        return f"{HEADER}{registers}{SHARED if self.shared else ''}{columns}{clears}{body}\nDONE:\n{stores}ret;\n}}\n"
 
 
 def multiplication(name: str) -> Form:

@@ -201,6 +201,7 @@ class LaunchRun:
             cluster_blocks=geometry.cluster_blocks,
             findings=self.findings,
             printed=self.printed,
+            tensor_core_sm=self.settings.tensor_core_sm,
         )
         _fill_context(wave)
         self.memory.attach(wave)

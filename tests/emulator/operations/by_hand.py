@@ -1,0 +1,128 @@
+"""Warps made by hand: registers as arrays (warps, 32), one instruction at a time, shared memory as an array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from cutesmith.emulator.machine.lanes import WARP, Warps
+from cutesmith.emulator.machine.wave import Wave
+from cutesmith.emulator.native.abi import SPECIAL_REGISTERS
+from cutesmith.emulator.operations import matrices, multiply, registry, warps  # noqa: F401  (they register handlers)
+from cutesmith.emulator.ptx.syntax import Instruction
+from evals.mma_inputs import SETS
+from evals.warp_forms import Form
+from tests.emulator.native.straight import straight
+
+WARP_OPCODES = ("mma", "shfl", "vote", "match", "redux", "elect", "activemask", "ldmatrix", "stmatrix", "movmatrix")
+
+
+class Rows:
+    """Shared memory: `bytes` a warp from address 0; counts how often warps were synchronised."""
+
+    def __init__(self, warps: int, size: int = 512) -> None:
+        self.data = np.zeros((warps, size), np.uint8)
+        self.synchronised: list[np.ndarray] = []
+
+    def _index(self, lanes, addresses, size):
+        assert (addresses % np.uint64(size) == 0).all()
+        return (lanes // WARP)[:, None], addresses.astype(np.int64)[:, None] + np.arange(size)
+
+    def load(self, lanes, space, addresses, size, site):
+        return self.data[self._index(lanes, addresses, size)]
+
+    def store(self, lanes, space, addresses, data, site):
+        self.data[self._index(lanes, addresses, data.shape[1])] = data
+
+    def synchronise_warps(self, members, active):
+        self.synchronised.append(np.where(active, members, -1))
+
+
+class Hand:
+    """A wave of full warps at straight-line PTX; registers that `values` (warps, 32) names are set before."""
+
+    def __init__(self, code: str, values: Mapping[str, np.ndarray], more: str = "", memory: Rows | None = None) -> None:
+        self.program = straight(more + code, tuple(_named(code, more, values)), ())
+        warps = len(next(iter(values.values()))) if values else 1
+        lanes = warps * WARP
+        self.memory = memory or Rows(warps)
+        self.wave = Wave(
+            program=self.program,
+            memory=self.memory,
+            frame=np.zeros((self.program.slot_count, lanes), np.uint64),
+            special=np.zeros((len(SPECIAL_REGISTERS), lanes), np.uint32),
+            block_of_lane=np.zeros(lanes, np.uint32),
+            cluster_of_lane=np.zeros(lanes, np.uint32),
+            blocks=np.zeros((1, 3), np.int64),
+            members=np.arange(lanes).reshape(warps, WARP),
+            stops=np.zeros(lanes, np.int32),
+            threads_per_block=lanes,
+            shared=self.memory.data,
+            local=np.zeros((lanes, 0), np.uint8),
+            parameters=np.zeros(0, np.uint8),
+            counts=np.zeros(1, np.uint64),
+        )
+        for name, value in values.items():
+            self[name] = value
+
+    def __setitem__(self, name: str, value: np.ndarray) -> None:
+        self.wave.frame[self.program.slots[name]] = np.asarray(value).astype(np.uint64).ravel()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.wave.frame[self.program.slots[name]].reshape(-1, WARP)
+
+    def step(self, instruction: Instruction, active: np.ndarray | None = None) -> None:
+        """Execute one warp operation for the active lanes (all when not given)."""
+        active = np.ones(self.wave.members.shape, bool) if active is None else active
+        some = active.any(axis=1)
+        handler = registry.warp_handler(instruction)
+        handler(Warps(self.wave, instruction, self.wave.members[some], active[some]))
+
+    def run(self, active: np.ndarray | None = None) -> Hand:
+        """Execute all instructions."""
+        for instruction in self.program.instructions:
+            self.step(instruction, active)
+        return self
+
+
+def _named(*parts):
+    code, more, values = parts
+    function = straight(more + code, (), ()).function
+    used = {name for name in function.registers if name in values or f"{name}" in code}
+    return sorted(used)
+
+
+def run_form(form: Form, kind: str, tensor_core_sm: int = 90) -> np.ndarray:
+    """What a recorded form writes (sets, writes, 32), its warp operations executed by their handlers.
+
+    The few other instructions of a form (which lanes take part, where predicates go) are done here.
+    """
+    inputs = form.inputs(kind)
+    declared = (
+        f".reg .b{form.bits} %i<{form.reads}>, %o<{form.writes}>; .reg .b32 %t<4>, %lane, %smem; .reg .pred %q<2>;\n"
+    )
+    body = form.body.replace("@%q0 bra DONE;", "").replace("bar.sync 0;", "")
+    values = {f"%i{register}": inputs[:, register] for register in range(form.reads)}
+    values |= {f"%o{register}": np.zeros((SETS, WARP)) for register in range(form.writes)}
+    values["%q1"] = inputs[:, 0] & np.uint64(1)
+    if form.shared:
+        values["%t1"] = inputs[:, 4] * np.uint64(16)
+    hand = Hand(body, values, declared)
+    hand.wave.tensor_core_sm = tensor_core_sm
+    if form.name.startswith("ldmatrix"):
+        rows = inputs[:, :4].transpose(0, 2, 1).astype(np.uint32)
+        hand.memory.data[:] = np.ascontiguousarray(rows).view(np.uint8).reshape(SETS, -1)
+    active = np.ones((SETS, WARP), bool)
+    if "%q0" in form.body:
+        active = (inputs[:, 3] >> np.arange(WARP, dtype=np.uint64) & np.uint64(1)).astype(bool)
+    for instruction in hand.program.instructions:
+        if instruction.opcode in WARP_OPCODES:
+            hand.step(instruction, active)
+        elif instruction.opcode == "selp":
+            target, *_, predicate = instruction.operands
+            hand[target.name] = hand[predicate.name] * active
+    results = np.stack([hand[f"%o{register}"] for register in range(form.writes)], axis=1)
+    if form.name.startswith("stmatrix"):
+        results = hand.memory.data.view(np.uint32).reshape(SETS, WARP, 4).transpose(0, 2, 1)
+    return results.astype(f"u{form.bits // 8}")
