@@ -55,12 +55,12 @@ def all_cases() -> list[Case]:
 def task_cases() -> Iterator[Case]:
     """The offline generator's first configuration for each task, on its own inputs with few rows."""
     for path in sorted(EVALS.glob("tasks/level*/*.py")):
-        task = _Task(path)
+        task = Task(path)
         yield Case(f"{path.parent.name}/{path.stem}", "sm_90a", task.inputs, task.function)
 
 
 @dataclass
-class _Task:
+class Task:
     path: Path
     kernel: Path | None = None
 
@@ -150,16 +150,16 @@ def gemm_cases() -> Iterator[Case]:
         return
     for dtype, transposed, shape in itertools.product(("fp16", "bf16"), (False, True), GEMM_SHAPES):
         name = f"operators/gemm {'x'.join(map(str, shape))} {dtype}{' B transposed' if transposed else ''}"
-        yield Case(name, "sm_90a", partial(_gemm_inputs, DTYPES[dtype], transposed, shape), lambda: _gemm)
+        yield Case(name, "sm_90a", partial(gemm_inputs, DTYPES[dtype], transposed, shape), lambda: multiply)
 
 
-def _gemm_inputs(dtype: torch.dtype, transposed: bool, shape: tuple[int, int, int]) -> list[Any]:
+def gemm_inputs(dtype: torch.dtype, transposed: bool, shape: tuple[int, int, int]) -> list[Any]:
     m, n, k = shape
     b = torch.randn(n, k).to(dtype).t() if transposed else torch.randn(k, n).to(dtype)
     return [torch.randn(m, k).to(dtype), b]
 
 
-def _gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     operators = importlib.import_module("cutlass.operators")
     out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device="cuda")
     arguments = operators.GemmArguments(a, b, out, accumulator_type=torch.float32)
