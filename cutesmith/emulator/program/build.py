@@ -29,22 +29,12 @@ def build_program(module: Module, entry: str) -> Program:
     if function is None or function.kind != "entry":
         names = ", ".join(name for name, other in module.functions.items() if other.kind == "entry") or "none"
         raise PtxSyntaxError(f"the PTX module has no entry function `{entry}`; it has: {names}")
-    return _build(module, without_calls(module, function), _native_test())
+    return build(module, function, _native_test())
 
 
-def _native_test() -> Callable[[Instruction], bool]:
-    kinds: dict[str, bool] = {}
-
-    def is_native(instruction: Instruction) -> bool:
-        opcode = instruction.full_opcode
-        if opcode not in kinds:
-            kinds[opcode] = registry.kind_of(instruction) == "native"
-        return kinds[opcode]
-
-    return is_native
-
-
-def _build(module: Module, function: Function, is_native: Callable[[Instruction], bool]) -> Program:
+def build(module: Module, function: Function, is_native: Callable[[Instruction], bool]) -> Program:
+    """The program of a function, where `is_native` says which instructions native code executes."""
+    function = without_calls(module, function)
     pieces = cut(function, is_native)
     stops = tuple(piece.end for piece in pieces if isinstance(piece.end, Stop))
     resumes = sorted({stop.resume for stop in stops})
@@ -81,6 +71,18 @@ def _build(module: Module, function: Function, is_native: Callable[[Instruction]
             variable for variable in (*module.variables, *function.variables) if variable.space in ("global", "const")
         ),
     )
+
+
+def _native_test() -> Callable[[Instruction], bool]:
+    kinds: dict[str, bool] = {}
+
+    def is_native(instruction: Instruction) -> bool:
+        opcode = instruction.full_opcode
+        if opcode not in kinds:
+            kinds[opcode] = registry.kind_of(instruction) == "native"
+        return kinds[opcode]
+
+    return is_native
 
 
 def _widths(function: Function) -> dict[str, int]:
