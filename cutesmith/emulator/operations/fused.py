@@ -6,9 +6,8 @@ import ctypes
 import functools
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
-
-from cutesmith.emulator.native.jit import machine_code
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -49,5 +48,10 @@ def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
 @functools.cache
 def _compiled() -> tuple[Any, int]:
     """The engine, which must stay alive, and the address of its function."""
-    engine = machine_code(_IR, access_ir="")
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    machine = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=2)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_IR), machine)
+    engine.finalize_object()
     return engine, engine.get_function_address("run_fused")
