@@ -1,0 +1,150 @@
+"""The emulated GPU as a kernel file meets it: a recording session in which every launch is executed, at once.
+
+Tensors on "cuda" are CPU memory that poses as CUDA memory (`recording.facade`); the addresses that they claim become
+the address space of the launches. Streams and events order nothing more than the order of the calls does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cutesmith.devices import parse_arch
+from cutesmith.emulator.faults import Finding
+from cutesmith.emulator.machine.allocations import AddressSpace, Allocation
+from cutesmith.emulator.machine.launch import LaunchReport, LaunchRun
+from cutesmith.emulator.machine.memory import LaunchMemory
+from cutesmith.emulator.machine.scheduler import NativeCode
+from cutesmith.emulator.machine.settings import Settings
+from cutesmith.emulator.native.jit import compile_program
+from cutesmith.emulator.program.build import build_program
+from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator.ptx.parser import parse
+from cutesmith.recording import session
+
+if TYPE_CHECKING:
+    import torch
+
+    from cutesmith.recording.cubin import CubinKernel
+    from cutesmith.recording.facade import Facade
+    from cutesmith.recording.sessions import Launch, Module, Session
+
+
+class EmulatedDevice:
+    """An emulated GPU in use: `launches` holds a report of every launch so far, also of one that a fault ended."""
+
+    def __init__(self, arch: str, settings: Settings) -> None:
+        self.arch = arch
+        self.settings = settings
+        self.launches: list[LaunchReport] = []
+        self.space = AddressSpace()
+        self._sm = parse_arch(arch).sm
+        self._programs: dict[tuple[int, str], tuple[Module, Program, NativeCode]] = {}
+        self._names: dict[int, str] = {}
+        self._facade: Facade | None = None
+        self._session: Session | None = None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What went wrong in all launches, in their order."""
+        return tuple(finding for report in self.launches for finding in report.findings)
+
+    def check(self) -> None:
+        """Raise what went wrong in a call of host code, if anything did: the code may have swallowed the exception."""
+        if self._session is not None:
+            self._session.surface()
+
+    def name(self, tensor: torch.Tensor, name: str) -> None:
+        """Call the tensor's memory so in messages, such as "input 0"."""
+        assert self._facade is not None, "tensors are named while the device is in use"
+        if tensor.numel():
+            self._names[self._facade.address(tensor) - tensor.storage_offset() * tensor.element_size()] = name
+
+    def enter(self, recorded: Session, facade: Facade) -> None:
+        """The session and the facade of its tensors."""
+        self._session, self._facade = recorded, facade
+
+    def launch(self, launch: Launch, kernel: CubinKernel, module: Module) -> None:
+        """Execute a launch that host code makes."""
+        program, native = self._program(module, launch.kernel)
+        self._map_claims()
+        run = LaunchRun(
+            program=program,
+            native=native,
+            launch=launch,
+            kernel=kernel,
+            sm=self._sm,
+            memory=LaunchMemory(self.space.allocations, program, self.settings),
+            settings=self.settings,
+            grid_id=len(self.launches) + 1,
+        )
+        try:
+            run.run()
+        finally:
+            report = run.report()
+            self.launches.append(report)
+            sys.stderr.write(report.printed)
+
+    def allocate(self, size: int) -> int:
+        """`cudaMalloc`."""
+        return self.space.allocate(size, f"{size} bytes from cudaMalloc")
+
+    def free(self, address: int) -> None:
+        """`cudaFree`."""
+        self.space.free(address)
+
+    def fill(self, address: int, value: int, size: int) -> None:
+        """`cudaMemset`."""
+        self._map_claims()
+        self.space.fill(address, value, size)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """`cudaMemcpy`."""
+        self._map_claims()
+        self.space.copy(target, source, size)
+
+    def _program(self, module: Module, kernel: str) -> tuple[Program, NativeCode]:
+        key = (id(module), kernel)  # the module is kept, so that its identity is not used again
+        if key not in self._programs:
+            program = build_program(parse(module.ptx), kernel)
+            self._programs[key] = (module, program, compile_program(program, profile=True))
+        return self._programs[key][1:]
+
+    def _map_claims(self) -> None:
+        """Bring the storages that tensors have claimed addresses for into the address space."""
+        assert self._facade is not None
+        for number, claim in enumerate(self._facade.claims()):
+            known = self.space.at(claim.address)
+            if known is None:
+                size = claim.storage.nbytes()
+                written = None if claim.written else np.zeros(size, np.bool_)
+                name = self._names.get(claim.address, f"tensor {number}")
+                self.space.add(Allocation(claim.address, size, claim.storage.data_ptr(), name, written, claim.storage))
+            else:
+                known.host = claim.storage.data_ptr()
+                known.name = self._names.get(claim.address, known.name)
+                if claim.written:
+                    known.written = None
+
+
+@contextmanager
+def emulated_device(arch: str, *, sanitize: bool = True, settings: Settings | None = None) -> Iterator[EmulatedDevice]:
+    """Within it, code written for a GPU of `arch` runs unchanged, and its kernels on the emulated GPU.
+
+    Errors of a launch (LaunchRefused, KernelFault, EndlessLoop, UnsupportedInstruction, PtxSyntaxError) are raised by
+    the call that made it and by every later one; what the code swallows is raised at the end. UnavailableError names a
+    CUDA entry point that the emulated GPU lacks. Sanitizer findings that end no launch are in `findings`.
+    """
+    from cutesmith.recording.facade import active_facade
+
+    device = EmulatedDevice(arch, settings or Settings(sanitize=sanitize))
+    with session(arch, executor=device, line_info=True) as recorded:
+        facade = active_facade()
+        assert facade is not None
+        device.enter(recorded, facade)
+        yield device
+        device.check()
