@@ -3,7 +3,8 @@
 Label smoothing over V classes traces as a multiplication by 0.1 / V, attention scores by d ** -0.5: a kernel that held
 the traced number would be right for the traced sizes only. The function is traced again on larger tensors; a constant
 that changes becomes a `sized` node with a law that all traces obey. What follows sizes in another way (a view, the
-number of operations, a constant without a law) makes the graph one of fixed shapes.
+number of operations, a constant without a law) makes the graph one of fixed shapes. Traces see the given sizes and some
+times those: a law that ends beyond, as `min(size, 4096)` does, is for verification on other input sets to find.
 """
 
 from __future__ import annotations
