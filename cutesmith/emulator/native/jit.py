@@ -8,19 +8,23 @@ import platform
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 
 from cutesmith.emulator.faults import EmulationError
-from cutesmith.emulator.native.abi import CONTEXT_WORDS
+from cutesmith.emulator.native.abi import ACCESS_FUNCTION, CONTEXT_WORDS
 from cutesmith.emulator.native.regions import Instrumentation, program_text
 from cutesmith.emulator.program.pieces import Program
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-OPTIMISATION_LEVEL = 1
+# Measured on an EPYC 9004 over a softmax, a layer norm, QuACK's cross entropy and an sm_80 GEMM (450 to 1070
+# instructions, 17 to 134 regions): LLVM's O1 takes 0.35 to 1.1 s for 350 to 490 M lane-instructions a second and core,
+# O2 20 % longer for the same speed, these passes with the fast code generator 0.07 to 0.17 s for 320 to 360 M.
+_PASSES = ("always_inliner", "sroa", "simplify_cfg", "instruction_combine", "simplify_cfg")
 _KEPT_PROGRAMS = 256
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
@@ -31,8 +35,9 @@ _programs: OrderedDict[bytes, NativeProgram] = OrderedDict()
 class NativeProgram:
     """Machine code of a program. It may run from several threads at once, each with a context of its own."""
 
-    def __init__(self, engine: Any, pieces: tuple[int, ...]) -> None:
-        self._engine = engine  # owns the code
+    def __init__(self, engines: tuple[Any, ...], pieces: tuple[int, ...]) -> None:
+        self._engines = engines  # they own the code
+        engine = engines[0]
         self._functions: dict[int, Callable[..., None]] = {
             piece: _SIGNATURE(engine.get_function_address(f"run_{piece}")) for piece in pieces
         }
@@ -69,40 +74,60 @@ def compile_program(
     return compile_text(text, access_ir, tuple(program.regions))
 
 
-def compile_text(text: str, access_ir: str, pieces: tuple[int, ...], level: int = OPTIMISATION_LEVEL) -> NativeProgram:
-    """Compile the IR of region functions together with a definition of `access`."""
-    key = hashlib.sha256(f"{level}\0{access_ir}\0{text}".encode()).digest()
+def compile_text(text: str, access_ir: str, pieces: tuple[int, ...]) -> NativeProgram:
+    """Compile the IR of region functions; the IR of `access` is compiled apart, once a process."""
+    key = hashlib.sha256(f"{access_ir}\0{text}".encode()).digest()
     with _lock:
         if key not in _programs:
-            _programs[key] = NativeProgram(machine_code(text, access_ir, level), pieces)
+            _programs[key] = NativeProgram(_machine_code(text, access_ir), pieces)
             if len(_programs) > _KEPT_PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)
         return _programs[key]
 
 
-def machine_code(text: str, access_ir: str, level: int = OPTIMISATION_LEVEL) -> Any:
-    """The execution engine that owns the code of IR text; functions named `run_…` can be asked for by address."""
-    machine = _target(level)
+def _machine_code(text: str, access_ir: str) -> tuple[Any, Any]:
+    """Engines of the region functions, little optimised, and of `access`."""
+    machine, (access_engine, access) = _target(0), _compiled_access(access_ir)
     module = llvm.parse_assembly(text)
-    for other in (access_ir, _IEEE.get(platform.machine(), _IEEE_ELSEWHERE)):
-        module.link_in(llvm.parse_assembly(other))
+    module.link_in(llvm.parse_assembly(_IEEE.get(platform.machine(), _IEEE_ELSEWHERE)))
+    _require_symbols(module, ACCESS_FUNCTION)
     for function in module.functions:
-        if function.is_declaration:
-            _require(function.name)
-        elif not function.name.startswith("run_"):
+        if not function.is_declaration and not function.name.startswith("run_"):
             function.linkage = "internal"
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=level))
+    passes = llvm.create_new_module_pass_manager()
+    for name in _PASSES:
+        getattr(passes, f"add_{name}_pass")()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1)))
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.add_global_mapping(module.get_function(ACCESS_FUNCTION), access)
+    engine.finalize_object()
+    return engine, access_engine
+
+
+@cache
+def _compiled_access(text: str) -> tuple[Any, int]:
+    engine = machine_code(text)
+    return engine, int(engine.get_function_address(ACCESS_FUNCTION))
+
+
+def machine_code(text: str) -> Any:
+    """The execution engine that owns the code of any IR text, optimised well; its functions have an address."""
+    machine, module = _target(2), llvm.parse_assembly(text)
+    _require_symbols(module)
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
     builder.getModulePassManager().run(module, builder)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     return engine
 
 
-def _require(name: str) -> None:
-    """Raise where a symbol cannot be resolved: the JIT itself would end the process."""
-    if not name.startswith("llvm.") and not hasattr(ctypes.CDLL(None), name):
-        raise EmulationError(f"native code needs the function `{name}`, which this process does not have")
+def _require_symbols(module: Any, *known: str) -> None:
+    """Raise where a function cannot be resolved: the JIT itself would end the process."""
+    names = {function.name for function in module.functions if function.is_declaration} - {*known}
+    for name in sorted(names):
+        if not name.startswith("llvm.") and not hasattr(ctypes.CDLL(None), name):
+            raise EmulationError(f"native code needs the function `{name}`, which this process does not have")
 
 
 def _target(level: int) -> Any:
