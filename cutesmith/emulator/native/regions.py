@@ -10,7 +10,7 @@ from cutesmith.emulator.operations import registry
 from cutesmith.emulator.program.pieces import Branch, Exit, Jump, Piece, Program, Region, Stop, Switch
 from cutesmith.emulator.ptx.syntax import Instruction
 
-# Words of the context that every region function reads once, by the SSA name that holds them.
+# Words of the context that a region function reads once, where it needs them, by the SSA name that holds them.
 _POINTERS = {
     "frame": Context.FRAME,
     "stops": Context.STOPS,
@@ -65,8 +65,9 @@ class RegionWriter:
         loads, self.emitter.lines = self.emitter.lines, []
         number = self.region.entry
         allocas = [f"{alloca(name)} = alloca i{self.program.widths[name]}" for name in self.emitter.registers]
-        lines = (*allocas, *_context_words(), _LANE_LOOP, *loads, f"br label %piece.{number}", *body, _LANE_END)
-        return "\n".join((_HEAD.format(number=number), *lines, "}", _WRAPPER.format(number=number)))
+        code = "\n".join((_LANE_LOOP, *loads, f"br label %piece.{number}", *body, _LANE_END))
+        head = (_HEAD.format(number=number), *allocas, *_context_words(code))
+        return "\n".join((*head, code, "}", _WRAPPER.format(number=number)))
 
     def _load_registers(self) -> None:
         for name in sorted(self.region.loads):
@@ -176,13 +177,15 @@ def _emitter(program: Program, module: ModuleText, instrumentation: Instrumentat
     return LoggingEmitter(program, module, log_accesses=instrumentation.accesses, trace=instrumentation.trace)
 
 
-def _context_words() -> list[str]:
+def _context_words(code: str) -> list[str]:
+    """Loads of the context's words that `code` names."""
     words = [(name, "ptr", word) for name, word in _POINTERS.items()]
     words += [(name, "i64", word) for name, word in _NUMBERS.items()]
     lines = []
     for name, kind, word in words:
-        lines.append(f"%{name}.at = getelementptr i64, ptr %context, i64 {int(word)}")
-        lines.append(f"%{name} = load {kind}, ptr %{name}.at")
+        if f"%{name}" in code:
+            lines.append(f"%{name}.at = getelementptr i64, ptr %context, i64 {int(word)}")
+            lines.append(f"%{name} = load {kind}, ptr %{name}.at")
     return lines
 
 
