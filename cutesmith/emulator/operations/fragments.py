@@ -102,15 +102,16 @@ def registers_of(operand: Operand) -> tuple[Operand, ...]:
     return operand.elements if isinstance(operand, Vector) else (operand,)
 
 
-def read_registers(warps: Warps, operand: Operand) -> Array:
-    """uint64 (registers, 32, w) of a vector operand of whole warps: one look-up for all its registers."""
+def read_registers(warps: Warps, operand: Operand, bits: int = 32) -> Array:
+    """uint64 (registers, 32, w) of a vector operand of whole warps, of registers or constants of `bits` bits."""
     parts, lanes = registers_of(operand), warps.members.T
     if all(isinstance(part, Register) for part in parts):
         slots = np.array([warps.wave.program.slots[part.name] for part in parts if isinstance(part, Register)])
         rows: Array = warps.wave.frame[slots[:, None, None], lanes]
         return rows
     flat = lanes.ravel()
-    return np.stack([warps.wave.read(part, flat, np.dtype(np.uint64)).reshape(lanes.shape) for part in parts])
+    dtype = np.dtype(f"u{bits // 8}")
+    return np.stack([warps.wave.read(part, flat, dtype).reshape(lanes.shape) for part in parts]).astype(np.uint64)
 
 
 def write_registers(warps: Warps, operand: Operand, values: Array) -> None:

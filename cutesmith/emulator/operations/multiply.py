@@ -138,7 +138,7 @@ def _why(instruction: Instruction) -> str:
 
 def _matrix(warps: Warps, operand: Operand, order: Array, bits: int) -> Array:
     """uint64 elements (rows x columns, w) of the matrix that a vector operand spreads over the lanes."""
-    registers = read_registers(warps, operand)
+    registers = read_registers(warps, operand, max(32, bits))
     return unpack(registers, bits).reshape(len(order), -1)[order]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,7 +10,9 @@ import numpy as np
 from cutesmith.emulator.machine.lanes import WARP, Warps
 from cutesmith.emulator.machine.wave import Wave
 from cutesmith.emulator.native.abi import SPECIAL_REGISTERS
-from cutesmith.emulator.operations import matrices, multiply, registry, warps  # noqa: F401  (they register handlers)
+from cutesmith.emulator.operations import matrices, multiply, registry  # noqa: F401  (they register handlers)
+from cutesmith.emulator.operations import warps as warp_operations  # noqa: F401
+from cutesmith.emulator.program.pieces import Program
 from cutesmith.emulator.ptx.syntax import Instruction
 from evals.mma_inputs import SETS
 from evals.warp_forms import Form
@@ -43,8 +46,8 @@ class Hand:
     """A wave of full warps at straight-line PTX; registers that `values` (warps, 32) names are set before."""
 
     def __init__(self, code: str, values: Mapping[str, np.ndarray], more: str = "", memory: Rows | None = None) -> None:
-        self.program = straight(more + code, tuple(_named(code, more, values)), ())
-        warps = len(next(iter(values.values()))) if values else 1
+        self.program = _program(more + code)
+        warps = len(next(iter(values.values())))
         lanes = warps * WARP
         self.memory = memory or Rows(warps)
         self.wave = Wave(
@@ -86,11 +89,11 @@ class Hand:
         return self
 
 
-def _named(*parts):
-    code, more, values = parts
-    function = straight(more + code, (), ()).function
-    used = {name for name in function.registers if name in values or f"{name}" in code}
-    return sorted(used)
+def _program(code: str) -> Program:
+    """Straight code whose frame has a row for every register that it names."""
+    named = {token for token in re.findall(r"%\w+", code) if "<" not in token}
+    declared = straight(code, (), ()).function.registers
+    return straight(code, tuple(sorted(named & set(declared))), ())
 
 
 def run_form(form: Form, kind: str, tensor_core_sm: int = 90) -> np.ndarray:
@@ -105,7 +108,8 @@ def run_form(form: Form, kind: str, tensor_core_sm: int = 90) -> np.ndarray:
     body = form.body.replace("@%q0 bra DONE;", "").replace("bar.sync 0;", "")
     values = {f"%i{register}": inputs[:, register] for register in range(form.reads)}
     values |= {f"%o{register}": np.zeros((SETS, WARP)) for register in range(form.writes)}
-    values["%q1"] = inputs[:, 0] & np.uint64(1)
+    if "%q1" in form.body:
+        values["%q1"] = inputs[:, 0] & np.uint64(1)
     if form.shared:
         values["%t1"] = inputs[:, 4] * np.uint64(16)
     hand = Hand(body, values, declared)

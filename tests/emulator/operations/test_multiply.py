@@ -1,0 +1,189 @@
+"""Matrix multiplications: every recorded result of an H200, the documented layouts, what other SMs do differently."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.operations.multiply import Multiplication, compute, parse_multiplication
+from cutesmith.emulator.operations.tensor_core import tensor_core_of
+from evals.mma_inputs import SETS
+from evals.record_mma import RECORDING, compare
+from evals.warp_forms import FORMS, MULTIPLICATIONS
+from tests.emulator.operations.by_hand import Hand, run_form
+
+BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+FORM = {form.name: form for form in FORMS}
+CODE = f"{BF16} {{%r0, %r1, %r2, %r3}}, {{%r4, %r5, %r6, %r7}}, {{%r8, %r9}}, {{%r10, %r11, %r12, %r13}};"
+
+
+@pytest.fixture(scope="module")
+def recording():
+    with np.load(RECORDING) as arrays:
+        yield {name: arrays[name] for name in arrays.files}
+
+
+@pytest.mark.parametrize("name", MULTIPLICATIONS)
+def test_every_bit_is_that_of_the_h200(name, recording):
+    form = FORM[name]
+    found = [compare(form, kind, run_form(form, kind), recording) for kind in form.kinds]
+    assert not [one.line() for one in found if one.differing]
+
+
+@pytest.mark.parametrize("name", [BF16, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"])
+def test_recording_tells_generations_apart(name, recording):
+    for sm in (80, 75, 70):
+        wrong = compare(FORM[name], "spread", run_form(FORM[name], "spread", sm), recording)
+        assert len(wrong.differing) > SETS // 2, sm
+
+
+def dot(a, b, c=0.0, sm=90, kind="bf16", result="f32"):
+    """D[0][0] of a multiplication whose first row, first column and addend are given."""
+    k = len(a)
+    form = Multiplication(16, k, kind, kind, result)
+    matrices = np.zeros((16, k, 1)), np.zeros((k, 8, 1)), np.zeros((16, 8, 1))
+    matrices[0][0, :, 0], matrices[1][:, 0, 0], matrices[2][0, 0, 0] = a, b, c
+    shift = np.uint32(16 if kind == "bf16" else 0)
+    bits = [(matrix.astype(np.float32).view(np.uint32) >> shift).astype(np.uint64) for matrix in matrices[:2]]
+    addend = matrices[2].astype(np.float32).view(np.uint32) if result == "f32" else matrices[2].astype(np.float16)
+    addend = addend if result == "f32" else addend.view(np.uint16)
+    d = compute(form, *bits, addend.astype(np.uint64), sm)[0, 0, 0]
+    return np.uint32(d).view(np.float32) if result == "f32" else np.uint16(d).view(np.float16)
+
+
+def ones(*places, k=16, value=1.0):
+    row = np.zeros(k)
+    row[list(places)] = value
+    return row
+
+
+@pytest.mark.parametrize(("sm", "fraction"), [(70, 23), (80, 24), (90, 25)])
+def test_addends_are_cut_below_the_largest_exponent(sm, fraction):
+    """Of 1 + 4 (2^-(F + 1)) - 1 nothing is left; of 1 + 4 (2^-F) - 1 four units are (in one chunk of k)."""
+    k = tensor_core_of(sm).chunk // 2
+    tiny = 2.0 ** -(fraction // 2)
+    for exponent, expected in ((fraction, 2 * 2.0**-fraction), (fraction + 1, 0.0)):
+        a = np.array([1.0, -1.0, tiny, tiny] + [0.0] * (16 - 4))
+        b = np.array([1.0, 1.0, 2.0**-exponent / tiny, 2.0**-exponent / tiny] + [0.0] * (16 - 4))
+        assert dot(a, b, sm=sm) == expected, (k, exponent)
+
+
+@pytest.mark.parametrize(("sm", "chunk"), [(70, 4), (80, 8), (90, 16)])
+def test_a_chunk_of_k_is_one_sum(sm, chunk):
+    """A tiny addend survives 1 - 1 only in another chunk."""
+    for place in range(2, 16):
+        a = ones(0) - ones(1) + ones(place, value=2.0**-30)
+        assert dot(a, np.ones(16), sm=sm) == (2.0**-30 if place >= chunk else 0.0)
+
+
+def test_float32_results_are_truncated_and_float16_ones_rounded():
+    assert dot(ones(0, 1), np.array([1.0, 1.75 * 2.0**-24] + [0.0] * 14)) == np.float32(1)
+    assert dot(-ones(0, 1), np.array([1.0, 1.75 * 2.0**-24] + [0.0] * 14)) == np.float32(-1)
+    bits = np.float16(1).view(np.uint16)
+    half = np.zeros((16, 16, 1), np.uint64), np.zeros((16, 8, 1), np.uint64), np.zeros((16, 8, 1), np.uint64)
+    half[0][0, :2, 0], half[1][0, 0, 0], half[1][1, 0, 0] = bits, bits, np.float16(1.5 * 2.0**-11).view(np.uint16)
+    d = compute(Multiplication(16, 16, "f16", "f16", "f16"), *half, 90)[0, 0, 0]
+    assert np.uint16(d).view(np.float16) == np.float16(1 + 2.0**-10)
+
+
+def test_special_values():
+    inf, nan = float("inf"), float("nan")
+    assert dot(ones(0), ones(0), inf) == inf
+    assert dot(ones(0, value=inf), ones(0), -1.0) == inf
+    for a, b, c in (
+        (ones(0, value=inf), ones(0), -inf),
+        (ones(0, value=inf), ones(1), 0.0),
+        (ones(3, value=nan), ones(3), 1.0),
+    ):
+        assert dot(a, b, c).view(np.uint32) == 0x7FFFFFFF
+    assert dot(-ones(0, value=0.0), ones(0), -0.0).view(np.uint32) == 0  # never -0
+    assert dot(ones(0, value=2.0**127), ones(0, value=2.0), 0.0) == inf
+    assert dot(ones(0, value=2.0**-70), ones(0, value=2.0**-79)).view(np.uint32) == 1  # subnormal numbers are kept
+
+
+def test_registers_hold_what_the_manual_says():
+    """m16n8k16: the tables of the PTX ISA, element by element, for two warps at once."""
+    generator = np.random.default_rng(3)
+    a, b, c = (generator.integers(-9, 10, (2, *shape)).astype(np.float32) for shape in ((16, 16), (16, 8), (16, 8)))
+    half = lambda x: int(np.float32(x).view(np.uint32)) >> 16
+    word = lambda x: int(np.float32(x).view(np.uint32))
+    registers = {f"%r{index}": np.zeros((2, 32), np.uint64) for index in range(14)}
+    for warp in range(2):
+        for lane in range(32):
+            group, quad = lane // 4, lane % 4
+            for i in range(8):
+                row = group if i < 2 or 4 <= i < 6 else group + 8
+                column = quad * 2 + (i & 1) + (8 if i >= 4 else 0)
+                registers[f"%r{4 + i // 2}"][warp, lane] |= np.uint64(half(a[warp, row, column]) << 16 * (i & 1))
+            for i in range(4):
+                row = quad * 2 + (i & 1) + (8 if i >= 2 else 0)
+                registers[f"%r{8 + i // 2}"][warp, lane] |= np.uint64(half(b[warp, row, group]) << 16 * (i & 1))
+                row = group if i < 2 else group + 8
+                registers[f"%r{10 + i}"][warp, lane] = word(c[warp, row, quad * 2 + (i & 1)])
+    hand = Hand(CODE, registers).run()
+    d = a @ b + c
+    for warp in range(2):
+        for lane in range(32):
+            for i in range(4):
+                expected = d[warp, lane // 4 + (8 if i >= 2 else 0), lane % 4 * 2 + (i & 1)]
+                assert hand[f"%r{i}"][warp, lane] == word(expected)
+
+
+def test_constants_and_shared_registers_as_operands():
+    """D may be C's registers, and C may be written as constants."""
+    one = np.full((1, 32), 0x3F80_3F80, np.uint64)
+    values = {f"%r{index}": one for index in range(4, 10)} | {f"%r{index}": one * 0 for index in range(4)}
+    code = f"{BF16} {{%r0, %r1, %r2, %r3}}, {{%r4, %r5, %r6, %r7}}, {{%r8, %r9}}, {{0f3F800000, 0f40000000, 0, %r3}};"
+    hand = Hand(code, values).run()
+    assert [float(hand[f"%r{i}"][0, 5].astype(np.uint32).view(np.float32)) for i in range(4)] == [17, 18, 16, 16]
+
+
+def test_a_broken_warp_is_reported_and_left_alone():
+    values = {f"%r{index}": np.full((2, 32), index, np.uint64) for index in range(14)}
+    active = np.ones((2, 32), bool)
+    active[1, 9] = False
+    hand = Hand(CODE, values).run(active)
+    (finding,) = hand.wave.findings.all
+    assert finding.kind == "invalid_operand" and "all 32 threads" in finding.message and finding.count == 31
+    assert (hand["%r3"][1] == 3).all() and (hand["%r3"][0] != 3).all()
+
+
+def test_the_target_chooses_the_tensor_cores():
+    """PTX for sm_90a sums 16 products at once; told to be sm_80, 8."""
+    a, b = np.zeros((1, 32), np.uint64), np.full((1, 32), 0x3F80_3F80, np.uint64)
+    values = {f"%r{index}": a.copy() for index in range(14)} | {"%r8": b, "%r9": b}
+    values["%r4"][0, 0] = 0xBF80_3F80  # A[0, 0] = 1, A[0, 1] = -1
+    values["%r6"][0, 0] = 0x3080  # A[0, 8] = 2^-30
+    hand = Hand(CODE, values).run()
+    assert hand["%r0"][0, 0] == 0
+    hand.wave.tensor_core_sm = 80
+    assert hand.run()["%r0"][0, 0] == 0x3080 << 16
+
+
+@pytest.mark.parametrize(
+    ("form", "why"),
+    [
+        ("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "sparse"),
+        ("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "sparse"),
+        ("mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0", "block-scaled"),
+        ("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", "no such shape"),
+        ("mma.sync.aligned.m16n8k8.row.col.f32.f16.bf16.f32", "no such shape"),
+        ("mma.sync.aligned.m16n8k16.row.col.satfinite.f32.f16.f16.f32", "no such shape"),
+        ("mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "no such shape"),
+        ("mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32", "no such shape"),
+    ],
+)
+def test_other_forms_are_refused_by_name(form, why):
+    code = f"{form} {{%r0, %r1}}, {{%r2}}, {{%r3}}, {{%r0, %r1}};"
+    with pytest.raises(UnsupportedInstruction, match=why) as caught:
+        Hand(code, {f"%r{index}": np.zeros((1, 32)) for index in range(4)}).run()
+    assert f"`{form}`" in str(caught.value)
+
+
+def test_forms_are_read_from_their_names():
+    assert parse_multiplication("mma.sync.aligned.m16n8k32.row.col.satfinite.s32.u8.s8.s32") == Multiplication(
+        16, 32, "u8", "s8", "s32", satfinite=True
+    )
+    form = parse_multiplication("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc")
+    assert form == Multiplication(16, 256, "b1", "b1", "s32", operation="xor")
