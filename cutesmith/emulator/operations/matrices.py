@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from cutesmith.emulator.faults import UnsupportedInstruction
-from cutesmith.emulator.machine.lanes import Array, Warps
+from cutesmith.emulator.machine.lanes import WARP, Array, Warps
 from cutesmith.emulator.native.abi import Space
 from cutesmith.emulator.operations.fragments import read_registers, registers_of, whole_warps, write_registers
 from cutesmith.emulator.operations.registry import warp_operation
@@ -82,7 +82,7 @@ def _spread(elements: Array, transposed: bool) -> Array:
     if transposed:
         elements = elements.swapaxes(2, 3)
     pairs = np.ascontiguousarray(elements).view(np.uint32)  # (w, count, 8, 4)
-    return pairs.reshape(*pairs.shape[:2], -1).transpose(1, 2, 0).astype(np.uint64)
+    return pairs.reshape(*pairs.shape[:2], WARP).transpose(1, 2, 0).astype(np.uint64)
 
 
 def _gather(registers: Array, transposed: bool) -> Array:

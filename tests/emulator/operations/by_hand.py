@@ -46,7 +46,7 @@ class Hand:
     """A wave of full warps at straight-line PTX; registers that `values` (warps, 32) names are set before."""
 
     def __init__(self, code: str, values: Mapping[str, np.ndarray], more: str = "", memory: Rows | None = None) -> None:
-        self.program = _program(more + code)
+        self.program = _program(more + code, set(values))
         warps = len(next(iter(values.values())))
         lanes = warps * WARP
         self.memory = memory or Rows(warps)
@@ -89,11 +89,10 @@ class Hand:
         return self
 
 
-def _program(code: str) -> Program:
-    """Straight code whose frame has a row for every register that it names."""
-    named = {token for token in re.findall(r"%\w+", code) if "<" not in token}
-    declared = straight(code, (), ()).function.registers
-    return straight(code, tuple(sorted(named & set(declared))), ())
+def _program(code: str, names: set[str]) -> Program:
+    """Straight code whose frame has a row for every register that it names, and for `names`."""
+    declared = set(straight(code, (), ()).function.registers)
+    return straight(code, tuple(sorted(names | set(re.findall(r"%\w+", code)) & declared)), ())
 
 
 def run_form(form: Form, kind: str, tensor_core_sm: int = 90) -> np.ndarray:

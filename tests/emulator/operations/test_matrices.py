@@ -1,0 +1,113 @@
+"""Matrices between shared memory and registers: the layout of the PTX ISA lane by lane, and recordings of an H200."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cutesmith.emulator.faults import UnsupportedInstruction
+from evals.record_mma import RECORDING, compare
+from evals.warp_forms import FORMS
+from tests.emulator.operations.by_hand import Hand, Rows, run_form
+
+RECORDED = [form for form in FORMS if "matrix" in form.name]
+
+
+@pytest.mark.parametrize("form", RECORDED, ids=lambda form: form.name)
+def test_every_result_is_that_of_the_h200(form):
+    with np.load(RECORDING) as recording:
+        found = [compare(form, kind, run_form(form, kind), recording) for kind in form.kinds]
+    assert not [one.line() for one in found if one.differing]
+
+
+def scattered(warps, seed=0):
+    """Shared memory with random halves, and a row of 16 bytes for each lane, no two the same."""
+    generator = np.random.default_rng(seed)
+    memory = Rows(warps, 1024)
+    memory.data[:] = generator.integers(0, 256, memory.data.shape)
+    rows = np.stack([generator.permutation(64)[:32] for _ in range(warps)]).astype(np.uint64)
+    return memory, rows
+
+
+def vector(count, first=0):
+    return "{" + ", ".join(f"%r{first + index}" for index in range(count)) + "}"
+
+
+@pytest.mark.parametrize("trans", ["", ".trans"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("space", [".shared", ".shared::cta", ""])
+def test_loads(count, trans, space):
+    memory, rows = scattered(3)
+    values = {f"%r{register}": np.zeros((3, 32)) for register in range(count)} | {"%rd9": rows * np.uint64(16) - 32}
+    code = f"ldmatrix.sync.aligned.m8n8.x{count}{trans}{space}.b16 {vector(count)}, [%rd9+32];"
+    hand = Hand(code, values, memory=memory).run()
+    halves = memory.data.view(np.uint16).reshape(3, 64, 8)
+    for warp in range(3):
+        for matrix in range(count):
+            elements = np.stack([halves[warp, int(rows[warp, 8 * matrix + row])] for row in range(8)])
+            elements = elements.T if trans else elements
+            for lane in range(32):
+                low, high = elements[lane // 4, 2 * (lane % 4)], elements[lane // 4, 2 * (lane % 4) + 1]
+                assert hand[f"%r{matrix}"][warp, lane] == int(low) | int(high) << 16
+
+
+@pytest.mark.parametrize("trans", ["", ".trans"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_stores(count, trans):
+    memory, rows = scattered(2, seed=1)
+    before = memory.data.copy()
+    generator = np.random.default_rng(2)
+    values = {f"%r{register}": generator.integers(0, 2**32, (2, 32), np.uint64) for register in range(count)}
+    code = f"stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%r9], {vector(count)};"
+    hand = Hand(code, values | {"%r9": rows * np.uint64(16)}, memory=memory).run()
+    expected = before.view(np.uint16).reshape(2, 64, 8).copy()
+    for warp in range(2):
+        for matrix in range(count):
+            for lane in range(32):
+                word = int(hand[f"%r{matrix}"][warp, lane])
+                for half in range(2):
+                    row, column = lane // 4, 2 * (lane % 4) + half
+                    row, column = (column, row) if trans else (row, column)
+                    expected[warp, int(rows[warp, 8 * matrix + row]), column] = word >> 16 * half & 0xFFFF
+    assert (memory.data.view(np.uint16).reshape(2, 64, 8) == expected).all()
+
+
+def test_transposing_twice_is_nothing():
+    a = np.random.default_rng(3).integers(0, 2**32, (4, 32), np.uint64)
+    move = "movmatrix.sync.aligned.m8n8.trans.b16"
+    hand = Hand(f"{move} %r1, %r0; {move} %r2, %r1;", {"%r0": a, "%r1": a * 0, "%r2": a * 0}).run()
+    assert (hand["%r2"] == a).all() and not (hand["%r1"] == a).all()
+    assert hand["%r1"][0, 1] & np.uint64(0xFFFF) == hand["%r0"][0, 8] & np.uint64(0xFFFF)  # (0, 2) is (2, 0)
+
+
+def test_a_broken_warp_is_reported_and_touches_nothing():
+    memory, rows = scattered(1)
+    before = memory.data.copy()
+    active = np.ones((1, 32), bool)
+    active[0, 31] = False
+    code = (
+        "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r9], {%r0}; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r9];"
+    )
+    values = {"%r0": np.full((1, 32), 5), "%r9": rows * np.uint64(16)}
+    hand = Hand(code, values, memory=memory).run(active)
+    assert (memory.data == before).all() and (hand["%r0"] == 5).all()
+    assert [finding.kind for finding in hand.wave.findings.all] == ["invalid_operand"] * 2
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r0, %r1}, [%r9];",
+        "ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.b6x16_p32 {%r0}, [%r9];",
+        "ldmatrix.sync.aligned.m8n8.x3.shared.b16 {%r0, %r1, %r2}, [%r9];",
+        "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r0}, [%r9];",
+        "ldmatrix.sync.aligned.m8n8.x1.global.b16 {%r0}, [%r9];",
+        "stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%r9], {%r0};",
+        "movmatrix.sync.aligned.m8n8.b16 %r0, %r1;",
+    ],
+)
+def test_other_forms_are_refused_by_name(code):
+    used = {name: np.zeros((1, 32)) for name in ("%r0", "%r1", "%r2", "%r9") if name in code}
+    with pytest.raises(UnsupportedInstruction) as caught:
+        Hand(code, used).run()
+    assert f"`{code.split()[0]}`" in str(caught.value)
