@@ -81,6 +81,8 @@ class LaunchRun:
         self.findings = Findings(source_name(self.launch.kernel))
         self._counts = np.zeros(len(self.program.pieces), np.uint64)
         self._parameters = _parameter_buffer(self.program, self.launch)
+        names = [variable.name for variable in self.program.module_variables]
+        self._symbols = np.array([self.memory.module_symbol(name) for name in names], np.int64)
 
     def run(self) -> LaunchReport:
         """Execute the launch; the report of what was done until an error ended it is `report()`.
@@ -204,7 +206,10 @@ class LaunchRun:
             tensor_core_sm=self.settings.tensor_core_sm,
         )
         _fill_context(wave)
+        wave.context[Context.MODULE_SYMBOLS] = self._symbols.ctypes.data
         self.memory.attach(wave)
+        self._symbols = np.array([self.memory.module_symbol(v.name) for v in self.program.module_variables], np.int64)
+        wave.context[Context.MODULE_SYMBOLS] = self._symbols.ctypes.data
         return wave
 
 

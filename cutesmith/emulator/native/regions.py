@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutesmith.emulator.native.abi import EXITED, FAULTED, Context, preempted_at
+from cutesmith.emulator.native.abi import EXITED, FAULTED, Access, Context, Space, preempted_at
 from cutesmith.emulator.native.emitter import Emitter, ModuleText, alloca
 from cutesmith.emulator.operations import registry
 from cutesmith.emulator.program.pieces import Branch, Exit, Jump, Piece, Program, Region, Stop, Switch
-from cutesmith.emulator.ptx.syntax import Instruction
+from cutesmith.emulator.ptx.syntax import Instruction, Register
 
 # Words of the context that a region function reads once, where it needs them, by the SSA name that holds them.
 _POINTERS = {
@@ -142,9 +142,19 @@ class RegionWriter:
         self._loops(piece)
 
     def _switch(self, piece: Piece, end: Switch) -> None:
-        index = self.emitter.value(end.register, 32)
+        emitter = self.emitter
+        index = emitter.value(end.register, 32)
         ways = " ".join(f"i32 {i}, label %{self._edge(piece, target)}" for i, target in enumerate(end.targets))
-        self.emitter.emit(f"switch i32 {index}, label %fault [{ways}]")
+        outside = emitter.new_label("outside")
+        emitter.emit(f"switch i32 {index}, label %{outside} [{ways}]")
+        emitter.block(outside)  # a jump to nowhere is written down as an access to address 0
+        emitter.instruction = self._jump_through(end.register)
+        emitter.access(Space.GLOBAL, "0", 4, Access.READ)
+        emitter.jump("fault")
+
+    def _jump_through(self, register: Register) -> Instruction:
+        jumps = (item for item in self.program.instructions if item.opcode == "brx" and register in item.operands)
+        return next(jumps)
 
     def _edge(self, piece: Piece, target: int) -> str:
         back = (piece.number, target) in self.region.back_edges

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cutesmith.emulator.native import jit
-from cutesmith.emulator.native.abi import EXITED, Access, Context, Space, preempted_at
+from cutesmith.emulator.native.abi import EXITED, FAULTED, Access, Context, Space, preempted_at
 from cutesmith.emulator.native.logs import NO_REGISTER, accesses, lost_records, new_log, trace_steps, traced_registers
 from cutesmith.emulator.native.regions import Instrumentation, program_text
 from cutesmith.emulator.program.build import build_program
@@ -115,9 +115,10 @@ END:
     st.global.u32 [%rd3], %r2;
     ret;
     """
-    machine = Launch(program(body), 3, steps=0)
+    machine = Launch(program(body), 5, steps=0)
     machine.run()
-    assert machine.out.tolist() == [100, 200, 300]
+    assert machine.out.tolist() == [100, 200, 300, 0, 0]
+    assert machine.stops.tolist() == [EXITED, EXITED, EXITED, FAULTED, FAULTED]
 
 
 def test_a_profile_counts_how_often_each_piece_ran():
