@@ -84,12 +84,13 @@ class Region:
 class Program:
     """An entry function, ready for native code: piece 0 is where threads start.
 
-    `slots`: the row of the frame (64 bits a lane; 128-bit registers take two rows) of every register that is live at
-    an entry or is an operand of a stop; registers that are never in the frame together share a row. `widths`: bits of every register, 1 for predicates. `entries`: pieces where a
-    lane may start or resume. `live`: registers that are live at the start of each piece. `shared_symbols`: shared
-    address (SHARED_BASE included) of each static shared variable; `dynamic_symbols` name `.extern .shared` ones, which
-    start at the address after them, aligned. `local_symbols`: byte offset in the thread's local memory. `parameters`:
-    byte offset in the parameter buffer. `module_variables`: `.global` and `.const` variables to allocate.
+    `slots`: the row of the frame (64 bits a lane; 128-bit registers take two rows) of every register that is live at an
+    entry or is an operand of a stop; registers that are never in the frame together share a row. `widths`: bits of
+    every register, 1 for predicates. `entries`: pieces where a lane may start or resume. `live`: registers that are
+    live at the start of each piece. `shared_symbols`: shared address (SHARED_BASE included) of each static shared
+    variable; `dynamic_symbols` name `.extern .shared` ones, which start at the address after them, aligned.
+    `local_symbols`: byte offset in the thread's local memory. `parameters`: byte offset in the parameter buffer.
+    `module_variables`: `.global` and `.const` variables to allocate.
     """
 
     module: Module
