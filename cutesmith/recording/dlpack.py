@@ -59,23 +59,17 @@ class _DLManagedTensor(ctypes.Structure):
     _fields_ = [("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
+# Consumers may outlive this module: what the interpreter's end finds alive still calls the deleters.
 _alive: dict[int, tuple[Any, ...]] = {}  # what a capsule's consumer still points into, by the struct's address
 
 
-def _delete_managed(address: int | None) -> None:
+def _delete_managed(address: int | None, alive: dict[int, Any] = _alive) -> None:
     if address is not None:
-        _alive.pop(address, None)
-
-
-def _delete_capsule(capsule: int | None) -> None:
-    # A consumer renames the capsule and then owns the struct; only an unread capsule still frees it.
-    if capsule is not None and _is_valid(capsule, _NAME):
-        _alive.pop(_pointer_of(capsule, _NAME), None)
+        alive.pop(address, None)
 
 
 _NAME = b"dltensor"
 _Deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-_managed_deleter, _capsule_deleter = _Deleter(_delete_managed), _Deleter(_delete_capsule)
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
 )
@@ -83,6 +77,23 @@ _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
+
+
+def _delete_capsule(
+    capsule: int | None,
+    alive: dict[int, Any] = _alive,
+    is_valid: Any = _is_valid,
+    pointer_of: Any = _pointer_of,
+    name: bytes = _NAME,
+) -> None:
+    # A consumer renames the capsule and then owns the struct; only an unread capsule still frees it.
+    if capsule is not None and is_valid(capsule, name):
+        alive.pop(pointer_of(capsule, name), None)
+
+
+_managed_deleter, _capsule_deleter = _Deleter(_delete_managed), _Deleter(_delete_capsule)
+for _forever in (_managed_deleter, _capsule_deleter):
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_forever))
 
 
 class CudaTensorView:

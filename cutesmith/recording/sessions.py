@@ -230,3 +230,4 @@ def session(
             yield recorded
     finally:
         set_recorder(before)
+        recorded.failure = None  # its frames hold the session: nothing of them should wait for the garbage collector
