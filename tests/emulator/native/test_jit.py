@@ -65,9 +65,12 @@ class Launch(Machine):
 def test_a_lane_out_of_fuel_gives_way_and_goes_on_where_it_was():
     machine = Launch(program(LOOP), 7, steps=100)
     machine.context[Context.FUEL] = 30
-    machine.run()
+    counts = np.zeros(len(machine.program.pieces), np.uint64)
+    machine.context[Context.COUNTS] = counts.ctypes.data
+    machine.run(profile=True)
     loop = next(iter(machine.program.regions[0].back_edges))[1]
     assert (machine.stops == preempted_at(loop)).all() and not machine.out.any()
+    assert counts[loop] == 7 * 31  # the first time, and 30 back edges
     for _ in range(3):
         machine.run(loop)
     assert (machine.stops == EXITED).all() and (machine.out == machine.wanted()).all()
