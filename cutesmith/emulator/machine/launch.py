@@ -208,8 +208,6 @@ class LaunchRun:
         _fill_context(wave)
         wave.context[Context.MODULE_SYMBOLS] = self._symbols.ctypes.data
         self.memory.attach(wave)
-        self._symbols = np.array([self.memory.module_symbol(v.name) for v in self.program.module_variables], np.int64)
-        wave.context[Context.MODULE_SYMBOLS] = self._symbols.ctypes.data
         return wave
 
 
