@@ -15,7 +15,13 @@ from pathlib import Path
 from cutesmith.checks.isolation import clean_environment
 from cutesmith.verdicts import CaseReport
 
-TOOLS = ("memcheck", "racecheck")
+TOOLS: dict[str, tuple[str, ...]] = {
+    "memcheck": ("--report-api-errors", "no"),  # importing the DSL asks the driver for functions that it lacks
+    "racecheck": (),
+}
+NO_CACHING = {
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"
+}  # else a tensor's neighbours in PyTorch's pool hide what is past it
 LOCATIONS = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/cuda/bin/compute-sanitizer")
 FOUND = 71  # the exit code that we ask for when errors are found
 _RUN = """\
@@ -57,12 +63,22 @@ def check(path: Path, problem: Path, *, timeout: float) -> Iterator[CaseReport]:
 def _run_tool(program: str, tool: str, path: Path, problem: Path, timeout: float) -> str:
     """What the tool found: empty for nothing, "declined: …" when it could not look."""
     with tempfile.TemporaryDirectory(prefix="kernel-") as scratch:
-        command = [program, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "5", "--target-processes"]
+        command = [
+            program,
+            "--tool",
+            tool,
+            *TOOLS[tool],
+            "--error-exitcode",
+            str(FOUND),
+            "--print-limit",
+            "5",
+            "--target-processes",
+        ]
         command += ["application-only", sys.executable, "-c", _RUN, str(path.resolve()), str(problem.resolve())]
         process = subprocess.Popen(
             command,
             cwd=scratch,
-            env=clean_environment(Path(scratch)),
+            env={**clean_environment(Path(scratch)), **NO_CACHING},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
