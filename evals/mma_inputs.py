@@ -186,4 +186,4 @@ def registers(name: str, kind: str, form: Multiplication) -> Array:
 def _spread_over_lanes(matrix: Array, layout: tuple[Array, Array], bits: int) -> Array:
     rows, columns = layout
     elements = matrix[:, rows, columns]  # (sets, registers, per, 32)
-    return pack(elements.transpose(1, 2, 3, 0), bits).transpose(2, 0, 1)
+    return pack(elements, bits)

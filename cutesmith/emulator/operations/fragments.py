@@ -69,20 +69,20 @@ def fragment_order(matrix: str, rows: int, columns: int, bits: int) -> Array:
 
 
 def unpack(registers: Array, bits: int) -> Array:
-    """uint64 elements (registers, per, …) of `bits` bits from registers (registers, …), the lowest first."""
+    """uint64 elements (w, registers, per, 32) of `bits` bits from registers (w, registers, 32), the lowest first."""
     per = max(1, 32 // bits)
     if per == 1:
-        return registers[:, None]
-    shifts = (np.arange(per, dtype=np.uint64) * np.uint64(bits)).reshape(1, per, *[1] * (registers.ndim - 1))
-    elements: Array = (registers[:, None] >> shifts) & np.uint64((1 << bits) - 1)
+        return registers[:, :, None]
+    shifts = (np.arange(per, dtype=np.uint64) * np.uint64(bits))[:, None]
+    elements: Array = (registers[:, :, None] >> shifts) & np.uint64((1 << bits) - 1)
     return elements
 
 
 def pack(elements: Array, bits: int) -> Array:
-    """uint64 registers from elements (registers, per, …): the inverse of `unpack`."""
-    registers = elements[:, 0].astype(np.uint64)
-    for index in range(1, elements.shape[1]):
-        registers |= elements[:, index].astype(np.uint64) << np.uint64(bits * index)
+    """uint64 registers (w, registers, 32) from elements (w, registers, per, 32): the inverse of `unpack`."""
+    registers = elements[:, :, 0].astype(np.uint64)
+    for index in range(1, elements.shape[2]):
+        registers |= elements[:, :, index].astype(np.uint64) << np.uint64(bits * index)
     return registers
 
 
@@ -103,19 +103,31 @@ def registers_of(operand: Operand) -> tuple[Operand, ...]:
 
 
 def read_registers(warps: Warps, operand: Operand, bits: int = 32) -> Array:
-    """uint64 (registers, 32, w) of a vector operand of whole warps, of registers or constants of `bits` bits."""
-    parts, lanes = registers_of(operand), warps.members.T
-    if all(isinstance(part, Register) for part in parts):
-        slots = np.array([warps.wave.program.slots[part.name] for part in parts if isinstance(part, Register)])
-        rows: Array = warps.wave.frame[slots[:, None, None], lanes]
+    """uint64 (w, registers, 32) of a vector operand of whole warps, of registers or constants of `bits` bits."""
+    parts, lanes = registers_of(operand), warps.members
+    slots = _slots(warps, parts)
+    if slots is not None:
+        rows: Array = warps.wave.frame[slots, lanes[:, None]]
         return rows
-    flat = lanes.ravel()
-    dtype = np.dtype(f"u{bits // 8}")
-    return np.stack([warps.wave.read(part, flat, dtype).reshape(lanes.shape) for part in parts]).astype(np.uint64)
+    dtype, flat = np.dtype(f"u{bits // 8}"), lanes.ravel()
+    columns = [warps.wave.read(part, flat, dtype).reshape(lanes.shape) for part in parts]
+    return np.stack(columns, axis=1).astype(np.uint64)
 
 
 def write_registers(warps: Warps, operand: Operand, values: Array) -> None:
-    """Set a vector operand of whole warps from uint64 (registers, 32, w)."""
-    flat = warps.members.T.ravel()
-    for part, value in zip(registers_of(operand), values, strict=True):
-        warps.wave.write(part, flat, value.ravel())
+    """Set a vector operand of whole warps from uint64 (w, registers, 32)."""
+    parts = registers_of(operand)
+    slots = _slots(warps, parts)
+    if slots is not None:
+        warps.wave.frame[slots, warps.members[:, None]] = values
+        return
+    for index, part in enumerate(parts):
+        warps.wave.write(part, warps.members.ravel(), values[:, index].ravel())
+
+
+def _slots(warps: Warps, parts: tuple[Operand, ...]) -> Array | None:
+    """Rows of the frame, shape (registers, 1); None where a part is no register."""
+    names = [part.name for part in parts if isinstance(part, Register)]
+    if len(names) != len(parts):
+        return None
+    return np.array([warps.wave.program.slots[name] for name in names])[:, None]

@@ -78,15 +78,14 @@ def _rows(warps: Warps, address: object, count: int) -> tuple[Array, Array]:
 
 
 def _spread(elements: Array, transposed: bool) -> Array:
-    """Registers (count, 32, w) from uint16 elements (w, count, 8, 8)."""
+    """Registers (w, count, 32) from uint16 elements (w, count, 8, 8)."""
     if transposed:
         elements = elements.swapaxes(2, 3)
     pairs = np.ascontiguousarray(elements).view(np.uint32)  # (w, count, 8, 4)
-    return pairs.reshape(*pairs.shape[:2], WARP).transpose(1, 2, 0).astype(np.uint64)
+    return pairs.reshape(*pairs.shape[:2], WARP).astype(np.uint64)
 
 
 def _gather(registers: Array, transposed: bool) -> Array:
-    """uint16 elements (w, count, 8, 8) from registers (count, 32, w)."""
-    pairs = np.ascontiguousarray(registers.transpose(2, 0, 1).astype(np.uint32))
-    elements = pairs.view(np.uint16).reshape(*pairs.shape[:2], ROWS, ROWS)
+    """uint16 elements (w, count, 8, 8) from registers (w, count, 32)."""
+    elements = registers.astype(np.uint32).view(np.uint16).reshape(*registers.shape[:2], ROWS, ROWS)
     return elements.swapaxes(2, 3) if transposed else elements

@@ -10,7 +10,7 @@ import numpy as np
 
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import WARP, Array, Warps
-from cutesmith.emulator.native.formats import F16, F32, FORMATS
+from cutesmith.emulator.native.formats import FORMATS
 from cutesmith.emulator.operations import tensor_core
 from cutesmith.emulator.operations.fragments import (
     N,
@@ -21,7 +21,7 @@ from cutesmith.emulator.operations.fragments import (
     whole_warps,
     write_registers,
 )
-from cutesmith.emulator.operations.fused import fused_multiply_add
+from cutesmith.emulator.operations.native_sums import fused_multiply_add
 from cutesmith.emulator.operations.registry import warp_operation
 from cutesmith.emulator.ptx.syntax import Instruction, Operand
 
@@ -118,14 +118,15 @@ def multiply(warps: Warps) -> None:
         return
     d, a, b, c = instruction.operands
     bits, result_bits = _BITS[form.a], _BITS[form.result]
+    order = fragment_order("c", form.m, N, result_bits)
     product = compute(
         form,
-        _matrix(warps, a, fragment_order("a", form.m, form.k, bits), bits).reshape(form.m, form.k, -1),
-        _matrix(warps, b, fragment_order("b", form.k, N, bits), bits).reshape(form.k, N, -1),
-        _matrix(warps, c, fragment_order("c", form.m, N, result_bits), result_bits).reshape(form.m, N, -1),
+        _matrix(warps, a, fragment_order("a", form.m, form.k, bits), bits).reshape(-1, form.m, form.k),
+        _matrix(warps, b, fragment_order("b", form.k, N, bits), bits).reshape(-1, form.k, N),
+        _matrix(warps, c, order, result_bits).reshape(-1, form.m, N),
         warps.wave.tensor_core_sm or warps.wave.program.module.sm,
     )
-    _write_matrix(warps, d, product, fragment_order("c", form.m, N, result_bits), result_bits)
+    _write_matrix(warps, d, product, order, result_bits)
 
 
 def _why(instruction: Instruction) -> str:
@@ -137,33 +138,32 @@ def _why(instruction: Instruction) -> str:
 
 
 def _matrix(warps: Warps, operand: Operand, order: Array, bits: int) -> Array:
-    """uint64 elements (rows x columns, w) of the matrix that a vector operand spreads over the lanes."""
-    registers = read_registers(warps, operand, max(32, bits))
-    return unpack(registers, bits).reshape(len(order), -1)[order]
+    """uint64 elements (w, rows x columns) of the matrix that a vector operand spreads over the lanes."""
+    elements = unpack(read_registers(warps, operand, max(32, bits)), bits)
+    return elements.reshape(-1, len(order)).take(order, axis=1)
 
 
 def _write_matrix(warps: Warps, operand: Operand, matrix: Array, order: Array, bits: int) -> None:
-    flat = np.empty((len(order), matrix.shape[2]), np.uint64)
-    flat[order] = matrix.reshape(flat.shape)
+    elements = np.empty((len(matrix), len(order)), np.uint64)
+    elements[:, order] = matrix.reshape(elements.shape)
     per = max(1, 32 // bits)
-    write_registers(warps, operand, pack(flat.reshape(-1, per, WARP, matrix.shape[2]), bits))
+    write_registers(warps, operand, pack(elements.reshape(len(matrix), -1, per, WARP), bits))
 
 
 def compute(form: Multiplication, a: Array, b: Array, c: Array, sm: int) -> Array:
-    """Bits of D (m, n, w) from the bits of A (m, k, w), B (k, n, w), C (m, n, w), as tensor cores of `sm` round."""
+    """Bits of D (w, m, n) from the bits of A (w, m, k), B (w, k, n), C (w, m, n), as tensor cores of `sm` round."""
     if form.family == "f64":
         return _multiply_f64(a, b, c)
     if form.result == "s32":
         return _multiply_integers(form, a, b, c)
-    result = F32 if form.result == "f32" else F16
-    inputs = FORMATS[form.a], FORMATS[form.b]
-    return tensor_core.multiply(a.transpose(1, 0, 2), b, c, inputs, result, tensor_core.tensor_core_of(sm))
+    inputs, result = (FORMATS[form.a], FORMATS[form.b]), FORMATS[form.result]
+    return tensor_core.multiply(a, b, c, inputs, result, tensor_core.tensor_core_of(sm))
 
 
 def _multiply_f64(a: Array, b: Array, c: Array) -> Array:
     """A chain of fused multiply-adds over k; a NaN is handed on quieted, B's before C's before A's."""
-    for index in range(a.shape[1]):
-        left, right = np.broadcast_arrays(a[:, index, None], b[None, index])
+    for index in range(a.shape[2]):
+        left, right = np.broadcast_arrays(a[:, :, index, None], b[:, index, None])
         sums = fused_multiply_add(*(bits.view(np.float64) for bits in (left, right, c))).view(np.uint64)
         sums[_is_nan(sums)] = _F64_NAN
         for source in (left, c, right):
@@ -182,13 +182,11 @@ def _is_nan(bits: Array) -> Array:
 
 def _multiply_integers(form: Multiplication, a: Array, b: Array, c: Array) -> Array:
     """Exact sums (float32 holds them: at most 64 products below 2^16), then wrapped or clamped to 32 bits."""
-    left, right = (
-        _signed(bits, name).astype(np.float32).transpose(2, 0, 1) for bits, name in ((a, form.a), (b, form.b))
-    )
+    left, right = (_signed(bits, name).astype(np.float32) for bits, name in ((a, form.a), (b, form.b)))
     products = left @ right
     if form.operation == "xor":
         products = left.sum(axis=2)[:, :, None] + right.sum(axis=1)[:, None] - 2 * products
-    total = c.astype(np.uint32).view(np.int32).astype(np.int64) + products.astype(np.int64).transpose(1, 2, 0)
+    total = c.astype(np.uint32).view(np.int32).astype(np.int64) + products.astype(np.int64)
     if form.satfinite:
         total = total.clip(-(2**31), 2**31 - 1)
     return total.view(np.uint64) & np.uint64(0xFFFF_FFFF)

@@ -17,12 +17,9 @@ from typing import Any
 import numpy as np
 
 from cutesmith.emulator.native.formats import F16, F32, TF32, Format
+from cutesmith.emulator.operations.native_sums import NO_EXPONENT, fused_sums
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-_NO_EXPONENT = -4096  # of zero, so that it aligns nothing
-_LEAST_EXPONENT = -2 * 126  # of a product of subnormal bf16 or tf32 numbers
-_WARPS_AT_ONCE = 32  # 32 warps x 2048 products of 8 bytes stay in the L2 cache
 
 
 def container(format: Format) -> int:
@@ -33,9 +30,17 @@ def container(format: Format) -> int:
 def decode(format: Format, bits: Array) -> tuple[Array, Array]:
     """float64 values and int16 exponents (subnormal numbers have the smallest; zero has none) of bit patterns."""
     if container(format) > 16:
-        return _decode(format, bits)
+        return _decode_wide(format, bits)
     values, exponents = _tables(format)
     return values[bits], exponents[bits]
+
+
+def _decode_wide(format: Format, bits: Array) -> tuple[Array, Array]:
+    """float32, and tf32 as its upper 19 bits."""
+    kept = bits.astype(np.uint32) & np.uint32(0xFFFF_FFFF << (32 - format.bits) & 0xFFFF_FFFF)
+    exponents = np.maximum(kept >> np.uint32(23) & np.uint32(0xFF), 1).astype(np.int16) - np.int16(F32.bias)
+    exponents[kept << np.uint32(1) == 0] = NO_EXPONENT
+    return kept.view(np.float32).astype(np.float64), exponents
 
 
 @functools.cache
@@ -44,20 +49,18 @@ def _tables(format: Format) -> tuple[Array, Array]:
 
 
 def _decode(format: Format, bits: Array) -> tuple[Array, Array]:
-    """Values and exponents by arithmetic on the fields; bits below the mantissa of tf32 are ignored."""
-    fields = bits.astype(np.int64) >> (container(format) - format.bits)
-    mantissa = fields & ((1 << format.mantissa) - 1)
-    largest = (1 << format.exponent_bits) - 1
-    biased = (fields >> format.mantissa) & largest
+    """Values and exponents by arithmetic on the fields."""
+    mantissa = bits & np.uint32((1 << format.mantissa) - 1)
+    biased = (bits >> format.mantissa & ((1 << format.exponent_bits) - 1)).astype(np.int64)
     significand = mantissa | np.where(biased > 0, 1 << format.mantissa, 0)
     exponents = np.maximum(biased, 1) - format.bias
     values = np.ldexp(significand.astype(np.float64), exponents - format.mantissa)
-    magnitude = fields & (format.sign - 1)
+    magnitude = bits & np.uint32(format.sign - 1)
     values[magnitude > format.largest] = np.nan
     if format.has_infinity:
         values[magnitude == format.infinity] = np.inf
-    exponents[significand == 0] = _NO_EXPONENT
-    return np.where(fields & format.sign, -values, values), exponents.astype(np.int16)
+    exponents[significand == 0] = NO_EXPONENT
+    return np.where(bits & format.sign, -values, values), exponents.astype(np.int16)
 
 
 @dataclass(frozen=True)
@@ -90,47 +93,35 @@ def tensor_core_of(sm: int) -> TensorCore:
 
 
 def multiply(a: Array, b: Array, c: Array, inputs: tuple[Format, Format], result: Format, core: TensorCore) -> Array:
-    """D = A B + C for many warps: bits of A (k, m, w), B (k, n, w) and C (m, n, w), to the uint32 bits of D.
+    """D = A B + C of w matrices: bits of A (w, m, k), B (w, k, n) and C (w, m, n), to the uint32 bits of D.
 
-    `result` is the format of C and D, F32 or F16.
+    `result` is the format of C and D, F32 or F16; n is a multiple of 8.
     """
-    d = np.empty(c.shape, np.uint32)
     with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaN are part of the arithmetic
-        for start in range(0, c.shape[2], _WARPS_AT_ONCE):
-            part = np.s_[..., start : start + _WARPS_AT_ONCE]
-            d[part] = _multiply(a[part], b[part], c[part], inputs, result, core)
-    return d
+        left, right = decode(inputs[0], a), decode(inputs[1], b)
+        if inputs[0].bits != 8:
+            return _sums(left, right, c, result, core.chunk * 8 // container(inputs[0]), core.fraction)
+        if core.fp8 == "as_f16":
+            return _fp8_as_f16(left[0], right[0], c, result, core)
+        short = core.fp8 == "short"
+        return _sums(left, right, c, result, core.chunk, 13 if short else core.fraction, cut=10 if short else 0)
 
 
-def _multiply(a: Array, b: Array, c: Array, inputs: tuple[Format, Format], result: Format, core: TensorCore) -> Array:
-    left, right = decode(inputs[0], a), decode(inputs[1], b)
-    if inputs[0].bits != 8:
-        return _sums(left, right, c, result, core.chunk * 8 // container(inputs[0]), core.fraction)
-    if core.fp8 == "as_f16":
-        return _fp8_as_f16(left, right, c, result, core)
-    short = core.fp8 == "short"
-    return _sums(left, right, c, result, core.chunk, 13 if short else core.fraction, cut=10 if short else 0)
-
-
-def _fp8_as_f16(
-    left: tuple[Array, Array], right: tuple[Array, Array], c: Array, result: Format, core: TensorCore
-) -> Array:
+def _fp8_as_f16(a: Array, b: Array, c: Array, result: Format, core: TensorCore) -> Array:
     """The code of ptxas for sm_90: the low two bytes of every register, then the high two, then C is added."""
-    left, right = _as_f16(left[0]), _as_f16(right[0])
-    high = np.arange(len(left[0])) % 4 >= 2
-    total = np.zeros_like(c)
+    high = np.arange(b.shape[1]) % 4 >= 2
+    total = np.zeros(c.shape, np.uint32)
     for half in (~high, high):
-        parts = [(values[half], exponents[half]) for values, exponents in (left, right)]
-        total = _sums(parts[0], parts[1], total, result, core.chunk // 2, core.fraction)
+        total = _sums(_as_f16(a[:, :, half]), _as_f16(b[:, half]), total, result, core.chunk // 2, core.fraction)
     float_type = np.float32 if result is F32 else np.float16
     bits = f"u{result.bits // 8}"
     added = c.astype(bits).view(float_type) + total.astype(bits).view(float_type)
-    return np.where(np.isnan(added), result.nan, added.view(bits))
+    return np.where(np.isnan(added), np.uint32(result.nan), added.view(bits)).astype(np.uint32)
 
 
 def _as_f16(values: Array) -> tuple[Array, Array]:
     """Values and exponents after conversion to f16, where subnormal numbers of e4m3 are normal."""
-    return decode(F16, values.astype(np.float16).view(np.uint16))
+    return decode(F16, np.ascontiguousarray(values, np.float16).view(np.uint16))
 
 
 def _sums(
@@ -143,37 +134,11 @@ def _sums(
     cut: int = 0,
 ) -> Array:
     """One fused sum after another over k; `cut` low bits of a float32 result are dropped."""
-    for start in range(0, left[0].shape[0], length):
-        part = slice(start, start + length)
-        total = fused_sum(
-            (left[0][part, :, None], left[1][part, :, None]),
-            (right[0][part, None], right[1][part, None]),
-            decode(result, c),
-            fraction,
-        )
+    depth = left[0].shape[2]
+    for start in range(0, depth, length):
+        total = fused_sums(left, right, decode(result, c), start, min(length, depth - start), fraction)
         c = _to_f16(total) if result is F16 else _to_f32(total) >> np.uint32(cut) << np.uint32(cut)
     return c
-
-
-def fused_sum(left: tuple[Array, Array], right: tuple[Array, Array], c: tuple[Array, Array], fraction: int) -> Array:
-    """The truncated fused sum of products over axis 0 and of C, before rounding; float64 holds it exactly.
-
-    Each argument is a pair of values and exponents, the factors broadcast against each other.
-    """
-    exponents = np.maximum((left[1] + right[1]).max(axis=0), c[1])
-    np.maximum(exponents, _LEAST_EXPONENT, out=exponents)
-    scale = _power_of_two(fraction - exponents)
-    products = left[0] * right[0]
-    products *= scale
-    np.trunc(products, out=products)
-    total: Array = products.sum(axis=0)
-    total += np.trunc(c[0] * scale)
-    total *= _power_of_two(exponents - fraction)
-    return total
-
-
-def _power_of_two(exponents: Array) -> Array:
-    return ((exponents.astype(np.int64) + 1023) << 52).view(np.float64)
 
 
 def _to_f32(values: Array) -> Array:

@@ -164,6 +164,5 @@ def active_mask(warps: Warps) -> None:
 def synchronise(warps: Warps) -> None:
     """`bar.warp.sync membermask`: accesses before it happen before those after it, among its lanes."""
     require_modifiers(warps, ("warp", "sync"))
-    synchronise_warps = getattr(warps.wave.memory, "synchronise_warps", None)
-    if synchronise_warps is not None:
-        synchronise_warps(warps.members, warps.active)
+    for members, active in zip(warps.members, warps.active):
+        warps.wave.memory.synchronise_lanes(members[active])

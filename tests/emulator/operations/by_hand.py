@@ -26,7 +26,7 @@ class Rows:
 
     def __init__(self, warps: int, size: int = 512) -> None:
         self.data = np.zeros((warps, size), np.uint8)
-        self.synchronised: list[np.ndarray] = []
+        self.synchronised: list[list[int]] = []
 
     def _index(self, lanes, addresses, size):
         assert (addresses % np.uint64(size) == 0).all()
@@ -38,8 +38,8 @@ class Rows:
     def store(self, lanes, space, addresses, data, site):
         self.data[self._index(lanes, addresses, data.shape[1])] = data
 
-    def synchronise_warps(self, members, active):
-        self.synchronised.append(np.where(active, members, -1))
+    def synchronise_lanes(self, lanes):
+        self.synchronised.append(lanes.tolist())
 
 
 class Hand:

@@ -42,8 +42,8 @@ def dot(a, b, c=0.0, sm=90, kind="bf16", result="f32"):
     """D[0][0] of a multiplication whose first row, first column and addend are given."""
     k = len(a)
     form = Multiplication(16, k, kind, kind, result)
-    matrices = np.zeros((16, k, 1)), np.zeros((k, 8, 1)), np.zeros((16, 8, 1))
-    matrices[0][0, :, 0], matrices[1][:, 0, 0], matrices[2][0, 0, 0] = a, b, c
+    matrices = np.zeros((1, 16, k)), np.zeros((1, k, 8)), np.zeros((1, 16, 8))
+    matrices[0][0, 0], matrices[1][0, :, 0], matrices[2][0, 0, 0] = a, b, c
     shift = np.uint32(16 if kind == "bf16" else 0)
     bits = [(matrix.astype(np.float32).view(np.uint32) >> shift).astype(np.uint64) for matrix in matrices[:2]]
     addend = matrices[2].astype(np.float32).view(np.uint32) if result == "f32" else matrices[2].astype(np.float16)
@@ -81,8 +81,8 @@ def test_float32_results_are_truncated_and_float16_ones_rounded():
     assert dot(ones(0, 1), np.array([1.0, 1.75 * 2.0**-24] + [0.0] * 14)) == np.float32(1)
     assert dot(-ones(0, 1), np.array([1.0, 1.75 * 2.0**-24] + [0.0] * 14)) == np.float32(-1)
     bits = np.float16(1).view(np.uint16)
-    half = np.zeros((16, 16, 1), np.uint64), np.zeros((16, 8, 1), np.uint64), np.zeros((16, 8, 1), np.uint64)
-    half[0][0, :2, 0], half[1][0, 0, 0], half[1][1, 0, 0] = bits, bits, np.float16(1.5 * 2.0**-11).view(np.uint16)
+    half = np.zeros((1, 16, 16), np.uint64), np.zeros((1, 16, 8), np.uint64), np.zeros((1, 16, 8), np.uint64)
+    half[0][0, 0, :2], half[1][0, 0, 0], half[1][0, 1, 0] = bits, bits, np.float16(1.5 * 2.0**-11).view(np.uint16)
     d = compute(Multiplication(16, 16, "f16", "f16", "f16"), *half, 90)[0, 0, 0]
     assert np.uint16(d).view(np.float16) == np.float16(1 + 2.0**-10)
 
