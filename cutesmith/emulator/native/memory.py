@@ -80,7 +80,8 @@ def _pointer(emitter: Emitter, form: Form, operand: Operand, size: int, kind: Ac
         raise emitter.unsupported("tensor coordinates")
     if form.space is Space.PARAM and kind is Access.READ and isinstance(operand.base, Symbol):
         return _parameter(emitter, operand.base, operand.base.offset + operand.offset, size)
-    return emitter.access(form.space, emitter.address(operand), size, kind)
+    space = Space.GENERIC if form.space is Space.PARAM else form.space  # a parameter's address is a generic one
+    return emitter.access(space, emitter.address(operand), size, kind)
 
 
 def _parameter(emitter: Emitter, symbol: Symbol, offset: int, size: int) -> str:

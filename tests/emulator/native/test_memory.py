@@ -108,6 +108,7 @@ def test_parameters_are_read_from_the_launch():
         ("st.shared.v4.b32 [%r1+16], {%r1, %r1, %r1, %r1};", Space.SHARED, 16, Access.WRITE, 8),
         ("st.local.b16 [%rd1], 7;", Space.LOCAL, 2, Access.WRITE, 0x1_0000_0010),
         ("ld.const.b32 %r2, [%rd1];", Space.CONST, 4, Access.READ, 0x1_0000_0010),
+        ("ld.param.b32 %r2, [%rd1];", Space.GENERIC, 4, Access.READ, 0x1_0000_0010),
         ("ld.relaxed.gpu.global.L1::no_allocate.b32 %r2, [%rd1];", Space.GLOBAL, 4, Access.READ, 0x1_0000_0010),
         ("st.release.sys.b32 [%rd1], %r1;", Space.GENERIC, 4, Access.WRITE, 0x1_0000_0010),
         ("ld.volatile.shared.b64 %rd2, [%r1];", Space.SHARED, 8, Access.READ, 0xFFFF_FFF8),
