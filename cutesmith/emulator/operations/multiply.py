@@ -161,18 +161,20 @@ def compute(form: Multiplication, a: Array, b: Array, c: Array, sm: int) -> Arra
 
 
 def _multiply_f64(a: Array, b: Array, c: Array) -> Array:
-    """A chain of fused multiply-adds over k; a NaN is handed on quieted, B's before C's before A's."""
+    """A chain of fused multiply-adds over k."""
     for index in range(a.shape[2]):
         left, right = np.broadcast_arrays(a[:, :, index, None], b[:, index, None])
         sums = fused_multiply_add(*(bits.view(np.float64) for bits in (left, right, c))).view(np.uint64)
-        sums[_is_nan(sums)] = _F64_NAN
-        for source in (left, c, right):
-            sums = np.where(_is_nan(source), source | _F64_QUIET, sums)
-        c = sums
+        c = _with_nan(sums, (left, c, right)) if _is_nan(sums).any() else sums
     return c
 
 
-_F64_NAN, _F64_QUIET = np.uint64(0xFFF8 << 48), np.uint64(1 << 51)
+def _with_nan(sums: Array, sources: tuple[Array, ...]) -> Array:
+    """A NaN is handed on quieted, that of the last source first; one that arises is 0xfff8 << 48."""
+    sums = np.where(_is_nan(sums), np.uint64(0xFFF8 << 48), sums)
+    for source in sources:
+        sums = np.where(_is_nan(source), source | np.uint64(1 << 51), sums)
+    return sums
 
 
 def _is_nan(bits: Array) -> Array:

@@ -3,9 +3,12 @@
 Every product and the addend C is truncated to `fraction` bits below the largest exponent among them, the sum of what is
 left is exact, and the result is truncated to float32 or rounded to nearest float16. A long k is done in several such
 sums, each of which takes the last one as its C. The exponent of a product is the sum of its factors' exponents: its
-significand lies in [1, 4). Sources: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores"
-(2021); Xie et al., "MMA-Sim: bit-accurate reference model of tensor cores and matrix cores" (2025); sm_90 is held to
-recordings of an H200 (evals/record_mma.py).
+significand lies in [1, 4). Subnormal numbers keep their exponent, zero aligns nothing; no result is -0, results from
+2^128 on are infinite, NaN is 0x7fffffff or 0x7fff.
+
+Sources: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021); Xie et al., "MMA-Sim:
+bit-accurate reference model of tensor cores and matrix cores" (2025). What stands here for sm_90 gives every bit of the
+recordings of an H200 (evals/record_mma.py), and fp8 there follows the machine code that ptxas writes.
 """
 
 from __future__ import annotations
