@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from cutesmith.recording.sessions import Launch, Module, Session
 
 
+_MOST_SHOWN = 1 << 14  # characters of a launch's printed text on stderr; its report keeps the whole
+
+
 class EmulatedDevice:
     """An emulated GPU in use: `launches` holds a report of every launch so far, also of one that a fault ended."""
 
@@ -87,7 +90,7 @@ class EmulatedDevice:
         finally:
             report = run.report()
             self.launches.append(report)
-            sys.stderr.write(report.printed)
+            sys.stderr.write(report.printed[:_MOST_SHOWN])
 
     def allocate(self, size: int) -> int:
         """`cudaMalloc`."""

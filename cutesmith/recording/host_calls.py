@@ -38,11 +38,11 @@ Triple = tuple[int, int, int]
 class Recorder(Protocol):
     """What a session does with the calls of the host code."""
 
-    def load_library(self, image: bytes) -> None:
-        """A fat binary was loaded."""
+    def load_library(self, library: int, image: bytes) -> None:
+        """A fat binary was loaded; `library` is its handle."""
 
-    def kernel_handle(self, name: str) -> int:
-        """A handle for the kernel of that name."""
+    def kernel_handle(self, library: int, name: str) -> int:
+        """A handle for the kernel of that name in a library."""
 
     def kernel_attribute(self, handle: int, attribute: int) -> int:
         """A CUfunction_attribute of a kernel."""
@@ -107,13 +107,13 @@ def _put_pointer(address: int, value: int) -> None:
 def _load_library(out: int, code: int, *options: Any) -> int:
     head = ctypes.string_at(code, 16)
     header, size = struct.unpack("<IHHQ", head)[2:]
-    _recorder().load_library(ctypes.string_at(code, header + size))
+    _recorder().load_library(code, ctypes.string_at(code, header + size))
     _put_pointer(out, code)
     return 0
 
 
 def _get_kernel(out: int, library: int, name: int) -> int:
-    _put_pointer(out, _recorder().kernel_handle(ctypes.string_at(name).decode()))
+    _put_pointer(out, _recorder().kernel_handle(library, ctypes.string_at(name).decode()))
     return 0
 
 

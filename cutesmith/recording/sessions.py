@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnavailableError
-from cutesmith.recording.cubin import CubinKernel, read_cubin
+from cutesmith.recording.cubin import CubinKernel, read_cubin, unwrap_fatbin
 from cutesmith.recording.driver_answers import device_attributes
 from cutesmith.recording.host_calls import Triple, set_recorder
 from cutesmith.recording.ptxas_remarks import Spills
@@ -91,7 +91,8 @@ class Session:
     modules: list[Module] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     _kernels: dict[str, CubinKernel] = field(default_factory=dict)
-    _handles: dict[int, str] = field(default_factory=dict)
+    _libraries: dict[int, Module] = field(default_factory=dict)
+    _handles: dict[int, tuple[int, str]] = field(default_factory=dict)  # library and kernel
     _settings: dict[tuple[int, int], int] = field(default_factory=dict)
     compiling: bool = False  # whether a compilation was under way when an exception passed through
 
@@ -100,19 +101,24 @@ class Session:
         if self.failure is not None:
             raise self.failure
 
-    def load_library(self, image: bytes) -> None:
-        """A fat binary was loaded."""
+    def load_library(self, library: int, image: bytes) -> None:
+        """A fat binary was loaded; `library` is its handle."""
         self._kernels.update(read_cubin(image))
+        elves = unwrap_fatbin(image)
+        self._libraries.pop(library, None)  # the address of one that is gone may come again
+        for module in self.modules:
+            if module.cubin in elves:
+                self._libraries[library] = module
 
-    def kernel_handle(self, name: str) -> int:
-        """A handle for the kernel of that name."""
+    def kernel_handle(self, library: int, name: str) -> int:
+        """A handle for the kernel of that name in a library."""
         handle = _FIRST_HANDLE + 16 * len(self._handles)
-        self._handles[handle] = name
+        self._handles[handle] = (library, name)
         return handle
 
     def kernel_attribute(self, handle: int, attribute: int) -> int:
         """Registers and static shared memory from the cubin, 0 for any other CUfunction_attribute."""
-        kernel = self._kernels.get(self._handles.get(handle, ""))
+        kernel = self._kernel_of(handle)
         if kernel is None:
             return 0
         return {_STATIC_SMEM_ATTRIBUTE: kernel.static_smem_bytes, _REGISTERS_ATTRIBUTE: kernel.registers}.get(
@@ -131,8 +137,8 @@ class Session:
         self, handle: int, grid: Triple, block: Triple, smem: int, stream: int, attributes: dict[str, Any], args: int
     ) -> None:
         """Write one launch down, with the bytes of its parameters."""
-        name = self._handles[handle]
-        kernel = self._kernels.get(name)
+        library, name = self._handles[handle]
+        kernel = self._kernel_of(handle)
         given = attributes.get("cluster", (0, 0, 0))
         built_in = kernel.cluster if kernel else (0, 0, 0)
         launch = Launch(
@@ -149,11 +155,16 @@ class Session:
         )
         self.launches.append(launch)
         if self.executor is not None:
-            self._execute(launch, kernel)
+            self._execute(launch, kernel, self._libraries.get(library))
 
-    def _execute(self, launch: Launch, kernel: CubinKernel | None) -> None:
+    def _kernel_of(self, handle: int) -> CubinKernel | None:
+        """The kernel of a handle; several libraries may have one of the same name."""
+        library, name = self._handles.get(handle, (0, ""))
+        module = self._libraries.get(library)
+        return module.kernels.get(name) if module else self._kernels.get(name)
+
+    def _execute(self, launch: Launch, kernel: CubinKernel | None, module: Module | None) -> None:
         self.surface()
-        module = self.module_of(launch.kernel)
         if kernel is None or module is None:
             raise UnavailableError(f"the kernel {launch.kernel} was not compiled in this session")
         assert self.executor is not None

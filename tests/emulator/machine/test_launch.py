@@ -33,13 +33,13 @@ def values_of(register: str, **shape) -> np.ndarray:
 SHAPE = {"grid": (4, 6, 2), "block": (5, 4, 3), "cluster": (2, 3, 1)}
 
 
-@pytest.mark.parametrize("lanes_per_wave", [1, 500, 8192])
+@pytest.mark.parametrize("lanes_per_wave", [1, 500, 32768])
 def test_every_thread_runs_once_whatever_the_waves(lanes_per_wave):
     out = np.zeros(48 * 60, np.uint32)
     code = f"{FLAT} ld.global.u32 %r1, [%rd3]; add.u32 %r1, %r1, 1; st.global.u32 [%rd3], %r1; ret;"
     report = bench.run(code, out, settings=Settings(lanes_per_wave=lanes_per_wave), **SHAPE)
     assert (out == 1).all()
-    assert report.waves == {1: 8, 500: 8, 8192: 1}[lanes_per_wave]  # whole clusters, at least one
+    assert report.waves == {1: 8, 500: 8, 32768: 1}[lanes_per_wave]  # whole clusters, at least one
     assert report.instructions == 48 * 60 * (len(report.program.instructions))
 
 
