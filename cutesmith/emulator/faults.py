@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutesmith.emulator.ptx.printer import location_in
 from cutesmith.emulator.ptx.syntax import Instruction, Location
 from cutesmith.errors import CutesmithError
 from cutesmith.verdicts import ExitCode
@@ -50,10 +51,7 @@ class Finding:
 
 def own_line(location: Location | None, path: Path) -> str:
     """Such as "kernel.py:31": the innermost caller in the file `path`, else the innermost of all."""
-    frame = location
-    while frame is not None and Path(frame.file).name != path.name:
-        frame = frame.inlined_at
-    frame = frame or location
+    frame = location_in(location, path)
     return f"{Path(frame.file).name}:{frame.line}" if frame else "an unknown line"
 
 
