@@ -306,12 +306,25 @@ def record(selected_groups: list[str], folder: Path) -> int:
     return 0
 
 
-def replay(selected: list[Form], kept: dict[str, Words], execute: Execute) -> list[Comparison | tuple[Form, str]]:
+@dataclass(frozen=True)
+class Refusal:
+    """A form that the emulator does not execute, and what it says."""
+
+    form: Form
+    reason: str
+
+    def line(self) -> str:
+        """A row of the table."""
+        return f"NONE {self.form.text:60} {self.reason}"
+
+
+def replay(selected: list[Form], kept: dict[str, Words], execute: Execute) -> list[Comparison | Refusal]:
     """Compare every form; one that the emulator refuses comes back with the reason."""
-    found: list[Comparison | tuple[Form, str]] = []
+    found: list[Comparison | Refusal] = []
     for batch in batches([form for form in selected if form.text in kept]):
         for one, outcome in _attempt(batch, execute):
-            found.append((one, outcome) if isinstance(outcome, str) else compare(one, kept[one.text], outcome))
+            refused = isinstance(outcome, str)
+            found.append(Refusal(one, outcome) if refused else compare(one, kept[one.text], outcome))
     return found
 
 
@@ -345,7 +358,24 @@ def main(arguments: list[str] | None = None) -> int:
         return record(groups, chosen.folder)
     if chosen.assemble:
         return 1 if assemble(select(chosen.group, chosen.only)) else 0
-    return 0
+    return _replayed(groups, chosen)
+
+
+def _replayed(groups: list[str], chosen: argparse.Namespace) -> int:
+    from evals.emulated import execute
+
+    failed = 0
+    for group in groups:
+        kept = load(chosen.folder, group)
+        found = replay(select(group, chosen.only), kept, execute)
+        missing = [one for one in found if isinstance(one, Refusal)]
+        differing = [one for one in found if isinstance(one, Comparison) and one.differing]
+        failed += len(missing) + sum(not one.passed for one in differing)
+        for one in differing + missing if chosen.brief else found:
+            print(one.line())
+        equal = len(found) - len(differing) - len(missing)
+        print(f"{group}: {len(found)} forms, {equal} equal, {len(differing)} differ, {len(missing)} not executed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

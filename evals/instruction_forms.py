@@ -275,9 +275,9 @@ activemask.b32 b32
 
 GROUPS = {
     "integer": (INTEGER, 256),
-    "comparison": (COMPARISON, 256),
-    "move": (MOVE, 128),
-    "float": (FLOAT, 768),
+    "comparison": (COMPARISON, 384),
+    "move": (MOVE, 384),
+    "float": (FLOAT, 1024),
     "conversion": (CONVERSION, 512),
     "approximation": (APPROXIMATION, 4096),
     "warp": (WARP, 256),

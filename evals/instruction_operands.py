@@ -12,6 +12,7 @@ from evals.instruction_forms import KINDS
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 FORMATS = {"f16": (16, 10), "bf16": (16, 7), "f32": (32, 23), "f64": (64, 52), "tf32": (32, 23)}
+OUT_OF_BOUNDS = 0x7FF7  # the NaN that `.oob` turns into 0
 _PACKED = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32", "s16x2": "s16", "u16x2": "s16"}
 _NUMBERS = (
     "0.5 0.75 1 1.25 1.5 2 2.5 3 3.5 4 7 8 10 16 0.1 0.333333 3.14159265 0.0009765625 0.6931471805599453 "
@@ -30,30 +31,50 @@ _NUMBERS = (
 @cache
 def operands(kind: str, place: int, count: int) -> Words:
     """`count` values for operand number `place` of a type of KINDS, one a 64-bit word; bits above the type are zero."""
-    hashed = random_words(zlib.crc32(f"{kind} {place}".encode()), count)
     if kind in _PACKED:
         half = KINDS[kind] // 2
-        low, high = (_scalar(_PACKED[kind], place + shift, count, hashed) for shift in (0, 101))
+        low, high = (_scalar(_PACKED[kind], place + shift, count) for shift in (0, 101))
         return low | high << np.uint64(half)
-    return _scalar(kind, place, count, hashed)
+    return _scalar(kind, place, count)
 
 
-def _scalar(kind: str, place: int, count: int, hashed: Words) -> Words:
-    """Each edge value once where there is one operand; then edge values, moderate values and random bits by hash."""
+def _scalar(kind: str, place: int, count: int) -> Words:
+    """Floats: first all pairs of special values. Then operand 0 takes each edge value once; the rest goes by hash."""
     first, second, third = (random_words(zlib.crc32(f"{kind} {place} {use}".encode()), count) for use in "abc")
-    mask = np.uint64((1 << KINDS[kind]) - 1)
     edges = edge_values(kind)
-    edge = edges[(first % np.uint64(len(edges))).astype(np.int64)]
-    if place == 0:
-        sweep = min(len(edges), count // 2)
-        edge[:sweep] = edges[:sweep]
+    values = edges[(first % np.uint64(len(edges))).astype(np.int64)]
     choice = second % np.uint64(20)
-    if place == 0:
-        choice[: min(len(edges), count // 2)] = 0
-    values = np.where(choice < 11, edge, np.where(choice < 17, moderate_values(kind, third), third))
+    begin = _set_specials(values, kind, place)
+    swept = min(len(edges), count - begin - count // 8) if place == 0 else 0
+    values[begin : begin + swept] = edges[:swept]
+    choice[: begin + swept] = 0
     if kind in ("few", "p", "small"):
-        values = np.where(choice < 17, values, moderate_values(kind, third))
-    return values & mask
+        third = moderate_values(kind, third)
+    values = np.where(choice < 11, values, np.where(choice < 17, moderate_values(kind, third), third))
+    return values & np.uint64((1 << KINDS[kind]) - 1)
+
+
+def _set_specials(values: Words, kind: str, place: int) -> int:
+    """Set the first vectors so that operands 0 and 1 go through all pairs of special values; how many were set."""
+    if kind not in FORMATS:
+        return 0
+    special = special_values(*FORMATS[kind], place)
+    index = np.arange(len(special) ** 2)
+    order = {0: index % len(special), 1: index // len(special)}.get(place, index * (7 + place) % 29 % len(special))
+    if len(index) > len(values) // 2:
+        raise ValueError(f"{len(values)} vectors are too few for {len(index)} pairs of special values")
+    values[: len(index)] = special[order]
+    return len(index)
+
+
+def special_values(bits: int, mantissa: int, place: int) -> Words:
+    """Values where rules decide, not rounding; NaN payloads tell operands apart; the last products meet underflow."""
+    infinity, least_normal = ((1 << bits - 1 - mantissa) - 1) << mantissa, 1 << mantissa
+    quiet, one = infinity | least_normal >> 1, infinity >> 1 & ~(least_normal - 1)
+    sign = 1 << bits - 1
+    other_nan = OUT_OF_BOUNDS if bits == 16 else sign | quiet | 9 + place
+    values = [0, sign, infinity, sign | infinity, quiet | 5 + place, other_nan, infinity | 1 + place]
+    return np.array([*values, 1, least_normal, sign | least_normal, 2 * least_normal - 1, one - 1, one], np.uint64)
 
 
 def edge_values(kind: str) -> Words:

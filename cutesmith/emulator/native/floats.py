@@ -10,11 +10,13 @@ from __future__ import annotations
 from cutesmith.emulator.native.comparisons import BOOLEANS, assign_predicates, combine
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.native.formats import (
+    F32,
     F64,
     FORMATS,
     ROUNDINGS,
     Format,
     canonical,
+    float_constant,
     flush,
     is_nan,
     magnitude_of,
@@ -36,7 +38,9 @@ MODES = ("", *ROUNDINGS)
 FTZ = ("", "ftz")
 _INSTRUCTIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 F64_QUIET = 1 << 51
+OUT_OF_BOUNDS = 0x7FF7  # found by trying all 2^16 patterns on an H200; f16 and bf16 alike
 F64_DEFAULT_NAN = 0xFFF8 << 48
+_NAN_ORDER = {"div": (1, 0), "fma": (0, 2, 1), "mad": (0, 2, 1)}  # of f64 operands: the last NaN wins, as on an H200
 _LLVM_ROUNDING = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
 
 
@@ -76,6 +80,9 @@ def apply(emitter: Emitter, instruction: Instruction, form: Format, values: list
     if "oob" in words:
         result = _out_of_bounds(emitter, form, values, result)
     if "ftz" in words:
+        mode = _mode(instruction)
+        if form is F32 and instruction.opcode in ("mul", "fma", "mad") and mode != "rz":
+            result = _flushed_after_rounding(emitter, instruction.opcode, mode, values, result)
         result = flush(emitter, result, form)
     if "sat" in words:
         result = saturate(emitter, result, form)
@@ -88,23 +95,24 @@ def _result(emitter: Emitter, instruction: Instruction, form: Format, values: li
         return extremum(emitter, opcode, form, values, keeps_nan="NaN" in words, signs="xorsign" in words)
     if opcode in ("abs", "neg"):
         return _sign_changed(emitter, opcode, form, values[0])
-    mode = next((word for word in words if word in ROUNDINGS), "rn")
-    return compute(emitter, opcode, form, mode, values)
+    if form.bits == 16:
+        return _half_precision(emitter, opcode, form, values, flushes="ftz" in words)
+    return compute(emitter, opcode, form, _mode(instruction), values)
+
+
+def _mode(instruction: Instruction) -> str:
+    return next((word for word in instruction.modifiers if word in ROUNDINGS), "rn")
 
 
 def compute(emitter: Emitter, opcode: str, form: Format, mode: str, values: list[str]) -> str:
-    """Add, sub, mul, div, fma, rcp or sqrt of patterns, correctly rounded."""
+    """Add, sub, mul, div, fma, rcp or sqrt of f32 or f64 patterns, correctly rounded."""
     if opcode == "rcp":
         return compute(emitter, "div", form, mode, [str(form.bias << form.mantissa), *values])
-    if form.bits == 16:
-        return _half_precision(emitter, opcode, form, values)
     kind = form.llvm
     numbers = [emitter.to_float(value, kind) for value in values]
-    exact = (
-        _nearest(emitter, opcode, kind, numbers) if mode == "rn" else _directed(emitter, opcode, kind, mode, numbers)
-    )
+    exact = _operation(emitter, opcode, kind, mode, numbers)
     if form is F64:
-        return _double_or_nan(emitter, exact, values[::-1] if opcode == "div" else values)
+        return _double_or_nan(emitter, exact, [values[place] for place in _NAN_ORDER.get(opcode, range(len(values)))])
     return canonical(emitter, exact, kind, form)
 
 
@@ -116,6 +124,12 @@ def _double_or_nan(emitter: Emitter, value: str, values: list[str]) -> str:
         nan = emitter.select(is_nan(emitter, operand, F64), "i64", quiet, nan)
     is_number = emitter.op("fcmp ord double {}, 0.0", value)
     return emitter.select(is_number, "i64", emitter.to_bits(value, "double"), nan)
+
+
+def _operation(emitter: Emitter, opcode: str, kind: str, mode: str, numbers: list[str]) -> str:
+    if mode == "rn":
+        return _nearest(emitter, opcode, kind, numbers)
+    return _directed(emitter, opcode, kind, mode, numbers)
 
 
 def _nearest(emitter: Emitter, opcode: str, kind: str, numbers: list[str]) -> str:
@@ -147,18 +161,29 @@ ret {kind} %r
     return emitter.helper(name, text, kind, *(f"{kind} {number}" for number in numbers))
 
 
-def _half_precision(emitter: Emitter, opcode: str, form: Format, values: list[str]) -> str:
+def _half_precision(emitter: Emitter, opcode: str, form: Format, values: list[str], *, flushes: bool) -> str:
     if opcode == "fma":
         arguments = [f"i16 {value}" for value in values]
-        build = lambda inner, *bits: _fused(inner, form, bits)
-        return outlined(emitter, f"fma.{form.name}", "i16", arguments, build, inline=True)
-    return round_float(emitter, _nearest(emitter, opcode, "float", [widen(emitter, v, form) for v in values]), form)
+        build = lambda inner, *bits: _rounded_half(inner, _fused(inner, form, bits), form, flushes)
+        return outlined(emitter, f"fma.{form.name}{'.ftz' * flushes}", "i16", arguments, build, inline=True)
+    value = _nearest(emitter, opcode, "float", [widen(emitter, bits, form) for bits in values])
+    return _rounded_half(emitter, value, form, flushes)
+
+
+def _rounded_half(emitter: Emitter, value: str, form: Format, flushes: bool) -> str:
+    """A float, exact or rounded to odd, as f16 or bf16; `flushes`: zero where it is tiny after rounding (f16)."""
+    rounded = round_float(emitter, value, form)
+    if not flushes:
+        return rounded
+    magnitude = emitter.intrinsic("llvm.fabs.f32", "float", f"float {value}")
+    tiny = emitter.op(f"fcmp olt float {{}}, {float_constant(2.0**-14 - 2.0**-26)}", magnitude)
+    return emitter.select(tiny, "i16", emitter.op(f"and i16 {{}}, {form.sign}", rounded), rounded)
 
 
 def _fused(emitter: Emitter, form: Format, values: tuple[str, ...]) -> str:
+    """The fused multiply-add of two narrow formats as a float, rounded to odd."""
     a, b, c = (to_double(emitter, value, form) for value in values)
-    total = _sum_to_odd(emitter, emitter.op("fmul double {}, {}", a, b), c)
-    return round_float(emitter, double_to_odd_float(emitter, total), form)
+    return double_to_odd_float(emitter, _sum_to_odd(emitter, emitter.op("fmul double {}, {}", a, b), c))
 
 
 def _sum_to_odd(emitter: Emitter, a: str, b: str) -> str:
@@ -194,9 +219,47 @@ def double_to_odd_float(emitter: Emitter, value: str) -> str:
     return emitter.to_float(odd, "float")
 
 
+def _flushed_after_rounding(emitter: Emitter, opcode: str, mode: str, values: list[str], result: str) -> str:
+    """The f32 result, zero of its sign where it is the least normal number only because subnormals are coarser.
+
+    The hardware flushes what would be tiny if the exponent had no lower limit (IEEE 754: tininess after rounding). That
+    is asked of the same operation 2^24 higher, in a block of its own, for it rarely matters.
+    """
+    name = f"flushed.{opcode}.{mode}"
+    inner = Emitter(emitter.program, emitter.module)
+    numbers = [f"%n{place}" for place in range(len(values))]
+    scaled = [
+        number if place == 1 else inner.op("fmul float {}, 16777216.0", number) for place, number in enumerate(numbers)
+    ]
+    higher = _operation(inner, opcode, "float", mode, scaled)
+    casts = [f"{number} = bitcast i32 %p{place} to float" for place, number in enumerate(numbers)]
+    parameters = ", ".join(f"i32 %p{place}" for place in range(len(values)))
+    text = f"""define internal i32 @{name}(i32 %result, {parameters}) alwaysinline nounwind {{
+begin:
+%magnitude = and i32 %result, {F32.sign - 1}
+%edge = icmp eq i32 %magnitude, {F32.least_normal}
+br i1 %edge, label %rare, label %done, !prof !1
+rare:
+{chr(10).join((*casts, *inner.lines))}
+%bits = bitcast float {higher} to i32
+%large = and i32 %bits, {F32.sign - 1}
+%tiny = icmp ult i32 %large, {F32.least_normal + (24 << F32.mantissa)}
+%zero = and i32 %result, {F32.sign}
+%chosen = select i1 %tiny, i32 %zero, i32 %result
+br label %done
+done:
+%kept = phi i32 [%result, %begin], [%chosen, %rare]
+ret i32 %kept
+}}"""
+    return emitter.helper(name, text, "i32", *(f"i32 {value}" for value in (result, *values)))
+
+
 def _out_of_bounds(emitter: Emitter, form: Format, values: list[str], result: str) -> str:
-    """`.oob`: 0 where a factor is the out-of-bounds NaN (all exponent bits and the sign set)."""
-    raise emitter.unsupported(".oob")
+    """`.oob`: 0 where a factor is the NaN with which bulk copies fill what lies out of bounds, of either sign."""
+    outside = [
+        emitter.op(f"icmp eq i16 {{}}, {OUT_OF_BOUNDS}", magnitude_of(emitter, factor, form)) for factor in values[:2]
+    ]
+    return emitter.select(emitter.op("or i1 {}, {}", *outside), "i16", "0", result)
 
 
 def saturate(emitter: Emitter, bits: str, form: Format) -> str:

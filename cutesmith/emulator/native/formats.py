@@ -6,6 +6,7 @@ leads back; `narrow` does that rounding for every format and mode from the bits 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -83,6 +84,11 @@ def outlined(
         body = "\n".join((*inner.lines, f"ret {result} {value}"))
         text = f"define internal {result} @{name}({parameters}) {attribute} nounwind {{\n{body}\n}}"
     return emitter.helper(name, text, result, *arguments)
+
+
+def float_constant(value: float) -> str:
+    """A number as an LLVM constant of type float or double: the pattern of the double."""
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
 def widen(emitter: Emitter, bits: str, source: Format) -> str:
