@@ -60,7 +60,7 @@ class Barriers:
         self.expected = np.zeros(keys, np.int64)  # thread count last asked for; 0: the whole block
         self._arrived_lanes: dict[int, list[Array]] = {}
         self.cluster_arrivals = np.zeros(wave.lane_count, np.int64)
-        self._cluster_waits = np.zeros(wave.lane_count, np.int64)
+        self.cluster_waits = np.zeros(wave.lane_count, np.int64)
         self._read: dict[int, BlockBarrier] = {}
 
     def execute(self, waiting: Waiting) -> Released:
@@ -183,13 +183,13 @@ class Barriers:
                 self._arrive_cluster(instruction, lanes)
                 released[number] = np.ones(len(lanes), bool)
         phase = self._advance_clusters()
-        for number, (instruction, lanes) in waiting.items():
+        for number, (_, lanes) in waiting.items():
             if number not in released:
-                released[number] = self._wait_cluster(instruction, lanes, phase)
+                released[number] = self._wait_cluster(lanes, phase)
         return released
 
     def _arrive_cluster(self, instruction: Instruction, lanes: Array) -> None:
-        twice = lanes[self.cluster_arrivals[lanes] > self._cluster_waits[lanes]]
+        twice = lanes[self.cluster_arrivals[lanes] > self.cluster_waits[lanes]]
         if len(twice):
             message = "barrier.cluster.arrive twice without barrier.cluster.wait between"
             self._wave.report("invalid_operand", message, twice, instruction)
@@ -206,13 +206,10 @@ class Barriers:
         counts = np.diff(np.append(starts, self._wave.lane_count))
         return np.repeat(np.minimum.reduceat(arrivals, starts), counts)
 
-    def _wait_cluster(self, instruction: Instruction, lanes: Array, phase: Array) -> Array:
-        early = lanes[self.cluster_arrivals[lanes] <= self._cluster_waits[lanes]]
-        if len(early):
-            message = "barrier.cluster.wait without barrier.cluster.arrive before"
-            self._wave.report("invalid_operand", message, early, instruction)
-        done = phase[lanes] >= self.cluster_arrivals[lanes]
-        self._cluster_waits[lanes[done]] += 1
+    def _wait_cluster(self, lanes: Array, phase: Array) -> Array:
+        own = self.cluster_arrivals[lanes]  # a thread that has not arrived itself waits forever
+        done: Array = (phase[lanes] >= own) & (own > self.cluster_waits[lanes])
+        self.cluster_waits[lanes[done]] += 1
         if done.any():
             self._wave.memory.acquire_cluster(lanes[done])
         return done

@@ -94,6 +94,8 @@ class _Scene:
         return f"for barrier {int(ids[0])}, where {arrived} of {expected} threads have arrived: {self._places(absent)}"
 
     def _cluster_reason(self, lanes: Array) -> str:
+        if self._barriers.cluster_arrivals[lanes[0]] == self._barriers.cluster_waits[lanes[0]]:
+            return "without barrier.cluster.arrive before"
         same = self._wave.cluster_of_lane == self._wave.cluster_of_lane[lanes[0]]
         arrivals = self._barriers.cluster_arrivals
         late = np.flatnonzero(same & (arrivals < arrivals[lanes[0]]) & (self._place >= 0))

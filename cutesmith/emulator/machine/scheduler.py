@@ -12,13 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cutesmith.emulator.faults import EndlessLoop, KernelFault
+from cutesmith.emulator.faults import EndlessLoop, Finding, KernelFault
 from cutesmith.emulator.machine import deadlock
 from cutesmith.emulator.machine.barriers import Barriers
 from cutesmith.emulator.machine.findings import where
 from cutesmith.emulator.machine.groups import LaneGroups, WarpMap
 from cutesmith.emulator.machine.lanes import WARP, Array, Lanes, Warps
 from cutesmith.emulator.machine.settings import Settings
+from cutesmith.emulator.machine.spinning import waiting_line
 from cutesmith.emulator.machine.wave import Wave
 from cutesmith.emulator.native.abi import EXITED, FAULTED, Context, resume_of
 from cutesmith.emulator.operations import registry
@@ -256,22 +257,15 @@ class Scheduler:
 
     def _endless_loop(self) -> EndlessLoop:
         piece, lanes = max(self._ready.items(), key=lambda item: len(item[1]))
-        lane = int(lanes[0])
-        location = self._location(piece)
+        lane, location = int(lanes[0]), waiting_line(self.wave.program, piece)
+        thread, block = self.wave.thread(lane), self.wave.block(lane)
         blocks = len(np.unique(self.wave.block_of_lane[lanes]))
+        text = f"{len(lanes)} threads of {blocks} blocks still run after {self._settings.step_limit} steps"
+        self.wave.findings.add(Finding("endless_loop", text, location, thread, block, count=len(lanes)), -piece)
         return EndlessLoop(
-            f"{where(location)}: {len(lanes)} threads of {blocks} blocks still run, thread {self.wave.thread(lane)} of "
-            f"block {self.wave.block(lane)} first, after {self._settings.step_limit} steps",
+            f"{where(location)}: {text}, thread {thread} of block {block} first",
             hint="A loop that waits for what never comes, or one too long to emulate: use smaller inputs.",
         )
-
-    def _location(self, piece: int) -> Any:
-        pieces = self.wave.program.pieces
-        instructions = [*pieces[piece].instructions]
-        end = pieces[piece].end
-        if isinstance(end, Stop):
-            instructions.append(end.instruction)
-        return next((i.location for i in instructions if i.location), None)
 
     def _deadlock(self) -> KernelFault:
         waiting = [

@@ -1,11 +1,12 @@
-"""Kernels whose blocks wait for each other through global memory: they need to run side by side."""
+"""Loops that wait for what others write: where blocks do so through global memory, they need to run side by side."""
 
 from __future__ import annotations
 
 from cutesmith.emulator.program.pieces import Branch, Exit, Jump, Piece, Program, Stop, Switch
-from cutesmith.emulator.ptx.syntax import Instruction
+from cutesmith.emulator.ptx.syntax import Instruction, Location
 
 _ORDERED = frozenset(("volatile", "acquire", "relaxed", "mmio"))
+_READING = frozenset(("ld", "atom", "mbarrier"))
 
 
 def waits_for_other_blocks(program: Program) -> bool:
@@ -14,8 +15,7 @@ def waits_for_other_blocks(program: Program) -> bool:
 
 
 def _may_wait(piece: Piece) -> bool:
-    stop = (piece.end.instruction,) if isinstance(piece.end, Stop) else ()
-    return any(map(_reads_what_others_write, (*piece.instructions, *stop)))
+    return any(map(_reads_what_others_write, _instructions(piece)))
 
 
 def _reads_what_others_write(instruction: Instruction) -> bool:
@@ -26,14 +26,32 @@ def _reads_what_others_write(instruction: Instruction) -> bool:
 
 
 def _in_cycle(program: Program, piece: Piece) -> bool:
+    return piece.number in _reached(program, successors(piece))
+
+
+def waiting_line(program: Program, number: int) -> Location | None:
+    """The line to blame when lanes never leave the loop around a piece: a read of memory in it, else its start."""
+    after = _reached(program, (number,))
+    loop = sorted(n for n in after if number in _reached(program, successors(program.pieces[n]))) or [number]
+    instructions = [i for n in loop for i in _instructions(program.pieces[n]) if i.location]
+    reads = [i for i in instructions if i.opcode in _READING]
+    return next((i.location for i in (*reads, *instructions)), None)
+
+
+def _instructions(piece: Piece) -> tuple[Instruction, ...]:
+    return (*piece.instructions, *((piece.end.instruction,) if isinstance(piece.end, Stop) else ()))
+
+
+def _reached(program: Program, first: tuple[int, ...]) -> set[int]:
+    """These pieces and all that may follow them."""
     seen: set[int] = set()
-    todo = list(successors(piece))
+    todo = list(first)
     while todo:
         number = todo.pop()
         if number not in seen:
             seen.add(number)
             todo += successors(program.pieces[number])
-    return piece.number in seen
+    return seen
 
 
 def successors(piece: Piece) -> tuple[int, ...]:

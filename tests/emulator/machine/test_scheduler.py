@@ -96,7 +96,7 @@ END:
 
 
 def test_an_endless_loop_ends_at_the_step_limit():
-    with pytest.raises(EndlessLoop, match="64 threads of 2 blocks still run"):
+    with pytest.raises(EndlessLoop, match=r"64 threads of 2 blocks still run after .* thread \(0, 0, 0\)"):
         bench.run("LOOP: bra LOOP;", grid=(2, 1, 1), settings=Settings(step_limit=1_000_000))
 
 
