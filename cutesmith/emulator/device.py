@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from cutesmith.devices import parse_arch
 from cutesmith.emulator.faults import Finding
-from cutesmith.emulator.machine.allocations import AddressSpace, Allocation
+from cutesmith.emulator.machine.allocations import Allocation, Allocations
+from cutesmith.emulator.machine.device_memory import DeviceMemory
 from cutesmith.emulator.machine.launch import LaunchReport, LaunchRun
-from cutesmith.emulator.machine.memory import LaunchMemory
+from cutesmith.emulator.machine.memory import Memory
+from cutesmith.emulator.machine.observation import Observer
 from cutesmith.emulator.machine.scheduler import NativeCode
 from cutesmith.emulator.machine.settings import Settings
-from cutesmith.emulator.native.jit import compile_program
+from cutesmith.emulator.native.jit import compile_instrumented
+from cutesmith.emulator.native.regions import Instrumentation
 from cutesmith.emulator.program.build import build_program
 from cutesmith.emulator.program.pieces import Program
 from cutesmith.emulator.ptx.parser import parse
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import torch
 
     from cutesmith.recording.cubin import CubinKernel
-    from cutesmith.recording.facade import Facade
+    from cutesmith.recording.facade import Claim, Facade
     from cutesmith.recording.sessions import Launch, Module, Session
 
 
@@ -40,13 +41,16 @@ _MOST_SHOWN = 1 << 14  # characters of a launch's printed text on stderr; its re
 class EmulatedDevice:
     """An emulated GPU in use: `launches` holds a report of every launch so far, also of one that a fault ended."""
 
-    def __init__(self, arch: str, settings: Settings) -> None:
+    def __init__(self, arch: str, settings: Settings, observer: Observer | None = None) -> None:
         self.arch = arch
         self.settings = settings
+        self.observer = observer
         self.launches: list[LaunchReport] = []
-        self.space = AddressSpace()
+        self._allocations = Allocations()
+        self._memory = DeviceMemory(self._allocations)
         self._sm = parse_arch(arch).sm
         self._programs: dict[tuple[int, str], tuple[Module, Program, NativeCode]] = {}
+        self._mapped: dict[int, Allocation] = {}  # by the address that the storage claims
         self._names: dict[int, str] = {}
         self._facade: Facade | None = None
         self._session: Session | None = None
@@ -65,7 +69,8 @@ class EmulatedDevice:
         """Call the tensor's memory so in messages, such as "input 0"."""
         assert self._facade is not None, "tensors are named while the device is in use"
         if tensor.numel():
-            self._names[self._facade.address(tensor) - tensor.storage_offset() * tensor.element_size()] = name
+            offset = int(tensor.storage_offset()) * tensor.element_size()
+            self._names[self._facade.address(tensor) - offset] = name
 
     def enter(self, recorded: Session, facade: Facade) -> None:
         """The session and the facade of its tensors."""
@@ -81,9 +86,10 @@ class EmulatedDevice:
             launch=launch,
             kernel=kernel,
             sm=self._sm,
-            memory=LaunchMemory(self.space.allocations, program, self.settings),
+            memory=Memory(program, self._allocations, sanitize=self.settings.sanitize),
             settings=self.settings,
             grid_id=len(self.launches) + 1,
+            observer=self.observer,
         )
         try:
             run.run()
@@ -94,49 +100,63 @@ class EmulatedDevice:
 
     def allocate(self, size: int) -> int:
         """`cudaMalloc`."""
-        return self.space.allocate(size, f"{size} bytes from cudaMalloc")
+        return self._memory.allocate(size)
 
     def free(self, address: int) -> None:
         """`cudaFree`."""
-        self.space.free(address)
+        self._memory.free(address)
 
     def fill(self, address: int, value: int, size: int) -> None:
         """`cudaMemset`."""
         self._map_claims()
-        self.space.fill(address, value, size)
+        self._memory.fill(address, value, size)
 
     def copy(self, target: int, source: int, size: int) -> None:
         """`cudaMemcpy`."""
         self._map_claims()
-        self.space.copy(target, source, size)
+        self._memory.copy(target, source, size)
 
     def _program(self, module: Module, kernel: str) -> tuple[Program, NativeCode]:
         key = (id(module), kernel)  # the module is kept, so that its identity is not used again
         if key not in self._programs:
             program = build_program(parse(module.ptx), kernel)
-            self._programs[key] = (module, program, compile_program(program, profile=True))
+            how = self.observer.instrumentation if self.observer else Instrumentation(profile=True)
+            self._programs[key] = (module, program, compile_instrumented(program, how))
         return self._programs[key][1:]
 
     def _map_claims(self) -> None:
         """Bring the storages that tensors have claimed addresses for into the address space."""
         assert self._facade is not None
         for number, claim in enumerate(self._facade.claims()):
-            known = self.space.at(claim.address)
-            if known is None:
-                size = claim.storage.nbytes()
-                written = None if claim.written else np.zeros(size, np.bool_)
-                name = self._names.get(claim.address, f"tensor {number}")
-                self.space.add(Allocation(claim.address, size, claim.storage.data_ptr(), name, written, claim.storage))
-            else:
-                known.host = claim.storage.data_ptr()
-                known.name = self._names.get(claim.address, known.name)
-                if claim.written:
-                    known.written = None
+            allocation = self._mapped.get(claim.address)
+            if allocation is None:
+                allocation = self._mapped[claim.address] = self._allocations.add(_allocation(claim, number))
+            allocation.host = claim.storage.data_ptr()
+            allocation.name = self._names.get(claim.address, allocation.name)
+            if claim.written:
+                allocation.written_by_host()
+
+
+def _allocation(claim: Claim, number: int) -> Allocation:
+    size, element = claim.storage.nbytes(), claim.alias.element_size()
+    return Allocation(
+        address=claim.address,
+        size=size,
+        host=claim.storage.data_ptr(),
+        name=f"tensor {number} ({str(claim.alias.dtype).removeprefix('torch.')}, {size // element} elements)",
+        element=element,
+        fresh=not claim.written,
+        owner=claim.storage,
+    )
 
 
 @contextmanager
-def emulated_device(arch: str, *, sanitize: bool = True, settings: Settings | None = None) -> Iterator[EmulatedDevice]:
+def emulated_device(
+    arch: str, *, sanitize: bool = True, settings: Settings | None = None, observer: Observer | None = None
+) -> Iterator[EmulatedDevice]:
     """Within it, code written for a GPU of `arch` runs unchanged, and its kernels on the emulated GPU.
+
+    `observer`: who watches the launches (profiler.Profiler, tracer.Tracer).
 
     Errors of a launch (LaunchRefused, KernelFault, EndlessLoop, UnsupportedInstruction, PtxSyntaxError) are raised by
     the call that made it and by every later one; what the code swallows is raised at the end. UnavailableError names a
@@ -144,7 +164,7 @@ def emulated_device(arch: str, *, sanitize: bool = True, settings: Settings | No
     """
     from cutesmith.recording.facade import active_facade
 
-    device = EmulatedDevice(arch, settings or Settings(sanitize=sanitize))
+    device = EmulatedDevice(arch, settings or Settings(sanitize=sanitize), observer)
     with session(arch, executor=device, line_info=True) as recorded:
         facade = active_facade()
         assert facade is not None

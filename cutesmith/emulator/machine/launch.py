@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from math import prod
 
@@ -15,6 +16,7 @@ from cutesmith.emulator.machine.findings import Findings
 from cutesmith.emulator.machine.geometry import Geometry, block_coordinates, members, special_registers
 from cutesmith.emulator.machine.lanes import Array
 from cutesmith.emulator.machine.memory import Memory
+from cutesmith.emulator.machine.observation import Observer
 from cutesmith.emulator.machine.scheduler import NativeCode, Scheduler, StopPlan, plan_stops
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.machine.spinning import waits_for_other_blocks
@@ -70,6 +72,7 @@ class LaunchRun:
     memory: Memory
     settings: Settings
     grid_id: int = 0
+    observer: Observer | None = None
     findings: Findings = field(init=False)
     printed: Printed = field(default_factory=Printed)
     steps: int = 0
@@ -81,8 +84,6 @@ class LaunchRun:
         self.findings = Findings(source_name(self.launch.kernel))
         self._counts = np.zeros(len(self.program.pieces), np.uint64)
         self._parameters = _parameter_buffer(self.program, self.launch)
-        names = [variable.name for variable in self.program.module_variables]
-        self._symbols = np.array([self.memory.module_symbol(name) for name in names], np.int64)
 
     def run(self) -> LaunchReport:
         """Execute the launch; the report of what was done until an error ended it is `report()`.
@@ -164,13 +165,14 @@ class LaunchRun:
     def _run_wave(self, first: int, last: int, plans: tuple[StopPlan, ...]) -> None:
         wave = self._wave(first, last)
         self.waves += 1
-        scheduler = Scheduler(wave, self.native, self.settings, plans, self.steps)
-        try:
-            scheduler.run()
-        except EndlessLoop as error:
-            raise self._with_absent_blocks(error, last) from None
-        finally:
-            self.steps = scheduler.steps
+        with self.observer.watch(self, wave) if self.observer else nullcontext(self.native) as native:
+            scheduler = Scheduler(wave, native, self.settings, plans, self.steps)
+            try:
+                scheduler.run()
+            except EndlessLoop as error:
+                raise self._with_absent_blocks(error, last) from None
+            finally:
+                self.steps = scheduler.steps
 
     def _with_absent_blocks(self, error: EndlessLoop, last: int) -> EndlessLoop:
         waiting = self.geometry.clusters - last
@@ -206,7 +208,6 @@ class LaunchRun:
             tensor_core_sm=self.settings.tensor_core_sm,
         )
         _fill_context(wave)
-        wave.context[Context.MODULE_SYMBOLS] = self._symbols.ctypes.data
         self.memory.attach(wave)
         return wave
 

@@ -119,6 +119,6 @@ _loaded: list[bool] = []
 
 def _load() -> None:
     if not _loaded:
-        _loaded.append(True)
         for home in HOMES:
             importlib.import_module(f"cutesmith.emulator.{home}")
+        _loaded.append(True)

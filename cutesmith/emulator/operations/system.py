@@ -29,9 +29,15 @@ barrier_operation(
 )
 
 
-@lane_operation("membar", "fence")
+@lane_operation("membar", "fence.acq_rel", "fence.sc", "fence.acquire", "fence.release")
 def fence(lanes: Lanes) -> None:
-    """Order of memory accesses: lanes run one after another here, so every access is seen by all that come later."""
+    """Every access is seen by all that come later, because lanes run one after another; the race check is told."""
+    lanes.wave.memory.fence(lanes.lanes)
+
+
+@lane_operation("membar.proxy", "fence.proxy", "fence.mbarrier_init")
+def proxy_fence(lanes: Lanes) -> None:
+    """Orders accesses through different paths to memory: there is but one here."""
 
 
 @lane_operation("griddepcontrol.wait", "griddepcontrol.launch_dependents")

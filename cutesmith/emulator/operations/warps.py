@@ -164,5 +164,4 @@ def active_mask(warps: Warps) -> None:
 def synchronise(warps: Warps) -> None:
     """`bar.warp.sync membermask`: accesses before it happen before those after it, among its lanes."""
     require_modifiers(warps, ("warp", "sync"))
-    for members, active in zip(warps.members, warps.active):
-        warps.wave.memory.synchronise_lanes(members[active])
+    warps.wave.memory.synchronise_warps(warps.members, warps.active)
