@@ -1,45 +1,210 @@
-"""The address space of a launch as handlers use it."""
+"""The address space of a launch: checked access for handlers, and what barriers tell the sanitizer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import ctypes
+from collections.abc import Callable, Hashable
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from cutesmith.emulator.machine.allocations import Allocation, Allocations
 from cutesmith.emulator.machine.lanes import Array
-from cutesmith.emulator.native.abi import Access, Space
+from cutesmith.emulator.machine.orders import LaunchOrders, Orders
+from cutesmith.emulator.machine.sanitizer import Explainer, FaultBuffer
+from cutesmith.emulator.machine.sites import site_flags
+from cutesmith.emulator.native.abi import Access, Context, Space
+from cutesmith.emulator.native.access import access_ir
+from cutesmith.emulator.native.access_layout import CACHED_SITES, PENDING_WORDS, Sanitizer
+from cutesmith.emulator.native.access_layout import Allocation as Word
+from cutesmith.emulator.native.jit import compiled_access
+from cutesmith.emulator.program.pieces import Program
 
 if TYPE_CHECKING:
     from cutesmith.emulator.machine.wave import Wave
 
+MOST_SHADOW_BYTES = 1 << 30
+"""Shadows of global memory: the largest allocations that do not fit any more are not checked for races."""
+_CELL_BYTES = 8
+_COMMON: list[Any] = [ctypes.c_void_p] * 3 + [ctypes.c_int64] + [ctypes.c_int32] * 3
 
-class Memory(Protocol):
-    """Checked access for many lanes at once; faults are written down, not raised. `site`: the instruction number."""
+
+class Memory:
+    """The memory of one launch of `program`.
+
+    Bounds and alignment are always checked; with `sanitize` also initialisation, races and missing waits. `unchecked`
+    names the allocations whose shadows would be too large. Faults become findings of the wave at `drain`.
+    """
+
+    def __init__(self, program: Program, allocations: Allocations, *, sanitize: bool = True) -> None:
+        self.allocations = allocations
+        self.sanitize = sanitize
+        self.unchecked: tuple[str, ...] = ()
+        self._symbols = allocations.variables(program.module, program.module_variables)
+        self._symbol_table = np.array([self._symbols[v.name] for v in program.module_variables] or [0], np.int64)
+        self._faults = FaultBuffer()
+        self._launch_orders = LaunchOrders()
+        self._sites = site_flags(program)
+        self._pending = np.zeros(PENDING_WORDS, np.int64)
+        self._hits = np.zeros(CACHED_SITES, np.int64)
+        self._shadows: list[Array] = []  # those of global memory, kept alive for the launch
+        self._table = self._allocation_table()
+        self.asynchronous: dict[Hashable, Any] = {}
+
+    def _allocation_table(self) -> Array:
+        allocations = self.allocations.all
+        table = self.allocations.table(allocations)
+        if self.sanitize:
+            left = MOST_SHADOW_BYTES
+            for index in sorted(range(len(allocations)), key=lambda index: allocations[index].size):
+                left -= self._add_shadows(allocations[index], table[index], left)
+        return table
+
+    def _add_shadows(self, allocation: Allocation, entry: Array, left: int) -> int:
+        """Cells of writers and readers for the allocation; how many bytes they take."""
+        cells = (allocation.size >> allocation.granule) + 1
+        size = 2 * _CELL_BYTES * cells
+        if allocation.initialised is not None:
+            entry[Word.INITIALISED] = allocation.initialised.ctypes.data
+            entry[Word.SHADOWED] = 1
+        if size > left:
+            self.unchecked += (allocation.name,)
+            return 0
+        writers, readers = np.zeros(cells, np.uint64), np.zeros(cells, np.uint64)
+        self._shadows += [writers, readers]
+        entry[Word.WRITERS], entry[Word.READERS] = writers.ctypes.data, readers.ctypes.data
+        entry[Word.SHADOWED] = 1
+        return size
 
     def attach(self, wave: Wave) -> None:
         """A new wave of the launch begins: fill the words of its context that belong to memory and sanitizer."""
+        self.wave = wave
+        self.orders = Orders(wave, self._launch_orders)
+        self.asynchronous.clear()
+        context = wave.context
+        context[Context.ALLOCATIONS] = self._table.ctypes.data
+        context[Context.ALLOCATION_COUNT] = len(self.allocations.all)
+        context[Context.FAULTS] = self._faults.address
+        context[Context.MODULE_SYMBOLS] = self._symbol_table.ctypes.data
+        context[Sanitizer.PARAMETER_BYTES] = wave.program.parameter_bytes
+        context[Sanitizer.LAST_ALLOCATIONS] = self._hits.ctypes.data
+        context[Sanitizer.SITES] = self._sites.ctypes.data
+        context[Sanitizer.PENDING] = self._pending.ctypes.data
+        self.orders.fill(context)
+        if self.sanitize:
+            self._shadow_wave(wave)
+
+    def _shadow_wave(self, wave: Wave) -> None:
+        """Cells for the shared memory of the wave's blocks, flags for the local memory of its lanes."""
+        self.shared_writers = np.zeros(wave.shared.shape, np.uint64)
+        self._shared_readers = np.zeros(wave.shared.shape, np.uint64)
+        self._reading_warps = np.zeros(wave.shared.shape, np.uint32)
+        self._local_initialised = np.zeros(wave.local.shape, np.uint8)
+        for word, array in (
+            (Sanitizer.SHARED_WRITERS, self.shared_writers),
+            (Sanitizer.SHARED_READERS, self._shared_readers),
+            (Sanitizer.SHARED_READING_WARPS, self._reading_warps),
+            (Sanitizer.LOCAL_INITIALISED, self._local_initialised),
+        ):
+            wave.context[word] = array.ctypes.data
+
+    # ------------------------------------------------------------------------------------------------------ access
 
     def load(self, lanes: Array, space: Space, addresses: Array, size: int, site: int) -> Array:
-        """uint8 (n, size); zeros where the access was refused."""
+        """uint8 (n, size); zeros where the access was refused. `site`: the instruction's number."""
+        data = np.zeros((len(lanes), size), np.uint8)
+        self._call("access_load", lanes, space, addresses, size, site, data.ctypes.data)
+        return data
 
     def store(self, lanes: Array, space: Space, addresses: Array, data: Array, site: int) -> None:
         """Write uint8 (n, size), in the order of `lanes`."""
+        data = np.ascontiguousarray(data, np.uint8)
+        self._call("access_store", lanes, space, addresses, data.shape[1], site, data.ctypes.data)
 
     def pointers(self, lanes: Array, space: Space, addresses: Array, size: int, kind: Access, site: int) -> Array:
-        """uint64 host addresses of checked accesses, 0 where refused."""
+        """uint64 host addresses of checked accesses, 0 where refused; of conflicting writes all values are compared
+        before the next access is checked, so write at once."""
+        pointers = np.zeros(len(lanes), np.uint64)
+        self._call("access_pointers", lanes, space, addresses, size, site, int(kind), pointers.ctypes.data)
+        return pointers
+
+    def _call(self, name: str, lanes: Array, space: Space, addresses: Array, size: int, site: int, *last: int) -> None:
+        lanes = np.ascontiguousarray(lanes, np.int64)
+        addresses = np.ascontiguousarray(addresses, np.uint64)
+        context = self.wave.context.ctypes.data
+        function = _function(name)
+        function(context, lanes.ctypes.data, addresses.ctypes.data, len(lanes), int(space), size, site, *last)
 
     def module_symbol(self, name: str) -> int:
         """The global address of a `.global` or `.const` variable."""
+        return self._symbols[name]
 
     def drain(self) -> None:
         """Turn the faults that native code wrote down into findings of the wave."""
+        _function("access_settle")(self.wave.context.ctypes.data)
+        if self._faults.empty:
+            return
+        explainer = Explainer(self.wave, self.allocations, self.orders.first_serial)
+        for record in self._faults.take():
+            self.wave.findings.add(explainer.finding(record), int(record["site"]))
+
+    # ------------------------------------------------------------------------------------------------------- order
 
     def synchronise_blocks(self, blocks: Array) -> None:
         """All lanes of each of these blocks of the wave have met at a barrier."""
+        if self.sanitize:
+            self.orders.synchronise_blocks(np.asarray(blocks, np.int64))
 
     def synchronise_lanes(self, lanes: Array) -> None:
         """These lanes have met at a barrier (or arrived there before): a part of one block."""
+        if self.sanitize:
+            self.orders.synchronise_lanes(np.asarray(lanes, np.int64))
+
+    def synchronise_warps(self, members: Array, active: Array) -> None:
+        """The active lanes of each warp have met at `bar.warp.sync`.
+
+        Other `.sync` instructions order no memory, as the PTX ISA says of them.
+        """
+        if self.sanitize and active.any():
+            self.orders.synchronise_warps(members, active)
 
     def release_cluster(self, lanes: Array) -> None:
         """These lanes have arrived at their cluster's barrier: what they did comes before what its waiters do next."""
+        if self.sanitize:
+            self.orders.release_cluster(lanes)
 
     def acquire_cluster(self, lanes: Array) -> None:
         """These lanes have waited for their cluster's barrier."""
+        if self.sanitize:
+            self.orders.acquire_cluster(lanes)
+
+    def fence(self, lanes: Array) -> None:
+        """These lanes have executed a fence of memory (`fence.acq_rel`, `fence.sc`, `membar`), of any scope."""
+        if self.sanitize and len(lanes):
+            self.orders.fence(np.asarray(lanes, np.int64))
+
+    def release(self, lanes: Array, key: Hashable) -> None:
+        """What these lanes of one cluster did comes before what acquirers of `key` do next."""
+        if self.sanitize:
+            self.orders.release(np.asarray(lanes, np.int64), key)
+
+    def acquire(self, lanes: Array, key: Hashable) -> None:
+        """These lanes of one cluster have seen what was released to `key`."""
+        if self.sanitize:
+            self.orders.acquire(np.asarray(lanes, np.int64), key)
+
+
+_LAST: dict[str, list[Any]] = {
+    "access_load": [ctypes.c_void_p],
+    "access_store": [ctypes.c_void_p],
+    "access_pointers": [ctypes.c_int32, ctypes.c_void_p],
+}
+
+
+@cache
+def _function(name: str) -> Callable[..., None]:
+    """A function of the IR of `access`."""
+    types: list[Any] = [ctypes.c_void_p] if name == "access_settle" else [*_COMMON, *_LAST[name]]
+    address = compiled_access(access_ir()).get_function_address(name)
+    return ctypes.CFUNCTYPE(None, *types)(address)

@@ -59,14 +59,15 @@ def compile_program(
     profile: bool = False,
     log_accesses: bool = False,
     trace: bool = False,
+    count_lanes: bool = False,
     access_ir: str | None = None,
 ) -> NativeProgram:
     """Compile all regions of a program, or find them compiled: the same code is compiled once a process.
 
-    `profile`, `log_accesses`, `trace`: see regions.Instrumentation. `access_ir`: LLVM IR that defines `access` in place
-    of `native.access`. Raises UnsupportedInstruction.
+    `profile`, `count_lanes`, `log_accesses`, `trace`: see regions.Instrumentation. `access_ir`: LLVM IR that defines
+    `access` in place of `native.access`. Raises UnsupportedInstruction.
     """
-    text = program_text(program, Instrumentation(profile, log_accesses, trace))
+    text = program_text(program, Instrumentation(profile, count_lanes, log_accesses, trace))
     if access_ir is None:
         from cutesmith.emulator.native.access import access_ir as sanitised_access
 
@@ -88,7 +89,8 @@ def compile_text(text: str, access_ir: str, pieces: tuple[int, ...]) -> NativePr
 
 def _machine_code(text: str, access_ir: str) -> tuple[Any, Any]:
     """Engines of the region functions, little optimised, and of `access`."""
-    machine, (access_engine, access) = _target(0), _compiled_access(access_ir)
+    machine, access_engine = _target(0), compiled_access(access_ir)
+    access = int(access_engine.get_function_address(ACCESS_FUNCTION))
     module = llvm.parse_assembly(text)
     module.link_in(llvm.parse_assembly(_IEEE.get(platform.machine(), _IEEE_ELSEWHERE)))
     _require_symbols(module, ACCESS_FUNCTION)
@@ -106,9 +108,9 @@ def _machine_code(text: str, access_ir: str) -> tuple[Any, Any]:
 
 
 @cache
-def _compiled_access(text: str) -> tuple[Any, int]:
-    engine = machine_code(text)
-    return engine, int(engine.get_function_address(ACCESS_FUNCTION))
+def compiled_access(text: str) -> Any:
+    """The execution engine of `access`, one a process."""
+    return machine_code(text)
 
 
 def machine_code(text: str) -> Any:

@@ -1,0 +1,95 @@
+"""PTX text as a launch over arrays: each array is an allocation of its own, the parameters `p0`, `p1`, … its addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutesmith.devices import SM_VERSIONS
+from cutesmith.emulator.faults import Finding, KernelFault
+from cutesmith.emulator.machine.allocations import Allocations
+from cutesmith.emulator.machine.launch import LaunchRun
+from cutesmith.emulator.machine.memory import Memory
+from cutesmith.emulator.machine.settings import Settings
+from cutesmith.emulator.native.jit import compile_program
+from cutesmith.emulator.program.build import build_program
+from cutesmith.emulator.ptx.parser import parse
+from cutesmith.recording.cubin import CubinKernel
+from cutesmith.recording.sessions import Launch
+
+FIRST_ADDRESS = 0x7F00_0000_0000
+GAP = 1 << 20
+_KERNEL = CubinKernel(name="k", registers=32, stack_bytes=0, static_smem_bytes=0, code_bytes=0)
+
+
+def address_of(number: int) -> int:
+    """The device address of the array of that number."""
+    return FIRST_ADDRESS + number * GAP
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The findings of a launch; `lines` are the numbers of lines in the PTX text that was given."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [finding.kind for finding in self.findings]
+
+    @property
+    def lines(self) -> list[tuple[int, int]]:
+        """(line, line of the other access or 0) of each finding."""
+        return [(_line(finding.location), _line(finding.other)) for finding in self.findings]
+
+
+def _line(location) -> int:
+    return location.line if location else 0
+
+
+def emulate(code, *arrays, grid=1, block=32, cluster=1, dynamic=0, fresh=(), sanitize=True, declare="") -> Outcome:
+    """Run PTX (one instruction a line: the line is the location of its findings); arrays are changed in place."""
+    located = "\n".join(f".loc 1 {number} 0\n{line}" for number, line in enumerate(code.splitlines(), 1))
+    parameters = ", ".join(f".param .u64 p{number}" for number in range(len(arrays)))
+    text = f"""
+.version 8.8
+.target sm_90a
+.address_size 64
+.file 1 "kernel.ptx"
+{declare}
+.visible .entry k({parameters}) {{
+.reg .pred %p<20>; .reg .b16 %h<20>; .reg .b32 %r<50>; .reg .b64 %d<50>; .reg .b128 %q<8>;
+.shared .align 128 .b8 tile[4096];
+.local .align 16 .b8 stack[64];
+{located}
+}}
+"""
+    program = build_program(parse(text), "k")
+    allocations = Allocations()
+    for number, array in enumerate(arrays):
+        allocations.add_array(array, address_of(number), f"array {number}", fresh=number in fresh)
+    launch = Launch(
+        kernel="k",
+        grid=(grid, 1, 1),
+        block=(block, 1, 1),
+        cluster=(cluster, 1, 1),
+        dynamic_smem=dynamic,
+        smem_limit=1 << 20,
+        nonportable_cluster=False,
+        stream=0,
+        attributes={},
+        parameters=tuple(address_of(number).to_bytes(8, "little") for number in range(len(arrays))),
+    )
+    settings = Settings(sanitize=sanitize, step_limit=1_000_000)
+    memory = Memory(program, allocations, sanitize=sanitize)
+    run = LaunchRun(program, compile_program(program), launch, _KERNEL, SM_VERSIONS[90], memory, settings)
+    try:
+        return Outcome(run.run().findings)
+    except KernelFault as fault:
+        return Outcome(fault.findings)
+
+
+def zeros(count, dtype=np.uint32):
+    """A new array."""
+    return np.zeros(count, dtype)
