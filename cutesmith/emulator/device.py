@@ -20,7 +20,7 @@ from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.observation import Observer
 from cutesmith.emulator.machine.scheduler import NativeCode
 from cutesmith.emulator.machine.settings import Settings
-from cutesmith.emulator.native.jit import compile_instrumented
+from cutesmith.emulator.native.jit import compile_program
 from cutesmith.emulator.native.regions import Instrumentation
 from cutesmith.emulator.program.build import build_program
 from cutesmith.emulator.program.pieces import Program
@@ -121,7 +121,10 @@ class EmulatedDevice:
         if key not in self._programs:
             program = build_program(parse(module.ptx), kernel)
             how = self.observer.instrumentation if self.observer else Instrumentation(profile=True)
-            self._programs[key] = (module, program, compile_instrumented(program, how))
+            native = compile_program(
+                program, profile=how.profile, count_lanes=how.lanes, log_accesses=how.accesses, trace=how.trace
+            )
+            self._programs[key] = (module, program, native)
         return self._programs[key][1:]
 
     def _map_claims(self) -> None:

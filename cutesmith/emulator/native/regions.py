@@ -19,6 +19,7 @@ _POINTERS = {
     "counts": Context.COUNTS,
     "module.symbols": Context.MODULE_SYMBOLS,
     "access.log": Context.ACCESS_LOG,
+    "counts.of.lanes": Context.LANE_COUNTS,
     "trace": Context.TRACE,
 }
 _NUMBERS = {"lane.count": Context.LANES, "fuel": Context.FUEL, "clock": Context.CLOCK}
@@ -28,11 +29,12 @@ _NUMBERS = {"lane.count": Context.LANES, "fuel": Context.FUEL, "clock": Context.
 class Instrumentation:
     """What native code writes down while it runs.
 
-    `profile`: how often each piece ran (COUNTS). `accesses`: every checked access (ACCESS_LOG). `trace`: every
-    register that is set (TRACE). The layouts are those of `native/logs.py`.
+    `profile`: how often each piece ran (COUNTS); `lanes`: and each lane of it (LANE_COUNTS). `accesses`: every checked
+    access (ACCESS_LOG). `trace`: every register that is set (TRACE). The layouts are those of `native/logs.py`.
     """
 
     profile: bool = False
+    lanes: bool = False
     accesses: bool = False
     trace: bool = False
 
@@ -102,6 +104,8 @@ class RegionWriter:
         emitter.block(f"piece.{piece.number}")
         if self.instrumentation.profile:
             self._count(piece.number)
+        if self.instrumentation.lanes:
+            self._count_of_lane(piece.number)
         for instruction in piece.instructions:
             self._instruction(instruction)
         self._end(piece)
@@ -110,6 +114,13 @@ class RegionWriter:
         pointer = self.emitter.op(f"getelementptr i64, ptr %counts, i64 {piece}")
         count = self.emitter.op("load i64, ptr {}", pointer)
         self.emitter.emit(f"store i64 {self.emitter.op('add i64 {}, 1', count)}, ptr {pointer}")
+
+    def _count_of_lane(self, piece: int) -> None:
+        row = self.emitter.op(f"mul i64 %lane.count, {piece}")
+        pointer = self.emitter.op("getelementptr i32, ptr %counts.of.lanes, i64 {}", row)
+        pointer = self.emitter.op("getelementptr i32, ptr {}, i64 %lane.wide", pointer)
+        count = self.emitter.op("load i32, ptr {}", pointer)
+        self.emitter.emit(f"store i32 {self.emitter.op('add i32 {}, 1', count)}, ptr {pointer}")
 
     def _instruction(self, instruction: Instruction) -> None:
         emitter = self.emitter
