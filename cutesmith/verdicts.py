@@ -188,6 +188,10 @@ class CaseReport:
     outputs: tuple[OutputError, ...] = ()
 
 
+VERIFIED = "verified"
+VERIFIED_BY_EMULATION = "verified on the emulated GPU"
+
+
 @dataclass(frozen=True, kw_only=True)
 class VerifyVerdict(Verdict):
     """Whether `kernel_fn` computes `reference_fn`, where that was tried, and on which inputs."""
@@ -204,10 +208,10 @@ class VerifyVerdict(Verdict):
 
     @property
     def status(self) -> str:
-        """`verified` only when it was executed; `compiled` when everything but execution was checked."""
+        """`verified` only when it was executed on a GPU; `compiled` when everything but execution was checked."""
         if not self.passed:
             return super().status
-        return "compiled" if self.ran_on == "compile" else "verified"
+        return {"compile": "compiled", "emulator": VERIFIED_BY_EMULATION}.get(self.ran_on, VERIFIED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,9 +262,9 @@ class GenerateVerdict(Verdict):
     configuration: dict[str, Any] = field(default_factory=dict)
     tried: tuple[dict[str, Any], ...] = ()
     stages: tuple[dict[str, Any], ...] = ()
-    state: str = ""  # "verified", "compiled" or ""
+    state: str = ""  # the status of the kernel's verify verdict, "" without a kernel
 
     @property
     def status(self) -> str:
-        """`verified` or `compiled` on a pass: with no GPU nothing was executed."""
+        """The kernel's own on a pass: `verified`, `verified on the emulated GPU` or `compiled`."""
         return self.state if self.passed and self.state else super().status

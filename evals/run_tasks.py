@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 TASKS = Path(__file__).resolve().parent / "tasks"
-GOOD = ("verified", "compiled")
+GOOD = ("verified", "verified on the emulated GPU", "compiled")
 COLUMNS = ("task", "status", "pattern", "median_us", "floor_percent", "speedups", "seconds")
 
 
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         "--time-limit", type=float, default=float("inf"), metavar="S", help="start none after S seconds"
     )
     parser.add_argument("--configurations", type=int, default=4, metavar="N", help="configurations a task (default: 4)")
-    parser.add_argument("--on", choices=("auto", "gpu", "compile"), default="auto")
+    parser.add_argument("--on", choices=("auto", "gpu", "emulator", "compile"), default="auto")
     parser.add_argument("--arch", help="architecture, such as sm_90a")
     parser.add_argument("--no-benchmark", action="store_true", help="skip the comparison with eager and torch.compile")
     return parser

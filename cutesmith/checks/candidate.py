@@ -22,7 +22,7 @@ from cutesmith.checks import tensors
 from cutesmith.checks.confinement import confine
 from cutesmith.checks.tensors import Description, Guarded
 from cutesmith.checks.watching import KernelWatch, Surroundings
-from cutesmith.errors import CandidateError, ContractError, UnavailableError
+from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
 from cutesmith.verdicts import ExitCode
 
 Problem = dict[str, Any]  # {"rule", "text", "reject"}
@@ -53,7 +53,11 @@ _same_bytes = torch.equal  # captured before any candidate is loaded
 
 @dataclass
 class Candidate:
-    """A loaded candidate on one device: "cuda", "cpu" (the judge tries itself) or "fake" (shapes only, recorded)."""
+    """A loaded candidate on one device.
+
+    "cuda", "emulator" (recorded launches are executed on the CPU), "fake" (recorded, shapes only), or "cpu" (the judge
+    tries itself).
+    """
 
     device: str = "cuda"
     kernel_fn: Callable[..., Any] | None = None
@@ -82,6 +86,10 @@ class Candidate:
             from cutesmith.recording import session
 
             self.session = self.exits.enter_context(session(request["arch"], fake=True))
+        elif self.device == "emulator":
+            from cutesmith.emulator.device import emulated_device
+
+            self.emulated = self.exits.enter_context(emulated_device(request["arch"]))
         return {}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -117,12 +125,13 @@ class Candidate:
         self._place(step["inputs"], reuse=step["reuse"])
         arguments = [buffer.value for buffer in self.buffers]
         watch = KernelWatch(self.device, poison=step["poison"])
+        seen = self._findings()
         with candidate_code(self.path), watch:
             returned = self._kernel(arguments)
             synchronize(self.device)
         outputs, problems = take_outputs(returned)
         problems += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
-        problems += self._damage(watch)
+        problems += self._damage(watch) + self._faults(seen)
         self.kept += [(output, _bytes_of(output).clone()) for output in outputs]
         folder = Path(step["outputs"])
         folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +142,11 @@ class Candidate:
     def _kernel(self, arguments: list[Any]) -> Any:
         assert self.kernel_fn is not None, "load comes first"
         contract.check_arity(self.kernel_fn, "kernel_fn", arguments)
-        return self.kernel_fn(*arguments)
+        try:
+            return self.kernel_fn(*arguments)
+        finally:
+            if self.device == "emulator":
+                self.emulated.check()  # what ended a launch reaches host code only as an error number
 
     def _place(self, inputs: Sequence[Description], *, reuse: bool) -> None:
         """Put inputs into fresh guarded buffers, or new contents behind the same pointers (rule R1)."""
@@ -157,6 +170,15 @@ class Candidate:
         if not all(guarded.zones_intact() for guarded in watch.allocations):
             problems.append(_problem("O8", "the kernel wrote outside a tensor that it allocated", reject=False))
         return problems
+
+    def _findings(self) -> tuple[Any, ...]:
+        """What the emulated GPU has found wrong so far."""
+        return tuple(self.emulated.findings) if self.device == "emulator" else ()
+
+    def _faults(self, before: tuple[Any, ...]) -> list[Problem]:
+        """New findings of the emulated GPU as problems, each with its Python line."""
+        new = self._findings()[len(before) :]
+        return [_problem("O8", f"sanitizer: {finding.describe(self.path)}", reject=False) for finding in new]
 
     def _aliases(self, index: int, output: torch.Tensor) -> list[Problem]:
         mine = tensors.memory_range(output)
@@ -226,6 +248,8 @@ def candidate_code(path: Path) -> Iterator[None]:
         if error.__cause__ is None:
             raise
         raise describe_failure(path, error.__cause__) from error
+    except CutesmithError as error:  # the emulated GPU's own: they say what is wrong, and their exit code is theirs
+        raise CandidateError(error.message, error.exit_code, hint=error.hint) from error
     except (Exception, SystemExit) as error:
         raise describe_failure(path, error) from error
 
@@ -305,7 +329,8 @@ def _report(returned: Any, watch: KernelWatch) -> dict[str, Any]:
 def _new_buffer(description: Description, device: str) -> Buffer:
     if "scalar" in description:
         return Buffer(tensors.read_scalar(description))
-    guarded = Guarded.of_file(description, device)
+    zone_bytes = 0 if device == "emulator" else tensors.GUARD_BYTES
+    guarded = Guarded.of_file(description, tensors.torch_device(device), zone_bytes=zone_bytes)
     return Buffer(guarded.tensor, guarded, guarded.raw.clone())
 
 

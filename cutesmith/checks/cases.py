@@ -6,6 +6,7 @@ reference decides what is allowed: a derived case that it refuses is dropped.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,6 +44,27 @@ def _sizes(inputs: Sequence[Any]) -> list[int]:
             if value.ndim >= depth and value.shape[-depth] > 1:
                 found[value.shape[-depth]] = None
     return list(found)
+
+
+def shrink(inputs: Sequence[Any], most_elements: int) -> Values:
+    """The same inputs with fewer elements, for a machine that is slow: outer dimensions are halved, the largest first.
+
+    Sizes that are somewhere a last dimension stay as they are: kernels are written for a number of columns. What cannot
+    be shrunk so is returned as it is.
+    """
+    values, tensors = list(inputs), [value for value in inputs if isinstance(value, torch.Tensor)]
+    last = {value.shape[-1] for value in tensors if value.ndim}
+    outer = {size: size for size in _sizes(inputs) if size not in last}
+    total = float(sum(value.numel() for value in tensors))
+    while total > most_elements and any(new > 1 for new in outer.values()):
+        largest = max(outer, key=outer.__getitem__)
+        outer[largest] = max(1, outer[largest] // 2)
+        total = sum(_elements(value, outer) for value in tensors)
+    return resize(values, outer)
+
+
+def _elements(tensor: torch.Tensor, sizes: dict[int, int]) -> int:
+    return math.prod(sizes.get(size, size) for size in tensor.shape)
 
 
 def resize(inputs: Sequence[Any], sizes: dict[int, int]) -> Values:

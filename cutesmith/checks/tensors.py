@@ -16,7 +16,14 @@ GUARD_BYTES = 4096
 ALIGNMENT_BYTES = {"cuda": 256, "cpu": 64}  # what the allocators guarantee
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # all-ones is NaN in every float type; 0x5A5A is a large finite number
 
+POSING = ("fake", "emulator")  # devices of ours whose tensors pose as CUDA tensors
+
 Description = dict[str, Any]
+
+
+def torch_device(device: str) -> str:
+    """What torch is asked for on one of our devices."""
+    return "cuda" if device in POSING else device
 
 
 def span_of(shape: Sequence[int], stride: Sequence[int]) -> int:
@@ -77,6 +84,7 @@ class Guarded:
     """A tensor between two zones of known bytes, so that a write beside it shows.
 
     `poison` fills tensor and zones: memory that nobody writes then reads as NaN (or a large number), never as a result.
+    With `zone_bytes` 0 there are no zones: the emulated GPU knows where a tensor ends.
     """
 
     def __init__(
@@ -88,12 +96,13 @@ class Guarded:
         *,
         poison: int = NAN_POISON,
         misaligned_bytes: int = 0,
+        zone_bytes: int = GUARD_BYTES,
     ) -> None:
         item_bytes = dtype.itemsize
         self.poison = poison
-        self.begin = GUARD_BYTES + misaligned_bytes // item_bytes * item_bytes
+        self.begin = zone_bytes + misaligned_bytes // item_bytes * item_bytes
         self.end = self.begin + span_of(shape, stride) * item_bytes
-        total = -(-(self.end + GUARD_BYTES) // 256) * 256
+        total = -(-(self.end + zone_bytes) // 256) * 256 if zone_bytes else self.end
         self.raw = torch.full((total,), poison, dtype=torch.uint8, device=device)
         self.tensor = self.alias(shape, stride, dtype)
 
@@ -103,7 +112,7 @@ class Guarded:
         return tensor.set_(self.raw.untyped_storage(), self.begin // dtype.itemsize, tuple(shape), tuple(stride))
 
     @classmethod
-    def of_file(cls, description: Description, device: str) -> Guarded:
+    def of_file(cls, description: Description, device: str, *, zone_bytes: int = GUARD_BYTES) -> Guarded:
         """The described tensor, read from its file."""
         guarded = cls(
             description["shape"],
@@ -111,6 +120,7 @@ class Guarded:
             dtype_of(description),
             device,
             misaligned_bytes=description["misaligned_bytes"],
+            zone_bytes=zone_bytes,
         )
         guarded.fill_from(description)
         return guarded

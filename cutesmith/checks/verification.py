@@ -37,9 +37,9 @@ from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import CandidateError, CutesmithError, UsageError
 from cutesmith.verdicts import CaseReport, ExitCode, VerifyVerdict
 
-MODES = ("auto", "gpu", "compile", "cpu")
-NO_GPU_AT_ALL = "this machine has no NVIDIA GPU; use --on compile to check everything but the values"
-NO_GPU = "compiled and checked, but nothing was executed: this machine has no NVIDIA GPU to verify the values on"
+MODES = ("auto", "gpu", "emulator", "compile", "cpu")
+NO_GPU_AT_ALL = "this machine has no NVIDIA GPU; use --on emulator"
+NOT_EXECUTED = "compiled and checked, but nothing was executed: this machine has no NVIDIA GPU, and"
 
 
 def verify_kernel(
@@ -56,10 +56,12 @@ def verify_kernel(
 ) -> VerifyVerdict:
     """Verify a kernel file against its own reference, or against that of a separate problem file.
 
-    `on`: "gpu" executes, "compile" checks all but the values (exit 0, status `compiled`), "auto" takes the GPU and
-    otherwise compiles and says so (exit 7). "cpu" runs `kernel_fn` on CPU tensors: a function that can do that is no
-    CuTe kernel, so this serves the judge's own tests (no static checks). `seeds` is the number of draws of each set.
-    What the candidate does wrong ends in a verdict; raises UsageError for an unknown `on` or architecture.
+    `on`: "gpu" executes; "emulator" executes on the emulated GPU, with fewer rows where there are many (the cases say
+    which shapes ran; status `verified on the emulated GPU`); "compile" checks all but the values (status `compiled`);
+    "auto" takes the GPU, else the emulator, and compiles what that cannot execute and says so (exit 7). "cpu" runs
+    `kernel_fn` on CPU tensors: a function that can do that is no CuTe kernel, so this serves the judge's own tests (no
+    static checks). `seeds` is the number of draws of each set. What the candidate does wrong ends in a verdict; raises
+    UsageError for an unknown `on` or architecture.
     """
     options = VerifyOptions(rtol=rtol, atol=atol, arch=arch, seeds=seeds, timeout=timeout, sanitize=sanitize)
     if on not in MODES:
@@ -109,26 +111,41 @@ class Judge:
         if on == "cpu":
             self.ran_on = "cpu"
             return self._execute("cpu", DEFAULT_ARCH)
-        device = current_device() if on != "compile" else None
+        device = current_device() if on in ("auto", "gpu") else None
         if device is None:
-            return self._ended(ExitCode.UNAVAILABLE, NO_GPU_AT_ALL) if on == "gpu" else self._compile(on)
+            return self._without_gpu(on)
         arch = self.options.arch or fitting_arch(device)
         if device.sm is not None and not parse_arch(arch).runs_on(device.sm):
             return self._ended(ExitCode.UNAVAILABLE, f"{arch} does not run on this machine's {device.name}")
         self.ran_on, self.device_name = "gpu", device.name
         return self._execute("cuda", arch)
 
-    def _compile(self, on: str) -> VerifyVerdict:
-        """Every check but the values, on recorded launches."""
+    def _without_gpu(self, on: str) -> VerifyVerdict:
+        """On the emulated GPU; "auto" compiles what that cannot execute, and says so."""
         arch = str(parse_arch(self.options.arch or DEFAULT_ARCH))
+        if on == "gpu":
+            return self._ended(ExitCode.UNAVAILABLE, NO_GPU_AT_ALL)
+        if on == "compile":
+            return self._compile(arch)
+        try:
+            self.ran_on, self.device_name = "emulator", f"the emulated GPU ({arch})"
+            return self._execute("emulator", arch)
+        except CandidateError as error:
+            if on == "emulator" or error.exit_code != ExitCode.UNAVAILABLE:
+                raise
+            self.cases.clear()
+            self.ran_on, self.device_name = "compile", ""
+            verdict = self._compile(arch)
+            why = f"{self.path.name}: {NOT_EXECUTED} {error.message}"
+            return replace(verdict, exit_code=ExitCode.UNAVAILABLE, summary=why) if verdict.passed else verdict
+
+    def _compile(self, arch: str) -> VerifyVerdict:
+        """Every check but the values, on recorded launches."""
         with exchange() as folder, self._workers(folder, "fake", arch) as (reference, candidate):
             plan = self._load(reference, candidate, "fake", arch)
             for index in range(-1, plan["sets"]):
                 self.cases.append(self._record(reference, candidate, index))
-        verdict = self._conclude()
-        if not verdict.passed or on == "compile":
-            return verdict
-        return replace(verdict, exit_code=ExitCode.UNAVAILABLE, summary=f"{self.path.name}: {NO_GPU}")
+        return self._conclude()
 
     def _record(self, reference: Worker, candidate: Worker, index: int) -> CaseReport:
         drawn = reference.call({"do": "layout", "set": index})

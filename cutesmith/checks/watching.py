@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cutesmith.checks.tensors import NAN_POISON, Guarded
+from cutesmith.checks.tensors import GUARD_BYTES, NAN_POISON, Guarded
 
 ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 CONSTANTS = frozenset(
@@ -40,7 +40,8 @@ class KernelWatch(TorchDispatchMode):  # type: ignore[misc,no-untyped-call,unuse
 
     def __init__(self, device: str, *, poison: int | None = NAN_POISON) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
-        self.device, self.poison = device, poison
+        self.device, self.poison = ("cpu" if device == "emulator" else device), poison
+        self._zone_bytes = 0 if device == "emulator" else GUARD_BYTES
         self.computed: Counter[str] = Counter()
         self.copied: Counter[str] = Counter()
         self.allocations: list[Guarded] = []
@@ -59,7 +60,8 @@ class KernelWatch(TorchDispatchMode):  # type: ignore[misc,no-untyped-call,unuse
     def _guard(self, allocated: Any, *, keep_values: bool) -> Any:
         if self.poison is None or not isinstance(allocated, torch.Tensor) or allocated.device.type != self.device:
             return allocated
-        guarded = Guarded(allocated.shape, allocated.stride(), allocated.dtype, self.device, poison=self.poison)
+        layout = (allocated.shape, allocated.stride(), allocated.dtype)
+        guarded = Guarded(*layout, self.device, poison=self.poison, zone_bytes=self._zone_bytes)
         if keep_values:
             guarded.tensor.copy_(allocated)
         self.allocations.append(guarded)

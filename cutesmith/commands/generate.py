@@ -21,7 +21,8 @@ Write a CuTe DSL kernel for a PyTorch function: trace it, match a pattern (eleme
 dimensions), render its configurations, then lint, compile, verify and time them, and keep the best verified one.
 
 A problem file defines reference_fn(*inputs) and get_inputs(), or is a KernelBench file (Model, get_inputs,
-get_init_inputs). With no GPU the kernel is compiled but not executed: status "compiled", exit code 0.
+get_init_inputs). With no GPU it is verified on the emulated one (status "verified on the emulated GPU"), and not
+timed; with --on compile, or where the emulator lacks an instruction, it is compiled only (status "compiled").
 
 The folder given by --out then holds
   kernel.py      the best kernel; standalone, needs torch and nvidia-cutlass-dsl only
@@ -35,6 +36,9 @@ EXAMPLES = (
     "cutesmith generate problem.py --arch sm_100a --on compile   # for a GPU that is not here",
     "cutesmith generate problem.py --no-benchmark --configurations 2 --json",
 )
+
+
+PLACES = ("auto", "gpu", "emulator", "compile")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +70,7 @@ def _parser() -> Any:
     parser.add_argument("--arch", help="architecture, such as sm_90a (default: this GPU's; without one sm_90a)")
     parser.add_argument("--out", metavar="DIR", help="folder for the results (default: cutesmith-out/NAME)")
     parser.add_argument(
-        "--on", choices=("auto", "gpu", "compile"), default="auto", help="execute on the GPU, or compile only"
+        "--on", choices=PLACES, default="auto", help="execute on the GPU or the emulated one, or compile only"
     )
     parser.add_argument("--configurations", type=_positive, default=8, metavar="N", help="how many to try (default: 8)")
     parser.add_argument("--no-benchmark", action="store_true", help="skip the comparison with eager and torch.compile")

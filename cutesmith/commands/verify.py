@@ -22,8 +22,12 @@ EXAMPLES = (
     "cutesmith verify kernel.py",
     "cutesmith verify kernel.py --rtol 1e-3 --atol 1e-3 --json",
     "cutesmith verify kernel.py --problem problem.py      reference and inputs from another file",
-    "cutesmith verify kernel.py --on compile              no GPU: everything but the values",
+    "cutesmith verify kernel.py --on emulator             no GPU: executed on the CPU, races and bounds checked",
+    "cutesmith verify kernel.py --on compile              everything but the values",
 )
+
+
+PLACES = ("auto", "gpu", "emulator", "compile")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +39,7 @@ def _verify(argv: list[str]) -> int:
     parser = command_parser("verify", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("file", help="the kernel file")
     parser.add_argument("--problem", metavar="FILE", help="take reference_fn and get_inputs from this file instead")
-    parser.add_argument("--on", choices=("auto", "gpu", "compile"), default="auto", help="where (default: %(default)s)")
+    parser.add_argument("--on", choices=PLACES, default="auto", help="where (default: %(default)s)")
     parser.add_argument("--rtol", type=float, metavar="R", help="relative tolerance (default: the file's, or by dtype)")
     parser.add_argument("--atol", type=float, metavar="A", help="absolute, scaled down for small references")
     parser.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's; sm_90a without one)")

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cutesmith.verdicts import CompileVerdict, LintVerdict, Timing, Verdict, VerifyVerdict
+from cutesmith.verdicts import (
+    VERIFIED,
+    VERIFIED_BY_EMULATION,
+    CompileVerdict,
+    LintVerdict,
+    Timing,
+    Verdict,
+    VerifyVerdict,
+)
 
 
 @dataclass
@@ -40,7 +48,7 @@ class Candidate:
     def verified(self) -> bool:
         """Whether it was executed and agrees with the reference; a compile-only pass does not count."""
         verdict = self.verdict(VerifyVerdict)
-        return _passed(verdict) and verdict is not None and verdict.status == "verified"
+        return _passed(verdict) and verdict is not None and verdict.status in (VERIFIED, VERIFIED_BY_EMULATION)
 
     @property
     def failed(self) -> Verdict | None:

@@ -58,8 +58,9 @@ def generate_kernel(
 ) -> GenerateVerdict:
     """Write a kernel for a problem file into the folder `out` (default `cutesmith-out/NAME`).
 
-    `arch` pins the architecture (default: this machine's GPU, else sm_90a); `on` is "auto", "gpu" or "compile".
-    Without a GPU the verdict's status is `compiled`: nothing was executed. A function that no pattern takes gives exit
+    `arch` pins the architecture (default: this machine's GPU, else sm_90a); `on` is "auto", "gpu", "emulator" or
+    "compile". Without a GPU the kernel is verified on the emulated one, or `compiled` where that lacks an instruction.
+    A function that no pattern takes gives exit
     code USAGE with the first operation in the way. Ctrl-C keeps the best verified kernel so far.
     Raises ContractError (broken problem file), UnavailableError (`on="gpu"` without a fitting GPU) and UsageError.
     """
@@ -219,8 +220,13 @@ class Generation:
             configuration=self.best.configuration if self.best else {},
             tried=tuple(candidate.to_dict() for candidate in self.candidates),
             stages=tuple(stage.to_dict() for stage in stages),
-            state="" if self.best is None else "verified" if self.best.verified else "compiled",
+            state=self._state(),
         )
+
+    def _state(self) -> str:
+        """The status of the best kernel's verify verdict, "" without one."""
+        verdict = self.best.verdict(VerifyVerdict) if self.best else None
+        return verdict.status if verdict is not None else ""
 
     def _blocked(self) -> Verdict | None:
         """Why there is no kernel: the first candidate's failure, that is, the best guess's; or why it is rejected."""
@@ -235,8 +241,8 @@ class Generation:
         if blocked is not None:
             return f"{name}: no kernel held: {blocked.stage} of the best guess says: {blocked.summary}"
         assert self.best is not None
-        parts = [f"{name}: {'verified' if self.best.verified else 'compiled'} for {self.target.arch}"]
-        if not self.best.verified:
+        parts = [f"{name}: {self._state()} for {self.target.arch}"]
+        if not self.target.executes:
             parts.append(self.target.why_not or NOT_EXECUTED.format(arch=self.target.arch))
         if self.benchmark is not None:
             parts.append(self.benchmark.summary)

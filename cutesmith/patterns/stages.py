@@ -13,7 +13,7 @@ from cutesmith.checks.verification import verify_kernel
 from cutesmith.patterns.candidates import Candidate
 from cutesmith.patterns.drafting import Draft
 from cutesmith.patterns.target import Target
-from cutesmith.verdicts import BenchmarkVerdict, VerifyVerdict
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, VerifyVerdict
 
 Report = Callable[[int], None]
 SEEDS = 2
@@ -42,10 +42,14 @@ class Stages:
 
     def verify(self, candidate: Candidate) -> VerifyVerdict:
         """Execute it against the reference; where nothing can be executed, check everything but the values."""
-        place = "gpu" if self.target.executes else "compile"
-        verdict = verify_kernel(candidate.path, on=place, arch=self.target.arch, seeds=SEEDS)
+        verdict = self._verify(candidate.path, self.target.place)
+        if self.target.emulated and verdict.exit_code == ExitCode.UNAVAILABLE:  # it lacks an instruction
+            verdict = self._verify(candidate.path, "compile")
         candidate.verdicts.append(verdict)
         return verdict
+
+    def _verify(self, path: Path, place: str) -> VerifyVerdict:
+        return verify_kernel(path, on=place, arch=self.target.arch, seeds=SEEDS)
 
     def time(self, candidates: list[Candidate]) -> None:
         """Interleaved device times of all candidates on the same inputs."""

@@ -10,31 +10,40 @@ from cutesmith import __version__
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
 
-PLACES = ("auto", "gpu", "compile")
+PLACES = ("auto", "gpu", "emulator", "compile")
 
 
 @dataclass(frozen=True)
 class Target:
-    """An architecture such as "sm_90a", the GPU that executes it (None: compile only), and why there is none."""
+    """An architecture such as "sm_90a", the GPU that executes it, and why there is none.
+
+    Without a GPU kernels are executed on the emulated one, or (`emulated` False) only compiled.
+    """
 
     arch: str
     device: Device | None = None
     why_not: str = ""
+    emulated: bool = False
 
     @property
     def executes(self) -> bool:
-        """Whether kernels can be run here."""
+        """Whether kernels can be run, and timed, on a GPU here."""
         return self.device is not None
+
+    @property
+    def place(self) -> str:
+        """Where verify runs: "gpu", "emulator" or "compile"."""
+        return "gpu" if self.executes else "emulator" if self.emulated else "compile"
 
 
 def choose_target(arch: str | None, on: str) -> Target:
     """The target for `--arch` and `--on`; UsageError: unknown; UnavailableError: a GPU was asked for in vain."""
     if on not in PLACES:
         raise UsageError(f"--on {on!r}: there is no such place", hint=f"Use one of: {', '.join(PLACES)}")
-    device = None if on == "compile" else current_device()
+    device = current_device() if on in ("auto", "gpu") else None
     wanted = parse_arch(arch) if arch else None
     if device is None or device.sm is None:
-        reason = "--on compile was asked" if on == "compile" else _no_gpu(device)
+        reason = f"--on {on} was asked" if on in ("compile", "emulator") else _no_gpu(device)
         return _without_gpu(str(wanted or DEFAULT_ARCH), on, reason)
     if wanted is None or wanted.runs_on(device.sm):
         return Target(str(wanted or device.sm.default_arch), device)
@@ -47,8 +56,10 @@ def _no_gpu(device: Device | None) -> str:
 
 def _without_gpu(arch: str, on: str, reason: str) -> Target:
     if on == "gpu":
-        raise UnavailableError(f"--on gpu: {reason}", hint="Leave --on out to compile only.")
-    return Target(arch, None, f"nothing was executed: {reason}")
+        raise UnavailableError(f"--on gpu: {reason}", hint="Leave --on out to use the emulated GPU.")
+    if on == "compile":
+        return Target(arch, None, f"nothing was executed: {reason}")
+    return Target(arch, None, f"nothing was timed: {reason}", emulated=True)
 
 
 def describe_environment(target: Target) -> dict[str, str]:

@@ -12,9 +12,10 @@ from typing import Any
 from cutesmith.errors import UnavailableError
 from cutesmith.report.charts import best_baseline, roofline, time_chart
 from cutesmith.report.highlight import highlight
+from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION
 
 TEMPLATE = "report.html.j2"
-KINDS = {"verified": "good", "compiled": "fair", "passed": "good", "skipped": "fair"}
+KINDS = {VERIFIED: "good", VERIFIED_BY_EMULATION: "good", "compiled": "fair", "passed": "good", "skipped": "fair"}
 
 
 def render_report(result: Mapping[str, Any], source: str = "") -> str:

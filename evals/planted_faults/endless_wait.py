@@ -15,8 +15,8 @@ def kernel(x: cute.Tensor, y: cute.Tensor, corrected: cutlass.Constexpr):
     cute.arch.sync_threads()
     if cutlass.const_expr(not corrected):
         flag = cutlass.Float32(0)
-        while flag == 0.0:
-            flag = cute.arch.load(y.iterator, cutlass.Float32, sem="acquire", scope="gpu")  # fault: endless_loop
+        while flag == 0.0:  # fault: endless_loop
+            flag = cute.arch.load(y.iterator, cutlass.Float32, sem="acquire", scope="gpu")
     if tidx > 0:
         y[tidx] = x[tidx]
 

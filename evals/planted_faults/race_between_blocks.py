@@ -13,7 +13,7 @@ def kernel(x: cute.Tensor, y: cute.Tensor, corrected: cutlass.Constexpr):
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     step = THREADS if cutlass.const_expr(corrected) else THREADS - 1
-    y[bidx * step + tidx] = x[bidx * step + tidx]  # fault: race
+    y[bidx * step + tidx] = x[bidx * step + tidx] + bidx  # fault: race
 
 
 @cute.jit
@@ -43,7 +43,7 @@ def corrected_fn(x):
 
 
 def reference_fn(x):
-    return x.clone()
+    return x + torch.arange(2, device=x.device).repeat_interleave(THREADS)
 
 
 def get_inputs():

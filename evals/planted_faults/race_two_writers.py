@@ -14,13 +14,10 @@ def kernel(x: cute.Tensor, y: cute.Tensor, corrected: cutlass.Constexpr):
     tidx, _, _ = cute.arch.thread_idx()
     tile = SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(THREADS), byte_alignment=16)
 
-    if cutlass.const_expr(corrected):
-        tile[tidx] = x[tidx]
-    else:
-        tile[tidx // 2 * 2] = x[tidx]  # fault: race
-        tile[tidx // 2 * 2 + 1] = x[tidx]
+    place = tidx if cutlass.const_expr(corrected) else tidx // 2
+    tile[place] = x[tidx]  # fault: race
     cute.arch.sync_threads()
-    y[tidx] = tile[tidx]
+    y[tidx] = tile[place]
 
 
 @cute.jit
