@@ -51,6 +51,7 @@ class EmulatedDevice:
         self._sm = parse_arch(arch).sm
         self._programs: dict[tuple[int, str], tuple[Module, Program, NativeCode]] = {}
         self._mapped: dict[int, Allocation] = {}  # by the address that the storage claims
+        self._tensors = 0
         self._names: dict[int, str] = {}
         self._facade: Facade | None = None
         self._session: Session | None = None
@@ -130,10 +131,14 @@ class EmulatedDevice:
     def _map_claims(self) -> None:
         """Bring the storages that tensors have claimed addresses for into the address space."""
         assert self._facade is not None
-        for number, claim in enumerate(self._facade.claims()):
+        for address in self._facade.release_dead(self._mapped):  # no launch has its memory any more
+            self._allocations.remove(address)
+            del self._mapped[address]
+        for claim in self._facade.claims():
             allocation = self._mapped.get(claim.address)
             if allocation is None:
-                allocation = self._mapped[claim.address] = self._allocations.add(_allocation(claim, number))
+                allocation = self._mapped[claim.address] = self._allocations.add(_allocation(claim, self._tensors))
+                self._tensors += 1
             allocation.host = claim.storage.data_ptr()
             allocation.name = self._names.get(claim.address, allocation.name)
             if claim.written:

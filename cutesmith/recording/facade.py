@@ -7,7 +7,7 @@ a 256-byte-aligned `data_ptr()`. Tensors that the code makes on the CPU stay CPU
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +23,7 @@ from cutesmith.recording.torch_cuda import cuda_stand_ins, generator_class
 
 ALIGNMENT = 256  # what the CUDA allocator guarantees; the CPU's gives 64
 _GAP = 1 << 20  # bytes between claimed storages, so that an address just outside of one is nobody else's
+_HOLDERS_OF_A_CLAIM = 2  # `storage` and `alias`
 _MARK = "_cutesmith_says_cuda"
 _FRESH = "_cutesmith_fresh"  # on a storage: the version of its tensor when it was allocated without values
 _FIRST_FAKE_ADDRESS = 0x7F00_0000_0000
@@ -77,6 +78,12 @@ class Claim:
         """Whether torch has put values into it: everything but `torch.empty` and its like does."""
         return self.version is None or self.alias._version != self.version
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether only the claim itself keeps the storage."""
+        holders: int = torch._C._storage_Use_Count(self.storage._cdata)
+        return holders <= _HOLDERS_OF_A_CLAIM
+
 
 class Facade:
     """The rules by which tensors pose as CUDA tensors, and the addresses that they claim."""
@@ -105,6 +112,14 @@ class Facade:
     def claims(self) -> tuple[Claim, ...]:
         """Every storage whose address was asked for, in that order; addresses ascend."""
         return tuple(self._claims.values())
+
+    def release_dead(self, addresses: Iterable[int]) -> list[int]:
+        """Give up those of the claims at `addresses` whose storage nobody else holds any more; their addresses."""
+        by_address = {claim.address: key for key, claim in self._claims.items()}
+        dead = [a for a in addresses if a in by_address and self._claims[by_address[a]].is_dead]
+        for address in dead:
+            del self._claims[by_address[address]]
+        return dead
 
     def _claim(self, tensor: torch.Tensor) -> Claim:
         storage = tensor.untyped_storage()

@@ -12,6 +12,7 @@ from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.faults import KernelFault, LaunchRefused
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.errors import CutesmithError, UnavailableError
+from cutesmith.recording.facade import active_facade
 from cutesmith.recording.host_calls import current
 
 KERNELS = Path(__file__).parents[1] / "kernels"
@@ -132,6 +133,16 @@ def test_device_memory_is_set_and_copied_for_real():
         with pytest.raises(CutesmithError, match="cudaMemset of 65 bytes .* leaves the memory"):
             device.fill(x.data_ptr(), 0, 65)
     assert x[:17].tolist() == [200, 200, *range(3, 17), 16]
+
+
+def test_memory_that_nobody_holds_any_more_is_given_up():
+    with emulated_device("sm_90a") as device:
+        file = contract.load(KERNELS / "relu_tvm_ffi.py")
+        (x,) = file.get_inputs()
+        for _ in range(5):
+            file.kernel_fn(x)
+        assert len(active_facade().claims()) <= 4  # the input, the output, the one before, what compiling kept
+        assert len(device.launches) == 5
 
 
 def test_a_step_limit_applies_to_a_launch():
