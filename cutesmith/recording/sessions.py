@@ -99,7 +99,7 @@ class Session:
     def surface(self) -> None:
         """Raise the failure, when there is one."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure from self.failure.__cause__  # not "during handling of" what the host code made of it
 
     def load_library(self, library: int, image: bytes) -> None:
         """A fat binary was loaded; `library` is its handle."""
