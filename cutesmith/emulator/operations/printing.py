@@ -16,6 +16,7 @@ _SPECIFIER = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d+)?(?:\.(?P<precision>\*|\d+)?(?P<dot>))?(?P<length>hh|h|ll|l|j|z|t|L)?"
     r"(?P<conversion>[diouxXeEfFgGaAcsp%])"
 )
+_TRAILING_ZEROS = re.compile(r"\.?0+(?=p)")
 _WIDE = ("l", "ll", "j", "z", "t")
 
 
@@ -74,7 +75,7 @@ def _converted(match: re.Match[str], buffer: ArgumentBuffer, string_at: Callable
     if conversion in "eEfFgG":
         return str(f"{spec}{conversion}" % buffer.double())
     if conversion in "aA":
-        text = buffer.double().hex()
+        text = _TRAILING_ZEROS.sub("", buffer.double().hex())
         return text.upper() if conversion == "A" else text
     if conversion == "s":
         return str(f"{spec}s" % string_at(buffer.integer(8, signed=False)))
