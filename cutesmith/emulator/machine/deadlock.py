@@ -13,6 +13,7 @@ from cutesmith.emulator.machine.findings import where
 from cutesmith.emulator.machine.groups import WarpMap
 from cutesmith.emulator.machine.lanes import Array
 from cutesmith.emulator.machine.wave import Wave
+from cutesmith.emulator.operations.message_barriers import waits_for
 from cutesmith.emulator.ptx.syntax import Instruction
 
 _MOST_PLACES = 6
@@ -74,6 +75,8 @@ class _Scene:
     def _reason(self, entry: Waiting, lanes: Array) -> str:
         if entry.kind == "warp":
             return f"for the rest of their warp: {self._places(self._rest_of_warps(lanes))}"
+        if entry.instruction.opcode == "mbarrier":
+            return waits_for(self._wave, entry.instruction, int(lanes[0]))
         if entry.kind != "barrier":
             return "for what never happens"
         if is_cluster_barrier(entry.instruction):

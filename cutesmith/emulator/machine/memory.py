@@ -12,6 +12,7 @@ import numpy as np
 from cutesmith.emulator.machine.allocations import Allocation, Allocations
 from cutesmith.emulator.machine.lanes import Array
 from cutesmith.emulator.machine.orders import LaunchOrders, Orders
+from cutesmith.emulator.machine.pending_copies import PendingCopies
 from cutesmith.emulator.machine.sanitizer import Explainer, FaultBuffer
 from cutesmith.emulator.machine.sites import site_flags
 from cutesmith.emulator.native.abi import Access, Context, Space
@@ -50,7 +51,6 @@ class Memory:
         self._hits = np.zeros(CACHED_SITES, np.int64)
         self._shadows: list[Array] = []  # those of global memory, kept alive for the launch
         self._table = self._allocation_table()
-        self.asynchronous: dict[Hashable, Any] = {}
 
     def _allocation_table(self) -> Array:
         allocations = self.allocations.all
@@ -81,7 +81,7 @@ class Memory:
         """A new wave of the launch begins: fill the words of its context that belong to memory and sanitizer."""
         self.wave = wave
         self.orders = Orders(wave, self._launch_orders)
-        self.asynchronous.clear()
+        self.copies = PendingCopies(wave, self)
         context = wave.context
         context[Context.ALLOCATIONS] = self._table.ctypes.data
         context[Context.ALLOCATION_COUNT] = len(self.allocations.all)

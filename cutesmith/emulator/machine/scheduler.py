@@ -29,6 +29,7 @@ from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand
 _CLOCKS_PER_ROUND = 1024
 _MOST_FUEL = 1 << 20
 _ALL_LANES = 0xFFFF_FFFF
+_MOST_IMPATIENT_ROUNDS = 64
 _MASKED = ("shfl", "vote", "match", "redux", "elect", "bar.warp", "barrier.warp")
 _WHOEVER_IS_THERE = ("activemask",)
 
@@ -95,6 +96,7 @@ class Scheduler:
         self.plans = plans
         self._barriers = Barriers(wave, self.warps)
         self._fuel = settings.fuel
+        self._impatient_rounds = 0
 
     def run(self) -> None:
         """Run until every lane has ended."""
@@ -103,8 +105,17 @@ class Scheduler:
             ran = self._run_ready()
             moved = self._execute_stops()
             self._check()
-            if not (ran or moved):
+            self._impatient_rounds *= not moved
+            if not (ran or moved) and not self._lose_patience():
                 raise self._deadlock()
+
+    def _lose_patience(self) -> bool:
+        """Let those give up who wait only for some time; False when that has led nowhere."""
+        self._impatient_rounds += 1
+        self.wave.patient = False
+        moved = self._impatient_rounds <= _MOST_IMPATIENT_ROUNDS and self._execute_stops()
+        self.wave.patient = True
+        return moved
 
     def _run_ready(self) -> bool:
         """Run every lane that can run until it stops; False when there was none."""

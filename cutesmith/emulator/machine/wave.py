@@ -35,7 +35,8 @@ class Wave:
     `cluster_of_lane`: uint32 (lanes,). `blocks`: (x, y, z) of each block of the wave. `members`: int64 (warps, 32), the
     lanes of each warp, -1 where the block has no such thread. `shared`: uint8 (blocks, bytes); `local`: uint8 (lanes,
     bytes). `parameters` (uint8), `counts` (uint64, by piece), `findings` and `printed` belong to the whole launch.
-    `tensor_core_sm`: whose tensor cores `mma` rounds like; 0 means those of the program's target.
+    `tensor_core_sm`: whose tensor cores `mma` rounds like; 0 means those of the program's target. `patient`:
+    whether an instruction that waits for some time (`mbarrier.try_wait`) goes on waiting; False when nobody can move.
     """
 
     program: Program
@@ -57,6 +58,7 @@ class Wave:
     findings: Findings = field(default_factory=Findings)
     printed: Printed = field(default_factory=Printed)
     tensor_core_sm: int = 0
+    patient: bool = True
 
     @property
     def lane_count(self) -> int:

@@ -169,8 +169,10 @@ class Shadows:
             self._race(body, found, cell, reads, waiting)
 
     def _race(self, body: Body, found: _Found, cell: Value, reads: Value, waiting: Value) -> None:
-        with body.b.if_else(reads) as (read, write):
-            with read:
+        """An atomic is at fault at once too: batches of pointers to update are written to later than checked."""
+        at_once = body.b.or_(reads, body.equal(body["kind"], Access.ATOMIC))
+        with body.b.if_else(at_once) as (fault, write):
+            with fault:
                 self._faults.write(body, Fault.RACE, body["space"], cell)
             with write:
                 self._keep(body, waiting, cell, body.b.load(found.rewritten, typ=I64))

@@ -38,7 +38,7 @@ HOMES = (
     "operations.matrices",
     "operations.multiply",
     "operations.async_copies",
-    "operations.atomics",
+    "native.atomics",
     "operations.message_barriers",
     "operations.system",
 )

@@ -20,6 +20,9 @@ _TOKEN = re.compile(
     """,
     re.X,
 )
+# LLVM counts lines on through inline assembly, as if each line of it were one of the Python file.
+_ASSEMBLY = re.compile(r"// begin inline asm\n.*?// end inline asm", re.S)
+_LOCATION = re.compile(r"^\s*\.loc\b[^\n]*", re.M)
 _EXCERPT = 60
 
 
@@ -29,7 +32,8 @@ class Tokens:
     __slots__ = ("text", "items", "starts", "position", "_newlines")
 
     def __init__(self, text: str) -> None:
-        self.text = _COMMENT.sub(_blank, text)
+        located = _ASSEMBLY.sub(lambda assembly: _LOCATION.sub(_blank, assembly.group()), text)
+        self.text = _COMMENT.sub(_blank, located)
         matches = list(_TOKEN.finditer(self.text))
         self.items = [match.group() for match in matches] + [""]
         self.starts = [match.start() for match in matches] + [len(text)]
