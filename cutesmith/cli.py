@@ -16,6 +16,7 @@ VERBS = {
     "lint": "check a file without running it: API names, DSL traps, forbidden calls",
     "compile": "compile for several architectures, with no GPU: registers, smem, occupancy, refusals",
     "verify": "compare kernel_fn with reference_fn on many inputs, in a confined process",
+    "emulate": "run it on a CPU: findings with their line, a profile, the trace of a warp",
     "benchmark": "time it beside eager and torch.compile, cold L2, against the measured floor",
     "checkpoint": "backup, revert, list and diff a kernel file; nothing is ever lost",
     "doctor": "say what this machine has and what it lacks",

@@ -38,7 +38,7 @@ _BY_OPCODE = {
     "move": "mov selp cvta isspacep mapa getctarank prmt slct stacksave stackrestore alloca",
 }
 _CLASS_OF_OPCODE = {opcode: name for name, opcodes in _BY_OPCODE.items() for opcode in opcodes.split()}
-_FLOATS = {"f32": "fp32", "f32x2": "fp32", "f64": "fp64", "f16": "fp16", "f16x2": "fp16", "bf16": "fp16", "bf16x2": "fp16"}  # fmt: skip
+_FLOATS = {"f32": "fp32", "f32x2": "fp32", "f64": "fp64"} | dict.fromkeys(("f16", "f16x2", "bf16", "bf16x2"), "fp16")
 _FLOPS = {"add": 1, "sub": 1, "mul": 1, "div": 1, "fma": 2, "mad": 2}
 _TILE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
@@ -88,6 +88,6 @@ def macs_of(instruction: Instruction) -> float:
 
 
 def tensor_cycles_of(instruction: Instruction) -> float:
-    """Clocks of a multiprocessor's tensor cores for one warp's share: 2048 multiply-adds of 16 bits a clock on sm_90."""
+    """Clocks of a multiprocessor's tensor cores for a warp's share: 2048 multiply-adds of 16 bits a clock on sm_90."""
     rate = next((_MACS_PER_CLOCK[word] for word in instruction.modifiers if word in _MACS_PER_CLOCK), 2048)
     return macs_of(instruction) / rate

@@ -1,8 +1,8 @@
 """Memory requests of warps, from the accesses of their lanes: sectors of global memory, wavefronts of shared memory.
 
-A request is what the lanes of a warp access when they execute one instruction once. Global memory answers in sectors of
-32 bytes. Shared memory has 32 banks of 4 bytes: a wavefront serves one word of each bank, to any number of lanes; 8- and
-16-byte accesses go by half and quarter warps. CUDA C++ Programming Guide, "Shared Memory", and Nsight Compute's
+A request is what the lanes of a warp access when they execute one instruction once. Global memory answers in sectors
+of 32 bytes. Shared memory has 32 banks of 4 bytes: a wavefront serves one word of each bank, to any number of lanes;
+8- and 16-byte accesses go by half and quarter warps. CUDA C++ Programming Guide, "Shared Memory", and Nsight Compute's
 "Memory Tables" ("L1/TEX: sectors/request", "wavefronts").
 """
 
@@ -25,8 +25,8 @@ _MOST_FOR_STRIDE = 4096
 class Requests:
     """Requests of one instruction to one space, all of `size` bytes a lane.
 
-    `addresses`: int64 (requests, 32), by lane of the warp; `active` says which lanes take part. A bulk copy is a request
-    of one lane whose size is anything.
+    `addresses`: int64 (requests, 32), by lane of the warp; `active` says which lanes take part. A bulk copy is a
+    request of one lane whose size is anything.
     """
 
     addresses: Array

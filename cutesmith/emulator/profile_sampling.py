@@ -94,8 +94,14 @@ class Profiler:
 
 
 def _new_sample(wave: Wave) -> Sample:
-    zeros = [np.zeros(len(wave.program.pieces), np.int64) for _ in range(3)]
-    return Sample(wave.program, wave.threads_per_block, *zeros)
+    pieces = len(wave.program.pieces)
+    return Sample(
+        program=wave.program,
+        threads_per_block=wave.threads_per_block,
+        lane_counts=np.zeros(pieces, np.int64),
+        warp_counts=np.zeros(pieces, np.int64),
+        sampled_counts=np.zeros(pieces, np.int64),
+    )
 
 
 def _warp_counts(counts: Array, members: Array) -> Array:
@@ -108,9 +114,7 @@ def _warp_counts(counts: Array, members: Array) -> Array:
 class _Sampling:
     """Native code that logs the accesses of the first lanes of a wave, until enough were taken."""
 
-    def __init__(
-        self, native: NativeCode, wave: Wave, sample: Sample, counts: Array, limits: tuple[int, int]
-    ) -> None:
+    def __init__(self, native: NativeCode, wave: Wave, sample: Sample, counts: Array, limits: tuple[int, int]) -> None:
         self._native, self._wave, self._sample, self._counts = native, wave, sample, counts
         self.lanes, self._most = limits
         self._log = new_log(_LOG_RECORDS if self.lanes else 0)

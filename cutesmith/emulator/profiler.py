@@ -95,7 +95,7 @@ class LaunchProfile:
     threads_per_block: int
 
     def total(self, what: str) -> dict[str, int]:
-        """"lanes" or "issued", by class, over all lines; classes that did not occur are left out."""
+        """ "lanes" or "issued", by class, over all lines; classes that did not occur are left out."""
         sums = {name: sum(getattr(line, what).get(name, 0) for line in self.lines) for name in CLASSES}
         return {name: count for name, count in sums.items() if count}
 

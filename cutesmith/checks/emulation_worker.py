@@ -1,0 +1,198 @@
+"""The child's side of `checks.emulation`: runs one kernel file on the emulated GPU and reports each launch."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from cutesmith import contract
+from cutesmith.checks.candidate import candidate_code, start_device
+from cutesmith.checks.cases import shrink
+from cutesmith.checks.confinement import confine
+from cutesmith.checks.reference import EMULATED_ELEMENTS, copy_of, seed_everything
+from cutesmith.checks.tensors import summarize
+from cutesmith.devices import parse_arch
+from cutesmith.errors import CandidateError, ContractError
+from cutesmith.verdicts import EmulatedFault, EmulatedLaunch
+
+if TYPE_CHECKING:
+    from cutesmith.emulator.device import EmulatedDevice
+    from cutesmith.emulator.faults import Finding
+    from cutesmith.emulator.machine.launch import LaunchReport
+    from cutesmith.emulator.profile_sampling import Profiler
+    from cutesmith.emulator.tracer import Step, Tracer
+
+CLOCK_HZ = 1.98e9  # the highest of an H200: a floor must not be above what a GPU can do
+BYTES_PER_SECOND = 4.2e12  # of a large copy on an H200, measured
+_PRINTED = 20_000
+_PARAMETER = re.compile(r"\bkernel_\w+_param_(?=\d)")  # the DSL's names are long
+
+
+def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What `checks.worker` calls with each request."""
+    return Emulation().handle
+
+
+class Emulation:
+    """One call of `kernel_fn`: requests are {"do": "start"}, then {"do": "emulate", "path", "problem", "arch", …}."""
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Dispatch on `request["do"]`."""
+        return {"start": self.start, "emulate": self.emulate}[request["do"]](request)
+
+    def start(self, _request: dict[str, Any]) -> dict[str, Any]:
+        """Import libraries, which takes seconds that are not the file's."""
+        import cutesmith.emulator.device
+        import cutesmith.emulator.profiler
+        import cutesmith.emulator.tracer  # noqa: F401
+
+        start_device("emulator")
+        return {}
+
+    def emulate(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run the file; launches until an error ended it are reported with that error."""
+        self.path = Path(request["path"])
+        self.profiler, self.tracer = _observers(request)
+        self.device: EmulatedDevice | None = None
+        self.about = {"inputs": "", "full_inputs": "", "input_bytes": 0, "output_bytes": 0}
+        confinement, error = confine(), {}
+        try:
+            with candidate_code(self.path):
+                self._run(request)
+        except (CandidateError, ContractError) as raised:
+            tail = getattr(raised, "log_tail", "")
+            error = {"message": raised.message, "hint": raised.hint, "exit_code": raised.exit_code, "log_tail": tail}
+        launches = self._launches(request)
+        return {**self.about, "confinement": confinement, "error": error, "launches": launches, **self._trace()}
+
+    def _run(self, request: dict[str, Any]) -> None:
+        from cutesmith.emulator.device import emulated_device
+        from cutesmith.emulator.machine.settings import Settings
+
+        observer = self.profiler or self.tracer
+        with emulated_device(request["arch"], settings=Settings(), observer=observer) as self.device:
+            problem = contract.load(request["problem"]) if request["problem"] else None
+            kernel = contract.load(self.path, with_problem=problem is not None)
+            seed_everything(request["seed"])
+            values = self._inputs(problem or kernel, full=request["full"])
+            contract.check_arity(kernel.kernel_fn, "kernel_fn", values)
+            for number, value in enumerate(values):
+                if isinstance(value, torch.Tensor):
+                    self.device.name(value, f"input {number}")
+            returned = kernel.kernel_fn(*values)
+            outputs = returned if isinstance(returned, tuple) else (returned,)
+            self.about["output_bytes"] = _bytes_of(outputs)
+
+    def _inputs(self, problem: Any, *, full: bool) -> list[Any]:
+        """The inputs of `get_inputs()`, with fewer rows unless all are asked for or the reference needs them."""
+        values = contract.check_inputs(problem.get_inputs())
+        smaller = values if full else shrink(values, EMULATED_ELEMENTS)
+        if summarize(smaller) != summarize(values) and _accepts(problem.reference_fn, smaller):
+            self.about["full_inputs"] = summarize(values)
+            values = smaller
+        self.about |= {"inputs": summarize(values), "input_bytes": _bytes_of(values)}
+        return values
+
+    def _launches(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        reports = self.device.launches if self.device else []
+        return [dataclasses.asdict(self._launch(number, report, request)) for number, report in enumerate(reports)]
+
+    def _launch(self, number: int, report: LaunchReport, request: dict[str, Any]) -> EmulatedLaunch:
+        launch = report.launch
+        sampled = self.profiler is not None and number < len(self.profiler.samples)
+        return EmulatedLaunch(
+            kernel=report.kernel,
+            grid=launch.grid,
+            block=launch.block,
+            cluster=launch.cluster,
+            instructions=report.instructions,
+            waves=report.waves,
+            seconds=round(report.seconds, 4),
+            completed=report.completed,
+            printed=report.printed[-_PRINTED:],
+            faults=tuple(_fault(finding, self.path) for finding in report.findings),
+            profile=self._profile(number, math.prod(launch.grid), request["arch"]) if sampled else {},
+        )
+
+    def _profile(self, number: int, blocks: int, arch: str) -> dict[str, Any]:
+        from cutesmith.emulator.profile_advice import advise, busiest_pipes, floor_us, line_clocks
+        from cutesmith.emulator.profiler import as_dict, profile_of
+
+        assert self.profiler is not None
+        profile = profile_of(self.profiler.samples[number], self.path)
+        processors = parse_arch(arch).sm.multiprocessors
+        fields = as_dict(profile)
+        for line, described in zip(profile.lines, fields["lines"], strict=True):
+            described["clocks"] = round(line_clocks(line), 1)
+        return {
+            **fields,
+            "advice": [dataclasses.asdict(advice) for advice in advise(profile)],
+            "clocks": {name: round(clocks, 1) for name, clocks in busiest_pipes(profile)},
+            "floor_us": round(floor_us(profile, blocks, processors, CLOCK_HZ), 3),
+        }
+
+    def _trace(self) -> dict[str, Any]:
+        if self.tracer is None:
+            return {"trace": [], "traced": ""}
+        tracer = self.tracer
+        name = f"launch {tracer.launch}, block {tracer.block}, warp {tracer.warp}, values of lane {tracer.lane}"
+        steps = tracer.steps
+        if not tracer.found:
+            name = f"nothing: there is no {name.rpartition(',')[0]}"
+        return {"trace": [_step(step, self.path) for step in steps], "traced": name}
+
+
+def _observers(request: dict[str, Any]) -> tuple[Profiler | None, Tracer | None]:
+    from cutesmith.emulator.profile_sampling import Profiler
+    from cutesmith.emulator.tracer import Tracer
+
+    if request["profile"]:
+        return Profiler(), None
+    if wanted := request["trace"]:
+        place = (wanted["block"], wanted["warp"])
+        return None, Tracer(*place, lane=wanted["lane"], launch=wanted["launch"], most_steps=wanted["steps"])
+    return None, None
+
+
+def _accepts(reference_fn: Callable[..., Any], values: Sequence[Any]) -> bool:
+    """Whether the reference takes these inputs."""
+    try:
+        reference_fn(*[copy_of(value) for value in values])
+    except Exception:  # noqa: BLE001 - whatever it is, the reference refuses them
+        return False
+    return True
+
+
+def _bytes_of(values: Sequence[Any]) -> int:
+    return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
+
+
+def _fault(finding: Finding, path: Path) -> EmulatedFault:
+    from cutesmith.emulator.faults import own_line
+
+    return EmulatedFault(
+        kind=finding.kind,
+        message=finding.message,
+        where=own_line(finding.location, path),
+        thread=finding.thread,
+        block=finding.block,
+        other=own_line(finding.other, path) if finding.other else "",
+        count=finding.count,
+    )
+
+
+def _step(step: Step, path: Path) -> dict[str, Any]:
+    from cutesmith.emulator.faults import own_line
+    from cutesmith.emulator.ptx.printer import format_instruction
+    from cutesmith.emulator.tracer import format_value
+
+    values = {name: format_value(step.instruction, bits) for name, bits in step.values}
+    where = own_line(step.instruction.location, path) if step.instruction.location else ""
+    text = _PARAMETER.sub("param_", format_instruction(step.instruction))
+    return {"where": where, "instruction": text, "mask": step.mask, "values": values}

@@ -1,0 +1,219 @@
+"""What `cutesmith emulate` found, as lines for people: launches, the profile by Python line, the trace of a warp."""
+
+from __future__ import annotations
+
+import linecache
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict
+
+WIDTH = 100
+_MOST_LINES = 12
+_MOST_ADVICE = 10
+_BAR = 20
+_VALUES_AT = 60
+
+
+def table(verdict: EmulateVerdict) -> Iterator[str]:
+    """The verdict as lines for people."""
+    if verdict.inputs:
+        yield f"inputs: {verdict.inputs}"
+    if verdict.full_inputs:
+        yield f"        shrunk from {verdict.full_inputs} (--full runs them all)"
+    for number, launch in enumerate(verdict.launches):
+        yield from _launch_lines(number, launch, verdict)
+    yield from trace_lines(verdict)
+    if not verdict.passed and verdict.log_tail and not any(launch.faults for launch in verdict.launches):
+        yield "last lines of the log:"
+        yield from (f"  {line}" for line in verdict.log_tail.strip().splitlines()[-12:])
+    missing = [name for name, on in verdict.confinement.items() if not on]
+    if missing:
+        yield f"note: this system could not confine the kernel by {', '.join(missing)}"
+    yield from _wrapped(f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)")
+    if verdict.hint:
+        yield from _wrapped(verdict.hint)
+
+
+def _launch_lines(number: int, launch: EmulatedLaunch, verdict: EmulateVerdict) -> Iterator[str]:
+    cluster = f" cluster {_dims(launch.cluster)}" if launch.cluster != (1, 1, 1) else ""
+    yield ""
+    yield f"launch {number}: {launch.kernel}, grid {_dims(launch.grid)} block {_dims(launch.block)}{cluster}"
+    waves = f"{launch.waves} wave{'s' if launch.waves != 1 else ''}"
+    ended = "" if launch.completed else "; a fault ended it"
+    yield f"  {_count(launch.instructions)} lane-instructions in {waves}, {launch.seconds:.2f} s of CPU time{ended}"
+    if launch.printed:
+        yield "  printed:"
+        yield from (f"    {line}" for line in launch.printed.splitlines())
+    for fault in launch.faults:
+        yield from _wrapped(describe(fault), "  FAULT ", "        ")
+    if launch.profile:
+        yield from profile_lines(launch.profile, verdict)
+
+
+def describe(fault: EmulatedFault) -> str:
+    """One sentence with both places."""
+    against = f"; the other access is at {fault.other}" if fault.other else ""
+    times = f"; {fault.count} times" if fault.count > 1 else ""
+    kind = fault.kind.replace("_", " ")
+    return f"{kind} at {fault.where}: {fault.message} (thread {fault.thread}, block {fault.block}){against}{times}"
+
+
+# ------------------------------------------------------------------------------------------------------------ profile
+
+
+def profile_lines(profile: dict[str, Any], verdict: EmulateVerdict) -> Iterator[str]:
+    """Verdict in words first, then lines, instruction mix and memory."""
+    yield ""
+    yield from _advice_lines(profile, verdict.path)
+    yield ""
+    yield from _source_lines(profile, verdict.path)
+    yield ""
+    yield from _mix_lines(profile)
+    yield ""
+    yield from _machine_lines(profile, verdict)
+
+
+def _advice_lines(profile: dict[str, Any], path: str) -> Iterator[str]:
+    advice = profile["advice"]
+    yield "  what to change, worst first (% of the modelled clocks at stake)"
+    if not advice:
+        yield "    nothing stands out: requests are coalesced, banks free of conflicts"
+    for remark in advice[:_MOST_ADVICE]:
+        head = f"    {100 * remark['share']:3.0f} %  {_place(remark, path)}: "
+        yield from _wrapped(remark["message"], head, " " * 11)
+
+
+def _source_lines(profile: dict[str, Any], path: str) -> Iterator[str]:
+    lines = sorted(profile["lines"], key=lambda line: -line["clocks"])
+    whole = sum(line["clocks"] for line in lines) or 1.0
+    yield f"  {'clocks':>6} {'warp-instr':>11} {'lanes':>6}  {'line':>5}  source"
+    for line in lines[:_MOST_LINES]:
+        issued, lanes = sum(line["warp_instructions"].values()), sum(line["lane_instructions"].values())
+        share, busy = 100 * line["clocks"] / whole, lanes / issued
+        place = str(line["line"]) if line["file"] == Path(path).name else "–"
+        yield _clip(f"  {share:5.1f}% {_count(issued):>11} {busy:6.1f}  {place:>5}  {_source(line, path)}")
+        for access in line["accesses"]:
+            yield _clip(f"{'':35}{_access(access)}")
+    if len(lines) > _MOST_LINES:
+        rest = sum(line["clocks"] for line in lines[_MOST_LINES:])
+        yield f"  {100 * rest / whole:5.1f}% in {len(lines) - _MOST_LINES} more lines (--json has all)"
+
+
+def _access(access: dict[str, Any]) -> str:
+    text = f"{access['space']} {access['kind']} {access['bytes_per_lane']} B × {_count(access['requests'])} requests"
+    for unit, space in (("sectors", "global"), ("wavefronts", "shared")):
+        if space == access["space"] and f"{unit}_per_request" in access:
+            got, ideal = access[f"{unit}_per_request"], access[f"ideal_{unit}_per_request"]
+            noun = unit if got != 1 else unit[:-1]
+            text += f", {got:.3g} {noun} each" + (f" (ideal {ideal:.3g})" if got > ideal else "")
+    return text
+
+
+def _mix_lines(profile: dict[str, Any]) -> Iterator[str]:
+    issued, lanes = profile["warp_instructions"], profile["lane_instructions"]
+    whole = sum(issued.values()) or 1
+    yield f"  {'instructions':18}{'warps':>10}{'lanes':>10}"
+    for name, count in sorted(issued.items(), key=lambda item: -item[1]):
+        bar = "█" * round(_BAR * count / whole)
+        yield f"  {name:18}{_count(count):>10}{_count(lanes[name]):>10}  {100 * count / whole:4.1f} % {bar}".rstrip()
+    yield f"  {_count(profile['flops'])} FLOP in arithmetic, {_count(profile['tensor_core_macs'])} MACs in tensor cores"
+
+
+def _machine_lines(profile: dict[str, Any], verdict: EmulateVerdict) -> Iterator[str]:
+    moved = ", ".join(f"{name} {_bytes(count)}" for name, count in profile["bytes"].items())
+    yield from _wrapped(f"bytes by lanes: {moved or 'none'}", "  ", "    ")
+    if profile["local_bytes_per_thread"]:
+        yield f"  local memory: {profile['local_bytes_per_thread']} bytes a thread"
+    clocks = profile["clocks"]
+    whole = sum(clocks.values()) or 1.0
+    pipes = ", ".join(f"{name} {100 * count / whole:.0f} %" for name, count in list(clocks.items())[:5])
+    yield from _wrapped(f"pipes: {pipes}", "  ", "    ")
+    if verdict.arch.startswith("sm_90"):
+        dram = f"{verdict.tensor_bytes / 4.2e6:.2f} µs for {_bytes(verdict.tensor_bytes)} of tensors at 4.2 TB/s"
+        text = f"floor of these shapes on an H200: {profile['floor_us']:.2f} µs in the busiest pipe, {dram}"
+        yield from _wrapped(text, "  ", "    ")
+    part = "" if profile["sample_complete"] else ", until the sample was full"
+    yield from _wrapped(
+        f"requests are those of {profile['sampled_blocks']} blocks{part}, scaled to all; caches, latency, overlap and "
+        "spills by ptxas (see cutesmith compile) are not modelled",
+        "  ",
+        "    ",
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- trace
+
+
+def trace_lines(verdict: EmulateVerdict) -> Iterator[str]:
+    """The trace: Python lines as headings, then mask, instruction and values; runs of one mask name it once."""
+    if not verdict.trace:
+        return
+    yield ""
+    yield f"trace of {verdict.traced} (mask: lanes 31 … 0)"
+    where = mask = None
+    for step in verdict.trace:
+        if step["where"] != where:
+            where, mask = step["where"], None
+            yield _clip(f"{where or 'unknown line'}: {_text_at(where, verdict.path)}")
+        shown = f"{step['mask']:08x}" if step["mask"] != mask else ""
+        mask = step["mask"]
+        values = ", ".join(f"{name} = {value}" for name, value in step["values"].items())
+        line = f"  {shown:8}  {step['instruction']}"
+        if len(line) > _VALUES_AT and values:
+            yield line
+            line = ""
+        yield f"{line:<{_VALUES_AT}}  {values}".rstrip()
+    yield ""
+
+
+def _text_at(where: str, path: str) -> str:
+    name, _, line = where.rpartition(":")
+    return linecache.getline(path, int(line)).strip() if name == Path(path).name and line.isdigit() else ""
+
+
+# --------------------------------------------------------------------------------------------------------------- text
+
+
+def _place(described: dict[str, Any], path: str) -> str:
+    if not described["line"]:
+        return "without a known line"
+    own = described["file"] == Path(path).name
+    return f"line {described['line']}" if own else f"{described['file']}:{described['line']}"
+
+
+def _source(line: dict[str, Any], path: str) -> str:
+    if line["file"] != Path(path).name:
+        return f"{line['file']}:{line['line']}" if line["line"] else "(no known line)"
+    return linecache.getline(path, line["line"]).strip()
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"
+
+
+def _wrapped(text: str, first: str = "", later: str = "") -> list[str]:
+    paragraphs = text.splitlines() or [""]
+    head = textwrap.wrap(paragraphs[0], WIDTH, initial_indent=first, subsequent_indent=later) or [first]
+    return head + [f"{later}{line}" for line in paragraphs[1:]]
+
+
+def _dims(triple: tuple[int, int, int]) -> str:
+    return "×".join(map(str, triple))
+
+
+def _count(number: float) -> str:
+    """Such as 512, 21.5 k, 3.2 M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if number >= size:
+            return f"{number / (1e3 if unit == 'k' else size):.4g} {unit}"
+    return str(round(number))
+
+
+def _bytes(number: float) -> str:
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{round(number)} B"
