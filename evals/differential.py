@@ -7,8 +7,8 @@ python evals/differential.py --replay --group float --only fma
 python evals/differential.py --assemble          anywhere with ptxas: do all forms assemble for sm_90a?
 
 The forms are in `instruction_forms.py`. Operands come from a counter hash, so that only results are stored. The table
-says for each form: equal, or the largest distance in ulp, or an example of what differs; the exit code is 1 if any form
-is off by more than it may be.
+says for each form: equal, or how many vectors differ, the distances in ulp and the worst example; the exit code is 1 if
+any form differs or is not executed.
 """
 
 from __future__ import annotations
@@ -210,16 +210,11 @@ class Comparison:
     histogram: dict[int, int]
     example: str = ""
 
-    @property
-    def passed(self) -> bool:
-        """Whether every vector is within the form's bound."""
-        return self.ulp <= self.form.ulp
-
     def line(self) -> str:
         """A row of the table."""
         verdict = "equal" if not self.differing else f"{self.differing} of {self.form.count} differ, {self.ulp} ulp"
         spread = " " + " ".join(f"{d:+d}:{n}" for d, n in sorted(self.histogram.items())[:7]) if self.differing else ""
-        return f"{'ok  ' if self.passed else 'FAIL'} {self.form.text:60} {verdict}{spread}{self.example}"
+        return f"{'FAIL' if self.differing else 'ok  '} {self.form.text:60} {verdict}{spread}{self.example}"
 
 
 def compare(form: Form, expected: Words, actual: Words) -> Comparison:
@@ -343,7 +338,7 @@ def _attempt(batch: Batch, execute: Execute) -> Iterator[tuple[Form, Words | str
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0: every form is within its bound."""
+    """Exit code 0: every form gives the recorded bits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     action = parser.add_mutually_exclusive_group(required=True)
     for name in ("record", "replay", "assemble"):
@@ -370,7 +365,7 @@ def _replayed(groups: list[str], chosen: argparse.Namespace) -> int:
         found = replay(select(group, chosen.only), kept, execute)
         missing = [one for one in found if isinstance(one, Refusal)]
         differing = [one for one in found if isinstance(one, Comparison) and one.differing]
-        failed += len(missing) + sum(not one.passed for one in differing)
+        failed += len(missing) + len(differing)
         for one in differing + missing if chosen.brief else found:
             print(one.line())
         equal = len(found) - len(differing) - len(missing)

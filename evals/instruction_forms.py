@@ -25,11 +25,10 @@ _ALTERNATIVES = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True)
 class Form:
-    """One form: its text, how many operand vectors are tried, and the ulp that its result may be off (0: bit-equal)."""
+    """One form: its text, and how many operand vectors are tried."""
 
     text: str
     count: int = 512
-    ulp: int = 0
 
     def statements(self) -> tuple[tuple[str, str, str], ...]:
         """(opcode, text of the destination, text of the sources) of each statement."""
@@ -238,27 +237,27 @@ cvt.pack.sat.{u8,s8,u4,s4,u2,s2}.s32.b32 b32, s32, s32, b32
 """
 
 APPROXIMATION = """
-{rcp,sqrt,rsqrt}.approx{,.ftz}.f32 f32, f32 | count=4096 ulp=1
-lg2.approx{,.ftz}.f32 f32, f32 | count=4096 ulp=2
-lg2.approx{,.ftz}.f32 f32, unit | count=4096 ulp=4194304
-ex2.approx{,.ftz}.f32 f32, angle | count=4096 ulp=2
-ex2.approx{,.ftz}.f32 f32, f32 | count=2048 ulp=2
-{sin,cos}.approx{,.ftz}.f32 f32, angle | count=4096 ulp=16777216
-tanh.approx.f32 f32, angle | count=4096 ulp=8192
-tanh.approx.f32 f32, f32 | count=2048 ulp=8192
-{rsqrt.approx,rsqrt.approx.ftz,rcp.approx.ftz}.f64 f64, f64 | count=2048 ulp=4294967296
-div.{approx,approx.ftz,full,full.ftz}.f32 f32, f32, f32 | count=2048 ulp=2
-div.{approx,full}.f32 f32, angle, angle | count=2048 ulp=2
-ex2.approx.f16 f16, f16 | count=4096 ulp=1
-ex2.approx.f16x2 f16x2, f16x2 | count=2048 ulp=1
-ex2.approx.ftz.bf16 bf16, bf16 | count=4096 ulp=1
-ex2.approx.ftz.bf16x2 bf16x2, bf16x2 | count=2048 ulp=1
-tanh.approx.f16 f16, f16 | count=4096 ulp=4
-tanh.approx.f16x2 f16x2, f16x2 | count=2048 ulp=4
-tanh.approx.bf16 bf16, bf16 | count=4096 ulp=2
-tanh.approx.bf16x2 bf16x2, bf16x2 | count=2048 ulp=2
+{rcp,sqrt,rsqrt}.approx{,.ftz}.f32 f32, f32 | count=4096
+lg2.approx{,.ftz}.f32 f32, f32 | count=4096
+lg2.approx{,.ftz}.f32 f32, unit | count=4096
+ex2.approx{,.ftz}.f32 f32, angle | count=4096
+ex2.approx{,.ftz}.f32 f32, f32 | count=2048
+{sin,cos}.approx{,.ftz}.f32 f32, angle | count=4096
+tanh.approx.f32 f32, angle | count=4096
+tanh.approx.f32 f32, f32 | count=2048
+{rsqrt.approx,rsqrt.approx.ftz,rcp.approx.ftz}.f64 f64, f64 | count=2048
+div.{approx,approx.ftz,full,full.ftz}.f32 f32, f32, f32 | count=2048
+div.{approx,full}.f32 f32, angle, angle | count=2048
+ex2.approx.f16 f16, f16 | count=4096
+ex2.approx.f16x2 f16x2, f16x2 | count=2048
+ex2.approx.ftz.bf16 bf16, bf16 | count=4096
+ex2.approx.ftz.bf16x2 bf16x2, bf16x2 | count=2048
+tanh.approx.f16 f16, f16 | count=4096
+tanh.approx.f16x2 f16x2, f16x2 | count=2048
+tanh.approx.bf16 bf16, bf16 | count=4096
+tanh.approx.bf16x2 bf16x2, bf16x2 | count=2048
 """
-"""Forms whose result the hardware approximates."""
+"""Forms whose result the hardware approximates: bit-equal all the same, for the unit is known (`native/unit.py`)."""
 
 WARP = """
 shfl.sync.{up,down,bfly,idx}.b32 b32|p, b32, {1,5,16,31}, {0,0x1f,0x1c03,0x0f}, 0xffffffff

@@ -1,4 +1,4 @@
-"""`.approx` functions: what ptxas makes of each PTX form around the multi-function unit (MUFU), and the unit itself.
+"""`.approx` functions: what ptxas makes of each PTX form around the multi-function unit (`unit.py`).
 
 The unit takes and gives f32 with subnormals flushed; forms without `.ftz` scale their operand into the normal range and
 the result back, as the machine code of sm_90 does.
@@ -7,25 +7,34 @@ the result back, as the machine code of sm_90 does.
 from __future__ import annotations
 
 from cutesmith.emulator.native.emitter import Emitter
+from cutesmith.emulator.native.floats import F64_DEFAULT_NAN, F64_QUIET
 from cutesmith.emulator.native.formats import (
     BF16,
     F16,
     F32,
     F64,
     FORMATS,
+    Format,
     canonical,
+    float_constant,
     flush,
+    is_nan,
+    magnitude_of,
     narrow,
     outlined,
+    round_float,
     to_double,
+    widen,
 )
 from cutesmith.emulator.native.forms import forms
 from cutesmith.emulator.native.packed import part_format, parts
+from cutesmith.emulator.native.unit import unit
 from cutesmith.emulator.operations.registry import native
 from cutesmith.emulator.ptx.syntax import Instruction
 
 _TINY, _HUGE = 0x00800000, 0x7E800000  # 2^-126, 2^126
-_TURNS = 0x3E22F983  # 1 / (2 pi) as ptxas writes it: the unit measures angles in turns
+_HIGH_INFINITY = 0x7FF00000  # upper half of an f64
+_TURNS = float_constant(0x22F983 * 2.0**-26 + 2.0**-3)  # 1 / (2 pi) as ptxas writes it: 0x3E22F983
 
 
 @native(*forms("rcp.approx", ("", "ftz"), ("f32",)))
@@ -91,15 +100,9 @@ def exponential(emitter: Emitter, instruction: Instruction) -> None:
 def circular(emitter: Emitter, instruction: Instruction) -> None:
     """sin(a) or cos(a): a in turns, rounded toward zero, goes to the unit."""
     value = emitter.value(instruction.operands[1], 32)
-    turns = emitter.op(f"fmul double {{}}, {_double(_TURNS)}", to_double(emitter, value, F32))
+    turns = emitter.op(f"fmul double {{}}, {_TURNS}", to_double(emitter, value, F32))
     bits = emitter.resize(narrow(emitter, turns, F32, "rz"), 64, 32)
     emitter.assign(instruction.operands[0], unit(emitter, instruction.opcode, bits), 32)
-
-
-def _double(bits: int) -> str:
-    """An f32 pattern as an LLVM double constant."""
-    exponent, fraction = (bits >> 23) - F32.bias + F64.bias, bits & (1 << 23) - 1
-    return f"0x{exponent << 52 | fraction << 29:016X}"
 
 
 @native("tanh.approx.f32")
@@ -154,76 +157,110 @@ def _product_bits(emitter: Emitter, a: str, b: str) -> str:
     return canonical(emitter, emitter.op("fmul float {}, {}", a, b), "float", F32)
 
 
-# The unit -------------------------------------------------------------------------------------------------------------
-
-
-def unit(emitter: Emitter, function: str, bits: str) -> str:
-    """What the multi-function unit makes of an f32 pattern."""
-    build = lambda inner, value: _exact(inner, function, value)
-    return outlined(emitter, f"mufu.{function}", "i32", [f"i32 {bits}"], build)
-
-
-def _exact(emitter: Emitter, function: str, value: str) -> str:
-    """The correctly rounded function (but for errors of libm in double, 2^-29 of the unit's last place)."""
-    value = flush(emitter, value, F32)
-    number = to_double(emitter, value, F32)
-    if function in ("sin", "cos"):
-        number = emitter.op(f"fmul double {{}}, {_double(0x40C90FDB)}", number)
-    result = _libm(emitter, function, number)
-    return flush(emitter, emitter.resize(narrow(emitter, result, F32), 64, 32), F32)
-
-
-def _libm(emitter: Emitter, function: str, number: str) -> str:
-    if function == "rcp":
-        return emitter.op("fdiv double 1.0, {}", number)
-    if function == "rsqrt":
-        return emitter.op("fdiv double 1.0, {}", _libm(emitter, "sqrt", number))
-    if function == "tanh":
-        return emitter.intrinsic("tanh", "double", f"double {number}")
-    name = {"sqrt": "sqrt", "lg2": "log2", "ex2": "exp2", "sin": "sin", "cos": "cos"}[function]
-    return emitter.intrinsic(f"llvm.{name}.f64", "double", f"double {number}")
-
-
 # Narrow formats and f64 -----------------------------------------------------------------------------------------------
 
 
-@native("ex2.approx.f16", "ex2.approx.ftz.f16", "ex2.approx.ftz.bf16", "tanh.approx.f16", "tanh.approx.bf16")
+@native("ex2.approx.f16", "ex2.approx.ftz.bf16", "tanh.approx.f16", "tanh.approx.bf16")
 def half_precision(emitter: Emitter, instruction: Instruction) -> None:
     """2^a or tanh(a) of an f16 or bf16."""
-    form = FORMATS[instruction.modifiers[-1]]
     value = emitter.value(instruction.operands[1], 16)
-    emitter.assign(instruction.operands[0], _half(emitter, instruction, form.name, value), 16)
+    form = FORMATS[instruction.modifiers[-1]]
+    emitter.assign(instruction.operands[0], _cut_off(emitter, instruction.opcode, value, form), 16)
 
 
-@native("ex2.approx.f16x2", "ex2.approx.ftz.f16x2", "ex2.approx.ftz.bf16x2", "tanh.approx.f16x2", "tanh.approx.bf16x2")
+@native("ex2.approx.f16x2", "ex2.approx.ftz.bf16x2", "tanh.approx.f16x2", "tanh.approx.bf16x2")
 def packed_half_precision(emitter: Emitter, instruction: Instruction) -> None:
     """2^a or tanh(a) of both halves."""
     form = part_format(instruction)
     halves = parts(emitter, instruction.operands[1], form)
-    results = [_half(emitter, instruction, form.name, half) for half in halves]
+    results = [_cut_off(emitter, instruction.opcode, half, form) for half in halves]
     emitter.assign(instruction.operands[0], emitter.pack(results, 32), 32)
 
 
-def _half(emitter: Emitter, instruction: Instruction, name: str, bits: str) -> str:
-    form = FORMATS[name]
-    flushes = "ftz" in instruction.modifiers
-    build = lambda inner, value: _half_exact(inner, instruction.opcode, name, value, flushes)
-    return outlined(emitter, f"{instruction.opcode}.{name}{'.ftz' * flushes}", f"i{form.bits}", [f"i16 {bits}"], build)
-
-
-def _half_exact(emitter: Emitter, function: str, name: str, value: str, flushes: bool) -> str:
-    form = F16 if name == "f16" else BF16
-    if flushes:
-        value = flush(emitter, value, form)
-    result = narrow(emitter, _libm(emitter, function, to_double(emitter, value, form)), form)
-    result = emitter.resize(result, 64, 16)
-    return flush(emitter, result, form) if flushes else result
+def _cut_off(emitter: Emitter, function: str, value: str, form: Format) -> str:
+    """The unit's f32 result rounded toward zero; beyond the range of f16 it is infinite all the same."""
+    bits = unit(emitter, function, emitter.to_bits(widen(emitter, value, form), "float"))
+    if form is BF16:
+        return emitter.op("trunc i32 {} to i16", emitter.op("lshr i32 {}, 16", bits))
+    number = emitter.to_float(bits, "float")
+    half = round_float(emitter, number, F16)
+    sizes = [emitter.intrinsic("llvm.fabs.f32", "float", f"float {x}") for x in (widen(emitter, half, F16), number)]
+    larger = emitter.op("fcmp ogt float {}, {}", *sizes)
+    inside = emitter.op("fcmp olt float {}, 65536.0", sizes[1])
+    above = emitter.op("and i1 {}, {}", larger, inside)
+    return emitter.select(above, "i16", emitter.op("sub i16 {}, 1", half), half)
 
 
 @native("rcp.approx.ftz.f64", "rsqrt.approx.ftz.f64")
 def upper_half(emitter: Emitter, instruction: Instruction) -> None:
     """1 / a or 1 / sqrt(a) of an f64 from its upper 32 bits, into the upper 32 bits; the others are zero."""
-    bits = emitter.op("and i64 {}, -4294967296", emitter.value(instruction.operands[1], 64))
-    number = emitter.to_float(flush(emitter, bits, F64), "double")
-    result = flush(emitter, canonical(emitter, _libm(emitter, instruction.opcode, number), "double", F64), F64)
-    emitter.assign(instruction.operands[0], emitter.op("and i64 {}, -4294967296", result), 64)
+    bits = emitter.value(instruction.operands[1], 64)
+    emitter.assign(instruction.operands[0], _from_upper_half(emitter, instruction.opcode, bits), 64)
+
+
+def _from_upper_half(emitter: Emitter, function: str, bits: str) -> str:
+    high = emitter.op("trunc i64 {} to i32", emitter.op("lshr i64 {}, 32", bits))
+    build = lambda inner, word: _upper_word(inner, function, word)
+    word = outlined(emitter, f"mufu.{function}64", "i32", [f"i32 {high}"], build)
+    return emitter.op("shl i64 {}, 32", emitter.resize(word, 32, 64))
+
+
+def _upper_word(emitter: Emitter, function: str, word: str) -> str:
+    """The f32 function of the 20-bit mantissa at exponent 0 (or 1 for an odd root), moved to f64's exponent."""
+    op = emitter.op
+    exponent = op("sub i32 {}, 1023", op("and i32 {}, 2047", op("lshr i32 {}, 20", word)))
+    mantissa = op("shl i32 {}, 3", op("and i32 {}, 1048575", word))
+    odd = op("and i32 {}, 1", exponent) if function == "rsqrt" else "0"
+    operand = op("or i32 {}, {}", mantissa, op("shl i32 {}, 23", op("add i32 {}, 127", odd)))
+    near = op(f"add i32 {{}}, {1023 - 127 << 20}", op("lshr i32 {}, 3", unit(emitter, function, operand)))
+    moved = exponent if function == "rcp" else op("ashr i32 {}, 1", exponent)
+    value = op("sub i32 {}, {}", near, op("shl i32 {}, 20", moved))
+    sign, magnitude = (op(f"and i32 {{}}, {mask}", word) for mask in (-(2**31), 2**31 - 1))
+    tiny, zero = (op(f"icmp slt i32 {{}}, {1 << 20}", number) for number in (value, magnitude))
+    infinite, nan = (op(f"icmp {c} i32 {{}}, {_HIGH_INFINITY}", magnitude) for c in ("eq", "ugt"))
+    for condition, chosen in ((tiny, "0"), (infinite, "0"), (zero, str(_HIGH_INFINITY))):
+        value = emitter.select(condition, "i32", chosen, value)
+    if function == "rsqrt":
+        below = op("and i1 {}, {}", op("icmp slt i32 {}, 0", word), op("xor i1 {}, true", zero))
+        nan = op("or i1 {}, {}", nan, below)
+    return emitter.select(nan, "i32", str(F32.nan), op("or i32 {}, {}", value, sign))
+
+
+@native("rsqrt.approx.f64")
+def reciprocal_root_of_double(emitter: Emitter, instruction: Instruction) -> None:
+    """1 / sqrt(a): one step of Halley's iteration from the unit's upper half, subnormals scaled by 2^54."""
+    bits = emitter.value(instruction.operands[1], 64)
+    tiny = emitter.op(f"icmp ult i64 {{}}, {F64.least_normal}", magnitude_of(emitter, bits, F64))
+    number = emitter.to_float(bits, "double")
+    scaled = emitter.op(f"fmul double {{}}, {float_constant(2.0**54)}", number)
+    root = _refined_root(emitter, emitter.select(tiny, "double", scaled, number))
+    back = emitter.op(f"fmul double {{}}, {float_constant(2.0**27)}", root)
+    result = emitter.to_bits(emitter.select(tiny, "double", back, root), "double")
+    emitter.assign(instruction.operands[0], _root_of_double_domain(emitter, bits, result), 64)
+
+
+def _refined_root(emitter: Emitter, number: str) -> str:
+    near = emitter.to_float(_from_upper_half(emitter, "rsqrt", emitter.to_bits(number, "double")), "double")
+    negated = emitter.op("fneg double {}", emitter.op("fmul double {}, {}", near, near))
+    error = _fused(emitter, number, negated, "1.0")
+    factor = _fused(emitter, error, "0.375", "0.5")
+    return _fused(emitter, factor, emitter.op("fmul double {}, {}", near, error), near)
+
+
+def _fused(emitter: Emitter, *numbers: str) -> str:
+    return emitter.intrinsic("llvm.fma.f64", "double", *(f"double {number}" for number in numbers))
+
+
+def _root_of_double_domain(emitter: Emitter, bits: str, result: str) -> str:
+    op = emitter.op
+    zero = op("icmp eq i64 {}, 0", magnitude_of(emitter, bits, F64))
+    at_zero = op(f"or i64 {{}}, {F64.infinity}", op(f"and i64 {{}}, {F64.sign}", bits))
+    cases = (
+        (op(f"icmp eq i64 {{}}, {F64.infinity}", bits), "0"),
+        (op("icmp slt i64 {}, 0", bits), str(F64_DEFAULT_NAN)),
+        (zero, at_zero),
+        (is_nan(emitter, bits, F64), op(f"or i64 {{}}, {F64_QUIET}", bits)),
+    )
+    for condition, value in cases:
+        result = emitter.select(condition, "i64", value, result)
+    return result
