@@ -25,7 +25,7 @@ _KINDS = {
     Fault.RACE: "race",
     Fault.MISSING_WAIT: "missing_wait",
 }
-_VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates"}
+_VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates", Access.OBJECT: "uses"}
 
 
 class FaultBuffer:

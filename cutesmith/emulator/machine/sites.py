@@ -25,8 +25,8 @@ def site_flags(program: Program) -> Array:
 
 def _flags(instruction: Instruction) -> Site:
     words = frozenset(instruction.modifiers)
-    if instruction.opcode in ("mbarrier", "cp"):  # mbarrier objects are touched in any order; their handlers order
-        return Site.STRONG if "mbarrier" in (instruction.opcode, *words) else Site(0)
+    if "async" in words:
+        return Site(0)
     atomic = instruction.opcode in ("atom", "red", "multimem")
     if not atomic and not (instruction.opcode in ("ld", "st") and words & _STRONG_ORDERS):
         return Site(0)

@@ -73,6 +73,7 @@ class Access(enum.IntEnum):
     READ = 0
     WRITE = 1
     ATOMIC = 2  # reads and writes, never races with another atomic
+    OBJECT = 3  # of a barrier object: only bounds and alignment are checked
 
 
 SHARED_BASE = 0x400

@@ -123,7 +123,8 @@ def _shared(module: ir.Module, faults: FaultTable, shadows: Shadows) -> ir.Funct
     position = b.add(b.mul(block, size), offset)
     pointer = body.at(body.word(body["context"], Context.SHARED, PTR), position, I8)
     writers = body.word(body["context"], Sanitizer.SHARED_WRITERS, PTR)
-    with body.when(body.set(writers)):
+    judged = b.and_(body.set(writers), b.icmp_unsigned("!=", body["kind"], body.number(Access.OBJECT, I32)))
+    with body.when(judged):
         shadows.check_shared(body, position, pointer)
     b.ret(pointer)
     return body.function

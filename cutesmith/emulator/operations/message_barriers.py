@@ -21,8 +21,8 @@ from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Sink
 
 _SPACES = {"shared": Space.SHARED, "shared::cta": Space.SHARED, "shared::cluster": Space.SHARED}
 _WORDS = frozenset(
-    "init inval arrive arrive_drop expect_tx complete_tx test_wait try_wait pending_count parity noComplete noinc "
-    "release acquire relaxed cta cluster b64 mbarrier async".split()
+    "init inval arrive arrive_drop expect_tx complete_tx test_wait try_wait pending_count parity noComplete "
+    "release acquire relaxed cta cluster b64".split()
 )
 _SIZE = 8
 _Act = Callable[[BarrierObject, int], None]  # with the index of the lane
@@ -44,7 +44,7 @@ def _create(pointer: int, count: int) -> None:
 @lane_operation("mbarrier.inval")
 def invalidate(lanes: Lanes) -> None:
     """`mbarrier.inval [a]`: the bytes may be used for something else."""
-    for index, pointer in _pointers(lanes, lanes.instruction.operands[0], Access.ATOMIC):
+    for index, pointer in _pointers(lanes, lanes.instruction.operands[0], Access.OBJECT):
         if _object(lanes, index, pointer) is not None:
             BarrierObject.erase(pointer)
 
@@ -83,6 +83,11 @@ def count_bytes(lanes: Lanes) -> None:
     _update(lanes, address, lambda barrier, index: barrier.expect_bytes(sign * int(amounts[index])), releases=False)
 
 
+def complete_bytes(lanes: Lanes, address: Operand, count: int) -> None:
+    """`count` bytes of each lane, written by an asynchronous store of its own, have arrived."""
+    _update(lanes, address, lambda barrier, index: barrier.expect_bytes(-count))
+
+
 def arrive_for_copies(lanes: Lanes, *, expected: bool) -> None:
     """`cp.async.mbarrier.arrive`: one arrival, for which room is made unless it is `expected`."""
 
@@ -103,7 +108,7 @@ def wait(lanes: Lanes) -> Array:
     phases = lanes.read(phase, np.uint32 if by_parity else np.uint64)
     over = np.ones(len(lanes.lanes), bool)
     seen: list[tuple[int, int]] = []
-    for index, pointer in _pointers(lanes, address, Access.ATOMIC):
+    for index, pointer in _pointers(lanes, address, Access.OBJECT):
         barrier = _object(lanes, index, pointer)
         if barrier is not None:
             parity = int(phases[index]) & 1 if by_parity else _parity_of(int(phases[index]))
@@ -138,7 +143,7 @@ def pending_count(lanes: Lanes) -> None:
 def _update(lanes: Lanes, address: Operand, act: _Act, state: Operand | None = None, *, releases: bool = True) -> None:
     """Change the object of each lane, one lane after another; the states before go to `state`."""
     before = np.zeros(len(lanes.lanes), np.uint64)
-    found = _pointers(lanes, address, Access.ATOMIC)
+    found = _pointers(lanes, address, Access.OBJECT)
     if releases:
         _tell(lanes, found, lanes.wave.memory.release)
     for index, pointer in found:
@@ -155,9 +160,8 @@ def _update(lanes: Lanes, address: Operand, act: _Act, state: Operand | None = N
 def _pointers(lanes: Lanes, address: Operand, kind: Access) -> list[tuple[int, int]]:
     """(index of the lane, host address) of every lane whose address is sound."""
     instruction = lanes.instruction
-    pointers = lanes.wave.memory.pointers(
-        lanes.lanes, _space(instruction), _addresses(lanes, address), _SIZE, kind, instruction.number
-    )
+    space, addresses = _space(instruction), _addresses(lanes, address)
+    pointers = lanes.wave.memory.pointers(lanes.lanes, space, addresses, _SIZE, kind, instruction.number)
     return [(index, pointer) for index, pointer in enumerate(pointers.tolist()) if pointer]
 
 
@@ -169,7 +173,7 @@ def _addresses(lanes: Lanes, address: Operand) -> Array:
 
 def _space(instruction: Instruction) -> Space:
     words = instruction.modifiers
-    if strange := set(words) - _WORDS - set(_SPACES):
+    if instruction.opcode == "mbarrier" and (strange := set(words) - _WORDS - set(_SPACES)):
         raise UnsupportedInstruction(instruction, f".{sorted(strange)[0]}")
     return Space.SHARED if set(words) & set(_SPACES) else Space.GENERIC
 
@@ -215,7 +219,7 @@ def waits_for(wave: Wave, instruction: Instruction, lane: int) -> str:
     one = np.array([lane])
     pointer = int(
         wave.memory.pointers(
-            one, _space(instruction), wave.address(address, one), _SIZE, Access.ATOMIC, instruction.number
+            one, _space(instruction), wave.address(address, one), _SIZE, Access.OBJECT, instruction.number
         )[0]
     )
     barrier = BarrierObject.read(pointer) if pointer else None

@@ -38,6 +38,7 @@ HOMES = (
     "operations.matrices",
     "operations.multiply",
     "operations.async_copies",
+    "operations.async_stores",
     "native.atomics",
     "operations.message_barriers",
     "operations.system",
