@@ -111,9 +111,6 @@ def quack_cases() -> Iterator[Case]:
     if importlib.util.find_spec("quack") is None:
         return
     os.environ["QUACK_CACHE_ENABLED"] = "0"
-    if importlib.util.find_spec("triton") is None:
-        importlib.import_module("torch._dynamo")  # which asks for Triton too, and must not find the stand-in
-        sys.path.append(str(EVALS / "stand_ins"))
     for operation, dtype, shape in itertools.product(_QUACK, DTYPES, QUACK_SHAPES):
         name = f"quack/{operation} {shape[0]}x{shape[1]} {dtype}"
         inputs = partial(_quack_inputs, operation, DTYPES[dtype], shape)
@@ -131,16 +128,29 @@ def _quack_inputs(operation: str, dtype: torch.dtype, shape: tuple[int, int]) ->
     return [x, *further[operation]]
 
 
+def _quack(module: str) -> Any:
+    """A module of QuACK; where Triton is missing, a stand-in is there while QuACK is imported, and gone afterwards."""
+    if importlib.util.find_spec("triton") is not None:
+        return importlib.import_module(f"quack.{module}")
+    importlib.import_module("torch._dynamo")  # it asks for Triton too, and must not find the stand-in
+    sys.path.append(str(EVALS / "stand_ins"))
+    try:
+        return importlib.import_module(f"quack.{module}")
+    finally:
+        sys.path.remove(str(EVALS / "stand_ins"))
+        sys.modules.pop("triton", None)
+
+
 def _rmsnorm() -> Function:
-    rmsnorm = importlib.import_module("quack.rmsnorm").rmsnorm_fwd
+    rmsnorm = _quack("rmsnorm").rmsnorm_fwd
     return lambda x, weight: rmsnorm(x, weight, eps=1e-6)[0]
 
 
 _QUACK: dict[str, Callable[[], Function]] = {
-    "softmax": lambda: importlib.import_module("quack.softmax").softmax_fwd,
+    "softmax": lambda: _quack("softmax").softmax_fwd,
     "rmsnorm": _rmsnorm,
-    "layernorm": lambda: importlib.import_module("quack.rmsnorm").layernorm_fwd,
-    "cross_entropy": lambda: importlib.import_module("quack.cross_entropy").cross_entropy_fwd,
+    "layernorm": lambda: _quack("rmsnorm").layernorm_fwd,
+    "cross_entropy": lambda: _quack("cross_entropy").cross_entropy_fwd,
 }
 
 

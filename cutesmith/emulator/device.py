@@ -9,11 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cutesmith.devices import parse_arch
 from cutesmith.emulator.faults import Finding
 from cutesmith.emulator.machine.allocations import Allocation, Allocations
+from cutesmith.emulator.machine.consequences import Snapshot, uninitialised_bytes_matter
 from cutesmith.emulator.machine.device_memory import DeviceMemory
 from cutesmith.emulator.machine.launch import LaunchReport, LaunchRun
 from cutesmith.emulator.machine.memory import Memory
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from cutesmith.recording.sessions import Launch, Module, Session
 
 
+UNINITIALISED = "uninitialised_read"
 _MOST_SHOWN = 1 << 14  # characters of a launch's printed text on stderr; its report keeps the whole
 
 
@@ -81,23 +84,32 @@ class EmulatedDevice:
         """Execute a launch that host code makes."""
         program, native = self._program(module, launch.kernel)
         self._map_claims()
-        run = LaunchRun(
-            program=program,
-            native=native,
-            launch=launch,
-            kernel=kernel,
-            sm=self._sm,
-            memory=Memory(program, self._allocations, sanitize=self.settings.sanitize),
-            settings=self.settings,
-            grid_id=len(self.launches) + 1,
-            observer=self.observer,
-        )
+
+        def prepare(settings: Settings, observer: Observer | None = None) -> LaunchRun:
+            return LaunchRun(
+                program=program,
+                native=native,
+                launch=launch,
+                kernel=kernel,
+                sm=self._sm,
+                memory=Memory(program, self._allocations, sanitize=settings.sanitize),
+                settings=settings,
+                grid_id=len(self.launches) + 1,
+                observer=observer,
+            )
+
+        before = Snapshot.take(self._allocations) if self.settings.sanitize else None
+        run = prepare(self.settings, self.observer)
         try:
             run.run()
         finally:
             report = run.report()
             self.launches.append(report)
             sys.stderr.write(report.printed[:_MOST_SHOWN])
+        if before is not None and any(finding.kind == UNINITIALISED for finding in report.findings):
+            again = lambda fill: prepare(replace(self.settings, fill=fill)).run()  # noqa: E731
+            if not uninitialised_bytes_matter(before, self._allocations, again):
+                self.launches[-1] = _without_consequences(report)
 
     def allocate(self, size: int) -> int:
         """`cudaMalloc`."""
@@ -143,6 +155,13 @@ class EmulatedDevice:
             allocation.name = self._names.get(claim.address, allocation.name)
             if claim.written:
                 allocation.written_by_host()
+
+
+def _without_consequences(report: LaunchReport) -> LaunchReport:
+    """The report with its reads of uninitialised memory apart from the findings."""
+    reads = tuple(finding for finding in report.findings if finding.kind == UNINITIALISED)
+    others = tuple(finding for finding in report.findings if finding.kind != UNINITIALISED)
+    return replace(report, findings=others, unused_reads=reads)
 
 
 def _allocation(claim: Claim, number: int) -> Allocation:

@@ -37,6 +37,7 @@ class LaunchReport:
 
     `piece_counts`: how often a lane ran each piece of `program`, and from them `instructions`, the lane-instructions.
     `steps` are those of Settings.step_limit. `waves` ran one after another. `completed` is False when a fault ended it.
+    `unused_reads`: reads of uninitialised memory on which nothing depends (machine/consequences.py).
     """
 
     kernel: str
@@ -50,6 +51,7 @@ class LaunchReport:
     waves: int
     piece_counts: tuple[int, ...]
     completed: bool
+    unused_reads: tuple[Finding, ...] = ()
 
     @property
     def instructions(self) -> int:
@@ -182,6 +184,10 @@ class LaunchRun:
         hint = f"{blocks} blocks have not started: a GPU holds {self.resident_blocks} of them at once, and none that "
         return EndlessLoop(error.message, hint=f"{hint}run may wait for one that has not started. {error.hint}")
 
+    def _memory(self, shape: tuple[int, int]) -> Array:
+        """Bytes that nobody has written yet."""
+        return np.full(shape, self.settings.fill, np.uint8) if self.settings.fill else np.zeros(shape, np.uint8)
+
     def _wave(self, first: int, last: int) -> Wave:
         geometry = self.geometry
         blocks = block_coordinates(geometry, first, last)
@@ -198,8 +204,8 @@ class LaunchRun:
             members=members(len(blocks), geometry.threads),
             stops=np.full(lanes, preempted_at(0), np.int32),
             threads_per_block=geometry.threads,
-            shared=np.zeros((len(blocks), self.shared_bytes), np.uint8),
-            local=np.zeros((lanes, self.program.local_bytes), np.uint8),
+            shared=self._memory((len(blocks), self.shared_bytes)),
+            local=self._memory((lanes, self.program.local_bytes)),
             parameters=self._parameters,
             counts=self._counts,
             cluster_blocks=geometry.cluster_blocks,

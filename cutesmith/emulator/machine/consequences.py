@@ -1,0 +1,86 @@
+"""Whether reads of uninitialised memory matter: the launch is run again with other bytes in what nobody has written.
+
+Kernels read past the rows that they own and throw the values away; that is no fault. A read is one when results depend
+on it: when memory differs after the launch, or when the launch ends otherwise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutesmith.emulator.faults import EmulationError
+from cutesmith.emulator.machine.allocations import Allocation, Allocations
+from cutesmith.emulator.machine.lanes import Array
+
+FILLS = (0x5A, 0xDA)  # as float32 1.5e16 and -3.1e16: a maximum, a minimum and a sum all show at least one
+MOST_BYTES = 256 << 20  # of global memory: more is not copied, and every such read counts
+
+
+@dataclass
+class Snapshot:
+    """The bytes of all allocations, and which of them have been written, at one moment."""
+
+    _states: list[tuple[Allocation, Array, Array | None]]
+
+    @classmethod
+    def take(cls, allocations: Allocations) -> Snapshot | None:
+        """None where there is too much to copy."""
+        if sum(allocation.size for allocation in allocations.all) > MOST_BYTES:
+            return None
+        return cls([(a, _bytes(a).copy(), _copy(a.initialised)) for a in allocations.all])
+
+    def restore(self, fill: int | None = None) -> None:
+        """Put everything back; with `fill`, that byte where nobody had written."""
+        for allocation, content, initialised in self._states:
+            _bytes(allocation)[:] = content
+            if initialised is not None and allocation.initialised is not None:
+                allocation.initialised[:] = initialised
+                if fill is not None:
+                    _bytes(allocation)[initialised == 0] = fill
+
+    def agrees(self) -> bool:
+        """Whether memory is now what it was then, leaving out what nobody has written."""
+        return all(_agrees(*state) for state in self._states)
+
+
+def _copy(array: Array | None) -> Array | None:
+    return None if array is None else array.copy()
+
+
+def _bytes(allocation: Allocation) -> Array:
+    """The allocation's bytes themselves."""
+    if not allocation.size:
+        return np.zeros(0, np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * allocation.size).from_address(allocation.host))
+
+
+def _agrees(allocation: Allocation, content: Array, initialised: Array | None) -> bool:
+    now = _bytes(allocation)
+    if initialised is None or allocation.initialised is None:
+        return bool(np.array_equal(now, content))
+    written = initialised != 0
+    return bool(np.array_equal(allocation.initialised, initialised) and np.array_equal(now[written], content[written]))
+
+
+def uninitialised_bytes_matter(before: Snapshot, allocations: Allocations, run: Callable[[int], object]) -> bool:
+    """Whether `run(fill)` from the state `before` ends in another state than the present one, which is kept."""
+    after = Snapshot.take(allocations)
+    if after is None:
+        return True
+    try:
+        return not all(_same(before, after, run, fill) for fill in FILLS)
+    finally:
+        after.restore()
+
+
+def _same(before: Snapshot, after: Snapshot, run: Callable[[int], object], fill: int) -> bool:
+    before.restore(fill)
+    try:
+        run(fill)
+    except EmulationError:
+        return False
+    return after.agrees()
