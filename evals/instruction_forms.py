@@ -13,11 +13,13 @@ from functools import cache
 from itertools import product
 
 KINDS = {
-    "p": 1, "u8": 8, "s8": 8, "u16": 16, "s16": 16, "b16": 16, "u32": 32, "s32": 32, "b32": 32, "few": 32, "small": 32,
-    "u64": 64, "s64": 64, "b64": 64, "f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "f32": 32, "tf32": 32,
-    "f64": 64, "angle": 32, "unit": 32, "e4m3x2": 16, "e5m2x2": 16, "s16x2": 32, "u16x2": 32, "f32x2": 64,
+    "p": 1, "u8": 8, "s8": 8, "u16": 16, "s16": 16, "b16": 16, "u32": 32, "s32": 32, "b32": 32,
+    "few": 32, "small": 32, "byte": 32, "u64": 64, "s64": 64, "b64": 64,
+    "f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "f32": 32, "f64": 64, "tf32": 32, "angle": 32, "unit": 32,
+    "e4m3x2": 16, "e5m2x2": 16, "s16x2": 32, "u16x2": 32, "f32x2": 64,
 }  # fmt: skip
-"""Bits of each type. `few`: four values; `small`: in [-40, 40]; `angle`: in [-8, 8], `unit`: in (0, 4), edges apart."""
+"""Bits of each type. `few`: four values, `small`: -40 to 40, `byte`: 0 to 255; `angle` is mostly in [-8, 8], `unit` in
+(0, 4)."""
 
 _WORD = re.compile(r"\b(" + "|".join(sorted(KINDS, key=len, reverse=True)) + r")\b")
 _ALTERNATIVES = re.compile(r"\{([^{}]*)\}")
@@ -97,9 +99,11 @@ bfind{,.shiftamt}.{0} u32, {0} | u32 s32 u64 s64
 brev.{0} {0}, {0} | b32 b64
 fns.b32 b32, b32, small, small
 fns.b32 b32, b32, 3, small
-bfe.{0} {0}, {0}, b32, b32 | u32 s32 u64 s64
+bfe.{0} {0}, {0}, b32, b32 | u32 s32
+bfe.{0} {0}, {0}, byte, byte | u32 s32 u64 s64
 bfe.{0} {0}, {0}, 5, 9 | u32 s32 u64 s64
-bfi.{0} {0}, {0}, {0}, b32, b32 | b32 b64
+bfi.{0} {0}, {0}, {0}, b32, b32 | b32
+bfi.{0} {0}, {0}, {0}, byte, byte | b32 b64
 bmsk.{clamp,wrap}.b32 b32, b32, b32
 szext.{clamp,wrap}.{u32,s32} b32, b32, b32
 dp4a.{u32,s32}.{u32,s32} b32, b32, b32, b32
@@ -119,7 +123,6 @@ shl.{0} {0}, {0}, b32 | b16 b32 b64
 shr.{0} {0}, {0}, b32 | b16 b32 b64 u16 s16 u32 s32 u64 s64
 prmt.b32{,.f4e,.b4e,.rc8,.ecl,.ecr,.rc16} b32, b32, b32, b32
 prmt.b32 b32, b32, b32, {0x7654,0x3210,0xba98,0x7610}
-vabsdiff4.{u32,s32}.{u32,s32}.u32{,.add} b32, b32, b32, b32
 """
 """Integer arithmetic and bits. Text after `|` gives the values of `{0}`."""
 
@@ -265,8 +268,8 @@ shfl.sync.idx.b32 b32|p, b32, b32, 0x1f, 0xffffffff
 shfl.sync.up.b32 b32|p, b32, b32, b32, 0xffffffff
 vote.sync.{all,any,uni}.pred p, {,!}p, 0xffffffff
 vote.sync.ballot.b32 b32, {,!}p, 0xffffffff
-match.sync.any.b32 b32, few, 0xffffffff
-match.sync.all.b32 b32|p, few, 0xffffffff
+match.any.sync.b32 b32, few, 0xffffffff
+match.all.sync.b32 b32|p, few, 0xffffffff
 redux.sync.{add,min,max}.{0} {0}, {0}, 0xffffffff | u32 s32
 redux.sync.{and,or,xor}.b32 b32, b32, 0xffffffff
 activemask.b32 b32

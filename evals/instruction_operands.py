@@ -13,6 +13,7 @@ from evals.instruction_forms import KINDS
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 FORMATS = {"f16": (16, 10), "bf16": (16, 7), "f32": (32, 23), "f64": (64, 52), "tf32": (32, 23)}
 OUT_OF_BOUNDS = 0x7FF7  # the NaN that `.oob` turns into 0
+BELOW = {"few": 4, "p": 2, "small": 33, "byte": 70}  # types that have no random bits: limit of moderate values
 _PACKED = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32", "s16x2": "s16", "u16x2": "s16"}
 _NUMBERS = (
     "0.5 0.75 1 1.25 1.5 2 2.5 3 3.5 4 7 8 10 16 0.1 0.333333 3.14159265 0.0009765625 0.6931471805599453 "
@@ -24,6 +25,7 @@ _NUMBERS = (
     "9223372036854774784 9223372036854775808 18446742974197923840 18446744073709549568 18446744073709551616 1e30 "
     "3.3895313892515355e38 3.40282346e38 3.4028235677973366e38 1e-30 1e-44 1.1754943508222875e-38 "
     "1.1754942807573643e-38 1.401298464324817e-45 7.006492321624085e-46 1e300 1e-300 1e-310 "
+    "1.1754943332529e-38 1.175494333e-38 1.1754943508e-38 6.1035156e-05 6.1020255e-05 6.10e-05 "
 )
 """Edge values of floats by value: ties of f16 and f8, limits of integer types, ends of the formats."""
 
@@ -48,7 +50,7 @@ def _scalar(kind: str, place: int, count: int) -> Words:
     swept = min(len(edges), count - begin - count // 8) if place == 0 else 0
     values[begin : begin + swept] = edges[:swept]
     choice[: begin + swept] = 0
-    if kind in ("few", "p", "small"):
+    if kind in BELOW:
         third = moderate_values(kind, third)
     values = np.where(choice < 11, values, np.where(choice < 17, moderate_values(kind, third), third))
     return values & np.uint64((1 << KINDS[kind]) - 1)
@@ -88,6 +90,8 @@ def edge_values(kind: str) -> Words:
         return np.arange(min(4, 1 << bits), dtype=np.uint64)
     if kind == "small":
         return np.arange(-40, 41).astype(np.uint64)
+    if kind == "byte":
+        return np.arange(256, dtype=np.uint64)
     if kind in ("e4m3x2", "e5m2x2"):
         low = np.arange(256, dtype=np.uint64)
         return low | (low * np.uint64(37) + np.uint64(11) & np.uint64(255)) << np.uint64(8)
@@ -134,8 +138,8 @@ def moderate_values(kind: str, hashed: Words) -> Words:
         scaled = (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
         values = scaled * 16 - 8 if kind == "angle" else scaled * 4
         return values.astype(np.float32).view(np.uint32).astype(np.uint64)
-    if kind in ("few", "p", "small"):
-        return hashed % np.uint64({"few": 4, "p": 2, "small": 33}[kind])
+    if kind in BELOW:
+        return hashed % np.uint64(BELOW[kind])
     return hashed % np.uint64(64)
 
 

@@ -214,7 +214,7 @@ def _float_to_float(
     if flushes and source is F32:
         bits = _canonical_flushed(emitter, bits)
     elif flushes and source is F64:
-        bits = _flushed_before_rounding(emitter, bits)
+        bits = _flushed_to_float(emitter, bits, how.rounding or "rn")
     if how.rounding in _INTEGRAL:
         if target is not source:
             raise emitter.unsupported("an integral rounding between formats")
@@ -234,10 +234,20 @@ def _canonical_flushed(emitter: Emitter, bits: str) -> str:
     return emitter.select(is_nan(emitter, bits, F32), "i32", str(F32.nan), flush(emitter, bits, F32))
 
 
-def _flushed_before_rounding(emitter: Emitter, bits: str) -> str:
-    """A double below the least normal f32 as zero of its sign, even where it would round up to it."""
-    tiny = emitter.op(f"icmp ult i64 {{}}, {(F64.bias - 126) << 52}", emitter.op(f"and i64 {{}}, {F64.sign - 1}", bits))
-    return emitter.select(tiny, "i64", emitter.op(f"and i64 {{}}, {F64.sign}", bits), bits)
+def _flushed_to_float(emitter: Emitter, bits: str, mode: str) -> str:
+    """A double that is tiny for f32 as zero of its sign: below 2^-126 once it is rounded to 24 bits in this mode."""
+    op, least = emitter.op, (F64.bias - 126) << 52
+    unit = 1 << 52 - F32.mantissa  # of a 24-bit significand just below 2^-126, in the pattern of a double
+    negative = op("icmp slt i64 {}, 0", bits)
+    toward, away = str(least), str(least - unit + 1)
+    limit = {
+        "rn": str(least - unit // 2),
+        "rz": toward,
+        "rm": emitter.select(negative, "i64", away, toward),
+        "rp": emitter.select(negative, "i64", toward, away),
+    }[mode]
+    tiny = op("icmp ult i64 {}, {}", magnitude_of(emitter, bits, F64), limit)
+    return emitter.select(tiny, "i64", op(f"and i64 {{}}, {F64.sign}", bits), bits)
 
 
 def _integral(emitter: Emitter, bits: str, form: Format, rounding: str) -> str:
