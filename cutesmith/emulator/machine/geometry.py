@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from cutesmith.emulator.machine.lanes import WARP, Array
 from cutesmith.emulator.native.abi import SPECIAL_REGISTERS
+from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator.ptx.syntax import SpecialRegister
+from cutesmith.emulator.ptx.traversal import parts
 
 Triple = tuple[int, int, int]
+
+_ALWAYS_NEEDED = ("%tid.x", "%tid.y", "%tid.z", "%cluster_ctarank", "%gridid_lo", "%gridid_hi")
+"""To name a thread in a message, to give shared addresses their rank, and the halves of `%gridid`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,20 +74,30 @@ def members(blocks: int, threads: int) -> Array:
     return np.where(in_block >= 0, lanes, -1).reshape(-1, WARP)
 
 
-def special_registers(geometry: Geometry, blocks: Array) -> Array:
-    """uint32 (len(SPECIAL_REGISTERS), lanes) for the blocks (x, y, z) of a wave."""
-    table = np.zeros((len(SPECIAL_REGISTERS), len(blocks) * geometry.threads), np.uint32)
-    rows = dict(zip(SPECIAL_REGISTERS, table, strict=True))
-    by_thread = _of_threads(geometry)
-    by_block = _of_blocks(geometry, blocks)
-    for name, row in rows.items():
-        if name in by_thread:
-            row.reshape(len(blocks), -1)[:] = by_thread[name]
-        elif name in by_block:
-            row.reshape(len(blocks), -1)[:] = by_block[name][:, None]
-        else:
-            row[:] = _of_launch(geometry)[name]
-    return table
+def special_registers(geometry: Geometry, blocks: Array, names: Collection[str]) -> Array:
+    """uint32 (len(SPECIAL_REGISTERS), lanes) for the blocks (x, y, z) of a wave; rows of others than `names` are 0."""
+    table = np.zeros((len(SPECIAL_REGISTERS), len(blocks), geometry.threads), np.uint32)
+    values: dict[str, Any] = {
+        **_of_threads(geometry),
+        **{name: column[:, None] for name, column in _of_blocks(geometry, blocks).items()},
+        **_of_launch(geometry),
+    }
+    for row, name in zip(table, SPECIAL_REGISTERS, strict=True):
+        if name in names:
+            row[:] = values[name]
+    return table.reshape(len(SPECIAL_REGISTERS), -1)
+
+
+def registers_read(program: Program) -> frozenset[str]:
+    """The special registers that the program reads, and those that the machine needs itself."""
+    named = (
+        part.name
+        for instruction in program.instructions
+        for operand in instruction.operands
+        for part in parts(operand)
+        if isinstance(part, SpecialRegister)
+    )
+    return frozenset((*named, *_ALWAYS_NEEDED))
 
 
 def _unflatten(index: Array, shape: Triple) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SMEM_ALLOCATION_UNIT, SmVersion, occupancy
 from cutesmith.emulator.faults import EndlessLoop, Finding, LaunchRefused
 from cutesmith.emulator.machine.findings import Findings
-from cutesmith.emulator.machine.geometry import Geometry, block_coordinates, members, special_registers
+from cutesmith.emulator.machine.geometry import Geometry, block_coordinates, members, registers_read, special_registers
 from cutesmith.emulator.machine.lanes import Array
 from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.observation import Observer
@@ -86,6 +86,7 @@ class LaunchRun:
         self.findings = Findings(source_name(self.launch.kernel))
         self._counts = np.zeros(len(self.program.pieces), np.uint64)
         self._parameters = _parameter_buffer(self.program, self.launch)
+        self._registers_read = registers_read(self.program)
 
     def run(self) -> LaunchReport:
         """Execute the launch; the report of what was done until an error ended it is `report()`.
@@ -197,7 +198,7 @@ class LaunchRun:
             program=self.program,
             memory=self.memory,
             frame=np.zeros((max(1, self.program.slot_count), lanes), np.uint64),
-            special=special_registers(geometry, blocks),
+            special=special_registers(geometry, blocks, self._registers_read),
             block_of_lane=block_of_lane,
             cluster_of_lane=block_of_lane // geometry.cluster_blocks * geometry.cluster_blocks,
             blocks=blocks,
