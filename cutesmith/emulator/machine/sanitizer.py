@@ -25,6 +25,7 @@ _KINDS = {
     Fault.RACE: "race",
     Fault.MISSING_WAIT: "missing_wait",
 }
+_MANY = "threads"
 _VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates", Access.OBJECT: "uses"}
 
 
@@ -137,10 +138,9 @@ class Explainer:
         return f"{self._access(record)} of {self._place(record)} of which nobody has written all"
 
     def _race(self, record: Any) -> str:
-        verb = "has read" if self._other_reads(record) else "has written"
-        return (
-            f"{self._access(record)} of {self._place(record)} that {self._other(record)} {verb}: nothing orders the two"
-        )
+        who = self._other(record)
+        verb = f"{'have' if who.startswith(_MANY) else 'has'} {'read' if self._other_reads(record) else 'written'}"
+        return f"{self._access(record)} of {self._place(record)} that {who} {verb}: nothing orders the two"
 
     def _missing_wait(self, record: Any) -> str:
         return (
@@ -164,10 +164,10 @@ class Explainer:
             index = (block if in_wave else 0) * wave.threads_per_block + lane
             return f"thread {wave.thread(index)}{where}"
         if lane == cells.EVERYWHERE:
-            return "threads of several blocks"
+            return f"{_MANY} of several blocks"
         if lane == cells.SEVERAL:
-            return f"several threads{where}"
-        return f"threads of warp {lane - cells.WARP_WRITERS}{where}"
+            return f"{_MANY} of several warps{where}"
+        return f"{_MANY} of warp {lane - cells.WARP_WRITERS}{where}"
 
     # ----------------------------------------------------------------------------------------------- where it is
 

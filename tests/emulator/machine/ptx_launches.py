@@ -14,6 +14,7 @@ from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.native.jit import compile_program
 from cutesmith.emulator.program.build import build_program
+from cutesmith.emulator.program.pieces import Program
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
@@ -48,10 +49,42 @@ def _line(location) -> int:
     return location.line if location else 0
 
 
-def emulate(code, *arrays, grid=1, block=32, cluster=1, dynamic=0, fresh=(), sanitize=True, declare="") -> Outcome:
+def emulate(code, *arrays, fresh=(), declare="", grid=1, block=32, cluster=1, dynamic=0, **settings) -> Outcome:
     """Run PTX (one instruction a line: the line is the location of its findings); arrays are changed in place."""
+    allocations = Allocations()
+    for number, array in enumerate(arrays):
+        allocations.add_array(array, address_of(number), f"array {number}", fresh=number in fresh)
+    return emulate_in(allocations, len(arrays), code, declare, (grid, block, cluster, dynamic), Settings(**settings))
+
+
+def emulate_in(allocations, arrays, code, declare="", shape=(1, 32, 1, 0), settings=Settings()) -> Outcome:  # noqa: B008
+    """Run PTX in an address space; `shape`: blocks, threads of a block, blocks of a cluster, dynamic shared bytes."""
+    grid, block, cluster, dynamic = shape
+    program = program_of(code, arrays, declare)
+    launch = Launch(
+        kernel="k",
+        grid=(grid, 1, 1),
+        block=(block, 1, 1),
+        cluster=(cluster, 1, 1),
+        dynamic_smem=dynamic,
+        smem_limit=1 << 20,
+        nonportable_cluster=False,
+        stream=0,
+        attributes={},
+        parameters=tuple(address_of(number).to_bytes(8, "little") for number in range(arrays)),
+    )
+    memory = Memory(program, allocations, sanitize=settings.sanitize)
+    run = LaunchRun(program, compile_program(program), launch, _KERNEL, SM_VERSIONS[90], memory, settings)
+    try:
+        return Outcome(run.run().findings)
+    except KernelFault as fault:
+        return Outcome(fault.findings)
+
+
+def program_of(code, arrays, declare="") -> Program:
+    """The program of PTX code with that many array parameters; it has 4096 bytes `tile` and 64 bytes `stack`."""
     located = "\n".join(f".loc 1 {number} 0\n{line}" for number, line in enumerate(code.splitlines(), 1))
-    parameters = ", ".join(f".param .u64 p{number}" for number in range(len(arrays)))
+    parameters = ", ".join(f".param .u64 p{number}" for number in range(arrays))
     text = f"""
 .version 8.8
 .target sm_90a
@@ -65,29 +98,7 @@ def emulate(code, *arrays, grid=1, block=32, cluster=1, dynamic=0, fresh=(), san
 {located}
 }}
 """
-    program = build_program(parse(text), "k")
-    allocations = Allocations()
-    for number, array in enumerate(arrays):
-        allocations.add_array(array, address_of(number), f"array {number}", fresh=number in fresh)
-    launch = Launch(
-        kernel="k",
-        grid=(grid, 1, 1),
-        block=(block, 1, 1),
-        cluster=(cluster, 1, 1),
-        dynamic_smem=dynamic,
-        smem_limit=1 << 20,
-        nonportable_cluster=False,
-        stream=0,
-        attributes={},
-        parameters=tuple(address_of(number).to_bytes(8, "little") for number in range(len(arrays))),
-    )
-    settings = Settings(sanitize=sanitize, step_limit=1_000_000)
-    memory = Memory(program, allocations, sanitize=sanitize)
-    run = LaunchRun(program, compile_program(program), launch, _KERNEL, SM_VERSIONS[90], memory, settings)
-    try:
-        return Outcome(run.run().findings)
-    except KernelFault as fault:
-        return Outcome(fault.findings)
+    return build_program(parse(text), "k")
 
 
 def zeros(count, dtype=np.uint32):
