@@ -107,7 +107,7 @@ def _product_24(emitter: Emitter, instruction: Instruction, kind: IntegerType) -
 
 @native(*forms("div", INTEGERS), *forms("rem", INTEGERS))
 def divide(emitter: Emitter, instruction: Instruction) -> None:
-    """`div` and `rem`, towards zero; by zero: all ones and the dividend. INT_MIN / -1 wraps."""
+    """`div` and `rem`, towards zero; by zero: all ones (an H200's answer to both). INT_MIN / -1 wraps."""
     kind = integer_type(emitter, instruction.modifiers[-1])
     bits, remainder = kind.bits, instruction.opcode == "rem"
     a, b = (emitter.value(operand, bits) for operand in instruction.operands[1:])
@@ -115,8 +115,7 @@ def divide(emitter: Emitter, instruction: Instruction) -> None:
     refused = emitter.op("or i1 {}, {}", zero, _overflows(emitter, a, b, bits)) if kind.signed else zero
     safe = emitter.select(refused, f"i{bits}", "1", b)  # a / 1 is also what INT_MIN / -1 wraps to
     result = emitter.op(f"{kind.letter}{'rem' if remainder else 'div'} i{bits} {{}}, {{}}", a, safe)
-    by_zero = a if remainder else "-1"
-    emitter.assign(instruction.operands[0], emitter.select(zero, f"i{bits}", by_zero, result), bits)
+    emitter.assign(instruction.operands[0], emitter.select(zero, f"i{bits}", "-1", result), bits)
 
 
 def _overflows(emitter: Emitter, a: str, b: str, bits: int) -> str:

@@ -11,6 +11,7 @@ from cutesmith.emulator.faults import UnsupportedInstruction
 from tests.emulator.native.cases import TYPES, Case, bits, check, each, operands, signed, typed
 from tests.emulator.native.straight import run
 
+
 def towards_zero(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
@@ -51,7 +52,7 @@ def test_24_bit_products_take_the_low_24_bits():
 
 def test_division_truncates_and_by_zero_gives_what_a_gpu_gives():
     def remainder(_: str, a: int, b: int) -> int:
-        return a - b * towards_zero(a, b) if b else a
+        return a - b * towards_zero(a, b) if b else -1
 
     cases = each("div", TYPES, 2, lambda _, a, b: towards_zero(a, b) if b else -1)
     check(cases + each("rem", TYPES, 2, remainder))
