@@ -1,4 +1,4 @@
-"""PTX text as a launch over arrays: each array is an allocation of its own, the parameters `p0`, `p1`, … its addresses."""
+"""PTX text as a launch over arrays: each is an allocation of its own, the parameters `p0`, `p1`, … its addresses."""
 
 from __future__ import annotations
 

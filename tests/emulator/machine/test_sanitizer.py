@@ -54,7 +54,7 @@ def test_a_barrier_orders_the_block(middle):
 
 def test_without_a_barrier_both_lines_are_named():
     outcome = run(neighbour(NOTHING), block=128)
-    assert {kind for kind in outcome.kinds} == {"race", "uninitialised_read"}
+    assert set(outcome.kinds) == {"race", "uninitialised_read"}
     races = [finding for finding in outcome.findings if finding.kind == "race"]
     assert {(f.location.line, f.other.line) for f in races} == {(READ, WRITE), (WRITE, READ)}
     assert "shared memory at byte 0 that thread (0, 0, 0) has written" in races[-1].message
