@@ -10,6 +10,7 @@ from __future__ import annotations
 from cutesmith.emulator.native.comparisons import BOOLEANS, assign_predicates, combine
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.native.formats import (
+    F16,
     F32,
     F64,
     FORMATS,
@@ -181,28 +182,35 @@ def _rounded_half(emitter: Emitter, value: str, form: Format, flushes: bool) -> 
 
 
 def _fused(emitter: Emitter, form: Format, values: tuple[str, ...]) -> str:
-    """The fused multiply-add of two narrow formats as a float, rounded to odd."""
-    a, b, c = (to_double(emitter, value, form) for value in values)
-    return double_to_odd_float(emitter, _sum_to_odd(emitter, emitter.op("fmul double {}, {}", a, b), c))
+    """The fused multiply-add of two narrow formats as a float, rounded to odd.
 
-
-def _sum_to_odd(emitter: Emitter, a: str, b: str) -> str:
-    """a + b in double, rounded to odd: the even neighbour of an inexact sum is replaced by the odd one (Boldo 2008).
-
-    The doubles come from narrow formats: no overflow, and the error (Knuth's TwoSum) is exact.
+    A float holds every product of f16 (22 bits, 2^-48 to 2^32); the exponents of bf16 products need a double.
     """
-    op = emitter.op
-    total = op("fadd double {}, {}", a, b)
-    part = op("fsub double {}, {}", total, a)
-    error = op("fadd double {}, {}", op("fsub double {}, {}", a, op("fsub double {}, {}", total, part)),
-               op("fsub double {}, {}", b, part))  # fmt: skip
-    inexact = op("fcmp one double {}, 0.0", error)  # false for the NaN that infinities leave
-    bits = emitter.to_bits(total, "double")
-    same = op("xor i1 {}, {}", op("fcmp ogt double {}, 0.0", error), op("icmp slt i64 {}, 0", bits))
-    step = emitter.select(same, "i64", "1", "-1")
-    even = op("icmp eq i64 {}, 0", op("and i64 {}, 1", bits))
+    if form is F16:
+        a, b, c = (widen(emitter, value, form) for value in values)
+        return _sum_to_odd(emitter, "float", emitter.op("fmul float {}, {}", a, b), c)
+    a, b, c = (to_double(emitter, value, form) for value in values)
+    return double_to_odd_float(emitter, _sum_to_odd(emitter, "double", emitter.op("fmul double {}, {}", a, b), c))
+
+
+def _sum_to_odd(emitter: Emitter, kind: str, a: str, b: str) -> str:
+    """a + b rounded to odd: the even neighbour of an inexact sum is replaced by the odd one (Boldo, Melquiond 2008).
+
+    The terms come from narrow formats: no overflow, and the error (Knuth's TwoSum) is exact.
+    """
+    op, integer = emitter.op, {"float": "i32", "double": "i64"}[kind]
+    total = op(f"fadd {kind} {{}}, {{}}", a, b)
+    part = op(f"fsub {kind} {{}}, {{}}", total, a)
+    lost_of_a = op(f"fsub {kind} {{}}, {{}}", a, op(f"fsub {kind} {{}}, {{}}", total, part))
+    error = op(f"fadd {kind} {{}}, {{}}", lost_of_a, op(f"fsub {kind} {{}}, {{}}", b, part))
+    inexact = op(f"fcmp one {kind} {{}}, 0.0", error)  # false for the NaN that infinities leave
+    bits = emitter.to_bits(total, kind)
+    outward = op("xor i1 {}, {}", op(f"fcmp ogt {kind} {{}}, 0.0", error), op(f"icmp slt {integer} {{}}, 0", bits))
+    step = emitter.select(outward, integer, "1", "-1")
+    even = op("xor i1 {}, true", op(f"trunc {integer} {{}} to i1", bits))
     wanted = op("and i1 {}, {}", inexact, even)
-    return emitter.to_float(emitter.select(wanted, "i64", op("add i64 {}, {}", bits, step), bits), "double")
+    odd = emitter.select(wanted, integer, op(f"add {integer} {{}}, {{}}", bits, step), bits)
+    return emitter.to_float(odd, kind)
 
 
 def double_to_odd_float(emitter: Emitter, value: str) -> str:

@@ -1,4 +1,4 @@
-"""Float arithmetic against exact fractions in every format and rounding; rules of NaN, zero, `.ftz`, `.sat`, `.relu`."""
+"""Float arithmetic against exact fractions in every format and rounding; NaN, zero, `.ftz`, `.sat` and `.relu`."""
 
 from __future__ import annotations
 
