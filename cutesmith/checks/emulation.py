@@ -106,10 +106,11 @@ def _concluded(verdict: EmulateVerdict, error: dict[str, Any]) -> EmulateVerdict
     faults = [fault for launch in verdict.launches for fault in launch.faults]
     if error and not (faults and error["exit_code"] == ExitCode.CRASHED):
         text = error["message"] if error["message"].startswith(name) else f"{name}: {error['message']}"
-        tail = error["log_tail"] or verdict.log_tail
-        return replace(verdict, exit_code=ExitCode(error["exit_code"]), summary=text, hint=error["hint"], log_tail=tail)
+        code = ExitCode(error["exit_code"])
+        return replace(verdict, exit_code=code, summary=text, hint=error["hint"], log_tail=error["log_tail"])
     if faults:
-        more = f" (and {len(faults) - 1} other findings)" if len(faults) > 1 else ""
+        others = len(faults) - 1
+        more = f" (and {others} other finding{'s' if others > 1 else ''})" if others else ""
         text = f"{name}: {faults[0].kind.replace('_', ' ')} at {faults[0].where}: {faults[0].message}{more}"
         return replace(verdict, exit_code=ExitCode.CRASHED, summary=text)
     if not verdict.launches:

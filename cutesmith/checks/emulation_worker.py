@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,12 +13,13 @@ import torch
 from cutesmith import contract
 from cutesmith.checks.candidate import candidate_code, start_device
 from cutesmith.checks.cases import shrink
+from cutesmith.checks.compile_errors import describe_error
 from cutesmith.checks.confinement import confine
 from cutesmith.checks.reference import EMULATED_ELEMENTS, copy_of, seed_everything
 from cutesmith.checks.tensors import summarize
 from cutesmith.devices import parse_arch
 from cutesmith.errors import CandidateError, ContractError
-from cutesmith.verdicts import EmulatedFault, EmulatedLaunch
+from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, ExitCode
 
 if TYPE_CHECKING:
     from cutesmith.emulator.device import EmulatedDevice
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from cutesmith.emulator.tracer import Step, Tracer
 
 CLOCK_HZ = 1.98e9  # the highest of an H200: a floor must not be above what a GPU can do
-BYTES_PER_SECOND = 4.2e12  # of a large copy on an H200, measured
 _PRINTED = 20_000
 _PARAMETER = re.compile(r"\bkernel_\w+_param_(?=\d)")  # the DSL's names are long
 
@@ -66,8 +65,7 @@ class Emulation:
             with candidate_code(self.path):
                 self._run(request)
         except (CandidateError, ContractError) as raised:
-            tail = getattr(raised, "log_tail", "")
-            error = {"message": raised.message, "hint": raised.hint, "exit_code": raised.exit_code, "log_tail": tail}
+            error = _described(raised, self.path)
         launches = self._launches(request)
         return {**self.about, "confinement": confinement, "error": error, "launches": launches, **self._trace()}
 
@@ -117,10 +115,10 @@ class Emulation:
             completed=report.completed,
             printed=report.printed[-_PRINTED:],
             faults=tuple(_fault(finding, self.path) for finding in report.findings),
-            profile=self._profile(number, math.prod(launch.grid), request["arch"]) if sampled else {},
+            profile=self._profile(number, request["arch"]) if sampled else {},
         )
 
-    def _profile(self, number: int, blocks: int, arch: str) -> dict[str, Any]:
+    def _profile(self, number: int, arch: str) -> dict[str, Any]:
         from cutesmith.emulator.profile_advice import advise, busiest_pipes, floor_us, line_clocks
         from cutesmith.emulator.profiler import as_dict, profile_of
 
@@ -134,7 +132,7 @@ class Emulation:
             **fields,
             "advice": [dataclasses.asdict(advice) for advice in advise(profile)],
             "clocks": {name: round(clocks, 1) for name, clocks in busiest_pipes(profile)},
-            "floor_us": round(floor_us(profile, blocks, processors, CLOCK_HZ), 3),
+            "floor_us": round(floor_us(profile, processors, CLOCK_HZ), 4),
         }
 
     def _trace(self) -> dict[str, Any]:
@@ -146,6 +144,15 @@ class Emulation:
         if not tracer.found:
             name = f"nothing: there is no {name.rpartition(',')[0]}"
         return {"trace": [_step(step, self.path) for step in steps], "traced": name}
+
+
+def _described(error: CandidateError | ContractError, path: Path) -> dict[str, Any]:
+    """What ended the run; the DSL's own errors as `cutesmith compile` tells them."""
+    message, tail = error.message, getattr(error, "log_tail", "")
+    if error.exit_code == ExitCode.DOES_NOT_COMPILE and error.__cause__ is not None:
+        found = describe_error(error.__cause__, path, compiling=True)
+        message, tail = f"{path.name}:{found.line}: {found.code}: {found.message}", ""
+    return {"message": message, "hint": error.hint, "exit_code": error.exit_code, "log_tail": tail}
 
 
 def _observers(request: dict[str, Any]) -> tuple[Profiler | None, Tracer | None]:

@@ -11,10 +11,12 @@ from typing import Any
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict
 
 WIDTH = 100
+H200_BYTES_PER_SECOND = 4.2e12  # of a large copy, measured
 _MOST_LINES = 12
 _MOST_ADVICE = 10
 _BAR = 20
 _VALUES_AT = 60
+_WITHOUT_LINE = "loops and library calls to which the DSL gives no line of their own"
 
 
 def table(verdict: EmulateVerdict) -> Iterator[str]:
@@ -67,6 +69,7 @@ def describe(fault: EmulatedFault) -> str:
 def profile_lines(profile: dict[str, Any], verdict: EmulateVerdict) -> Iterator[str]:
     """Verdict in words first, then lines, instruction mix and memory."""
     yield ""
+    yield from _bound_lines(profile, verdict)
     yield from _advice_lines(profile, verdict.path)
     yield ""
     yield from _source_lines(profile, verdict.path)
@@ -74,6 +77,20 @@ def profile_lines(profile: dict[str, Any], verdict: EmulateVerdict) -> Iterator[
     yield from _mix_lines(profile)
     yield ""
     yield from _machine_lines(profile, verdict)
+
+
+def _bound_lines(profile: dict[str, Any], verdict: EmulateVerdict) -> Iterator[str]:
+    """Which is the tighter floor: the busiest pipe, or the tensors' bytes."""
+    if not verdict.arch.startswith("sm_90") or not verdict.tensor_bytes or len(verdict.launches) > 1:
+        return
+    pipe, memory = profile["floor_us"], 1e6 * verdict.tensor_bytes / H200_BYTES_PER_SECOND
+    bound = "memory" if memory >= pipe else next(iter(profile["clocks"]))
+    text = (
+        f"bound by {bound}: on an H200 with every multiprocessor busy, {memory:.2g} µs for "
+        f"{_bytes(verdict.tensor_bytes)} of inputs and outputs at 4.2 TB/s, {pipe:.2g} µs in the busiest pipe"
+    )
+    yield from _wrapped(text, "  ", "    ")
+    yield ""
 
 
 def _advice_lines(profile: dict[str, Any], path: str) -> Iterator[str]:
@@ -131,14 +148,12 @@ def _machine_lines(profile: dict[str, Any], verdict: EmulateVerdict) -> Iterator
     whole = sum(clocks.values()) or 1.0
     pipes = ", ".join(f"{name} {100 * count / whole:.0f} %" for name, count in list(clocks.items())[:5])
     yield from _wrapped(f"pipes: {pipes}", "  ", "    ")
-    if verdict.arch.startswith("sm_90"):
-        dram = f"{verdict.tensor_bytes / 4.2e6:.2f} µs for {_bytes(verdict.tensor_bytes)} of tensors at 4.2 TB/s"
-        text = f"floor of these shapes on an H200: {profile['floor_us']:.2f} µs in the busiest pipe, {dram}"
-        yield from _wrapped(text, "  ", "    ")
+    blocks = profile["sampled_blocks"]
     part = "" if profile["sample_complete"] else ", until the sample was full"
+    sample = f"{blocks} block{'s' if blocks != 1 else ''}{part}"
     yield from _wrapped(
-        f"requests are those of {profile['sampled_blocks']} blocks{part}, scaled to all; caches, latency, overlap and "
-        "spills by ptxas (see cutesmith compile) are not modelled",
+        f"requests are those of {sample}, scaled to all; caches, latency, overlap and spills by "
+        " ptxas (see cutesmith compile) are not modelled",
         "  ",
         "    ",
     )
@@ -180,14 +195,17 @@ def _text_at(where: str, path: str) -> str:
 def _place(described: dict[str, Any], path: str) -> str:
     if not described["line"]:
         return "without a known line"
-    own = described["file"] == Path(path).name
-    return f"line {described['line']}" if own else f"{described['file']}:{described['line']}"
+    if described["file"] != Path(path).name:
+        return f"{described['file']}:{described['line']}"
+    where = f"line {described['line']}"
+    return f"{where} ({_WITHOUT_LINE})" if _WITHOUT_LINE in _source(described, path) else where
 
 
 def _source(line: dict[str, Any], path: str) -> str:
     if line["file"] != Path(path).name:
         return f"{line['file']}:{line['line']}" if line["line"] else "(no known line)"
-    return linecache.getline(path, line["line"]).strip()
+    text = linecache.getline(path, line["line"]).strip()
+    return f"{text}   ({_WITHOUT_LINE})" if text.startswith("@cute.jit") else text
 
 
 def _clip(text: str) -> str:

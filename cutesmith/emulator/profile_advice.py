@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cutesmith.emulator.machine.lanes import WARP
 from cutesmith.emulator.profile_classes import LANES_PER_CLOCK
-from cutesmith.emulator.profile_requests import SECTOR, WORD
+from cutesmith.emulator.profile_requests import BANKS, SECTOR, WORD
 from cutesmith.emulator.profiler import AccessProfile, LaunchProfile, LineProfile
 
 WIDEST = 16
@@ -137,15 +137,18 @@ def _shared_remarks(access: AccessProfile) -> Iterator[_Remark]:
     if ways <= _UNCOALESCED:
         return
     noun = {"read": "loads", "write": "stores", "atomic": "atomics"}[access.kind]
+    message = f"{ways:.3g}-way bank conflict of shared {noun} ({access.size} bytes a lane): {_cure(access)}"
+    yield "bank conflict", access.wavefronts - access.ideal_wavefronts, message
+
+
+def _cure(access: AccessProfile) -> str:
     stride = access.lane_stride
-    pad = max(WORD, access.size)
-    why = f"consecutive lanes are {abs(stride)} bytes apart" if stride is not None else "addresses share banks"
-    yield (
-        "bank conflict",
-        access.wavefronts - access.ideal_wavefronts,
-        f"{ways:.3g}-way bank conflict of shared {noun} ({access.size} bytes a lane): {why}; pad the row stride by "
-        f"{pad} bytes or swizzle the layout",
-    )
+    if stride is None:
+        return "addresses of a warp share banks: swizzle the layout"
+    apart = f"consecutive lanes are {abs(stride)} bytes apart"
+    if abs(stride) < BANKS * WORD:
+        return f"{apart}: give them neighbouring elements, or each one vector of up to {WIDEST} bytes"
+    return f"{apart}: pad the row stride by {max(WORD, access.size)} bytes or swizzle the layout"
 
 
 def _local_sentence(access: AccessProfile, profile: LaunchProfile) -> str:
@@ -177,7 +180,7 @@ _PIPES = {
 }
 
 
-def floor_us(profile: LaunchProfile, blocks: int, multiprocessors: int, clock_hz: float) -> float:
-    """Microseconds that the busiest pipe alone needs on a GPU, its work spread evenly over the blocks' processors."""
+def floor_us(profile: LaunchProfile, multiprocessors: int, clock_hz: float) -> float:
+    """Microseconds that the busiest pipe alone needs on a GPU whose multiprocessors share the work evenly."""
     pipes = busiest_pipes(profile)
-    return pipes[0][1] / max(1, min(blocks, multiprocessors)) / clock_hz * 1e6 if pipes else 0.0
+    return pipes[0][1] / multiprocessors / clock_hz * 1e6 if pipes else 0.0

@@ -68,6 +68,8 @@ def class_of(instruction: Instruction) -> str:
         return "move"  # kernel parameters are constants in the machine code
     if opcode == "wgmma" and "mma_async" not in modifiers:
         return "barrier"
+    if opcode == "cvt" and not any("f" in word for word in modifiers if word not in ("ftz", "sat")):
+        return "int"  # between integers
     known = _CLASS_OF_OPCODE.get(opcode)
     return known or next((_FLOATS[word] for word in modifiers if word in _FLOATS), "int")
 

@@ -90,7 +90,10 @@ class Profiler:
             sample.warp_counts += _warp_counts(counts, wave.members)
 
     def _limits(self, wave: Wave) -> tuple[int, int]:
-        return min(self._most_blocks, len(wave.blocks)) * wave.threads_per_block, self._most_accesses
+        """Lanes to sample and accesses to take: later launches get what is left, and some in any case."""
+        left = self._most_accesses - sum(sample.taken for sample in self.samples)
+        most = max(left, self._most_accesses // 20)
+        return min(self._most_blocks, len(wave.blocks)) * wave.threads_per_block, most
 
 
 def _new_sample(wave: Wave) -> Sample:

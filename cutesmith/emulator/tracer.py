@@ -97,7 +97,7 @@ class Tracer:
         """What the warp did, from its first instruction."""
         if self._program is None:
             return []
-        merged = _merge([course.numbers for course in self._courses.values()])
+        merged = merge([course.numbers for course in self._courses.values()])
         positions = dict.fromkeys(self._courses, 0)
         steps = []
         for (number, places), _ in zip(merged, range(self.most_steps)):
@@ -114,7 +114,7 @@ class Tracer:
         return Step(self._program.instructions[number], sum(1 << place for place in places), values)
 
 
-def _merge(courses: list[list[int]]) -> Iterator[tuple[int, list[int]]]:
+def merge(courses: list[list[int]]) -> Iterator[tuple[int, list[int]]]:
     """(instruction, lanes) of each step: of all next instructions the first in the program."""
     at = [0] * len(courses)
     while True:

@@ -36,7 +36,7 @@ class Context(enum.IntEnum):
     ACCESS_LOG = 18  # pointer to the access log of the profiler, 0 when not profiling
     TRACE = 19  # pointer to the trace buffer, 0 when not tracing
     MODULE_SYMBOLS = 20  # pointer to int64 [len(Program.module_variables)]: the global address of each, in that order
-    LANE_COUNTS = 21  # pointer to uint32 [number of pieces][LANES]: how often each lane ran each piece; profiler only
+    LANE_COUNTS = 21  # pointer to uint32 [number of pieces][LANES]: how often each lane ran each piece, or 0
     FIRST_SANITIZER_WORD = 32  # this word and those after it belong to machine/sanitizer.py
 
 

@@ -116,11 +116,13 @@ class RegionWriter:
         self.emitter.emit(f"store i64 {self.emitter.op('add i64 {}, 1', count)}, ptr {pointer}")
 
     def _count_of_lane(self, piece: int) -> None:
-        row = self.emitter.op(f"mul i64 %lane.count, {piece}")
-        pointer = self.emitter.op("getelementptr i32, ptr %counts.of.lanes, i64 {}", row)
-        pointer = self.emitter.op("getelementptr i32, ptr {}, i64 %lane.wide", pointer)
-        count = self.emitter.op("load i32, ptr {}", pointer)
-        self.emitter.emit(f"store i32 {self.emitter.op('add i32 {}, 1', count)}, ptr {pointer}")
+        emitter = self.emitter
+        with emitter.when(emitter.op("icmp ne ptr %counts.of.lanes, null")):
+            row = emitter.op(f"mul i64 %lane.count, {piece}")
+            pointer = emitter.op("getelementptr i32, ptr %counts.of.lanes, i64 {}", row)
+            pointer = emitter.op("getelementptr i32, ptr {}, i64 %lane.wide", pointer)
+            count = emitter.op("load i32, ptr {}", pointer)
+            emitter.emit(f"store i32 {emitter.op('add i32 {}, 1', count)}, ptr {pointer}")
 
     def _instruction(self, instruction: Instruction) -> None:
         emitter = self.emitter

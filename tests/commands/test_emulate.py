@@ -1,0 +1,153 @@
+"""The emulate command as a person and as a program meets it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from cutesmith.checks.emulation import emulate_kernel
+from cutesmith.commands._emulation_tables import WIDTH, table
+from cutesmith.commands.emulate import main
+from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode
+
+ROOT = Path(__file__).parents[2]
+KERNELS = ROOT / "tests" / "kernels"
+EMULATED = ROOT / "tests" / "emulator" / "kernels"
+FAULTS = ROOT / "evals" / "planted_faults"
+
+
+def emulated(capsys, *arguments):
+    """(exit code, JSON) of a run."""
+    code = main([*map(str, arguments), "--json"])
+    fields = json.loads(capsys.readouterr().out)
+    assert fields["exit_code"] == code
+    return code, fields
+
+
+@pytest.fixture(scope="module")
+def profiled():
+    return emulate_kernel(EMULATED / "memory_patterns.py", profile=True)
+
+
+def test_profile_for_a_program(profiled):
+    fields = json.loads(profiled.to_json())
+    assert (fields["exit_code"], fields["status"], fields["stage"]) == (0, "emulated", "emulate")
+    (launch,) = fields["launches"]
+    assert (launch["kernel"], launch["grid"], launch["block"]) == ("patterns_kernel", [2, 1, 1], [64, 1, 1])
+    assert launch["completed"]
+    assert launch["instructions"] > 30_000
+    kinds = {advice["kind"] for advice in launch["profile"]["advice"]}
+    assert {"uncoalesced", "bank conflict", "contention", "idle lanes"} <= kinds
+    assert launch["profile"]["floor_us"] > 0
+    assert fields["inputs"] == "float32[2048]"
+
+
+def test_profile_for_a_person(profiled):
+    text = "\n".join(table(profiled))
+    for words in (
+        "launch 0: patterns_kernel, grid 2×1×1 block 64×1×1",
+        "line 23: global loads of 32 sectors a request where 4 would do",
+        "value += x[tidx * 32]  # pattern: strided",
+        "global read 4 B × 4 requests, 32 sectors each (ideal 4)",
+        "shared write 4 B × 4 requests, 1 wavefront each",
+        "bound by L1 and shared memory",
+        "not modelled",
+        "the result was not compared",
+    ):
+        assert words in text, words
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_script_traces_from_another_folder(run_script, tmp_path):
+    arguments = [EMULATED / "asserts_and_prints.py", "--trace", "--lane", "1"]
+    done = run_script("emulate_kernel", *arguments, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "\n    thread 1 of 32: 1.00 A|    7|-3  |%\n" in done.stdout
+    assert "trace of launch 0, block 0, warp 0, values of lane 1" in done.stdout
+    assert "gy[tidx] = gx[tidx] + 1.0" in done.stdout
+    assert re.search(r"add\.f32 .* = 2\n", done.stdout)
+    assert re.search(r"\n  00000003  (?:.*\n)+ +call\.uni .*vprintf", done.stdout)  # the lanes that print
+    assert list(tmp_path.iterdir()) == []  # nothing is left behind
+
+
+def test_a_fault_is_told_with_its_line(capsys):
+    code, fields = emulated(capsys, FAULTS / "bounds_vector_tail.py")
+    (fault,) = fields["launches"][0]["faults"]
+    assert (code, fields["status"]) == (ExitCode.CRASHED, "crashed")
+    assert (fault["kind"], fault["where"], fault["thread"]) == ("out_of_bounds", "bounds_vector_tail.py:22", [63, 0, 0])
+    assert fields["summary"].startswith("bounds_vector_tail.py: out of bounds at bounds_vector_tail.py:22")
+
+
+def test_what_the_emulated_gpu_cannot_do(capsys):
+    code, fields = emulated(capsys, EMULATED / "video_instruction.py")
+    assert code == ExitCode.UNAVAILABLE
+    assert "does not execute `vabsdiff.u32.s32.s32`" in fields["summary"]
+    assert "GPU" in fields["hint"]
+
+
+def test_a_kernel_that_does_not_compile(capsys):
+    code, fields = emulated(capsys, KERNELS / "early_return.py")
+    assert code == ExitCode.DOES_NOT_COMPILE
+    assert fields["summary"].startswith("early_return.py:14: UNSUP_EARLY_EXIT: ")
+    assert "\x1b" not in fields["summary"]
+
+
+def test_no_launch_at_all(capsys):
+    code, fields = emulated(capsys, KERNELS / "copy_no_launch.py")
+    assert (code, fields["launches"]) == (ExitCode.USAGE, [])
+    assert "launched no kernel" in fields["summary"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.py"], "no such file"),
+        ([str(ROOT / "evals/tasks/level1/softmax.py")], "it has no kernel_fn"),
+        ([str(KERNELS / "smem_reverse.py"), "--arch", "sm_42"], "sm_42"),
+        ([str(KERNELS / "smem_reverse.py"), "--profile", "--trace"], "two runs"),
+        ([str(KERNELS / "smem_reverse.py"), "--trace", "0/1"], "BLOCK:WARP"),
+        ([str(KERNELS / "smem_reverse.py"), "--lane", "32"], "--lane is 0 to 31"),
+        ([str(KERNELS / "smem_reverse.py"), "--timeout", "0"], "more than 0 seconds"),
+        ([], "file"),
+    ],
+)
+def test_usage_errors(capsys, arguments, words):
+    assert main([*arguments, "--json"]) == ExitCode.USAGE
+    assert words in json.loads(capsys.readouterr().out)["summary"]
+
+
+def test_a_kernel_without_reference_is_told_the_contract(write_file, capsys):
+    path = write_file("def kernel_fn(x):\n    return x\n")
+    assert main([str(path)]) == ExitCode.USAGE
+    assert "reference_fn" in capsys.readouterr().err
+
+
+def test_help_says_when_to_use_it(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for words in ("cutesmith verify --on emulator", "Not modelled:", "--profile", "--trace", "exit codes:"):
+        assert words in text
+
+
+def test_table_of_faults():
+    fault = EmulatedFault(
+        kind="race", message="nothing orders the two", where="k.py:8", thread=(1, 0, 0), block=(0, 0, 0),
+        other="k.py:5", count=3,
+    )  # fmt: skip
+    launch = EmulatedLaunch(
+        kernel="k", grid=(7, 1, 1), block=(32, 1, 1), cluster=(1, 1, 1), instructions=1_234_567, waves=2, seconds=0.5,
+        completed=False, printed="a\nb\n", faults=(fault,),
+    )  # fmt: skip
+    verdict = EmulateVerdict(
+        exit_code=ExitCode.CRASHED, summary="k.py: race", path="k.py", arch="sm_90a", inputs="float32[2]",
+        full_inputs="float32[4]", launches=(launch,),
+    )  # fmt: skip
+    text = "\n".join(table(verdict))
+    assert "shrunk from float32[4] (--full runs them all)" in text
+    assert "1.235 M lane-instructions in 2 waves, 0.50 s of CPU time; a fault ended it" in text
+    assert "    a\n    b\n" in text
+    whole = "race at k.py:8: nothing orders the two (thread (1, 0, 0), block (0, 0, 0)); the other access is at k.py:5"
+    assert f"{whole}; 3 times" in " ".join(text.split())
