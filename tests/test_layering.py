@@ -32,7 +32,7 @@ RANKS = {
 }
 """A module may import its own rank and what is below; the package itself imports nothing of ours."""
 
-BARE_VERBS = ("lint", "compile", "verify", "benchmark", "checkpoint", "doctor")
+BARE_VERBS = ("lint", "compile", "verify", "emulate", "benchmark", "checkpoint", "doctor")
 ALWAYS_THERE = {"cutesmith", "torch", "cutlass", "tvm_ffi", *sys.stdlib_module_names}
 
 
