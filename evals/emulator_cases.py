@@ -22,6 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch  # noqa: E402
+from torch.overrides import TorchFunctionMode  # noqa: E402
 
 EVALS = Path(__file__).resolve().parent
 ELEMENTS = 1 << 14  # of a task's inputs: outputs are committed
@@ -59,6 +60,17 @@ def task_cases() -> Iterator[Case]:
         yield Case(f"{path.parent.name}/{path.stem}", "sm_90a", task.inputs, task.function)
 
 
+class Float32Draws(TorchFunctionMode):
+    """Random 16-bit tensors are drawn as float32 and rounded: versions of PyTorch agree on those."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = dict(kwargs or {})
+        if func in (torch.randn, torch.rand) and named.get("dtype") in (torch.bfloat16, torch.float16):
+            dtype = named.pop("dtype")
+            return func(*args, **named, dtype=torch.float32).to(dtype)
+        return func(*args, **named)
+
+
 @dataclass
 class Task:
     path: Path
@@ -75,7 +87,7 @@ class Task:
         self.kernel = Path(tempfile.mkdtemp(prefix="emulator-case-")) / f"{self.path.stem}.py"
         self.kernel.write_text(source)
         torch.manual_seed(int.from_bytes(self.path.stem.encode()[:4], "little"))
-        with cuda_as_cpu():
+        with cuda_as_cpu(), Float32Draws():
             return shrink(contract.load(self.path).get_inputs(), ELEMENTS)
 
     def function(self) -> Function:
@@ -96,7 +108,7 @@ def _twin_inputs(path: Path) -> list[Any]:
     from cutesmith import contract
     from cutesmith.recording import cuda_as_cpu
 
-    with cuda_as_cpu():
+    with cuda_as_cpu(), Float32Draws():
         return contract.load(path).get_inputs()
 
 

@@ -31,6 +31,7 @@ HOMES = (
     "native.moves",
     "native.memory",
     "native.floats",
+    "native.contractions",
     "native.conversions",
     "native.approximations",
     "native.packed",

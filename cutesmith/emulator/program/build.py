@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from cutesmith.emulator.faults import PtxSyntaxError
 from cutesmith.emulator.operations import registry
 from cutesmith.emulator.program.calls import without_calls
+from cutesmith.emulator.program.contraction import contracted
 from cutesmith.emulator.program.control_flow import cut
 from cutesmith.emulator.program.layout import aligned, place, place_registers, place_shared
 from cutesmith.emulator.program.liveness import Liveness, Regions, back_edges
@@ -34,7 +35,7 @@ def build_program(module: Module, entry: str) -> Program:
 
 def build(module: Module, function: Function, is_native: Callable[[Instruction], bool]) -> Program:
     """The program of a function, where `is_native` says which instructions native code executes."""
-    function = without_calls(module, function)
+    function = contracted(without_calls(module, function))
     pieces = cut(function, is_native)
     stops = tuple(piece.end for piece in pieces if isinstance(piece.end, Stop))
     resumes = sorted({stop.resume for stop in stops})
