@@ -32,8 +32,13 @@ def run(code, source=None, **options):
 
 
 @pytest.mark.parametrize(
-    "wait", ["cp.async.wait_all;", "cp.async.commit_group;\ncp.async.wait_group 0;", "cp.async.commit_group;\ncp.async.wait_all;"]
-)  # fmt: skip
+    "wait",
+    [
+        "cp.async.wait_all;",
+        "cp.async.commit_group;\ncp.async.wait_group 0;",
+        "cp.async.commit_group;\ncp.async.wait_all;",
+    ],
+)
 def test_a_copy_that_is_waited_for_arrives(wait):
     outcome, target = run(f"{COPY}{wait}\n{SHOW}")
     assert outcome.findings == ()
