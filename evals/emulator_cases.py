@@ -19,9 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
 import torch  # noqa: E402
+from ampere_examples import example_runs  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
 EVALS = Path(__file__).resolve().parent
@@ -50,7 +51,7 @@ class Case:
 
 def all_cases() -> list[Case]:
     """Every case that can be built here; those of packages that are not installed are left out."""
-    return [*task_cases(), *twin_cases(), *quack_cases(), *gemm_cases()]
+    return [*task_cases(), *twin_cases(), *quack_cases(), *gemm_cases(), *example_cases()]
 
 
 def task_cases() -> Iterator[Case]:
@@ -188,6 +189,16 @@ def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     candidates = operators.get_operators(arguments, target_sm="80")
     next(o for o in candidates if "Sm80" in type(o).__name__).run(arguments)
     return out
+
+
+def example_cases() -> Iterator[Case]:
+    """CUTLASS's Ampere examples, where they have been fetched; they draw their own inputs."""
+    for name, run in example_runs():
+        yield Case(f"cutlass/{name}", "sm_90a", list, partial(_as_function, run))
+
+
+def _as_function(run: Callable[[], torch.Tensor]) -> Function:
+    return run
 
 
 def digest(values: list[Any]) -> str:
