@@ -16,6 +16,7 @@ _MOST_LINES = 12
 _MOST_ADVICE = 10
 _BAR = 20
 _VALUES_AT = 60
+_LONGEST_NAME = 40
 _WITHOUT_LINE = "loops and library calls to which the DSL gives no line of their own"
 
 
@@ -42,7 +43,8 @@ def table(verdict: EmulateVerdict) -> Iterator[str]:
 def _launch_lines(number: int, launch: EmulatedLaunch, verdict: EmulateVerdict) -> Iterator[str]:
     cluster = f" cluster {_dims(launch.cluster)}" if launch.cluster != (1, 1, 1) else ""
     yield ""
-    yield f"launch {number}: {launch.kernel}, grid {_dims(launch.grid)} block {_dims(launch.block)}{cluster}"
+    kernel = launch.kernel if len(launch.kernel) <= _LONGEST_NAME else f"{launch.kernel[: _LONGEST_NAME - 1]}…"
+    yield f"launch {number}: {kernel}, grid {_dims(launch.grid)} block {_dims(launch.block)}{cluster}"
     waves = f"{launch.waves} wave{'s' if launch.waves != 1 else ''}"
     ended = "" if launch.completed else "; a fault ended it"
     yield f"  {_count(launch.instructions)} lane-instructions in {waves}, {launch.seconds:.2f} s of CPU time{ended}"
@@ -153,7 +155,7 @@ def _machine_lines(profile: dict[str, Any], verdict: EmulateVerdict) -> Iterator
     sample = f"{blocks} block{'s' if blocks != 1 else ''}{part}"
     yield from _wrapped(
         f"requests are those of {sample}, scaled to all; caches, latency, overlap and spills by "
-        " ptxas (see cutesmith compile) are not modelled",
+        "ptxas (see cutesmith compile) are not modelled",
         "  ",
         "    ",
     )

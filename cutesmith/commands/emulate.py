@@ -24,8 +24,8 @@ too, a warp-instruction once for as many lanes as run it); requests are sampled 
 caches, latency, overlap, occupancy, ptxas (its spills and its scheduling; see `cutesmith compile`). Clocks rank lines;
 they are no times: those are measured by `cutesmith benchmark`, on a GPU.
 
---trace prints every instruction that one warp executes (branches show by what follows), the lanes that took part, and
-what it set in one of them."""
+--trace prints every instruction that one warp executes (branches show by what follows; `fused` is a product and a sum
+that ptxas makes one fma), the lanes that took part, and what it set in one of them."""
 
 EXAMPLES = (
     "cutesmith emulate kernel.py                          findings, printf, instructions",

@@ -117,7 +117,11 @@ def _global_remarks(access: AccessProfile) -> Iterator[_Remark]:
             f"{access.size}-byte global {noun}: {WIDEST}-byte vectors make {fewer} times fewer of them "
             f"(each lane then takes {fewer} neighbouring elements; rows must be {WIDEST}-byte aligned)",
         )
-    if access.kind == "atomic" and access.contention > 1:
+    yield from _contention(access)
+
+
+def _contention(access: AccessProfile) -> Iterator[_Remark]:
+    if access.opcode in ("atom", "red") and access.contention > 1:
         clocks = access.requests * (access.contention - 1)
         message = f"{access.contention} lanes of a warp meet at one address: reduce in the warp first, then one atomic"
         yield "contention", clocks, message
@@ -133,6 +137,7 @@ def _apart(access: AccessProfile) -> str:
 
 
 def _shared_remarks(access: AccessProfile) -> Iterator[_Remark]:
+    yield from _contention(access)
     ways = access.wavefronts / access.ideal_wavefronts if access.ideal_wavefronts else 1.0
     if ways <= _UNCOALESCED:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from cutesmith.emulator.program.contraction import FUSED
 from cutesmith.emulator.ptx.syntax import Instruction
 
 CLASSES = (
@@ -39,7 +40,7 @@ _BY_OPCODE = {
 }
 _CLASS_OF_OPCODE = {opcode: name for name, opcodes in _BY_OPCODE.items() for opcode in opcodes.split()}
 _FLOATS = {"f32": "fp32", "f32x2": "fp32", "f64": "fp64"} | dict.fromkeys(("f16", "f16x2", "bf16", "bf16x2"), "fp16")
-_FLOPS = {"add": 1, "sub": 1, "mul": 1, "div": 1, "fma": 2, "mad": 2}
+_FLOPS = {"add": 1, "sub": 1, "mul": 1, "div": 1, "fma": 2, "mad": 2, FUSED: 2}
 _TILE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 LANES_PER_CLOCK = {

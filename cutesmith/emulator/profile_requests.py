@@ -89,8 +89,8 @@ class Requests:
 
     def _passes(self) -> Array:
         """int64 (requests, groups): wavefronts of each part of the warp."""
-        words = max(1, self.size // WORD)
-        groups = min(WARP, words)
+        words = max(1, -(-self.size // WORD))
+        groups = 1 << (words - 1).bit_length()  # odd sizes come from copies that zero-fill the rest
         shape = (self.count, groups, WARP // groups)
         first = self.addresses.reshape(shape) // WORD
         touched = first[..., None] + np.arange(words)

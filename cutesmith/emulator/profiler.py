@@ -152,6 +152,8 @@ def _measure(sample: Sample, by_site: list[LineProfile]) -> None:
     whole, sampled = executions(program, sample.lane_counts), executions(program, sample.sampled_counts)
     found: dict[tuple[int, str, str, int], AccessProfile] = {}
     for (site, space, kind, size), rows in _groups(log):
+        if program.instructions[site].opcode == "call":
+            continue  # printf reads its arguments
         requests = requests_of(log["lane"][rows], log["address"][rows], size, warps, in_block % WARP)
         line = by_site[site]
         key = (id(line), space, kind, size)

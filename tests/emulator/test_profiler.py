@@ -18,6 +18,7 @@ from cutesmith.emulator.ptx.syntax import Instruction
 
 PATH = Path(__file__).parent / "kernels" / "memory_patterns.py"
 LINES = {match[1]: n for n, line in enumerate(PATH.read_text().splitlines(), 1) if (match := re.search(r"# pattern: (.*)", line))}  # noqa: E501  # fmt: skip
+FAULTS = PATH.parents[3] / "evals" / "planted_faults"
 WARPS = 4  # two blocks of two
 
 
@@ -137,6 +138,30 @@ def test_a_sample_is_scaled_to_the_launch():
     assert access.requests == pytest.approx(WARPS)
 
 
+def corrected(name):
+    """The profile of the corrected twin of a planted fault."""
+    path, profiler = FAULTS / f"{name}.py", Profiler()
+    with emulated_device("sm_90a", observer=profiler):
+        loaded = contract.load(path)
+        loaded.module.corrected_fn(*loaded.get_inputs())
+    return profile_of(profiler.samples[0], path)
+
+
+def test_what_handlers_access_is_counted():
+    """64 lanes copy 16 bytes each with `cp.async`: two requests that read global and write shared memory."""
+    copies = [access for _, access in corrected("wait_missing").accesses() if access.opcode == "cp"]
+    found = {(a.space, a.kind): (a.size, a.requests, a.bytes, a.sectors, a.wavefronts) for a in copies}
+    assert found == {("global", "read"): (16, 2, 1024, 32, 0), ("shared", "write"): (16, 2, 1024, 0, 8)}
+
+
+def test_local_memory_is_told():
+    profile = corrected("uninitialised_local")
+    assert profile.local_bytes == 32
+    assert profile.moved()["local write"] == profile.moved()["local read"] == 32 * 8 * 4
+    (first, *_) = [remark for remark in advise(profile) if remark.kind == "local memory"]
+    assert first.message.startswith("local memory, 32 bytes a thread")
+
+
 def test_the_profile_is_json(profile):
     fields = json.loads(json.dumps(as_dict(profile)))
     line = next(line for line in fields["lines"] if line["line"] == LINES["strided"])
@@ -165,6 +190,7 @@ def instruction(text):
     [
         ("fma.rn.f32", "fp32", 2, 0),
         ("fma.rn.ftz.bf16x2", "fp16", 4, 0),
+        ("fused.add.ftz.f32", "fp32", 2, 0),
         ("mul.wide.s32", "int", 0, 0),
         ("setp.gt.f32", "fp32", 0, 0),
         ("ex2.approx.ftz.f32", "special function", 0, 0),
