@@ -123,6 +123,8 @@ class Candidate:
 
     def _step(self, step: dict[str, Any]) -> dict[str, Any]:
         self._place(step["inputs"], reuse=step["reuse"])
+        if self.device == "emulator":
+            self._name_inputs()
         arguments = [buffer.value for buffer in self.buffers]
         watch = KernelWatch(self.device, poison=step["poison"])
         seen = self._findings()
@@ -160,6 +162,12 @@ class Candidate:
                 buffer.guarded.fill_from(description)
                 buffer.pristine = buffer.guarded.raw.clone()
 
+    def _name_inputs(self) -> None:
+        """Let the emulated GPU call the inputs by their places."""
+        for index, buffer in enumerate(self.buffers):
+            if isinstance(buffer.value, torch.Tensor):
+                self.emulated.name(buffer.value, f"input {index}")
+
     def _damage(self, watch: KernelWatch) -> list[Problem]:
         problems = []
         for index, buffer in enumerate(self.buffers):
@@ -176,8 +184,8 @@ class Candidate:
         return tuple(self.emulated.findings) if self.device == "emulator" else ()
 
     def _faults(self, before: tuple[Any, ...]) -> list[Problem]:
-        """New findings of the emulated GPU as problems, each with its Python line."""
-        new = self._findings()[len(before) :]
+        """New findings of the emulated GPU as problems, each with its Python line; what explains the others first."""
+        new = sorted(self._findings()[len(before) :], key=lambda finding: finding.kind == "uninitialised_read")
         return [_problem("O8", f"sanitizer: {finding.describe(self.path)}", reject=False) for finding in new]
 
     def _aliases(self, index: int, output: torch.Tensor) -> list[Problem]:

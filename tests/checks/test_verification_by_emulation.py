@@ -1,0 +1,54 @@
+"""Verify where there is no GPU: kernels are executed on the emulated one, and what it finds is the verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cutesmith.checks.verification import verify_kernel
+from cutesmith.patterns.generate import generate_kernel
+from cutesmith.verdicts import ExitCode
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+KERNELS = ROOT / "tests" / "kernels"
+FAULTS = ROOT / "evals" / "planted_faults"
+
+
+def test_what_the_sanitizer_finds_is_a_crash_with_its_line():
+    verdict = verify_kernel(FAULTS / "race_reverse.py", on="emulator")
+    assert verdict.exit_code == ExitCode.CRASHED and verdict.ran_on == "emulator"
+    assert "race at race_reverse.py:" in verdict.summary and "race_reverse.py:20" in verdict.summary
+
+
+UNKNOWN = """
+    cute.arch.inline_ptx("wgmma.fence.sync.aligned;")
+"""
+
+
+def test_an_instruction_that_is_not_executed_is_never_a_pass(write_file):
+    source = (KERNELS / "smem_reverse.py").read_text().replace("    cute.arch.sync_threads()\n", UNKNOWN)
+    verdict = verify_kernel(write_file(source), on="emulator")
+    assert verdict.exit_code == ExitCode.UNAVAILABLE and "wgmma.fence" in verdict.summary
+
+
+PROBLEM = """
+import torch
+
+
+def reference_fn(x, y):
+    return torch.relu(x) * y
+
+
+def get_inputs():
+    return [torch.randn(4096, 128, device="cuda"), torch.randn(4096, 128, device="cuda")]
+"""
+
+
+def test_the_generator_ends_in_verified_without_a_gpu(write_file, tmp_path):
+    verdict = generate_kernel(
+        write_file(PROBLEM, "problem.py"), on="emulator", out=tmp_path / "out", configurations_limit=1
+    )
+    assert (verdict.exit_code, verdict.status) == (ExitCode.PASSED, "verified on the emulated GPU"), verdict.summary
+    assert "nothing was timed" in verdict.summary
+    case = verdict.stages[-1]["cases"][0]
+    assert case["inputs"] == "float32[1024, 128], float32[1024, 128]"  # fewer rows, and the verdict says so
+    assert "verified on the emulated GPU" in (tmp_path / "out" / "report.html").read_text()
