@@ -146,3 +146,44 @@ class Body:
         for value in values[1:]:
             result = operation(result, value)
         return result
+
+
+def splat(body: Body, value: Value, width: int) -> Value:
+    """A value, or constant, in every part of a vector."""
+    vector = ir.VectorType(value.type, width)
+    if isinstance(value, ir.Constant):
+        return ir.Constant(vector, [value.constant] * width)
+    one = body.b.insert_element(ir.Constant(vector, ir.Undefined), value, body.number(0, I32))
+    zeros = ir.Constant(ir.VectorType(I32, width), [0] * width)
+    return body.b.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
+
+
+def load_vector(body: Body, pointer: Value, index: Value, width: int, kind: Any = I64) -> Value:
+    """`width` elements from element `index` on."""
+    return body.b.load(body.at(pointer, index, kind), typ=ir.VectorType(kind, width), align=kind.width // 8)
+
+
+def store_vector(body: Body, pointer: Value, index: Value, vector: Value) -> None:
+    """Put a vector of 64-bit elements from element `index` on."""
+    body.b.store(vector, body.at(pointer, index), align=8)
+
+
+def all_hold(body: Body, flags: Value) -> Value:
+    """Whether every part of a vector of i1 is set."""
+    width = flags.type.count
+    return body.equal(body.b.bitcast(flags, ir.IntType(width)), (1 << width) - 1)
+
+
+def is_zero(body: Body, vector: Value) -> Value:
+    """Which parts are 0."""
+    return body.b.icmp_unsigned("==", vector, splat(body, body.number(0), vector.type.count))
+
+
+def is_not_zero(body: Body, vector: Value) -> Value:
+    """Which parts are not 0."""
+    return body.b.icmp_unsigned("!=", vector, splat(body, body.number(0), vector.type.count))
+
+
+def declare(module: Any, name: str, *types: Any) -> Any:
+    """A function outside the module that returns nothing."""
+    return ir.Function(module, ir.FunctionType(VOID, list(types)), name)
