@@ -55,6 +55,7 @@ class Orders:
         self.first_serial = launch.take_serials(blocks)
         self._threads, self._cluster = wave.threads_per_block, wave.cluster_blocks
         self._width = self._threads * self._cluster
+        self._exact = self._width <= _MOST_EXACT
         self.time = np.ones(blocks, np.int64)
         self._block_base = np.ones(blocks, np.int64)
         self._cluster_base = np.ones(blocks, np.int64)
@@ -129,6 +130,9 @@ class Orders:
             self.synchronise_blocks(np.array([block]))
             return
         first = block // self._cluster * self._cluster
+        if not self._exact:
+            self._learn_all(first)
+            return
         met = self._know(first, lanes).max(axis=0)
         self._learn(first, lanes, met)
         self._advance(np.array([first]))
@@ -174,6 +178,8 @@ class Orders:
     def release(self, lanes: Array, key: Hashable) -> None:
         """What these lanes of one cluster did, and know of, comes before what acquirers of `key` do next."""
         first = int(self._wave.cluster_of_lane[lanes[0]])
+        if not self._exact:
+            return
         known = self._know(first, lanes).max(axis=0)
         before = self._objects.get((first, key))
         self._objects[first, key] = known if before is None else np.maximum(before, known)
@@ -183,12 +189,10 @@ class Orders:
         """These lanes of one cluster have seen what was released to `key`."""
         first = int(self._wave.cluster_of_lane[lanes[0]])
         known = self._objects.get((first, key))
-        if known is not None:
+        if not self._exact:
+            self._learn_all(first)
+        elif known is not None:
             self._learn(first, lanes, known)
-
-    def forget(self, first: int, key: Hashable) -> None:
-        """`key` of the cluster that begins with block `first` will not be acquired any more."""
-        self._objects.pop((first, key), None)
 
     def _know(self, first: int, lanes: Array) -> Array:
         """int32 (n, lanes of the cluster): up to which time each lane knows what each lane of its cluster did."""
@@ -228,9 +232,6 @@ class Orders:
         return warps
 
     def _learn(self, first: int, lanes: Array, known: Array) -> None:
-        if self._width > _MOST_EXACT:
-            self._learn_all(first)
-            return
         if first not in self._knowledge:
             self._knowledge[first] = np.zeros((self._width, self._width), np.int32)
             self._knowledge_pointers[first] = self._knowledge[first].ctypes.data

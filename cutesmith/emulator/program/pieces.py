@@ -2,7 +2,7 @@
 
 A *piece* is a run of instructions that native code executes for one lane without asking anybody. A piece ends in a
 branch, or at a *stop*: an instruction that the scheduler carries out for many lanes at once (shuffles, barriers, matrix
-operations, asynchronous copies, atomics, …). Guards of stops, branches and returns are branches here: no stop is
+operations, asynchronous copies, …). Guards of stops, branches and returns are branches here: no stop is
 guarded.
 """
 
