@@ -38,8 +38,8 @@ class Rows:
     def store(self, lanes, space, addresses, data, site):
         self.data[self._index(lanes, addresses, data.shape[1])] = data
 
-    def synchronise_lanes(self, lanes):
-        self.synchronised.append(lanes.tolist())
+    def synchronise_warps(self, members, active):
+        self.synchronised += [row[present].tolist() for row, present in zip(members, active, strict=True)]
 
 
 class Hand:
