@@ -127,13 +127,15 @@ class Candidate:
             self._name_inputs()
         arguments = [buffer.value for buffer in self.buffers]
         watch = KernelWatch(self.device, poison=step["poison"])
-        seen = self._findings()
+        seen, launched = self._findings(), self._launches()
         with candidate_code(self.path), watch:
             returned = self._kernel(arguments)
             synchronize(self.device)
         outputs, problems = take_outputs(returned)
         problems += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
         problems += self._damage(watch) + self._faults(seen)
+        if self._launches() == launched and any(output.numel() for output in outputs) and self.device == "emulator":
+            problems.append(_problem("W1", "kernel_fn launched no CuTe kernel"))
         self.kept += [(output, _bytes_of(output).clone()) for output in outputs]
         folder = Path(step["outputs"])
         folder.mkdir(parents=True, exist_ok=True)
@@ -178,6 +180,10 @@ class Candidate:
         if not all(guarded.zones_intact() for guarded in watch.allocations):
             problems.append(_problem("O8", "the kernel wrote outside a tensor that it allocated", reject=False))
         return problems
+
+    def _launches(self) -> int:
+        """How many launches the emulated GPU has executed so far."""
+        return len(self.emulated.launches) if self.device == "emulator" else 0
 
     def _findings(self) -> tuple[Any, ...]:
         """What the emulated GPU has found wrong so far."""
