@@ -15,7 +15,8 @@ from cutesmith.emulator.program.roles import reads, writes
 from cutesmith.emulator.ptx.syntax import Function, Instruction, Label, Register
 
 FUSED = "fused"
-"""The opcode of a contraction: `fused.add d, a, b, c` is a*b + c, `subtract_addend` a*b - c, `subtract_product` c - a*b."""
+"""The opcode of a contraction: `fused.add d, a, b, c` is a*b + c, `.subtract_addend` a*b - c, and
+`.subtract_product` c - a*b."""
 _PLAIN = {("f32",), ("ftz", "f32"), ("f64",)}
 _ENDS_A_BLOCK = ("bra", "brx", "ret", "exit", "call")
 

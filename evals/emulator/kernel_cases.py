@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent.parent), str(Path(__file__).resolve().parent)]
 
 import torch  # noqa: E402
 from ampere_examples import example_runs  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
-EVALS = Path(__file__).resolve().parent
+EVALS = Path(__file__).resolve().parent.parent
 ELEMENTS = 1 << 14  # of a task's inputs: outputs are committed
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 QUACK_SHAPES = ((37, 256), (8, 1000), (4, 4096), (2, 32768))
@@ -146,11 +146,11 @@ def _quack(module: str) -> Any:
     if importlib.util.find_spec("triton") is not None:
         return importlib.import_module(f"quack.{module}")
     importlib.import_module("torch._dynamo")  # it asks for Triton too, and must not find the stand-in
-    sys.path.append(str(EVALS / "stand_ins"))
+    sys.path.append(str(EVALS / "emulator" / "stand_ins"))
     try:
         return importlib.import_module(f"quack.{module}")
     finally:
-        sys.path.remove(str(EVALS / "stand_ins"))
+        sys.path.remove(str(EVALS / "emulator" / "stand_ins"))
         sys.modules.pop("triton", None)
 
 

@@ -1,4 +1,4 @@
-"""The instruction forms that `evals/differential.py` compares with the hardware: PTX text with types for operands.
+"""The instruction forms that `differential.py` compares with the hardware: PTX text with types for operands.
 
 A form such as `setp.lt.f32 p|p, f32, f32, p` is one instruction (or several, after `;`) whose operands are the names of
 KINDS: the first operand of a statement is what it writes, the others are loaded from memory; literals stay as they are.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How fast the emulated GPU is, on one core: lane-instructions a second, seconds a kernel, memory.
 
-    python evals/bench_emulator.py --out evals/results/emulator/speed      all points, table and JSON
-    python evals/bench_emulator.py --only 'softmax*' --no-sanitizer
+    python evals/emulator/bench.py --out evals/results/emulator/speed      all points, table and JSON
+    python evals/emulator/bench.py --only 'softmax*' --no-sanitizer
 
 Each point runs in a process of its own on one core; its first call compiles (DSL, then machine code), the median of the
 others is the kernel's time. Goals: 50 million lane-instructions a second on elementwise and reductions, softmax
@@ -25,7 +25,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 TASKS = {
@@ -114,7 +114,7 @@ def measure(name: str, sanitize: bool) -> dict[str, Any]:
 def point(name: str) -> tuple[list[Any], Any]:
     """CPU inputs of a point, and what makes its function."""
     import torch
-    from emulator_cases import EVALS, Task, gemm_inputs, multiply
+    from kernel_cases import EVALS, Task, gemm_inputs, multiply
 
     torch.manual_seed(0)
     if name in GEMM:

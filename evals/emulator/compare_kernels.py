@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The emulated GPU against a real one: the same kernels, compiled by the same DSL, on the same inputs, bit by bit.
 
-    python evals/compare_emulator.py --record evals/results/emulator/kernels   on a GPU: keep its outputs
-    python evals/compare_emulator.py --replay evals/results/emulator/kernels   anywhere: run them on the emulated GPU
-    python evals/compare_emulator.py --replay DIR --only 'quack/*' --jobs 2
+    python evals/emulator/compare_kernels.py --record evals/results/emulator/kernels   on a GPU: keep its outputs
+    python evals/emulator/compare_kernels.py --replay evals/results/emulator/kernels   anywhere: run them emulated
+    python evals/emulator/compare_kernels.py --replay DIR --only 'quack/*' --jobs 2
 
 --record writes outputs.npz and cases.json; --replay writes table.md and table.json beside them. Exit code of --replay:
 1 when a case differs by more than its hardware's approximations explain (see ULPS), or has a finding of the sanitizer.
@@ -22,7 +22,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np  # noqa: E402
@@ -54,7 +54,7 @@ def parse() -> argparse.Namespace:
 
 
 def cases() -> list[Any]:
-    from emulator_cases import all_cases
+    from kernel_cases import all_cases
 
     return all_cases()
 
@@ -106,7 +106,7 @@ def record(names: list[str], folder: Path, jobs: int) -> int:
 def record_case(name: str) -> dict[str, Any]:
     """One case on the GPU."""
     import torch
-    from emulator_cases import digest
+    from kernel_cases import digest
 
     case = next(case for case in cases() if case.name == name)
     torch.manual_seed(case.seed)
@@ -130,7 +130,7 @@ def described(output: Any) -> dict[str, Any]:
     """Shape, dtype, hash and the first bytes of an output."""
     import hashlib
 
-    from emulator_cases import tensor_bytes
+    from kernel_cases import tensor_bytes
 
     data = tensor_bytes(output)
     shape, dtype = list(output.shape), str(output.dtype).removeprefix("torch.")
@@ -154,8 +154,9 @@ def replay(names: list[str], folder: Path, jobs: int) -> int:
 def replay_case(name: str, folder: str) -> dict[str, Any]:
     """One case on the emulated GPU beside what the real one gave."""
     import torch
+    from kernel_cases import digest
+
     from cutesmith.emulator.device import emulated_device
-    from emulator_cases import digest
 
     case = next(case for case in cases() if case.name == name)
     recorded = json.loads(Path(folder, "cases.json").read_text())["cases"][name]
