@@ -49,6 +49,10 @@ class Specimen:
         head = [line[2:].split(":", 1) for line in path.read_text().splitlines() if line.startswith("# ")][:6]
         return cls(path=path, **{key.strip(): value.strip() for key, value in head if key in cls.__dataclass_fields__})
 
+    def can_run(self, on: str) -> bool:
+        """Times need a GPU; values need one too, or the emulated one."""
+        return on == "gpu" or (self.command == "verify" if on == "emulator" else self.needs == "compile")
+
     @property
     def honest(self) -> bool:
         """Whether it must pass."""
@@ -145,12 +149,12 @@ def main(argv: list[str] | None = None) -> int:
     """Run, print the matrix and at last a summary; return 1 when a verdict is not the expected one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="prefixes of kernel names")
-    parser.add_argument("--on", choices=("gpu", "compile"), help="default: gpu where there is one")
+    parser.add_argument("--on", choices=("gpu", "emulator", "compile"), help="default: gpu, or emulator without one")
     parser.add_argument("--jobs", type=int, default=2, help="how many at once (default: 2)")
     parser.add_argument("--out", type=Path, help="folder for the verdicts and matrix.md")
     options = parser.parse_args(argv)
-    on = options.on or ("gpu" if _has_gpu() else "compile")
-    chosen = [s for s in specimens(options.names) if on == "gpu" or s.needs == "compile"]
+    on = options.on or ("gpu" if _has_gpu() else "emulator")
+    chosen = [specimen for specimen in specimens(options.names) if specimen.can_run(on)]
     if not chosen:
         print(f"no kernel for {' '.join(options.names) or 'this machine'}", file=sys.stderr)
         return 2
