@@ -110,7 +110,10 @@ class Candidate:
         self.kept.clear()
         self.buffers = []
         self.poisoned = []
+        launched = self._launches()
         reports = [self._step(step) for step in request["steps"]]
+        if self.device == "emulator" and self._launches() == launched and any(o.numel() for o, _ in self.kept):
+            reports[0]["problems"].append(_problem("W1", "kernel_fn launched no CuTe kernel"))
         unwritten = never_written(self.poisoned)
         reports = [{**report, "unwritten": unwritten} for report in reports]
         if any(not _same_bytes(_bytes_of(output), copy) for output, copy in self.kept):
@@ -127,15 +130,13 @@ class Candidate:
             self._name_inputs()
         arguments = [buffer.value for buffer in self.buffers]
         watch = KernelWatch(self.device, poison=step["poison"])
-        seen, launched = self._findings(), self._launches()
+        seen = self._findings()
         with candidate_code(self.path), watch:
             returned = self._kernel(arguments)
             synchronize(self.device)
         outputs, problems = take_outputs(returned)
         problems += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
         problems += self._damage(watch) + self._faults(seen)
-        if self._launches() == launched and any(output.numel() for output in outputs) and self.device == "emulator":
-            problems.append(_problem("W1", "kernel_fn launched no CuTe kernel"))
         self.kept += [(output, _bytes_of(output).clone()) for output in outputs]
         folder = Path(step["outputs"])
         folder.mkdir(parents=True, exist_ok=True)
