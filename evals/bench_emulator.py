@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How fast the emulated GPU is, on one core: lane-instructions a second, seconds a kernel, memory.
 
-    python evals/emulator/bench.py --out evals/results/emulator/speed      all points, table and JSON
-    python evals/emulator/bench.py --only 'softmax*' --no-sanitizer
+    python evals/bench_emulator.py --out evals/results/emulator/speed      all points, table and JSON
+    python evals/bench_emulator.py --only 'softmax*' --no-sanitizer
 
 Each point runs in a process of its own on one core; its first call compiles (DSL, then machine code), the median of the
 others is the kernel's time. Goals: 50 million lane-instructions a second on elementwise and reductions, softmax
@@ -25,8 +25,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "emulator"))
 
 TASKS = {
     "relu 512x4096": ("level1/relu", [(512, 4096)]),
