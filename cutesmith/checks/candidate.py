@@ -191,8 +191,8 @@ class Candidate:
         return tuple(self.emulated.findings) if self.device == "emulator" else ()
 
     def _faults(self, before: tuple[Any, ...]) -> list[Problem]:
-        """New findings of the emulated GPU as problems, each with its Python line; what explains the others first."""
-        new = sorted(self._findings()[len(before) :], key=lambda finding: finding.kind == "uninitialised_read")
+        """New findings of the emulated GPU as problems, each with its Python line."""
+        new = self._findings()[len(before) :]
         return [_problem("O8", f"sanitizer: {finding.describe(self.path)}", reject=False) for finding in new]
 
     def _aliases(self, index: int, output: torch.Tensor) -> list[Problem]:

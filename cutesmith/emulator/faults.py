@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutesmith.emulator.ptx.printer import location_in
+from cutesmith.emulator.ptx.printer import format_location, location_in
 from cutesmith.emulator.ptx.syntax import Instruction, Location
 from cutesmith.errors import CutesmithError
 from cutesmith.verdicts import ExitCode
@@ -85,7 +85,7 @@ class UnsupportedInstruction(EmulationError):
     exit_code = ExitCode.UNAVAILABLE
 
     def __init__(self, instruction: Instruction, why: str = "") -> None:
-        at = f" ({instruction.location.file}:{instruction.location.line})" if instruction.location else ""
+        at = f" ({format_location(instruction.location)})" if instruction.location else ""
         super().__init__(
             f"the emulated GPU does not execute `{instruction.full_opcode}`{at}{': ' + why if why else ''}",
             hint="Verify this kernel on a GPU, or write it without this instruction.",

@@ -37,8 +37,8 @@ class Findings:
 
     @property
     def all(self) -> tuple[Finding, ...]:
-        """Every finding."""
-        return tuple(self._by_line.values())
+        """Every finding; reads of what nobody has written come last, since a race may explain them."""
+        return tuple(sorted(self._by_line.values(), key=lambda finding: finding.kind == "uninitialised_read"))
 
     @property
     def fatal(self) -> tuple[Finding, ...]:
