@@ -1,8 +1,9 @@
 """Whether `kernel_fn` computes `reference_fn`: the parent of two processes, and the one that decides.
 
 The reference worker draws inputs from a secret seed, the candidate worker runs the stripped file on them, and only then
-the reference is computed and the outputs judged. The parent holds the seed and the verdict. With no GPU everything but
-the values is checked (`ran_on="compile"`), and that is never called verified.
+the reference is computed and the outputs judged. The parent holds the seed and the verdict. With no GPU the emulated
+one runs the kernel (`ran_on="emulator"`), or everything but the values is checked (`ran_on="compile"`): neither is called
+plainly verified.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ DESCRIPTION = """\
 Say what this machine has for writing, checking and timing CuTe DSL kernels.
 
 Each finding is ok, warn (works, but something is out of reach) or missing (needed for every stage), with the line that
-mends it. The exit code is 0 unless something is missing: a machine without a GPU still lints and compiles."""
+mends it. The exit code is 0 unless something is missing: without a GPU the emulated one serves all but benchmark."""
 
 EXAMPLES = (
     "cutesmith doctor",
@@ -100,7 +100,7 @@ def examine(*, with_table: bool = False) -> DoctorVerdict:
 def _abilities(devices: Sequence[Device]) -> str:
     if any(device.sm for device in devices):
         return "everything runs here: lint, compile, verify, benchmark"
-    return "no GPU that cutesmith knows: lint, compile and generate run here, verify and benchmark do not"
+    return "no GPU that cutesmith knows: verify and generate use the emulated one, benchmark cannot run"
 
 
 def _python() -> Check:

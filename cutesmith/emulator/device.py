@@ -106,6 +106,8 @@ class EmulatedDevice:
             report = run.report()
             self.launches.append(report)
             sys.stderr.write(report.printed[:_MOST_SHOWN])
+            for name in run.memory.unchecked:
+                sys.stderr.write(f"note: races on {name} were not looked for, it is too large: use smaller inputs\n")
         if before is not None and any(finding.kind == UNINITIALISED for finding in report.findings):
             again = lambda fill: prepare(replace(self.settings, fill=fill)).run()  # noqa: E731
             if not uninitialised_bytes_matter(before, self._allocations, again):

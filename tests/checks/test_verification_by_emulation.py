@@ -19,6 +19,13 @@ def test_what_the_sanitizer_finds_is_a_crash_with_its_line():
     assert "race at race_reverse.py:" in verdict.summary and "race_reverse.py:20" in verdict.summary
 
 
+def test_a_kernel_that_is_not_launched_is_refused(write_file):
+    source = (KERNELS / "smem_reverse.py").read_text().replace("    _compiled(x, y)\n", "")
+    verdict = verify_kernel(write_file(source), on="emulator")
+    assert (verdict.exit_code, verdict.rule) == (ExitCode.REJECTED, "W1"), verdict.summary
+    assert "launched no CuTe kernel" in verdict.summary
+
+
 UNKNOWN = """
     cute.arch.inline_ptx("wgmma.fence.sync.aligned;")
 """

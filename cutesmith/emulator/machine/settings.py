@@ -18,7 +18,6 @@ class Settings:
     """
 
     sanitize: bool = True
-    profile: bool = False
     step_limit: int = 1_000_000_000
     lanes_per_wave: int = 32768
     shared_bytes_per_wave: int = 8 << 20  # the sanitizer keeps some 20 bytes for each
