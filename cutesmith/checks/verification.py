@@ -2,8 +2,8 @@
 
 The reference worker draws inputs from a secret seed, the candidate worker runs the stripped file on them, and only then
 the reference is computed and the outputs judged. The parent holds the seed and the verdict. With no GPU the emulated
-one runs the kernel (`ran_on="emulator"`), or everything but the values is checked (`ran_on="compile"`): neither is called
-plainly verified.
+one runs the kernel (`ran_on="emulator"`), or everything but the values is checked (`ran_on="compile"`); neither is
+called plainly verified.
 """
 
 from __future__ import annotations
