@@ -20,6 +20,16 @@ VERBS = {
     "benchmark": "time it beside eager and torch.compile, cold L2, against the measured floor",
     "checkpoint": "backup, revert, list and diff a kernel file; nothing is ever lost",
     "doctor": "say what this machine has and what it lacks",
+    "search": "look something up in the references: a section, an API name, an error code",
+    "find": "the nearest example kernels for what you want to write, with the reason",
+    "fetch": "bring an example here: from this package, an installed one, the cache or the network",
+    "skill": "install, uninstall or check the agent skill for Claude, Codex, Gemini, Cursor, Copilot",
+    "mcp": "serve these verbs as tools over the Model Context Protocol (stdio)",
+}
+MAINTENANCE = {
+    "check-references": "compile and run every code block of the references, resolve every name and link",
+    "build-api-reference": "write references/api-*.md from the installed DSL, or say how they differ",
+    "update-examples-index": "rebuild the index's CUTLASS part from a checkout: moved, new and gone paths",
 }
 
 HELP = """\
@@ -33,6 +43,9 @@ the path:
 
 verbs:
 {verbs}
+
+keeping the skill true:
+{maintenance}
 
 examples:
   cutesmith generate evals/tasks/level1/softmax.py --out out/softmax
@@ -56,16 +69,19 @@ def _dispatch(argv: list[str]) -> int:
     if verb in ("-V", "--version"):
         print(f"cutesmith {__version__}")
         return 0
-    if verb not in VERBS:
+    if verb not in VERBS | MAINTENANCE:
         raise UsageError(f"cutesmith has no verb {verb!r}", hint=_suggestion(verb))
-    command = importlib.import_module(f"cutesmith.commands.{verb}")
+    command = importlib.import_module(f"cutesmith.commands.{verb.replace('-', '_')}")
     return int(command.main(rest))
 
 
 def help_text() -> str:
     """The text of `cutesmith --help`."""
-    verbs = "\n".join(f"  {verb:<12}{line}" for verb, line in VERBS.items())
-    return HELP.format(verbs=verbs, exit_codes=EXIT_CODES)
+    return HELP.format(verbs=_listed(VERBS, 12), maintenance=_listed(MAINTENANCE, 24), exit_codes=EXIT_CODES)
+
+
+def _listed(verbs: dict[str, str], width: int) -> str:
+    return "\n".join(f"  {verb:<{width}}{line}" for verb, line in verbs.items())
 
 
 def _suggestion(verb: str) -> str:

@@ -17,6 +17,7 @@ RANKS = {
     "verdicts": 0,
     "errors": 1,
     "devices": 1,
+    "resources": 2,
     "contract": 2,
     "loading": 2,
     "kernelbench": 2,
@@ -25,14 +26,18 @@ RANKS = {
     "emulator": 4,
     "checks": 5,
     "patterns": 6,
+    "examples": 6,
+    "references": 6,
     "report": 6,
-    "commands": 7,
-    "cli": 8,
-    "__main__": 9,
+    "skill": 7,
+    "commands": 8,
+    "mcp_server": 9,
+    "cli": 10,
+    "__main__": 11,
 }
 """A module may import its own rank and what is below; the package itself imports nothing of ours."""
 
-BARE_VERBS = ("lint", "compile", "verify", "emulate", "benchmark", "checkpoint", "doctor")
+BARE_VERBS = ("lint", "compile", "verify", "emulate", "benchmark", "checkpoint", "doctor", "find", "search")
 ALWAYS_THERE = {"cutesmith", "torch", "cutlass", "tvm_ffi", *sys.stdlib_module_names}
 
 

@@ -1,0 +1,1 @@
+"""The example index: records of kernels to learn from, searched by `find`, brought by `fetch`."""
