@@ -61,8 +61,8 @@ def write_index(examples: Iterable[Example], path: Path) -> None:
 
 def _record(line: str, file: Path, number: int) -> Example:
     try:
-        fields: dict[str, Any] = json.loads(line)
-        return Example(**{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(line).items()}
+        return Example(**fields)
     except (ValueError, TypeError) as error:
         raise UsageError(
             f"{file}:{number}: no example record: {error}", hint="Rebuild it: scripts/update_examples_index.py --help"
