@@ -333,3 +333,13 @@ class GenerateVerdict(Verdict):
     def status(self) -> str:
         """The kernel's own on a pass: `verified`, `verified on the emulated GPU` or `compiled`."""
         return self.state if self.passed and self.state else super().status
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferencesVerdict(Verdict):
+    """What does not hold in the reference pages, and every block that was executed (name, arch, where, seconds, ok)."""
+
+    stage: ClassVar[str] = "references"
+
+    complaints: tuple[str, ...] = ()
+    blocks: tuple[dict[str, Any], ...] = ()

@@ -1,0 +1,134 @@
+"""`check_page`: everything that a reference page claims, looked up, compiled or executed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutesmith import resources
+from cutesmith.checks.lint import name_rules
+from cutesmith.checks.lint.source import Source, SyntaxFault
+from cutesmith.checks.lint.symbols import SymbolTable, load_symbols
+from cutesmith.references import prose
+from cutesmith.references.blocks import Block, BlockError, programs, read_blocks
+from cutesmith.references.excerpts import is_excerpt
+from cutesmith.references.programs import Outcome, execute
+from cutesmith.references.sections import Page, read_pages
+
+SHORTEST, LONGEST = 120, 350  # lines of a page
+GENERATED = "api-"  # pages that build_api_reference.py writes: as long as the API is
+KERNELS = "kernels/"  # fragments may come from our own example kernels
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """Something that a page claims and that does not hold."""
+
+    page: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}: {self.message}"
+
+
+def check_text(page: Page, symbols: SymbolTable | None = None) -> list[Complaint]:
+    """What holds for any Markdown of ours: API names in inline code, relative links, command blocks."""
+    remarks = [*prose.check_names(page, symbols or load_symbols()), *prose.check_links(page)]
+    return [Complaint(page.name, line, message) for line, message in remarks]
+
+
+def check_page(page: Page, pages: Iterable[Page] | None = None) -> list[Complaint]:
+    """What can be checked without executing anything: text, structure, tags, fragments, names in programs."""
+    every = list(pages) if pages is not None else read_pages(page.path.parent)
+    symbols, known = load_symbols(), programs([p for p in every if p.name != page.name] + [page])
+    found = check_text(page, symbols)
+    found += [Complaint(page.name, line, text) for line, text in _structure(page)]
+    for block in read_blocks(page):
+        remarks = (block.message,) if isinstance(block, BlockError) else _block(block, known, symbols)
+        found += [Complaint(page.name, block.line, text) for text in remarks]
+    found += [Complaint(page.name, line, text) for line, text in _repeated(page, every)]
+    return sorted(found, key=lambda complaint: complaint.line)
+
+
+def run_page(page: Page, *, gpu: str = "") -> tuple[list[Outcome], list[Complaint]]:
+    """Execute the page's programs: for every arch with no GPU; with `gpu`, an arch, those for it on the machine's own.
+
+    Returns the outcomes and the complaints, also of `output` blocks whose lines the program does not print.
+    """
+    blocks = [block for block in read_blocks(page) if isinstance(block, Block)]
+    outcomes = [
+        execute(block, arch, on_gpu=bool(gpu))
+        for block in blocks
+        if block.is_program and not (gpu and block.kind == "compile")
+        for arch in (block.archs if not gpu else [a for a in block.archs if a == gpu])
+    ]
+    lines = {block.name: block.line for block in blocks if block.is_program}
+    wrong = [(lines[o.block], f"{o.block} on {o.arch} ({o.on}): {o.problem}") for o in outcomes if o.problem]
+    printed = {outcome.block: outcome.output for outcome in reversed(outcomes)}
+    wrong += [(b.line, text) for b in blocks if b.kind == "output" for text in _output(b, printed, gpu)]
+    return outcomes, [Complaint(page.name, line, text) for line, text in sorted(wrong)]
+
+
+def _output(block: Block, printed: Mapping[str, str], gpu: str) -> Iterator[str]:
+    if block.name not in printed:
+        if not gpu:
+            yield f"output of {block.name}: this page has no such program"
+    elif not is_excerpt(block.source, printed[block.name], gap="…"):
+        yield f"output of {block.name}: it prints\n{printed[block.name][-1500:]}"
+
+
+def _block(block: Block, known: Mapping[str, Block], symbols: SymbolTable) -> Iterator[str]:
+    if block.kind == "fragment":
+        yield from _fragment(block, known)
+    elif block.kind == "command":
+        yield from prose.check_command(block.source, resources.folder("scripts"))
+    elif block.kind in ("run", "compile"):
+        yield from _names(block, symbols)
+
+
+def _fragment(block: Block, known: Mapping[str, Block]) -> Iterator[str]:
+    whole = known[block.name].source if block.name in known else None
+    if block.name.startswith(KERNELS):
+        file = resources.folder("examples_index") / block.name
+        whole = file.read_text(encoding="utf-8") if file.is_file() else None
+    if whole is None:
+        yield f"fragment of {block.name}: there is no such program"
+    elif not is_excerpt(block.source, whole, gap="# …"):
+        yield f"fragment of {block.name}: these lines are not in it"
+
+
+def _names(block: Block, symbols: SymbolTable) -> Iterator[str]:
+    try:
+        source = Source(Path(f"{block.name}.py"), block.source)
+    except SyntaxFault as fault:
+        yield f"{block.name}, line {fault.line}: {fault.message}"
+        return
+    for finding in name_rules.check(source, symbols):
+        if not source.suppressed(finding):
+            yield f"{block.name}, line {finding.line}: {finding.rule} {finding.message} {finding.fix}".rstrip()
+
+
+def _structure(page: Page) -> Iterator[prose.Remark]:
+    tops = [section for section in page.sections if section.level == 2]
+    if not page.sections or page.sections[0].level != 1 or page.sections[0].line != 1:
+        yield 1, "a page begins with its title: # Title"
+    if not tops or tops[0].heading != "Contents" or tops[-1].heading != "Sources":
+        yield 1, "the first section is ## Contents, the last ## Sources"
+        return
+    listed = [line.strip() for line in tops[0].text.splitlines() if line.startswith("- ")]
+    wanted = [f"- [{s.heading}](#{s.anchor})" for s in tops[1:]]
+    if listed != wanted:
+        odd = next((w for w in wanted if w not in listed), "the order of the list")
+        yield tops[0].line, f"the contents list every ## heading in order; wrong: {odd}"
+    if not page.name.startswith(GENERATED) and not SHORTEST <= len(page.lines) <= LONGEST:
+        yield 1, f"a page has {SHORTEST} to {LONGEST} lines, this one {len(page.lines)}"
+
+
+def _repeated(page: Page, pages: Iterable[Page]) -> Iterator[prose.Remark]:
+    """Program names that another block has too."""
+    names = [b.name for p in pages for b in read_blocks(p) if isinstance(b, Block) and b.is_program]
+    for block in read_blocks(page):
+        if isinstance(block, Block) and block.is_program and names.count(block.name) > 1:
+            yield block.line, f"the name {block.name} is taken by another block"

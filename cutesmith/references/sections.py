@@ -1,0 +1,98 @@
+"""A page as a tree of headings: what search, links and the table of contents stand on (standard library only)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from cutesmith import resources
+
+FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
+_HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*#*$")
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and the lines up to the next one of any level; `line` counts from 1."""
+
+    page: str
+    level: int
+    heading: str
+    anchor: str
+    line: int
+    text: str  # with the heading's own line
+
+
+@dataclass(frozen=True)
+class Page:
+    """A Markdown file."""
+
+    path: Path
+    text: str
+
+    @classmethod
+    def read(cls, path: Path) -> Page:
+        """Read a page as UTF-8."""
+        return cls(path, path.read_text(encoding="utf-8"))
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The text's lines."""
+        return self.text.splitlines()
+
+    @cached_property
+    def prose(self) -> list[tuple[int, str]]:
+        """Number and text of the lines outside of fenced blocks."""
+        return list(_outside_fences(self.lines))
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        """Every heading with what stands below it, in order."""
+        heads = [(number, m) for number, line in self.prose if (m := _HEADING.match(line))]
+        ends = [number for number, _ in heads[1:]] + [len(self.lines) + 1]
+        anchors = _unique(slug(m[2]) for _, m in heads)
+        return [
+            Section(self.name, len(m[1]), m[2], anchor, number, "\n".join(self.lines[number - 1 : end - 1]).rstrip())
+            for (number, m), end, anchor in zip(heads, ends, anchors)
+        ]
+
+
+def read_pages(folder: Path | None = None) -> list[Page]:
+    """Every reference page, by name."""
+    return [Page.read(path) for path in sorted((folder or resources.folder("references")).glob("*.md"))]
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading: lower case, punctuation dropped, spaces as hyphens."""
+    plain = _LINK.sub(r"\1", heading).replace("`", "").strip().lower()
+    return re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+
+
+def _outside_fences(lines: list[str]) -> Iterator[tuple[int, str]]:
+    fence = ""
+    for number, line in enumerate(lines, 1):
+        mark = FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not mark[2].strip():
+                fence = ""
+        elif mark:
+            fence = mark[1]
+        else:
+            yield number, line
+
+
+def _unique(anchors: Iterator[str]) -> Iterator[str]:
+    seen: dict[str, int] = {}
+    for anchor in anchors:
+        count = seen.get(anchor, 0)
+        seen[anchor] = count + 1
+        yield f"{anchor}-{count}" if count else anchor
