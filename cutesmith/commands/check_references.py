@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.references.checking import check_page, run_page
 from cutesmith.references.programs import Outcome
 from cutesmith.references.sections import Page, read_pages
+from cutesmith.resources import PACKAGE
 from cutesmith.verdicts import ExitCode, ReferencesVerdict
 
 DESCRIPTION = """\
@@ -44,9 +47,14 @@ def _check(argv: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="pages checked at once, each in a process of its own")
     parser.add_argument("--slow", action="store_true", help="list every block with its seconds, slowest first")
     options = parser.parse_args(argv)
-    start = time.perf_counter()
-    results = _all(_pages(options.pages), options.on, options.jobs)
-    verdict = _verdict(results, time.perf_counter() - start)
+    paths = _pages(options.pages)
+    gpu = _gpu_arch() if options.on == "gpu" else ""
+    if len(paths) == 1:
+        verdict = _one(paths[0], options.on, gpu)
+    else:
+        start = time.perf_counter()
+        complaints, blocks = _many(paths, options.on, options.jobs)
+        verdict = _verdict(len(paths), complaints, blocks, time.perf_counter() - start)
     return report(verdict, as_json=options.json, lines=_table(verdict, slow=options.slow))
 
 
@@ -58,24 +66,36 @@ def _pages(names: list[str]) -> list[Path]:
     return [path for path in paths if path.name != "README.md"]
 
 
-Result = tuple[list[Outcome], list[str]]
-
-
-def _all(paths: list[Path], on: str, jobs: int) -> list[Result]:
-    gpu = _gpu_arch() if on == "gpu" else ""
-    if jobs <= 1:
-        return [_one(path, on, gpu) for path in paths]
-    with ProcessPoolExecutor(min(jobs, len(paths)), get_context("spawn"), max_tasks_per_child=1) as pool:
-        return list(pool.map(_one, paths, [on] * len(paths), [gpu] * len(paths)))
-
-
-def _one(path: Path, on: str, gpu: str) -> Result:
+def _one(path: Path, on: str, gpu: str) -> ReferencesVerdict:
     os.environ.setdefault("CUTE_DSL_ARCH", gpu or "sm_90a")  # read when the DSL is imported
-    page = Page.read(path)
+    start, page = time.perf_counter(), Page.read(path)
     outcomes, wrong = run_page(page, gpu=gpu) if on != "none" else ([], [])
-    if sys.stderr.isatty():
-        print(f"{path.name}: {len(outcomes)} executed", file=sys.stderr)
-    return outcomes, [str(complaint) for complaint in [*check_page(page), *wrong]]
+    complaints = tuple(str(complaint) for complaint in [*check_page(page), *wrong])
+    return _verdict(1, complaints, [_facts(outcome) for outcome in outcomes], time.perf_counter() - start)
+
+
+def _in_child(path: Path, on: str) -> dict[str, Any]:
+    """The verdict of one page from a process of its own: a crash there, or a poisoned CUDA context, is that page's."""
+    command = [sys.executable, "-m", "cutesmith", "check-references", str(path.resolve()), "--on", on, "--json"]
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=where)
+    print(f"{path.name}: exit code {done.returncode}", file=sys.stderr)
+    try:
+        verdict: dict[str, Any] = json.loads(done.stdout)
+        return (
+            verdict
+            if "complaints" in verdict
+            else {"complaints": [f"{path.name}:1: {verdict['summary']}"], "blocks": []}
+        )
+    except ValueError:
+        tail = (done.stdout + done.stderr)[-1500:]
+        return {"complaints": [f"{path.name}:1: the check ended with {done.returncode}: {tail}"], "blocks": []}
+
+
+def _many(paths: list[Path], on: str, jobs: int) -> tuple[list[str], list[dict[str, Any]]]:
+    with ThreadPoolExecutor(jobs) as pool:
+        verdicts = list(pool.map(_in_child, paths, [on] * len(paths)))
+    return [c for v in verdicts for c in v["complaints"]], [b for v in verdicts for b in v["blocks"]]
 
 
 def _gpu_arch() -> str:
@@ -87,17 +107,18 @@ def _gpu_arch() -> str:
     return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
 
 
-def _verdict(results: list[Result], seconds: float) -> ReferencesVerdict:
-    outcomes = [outcome for found, _ in results for outcome in found]
-    complaints = tuple(text for _, found in results for text in found)
-    counts = ", ".join(f"{n} {what}" for on, what in _WHERE if (n := sum(o.on == on for o in outcomes)))
-    summary = f"{len(results)} pages, {counts or 'nothing executed'}: {len(complaints) or 'no'} complaints."
+def _verdict(
+    pages: int, complaints: Sequence[str], blocks: Sequence[dict[str, Any]], seconds: float
+) -> ReferencesVerdict:
+    counts = ", ".join(f"{n} {what}" for on, what in _WHERE if (n := sum(b["on"] == on for b in blocks)))
+    summary = f"{pages} pages, {counts or 'nothing executed'}: {len(complaints) or 'no'} complaints."
     code = ExitCode.WRONG_RESULT if complaints else ExitCode.PASSED
-    blocks = tuple(_facts(outcome) for outcome in outcomes)
-    return ReferencesVerdict(exit_code=code, summary=summary, seconds=seconds, complaints=complaints, blocks=blocks)
+    return ReferencesVerdict(
+        exit_code=code, summary=summary, seconds=seconds, complaints=tuple(complaints), blocks=tuple(blocks)
+    )
 
 
-def _facts(outcome: Outcome) -> dict[str, object]:
+def _facts(outcome: Outcome) -> dict[str, Any]:
     facts = asdict(outcome)
     del facts["output"], facts["problem"]
     return {**facts, "ok": not outcome.problem}
