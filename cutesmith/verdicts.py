@@ -343,3 +343,82 @@ class ReferencesVerdict(Verdict):
 
     complaints: tuple[str, ...] = ()
     blocks: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundExample:
+    """One example that `find` names: what matched, what is missing, and how its architecture fits the asked one.
+
+    `fit`: "native", "runs" (written for an older architecture), "port" (an older one whose tensor-core instructions
+    must be replaced), "foreign" (needs what the asked architecture lacks), or "" when none was asked for.
+    """
+
+    id: str
+    title: str
+    operation: str
+    arch: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    features: tuple[str, ...]
+    summary: str
+    lesson: str
+    source: str
+    path: str
+    lines: int
+    licence: str
+    score: float
+    fit: str = ""
+    matched: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    note: str = ""  # one sentence where the architecture is another than asked
+    meets_contract: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindVerdict(Verdict):
+    """The nearest examples, best first; `understood` is what the query was read as, `hint` what to relax."""
+
+    stage: ClassVar[str] = "find"
+
+    query: str
+    understood: dict[str, Any] = field(default_factory=dict)
+    examples: tuple[FoundExample, ...] = ()
+    hint: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchedExample:
+    """One example that was brought (`downloaded`, `cached`, `copied`, `unchanged`), or why not (`failed`)."""
+
+    id: str
+    origin: str  # repository, version and path
+    licence: str
+    sha256: str
+    path: str = ""
+    state: str = ""
+    bytes: int = 0
+    siblings: tuple[str, ...] = ()  # ids of the examples that it imports
+    meets_contract: bool = False
+    note: str = ""
+    exit_code: ExitCode = ExitCode.PASSED
+    kind: str = ""  # of examples/faults.py
+    error: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchVerdict(Verdict):
+    """What became of every asked example; the exit code is that of the first that failed."""
+
+    stage: ClassVar[str] = "fetch"
+
+    out: str
+    examples: tuple[FetchedExample, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiVerdict(Verdict):
+    """Which generated API pages differ from what the installed DSL gives, with the first differing lines of each."""
+
+    stage: ClassVar[str] = "api"
+
+    differing: dict[str, list[str]] = field(default_factory=dict)

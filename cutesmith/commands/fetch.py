@@ -1,0 +1,117 @@
+"""`cutesmith fetch ID…`: bring examples here, checked by their hash."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.errors import UsageError
+from cutesmith.examples.downloading import Limits
+from cutesmith.examples.fetching import FetchOptions, Progress, fetch_examples
+from cutesmith.examples.records import read_index
+from cutesmith.verdicts import FetchedExample, FetchVerdict
+
+DESCRIPTION = """\
+Bring examples of the index here. Our own kernels and those of installed packages are copied from where they are;
+CUTLASS's come from the cache, from a checkout (--mirror DIR) or over HTTPS from the pinned commit. Whatever the way,
+a file is kept only when its sha256 is that of the index. Nothing that is fetched is ever run.
+
+Ids are those of `cutesmith find`; the last part is enough where it is unique. Files keep the folders of their source
+below --out, so that examples that import one another find each other.
+
+The cache is $CUTESMITH_CACHE, else cutesmith in the user's cache folder."""
+
+EXAMPLES = (
+    "cutesmith fetch cutlass/hopper/dense_gemm",
+    "cutesmith fetch cutlass/hopper/fmha --with-siblings --out examples",
+    "cutesmith fetch ID ID --mirror ~/src/cutlass        from a checkout, no network",
+    "cutesmith fetch ID --mirror https://host/cutlass/{commit}",
+    "cutesmith fetch ID --offline --json",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the verb; returns its exit code."""
+    return run_command(_fetch, argv)
+
+
+def _fetch(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
+    if not options.timeout > 0 or options.attempts < 1:
+        raise UsageError("--timeout is more than 0 seconds, --attempts at least 1")
+    index = read_index(options.index)
+    with _progress(len(set(options.ids)), shown=sys.stderr.isatty() and not options.json) as progress:
+        verdict = fetch_examples(options.ids, index, _options(options), progress=progress)
+    return report(verdict, as_json=options.json, lines=_lines(verdict, options.with_siblings))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("fetch", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("ids", nargs="+", metavar="ID", help="what `cutesmith find` lists")
+    parser.add_argument("--out", type=Path, default=Path("examples"), metavar="DIR", help="default: examples")
+    parser.add_argument("--with-siblings", action="store_true", help="also the examples that it imports")
+    parser.add_argument("--mirror", default="", metavar="DIR|URL", help="a checkout of CUTLASS, or another address")
+    parser.add_argument("--offline", action="store_true", help="use no network: cache, packages, own kernels")
+    parser.add_argument("--refresh", action="store_true", help="ask the server again, though the cache has it")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file in --out that differs")
+    parser.add_argument("--any-version", action="store_true", help="take an installed package's file whatever its hash")
+    parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds of silence (default: 10)")
+    parser.add_argument("--attempts", type=int, default=4, metavar="N", help="how often it is tried (default: 4)")
+    parser.add_argument("--index", type=Path, metavar="FILE", help="another index than the one that comes along")
+    return parser
+
+
+def _options(options: argparse.Namespace) -> FetchOptions:
+    limits = Limits(timeout=options.timeout, deadline=max(60.0, 2 * options.timeout), attempts=options.attempts)
+    return FetchOptions(
+        out=options.out,
+        mirror=options.mirror,
+        offline=options.offline,
+        refresh=options.refresh,
+        with_siblings=options.with_siblings,
+        any_version=options.any_version,
+        overwrite=options.overwrite,
+        limits=limits,
+    )
+
+
+@contextlib.contextmanager
+def _progress(count: int, *, shown: bool) -> Iterator[Progress]:
+    """A bar on stderr where that is a terminal and rich is there; else nothing."""
+    try:
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+    except ModuleNotFoundError:
+        shown = False
+    if not shown:
+        yield lambda done: None
+        return
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("examples", total=count)
+        yield lambda done: bar.update(task, advance=1, description=done.id)
+
+
+def _lines(verdict: FetchVerdict, with_siblings: bool) -> Iterator[str]:
+    for example in verdict.examples:
+        yield from _failure(example) if example.error else _success(example, with_siblings)
+    here = sum(not example.error for example in verdict.examples)
+    yield f"{here} of {len(verdict.examples)} examples are in {verdict.out}"
+
+
+def _success(example: FetchedExample, with_siblings: bool) -> Iterator[str]:
+    yield f"{example.path}"
+    yield f"  {example.state}, {example.bytes} bytes, sha256 {example.sha256[:16]}…"
+    yield f"  {example.licence}, {example.origin}"
+    if example.note:
+        yield f"  {example.note}"
+    if example.siblings:
+        yield f"  imports {', '.join(example.siblings)}{'' if with_siblings else ': --with-siblings brings them too'}"
+
+
+def _failure(example: FetchedExample) -> Iterator[str]:
+    yield f"{example.id}: {example.error}"
+    yield from (f"  {line}" for line in example.hint.splitlines())

@@ -1,0 +1,101 @@
+"""Examples that were downloaded before, by their sha256; and how a file is written so that nobody sees half of it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from cutesmith.examples.faults import FetchError
+
+VARIABLE = "CUTESMITH_CACHE"
+_TEMPORARY = ".part"
+_STALE_SECONDS = 3600.0
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """`$CUTESMITH_CACHE`, else `cutesmith` in the user's cache folder (XDG, LOCALAPPDATA, ~/Library/Caches)."""
+    if chosen := environment.get(VARIABLE):
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        return Path(environment.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "cutesmith" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "cutesmith"
+    xdg = environment.get("XDG_CACHE_HOME", "")
+    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "cutesmith"
+
+
+def sha256_of(data: bytes) -> str:
+    """The hash of some bytes, as 64 hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Put `data` at `path` whole or not at all, also when killed; makes the folder. Raises OSError.
+
+    A process that is killed may leave a temporary file (`.NAME-….part`); the next write there removes it after an hour.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_stale(path.parent)
+    temporary = path.parent / f".{path.name[:64]}-{uuid.uuid4().hex}{_TEMPORARY}"
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _remove_stale(folder: Path) -> None:
+    for left in folder.glob(f".*{_TEMPORARY}"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _STALE_SECONDS:
+                left.unlink()
+
+
+class Cache:
+    """Downloaded files by content: `examples/<sha256>`, and beside each the ETag of the address it came from."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = (folder or cache_folder()) / "examples"
+
+    def get(self, sha256: str) -> bytes | None:
+        """The bytes with that hash; None when they are not there, cannot be read, or were changed on disk."""
+        try:
+            data = self._file(sha256).read_bytes()
+        except OSError:
+            return None
+        return data if sha256_of(data) == sha256 else None
+
+    def etag(self, sha256: str, url: str) -> str:
+        """The ETag under which `url` gave these bytes, "" when it is not known."""
+        try:
+            known = json.loads(self._file(sha256).with_suffix(".json").read_text(encoding="utf-8"))
+            return str(known["etag"]) if known["url"] == url else ""
+        except (OSError, ValueError, LookupError, TypeError):
+            return ""
+
+    def put(self, sha256: str, data: bytes, *, url: str, etag: str) -> str:
+        """Keep the bytes; returns "", or why they could not be kept (a cache that is full stops nobody)."""
+        try:
+            write_atomically(self._file(sha256), data)
+            note = json.dumps({"url": url, "etag": etag})
+            write_atomically(self._file(sha256).with_suffix(".json"), note.encode())
+        except OSError as error:
+            return f"not kept in the cache {self.folder}: {error.strerror or error}"
+        return ""
+
+    def _file(self, sha256: str) -> Path:
+        if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
+            raise FetchError("unsafe_path", f"{sha256!r} is no sha256", hint="The index is broken: install it again.")
+        return self.folder / sha256
