@@ -422,3 +422,13 @@ class ApiVerdict(Verdict):
     stage: ClassVar[str] = "api"
 
     differing: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchVerdict(Verdict):
+    """Sections of the references that answer a query, best first: page, heading, address, line, score, lines."""
+
+    stage: ClassVar[str] = "search"
+
+    query: str
+    hits: tuple[dict[str, Any], ...] = ()

@@ -16,7 +16,6 @@ ALIASES = {
     "nvgpu": "cutlass.cute.nvgpu",
     "cpasync": "cutlass.cute.nvgpu.cpasync",
     "warpgroup": "cutlass.cute.nvgpu.warpgroup",
-    "tcgen05": "cutlass.cute.nvgpu.tcgen05",
     "pipeline": "cutlass.pipeline",
 }
 _CODE = re.compile(r"(~~)?`([^`]+)`(~~)?")

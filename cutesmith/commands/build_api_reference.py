@@ -1,0 +1,75 @@
+"""`cutesmith build-api-reference`: the api-*.md pages from the installed DSL, written or compared."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from cutesmith import resources
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.verdicts import ApiVerdict, ExitCode
+
+DESCRIPTION = """\
+Write references/api-*.md from the installed nvidia-cutlass-dsl: every public name with its parameters, the first
+sentence of its docstring, the architectures it admits and its deprecation; stamped with the version.
+
+With --check nothing is written: exit code 1 and the differing lines when the pages are not what the installed
+version gives."""
+
+EXAMPLES = (
+    "cutesmith build-api-reference --check          # are the pages those of the installed version?",
+    "cutesmith build-api-reference --out /tmp/api   # pages of another version, beside ours",
+)
+SHOWN = 20  # differing lines of a page
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(_build, argv)
+
+
+def _build(argv: list[str]) -> int:
+    parser = command_parser("build-api-reference", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("--out", type=Path, help="the folder of the pages (default: references/)")
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
+    options = parser.parse_args(argv)
+    start = time.perf_counter()
+    os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")  # the DSL asks for it when it is imported
+    from cutesmith.references.api import render_pages
+
+    folder = options.out or resources.folder("references")
+    texts = render_pages()
+    differing = {name: list(_difference(folder / name, text)) for name, text in texts.items()}
+    differing = {name: lines for name, lines in differing.items() if lines}
+    if not options.check:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in differing:
+            (folder / name).write_text(texts[name], encoding="utf-8")
+    verdict = _verdict(differing, check=options.check, seconds=time.perf_counter() - start)
+    return report(verdict, as_json=options.json, lines=_table(verdict))
+
+
+def _difference(path: Path, text: str) -> Iterator[str]:
+    before = path.read_text(encoding="utf-8") if path.is_file() else ""
+    lines = difflib.unified_diff(before.splitlines(), text.splitlines(), "page", "installed DSL", lineterm="", n=0)
+    yield from islice((line for line in lines if not line.startswith(("---", "+++", "@@"))), SHOWN)
+
+
+def _verdict(differing: dict[str, list[str]], *, check: bool, seconds: float) -> ApiVerdict:
+    names = ", ".join(differing) or "none"
+    if check:
+        code = ExitCode.WRONG_RESULT if differing else ExitCode.PASSED
+        summary = f"Pages that differ from the installed DSL: {names}."
+    else:
+        code, summary = ExitCode.PASSED, f"Pages written: {names}."
+    return ApiVerdict(exit_code=code, summary=summary, seconds=seconds, differing=differing)
+
+
+def _table(verdict: ApiVerdict) -> Iterator[str]:
+    for name, lines in verdict.differing.items():
+        yield from (f"{name}: {line}" for line in lines if not verdict.passed)
+    yield verdict.summary

@@ -1,0 +1,105 @@
+"""`cutesmith search QUERY`: the sections of the references that answer it; `--read` prints one whole."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.errors import UsageError
+from cutesmith.references.search import Hit, search
+from cutesmith.references.sections import Page, Section, read_pages
+from cutesmith.verdicts import ExitCode, SearchVerdict
+
+DESCRIPTION = """\
+Look something up in the references: words, an API name, an error code or message. Prints the best sections with the
+lines that answer; read one whole with --read PAGE#ANCHOR, or a page with --read PAGE.
+
+Exit code 0: found; 1: no section holds any of the words."""
+
+EXAMPLES = (
+    'cutesmith search "named barrier between two warps"',
+    "cutesmith search cute.zipped_divide",
+    "cutesmith search UNSUP_EARLY_EXIT --limit 1 --full",
+    "cutesmith search --read patterns-reduction.md#contents",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(_search, argv)
+
+
+def _search(argv: list[str]) -> int:
+    parser = command_parser("search", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("query", nargs="*", help="what to look for")
+    parser.add_argument("--limit", type=int, default=5, help="how many sections (default 5)")
+    parser.add_argument("--full", action="store_true", help="print the sections whole")
+    parser.add_argument("--read", metavar="PAGE[#ANCHOR]", help="print this section or page instead of searching")
+    options = parser.parse_args(argv)
+    start = time.perf_counter()
+    if options.read:
+        sections = read_section(options.read)
+        verdict = _verdict("", [Hit(section, 0.0, (), ()) for section in sections], start, full=True)
+        return report(verdict, as_json=options.json, lines=[section.text + "\n" for section in sections])
+    query = " ".join(options.query).strip()
+    if not query or options.limit < 1:
+        raise UsageError("cutesmith search: no query was given", hint='cutesmith search "named barrier"')
+    hits = search(query, limit=options.limit)
+    verdict = _verdict(query, hits, start, full=options.full)
+    return report(verdict, as_json=options.json, lines=_table(verdict, hits, full=options.full))
+
+
+def read_section(address: str) -> list[Section]:
+    """The sections under `PAGE.md#anchor` (with what is below it), or all of a page; raises UsageError."""
+    name, _, anchor = address.removeprefix("references/").partition("#")
+    page = _page(name if name.endswith(".md") else f"{name}.md")
+    if not anchor:
+        return page.sections
+    for position, section in enumerate(page.sections):
+        if section.anchor == anchor:
+            below = (i for i, s in enumerate(page.sections) if i > position and s.level <= section.level)
+            return page.sections[position : next(below, len(page.sections))]
+    known = ", ".join(section.anchor for section in page.sections if section.level <= 2)
+    raise UsageError(f"{page.name} has no section #{anchor}", hint=f"It has: {known}")
+
+
+def _page(name: str) -> Page:
+    pages = {page.name: page for page in read_pages()}
+    if name not in pages:
+        raise UsageError(f"there is no reference page {name}", hint=f"There are: {', '.join(pages)}")
+    return pages[name]
+
+
+def _verdict(query: str, hits: list[Hit], start: float, *, full: bool) -> SearchVerdict:
+    found = tuple(_fields(hit, full=full) for hit in hits)
+    code = ExitCode.PASSED if hits else ExitCode.WRONG_RESULT
+    summary = f"{len(hits)} sections." if hits else f"No section holds any word of {query!r}."
+    return SearchVerdict(exit_code=code, summary=summary, seconds=time.perf_counter() - start, query=query, hits=found)
+
+
+def _fields(hit: Hit, *, full: bool) -> dict[str, object]:
+    section = hit.section
+    fields: dict[str, object] = {
+        "page": section.page,
+        "heading": section.heading,
+        "address": f"{section.page}#{section.anchor}",
+        "line": section.line,
+        "score": hit.score,
+        "lines": [{"line": number, "text": text} for number, text in hit.lines],
+    }
+    return {**fields, "text": section.text} if full else fields
+
+
+def _table(verdict: SearchVerdict, hits: list[Hit], *, full: bool) -> Iterator[str]:
+    width = min(shutil.get_terminal_size((120, 24)).columns, 140)
+    for hit in hits:
+        yield f"references/{hit.section.page}:{hit.section.line}  {hit.section.heading}"
+        if full:
+            yield hit.section.text + "\n"
+        else:
+            shown = ((number, textwrap.shorten(text, width - 12, placeholder=" …")) for number, text in hit.lines)
+            yield from (f"    {number}: {text}" for number, text in shown)
+    yield verdict.summary

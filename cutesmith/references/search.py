@@ -1,0 +1,121 @@
+"""Search over the sections of the reference pages: literal names first, then words (standard library only).
+
+Ranking is BM25 over sections (Robertson and Zaragoza, 2009, "The Probabilistic Relevance Framework"), with words of
+the heading counted more, and whole names (`cute.zipped_divide`, `UNSUP_EARLY_EXIT`) found where they stand literally.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from cutesmith.references.sections import Page, Section, read_pages
+
+K1, B = 1.4, 0.6
+HEADING_WEIGHT = 4
+SHOWN = 3  # lines of a hit
+LITERAL = 12.0  # what a whole name found in the text adds; in the heading twice as much
+_WORD = re.compile(r"[a-z0-9_]+")
+_LITERAL = re.compile(r"[A-Za-z_][\w]*(?:\.[A-Za-z_]\w*)+|[A-Z][A-Z0-9]*_[A-Z0-9_]+|[a-z]+_[a-z0-9_]+")
+_ENTRY = re.compile(r"- (?:\*\*|~~)`([\w.]+)")
+_PLURAL = re.compile(r"(?<=[a-z]{3})(?:ies|es|s)$")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A section that answers a query: its score, the lines that name what was asked, and the words they matched."""
+
+    section: Section
+    score: float
+    matched: tuple[str, ...]
+    lines: tuple[tuple[int, str], ...]  # number in the page, text
+
+
+def search(query: str, pages: Iterable[Page] | None = None, *, limit: int = 5) -> list[Hit]:
+    """The sections that answer a query best, best first; empty when no word of it occurs."""
+    sections = [unit for page in pages or read_pages() for unit in _units(page)]
+    bags = [_bag(section) for section in sections]
+    words, literals = words_of(query), _LITERAL.findall(query)
+    scores = _bm25(words, bags)
+    hits = []
+    for section, bag, score in zip(sections, bags, scores):
+        score += sum(_literal(name, section) for name in literals)
+        if score > 0:
+            hits.append((score, section, tuple(dict.fromkeys(w for w in words if w in bag))))
+    best = sorted(hits, key=lambda hit: (-hit[0], hit[1].page, hit[1].line))[:limit]
+    return [Hit(unit, round(score, 2), matched, _lines(unit, words, literals)) for score, unit, matched in best]
+
+
+def _units(page: Page) -> Iterator[Section]:
+    """What is found: the sections of a page; of a generated one its lines, each the entry of one name."""
+    for section in page.sections:
+        if page.name.startswith("api-"):
+            yield from _entries(section)
+        elif section.heading != "Contents" and page.name != "README.md":
+            yield section
+
+
+def _entries(section: Section) -> Iterator[Section]:
+    lines = section.text.splitlines()
+    for number, line in enumerate(lines):
+        if found := _ENTRY.match(line):
+            members = lines[number + 1] if number + 1 < len(lines) and lines[number + 1].startswith("  - ") else ""
+            text = f"{line}\n{members}".rstrip()
+            yield replace(section, heading=found[1], line=section.line + number, text=text)
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words, plurals cut; a dotted or joined name gives its parts and itself."""
+    found = []
+    for word in _WORD.findall(text.lower()):
+        found.append(_PLURAL.sub("", word))
+        if "_" in word:
+            found += [_PLURAL.sub("", part) for part in word.split("_") if part]
+    return found
+
+
+def _bag(section: Section) -> Counter[str]:
+    bag = Counter(words_of(section.text))
+    for word in words_of(f"{section.heading} {section.page.removesuffix('.md').replace('-', ' ')}"):
+        bag[word] += HEADING_WEIGHT
+    return bag
+
+
+def _bm25(words: Sequence[str], bags: Sequence[Counter[str]]) -> list[float]:
+    lengths = [sum(bag.values()) for bag in bags]
+    mean = sum(lengths) / max(len(lengths), 1)
+    weight = {word: _idf(sum(word in bag for bag in bags), len(bags)) for word in set(words)}
+    return [
+        sum(weight[w] * bag[w] * (K1 + 1) / (bag[w] + K1 * (1 - B + B * length / mean)) for w in set(words))
+        for bag, length in zip(bags, lengths)
+    ]
+
+
+def _idf(count: int, total: int) -> float:
+    return math.log(1 + (total - count + 0.5) / (count + 0.5)) if count else 0.0
+
+
+def _literal(name: str, section: Section) -> float:
+    whole = re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)")
+    short = re.compile(rf"(?<!\w){re.escape(name.rsplit('.', 1)[-1])}(?!\w)")
+    if whole.search(section.heading):
+        return 2 * LITERAL
+    if whole.search(section.text):
+        return LITERAL
+    return LITERAL / 3 if short.search(section.text) else 0.0
+
+
+def _lines(section: Section, words: Sequence[str], literals: Sequence[str]) -> tuple[tuple[int, str], ...]:
+    """The lines of a section that hold most of the query, in the order of the page."""
+    first = 0 if section.text.startswith("- ") else 1  # the heading itself answers nothing
+    numbered = list(enumerate(section.text.splitlines(), section.line))[first:]
+    rated = [(_agreement(line, words, literals), number, line.strip()) for number, line in numbered]
+    best = sorted((r for r in rated if r[0]), key=lambda r: (-r[0], r[1]))[:SHOWN]
+    return tuple((number, line) for _, number, line in sorted(best, key=lambda r: r[1]))
+
+
+def _agreement(line: str, words: Sequence[str], literals: Sequence[str]) -> int:
+    return len(set(words) & set(words_of(line))) + 5 * sum(name in line for name in literals)
