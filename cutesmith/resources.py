@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cutesmith import __version__
 from cutesmith.errors import UnavailableError
 
 PACKAGE = Path(__file__).resolve().parent
 SKILL_NAME = "cute-dsl-kernels"
 FOLDERS = ("references", "examples_index", "scripts")
+MEND = "The installation is not whole: pip install --force-reinstall cutesmith, or install the skill again."
 
 
 def content_root() -> Path:
@@ -21,8 +23,7 @@ def content_root() -> Path:
         if all((root / name).is_dir() for name in FOLDERS):
             return root
     raise UnavailableError(
-        f"no references, examples_index and scripts in {PACKAGE / '_content'} or beside {PACKAGE}",
-        hint="The installation is not whole: pip install --force-reinstall cutesmith",
+        f"no references, examples_index and scripts in {PACKAGE / '_content'} or beside {PACKAGE}", hint=MEND
     )
 
 
@@ -37,4 +38,13 @@ def manifest() -> Path:
     for path in (root / "SKILL.md", root / "skill" / SKILL_NAME / "SKILL.md"):
         if path.is_file():
             return path
-    raise UnavailableError(f"no SKILL.md in {root}", hint="pip install --force-reinstall cutesmith")
+    raise UnavailableError(f"no SKILL.md in {root}", hint=MEND)
+
+
+def licence() -> Path:
+    """`LICENSE`, which a wheel keeps with its metadata; raises UnavailableError."""
+    metadata = PACKAGE.parent / f"cutesmith-{__version__}.dist-info" / "licenses"
+    for path in (content_root() / "LICENSE", metadata / "LICENSE"):
+        if path.is_file():
+            return path
+    raise UnavailableError(f"no LICENSE in {content_root()} or {metadata}", hint=MEND)

@@ -1,0 +1,185 @@
+"""`cutesmith skill install | uninstall | status | archive | validate | manifests`: the skill in clients' folders."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from cutesmith import __version__, resources
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.errors import UsageError
+from cutesmith.skill import installation
+from cutesmith.skill.archive import Archive, write_archive
+from cutesmith.skill.clients import ALL, SKILLS_FOLDERS, targets
+from cutesmith.skill.content import skill_files
+from cutesmith.skill.installation import Copy
+from cutesmith.skill.plugins import write_manifests
+from cutesmith.verdicts import ExitCode, Verdict
+
+DESCRIPTION = """\
+Install the agent skill where clients look for skills, or say how it stands there.
+
+  install               copy SKILL.md, references, examples, scripts and the package into each client's folder
+  uninstall             take that away again, but for what was changed there
+  status                is it there, whole, unchanged, of this version and of the installed DSL's?
+  archive OUT           a release archive (.tar.gz or .zip) with the same files; same files, same bytes
+  validate [DIR]        check SKILL.md: front matter, size, links, scripts and their options, API names
+  manifests [DIR]       write the plugin manifests of a checkout (version, paths)
+
+Folders: claude .claude/skills; codex, gemini, cursor and copilot .agents/skills (once for all four); below the project,
+or with --user below the home folder. An install is all or nothing; a file that you changed stays beside the new one
+as NAME.yours."""
+
+EXAMPLES = (
+    "cutesmith skill install --client claude",
+    "cutesmith skill install --client all --user",
+    "cutesmith skill status --json",
+    "cutesmith skill uninstall --client codex --project ~/work",
+    "cutesmith skill archive cute-dsl-kernels.tar.gz",
+    "cutesmith skill validate .claude/skills/cute-dsl-kernels",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillVerdict(Verdict):
+    """What an action found or did in each folder, or the archive that it wrote."""
+
+    stage: ClassVar[str] = "skill"
+
+    action: str
+    version: str = __version__
+    copies: tuple[Copy, ...] = ()
+    archive: Archive | None = None
+    changed: tuple[str, ...] = ()  # manifests that were written
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the verb; returns its exit code."""
+    return run_command(_skill, argv)
+
+
+def _skill(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
+    start = time.perf_counter()
+    verdict, lines = ACTIONS[options.action](options)
+    verdict = _timed(verdict, time.perf_counter() - start)
+    return report(verdict, as_json=options.json, lines=[*lines, verdict.summary])
+
+
+def _timed(verdict: Verdict, seconds: float) -> Verdict:
+    return type(verdict)(**{**verdict.__dict__, "seconds": round(seconds, 3)})
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("skill", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("action", choices=tuple(ACTIONS))
+    parser.add_argument(
+        "path", nargs="?", metavar="OUT|DIR", help="archive: the file to write; validate, manifests: a folder"
+    )
+    parser.add_argument(
+        "--client", action="append", choices=(*SKILLS_FOLDERS, ALL), help="whose folder; may be given several times"
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--project", metavar="DIR", default=".", help="below this folder (default: the current one)")
+    where.add_argument("--user", action="store_true", help="below the home folder: for every project")
+    parser.add_argument(
+        "--force", action="store_true", help="install over a folder that is not ours; uninstall what was changed too"
+    )
+    parser.add_argument("--plugin", action="store_true", help="archive: as a plugin, with the clients' manifests")
+    return parser
+
+
+Outcome = tuple[Verdict, Iterable[str]]
+
+
+def _install(options: argparse.Namespace) -> Outcome:
+    files = skill_files()
+    copies = [installation.install(p, files, force=options.force, clients=c) for p, c in _targets(options).items()]
+    summary = f"cute-dsl-kernels {__version__}: {_counted(copies, lambda copy: copy.action)}"
+    return _verdict(options, ExitCode.PASSED, summary, copies)
+
+
+def _uninstall(options: argparse.Namespace) -> Outcome:
+    copies = [installation.uninstall(p, force=options.force, clients=c) for p, c in _targets(options).items()]
+    return _verdict(options, ExitCode.PASSED, _counted(copies, lambda copy: copy.action), copies)
+
+
+def _status(options: argparse.Namespace) -> Outcome:
+    options.client = options.client or [ALL]
+    files = skill_files()
+    copies = [installation.examine(p, files, clients=c) for p, c in _targets(options).items()]
+    return _verdict(options, _code({copy.state for copy in copies}), _counted(copies, lambda copy: copy.state), copies)
+
+
+def _code(states: set[str]) -> ExitCode:
+    """0 when what is installed is current, 7 when nothing is installed, 1 when something is not as it should be."""
+    installed = states - {installation.ABSENT}
+    if not installed:
+        return ExitCode.UNAVAILABLE
+    return ExitCode.PASSED if installed == {installation.CURRENT} else ExitCode.WRONG_RESULT
+
+
+def _archive(options: argparse.Namespace) -> Outcome:
+    if not options.path:
+        raise UsageError("archive needs the file to write", hint="cutesmith skill archive cute-dsl-kernels.tar.gz")
+    archive = write_archive(Path(options.path), skill_files(), as_plugin=options.plugin)
+    summary = f"{archive.path}: {archive.files} files, {archive.size} bytes"
+    line = f"{archive.sha256}  {archive.path}"  # the form of sha256sum
+    return SkillVerdict(exit_code=ExitCode.PASSED, summary=summary, action="archive", archive=archive), [line]
+
+
+def _validate(options: argparse.Namespace) -> Outcome:
+    from cutesmith.skill.manifest import check_skill
+
+    verdict = check_skill(Path(options.path) if options.path else resources.manifest().parent)
+    return verdict, verdict.lines()
+
+
+def _manifests(options: argparse.Namespace) -> Outcome:
+    changed = write_manifests(Path(options.path or options.project))
+    summary = (
+        f"{len(changed)} manifests written for {__version__}" if changed else f"all manifests are of {__version__}"
+    )
+    verdict = SkillVerdict(exit_code=ExitCode.PASSED, summary=summary, action="manifests", changed=tuple(changed))
+    return verdict, changed
+
+
+ACTIONS: dict[str, Callable[[argparse.Namespace], Outcome]] = {
+    "install": _install,
+    "uninstall": _uninstall,
+    "status": _status,
+    "archive": _archive,
+    "validate": _validate,
+    "manifests": _manifests,
+}
+
+
+def _targets(options: argparse.Namespace) -> dict[Path, tuple[str, ...]]:
+    if not options.client:
+        raise UsageError(f"{options.action} needs --client", hint=f"--client {'|'.join((*SKILLS_FOLDERS, ALL))}")
+    return targets(options.client, Path.home() if options.user else Path(options.project))
+
+
+def _verdict(options: argparse.Namespace, code: ExitCode, summary: str, copies: Sequence[Copy]) -> Outcome:
+    verdict = SkillVerdict(exit_code=code, summary=summary, action=options.action, copies=tuple(copies))
+    return verdict, _lines(copies)
+
+
+def _counted(copies: Sequence[Copy], key: Callable[[Copy], str]) -> str:
+    words = [key(copy) for copy in copies]
+    return ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+
+
+def _lines(copies: Sequence[Copy]) -> Iterator[str]:
+    for copy in copies:
+        version = f" ({copy.version}, DSL {copy.dsl_version or 'none'})" if copy.version else ""
+        yield f"{copy.action or copy.state:<12}  {','.join(copy.clients):<28}  {copy.path}{version}"
+        yield from (f"{'':14}→ {reason}" for reason in copy.reasons)
+        for title, names in (("missing", copy.missing), ("changed", copy.changed), ("kept", copy.kept)):
+            if names:
+                more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+                yield f"{'':14}{title}: {', '.join(names[:5])}{more}"
