@@ -94,6 +94,7 @@ FEATURES = _terms(
     Term("persistent", "CTAs that stay and take tile after tile", ("persistent kernel", "tile scheduler")),
     Term("dynamic_scheduler", "tiles handed out at run time", ("cluster launch control", "clc", "dynamic persistent")),
     Term("cluster", "thread-block clusters", ("thread block cluster", "cga", "cluster launch")),
+    Term("rasterization", "tiles taken in an order that reuses L2", ("raster", "threadblock swizzle", "tile order")),
     Term("split_k", "K shared between CTAs", ("split-k", "splitk", "split kv", "slice-k", "stream-k")),
     Term("mbarrier", "transaction barriers in shared memory", ("memory barrier object", "async barrier")),
     Term("named_barrier", "bar.sync over a subset of the threads", ("bar.sync", "barrier id")),
@@ -103,7 +104,7 @@ FEATURES = _terms(
     Term("warp_vote", "ballots and votes of a warp", ("vote", "ballot", "any all")),
     Term("redux", "redux.sync, one-instruction reductions of a warp", ("redux.sync", "warp redux")),
     Term("elect", "one thread of a warp chosen", ("elect.sync", "elect one")),
-    Term("block_reduction", "a value reduced over the CTA", ("cta reduction", "block reduce")),
+    Term("block_reduction", "a value reduced over the CTA", ("cta reduction", "block reduce", "row reduction")),
     Term("cluster_reduction", "a value reduced over a cluster", ("cluster reduce",)),
     Term("atomics", "atomic updates of memory", ("atomic add", "red", "semaphore")),
     Term("grid_sync", "all CTAs of the grid wait", ("cooperative launch", "grid barrier", "cooperative groups")),
@@ -140,8 +141,10 @@ FEATURES = _terms(
     Term("jax", "called from JAX", ("cutlass_call", "xla")),
     Term("torch_op", "registered as a torch operator or autograd function", ("torch.library", "custom op")),
     Term("aot_export", "compiled ahead of time and exported", ("aot", "export_to_c", "object file", "c header")),
-    Term("fake_tensor", "compiled with fake tensors", ("symbolic shape", "sym_int", "without gpu")),
-    Term("dynamic_layout", "shapes known only at run time", ("dynamic shape", "mark_layout_dynamic")),
+    Term("fake_tensor", "compiled with fake tensors", ("make_fake_compact_tensor", "without gpu")),
+    Term(
+        "dynamic_layout", "shapes known only at run time", ("dynamic shape", "symbolic shapes", "mark_layout_dynamic")
+    ),
     Term("pointer_arguments", "raw pointers passed in", ("make_ptr", "bypass dlpack", "data_ptr")),
     Term("autotune", "configurations measured and chosen", ("autotuning", "tuner")),
     Term("benchmark", "timed beside something", ("timing", "throughput")),
@@ -187,3 +190,12 @@ DTYPES = {
     "bool": ("boolean", "mask"),
 }
 """torch's names where torch has one (fp4 and fp6 are named as one element, not as torch's packed pair)."""
+
+
+def canonical(word: str, vocabulary: dict[str, Term]) -> str | None:
+    """The vocabulary's name for a word, which may be written with spaces, hyphens or as a synonym; None if unknown."""
+    spoken = " ".join(word.lower().replace("_", " ").replace("-", " ").split())
+    for name, term in vocabulary.items():
+        if spoken in {w.replace("_", " ").replace("-", " ") for w in (name, *term.synonyms)}:
+            return name
+    return None

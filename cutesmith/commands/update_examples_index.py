@@ -1,0 +1,149 @@
+"""`cutesmith update-examples-index`: make the example index anew, or say how it differs from what it is made from."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from cutesmith import resources
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.errors import UsageError
+from cutesmith.examples import curation, integrity, packages, table
+from cutesmith.examples.comparison import KINDS, Change, compare
+from cutesmith.examples.rebuilding import Rebuilt, current, rebuild
+from cutesmith.examples.records import FILE, Example, write_index
+from cutesmith.verdicts import ExitCode, Verdict
+
+DESCRIPTION = """\
+Make examples_index/ anew from its three sources: our own kernels, the installed packages, and (with --checkout) the
+CuTe DSL examples of a CUTLASS work tree. Without --write nothing is written: you see what is new, moved, changed and
+gone. A new example stays "uncurated" until examples_index/curation/ says what it is and what to learn from it."""
+EXAMPLES = (
+    "scripts/update_examples_index.py --check",
+    "scripts/update_examples_index.py --checkout ../cutlass",
+    "scripts/update_examples_index.py --checkout ../cutlass --write --json",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexVerdict(Verdict):
+    """How the index differs from its sources, and what is wrong with it."""
+
+    stage: ClassVar[str] = "update-examples-index"
+
+    records: dict[str, int]  # source → how many
+    changes: tuple[Change, ...]
+    uncurated: tuple[str, ...]  # ids
+    undescribed: tuple[str, ...]  # modules of packages that have kernels and are not indexed: for information
+    faults: tuple[str, ...]
+    notes: tuple[str, ...]
+    fresh_table: bool
+    written: bool
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0: shown, written, or nothing differs under --check; 1: --check found something, or a file could not be read."""
+    return run_command(_update, argv)
+
+
+def _update(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
+    if options.commit and not options.checkout:
+        raise UsageError("--commit says which commit --checkout is", hint="Add --checkout DIR")
+    root = options.index or resources.folder("examples_index")
+    verdict = _write(root, options) if options.write else _compare(root, options)
+    return report(verdict, as_json=options.json, lines=_lines(verdict))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("update-examples-index", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("--checkout", type=Path, metavar="DIR", help="root of a CUTLASS work tree")
+    parser.add_argument("--commit", help="its commit, where DIR is no git work tree (40 hexadecimal digits)")
+    parser.add_argument("--index", type=Path, metavar="DIR", help="the index's folder (default: the one in use)")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--write", action="store_true", help="write index.jsonl, the table and moved curation")
+    mode.add_argument("--check", action="store_true", help="exit 1 where the index is not what its sources give")
+    return parser
+
+
+def _compare(root: Path, options: argparse.Namespace) -> IndexVerdict:
+    standing = current(root)
+    rebuilt = rebuild(root, options.checkout, options.commit)
+    faults = (*rebuilt.faults, *integrity.faults(standing, root))
+    return _verdict(root, standing, rebuilt, faults, strict=options.check)
+
+
+def _write(root: Path, options: argparse.Namespace) -> IndexVerdict:
+    """Moves first: the words of a moved example must be found under its new path."""
+    standing = current(root)
+    moved = [c for c in compare(standing, rebuild(root, options.checkout, options.commit).examples) if c.was]
+    for source in curation.FILES:
+        curation.rename(root, source, {change.was: change.path for change in moved})
+    rebuilt = rebuild(root, options.checkout, options.commit)
+    write_index(rebuilt.examples, root / FILE)
+    page = root / table.README
+    page.write_text(table.with_table(page.read_text(encoding="utf-8"), rebuilt.examples), encoding="utf-8")
+    faults = (*rebuilt.faults, *integrity.faults(rebuilt.examples, root))
+    return _verdict(root, standing, rebuilt, faults, written=True)
+
+
+def _verdict(
+    root: Path,
+    standing: Sequence[Example],
+    rebuilt: Rebuilt,
+    faults: tuple[str, ...],
+    *,
+    strict: bool = False,
+    written: bool = False,
+) -> IndexVerdict:
+    changes = compare(standing, rebuilt.examples)
+    uncurated = integrity.uncurated(rebuilt.examples)
+    fresh = table.page_is_fresh(root, rebuilt.examples if written else standing)
+    failed = bool(faults) or (strict and bool(changes or uncurated or not fresh))
+    described = {example.path for example in rebuilt.examples if example.source == "package"}
+    return IndexVerdict(
+        exit_code=ExitCode.WRONG_RESULT if failed else ExitCode.PASSED,
+        summary=_summary(changes, uncurated, faults, fresh=fresh, written=written),
+        records=dict(sorted(Counter(example.source for example in rebuilt.examples).items())),
+        changes=changes,
+        uncurated=uncurated,
+        undescribed=tuple(packages.undescribed(described)),
+        faults=faults,
+        notes=rebuilt.notes,
+        fresh_table=fresh,
+        written=written,
+    )
+
+
+def _summary(
+    changes: Sequence[Change], uncurated: Sequence[str], faults: Sequence[str], *, fresh: bool, written: bool
+) -> str:
+    counts = Counter(change.kind for change in changes)
+    parts = [f"{counts[kind]} {kind}" for kind in KINDS if counts[kind]] or ["nothing differs"]
+    parts += [f"{len(uncurated)} uncurated"] * bool(uncurated) + [f"{len(faults)} faults"] * bool(faults)
+    parts += ["the table is stale"] * (not fresh)
+    return ("written: " if written else "") + ", ".join(parts)
+
+
+def _lines(verdict: IndexVerdict) -> Iterator[str]:
+    yield f"{sum(verdict.records.values())} examples ({_counted(verdict.records)}): {verdict.summary}"
+    for change in verdict.changes:
+        if change.kind != "restamped":  # one for every file of a new commit: the summary counts them
+            yield f"  {change.kind:<10}{change.path}{_origin(change)}"
+    yield from (f"  uncurated {name}" for name in verdict.uncurated)
+    yield from (f"  fault     {fault}" for fault in verdict.faults)
+    yield from (f"  note      {note}" for note in verdict.notes)
+    if verdict.undescribed:
+        yield f"  {len(verdict.undescribed)} modules of packages have kernels and no record (--json lists them)"
+
+
+def _counted(records: dict[str, int]) -> str:
+    return ", ".join(f"{count} {source}" for source, count in records.items())
+
+
+def _origin(change: Change) -> str:
+    return f" (was {change.was}, likeness {change.likeness:.2f})" if change.was else ""

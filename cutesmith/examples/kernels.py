@@ -1,0 +1,99 @@
+"""Our own kernels, `examples_index/kernels/*.py`: each meets the contract and describes itself in its docstring.
+
+What it is, one sentence.
+
+Shows … (what a reader learns).
+
+Arch: sm_80+
+Operation: softmax
+Features: vectorized_copy, warp_shuffle
+Start here when …
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from cutesmith import contract
+from cutesmith.errors import UsageError
+from cutesmith.examples import features
+from cutesmith.examples.reading import Source
+from cutesmith.examples.records import Example
+from cutesmith.examples.vocabulary import ARCHS, FEATURES, OPERATIONS, Term, canonical
+
+FOLDER = "kernels"
+FIELD = re.compile(r"^(Arch|Operation|Features|Dtypes):\s*(.+)$", re.MULTILINE)
+START = re.compile(r"^Start here .*", re.MULTILINE | re.DOTALL)
+SENTENCE = re.compile(r"(?<=[.!?])\s")
+
+
+def kernel_files(root: Path) -> Iterator[Path]:
+    """The kernel files, sorted."""
+    return (file for file in sorted((root / FOLDER).glob("*.py")) if file.name != "__init__.py")
+
+
+def described(source: Source, file: Path) -> Example:
+    """The record of one kernel: facts from its code, words from its docstring.
+
+    Raises ContractError where the file is no kernel file, UsageError where the docstring lacks a field or uses a word
+    that the vocabulary does not have.
+    """
+    contract.inspect_kernel(file)
+    fields = dict(FIELD.findall(source.docstring))
+    found = set(features.features(source)) | set(_words(fields.get("Features", ""), FEATURES, source.path))
+    return Example(
+        id=f"cutesmith/{file.stem}",
+        title=file.stem.replace("_", " "),
+        operation=next(_words(_required(fields, "Operation", source.path), OPERATIONS, source.path)),
+        arch=_archs(_required(fields, "Arch", source.path), source.path),
+        dtypes=features.dtypes(source),
+        features=features.in_order(found, FEATURES),
+        source="cutesmith",
+        repository="",
+        version="",
+        path=source.path,
+        sha256=source.sha256,
+        lines=source.lines,
+        summary=_first_sentence(source.docstring),
+        lesson=_lesson(source),
+        symbols=features.symbols(source),
+        meets_contract=True,
+    )
+
+
+def _required(fields: dict[str, str], name: str, path: str) -> str:
+    if name not in fields:
+        raise UsageError(f"{path}: its docstring has no line `{name}: …`", hint="See cutesmith/examples/kernels.py")
+    return fields[name]
+
+
+def _words(text: str, vocabulary: dict[str, Term], path: str) -> Iterator[str]:
+    for word in filter(None, (part.strip(" .") for part in text.split(","))):
+        name = canonical(word, vocabulary)
+        if name is None:
+            raise UsageError(
+                f"{path}: {word!r} is no word of the vocabulary", hint="See cutesmith/examples/vocabulary.py"
+            )
+        yield name
+
+
+def _archs(text: str, path: str) -> tuple[str, ...]:
+    archs = {part.strip(" .+") for part in text.split(",")}
+    if not archs <= ARCHS.keys():
+        raise UsageError(f"{path}: no arch {sorted(archs - ARCHS.keys())}", hint=f"One of {', '.join(ARCHS)}")
+    return features.in_order(archs, ARCHS)
+
+
+def _lesson(source: Source) -> str:
+    """The first sentence of the second paragraph, and the sentence that says when to start here."""
+    paragraphs = source.docstring.split("\n\n")
+    start = START.search(source.docstring)
+    if len(paragraphs) < 2 or start is None:
+        raise UsageError(f"{source.path}: its docstring lacks what it shows, or `Start here when …`", hint="Add it")
+    return f"{_first_sentence(paragraphs[1])} {_first_sentence(start.group())}"
+
+
+def _first_sentence(text: str) -> str:
+    return SENTENCE.split(" ".join(text.split()), maxsplit=1)[0]
