@@ -22,6 +22,7 @@ RANKS = {
     "loading": 2,
     "kernelbench": 2,
     "checkpoints": 2,
+    "devlog": 2,
     "recording": 3,
     "emulator": 4,
     "checks": 5,
@@ -37,7 +38,7 @@ RANKS = {
 }
 """A module may import its own rank and what is below; the package itself imports nothing of ours."""
 
-BARE_VERBS = ("lint", "compile", "verify", "emulate", "benchmark", "checkpoint", "doctor", "find", "search")
+BARE_VERBS = ("lint", "compile", "verify", "emulate", "benchmark", "checkpoint", "doctor", "find", "search", "note")
 ALWAYS_THERE = {"cutesmith", "torch", "cutlass", "tvm_ffi", *sys.stdlib_module_names}
 
 

@@ -1,0 +1,61 @@
+"""`DEVLOG.md` beside a kernel: what each design was expected to do, what was changed, what was measured."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+from cutesmith.errors import UsageError
+
+FILE = "DEVLOG.md"
+FIELDS = ("prediction", "change", "measurement", "verdict", "note")
+_TITLE = "# Development log\n\nOne entry a step, oldest first: predict before you measure.\n"
+
+
+def append_entry(kernel: Path, fields: Mapping[str, str], *, now: datetime | None = None) -> Path:
+    """Append one entry for a kernel file to the log beside it, flushed to the disk; returns the log's path.
+
+    `fields`: some of FIELDS, empty ones are left out. Raises UsageError when all are empty, the kernel is missing or
+    the log cannot be written.
+    """
+    lines = [
+        f"- {name.capitalize()}: {_one_paragraph(fields[name])}" for name in FIELDS if fields.get(name, "").strip()
+    ]
+    if not lines:
+        raise UsageError("nothing to note", hint=f"Give at least one of: {', '.join('--' + name for name in FIELDS)}")
+    entry = "\n".join([_heading(kernel, now or datetime.now(timezone.utc)), *lines]) + "\n"
+    log = kernel.parent / FILE
+    try:
+        _append(log, entry)
+    except OSError as error:
+        raise UsageError(
+            f"{log} cannot be written: {error.strerror}", hint="Is the folder read-only or full?"
+        ) from error
+    return log
+
+
+def _heading(kernel: Path, now: datetime) -> str:
+    try:
+        digest = hashlib.sha256(kernel.read_bytes()).hexdigest()[:8]  # as checkpoints are named
+    except OSError as error:
+        raise UsageError(f"{kernel}: {error.strerror}", hint="Name the kernel file that the entry is about.") from error
+    return f"\n## {kernel.name} · {digest} · {now:%Y-%m-%d %H:%M} UTC\n"
+
+
+def _one_paragraph(text: str) -> str:
+    """The text as the body of one list item: its further lines indented, so that none becomes a heading."""
+    return "\n  ".join(line.strip() for line in text.strip().splitlines() if line.strip())
+
+
+def _append(log: Path, entry: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # one write call: entries of two processes do not mix
+    descriptor = os.open(log, flags, 0o644)
+    try:
+        start = _TITLE if os.fstat(descriptor).st_size == 0 else ""
+        os.write(descriptor, (start + entry).encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
