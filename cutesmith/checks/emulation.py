@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,18 @@ class TraceRequest:
     lane: int = 0
     launch: int = 0
     steps: int = 2000
+
+
+NEEDED = ("llvmlite", "numpy")
+"""What the emulated GPU needs besides torch and the DSL."""
+
+
+def require_emulator() -> None:
+    """Raise CandidateError (UNAVAILABLE, with the install line) where the emulated GPU lacks a package."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        what = f"the emulated GPU needs {' and '.join(missing)}: pip install {' '.join(missing)}"
+        raise CandidateError(what, ExitCode.UNAVAILABLE)
 
 
 def emulate_kernel(
@@ -67,6 +80,7 @@ def _run(request: dict[str, Any], verdict: EmulateVerdict, timeout: float) -> Em
     environment = {"CUTE_DSL_ARCH": verdict.arch}
     name = Path(verdict.path).name
     try:
+        require_emulator()
         with Worker("cutesmith.checks.emulation_worker:handler", limits=limits, environment=environment) as worker:
             worker.call({"do": "start"}, timeout=START_SECONDS)
             reply = worker.call({"do": "emulate", **request}, timeout=timeout)

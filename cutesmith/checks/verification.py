@@ -18,6 +18,7 @@ from typing import Any
 from cutesmith import contract
 from cutesmith.checks import sanitizer
 from cutesmith.checks.cheats import find_cheats
+from cutesmith.checks.emulation import require_emulator
 from cutesmith.checks.gpu_lock import gpu_lock
 from cutesmith.checks.isolation import GIB, Limits, Worker
 from cutesmith.checks.processes import fair_memory
@@ -129,6 +130,7 @@ class Judge:
         if on == "compile":
             return self._compile(arch)
         try:
+            require_emulator()
             self.ran_on, self.device_name = "emulator", f"the emulated GPU ({arch})"
             return self._execute("emulator", arch)
         except CandidateError as error:

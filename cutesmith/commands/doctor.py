@@ -23,6 +23,7 @@ MIN_DRIVER = (575, 51, 3)
 MIN_DSL = (4, 8)
 MIN_TORCH = (2, 9)
 PYTHONS = ((3, 10), (3, 13))
+FOR_THE_EMULATOR = {"llvmlite": (0, 50), "numpy": (2, 0)}
 
 DESCRIPTION = """\
 Say what this machine has for writing, checking and timing CuTe DSL kernels.
@@ -73,11 +74,13 @@ def _doctor(argv: list[str]) -> int:
 def examine(*, with_table: bool = False) -> DoctorVerdict:
     """Look at this machine; nothing is imported that could fail or take seconds, no key is read out."""
     devices = list_devices()
+    emulator = [_package(name, least, needed=False, install=name) for name, least in FOR_THE_EMULATOR.items()]
     checks = (
         _python(),
         _package("nvidia-cutlass-dsl", MIN_DSL, needed=True, install="nvidia-cutlass-dsl"),
         _package("torch", MIN_TORCH, needed=True, install="torch"),
         _package("apache-tvm-ffi", (0, 1, 11), needed=False, install="apache-tvm-ffi"),
+        *emulator,
         _gpu(devices),
         _driver(devices),
         _torch_build(devices),
@@ -91,15 +94,18 @@ def examine(*, with_table: bool = False) -> DoctorVerdict:
     missing = [check.name for check in checks if check.state == "missing"]
     return DoctorVerdict(
         exit_code=ExitCode.UNAVAILABLE if missing else ExitCode.PASSED,
-        summary=f"missing: {', '.join(missing)}" if missing else _abilities(devices),
+        summary=f"missing: {', '.join(missing)}" if missing else _abilities(devices, emulator),
         checks=checks,
         table=tuple(sm_rows()) if with_table else (),
     )
 
 
-def _abilities(devices: Sequence[Device]) -> str:
+def _abilities(devices: Sequence[Device], emulator: Sequence[Check]) -> str:
     if any(device.sm for device in devices):
         return "everything runs here: lint, compile, verify, benchmark"
+    lacking = [check.name for check in emulator if check.state != "ok"]
+    if lacking:
+        return f"no GPU that cutesmith knows, and no emulated one without {' and '.join(lacking)}: lint and compile run"
     return "no GPU that cutesmith knows: verify and generate use the emulated one, benchmark cannot run"
 
 
