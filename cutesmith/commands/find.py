@@ -1,0 +1,82 @@
+"""`cutesmith find WORDS`: the nearest example kernels, and why."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.errors import UsageError
+from cutesmith.examples.records import SOURCES, read_index
+from cutesmith.examples.search import Filters, find_examples
+from cutesmith.examples.vocabulary import ARCHS, OPERATIONS
+from cutesmith.verdicts import FindVerdict, FoundExample
+
+DESCRIPTION = f"""\
+The nearest example kernels for what you want to write, best first, each with what agrees and what is missing.
+Write the words as you would say them: operation, GPU or architecture, dtypes, features. Synonyms and misspellings
+are understood (H100 is sm_90a, matmul is gemm, mxfp8 is a block-scaled fp8).
+
+An example for an older architecture is offered where none is nearer, and it is said whether it runs as it is or its
+tensor-core part has to be ported. Filters take any synonym; --op, --dtype, --feature and --source may be repeated.
+
+operations: {textwrap.fill(", ".join(OPERATIONS), 108, subsequent_indent="            ")}
+archs:      {", ".join(ARCHS)}
+
+Then: cutesmith fetch ID. Exit code 1: nothing was found (what to relax is said)."""
+
+EXAMPLES = (
+    'cutesmith find "hopper gemm bias gelu bf16"',
+    "cutesmith find paged attention decode --arch b200",
+    "cutesmith find --op rmsnorm --dtype bf16 --source quack --json",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the verb; returns its exit code."""
+    return run_command(_find, argv)
+
+
+def _find(argv: list[str]) -> int:
+    parser = command_parser("find", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("words", nargs="*", metavar="WORDS", help="what you want to write")
+    parser.add_argument("--arch", default="", metavar="SM", help="what it must run on, or be ported to from below")
+    parser.add_argument("--op", action="append", default=[], metavar="NAME", help="any of these operations")
+    parser.add_argument("--dtype", action="append", default=[], metavar="NAME", help="all of these dtypes")
+    parser.add_argument("--feature", action="append", default=[], metavar="NAME", help="all of these features")
+    parser.add_argument("--source", action="append", default=[], metavar="NAME", help=f"{', '.join(SOURCES)}, quack, …")
+    parser.add_argument("--limit", type=int, default=5, metavar="N", help="how many (default: 5)")
+    parser.add_argument("--index", type=Path, metavar="FILE", help="another index than the one that comes along")
+    options = parser.parse_args(argv)
+    if options.limit < 1:
+        raise UsageError(f"--limit {options.limit}: it is at least 1")
+    filters = Filters(
+        arch=options.arch,
+        operations=tuple(options.op),
+        dtypes=tuple(options.dtype),
+        features=tuple(options.feature),
+        sources=tuple(options.source),
+    )
+    index = read_index(options.index)
+    verdict = find_examples(" ".join(options.words), index, filters=filters, limit=options.limit)
+    return report(verdict, as_json=options.json, lines=_lines(verdict))
+
+
+def _lines(verdict: FindVerdict) -> Iterator[str]:
+    for was, now in verdict.understood["corrections"].items():
+        yield f"({was}: read as {now})"
+    for place, example in enumerate(verdict.examples, 1):
+        yield from _entry(place, example)
+    yield verdict.hint or (f"cutesmith fetch {verdict.examples[0].id}" if verdict.examples else verdict.summary)
+
+
+def _entry(place: int, example: FoundExample) -> Iterator[str]:
+    contract = ", meets the contract" if example.meets_contract else ""
+    yield f"{place}. {example.id}  ({', '.join(example.arch)}; {example.lines} lines{contract})"
+    yield f"   {example.summary}"
+    yield f"   why: {', '.join(example.matched)}" + (
+        f"; missing: {', '.join(example.missing)}" if example.missing else ""
+    )
+    if example.note:
+        yield f"   {example.fit}: {example.note}"

@@ -1,0 +1,117 @@
+"""What a query asks for: operations, architectures, dtypes, features, and the words that are none of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cutesmith.examples.words import Meaning, Phrase, lexicon, stem, stems, tokens
+
+WEAK = 0.35  # of a phrase that only hints at a term
+IMPLIED = 0.6  # of an operation that a more precise one stands before
+NAMED = 0.5  # of the words of a term that the query names otherwise
+
+REFINED = {
+    ("gemm", "block_scaled"): "blockscaled_gemm",
+    ("gemm", "moe"): "grouped_gemm",
+    ("gemm", "varlen"): "grouped_gemm",
+    ("gemm", "collective"): "distributed_gemm",
+    ("gemm", "multi_gpu"): "distributed_gemm",
+    ("gemm", "multimem"): "distributed_gemm",
+    ("gemm", "dequantization"): "mixed_input_gemm",
+    ("attention", "backward"): "attention_backward",
+}
+"""An operation with another term is an operation of its own."""
+
+_FP4 = "float4_e2m1fn"
+_INTEGERS = {"int4", "int8"}
+_HALVES = {"float16", "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A query, understood: terms with their weights (0 to 1), and stems of its words with theirs.
+
+    `dtypes` is a conjunction of alternatives (`fp8` is either of two types).
+    """
+
+    operations: Mapping[str, float] = field(default_factory=dict)
+    archs: tuple[str, ...] = ()
+    dtypes: tuple[frozenset[str], ...] = ()
+    features: Mapping[str, float] = field(default_factory=dict)
+    words: Mapping[str, float] = field(default_factory=dict)
+    plain: frozenset[str] = frozenset()  # the stems that name no term
+    corrections: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, object]:
+        """What `find --json` shows of it."""
+        return {
+            "operations": list(self.operations),
+            "archs": list(self.archs),
+            "dtypes": ["|".join(sorted(group)) for group in self.dtypes],
+            "features": list(self.features),
+            "words": sorted(self.plain),
+            "corrections": dict(self.corrections),
+        }
+
+
+def understand(query: str, known: frozenset[str] = frozenset()) -> Intent:
+    """Read a query; `known` are the stems that the index itself uses, which are never taken for misspellings."""
+    words = tokens(query)
+    phrases, spelt = lexicon().read(words, known)
+    meanings = [(meaning, phrase) for phrase in phrases for meaning in phrase.meanings]
+    dtypes = _dtypes(phrases)
+    features = _weighted(meaning for meaning, _ in meanings if meaning.kind == "feature")
+    operations = _operations([meaning for meaning, _ in meanings if meaning.kind == "operation"], features, dtypes)
+    in_phrases = {stem(word) for phrase in phrases for word in (phrase.corrected or phrase.text).split()}
+    return Intent(
+        operations=operations,
+        archs=tuple(dict.fromkeys(m.name for m, _ in meanings if m.kind == "arch")),
+        dtypes=dtypes,
+        features=features,
+        words=_words(spelt, [meaning for meaning, _ in meanings]),
+        plain=frozenset(stems(spelt)) - in_phrases,
+        corrections={was: now for was, now in zip(words, spelt, strict=True) if was != now},
+    )
+
+
+def _weighted(meanings: Iterable[Meaning]) -> dict[str, float]:
+    weights: dict[str, float] = {}
+    for meaning in meanings:
+        weights[meaning.name] = max(weights.get(meaning.name, 0.0), WEAK if meaning.weak else 1.0)
+    return weights
+
+
+def _dtypes(phrases: Iterable[Phrase]) -> tuple[frozenset[str], ...]:
+    groups = (frozenset(m.name for m in p.meanings if m.kind == "dtype" and not m.weak) for p in phrases)
+    return tuple(dict.fromkeys(filter(None, groups)))
+
+
+def _operations(
+    meanings: Iterable[Meaning], features: Mapping[str, float], dtypes: tuple[frozenset[str], ...]
+) -> dict[str, float]:
+    """The operations asked for; hints count in full where nothing is named, and yield where something is."""
+    weights = _weighted(meanings)
+    if weights and max(weights.values()) <= WEAK and not any(weight == 1.0 for weight in features.values()):
+        weights = dict.fromkeys(weights, 2 * WEAK)
+    strong = [name for name, weight in weights.items() if weight == 1.0] or list(weights)
+    others = {*weights, *features, *_implied_by(dtypes)}
+    for (operation, other), refined in REFINED.items():
+        if operation in strong and other in others and refined not in strong:
+            weights[operation] *= IMPLIED
+            weights[refined] = 1.0
+    return weights
+
+
+def _implied_by(dtypes: tuple[frozenset[str], ...]) -> set[str]:
+    named = frozenset().union(*dtypes)
+    implied = {"block_scaled"} if _FP4 in named else set()
+    if named & _INTEGERS and named & _HALVES:
+        implied.add("dequantization")
+    return implied
+
+
+def _words(spelt: Iterable[str], meanings: Iterable[Meaning]) -> dict[str, float]:
+    """Stems of the query's words, and of the names of the terms that it means, at less weight."""
+    named = {s: NAMED for m in meanings if not m.weak for s in stems(tokens(m.name))}
+    return named | dict.fromkeys(stems(spelt), 1.0)
