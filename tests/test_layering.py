@@ -31,10 +31,10 @@ RANKS = {
     "references": 6,
     "report": 6,
     "skill": 7,
+    "mcp_server": 7,
     "commands": 8,
-    "mcp_server": 9,
-    "cli": 10,
-    "__main__": 11,
+    "cli": 9,
+    "__main__": 10,
 }
 """A module may import its own rank and what is below; the package itself imports nothing of ours."""
 
