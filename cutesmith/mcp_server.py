@@ -41,8 +41,8 @@ INSTRUCTIONS = """\
 Tools to write NVIDIA CuTe DSL (CUTLASS 4.x Python) kernels: find_example and search_references first, then after every
 edit lint_kernel, compile_kernel, verify_kernel, benchmark_kernel, stopping at the first that fails. exit_code:
 0 passed, 1 wrong result, 2 usage or contract, 3 lint, 4 does not compile, 5 crashed, 6 timed out, 7 this machine
-cannot, 8 rejected as a cheat, 9 bug of cutesmith. Keep versions with checkpoint_kernel; never delete a partly working kernel.
-The manifest is the resource skill://SKILL.md, the references are reference://PAGE."""
+cannot, 8 rejected as a cheat, 9 bug of cutesmith. Keep versions with checkpoint_kernel; never delete a partly working
+kernel. The manifest is the resource skill://SKILL.md, the references are reference://PAGE."""
 
 
 def build_server() -> MCPServer[Any]:
