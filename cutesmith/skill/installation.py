@@ -8,12 +8,14 @@ copy are never followed.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cutesmith import __version__
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.skill import swap
 from cutesmith.skill.content import (
@@ -21,6 +23,7 @@ from cutesmith.skill.content import (
     RECORD,
     Record,
     digest,
+    dsl_version,
     mode_of,
     read_record,
     record_of,
@@ -89,8 +92,8 @@ def install(root: Path, files: Mapping[str, Path], *, force: bool = False, clien
         _refuse_foreign(root, before, force)
         staged = swap.new_folder(root)
         try:
-            write_copy(staged, files)
-            kept = _carry_over(root, staged, read_record(staged), read_record(root))
+            record = write_copy(staged, files)
+            kept = _carry_over(root, staged, record, read_record(root))
             swap.replace_folder(staged, root)
         finally:
             if staged.exists():
@@ -124,12 +127,14 @@ def uninstall(root: Path, *, force: bool = False, clients: tuple[str, ...] = ())
 
 def write_copy(folder: Path, files: Mapping[str, Path]) -> Record:
     """Write the files and their record into an empty folder; SKILL.md comes last, so that no half is a skill."""
-    record = record_of(files)
+    hashes = {}
     for name, source in sorted(files.items(), key=lambda item: item[0] == "SKILL.md"):
-        target = folder / name
+        data, target = source.read_bytes(), folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+        target.write_bytes(data)
         target.chmod(mode_of(name))
+        hashes[name] = hashlib.sha256(data).hexdigest()
+    record = Record(__version__, dsl_version(), hashes)
     (folder / RECORD).write_text(record.to_json(), encoding="utf-8")
     return record
 
@@ -192,31 +197,29 @@ def _present(root: Path) -> dict[str, str]:
     return found
 
 
-def _carry_over(root: Path, staged: Path, new: Record | None, old: Record | None) -> tuple[str, ...]:
+def _carry_over(root: Path, staged: Path, new: Record, old: Record | None) -> tuple[str, ...]:
     """Copy what the user changed or added from `root` into `staged`; gives the paths under which it is there now."""
-    if not root.is_dir():
-        return ()
     recorded = old.files if old else {}
-    ours = new.files if new else {}
-    kept = []
-    for name, sha in _present(root).items():
-        if sha in (recorded.get(name), ours.get(name)):
-            continue
-        if sha == "link":
-            raise UsageError(f"{root / name} is a link", hint="Remove it; an installed skill holds files alone.")
-        kept.append(_keep(root / name, staged, name if name not in recorded and name not in ours else None, name))
-    return tuple(kept)
+    present = _present(root) if root.is_dir() else {}
+    theirs = [name for name, sha in present.items() if sha not in (recorded.get(name), new.files.get(name))]
+    link = next((name for name in theirs if present[name] == "link"), None)
+    if link:
+        raise UsageError(f"{root / link} is a link", hint="Remove it; an installed skill holds files alone.")
+    added = [name for name in theirs if name not in recorded and name not in new.files]
+    changed = [name for name in theirs if name not in added]
+    # Added files first: what an earlier upgrade kept has its name already.
+    return tuple(_keep(root, staged, name, aside=name in changed) for name in added + changed)
 
 
-def _keep(source: Path, staged: Path, free: str | None, name: str) -> str:
-    """Copy a user's file to its own path when that is `free`, else beside the new file."""
-    wanted, number = free or name + KEPT_SUFFIX, 1
-    while (staged / wanted).exists():
+def _keep(root: Path, staged: Path, name: str, *, aside: bool) -> str:
+    """Copy a user's file to its own path, or `aside`: beside the new file, under a name that is free."""
+    kept, number = name + KEPT_SUFFIX if aside else name, 1
+    while (staged / kept).exists():
         number += 1
-        wanted = f"{name}{KEPT_SUFFIX}-{number}"
-    (staged / wanted).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(source, staged / wanted)
-    return wanted
+        kept = f"{name}{KEPT_SUFFIX}-{number}"
+    (staged / kept).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(root / name, staged / kept)
+    return kept
 
 
 def _remove_ours(root: Path, kept: set[str]) -> None:
