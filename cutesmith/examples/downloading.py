@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _BUSY = {408, 425, 429, 500, 502, 503, 504}
 _MAX_REDIRECTS = 5
+_THIS_MACHINE = ("127.0.0.1", "localhost", "[::1]")
 _NO_NETWORK_HINT = (
     "Without network: --offline takes what the cache and the packages have; --mirror takes a local checkout of CUTLASS."
 )
@@ -114,14 +115,16 @@ def _client(limits: Limits) -> httpx.AsyncClient:
         import httpx
     except ModuleNotFoundError as error:
         raise UnavailableError("downloading needs the package httpx", hint="pip install httpx") from error
+    trusted = httpx.create_ssl_context()  # reading the certificates takes 20 ms: once is enough
     return httpx.AsyncClient(
         timeout=limits.timeout,
+        verify=trusted,
         follow_redirects=True,
         max_redirects=_MAX_REDIRECTS,
         # identity: what is counted while it comes is what came
         headers={"User-Agent": f"cutesmith/{__version__}", "Accept-Encoding": "identity"},
         # no proxy stands between a machine and itself
-        mounts={f"all://{host}": httpx.AsyncHTTPTransport() for host in ("127.0.0.1", "localhost", "[::1]")},
+        mounts={f"all://{host}": httpx.AsyncHTTPTransport(verify=trusted) for host in _THIS_MACHINE},
     )
 
 

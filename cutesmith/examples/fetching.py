@@ -32,6 +32,7 @@ class FetchOptions:
     with_siblings: bool = False
     any_version: bool = False  # take a package's file though its hash is not the index's
     overwrite: bool = False  # replace a file in `out` that differs
+    cache: Path | None = None  # the user's cache folder where None
     limits: Limits = field(default_factory=Limits)
 
 
@@ -84,7 +85,7 @@ class _Fetch:
         self.by_path = {(example.source, example.path): example for example in index}
         self.options = options
         self.progress = progress
-        self.cache = Cache()
+        self.cache = Cache(options.cache)
         self.folder = sources.mirror_folder(options.mirror)
         self.downloader: Downloader | None = None
 

@@ -1,0 +1,127 @@
+"""`cutesmith fetch` through its command and its script: output, exit codes, and what it needs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutesmith.commands.fetch import main
+from cutesmith.examples.records import write_index
+from tests.examples.fetch_samples import COMMIT, ROOT, TEXT, cutlass
+
+ROOT_FOLDER = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def index(tmp_path):
+    """An index of two examples, one importing the other, and a checkout that has both."""
+    texts = {"hopper/fmha": b"from helpers import masks\n", "helpers/masks": TEXT}
+    paths = {"hopper/fmha": f"{ROOT}/cute/hopper/fmha.py", "helpers/masks": f"{ROOT}/helpers/masks.py"}
+    examples = [cutlass(name, text, path=paths[name]) for name, text in texts.items()]
+    write_index(examples, tmp_path / "index.jsonl")
+    for name, text in texts.items():
+        file = tmp_path / "checkout" / paths[name]
+        file.parent.mkdir(parents=True)
+        file.write_bytes(text)
+    return tmp_path / "index.jsonl"
+
+
+@pytest.fixture
+def run(capsys, index, tmp_path):
+    def run(*arguments: str, mirror: bool = True) -> tuple[int, str, str]:
+        more = ["--mirror", str(tmp_path / "checkout")] if mirror else []
+        code = main([*arguments, "--index", str(index), "--out", str(tmp_path / "out"), *more])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_path_licence_source_and_siblings_are_printed(run, tmp_path):
+    code, out, err = run("cutlass/hopper/fmha")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        f"{tmp_path}/out/cutlass/cute/hopper/fmha.py",
+        "  copied, 26 bytes, sha256 " + cutlass(data=b"from helpers import masks\n").sha256[:16] + "…",
+        f"  BSD-3-Clause, NVIDIA/cutlass@{COMMIT[:12]} {ROOT}/cute/hopper/fmha.py",
+        "  imports cutlass/helpers/masks: --with-siblings brings them too",
+        f"1 of 1 examples are in {tmp_path}/out",
+    ]
+
+
+def test_with_siblings_both_are_there(run, tmp_path):
+    code, out, _ = run("fmha", "--with-siblings")
+    assert (code, "--with-siblings" in out) == (0, False)
+    assert (tmp_path / "out/cutlass/helpers/masks.py").read_bytes() == TEXT
+
+
+def test_one_json_object(run):
+    code, out, err = run("fmha", "--json")
+    verdict = json.loads(out)
+    assert (code, err, verdict["stage"], verdict["status"]) == (0, "", "fetch", "passed")
+    assert verdict["examples"][0]["siblings"] == ["cutlass/helpers/masks"]
+    assert verdict["examples"][0]["licence"] == "BSD-3-Clause"
+
+
+def test_what_fails_is_said_with_what_to_do(run, tmp_path):
+    (tmp_path / "checkout" / ROOT / "cute/hopper/fmha.py").write_bytes(b"newer")
+    code, out, _ = run("fmha", "masks")
+    assert code == 1
+    assert "is not the file of the index; nothing was kept" in out
+    assert "expected sha256" in out
+    assert "0 of" not in out
+    assert "1 of 2 examples are in" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["cutlass/hopper/fnha"], "Did you mean cutlass/hopper/fmha"),
+        ([], "the following arguments are required: ID"),
+        (["fmha", "--timeout", "0"], "--timeout is more than 0 seconds"),
+        (["fmha", "--attempts", "0"], "--attempts at least 1"),
+    ],
+)
+def test_bad_input_is_usage_with_a_sentence(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_offline_without_a_cache_is_exit_7(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("CUTESMITH_CACHE", str(tmp_path / "cache"))
+    code, out, _ = run("fmha", "--offline", mirror=False)
+    assert code == 7
+    assert f"not in the cache {tmp_path}/cache" in out
+
+
+def test_the_script_works_from_any_folder_with_an_own_kernel(run_script, tmp_path):
+    done = run_script("fetch_example", "cutesmith/relu_minimal", "--out", tmp_path, "--offline", "--json", cwd="/")
+    assert (done.returncode, done.stderr) == (0, "")
+    (example,) = json.loads(done.stdout)["examples"]
+    assert (example["state"], example["meets_contract"]) == ("copied", True)
+    assert Path(example["path"]).is_file()
+
+
+WITHOUT_HTTPX = """
+import sys
+sys.path[:] = [p for p in sys.path if "site-packages" not in p]
+from cutesmith.commands.fetch import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_without_httpx_a_checkout_still_serves_and_a_download_names_the_package(index, tmp_path):
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", WITHOUT_HTTPX, "fmha", "--index", index, "--out", tmp_path / "out", *more]
+        environment = {"CUTESMITH_CACHE": str(tmp_path / "cache"), "PATH": "/usr/bin"}
+        return subprocess.run(command, cwd=ROOT_FOLDER, capture_output=True, text=True, timeout=60, env=environment)
+
+    missing = run()
+    assert missing.returncode == 7, missing.stderr
+    assert "pip install httpx" in missing.stdout
+    assert run("--mirror", str(tmp_path / "checkout")).returncode == 0

@@ -1,0 +1,345 @@
+"""Fetching without a network: own kernels, installed packages, a checkout; what is written, and what never is."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cutesmith import resources
+from cutesmith.examples import sources
+from cutesmith.examples.cache import cache_folder, sha256_of, write_atomically
+from cutesmith.examples.faults import FetchError
+from cutesmith.examples.fetching import FetchOptions, fetch_examples
+from cutesmith.examples.records import write_index
+from cutesmith.verdicts import ExitCode
+from tests.examples import misbehaving_server as http
+from tests.examples.fetch_samples import ROOT, TEXT, cutlass
+
+PROJECT = Path(__file__).resolve().parents[2]
+OWN = sorted((resources.folder("examples_index") / "kernels").glob("*.py"))[0]
+
+
+def own(**changes):
+    path = OWN.relative_to(resources.folder("examples_index")).as_posix()
+    fields = {"id": "cutesmith/own", "source": "cutesmith", "repository": "", "version": "", "path": path}
+    return cutlass(data=OWN.read_bytes(), **{**fields, "meets_contract": True, **changes})
+
+
+def package(**changes):
+    """A record of a package that every test machine has: pytest's own."""
+    data = Path(pytest.__file__).read_bytes()
+    version = importlib.metadata.version("pytest")
+    fields = {"id": "pytest/init", "source": "package", "repository": "pytest", "version": version}
+    return cutlass(data=data, **{**fields, "path": "pytest/__init__.py", **changes})
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A folder as a checkout of CUTLASS: a function that puts files there."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+
+    def put(path: str, data: bytes = TEXT) -> Path:
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        return folder
+
+    return put
+
+
+@pytest.fixture
+def fetch(tmp_path):
+    def run(*examples, ids=(), **options):
+        options = {"out": tmp_path / "out", "cache": tmp_path / "cache", **options}
+        return fetch_examples(ids or [examples[0].id], examples, FetchOptions(**options))
+
+    return run
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_our_own_kernel_is_copied_from_the_package(fetch, tmp_path):
+    (done,) = fetch(own(), offline=True).examples
+    assert (done.state, done.meets_contract) == ("copied", True)
+    assert Path(done.path) == tmp_path / "out/cutesmith/kernels" / OWN.name
+    assert Path(done.path).read_bytes() == OWN.read_bytes()
+
+
+def test_a_package_is_copied_from_where_it_is_installed(fetch, tmp_path):
+    (done,) = fetch(package(), offline=True).examples
+    assert (done.state, Path(done.path)) == ("copied", tmp_path / "out/pytest/__init__.py")
+
+
+def test_another_version_of_a_package_says_both_and_is_taken_only_when_allowed(fetch, tmp_path):
+    other = package(sha256="0" * 64, version="1.2.3")
+    (done,) = fetch(other).examples
+    installed = importlib.metadata.version("pytest")
+    assert (done.kind, done.exit_code) == ("hash_mismatch", ExitCode.WRONG_RESULT)
+    assert f"pytest {installed} is installed, the index knows 1.2.3" in done.error
+    assert done.hint.startswith("pip install pytest==1.2.3")
+    assert files(tmp_path) == []
+    (done,) = fetch(other, any_version=True).examples
+    assert (done.state, done.sha256) == ("copied", package().sha256)
+    assert done.note == f"other than in the index: pytest {installed} is installed, the index knows 1.2.3"
+
+
+def test_a_package_that_is_missing_is_its_install_line(fetch):
+    (done,) = fetch(package(repository="cutesmith-no-such-package", version="1.0")).examples
+    assert (done.kind, done.exit_code) == ("not_installed", ExitCode.UNAVAILABLE)
+    assert done.hint == "pip install cutesmith-no-such-package==1.0"
+
+
+def test_a_file_that_the_package_no_longer_has_names_the_version(fetch):
+    (done,) = fetch(package(path="pytest/gone.py")).examples
+    assert (done.kind, "pip install pytest==" in done.hint) == ("not_found", True)
+
+
+def test_a_checkout_serves_without_network_and_without_cache(fetch, checkout, tmp_path):
+    example = cutlass()
+    (done,) = fetch(example, mirror=str(checkout(example.path))).examples
+    assert (done.state, Path(done.path).read_bytes()) == ("copied", TEXT)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_moved_path_is_found_in_the_checkout_by_its_hash(fetch, checkout, tmp_path):
+    checkout(f"{ROOT}/cute/another.py", b"other")
+    folder = checkout("examples/new/place.py")
+    (done,) = fetch(cutlass(), mirror=str(folder)).examples
+    assert (done.kind, done.hint) == ("not_found", "It is at examples/new/place.py there.")
+
+
+def test_a_checkout_of_another_commit_shows_both_hashes(fetch, checkout, tmp_path):
+    example = cutlass()
+    folder = checkout(example.path, b"newer")
+    (done,) = fetch(example, mirror=str(folder)).examples
+    assert (done.kind, files(tmp_path / "out")) == ("hash_mismatch", [])
+    assert example.sha256 in done.error
+    assert sha256_of(b"newer") in done.error
+    assert f"git -C {folder} checkout {example.version[:12]}" in done.hint
+
+
+def test_a_mirror_that_is_no_folder_is_usage(fetch, tmp_path):
+    with pytest.raises(FetchError, match="is no folder") as error:
+        fetch(cutlass(), mirror=str(tmp_path / "none"))
+    assert error.value.exit_code == ExitCode.USAGE
+
+
+def siblings_of(text: bytes, *paths: str):
+    """An example of that text, and others at those paths below the examples' folder."""
+    example = cutlass("hopper/attention/fmha", text)
+    others = [cutlass(f"n{i}", path=f"{ROOT}/{path}") for i, path in enumerate(paths)]
+    return example, others
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "found"),
+    [
+        (b"from helpers import masks", "helpers/masks.py", True),
+        (b"from helpers.masks import causal", "helpers/masks.py", True),
+        (b"import helpers.masks as m", "helpers/masks.py", True),
+        (b"from cute.hopper.attention.masks import x", "cute/hopper/attention/masks.py", True),
+        (b"if True:\n    from masks import x", "cute/hopper/attention/masks.py", True),
+        (b"from . import masks", "cute/hopper/attention/masks.py", True),
+        (b"import helpers", "helpers/__init__.py", True),
+        (b"import torch, masks_of_another", "helpers/masks.py", False),
+        (b"text = 'import masks'", "cute/hopper/attention/masks.py", False),
+        (b"from masks import x\nthis is no Python (", "cute/hopper/attention/masks.py", False),
+        (b"(" * 5000, "helpers/masks.py", False),
+        (b"\xff\xfe\x00", "helpers/masks.py", False),
+        (b"x = '\\d'\nimport masks", "cute/hopper/attention/masks.py", True),
+    ],
+)
+def test_the_examples_that_an_example_imports_are_read_from_its_text(fetch, checkout, text, path, found):
+    example, (other,) = siblings_of(text, path)
+    (done,) = fetch(example, other, mirror=str(checkout(example.path, text))).examples
+    assert done.siblings == ((other.id,) if found else ())
+
+
+def test_siblings_are_brought_with_theirs_and_each_once(fetch, checkout, tmp_path):
+    example, others = siblings_of(b"from a import x\nfrom b import y", "cute/hopper/a.py", "cute/hopper/b.py")
+    texts = {
+        example.path: b"from a import x\nfrom b import y",
+        others[0].path: b"import b",
+        others[1].path: b"import a",
+    }
+    index = [cutlass(e.id.removeprefix("cutlass/"), texts[e.path], path=e.path) for e in (example, *others)]
+    folder = [checkout(path, text) for path, text in texts.items()][0]
+    verdict = fetch(*index, mirror=str(folder), with_siblings=True)
+    assert [done.id for done in verdict.examples] == [example.id, "cutlass/n0", "cutlass/n1"]
+    root = "cutlass/cute/hopper"
+    assert files(tmp_path / "out") == [f"{root}/a.py", f"{root}/attention/fmha.py", f"{root}/b.py"]
+
+
+@pytest.mark.parametrize(
+    "path", ["../x.py", "/etc/x.py", "a/../../x.py", "a\\..\\x.py", "C:/x.py", "", "a\0b", "~/x.py"]
+)
+def test_a_path_of_the_index_that_leads_out_is_refused(fetch, checkout, tmp_path, path):
+    folder = checkout("x.py")
+    verdict = fetch(cutlass(path=path), mirror=str(folder), out=tmp_path / "deep/out")
+    assert [(done.kind, done.exit_code) for done in verdict.examples] == [("unsafe_path", ExitCode.USAGE)]
+    assert files(tmp_path) == ["checkout/x.py"]
+
+
+def test_a_link_in_out_that_leads_out_of_it_is_refused(fetch, checkout, tmp_path):
+    example = cutlass()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out/cutlass").symlink_to(tmp_path / "elsewhere")
+    (done,) = fetch(example, mirror=str(checkout(example.path))).examples
+    assert (done.kind, files(tmp_path / "elsewhere")) == ("unsafe_path", [])
+
+
+def test_a_link_in_a_mirror_that_leads_out_of_it_is_refused(fetch, checkout, tmp_path):
+    (tmp_path / "secret.py").write_bytes(TEXT)
+    folder = checkout("README.py")
+    (folder / "link.py").symlink_to(tmp_path / "secret.py")
+    (done,) = fetch(cutlass(path="link.py"), mirror=str(folder)).examples
+    assert done.kind == "unsafe_path"
+
+
+def test_a_file_that_was_edited_is_not_replaced_unless_asked(fetch, checkout):
+    example = cutlass()
+    folder = str(checkout(example.path))
+    (done,) = fetch(example, mirror=folder).examples
+    assert fetch(example, mirror=folder).examples[0].state == "unchanged"
+    Path(done.path).write_bytes(b"my edits")
+    (again,) = fetch(example, mirror=folder).examples
+    assert (again.kind, again.exit_code, Path(done.path).read_bytes()) == ("exists", ExitCode.USAGE, b"my edits")
+    (again,) = fetch(example, mirror=folder, overwrite=True).examples
+    assert (again.state, Path(done.path).read_bytes()) == ("copied", TEXT)
+
+
+def test_nothing_that_was_fetched_is_run(fetch, checkout, tmp_path):
+    text = f"open({str(tmp_path / 'ran')!r}, 'w')\nimport os\n".encode()
+    example = cutlass(data=text)
+    assert fetch(example, mirror=str(checkout(example.path, text))).exit_code == ExitCode.PASSED
+    assert not (tmp_path / "ran").exists()
+
+
+def test_out_that_is_a_file_is_said(fetch, checkout, tmp_path):
+    example = cutlass()
+    (tmp_path / "out").write_text("")
+    (done,) = fetch(example, mirror=str(checkout(example.path))).examples
+    assert (done.kind, done.exit_code) == ("not_writable", ExitCode.UNAVAILABLE)
+
+
+def start(code: str, *arguments: object, **options) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], cwd=PROJECT, **options)
+
+
+FETCH = """
+import sys, json
+from pathlib import Path
+from cutesmith.examples.fetching import FetchOptions, fetch_examples
+from cutesmith.examples.records import read_index
+{before}
+folder = Path(sys.argv[1])
+options = FetchOptions(out=folder / "out", cache=folder / "cache", mirror=sys.argv[2])
+index = read_index(folder / "index.jsonl")
+print(fetch_examples([index[0].id], index, options).to_json())
+"""
+FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))"
+NOBODY = "import os; os.chmod(sys.argv[1] + '/out', 0o555); os.geteuid() or os.seteuid(65534)"
+
+
+@pytest.mark.parametrize(("before", "kind"), [(FULL, "disk_full"), (NOBODY, "not_writable")])
+def test_a_full_disk_and_a_read_only_folder_leave_nothing_behind(before, kind):
+    data = b"#" * 100_000
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        example = cutlass(data=data)
+        write_index([example], folder / "index.jsonl")
+        (folder / "checkout" / example.path).parent.mkdir(parents=True)
+        (folder / "checkout" / example.path).write_bytes(data)
+        (folder / "out").mkdir()
+        process = start(FETCH.format(before=before), folder, folder / "checkout", stdout=subprocess.PIPE)
+        out, _ = process.communicate(timeout=30)
+        assert f'"kind": "{kind}"'.encode() in out
+        assert b'"exit_code": 7' in out
+        assert files(folder / "out") == []
+        (folder / "out").chmod(0o755)
+
+
+WRITE = """
+import sys
+from pathlib import Path
+from cutesmith.examples.cache import write_atomically
+while True:
+    for letter in b"ab":
+        write_atomically(Path(sys.argv[1]), bytes([letter]) * (4 << 20))
+"""
+
+
+def test_a_write_that_is_killed_leaves_the_old_file_or_the_new_one(tmp_path):
+    target = tmp_path / "folder" / "file.py"
+    whole = {hashlib.sha256(letter * (4 << 20)).hexdigest() for letter in (b"a", b"b")}
+    for delay in (0.0, 0.003, 0.007):
+        with start(WRITE, target) as process:
+            try:
+                wait_for(target.exists)
+                assert {sha256_of(target.read_bytes()) for _ in range(8)} <= whole
+                time.sleep(delay)
+            finally:
+                process.send_signal(signal.SIGKILL)
+        assert sha256_of(target.read_bytes()) in whole
+
+
+def wait_for(done, seconds: float = 20.0) -> None:
+    until = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < until, "it never happened"
+        time.sleep(0.002)
+
+
+def test_what_a_kill_left_is_removed_by_a_later_write(tmp_path):
+    old, young = tmp_path / ".file.py-1.part", tmp_path / ".file.py-2.part"
+    for left in (old, young):
+        left.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    write_atomically(tmp_path / "file.py", b"whole")
+    assert files(tmp_path) == [young.name, "file.py"]
+
+
+def test_a_download_that_is_killed_leaves_nothing(tmp_path):
+    example = cutlass()
+    reached = threading.Event()
+    write_index([example], tmp_path / "index.jsonl")
+    with http.serving() as server:
+        server.answers[f"/{example.path}"] = [http.half_then_silent(TEXT, reached), http.whole(TEXT)]
+        with start(FETCH.format(before=""), tmp_path, server.address) as process:
+            try:
+                assert reached.wait(20)
+            finally:
+                process.send_signal(signal.SIGKILL)
+        assert files(tmp_path) == ["index.jsonl"]
+        options = FetchOptions(out=tmp_path / "out", cache=tmp_path / "cache", mirror=server.address)
+        assert fetch_examples([example.id], [example], options).exit_code == ExitCode.PASSED
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the rule of Linux")
+def test_the_cache_is_where_the_system_and_the_user_want_it():
+    assert cache_folder({"CUTESMITH_CACHE": "/c"}) == Path("/c")
+    assert cache_folder({"XDG_CACHE_HOME": "/x"}) == Path("/x/cutesmith")
+    assert cache_folder({"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache/cutesmith"
+    assert cache_folder({}) == Path.home() / ".cache/cutesmith"
+
+
+def test_the_address_is_that_of_the_pinned_commit():
+    example = cutlass()
+    assert sources.address(example, "") == (
+        f"https://raw.githubusercontent.com/NVIDIA/cutlass/{example.version}/{example.path}"
+    )
