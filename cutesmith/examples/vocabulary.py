@@ -143,7 +143,7 @@ FEATURES = _terms(
     Term("aot_export", "compiled ahead of time and exported", ("aot", "export_to_c", "object file", "c header")),
     Term("fake_tensor", "compiled with fake tensors", ("make_fake_compact_tensor", "without gpu")),
     Term(
-        "dynamic_layout", "shapes known only at run time", ("dynamic shape", "symbolic shapes", "mark_layout_dynamic")
+        "dynamic_layout", "shapes known only at run time", ("dynamic shape", "symbolic shapes", "dynamic layout")
     ),
     Term("pointer_arguments", "raw pointers passed in", ("make_ptr", "bypass dlpack", "data_ptr")),
     Term("autotune", "configurations measured and chosen", ("autotuning", "tuner")),
