@@ -1,0 +1,326 @@
+"""Hopper GEMM with a fused epilogue of extra tensors: gelu(x @ weight.T + bias) + residual, the residual optional.
+
+Shows how a fast Hopper GEMM is put together. One warp does nothing but issue TMA loads into a ring of five stages. Two
+warpgroups of arithmetic take turns (ping-pong): while one works through its epilogue, the other keeps the tensor cores
+busy with the next tile. Blocks stay for as many tiles as there are (persistent), and two of them form a cluster that
+loads the weights once for both (multicast). The epilogue reads bias and residual at the accumulators' coordinates, and
+writes through shared memory by stmatrix and TMA, which clips what lies beyond the edge.
+
+Arch: sm_90a
+Operation: gemm
+Features: tma, wgmma, warp_specialization, ping_pong, persistent, cluster, multicast, stmatrix, epilogue_fusion
+Start here when a matrix product on Hopper needs an epilogue that reads further tensors.
+"""
+
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import cutlass.utils.hopper_helpers as sm90
+import torch
+from cutlass import Float32, Int16, Int32, const_expr, pipeline, range_constexpr
+from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warp, warpgroup
+from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
+from cutlass.memory import SmemAllocator
+from cutlass.tensor_utils import LayoutEnum
+
+DTYPES = {torch.float16: cutlass.Float16, torch.bfloat16: cutlass.BFloat16}
+BM, BN, BK = 128, 192, 64  # a tile: 192 accumulators a thread of its warpgroup, near the limit of 240 registers
+STAGES = 5  # of 40 KB each: all of the shared memory but 27 KB
+CLUSTER = 2  # blocks side by side in M: they need the same weights
+EPI_N = 32  # columns of the tile that leave at once
+MATH_WARPGROUPS = 2
+THREADS = 128 * (1 + MATH_WARPGROUPS)
+LOAD_REGISTERS, MATH_REGISTERS = 24, 240  # 128 * 24 + 256 * 240 of the 65536 of a multiprocessor
+GROUP = (
+    8  # cluster tiles down before one to the right: what runs at the same time is a square, and L2 serves more of it
+)
+EPILOGUE_BARRIER = 1  # and 2, one a warpgroup; 0 is sync_threads
+
+
+@cute.jit
+def gelu_tanh(x, exact: cutlass.Constexpr):
+    """GELU in its tanh form; tanh.approx (error 2**-11) is good enough for bf16, fp16 takes two instructions more."""
+    u = x * (0.7978845608028654 + 0.03567740641276742 * x * x)  # sqrt(2/pi) (x + 0.044715 x^3)
+    if const_expr(exact):
+        return x * cute.math.rcp(1.0 + cute.math.exp2(u * -2.8853900817779268, fastmath=True), fastmath=True)
+    half = 0.5 * x
+    return half + half * cute.math.tanh(u, fastmath=True)
+
+
+@cute.jit
+def tile_of(index: Int32, tiles_m: Int32, tiles_n: Int32):
+    """(m, n) of the cluster tile `index`: down GROUP tiles, one to the right, …, then the next group of rows."""
+    group, within = index // (GROUP * tiles_n), index % (GROUP * tiles_n)
+    height = cutlass.min(GROUP, tiles_m - group * GROUP)  # the last group may be lower
+    return group * GROUP + within % height, within // height
+
+
+def stage_of(count: Int32, flip: int):
+    """Where the ring stands after `count` k-tiles; the producer starts with flip=1: all stages are empty."""
+    return pipeline.PipelineState(STAGES, count, count % STAGES, ((count // STAGES) & 1) ^ flip)
+
+
+@cute.kernel
+def gemm_kernel(
+    tma_A: cute.CopyAtom,
+    mA: cute.Tensor,  # (M, K), coordinates for TMA
+    tma_B: cute.CopyAtom,
+    mB: cute.Tensor,  # (N, K), the same
+    tma_C: cute.CopyAtom,
+    mC: cute.Tensor,  # (M, N), the same
+    mBias: cute.Tensor,  # (N,)
+    mR: cute.Tensor,  # (M, N), or None
+    tiled_mma: cute.TiledMma,
+    epi_mma: cute.TiledMma,
+    sA_layout: cute.ComposedLayout,
+    sB_layout: cute.ComposedLayout,
+    sC_layout: cute.ComposedLayout,
+    clusters: cutlass.Constexpr,
+):
+    dtype = mBias.element_type
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    warp_index = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    warpgroup_index = cute.arch.make_warp_uniform(thread // 128)  # 0 loads, 1 and 2 do the arithmetic
+    rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
+    if warp_index == 0:
+        for atom in (tma_A, tma_B, tma_C):
+            cpasync.prefetch_descriptor(atom)
+
+    smem = SmemAllocator()
+    sA = smem.allocate_tensor(dtype, sA_layout.outer, byte_alignment=1024, swizzle=sA_layout.inner)
+    sB = smem.allocate_tensor(dtype, sB_layout.outer, byte_alignment=1024, swizzle=sB_layout.inner)
+    sC = smem.allocate_tensor(dtype, sC_layout.outer, byte_alignment=1024, swizzle=sC_layout.inner)
+    stage_bytes = (BM + BN) * BK * dtype.width // 8
+    ring = pipeline.PipelineTmaAsync.create(
+        num_stages=STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+        # A stage is read by the four warps of one warpgroup, here and in the other block: its weights come from both.
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 4 * CLUSTER),
+        tx_count=stage_bytes,
+        cta_layout_vmnk=cute.make_layout((1, CLUSTER, 1, 1)),
+        defer_sync=True,
+    )
+    pipeline.pipeline_init_arrive(cluster_shape_mn=(CLUSTER, 1), is_relaxed=True)
+
+    # Cluster tiles: CLUSTER tiles on top of each other. This cluster does first, first + clusters, …
+    tiles_m = cute.ceil_div(mC.shape[0], CLUSTER * BM)
+    tiles_n = cute.ceil_div(mC.shape[1], BN)
+    first, tiles = block // CLUSTER, tiles_m * tiles_n
+    mine = (tiles - first + clusters - 1) // clusters
+    k_tiles = cute.ceil_div(mA.shape[1], BK)
+    pipeline.pipeline_init_wait(cluster_shape_mn=(CLUSTER, 1))  # the peer's barriers are ready too
+
+    if warpgroup_index == 0:
+        cute.arch.setmaxregister_decrease(LOAD_REGISTERS)
+        if warp_index == 0:
+            gA = cute.local_tile(mA, (BM, BK), (None, None))  # (BM, BK, tiles in M, k_tiles)
+            gB = cute.local_tile(mB, (BN, BK), (None, None))
+            one, pair = cute.make_layout(1), cute.make_layout(CLUSTER)
+            tAsA, tAgA = cpasync.tma_partition(tma_A, 0, one, cute.group_modes(sA, 0, 2), cute.group_modes(gA, 0, 2))
+            # Each block of the cluster loads its part of B and sends it to both.
+            tBsB, tBgB = cpasync.tma_partition(
+                tma_B, rank, pair, cute.group_modes(sB, 0, 2), cute.group_modes(gB, 0, 2)
+            )
+            state = stage_of(Int32(0), 1)
+            for i in cutlass.range(mine, unroll=1):
+                m, n = tile_of(first + i * clusters, tiles_m, tiles_n)
+                m = m * CLUSTER + rank
+                for k in cutlass.range(k_tiles, unroll=1):
+                    ring.producer_acquire(state)  # waits until the stage is free, and announces stage_bytes
+                    barrier = ring.producer_get_barrier(state)
+                    cute.copy(tma_A, tAgA[None, m, k], tAsA[None, state.index], tma_bar_ptr=barrier)
+                    cute.copy(
+                        tma_B,
+                        tBgB[None, n, k],
+                        tBsB[None, state.index],
+                        tma_bar_ptr=barrier,
+                        mcast_mask=Int16((1 << CLUSTER) - 1),
+                    )
+                    state.advance()
+            ring.producer_tail(state)  # the peer's last releases must find this block's barriers alive
+
+    if warpgroup_index > 0:
+        cute.arch.setmaxregister_increase(MATH_REGISTERS)
+        turn = warpgroup_index - 1
+        lane = thread % 128
+        thr_mma = tiled_mma.get_slice(0)  # operands belong to the warpgroup: only the accumulators differ by thread
+        tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))
+        tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))
+        acc = cute.make_rmem_tensor(tiled_mma.partition_shape_C((BM, BN)), Float32)  # ((2, 2, BN / 8), BM / 64, 1)
+        # The accumulators of a 64 x BN wgmma are those of 64 x EPI_N ones side by side.
+        slices = cute.make_tensor(
+            acc.iterator,
+            cute.make_layout(
+                ((2, 2, EPI_N // 8), BM // 64, 1, BN // EPI_N), stride=((1, 2, 4), BN // 2, 0, EPI_N // 2)
+            ),
+        )
+        stmatrix = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), dtype)
+        copy_C = cute.make_tiled_copy_C(stmatrix, epi_mma).get_slice(lane)
+        thr_epi = epi_mma.get_slice(lane)
+        sC_mine = sC[None, None, turn]  # a buffer for each warpgroup
+        tDsC = copy_C.partition_D(sC_mine)
+        gC = cute.local_tile(mC, (BM, EPI_N), (None, None))
+        tSsC, tSgC = cpasync.tma_partition(
+            tma_C, 0, cute.make_layout(1), cute.group_modes(sC_mine, 0, 2), cute.group_modes(gC, 0, 2)
+        )
+        shape = mC.shape
+        mBias_mn = cute.make_tensor(mBias.iterator, cute.make_layout(shape, stride=(0, 1)))  # the vector as every row
+        cC = cute.make_identity_tensor(shape)
+        barrier = pipeline.NamedBarrier(barrier_id=EPILOGUE_BARRIER + turn, num_threads=128)
+
+        for i in cutlass.range(turn, mine, MATH_WARPGROUPS, unroll=1):
+            m, n = tile_of(first + i * clusters, tiles_m, tiles_n)
+            m = m * CLUSTER + rank
+            read, released = stage_of(i * k_tiles, 0), stage_of(i * k_tiles, 0)  # past the other warpgroup's stages
+            acc.fill(0.0)
+            tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
+            for k in cutlass.range(k_tiles, unroll=1):
+                ring.consumer_wait(read)
+                warpgroup.fence()
+                for block_k in range_constexpr(cute.size(tCrA, mode=[2])):
+                    at = (None, None, block_k, read.index)
+                    cute.gemm(tiled_mma, acc, tCrA[at], tCrB[at], acc)
+                warpgroup.commit_group()
+                warpgroup.wait_group(1)  # one group stays in flight; the one before it has read its stage
+                if k > 0:
+                    ring.consumer_release(released)
+                    released.advance()
+                read.advance()
+            warpgroup.wait_group(0)
+            ring.consumer_release(released)
+
+            # Epilogue, EPI_N columns at a time. The other warpgroup's wgmma run meanwhile: latencies here cost little.
+            for j in range_constexpr(BN // EPI_N):
+                column = n * (BN // EPI_N) + j
+                tile = (m, column)
+                tCgBias = thr_epi.partition_C(cute.local_tile(mBias_mn, (BM, EPI_N), tile))
+                tCcC = thr_epi.partition_C(cute.local_tile(cC, (BM, EPI_N), tile))
+                rBias = cute.make_rmem_tensor((2, EPI_N // 8), dtype)  # a thread's columns: pairs, 8 apart
+                rBias.fill(0)
+                rR = cute.make_rmem_tensor(slices[None, None, None, 0].shape, dtype)
+                for v in range_constexpr(EPI_N // 8):
+                    if tCcC[(0, 0, v), 0, 0][1] < shape[1]:  # N is a multiple of 8: both columns of a pair, or neither
+                        cute.autovec_copy(tCgBias[(None, 0, v), 0, 0], rBias[None, v])
+                if const_expr(mR is not None):
+                    rR.fill(0)
+                    tCgR = thr_epi.partition_C(cute.local_tile(mR, (BM, EPI_N), tile))
+                    for v in range_constexpr(EPI_N // 8):
+                        for high in range_constexpr(2):
+                            for block_m in range_constexpr(BM // 64):
+                                if cute.elem_less(tCcC[(0, high, v), block_m, 0], shape):
+                                    cute.autovec_copy(
+                                        tCgR[(None, high, v), block_m, 0], rR[(None, high, v), block_m, 0]
+                                    )
+                rD = cute.make_rmem_tensor(rR.shape, dtype)
+                for block_m in range_constexpr(BM // 64):
+                    for high in range_constexpr(2):
+                        x = slices[(None, high, None), block_m, 0, j].load() + rBias.load().to(Float32)
+                        y = gelu_tanh(x, dtype is cutlass.Float16)
+                        if const_expr(mR is not None):
+                            y = y + rR[(None, high, None), block_m, 0].load().to(Float32)
+                        rD[(None, high, None), block_m, 0].store(y.to(dtype))
+
+                if lane < 32:
+                    cute.arch.cp_async_bulk_wait_group(0, read=True)  # the store before has read the buffer
+                barrier.arrive_and_wait()
+                cute.copy(copy_C, copy_C.retile(rD), tDsC)
+                cute.arch.fence_proxy("async.shared", space="cta")  # ordinary stores, read by the TMA unit next
+                barrier.arrive_and_wait()
+                if lane < 32:
+                    cute.copy(tma_C, tSsC, tSgC[None, m, column])
+                    cute.arch.cp_async_bulk_commit_group()
+        if lane < 32:
+            cute.arch.cp_async_bulk_wait_group(0, read=True)  # shared memory outlives its last reader
+
+
+def row_major_smem(rows, columns, stages, dtype):
+    """Tiles with the widest swizzle that the columns allow, as wgmma and TMA know it."""
+    kind = sm90.get_smem_layout_atom(LayoutEnum.ROW_MAJOR, dtype, columns)
+    return cute.tile_to_shape(warpgroup.make_smem_layout_atom(kind, dtype), (rows, columns, stages), order=(0, 1, 2))
+
+
+def wgmma(dtype, columns):
+    """A tiled MMA of one warpgroup: 64 x columns an instruction, both operands K-major in shared memory."""
+    major = OperandMajorMode.K
+    return sm90.make_trivial_tiled_mma(dtype, dtype, major, major, Float32, (1, 1, 1), tiler_mn=(64, columns))
+
+
+@cute.jit
+def gemm(
+    mA: cute.Tensor,
+    mB: cute.Tensor,
+    mBias: cute.Tensor,
+    mR: cute.Tensor,
+    mC: cute.Tensor,
+    clusters: cutlass.Constexpr,
+    stream,
+):
+    dtype = mA.element_type
+    sA_layout = row_major_smem(BM, BK, STAGES, dtype)
+    sB_layout = row_major_smem(BN, BK, STAGES, dtype)
+    sC_layout = row_major_smem(BM, EPI_N, MATH_WARPGROUPS, dtype)
+    one = (None, None, 0)
+    tma_A, tA = cpasync.make_tiled_tma_atom(
+        cpasync.CopyBulkTensorTileG2SOp(), mA, cute.slice_(sA_layout, one), (BM, BK)
+    )
+    tma_B, tB = cpasync.make_tiled_tma_atom(
+        cpasync.CopyBulkTensorTileG2SMulticastOp(), mB, cute.slice_(sB_layout, one), (BN, BK), num_multicast=CLUSTER
+    )
+    tma_C, tC = cpasync.make_tiled_tma_atom(
+        cpasync.CopyBulkTensorTileS2GOp(), mC, cute.slice_(sC_layout, one), (BM, EPI_N)
+    )
+    gemm_kernel(
+        tma_A, tA, tma_B, tB, tma_C, tC, mBias, mR, wgmma(dtype, BN), wgmma(dtype, EPI_N),
+        sA_layout, sB_layout, sC_layout, clusters,
+    ).launch(
+        grid=(clusters * CLUSTER, 1, 1), block=(THREADS, 1, 1), cluster=(CLUSTER, 1, 1), stream=stream,
+        min_blocks_per_mp=1,
+    )  # fmt: skip
+
+
+@functools.cache
+def compiled(dtype: torch.dtype, has_residual: bool, clusters: int):
+    """One kernel for all shapes: M is free, N and K are multiples of 8, as TMA wants strides of 16 bytes."""
+    m, n, k = cute.sym_int(), cute.sym_int(divisibility=8), cute.sym_int(divisibility=8)
+
+    def fake(*shape):
+        order = tuple(reversed(range(len(shape))))
+        return make_fake_compact_tensor(DTYPES[dtype], shape, stride_order=order, assumed_align=16)
+
+    residual = fake(m, n) if has_residual else None
+    stream = make_fake_stream(use_tvm_ffi_env_stream=True)
+    tensors = (fake(m, k), fake(n, k), fake(n), residual, fake(m, n))
+    return cute.compile(gemm, *tensors, clusters, stream, options="--enable-tvm-ffi")
+
+
+@functools.cache
+def resident_clusters(device):
+    return torch.cuda.get_device_properties(device).multi_processor_count // CLUSTER
+
+
+def kernel_fn(x, weight, bias, residual=None):
+    out = torch.empty(x.shape[0], weight.shape[0], dtype=x.dtype, device=x.device)
+    if out.numel():
+        kernel = compiled(x.dtype, residual is not None, resident_clusters(x.device))
+        kernel(x, weight, bias, residual, out)
+    return out
+
+
+def reference_fn(x, weight, bias, residual=None):
+    out = torch.nn.functional.gelu(torch.nn.functional.linear(x, weight, bias), approximate="tanh")
+    return out if residual is None else out + residual
+
+
+def get_inputs(m=8192, n=16384, k=4096, dtype=torch.bfloat16, residual=False):
+    x = torch.randn(m, k, device="cuda", dtype=dtype)
+    weight = torch.randn(n, k, device="cuda", dtype=dtype) * k**-0.5
+    bias = torch.randn(n, device="cuda", dtype=dtype)
+    return [x, weight, bias] + ([torch.randn(m, n, device="cuda", dtype=dtype)] if residual else [])
+
+
+def get_input_sets():
+    yield get_inputs(4096, 2048, 1024, residual=True)
+    yield get_inputs(1000, 1096, 200, torch.float16, residual=True)
+    yield get_inputs(1, 8, 8)
