@@ -1,0 +1,152 @@
+"""The files of the skill: the same in the repository, the wheel and the release archive, byte for byte."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cutesmith import __version__, resources
+from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.skill.archive import write_archive
+from cutesmith.skill.content import RECORD, read_record, skill_files, tree, unsafe_names
+from cutesmith.skill.installation import install
+
+ROOT = Path(__file__).resolve().parents[2]
+TOP = "cute-dsl-kernels/"
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, Path]:
+    return skill_files()
+
+
+@pytest.fixture(scope="module")
+def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This repository as a wheel, unpacked; hatchling is fetched where the environment lacks it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    isolation = ["--no-isolation"] if importlib.util.find_spec("hatchling") else []
+    command = [sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", folder, ROOT]
+    subprocess.run(command, check=True, capture_output=True, timeout=100)
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        wheel.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_a_copy_has_every_part(files):
+    parts = {name.partition("/")[0] for name in files}
+    assert parts == {"SKILL.md", "LICENSE", "references", "examples_index", "scripts", "cutesmith"}
+    assert {"scripts/lint_kernel.py", "cutesmith/patterns/templates/rows.py.j2", "references/api-core.md"} <= set(files)
+    assert not [name for name in files if "__pycache__" in name or name.endswith(".pyc")]
+    assert len(files) == len({path.resolve() for path in files.values()})
+
+
+def test_every_name_is_safe_on_every_system(files):
+    assert unsafe_names([*files, RECORD]) == []
+
+
+@pytest.mark.parametrize("name", ["a/CON.txt", "nul", "a b", "x:y", "dot.", "é", "a/" + "x" * 170, ".hidden", "-x"])
+def test_a_name_that_some_system_refuses_is_seen(name):
+    assert len(unsafe_names([name, "fine.md"])) == 1
+
+
+def test_names_that_differ_in_case_only_are_seen():
+    assert unsafe_names(["a/Faq.md", "a/faq.md"]) == ["a/faq.md and a/Faq.md differ in case only"]
+
+
+def test_a_link_among_the_files_is_refused(tmp_path):
+    (tmp_path / "a.md").write_text("x")
+    assert list(tree(tmp_path)) == ["a.md"]
+    (tmp_path / "b.md").symlink_to("a.md")
+    with pytest.raises(UnavailableError, match="b.md is a link"):
+        list(tree(tmp_path))
+
+
+def test_the_wheel_carries_the_same_bytes(files, unpacked_wheel):
+    package = {p.relative_to(unpacked_wheel).as_posix() for p in unpacked_wheel.rglob("*") if p.is_file()}
+    package = {name for name in package if "__pycache__" not in name}  # other tests run it
+    metadata = f"cutesmith-{__version__}.dist-info/"
+    places = {name: name if name.startswith("cutesmith/") else f"cutesmith/_content/{name}" for name in files}
+    places["LICENSE"] = metadata + "licenses/LICENSE"
+    assert {name for name in package if not name.startswith(metadata)} == set(places.values()) - {places["LICENSE"]}
+    for name, place in places.items():
+        assert (unpacked_wheel / place).read_bytes() == files[name].read_bytes(), name
+
+
+def test_the_package_of_the_wheel_finds_them_and_installs_them(files, unpacked_wheel, tmp_path):
+    command = [sys.executable, "-m", "cutesmith", "skill", "install", "--client", "claude", "--project", tmp_path]
+    environment = {**os.environ, "PYTHONPATH": str(unpacked_wheel)}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=60)
+    copy = tmp_path / ".claude/skills/cute-dsl-kernels"
+    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    assert read_record(copy).files == hashes
+    assert (copy / "cutesmith/resources.py").is_file()
+    assert not (copy / "cutesmith/_content").exists()
+
+
+def test_an_installed_copy_gives_what_was_installed(installed, tmp_path, files):
+    """Its own package finds its files, and a copy of the copy is the same copy."""
+    command = [sys.executable, "-m", "cutesmith", "skill", "install", "--client", "codex", "--project", tmp_path]
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=60)
+    copy = tmp_path / ".agents/skills/cute-dsl-kernels"
+    assert (copy / RECORD).read_bytes() == (installed / RECORD).read_bytes()
+
+
+@pytest.mark.parametrize("ending", ["tar.gz", "tgz", "zip"])
+def test_an_archive_has_the_same_bytes_each_time_and_holds_the_copy(files, installed, tmp_path, ending):
+    first = write_archive(tmp_path / f"one.{ending}", files)
+    second = write_archive(tmp_path / f"two.{ending}", dict(reversed(files.items())))
+    assert (first.sha256, first.size) == (second.sha256, second.size)
+    assert hashlib.sha256(Path(first.path).read_bytes()).hexdigest() == first.sha256
+    unpack(Path(first.path), tmp_path / "unpacked")
+    copy = tmp_path / "unpacked" / TOP
+    assert {p.relative_to(copy).as_posix() for p in copy.rglob("*") if p.is_file()} == {*files, RECORD}
+    assert (copy / RECORD).read_bytes() == (installed / RECORD).read_bytes()
+    assert install(copy, files).action == "unchanged"
+
+
+def unpack(archive: Path, target: Path) -> None:
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as zipped:
+            zipped.extractall(target)
+    else:
+        with tarfile.open(archive) as tarred:
+            tarred.extractall(target, filter="data")
+
+
+def test_an_archive_names_no_owner_and_no_time(files, tmp_path):
+    archive = write_archive(tmp_path / "one.tgz", files)
+    with tarfile.open(archive.path) as tarred:
+        members = tarred.getmembers()
+    assert {(m.uid, m.gid, m.uname, m.gname, m.mtime, m.type) for m in members} == {(0, 0, "", "", 0, tarfile.REGTYPE)}
+    modes = {m.name: m.mode for m in members}
+    assert (modes[TOP + "scripts/doctor.py"], modes[TOP + "SKILL.md"]) == (0o755, 0o644)
+    assert list(modes) == sorted(modes)
+
+
+def test_an_archive_that_cannot_be_written_is_a_sentence(files, tmp_path):
+    with pytest.raises(UsageError, match="ends in .tar.gz, .tgz or .zip"):
+        write_archive(tmp_path / "a.rar", files)
+    with pytest.raises(UnavailableError, match="could not be written"):
+        write_archive(tmp_path / "none" / "a.zip", files)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_that_is_not_whole_says_so(unpacked_wheel, tmp_path):
+    code = "from cutesmith.skill.content import skill_files; skill_files()"
+    (tmp_path / "cutesmith").symlink_to(unpacked_wheel / "cutesmith")
+    whole = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert whole.returncode == 0, whole.stderr
+    (unpacked_wheel / "cutesmith/_content/SKILL.md").rename(tmp_path / "SKILL.md")
+    broken = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    (tmp_path / "SKILL.md").rename(unpacked_wheel / "cutesmith/_content/SKILL.md")
+    assert "UnavailableError: no SKILL.md in" in broken.stderr
+    assert resources.MEND in broken.stderr

@@ -1,0 +1,153 @@
+"""`skill validate`: our own SKILL.md keeps every rule, and every rule is broken once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutesmith import resources
+from cutesmith.errors import UsageError
+from cutesmith.skill.manifest import TRIGGER_WINDOW, check_skill, estimated_tokens, root_of
+from cutesmith.skill.promises import commands
+
+ROOT = Path(__file__).resolve().parents[2]
+DESCRIPTION = "Write or implement a GPU kernel in CuTe DSL. Not for Triton, cuTile, CUDA C++ or questions."
+GOOD = f"""---
+name: cute-dsl-kernels
+description: {DESCRIPTION}
+license: Apache-2.0
+metadata:
+  version: '0.1.0'
+---
+
+# Kernels
+
+See [the FAQ](references/faq.md) and `references/faq.md`; `cute.compile` compiles, and ~~`cute.nothing`~~ is struck.
+
+```sh
+python scripts/doctor.py --json
+python scripts/doctor.py \\
+    --loud  # an option
+```
+"""
+SCRIPT = """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--json")
+parser.add_argument("--loud")
+parser.parse_args()
+"""
+
+
+@pytest.fixture
+def skill(tmp_path: Path):
+    """A function that writes a skill folder whose SKILL.md is GOOD with a replacement, and checks it."""
+
+    def check(old: str = "", new: str = "", *, folder: str = "cute-dsl-kernels") -> list[tuple[str, int, str]]:
+        assert old in GOOD
+        root = tmp_path / folder
+        for name, text in (("references/faq.md", "# FAQ\n\n## Why\n"), ("scripts/doctor.py", SCRIPT)):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        (root / "SKILL.md").write_text(GOOD.replace(old, new, 1) if old else GOOD)
+        return [(f.rule, f.line, f.message) for f in check_skill(root).findings]
+
+    return check
+
+
+def test_our_manifest_keeps_every_rule_in_the_repository_and_installed(installed):
+    for folder in (resources.manifest().parent, installed):
+        verdict = check_skill(folder)
+        assert verdict.lines() == []
+        assert verdict.passed
+        assert verdict.body_lines < 500
+        assert verdict.estimated_tokens < 5000
+
+
+def test_the_reference_validator_accepts_the_installed_copy(installed):
+    pytest.importorskip("skills_ref")
+    program = Path(sys.executable).parent / "agentskills"
+    done = subprocess.run([program, "validate", installed], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_good_manifest_has_no_findings(skill):
+    assert skill() == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule", "line", "message"),
+    [
+        ("license: Apache", "licence: Apache", "keys", 4, "licence is no key of the format"),
+        ("license: Apache-2.0", "license: ''", "keys", 4, "license has 0 characters"),
+        ("version: '0.1.0'", "version: 0.1", "front-matter", 6, "'0.1' is not read as this text"),
+        ("name: cute-dsl-kernels", "name: cute--dsl", "name", 2, "single hyphens"),
+        ("name: cute-dsl-kernels", "name: other", "name", 2, "not the name of its folder"),
+        (DESCRIPTION, "x" * 1025, "keys", 3, "description has 1025 characters, of 1 to 1024"),
+        ("CuTe DSL. Not", "Python. Not", "triggers", 3, "do not say 'CuTe DSL'"),
+        (DESCRIPTION, f"{'-' * TRIGGER_WINDOW} {DESCRIPTION}", "front-matter", 3, "is not read as this text"),
+        (DESCRIPTION, f"{'x' * TRIGGER_WINDOW} {DESCRIPTION}", "triggers", 3, "first 200 characters do not say"),
+        ("cuTile, ", "", "triggers", 3, "not for cuTile"),
+        ("a GPU kernel", "a <b> kernel", "description", 3, "angle brackets"),
+        ("# Kernels", "# Kernels" + "\n" * 500, "size", 8, "more than 499"),
+        ("# Kernels", "word " * 4000, "size", 8, "tokens, more than 4999"),
+        ("# Kernels", "Use the Bash tool", "neutral", 9, "'Bash tool' is one client's own"),
+        ("# Kernels", "str_replace_based_edit_tool", "neutral", 9, "one client's own"),
+        ("# Kernels", "${CLAUDE_PLUGIN_ROOT}/x", "neutral", 9, "one client's own"),
+        ("(references/faq.md)", "(references/none.md)", "references", 11, "leads nowhere"),
+        ("(references/faq.md)", "(references/faq.md#how)", "references", 11, "no heading for the anchor"),
+        ("(references/faq.md)", "(references/deep/er.md)", "links", 11, "not at most one folder"),
+        ("(references/faq.md)", "(../faq.md)", "links", 11, "not at most one folder"),
+        ("`references/faq.md`", "`references/none.md`", "paths", 11, "references/none.md does not exist"),
+        ("doctor.py --json", "surgeon.py --json", "paths", 14, "scripts/surgeon.py does not exist"),
+        ("--json", "--yaml", "options", 14, "scripts/doctor.py has no option --yaml"),
+        ("--loud", "--quiet", "options", 15, "scripts/doctor.py has no option --quiet"),
+        ("`cute.compile`", "`cute.compile_it`", "references", 11, "has no `cute.compile_it`"),
+    ],
+)
+def test_each_rule_is_broken_once(skill, old, new, rule, line, message):
+    assert (rule, line) in [(found[0], found[1]) for found in skill(old, new) if message in found[2]]
+
+
+def test_the_folder_must_have_the_skills_name(skill):
+    assert ("name", 2) in [found[:2] for found in skill(folder="kernels")]
+
+
+def test_missing_keys_are_told(skill):
+    assert "description is missing" in [found[2] for found in skill(f"description: {DESCRIPTION}\n", "")]
+
+
+def test_a_script_whose_help_fails_is_told(skill, tmp_path):
+    skill()
+    (tmp_path / "cute-dsl-kernels/scripts/doctor.py").write_text("raise SystemExit(3)")
+    findings = check_skill(tmp_path / "cute-dsl-kernels").findings
+    assert {finding.message for finding in findings} == {"scripts/doctor.py --help fails"}
+
+
+def test_no_manifest_is_usage(tmp_path):
+    with pytest.raises(UsageError, match="has no SKILL.md"):
+        check_skill(tmp_path)
+
+
+def test_calls_of_scripts_are_read_off_code_alone():
+    prose = "run scripts/a.py --no\n`python scripts/a.py x --one | jq --no` and `scripts/b.py`"
+    text = f"{prose}\n```sh\nscripts/a.py --two # --no\n```"
+    assert [(c.line, c.script, c.options) for c in commands(text)] == [
+        (2, "a", ("--one",)),
+        (2, "b", ()),
+        (4, "a", ("--two",)),
+    ]
+
+
+def test_paths_start_from_the_repository_or_the_copy(installed):
+    assert root_of(ROOT / "skill/cute-dsl-kernels") == ROOT
+    assert root_of(installed) == installed.resolve()
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("a b c", 5), ("x" * 360, 101), ("", 1)])
+def test_tokens_are_estimated_on_the_high_side(text, tokens):
+    assert estimated_tokens(text) == tokens
