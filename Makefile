@@ -3,6 +3,7 @@
 #   make demo       three PyTorch functions become kernels, in cutesmith-out/demo/
 #   make test       ruff, mypy and the tests
 #   make gpu-test   the tests that need an NVIDIA GPU
+#   make docs       the site of the references, the example index and the design, in build/site/
 #   make lint       ruff and mypy alone
 #   make clean      remove the environment and everything built
 #
@@ -17,7 +18,7 @@ READY := $(VENV)/.ready
 DEMO := cutesmith-out/demo
 DEMO_PROBLEMS := level1/softmax level1/gelu_tanh level2/residual_rms_norm
 
-.PHONY: demo test gpu-test lint clean setup
+.PHONY: demo test gpu-test docs lint clean setup
 .DEFAULT_GOAL := test
 
 setup: $(READY)
@@ -41,6 +42,10 @@ test: lint
 
 gpu-test: $(READY)
 	$(BIN)/python -m pytest -m gpu -q
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "Written: build/site/index.html (python3 -m http.server -d build/site shows it with its search)"
 
 lint: $(READY)
 	$(BIN)/ruff check .

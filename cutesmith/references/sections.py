@@ -77,6 +77,11 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
 
 
+def slug_for_toc(heading: str, _separator: str) -> str:
+    """`slug` as the table-of-contents extension of Python-Markdown calls it: anchors of the site are GitHub's."""
+    return slug(heading)
+
+
 def _outside_fences(lines: list[str]) -> Iterator[tuple[int, str]]:
     fence = ""
     for number, line in enumerate(lines, 1):
