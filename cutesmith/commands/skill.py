@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         "--client", action="append", choices=(*SKILLS_FOLDERS, ALL), help="whose folder; may be given several times"
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--project", metavar="DIR", default=".", help="below this folder (default: the current one)")
+    where.add_argument("--project", metavar="DIR", help="below this folder (default: the current one)")
     where.add_argument("--user", action="store_true", help="below the home folder: for every project")
     parser.add_argument(
         "--force", action="store_true", help="install over a folder that is not ours; uninstall what was changed too"
@@ -140,7 +140,7 @@ def _validate(options: argparse.Namespace) -> Outcome:
 
 
 def _manifests(options: argparse.Namespace) -> Outcome:
-    changed = write_manifests(Path(options.path or options.project))
+    changed = write_manifests(Path(options.path or options.project or "."))
     summary = (
         f"{len(changed)} manifests written for {__version__}" if changed else f"all manifests are of {__version__}"
     )
@@ -161,7 +161,7 @@ ACTIONS: dict[str, Callable[[argparse.Namespace], Outcome]] = {
 def _targets(options: argparse.Namespace) -> dict[Path, tuple[str, ...]]:
     if not options.client:
         raise UsageError(f"{options.action} needs --client", hint=f"--client {'|'.join((*SKILLS_FOLDERS, ALL))}")
-    return targets(options.client, Path.home() if options.user else Path(options.project))
+    return targets(options.client, Path.home() if options.user else Path(options.project or "."))
 
 
 def _verdict(options: argparse.Namespace, code: ExitCode, summary: str, copies: Sequence[Copy]) -> Outcome:
