@@ -85,8 +85,7 @@ def _write(root: Path, options: argparse.Namespace) -> IndexVerdict:
         curation.rename(root, source, {change.was: change.path for change in moved})
     rebuilt = rebuild(root, options.checkout, options.commit)
     write_index(rebuilt.examples, root / FILE)
-    page = root / table.README
-    page.write_text(table.with_table(page.read_text(encoding="utf-8"), rebuilt.examples), encoding="utf-8")
+    (root / table.FILE).write_text(table.page(rebuilt.examples), encoding="utf-8")
     faults = (*rebuilt.faults, *integrity.faults(rebuilt.examples, root))
     return _verdict(root, standing, rebuilt, faults, written=True)
 
@@ -102,7 +101,7 @@ def _verdict(
 ) -> IndexVerdict:
     changes = compare(standing, rebuilt.examples)
     uncurated = integrity.uncurated(rebuilt.examples)
-    fresh = table.page_is_fresh(root, rebuilt.examples if written else standing)
+    fresh = table.is_fresh(root, rebuilt.examples if written else standing)
     failed = bool(faults) or (strict and bool(changes or uncurated or not fresh))
     described = {example.path for example in rebuilt.examples if example.source == "package"}
     return IndexVerdict(

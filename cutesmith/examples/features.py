@@ -132,9 +132,13 @@ def features(source: Source) -> tuple[str, ...]:
 
 
 def dtypes(source: Source) -> tuple[str, ...]:
-    """The dtypes (of DTYPES) that the source names, in the vocabulary's order."""
+    """The dtypes (of DTYPES) that the source names, in the vocabulary's order.
+
+    Beside 4-bit floats, 8-bit integers are carriers of packed bytes, no operands.
+    """
     words = set(re.findall(r"\w+", source.names)) | set(re.findall(r"\bFloat\w+|\bBFloat16\b", source.strings))
-    return in_order({ours for theirs, ours in NUMERIC.items() if theirs in words}, DTYPES)
+    found = {ours for theirs, ours in NUMERIC.items() if theirs in words}
+    return in_order(found - {"int8", "uint8"} if "float4_e2m1fn" in found else found, DTYPES)
 
 
 def archs(source: Source, found: Iterable[str]) -> tuple[str, ...]:
@@ -157,7 +161,8 @@ def symbols(source: Source) -> tuple[str, ...]:
     """
     named = [n for n in source.tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
     entries = [node.name for node in named if node.name == "kernel_fn" or _is_launched(node)]
-    return tuple(dict.fromkeys(entries or (node.name for node in named if not node.name.startswith("_"))))
+    names = [node.name for node in named]
+    return tuple(dict.fromkeys(entries or [name for name in names if not name.startswith("_")] or names))
 
 
 def in_order(found: Iterable[str], vocabulary: Iterable[str]) -> tuple[str, ...]:

@@ -21,11 +21,12 @@ from cutesmith.errors import UsageError
 from cutesmith.examples import features
 from cutesmith.examples.reading import Source
 from cutesmith.examples.records import Example
-from cutesmith.examples.vocabulary import ARCHS, FEATURES, OPERATIONS, Term, canonical
+from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS, canonical
 
 FOLDER = "kernels"
-FIELD = re.compile(r"^(Arch|Operation|Features|Dtypes):\s*(.+)$", re.MULTILINE)
+FIELD = re.compile(r"^(Arch|Operation|Features):\s*(.+)$", re.MULTILINE)
 START = re.compile(r"^Start here .*", re.MULTILINE | re.DOTALL)
+ALONE = {"activation": "elementwise"}  # a word that as a feature means: fused into something else
 SENTENCE = re.compile(r"(?<=[.!?])\s")
 
 
@@ -37,18 +38,19 @@ def kernel_files(root: Path) -> Iterator[Path]:
 def described(source: Source, file: Path) -> Example:
     """The record of one kernel: facts from its code, words from its docstring.
 
-    Raises ContractError where the file is no kernel file, UsageError where the docstring lacks a field or uses a word
-    that the vocabulary does not have.
+    Feature words that the vocabulary does not have are left out (`unknown_words` names them). Raises ContractError
+    where the file is no kernel file, UsageError where the docstring lacks a field or names no known operation or arch.
     """
     contract.inspect_kernel(file)
     fields = dict(FIELD.findall(source.docstring))
-    found = set(features.features(source)) | set(_words(fields.get("Features", ""), FEATURES, source.path))
+    found = {*features.features(source), *filter(None, _features(source).values())}
+    stated = DTYPES.keys() & set(_words(source))
     return Example(
         id=f"cutesmith/{file.stem}",
         title=file.stem.replace("_", " "),
-        operation=next(_words(_required(fields, "Operation", source.path), OPERATIONS, source.path)),
+        operation=_operation(_required(fields, "Operation", source.path), source.path),
         arch=_archs(_required(fields, "Arch", source.path), source.path),
-        dtypes=features.dtypes(source),
+        dtypes=features.in_order(stated | set(features.dtypes(source)), DTYPES),
         features=features.in_order(found, FEATURES),
         source="cutesmith",
         repository="",
@@ -69,14 +71,28 @@ def _required(fields: dict[str, str], name: str, path: str) -> str:
     return fields[name]
 
 
-def _words(text: str, vocabulary: dict[str, Term], path: str) -> Iterator[str]:
-    for word in filter(None, (part.strip(" .") for part in text.split(","))):
-        name = canonical(word, vocabulary)
-        if name is None:
-            raise UsageError(
-                f"{path}: {word!r} is no word of the vocabulary", hint="See cutesmith/examples/vocabulary.py"
-            )
-        yield name
+def unknown_words(source: Source) -> list[str]:
+    """Words of the docstring's `Features:` that the vocabulary has neither as a name nor as a synonym."""
+    return [word for word, name in _features(source).items() if name is None]
+
+
+def _features(source: Source) -> dict[str, str | None]:
+    return {word: canonical(word, FEATURES) for word in _words(source) if word not in DTYPES}
+
+
+def _words(source: Source) -> list[str]:
+    words = dict(FIELD.findall(source.docstring)).get("Features", "").split(",")
+    return [word.strip(" .") for word in words if word.strip(" .")]
+
+
+def _operation(word: str, path: str) -> str:
+    word = word.strip(" .")
+    name = canonical(ALONE.get(word, word), OPERATIONS)
+    if name is None:
+        raise UsageError(
+            f"{path}: no operation {word!r}", hint="Operations are listed in cutesmith/examples/vocabulary.py"
+        )
+    return name
 
 
 def _archs(text: str, path: str) -> tuple[str, ...]:

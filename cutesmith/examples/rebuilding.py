@@ -47,10 +47,15 @@ def rebuild(root: Path, checkout: Path | None = None, commit: str | None = None)
 def own(root: Path) -> Rebuilt:
     """The kernels in `root/kernels`."""
 
-    def record(file: Path) -> Example:
-        return kernels.described(read_source(file, file.relative_to(root).as_posix()), file)
+    notes: list[str] = []
 
-    return _collected(kernels.kernel_files(root), record)
+    def record(file: Path) -> Example:
+        source = read_source(file, file.relative_to(root).as_posix())
+        notes.extend(f"{source.path}: the vocabulary has no feature {word!r}" for word in kernels.unknown_words(source))
+        return kernels.described(source, file)
+
+    built = _collected(kernels.kernel_files(root), record)
+    return Rebuilt(built.examples, built.faults, tuple(notes))
 
 
 def packaged(root: Path, standing: Sequence[Example]) -> Rebuilt:

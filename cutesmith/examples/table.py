@@ -1,32 +1,35 @@
-"""The index for people: one Markdown table an operation, between two marks of `examples_index/README.md`."""
+"""The index for people: `examples_index/table.md`, one Markdown table an operation, made whole from the records."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from cutesmith.errors import UsageError
-from cutesmith.examples.records import Example
+from cutesmith.examples.records import SOURCES, Example
 from cutesmith.examples.vocabulary import OPERATIONS
 
-README = "README.md"
-BEGIN, END = "<!-- generated: scripts/update_examples_index.py --write -->", "<!-- end of the generated part -->"
+FILE = "table.md"
 HEAD = ("| example | written for | dtypes | what it is |", "|---|---|---|---|")
+INTRODUCTION = """\
+# All examples, by operation
+
+Generated from `index.jsonl` by `scripts/update_examples_index.py --write`; do not edit. What the sources are:
+[README.md](README.md). `scripts/find_example.py` searches the same records and says why one is near.
+"""
 
 
-def with_table(text: str, examples: Sequence[Example]) -> str:
-    """The page's text with the part between the marks made anew; raises UsageError where the marks are missing."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise UsageError(f"{README} lacks the marks of its generated part", hint=f"Write both lines: {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{render(examples)}\n\n{END}{after}"
+def page(examples: Sequence[Example]) -> str:
+    """The whole text of the page."""
+    counts = Counter(example.source for example in examples)
+    counted = ", ".join(f"{counts[source]} {source}" for source in SOURCES if counts[source])
+    return f"{INTRODUCTION}\n{len(examples)} examples: {counted}.\n\n{render(examples)}\n"
 
 
-def page_is_fresh(root: Path, examples: Sequence[Example]) -> bool:
-    """Whether the page in `root` has the table that these records give."""
-    text = (root / README).read_text(encoding="utf-8")
-    return text == with_table(text, examples)
+def is_fresh(root: Path, examples: Sequence[Example]) -> bool:
+    """Whether the page in `root` is what these records give."""
+    file = root / FILE
+    return file.is_file() and file.read_text(encoding="utf-8") == page(examples)
 
 
 def render(examples: Sequence[Example]) -> str:
@@ -36,7 +39,7 @@ def render(examples: Sequence[Example]) -> str:
 
 
 def _group(operation: str, members: Iterable[Example]) -> Iterator[str]:
-    yield f"### {operation}"
+    yield f"## {operation}"
     yield ""
     yield f"{OPERATIONS[operation].meaning.capitalize()}."
     yield ""
@@ -45,7 +48,7 @@ def _group(operation: str, members: Iterable[Example]) -> Iterator[str]:
 
 
 def _rank(example: Example) -> tuple[int, str]:
-    return ("cutesmith", "package", "cutlass").index(example.source), example.id
+    return SOURCES.index(example.source), example.id
 
 
 def _row(example: Example) -> str:
