@@ -55,7 +55,17 @@ class Copy:
 
 
 def examine(root: Path, files: Mapping[str, Path] | None = None, *, clients: tuple[str, ...] = ()) -> Copy:
-    """Look at a copy and compare it with `files` (this package's, path → file); nothing is written."""
+    """Look at a copy and compare it with `files` (this package's, path → file); nothing is written.
+
+    Raises UnavailableError for what cannot be read.
+    """
+    try:
+        return _examine(root, files, clients)
+    except OSError as error:
+        raise UnavailableError(f"{error.filename or root} could not be read: {error.strerror or error}") from error
+
+
+def _examine(root: Path, files: Mapping[str, Path] | None, clients: tuple[str, ...]) -> Copy:
     if not os.path.lexists(root):
         return Copy(path=str(root), clients=clients, state=ABSENT)
     record = None if root.is_symlink() else read_record(root)

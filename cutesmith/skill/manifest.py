@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from cutesmith import __version__
 from cutesmith.errors import UsageError
 from cutesmith.skill import promises
+from cutesmith.skill.content import dsl_version, read_record
 from cutesmith.skill.front_matter import FrontMatter, FrontMatterError, read_front_matter
 from cutesmith.verdicts import ExitCode, Finding, Verdict
 
@@ -145,6 +147,18 @@ def _check_description(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
         yield _finding("description", line, "angle brackets end up in a prompt made of tags: leave them out")
 
 
+def _check_versions(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
+    """`metadata` names the versions that the text is for: those of the copy's record, else this package's."""
+    metadata = matter.values.get("metadata")
+    record = read_record(folder)
+    wanted = {"version": record.version if record else __version__, "cute-dsl": dsl_version()}
+    for key, version in wanted.items():
+        stated = metadata.get(key) if isinstance(metadata, dict) else None
+        if stated and version and stated != version:
+            message = f"the text is for {key} {stated}, here is {version}"
+            yield _finding("versions", matter.lines["metadata"], message, "Read the text again, then change it.")
+
+
 def _check_size(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
     lines, tokens = _lines_of(matter.body), estimated_tokens(matter.body)
     if lines > MOST_LINES:
@@ -160,7 +174,14 @@ def _check_neutrality(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
 
 
 Rule = Callable[[FrontMatter, Path], Iterable[Finding]]
-RULES: tuple[Rule, ...] = (_check_keys, _check_name, _check_description, _check_size, _check_neutrality)
+RULES: tuple[Rule, ...] = (
+    _check_keys,
+    _check_name,
+    _check_description,
+    _check_versions,
+    _check_size,
+    _check_neutrality,
+)
 
 
 def _has_skills_ref() -> bool:

@@ -124,6 +124,21 @@ def test_another_version_or_dsl_is_stale_and_says_why(make_files, root):
     assert install(root, files).action == "upgraded"
 
 
+def test_a_copy_is_never_stale_against_itself(make_files, root):
+    install(root, make_files())
+    own = {name: root / name for name in texts(root)}
+    (root / "references/faq.md").write_text("# mine\n")
+    copy = examine(root, own)
+    assert (copy.state, copy.changed, copy.reasons) == ("changed", ("references/faq.md",), ())
+
+
+def test_what_cannot_be_read_is_a_sentence(make_files, root):
+    files = make_files()
+    install(root, files)
+    with pytest.raises(UnavailableError, match="gone.md could not be read: No such file"):
+        examine(root, {**files, "references/gone.md": root.parent / "gone.md"})
+
+
 def test_nothing_there_is_absent(root):
     assert examine(root).state == "absent"
     assert uninstall(root).action == "nothing to do"
@@ -207,12 +222,12 @@ def test_uninstalling_leaves_what_the_user_changed_unless_forced(make_files, roo
     assert not root.exists()
 
 
-def test_a_full_or_forbidden_disk_is_a_sentence_and_changes_nothing(make_files, root):
+def test_what_the_system_refuses_to_write_is_a_sentence_and_changes_nothing(make_files, root):
     files = make_files()
     install(root, files)
     before = texts(root)
     newer = make_files(**{"SKILL.md": "new\n"})
-    newer["references/gone.md"] = root / "no/such/source"
+    newer["references/" + "x" * 300] = newer["SKILL.md"]  # longer than any file system takes
     with pytest.raises(UnavailableError, match="could not be written"):
         install(root, newer)
     assert texts(root) == before

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith import resources
+from cutesmith import __version__, resources
 from cutesmith.errors import UsageError
+from cutesmith.skill.content import dsl_version
+from cutesmith.skill.front_matter import read_front_matter
 from cutesmith.skill.manifest import TRIGGER_WINDOW, check_skill, estimated_tokens, root_of
 from cutesmith.skill.promises import commands
 
@@ -20,7 +22,8 @@ name: cute-dsl-kernels
 description: {DESCRIPTION}
 license: Apache-2.0
 metadata:
-  version: '0.1.0'
+  version: '{__version__}'
+  cute-dsl: '{dsl_version()}'
 ---
 
 # Kernels
@@ -68,6 +71,11 @@ def test_our_manifest_keeps_every_rule_in_the_repository_and_installed(installed
         assert verdict.estimated_tokens < 5000
 
 
+def test_our_manifest_names_the_versions_that_it_is_for():
+    metadata = read_front_matter(resources.manifest().read_text(encoding="utf-8")).values["metadata"]
+    assert metadata == {"version": __version__, "cute-dsl": dsl_version()}
+
+
 def test_the_reference_validator_accepts_the_installed_copy(installed):
     pytest.importorskip("skills_ref")
     program = Path(sys.executable).parent / "agentskills"
@@ -84,7 +92,9 @@ def test_a_good_manifest_has_no_findings(skill):
     [
         ("license: Apache", "licence: Apache", "keys", 4, "licence is no key of the format"),
         ("license: Apache-2.0", "license: ''", "keys", 4, "license has 0 characters"),
-        ("version: '0.1.0'", "version: 0.1", "front-matter", 6, "'0.1' is not read as this text"),
+        (f"version: '{__version__}'", "version: 0.1", "front-matter", 6, "'0.1' is not read as this text"),
+        (f"version: '{__version__}'", "version: '0.0.1'", "versions", 5, f"for version 0.0.1, here is {__version__}"),
+        (f"dsl: '{dsl_version()}'", "dsl: '4.0.0'", "versions", 5, f"for cute-dsl 4.0.0, here is {dsl_version()}"),
         ("name: cute-dsl-kernels", "name: cute--dsl", "name", 2, "single hyphens"),
         ("name: cute-dsl-kernels", "name: other", "name", 2, "not the name of its folder"),
         (DESCRIPTION, "x" * 1025, "keys", 3, "description has 1025 characters, of 1 to 1024"),
@@ -93,20 +103,20 @@ def test_a_good_manifest_has_no_findings(skill):
         (DESCRIPTION, f"{'x' * TRIGGER_WINDOW} {DESCRIPTION}", "triggers", 3, "first 200 characters do not say"),
         ("cuTile, ", "", "triggers", 3, "not for cuTile"),
         ("a GPU kernel", "a <b> kernel", "description", 3, "angle brackets"),
-        ("# Kernels", "# Kernels" + "\n" * 500, "size", 8, "more than 499"),
-        ("# Kernels", "word " * 4000, "size", 8, "tokens, more than 4999"),
-        ("# Kernels", "Use the Bash tool", "neutral", 9, "'Bash tool' is one client's own"),
-        ("# Kernels", "str_replace_based_edit_tool", "neutral", 9, "one client's own"),
-        ("# Kernels", "${CLAUDE_PLUGIN_ROOT}/x", "neutral", 9, "one client's own"),
-        ("(references/faq.md)", "(references/none.md)", "references", 11, "leads nowhere"),
-        ("(references/faq.md)", "(references/faq.md#how)", "references", 11, "no heading for the anchor"),
-        ("(references/faq.md)", "(references/deep/er.md)", "links", 11, "not at most one folder"),
-        ("(references/faq.md)", "(../faq.md)", "links", 11, "not at most one folder"),
-        ("`references/faq.md`", "`references/none.md`", "paths", 11, "references/none.md does not exist"),
-        ("doctor.py --json", "surgeon.py --json", "paths", 14, "scripts/surgeon.py does not exist"),
-        ("--json", "--yaml", "options", 14, "scripts/doctor.py has no option --yaml"),
-        ("--loud", "--quiet", "options", 15, "scripts/doctor.py has no option --quiet"),
-        ("`cute.compile`", "`cute.compile_it`", "references", 11, "has no `cute.compile_it`"),
+        ("# Kernels", "# Kernels" + "\n" * 500, "size", 9, "more than 499"),
+        ("# Kernels", "word " * 4000, "size", 9, "tokens, more than 4999"),
+        ("# Kernels", "Use the Bash tool", "neutral", 10, "'Bash tool' is one client's own"),
+        ("# Kernels", "str_replace_based_edit_tool", "neutral", 10, "one client's own"),
+        ("# Kernels", "${CLAUDE_PLUGIN_ROOT}/x", "neutral", 10, "one client's own"),
+        ("(references/faq.md)", "(references/none.md)", "references", 12, "leads nowhere"),
+        ("(references/faq.md)", "(references/faq.md#how)", "references", 12, "no heading for the anchor"),
+        ("(references/faq.md)", "(references/deep/er.md)", "links", 12, "not at most one folder"),
+        ("(references/faq.md)", "(../faq.md)", "links", 12, "not at most one folder"),
+        ("`references/faq.md`", "`references/none.md`", "paths", 12, "references/none.md does not exist"),
+        ("doctor.py --json", "surgeon.py --json", "paths", 15, "scripts/surgeon.py does not exist"),
+        ("--json", "--yaml", "options", 15, "scripts/doctor.py has no option --yaml"),
+        ("--loud", "--quiet", "options", 16, "scripts/doctor.py has no option --quiet"),
+        ("`cute.compile`", "`cute.compile_it`", "references", 12, "has no `cute.compile_it`"),
     ],
 )
 def test_each_rule_is_broken_once(skill, old, new, rule, line, message):
