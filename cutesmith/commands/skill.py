@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -66,12 +66,8 @@ def _skill(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     start = time.perf_counter()
     verdict, lines = ACTIONS[options.action](options)
-    verdict = _timed(verdict, time.perf_counter() - start)
+    verdict = replace(verdict, seconds=round(time.perf_counter() - start, 3))
     return report(verdict, as_json=options.json, lines=[*lines, verdict.summary])
-
-
-def _timed(verdict: Verdict, seconds: float) -> Verdict:
-    return type(verdict)(**{**verdict.__dict__, "seconds": round(seconds, 3)})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,8 +93,10 @@ Outcome = tuple[Verdict, Iterable[str]]
 
 
 def _install(options: argparse.Namespace) -> Outcome:
-    files = skill_files()
-    copies = [installation.install(p, files, force=options.force, clients=c) for p, c in _targets(options).items()]
+    files, folders = skill_files(), _targets(options)
+    for path in folders:  # all are looked at before the first is written
+        installation.refuse_foreign(path, force=options.force)
+    copies = [installation.install(p, files, force=options.force, clients=c) for p, c in folders.items()]
     summary = f"cute-dsl-kernels {__version__}: {_counted(copies, lambda copy: copy.action)}"
     return _verdict(options, ExitCode.PASSED, summary, copies)
 
@@ -159,6 +157,9 @@ ACTIONS: dict[str, Callable[[argparse.Namespace], Outcome]] = {
 
 
 def _targets(options: argparse.Namespace) -> dict[Path, tuple[str, ...]]:
+    if options.path:
+        wrong = f"{options.action} takes no path, and {options.path!r} is one"
+        raise UsageError(wrong, hint=f"cutesmith skill {options.action} --client {ALL} --project {options.path}")
     if not options.client:
         raise UsageError(f"{options.action} needs --client", hint=f"--client {'|'.join((*SKILLS_FOLDERS, ALL))}")
     return targets(options.client, Path.home() if options.user else Path(options.project or "."))

@@ -99,7 +99,7 @@ def install(root: Path, files: Mapping[str, Path], *, force: bool = False, clien
         before = examine(root, files, clients=clients)
         if before.state == CURRENT:
             return _done(before, "unchanged")
-        _refuse_foreign(root, before, force)
+        refuse_foreign(root, force=force)
         staged = swap.new_folder(root)
         try:
             record = write_copy(staged, files)
@@ -110,6 +110,19 @@ def install(root: Path, files: Mapping[str, Path], *, force: bool = False, clien
                 swap.remove(staged)
         action = {ABSENT: "installed", STALE: "upgraded", FOREIGN: "taken over"}.get(before.state, "repaired")
         return _done(examine(root, files, clients=clients), action, kept)
+
+
+def refuse_foreign(root: Path, *, force: bool) -> None:
+    """Raise UsageError when something stands at `root` that is not ours; `force` takes a folder, never a link or file."""
+    if examine(root).state != FOREIGN:
+        return
+    if root.is_symlink() or not root.is_dir():
+        raise UsageError(f"{root} is a link or a file", hint="Remove it first; links are not followed.")
+    if not force:
+        raise UsageError(
+            f"{root} was not installed by cutesmith",
+            hint="--force installs there; files that differ are kept beside the new ones.",
+        )
 
 
 def uninstall(root: Path, *, force: bool = False, clients: tuple[str, ...] = ()) -> Copy:
@@ -163,18 +176,6 @@ def _writing(root: Path) -> Iterator[None]:
             f"{root} could not be written: {error.strerror or error} ({error.filename or root})",
             hint="What was installed there is as it was; check permissions and space.",
         ) from error
-
-
-def _refuse_foreign(root: Path, before: Copy, force: bool) -> None:
-    if before.state != FOREIGN:
-        return
-    if root.is_symlink() or not root.is_dir():
-        raise UsageError(f"{root} is a link or a file", hint="Remove it first; links are not followed.")
-    if not force:
-        raise UsageError(
-            f"{root} was not installed by cutesmith",
-            hint="--force installs there; files that differ are kept beside the new ones.",
-        )
 
 
 def _is_source(root: Path, files: Mapping[str, Path]) -> bool:

@@ -86,6 +86,7 @@ def test_user_means_the_home_folder(tmp_path):
         (["install", "--client", "vim"], 2, "invalid choice: 'vim'"),
         (["install", "--client", "all", "--project", "/no/such/folder"], 2, "/no/such/folder is no folder"),
         (["install", "--client", "all", "--user", "--project", "/no/such"], 2, "not allowed with argument"),
+        (["status", "folder"], 2, "status takes no path"),
         (["archive"], 2, "archive needs the file to write"),
         (["archive", "x.rar"], 2, "an archive ends in"),
         (["validate", "/no/such/folder"], 2, "has no SKILL.md"),
@@ -95,6 +96,14 @@ def test_user_means_the_home_folder(tmp_path):
 def test_wrong_use_is_a_sentence(run, arguments, code, message):
     found, fields = run(*arguments)
     assert (found, message in fields["summary"]) == (code, True), fields
+
+
+def test_one_folder_of_somebody_else_and_none_is_written(run, tmp_path):
+    theirs = tmp_path / ".agents/skills" / NAME
+    theirs.mkdir(parents=True)
+    (theirs / "SKILL.md").write_text("theirs")
+    assert run("install", "--client", "all")[0] == 2
+    assert not (tmp_path / ".claude").exists()
 
 
 def test_a_project_whose_folder_leads_elsewhere_is_refused(run, tmp_path):
