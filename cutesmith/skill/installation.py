@@ -113,7 +113,7 @@ def install(root: Path, files: Mapping[str, Path], *, force: bool = False, clien
 
 
 def refuse_foreign(root: Path, *, force: bool) -> None:
-    """Raise UsageError when something stands at `root` that is not ours; `force` takes a folder, never a link or file."""
+    """Raise UsageError when what stands at `root` is not ours; `force` takes a folder, never a link or a file."""
     if examine(root).state != FOREIGN:
         return
     if root.is_symlink() or not root.is_dir():
