@@ -179,8 +179,10 @@ def _lines(copies: Sequence[Copy]) -> Iterator[str]:
     for copy in copies:
         version = f" ({copy.version}, DSL {copy.dsl_version or 'none'})" if copy.version else ""
         yield f"{copy.action or copy.state:<12}  {','.join(copy.clients):<28}  {copy.path}{version}"
-        yield from (f"{'':14}→ {reason}" for reason in copy.reasons)
+        yield from (f"{'':14}{reason}" for reason in copy.reasons)
         for title, names in (("missing", copy.missing), ("changed", copy.changed), ("kept", copy.kept)):
             if names:
                 more = f" and {len(names) - 5} more" if len(names) > 5 else ""
                 yield f"{'':14}{title}: {', '.join(names[:5])}{more}"
+        if copy.state in (installation.BROKEN, installation.STALE):
+            yield f"{'':14}→ cutesmith skill install --client {copy.clients[0]}"

@@ -69,7 +69,8 @@ def test_the_table_says_what_was_done_where(capsys, tmp_path):
     assert last == f"cute-dsl-kernels {__version__}: 1 installed"
     (tmp_path / ".claude/skills" / NAME / "SKILL.md").unlink()
     assert cli.main(["skill", "status", "--project", str(tmp_path)]) == 1
-    assert "              missing: SKILL.md" in capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:3] == [f"{'':14}missing: SKILL.md", f"{'':14}→ cutesmith skill install --client claude"]
 
 
 def test_user_means_the_home_folder(tmp_path):
