@@ -7,6 +7,7 @@ until one is right: a kernel that was timed but not verified is never kept.
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -62,9 +63,11 @@ def generate_kernel(
     "compile". Without a GPU the kernel is verified on the emulated one, or `compiled` where that lacks an instruction.
     A function that no pattern takes gives exit
     code USAGE with the first operation in the way. Ctrl-C keeps the best verified kernel so far.
-    Raises ContractError (broken problem file), UnavailableError (`on="gpu"` without a fitting GPU) and UsageError.
+    Raises ContractError (broken problem file), UnavailableError (`on="gpu"` without a fitting GPU, no TVM-FFI) and
+    UsageError.
     """
     started = time.monotonic()
+    _require_tvm_ffi()
     target = choose_target(arch, on)
     tell = progress or _silent
     tell("draft", 0, 1)
@@ -76,6 +79,12 @@ def generate_kernel(
     folder = OutputFolder(default_folder(problem) if out is None else out)
     stages = Stages(Path(problem), target, draft)
     return Generation(Path(problem), target, draft, stages, folder, tell, started, benchmark).run()
+
+
+def _require_tvm_ffi() -> None:
+    if importlib.util.find_spec("tvm_ffi") is None:
+        wrong = "generated kernels take torch tensors through TVM-FFI, which is not installed"
+        raise UnavailableError(f"{wrong}: pip install apache-tvm-ffi")
 
 
 def _unmatched(problem: str | Path, refusal: UnmatchedError, seconds: float) -> GenerateVerdict:

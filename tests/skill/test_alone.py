@@ -111,6 +111,17 @@ def test_the_emulated_gpu_names_the_package_that_it_needs(run, script):
     assert "pip install llvmlite" in done.stdout
 
 
+def test_generate_names_the_package_that_it_needs(run, folder):
+    (folder / "problem.py").write_text(
+        "import torch\n\ndef reference_fn(x):\n    return x + 1\n\n"
+        "def get_inputs():\n    return [torch.randn(8, device='cuda')]\n"
+    )
+    done = run("generate_kernel", "problem.py", "--on", "compile")
+    assert done.returncode == 7
+    assert "pip install apache-tvm-ffi" in done.stderr
+    assert not (folder / "cutesmith-out").exists()
+
+
 def test_a_checkpoint_is_kept_and_listed(run, folder):
     assert run("checkpoint_kernel", "backup", "kernel.py", "--note", "first").returncode == 0
     listed = run("checkpoint_kernel", "list", "kernel.py", "--json")
