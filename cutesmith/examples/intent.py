@@ -5,23 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cutesmith.examples.words import Meaning, Phrase, lexicon, stem, stems, tokens
+from cutesmith.examples.words import EASY, Meaning, Phrase, lexicon, stems, tokens
 
 WEAK = 0.35  # of a phrase that only hints at a term
 IMPLIED = 0.6  # of an operation that a more precise one stands before
 NAMED = 0.5  # of the words of a term that the query names otherwise
 
+GEMMS = ("gemm", "blockscaled_gemm", "blockwise_gemm", "grouped_gemm", "mixed_input_gemm")
 REFINED = {
     ("gemm", "block_scaled"): "blockscaled_gemm",
     ("gemm", "moe"): "grouped_gemm",
     ("gemm", "varlen"): "grouped_gemm",
-    ("gemm", "collective"): "distributed_gemm",
-    ("gemm", "multi_gpu"): "distributed_gemm",
-    ("gemm", "multimem"): "distributed_gemm",
+    **{(gemm, other): "distributed_gemm" for gemm in GEMMS for other in ("collective", "multi_gpu", "multimem")},
     ("gemm", "dequantization"): "mixed_input_gemm",
     ("attention", "backward"): "attention_backward",
 }
 """An operation with another term is an operation of its own."""
+
+SPECIAL = {
+    "gemm": {
+        "blockscaled_gemm",
+        "blockwise_gemm",
+        "grouped_gemm",
+        "mixed_input_gemm",
+        "distributed_gemm",
+        "gated_mlp",
+        "convolution",
+    },
+    "attention": {"attention_backward", "mla"},
+    "reduction": {"softmax", "rmsnorm", "layernorm", "cross_entropy", "topk", "scan"},
+    "copy": {"transpose"},
+}
+"""What is said of the special operation is said of the general one too: the special one is meant."""
 
 _FP4 = "float4_e2m1fn"
 _INTEGERS = {"int4", "int8"}
@@ -41,6 +56,7 @@ class Intent:
     features: Mapping[str, float] = field(default_factory=dict)
     words: Mapping[str, float] = field(default_factory=dict)
     plain: frozenset[str] = frozenset()  # the stems that name no term
+    easy: bool = False  # something short to learn from
     corrections: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
@@ -58,19 +74,22 @@ class Intent:
 def understand(query: str, known: frozenset[str] = frozenset()) -> Intent:
     """Read a query; `known` are the stems that the index itself uses, which are never taken for misspellings."""
     words = tokens(query)
+    easy = any(word in EASY for word in words)
     phrases, spelt = lexicon().read(words, known)
     meanings = [(meaning, phrase) for phrase in phrases for meaning in phrase.meanings]
     dtypes = _dtypes(phrases)
     features = _weighted(meaning for meaning, _ in meanings if meaning.kind == "feature")
     operations = _operations([meaning for meaning, _ in meanings if meaning.kind == "operation"], features, dtypes)
-    in_phrases = {stem(word) for phrase in phrases for word in (phrase.corrected or phrase.text).split()}
+    spelt_out = [word for word in spelt if word not in EASY]
+    in_phrases = {s for phrase in phrases for s in stems((phrase.corrected or phrase.text).split())}
     return Intent(
         operations=operations,
         archs=tuple(dict.fromkeys(m.name for m, _ in meanings if m.kind == "arch")),
         dtypes=dtypes,
         features=features,
-        words=_words(spelt, [meaning for meaning, _ in meanings]),
-        plain=frozenset(stems(spelt)) - in_phrases,
+        words=_words(spelt_out, [meaning for meaning, _ in meanings]),
+        plain=frozenset(stems(spelt_out)) - in_phrases,
+        easy=easy,
         corrections={was: now for was, now in zip(words, spelt, strict=True) if was != now},
     )
 
@@ -95,10 +114,13 @@ def _operations(
     if weights and max(weights.values()) <= WEAK and not any(weight == 1.0 for weight in features.values()):
         weights = dict.fromkeys(weights, 2 * WEAK)
     strong = [name for name, weight in weights.items() if weight == 1.0] or list(weights)
+    for general, special in SPECIAL.items():
+        if general in strong and special & set(strong):
+            weights[general] *= IMPLIED
     others = {*weights, *features, *_implied_by(dtypes)}
     for (operation, other), refined in REFINED.items():
         if operation in strong and other in others and refined not in strong:
-            weights[operation] *= IMPLIED
+            weights[operation] = min(weights[operation], IMPLIED if operation in SPECIAL else 1.0)
             weights[refined] = 1.0
     return weights
 

@@ -11,10 +11,12 @@ from pathlib import PurePosixPath
 from cutesmith.examples.fit import FOREIGN, Fit, fit
 from cutesmith.examples.intent import Intent
 from cutesmith.examples.records import Example
-from cutesmith.examples.words import stems, tokens
+from cutesmith.examples.words import parts, stems, tokens
 
-OPERATION, ARCH, DTYPE, FEATURE, WORDS, NAME, OWN = 8.0, 4.0, 2.5, 2.0, 5.0, 1.5, 0.6
+OPERATION, ARCH, DTYPE, FEATURE, WORDS, NAME, OWN = 8.0, 4.5, 2.5, 2.0, 5.0, 2.0, 0.6
 """What full agreement of each kind is worth; a feature's share grows with its rarity."""
+NAMED = 1.5  # more for a feature that the example is named after
+EASE = 3.0  # for the shortest, where something to learn from is asked for
 FOREIGN_COST = 3.0
 UNASKED_UTILITY = 2.0
 FIELDS = {"id": 1.0, "title": 1.0, "symbols": 0.7, "terms": 0.6, "summary": 0.6, "path": 0.5, "lesson": 0.4}
@@ -43,6 +45,17 @@ _NEAR: dict[frozenset[str], float] = {
     frozenset(("convolution", "gemm")): 0.4,
 }
 """Operations from which another is soon written."""
+
+_SHOWN_BY = {
+    "blockscaled_gemm": "block_scaled",
+    "mixed_input_gemm": "dequantization",
+    "distributed_gemm": "multi_gpu",
+    "attention_backward": "backward",
+    "quantization": "quantized_output",
+}
+"""The feature by which an example of a near operation shows this one as well."""
+SHOWN = 0.8
+MEANT = 0.5
 
 _WIDTHS = (
     frozenset(("float16", "bfloat16")),
@@ -74,6 +87,11 @@ class Ranking:
         self._names = {example.id: frozenset(stems(tokens(_name(example)))) for example in index}
         self._word_counts = Counter(word for words in self._words.values() for word in words)
         self._feature_counts = Counter(feature for example in index for feature in example.features)
+        self._total = max(2, len(index))
+        self._name_worth = {
+            name: sum(self._rarity(self._word_counts[word]) for word in words) or 1.0
+            for name, words in self._names.items()
+        }
 
     @property
     def known(self) -> frozenset[str]:
@@ -93,33 +111,35 @@ class Ranking:
         score += _dtypes(example, intent, reasons)
         score += self._features(example, intent, reasons)
         score += self._text(example, intent, reasons)
+        score += EASE * _shortness(example) if intent.easy else 0.0
         score += OWN if example.meets_contract else 0.0
         score -= UNASKED_UTILITY if example.operation == "utility" and "utility" not in intent.operations else 0.0
         return Ranked(example, round(score, 3), fitting, tuple(reasons.matched), tuple(reasons.missing))
 
     def _features(self, example: Example, intent: Intent, reasons: _Reasons) -> float:
+        """What each asked feature that it has is worth: more where it is rare or the example's name."""
         score = 0.0
         for feature, weight in intent.features.items():
             present = feature in example.features
             reasons.add(present, f"feature {feature}")
-            score += present * weight * FEATURE * self._rarity(self._feature_counts[feature])
+            if present:
+                named = self._names[example.id].issuperset(stems(tokens(feature)))
+                score += weight * (FEATURE * self._rarity(self._feature_counts[feature]) + NAMED * named)
         return score
 
     def _text(self, example: Example, intent: Intent, reasons: _Reasons) -> float:
         """How much of the query's words the record holds, and how much of the record's name the query."""
         words, name = self._words[example.id], self._names[example.id]
-        asked = {word: weight * self._rarity(self._word_counts[word]) for word, weight in intent.words.items()}
+        asked = {word: weight * self._rarity(self._word_counts[word]) ** 2 for word, weight in intent.words.items()}
         found = sum(worth * words.get(word, 0.0) for word, worth in asked.items())
-        named = sum(self._rarity(self._word_counts[word]) for word in name)
         shared = sum(self._rarity(self._word_counts[word]) for word in name if word in asked)
         for word in sorted(intent.plain & words.keys()):
             reasons.add(True, f"word {word}")
-        return WORDS * found / (sum(asked.values()) or 1.0) + NAME * shared / (named or 1.0)
+        return WORDS * found / (sum(asked.values()) or 1.0) + NAME * shared / self._name_worth[example.id]
 
     def _rarity(self, count: int) -> float:
         """1 for what one record has, towards 0.2 for what all have; as much as the rarest for what none has."""
-        total = max(2, len(self.index))
-        return 0.2 + 0.8 * math.log(total / max(1, count)) / math.log(total)
+        return 0.2 + 0.8 * math.log(self._total / max(1, count)) / math.log(self._total)
 
 
 class _Reasons:
@@ -141,37 +161,47 @@ def _record_words(example: Example) -> Mapping[str, float]:
     texts = {
         "id": example.id,
         "title": example.title,
-        "symbols": " ".join(example.symbols),
+        "symbols": " ".join((*example.symbols, *(word for name in example.symbols for word in parts(name)))),
         "terms": " ".join((example.operation, *example.features)),
         "summary": example.summary,
         "path": " ".join(PurePosixPath(example.path).parts[-3:]),
         "lesson": example.lesson,
     }
     words: dict[str, float] = {}
-    for field, text in texts.items():
-        for word in stems(tokens(text)):
-            words[word] = max(words.get(word, 0.0), FIELDS[field])
+    for field in sorted(FIELDS, key=lambda name: FIELDS[name]):  # the best field comes last and counts
+        words.update(dict.fromkeys(stems(tokens(texts[field])), FIELDS[field]))
     return words
 
 
 def _operation(example: Example, intent: Intent, reasons: _Reasons) -> float:
+    """The nearest of the asked operations counts most; where several are meant, so does the mean over them."""
     if not intent.operations:
         return 0.0
-    asked = intent.operations
-    near = {name: weight * _nearness(name, example.operation) for name, weight in asked.items()}
-    best = max(near, key=lambda name: near[name])
-    if example.operation in asked:
+    near = {name: _nearness(name, example) for name in intent.operations}
+    worth = {name: weight * near[name] for name, weight in intent.operations.items()}
+    best = max(worth, key=lambda name: worth[name])
+    meant = [name for name, weight in intent.operations.items() if weight == 1.0] or [best]
+    if example.operation in near:
         reasons.add(True, f"operation {example.operation}")
     elif near[best] > 0:
         reasons.add(True, f"operation {example.operation}, near to {best}")
-    missing = [name for name, weight in asked.items() if weight == 1.0 and name != example.operation]
-    if missing and example.operation not in asked:
-        reasons.add(False, f"operation {missing[0]}")
-    return OPERATION * near[best]
+    for name in meant:
+        if near[name] < SHOWN:
+            reasons.add(False, f"operation {name}")
+    mean = sum(near[name] for name in meant) / len(meant)
+    return OPERATION * (MEANT * mean + (1 - MEANT) * worth[best]) if len(meant) > 1 else OPERATION * worth[best]
 
 
-def _nearness(asked: str, there: str) -> float:
-    return 1.0 if asked == there else _NEAR.get(frozenset((asked, there)), 0.0)
+def _nearness(asked: str, example: Example) -> float:
+    if example.operation == asked:
+        return 1.0
+    near = _NEAR.get(frozenset((asked, example.operation)), 0.0)
+    return SHOWN if near and _SHOWN_BY.get(asked) in example.features else near
+
+
+def _shortness(example: Example) -> float:
+    """1 for fifty lines or fewer, 0 for two thousand or more."""
+    return min(1.0, max(0.0, math.log(2000 / max(1, example.lines)) / math.log(2000 / 50)))
 
 
 def _best_fit(example: Example, archs: tuple[str, ...]) -> Fit | None:

@@ -10,9 +10,10 @@ MORE_OPERATIONS = {
     "gemm": "mma matrix multiply,matrix product,dense layer,fully connected,addmm,einsum,projection,batched gemm,"
     "dense gemm,sgemm,hgemm,matmult,dot product of matrices,tensor core gemm",
     "blockscaled_gemm": "block scaled gemm,fp4 gemm,mxfp4 gemm,microscaling gemm,blockscaled matmul,mx gemm",
-    "blockwise_gemm": "blockwise scaling gemm,block wise gemm,groupwise gemm,128x128 scales,per block scaling gemm",
+    "blockwise_gemm": "blockwise scaling gemm,block wise gemm,groupwise gemm,"
+    "per block scaling gemm,128x128,1x128,deepseek fp8,deepseek style",
     "grouped_gemm": "grouped matmul,grouped mm,moe gemm,expert gemm,gemm per expert,variable size gemms,"
-    "mixture of experts gemm,many small gemms",
+    "mixture of experts gemm,many small gemms,grouped,groups,list of matmuls",
     "mixed_input_gemm": "mixed input,mixed dtype gemm,mixed precision gemm,int4 weights,int8 weights,w8a16,w4a8,"
     "weight only quantization,dequant gemm,quantized weights",
     "gated_mlp": "gated mlp,feed forward,feedforward,geglu,gated linear unit",
@@ -29,14 +30,16 @@ MORE_OPERATIONS = {
     "rmsnorm": "rms normalization,rms layer norm,fused add norm,norm",
     "layernorm": "ln,group normalization,norm",
     "rotary": "rotary positional embedding,rotary encoding",
-    "reduction": "argmin,min,norm of,total,row max,column sum,accumulate over axis,reducing",
+    "reduction": "argmin,min,norm of,total,row max,column sum,accumulate over axis,reducing,"
+    "warp reduce,warp reduction,warp level reduction,block reduce,block reduction,block level reduction,"
+    "cta reduction,cta level reduction,cluster reduce,cluster reduction,shared memory reduction,cross cta reduction",
     "topk": "k largest,top k selection,topk softmax",
     "elementwise": "element wise,vector add,vector addition,tensor add,map,axpy,unary,binary op,broadcast add,silu,"
     "sigmoid,swish,tanh,activation function",
     "quantization": "per token quantization,per row quantization,quantizer,fp8 conversion,cast to fp8,"
     "mxfp8 quantization",
     "transpose": "matrix transpose,swap axes",
-    "copy": "data movement,gmem to smem copy,memory copy,grid stride copy,load store",
+    "copy": "data movement,gmem to smem copy,memory copy,grid stride copy",
     "collective": "reduce scatter,allgather,nccl,one shot all reduce,two shot all reduce",
     "synchronization": "producer consumer pipeline,pipelining",
     "layout_algebra": "layouts,cute layout,layout composition,logical divide,zipped divide,tiling,composed layout",
@@ -145,7 +148,7 @@ WEAK = {
     "synchronization": {"barrier", "producer consumer", "pipelining", "producer consumer pipeline"},
     "utility": {"helper", "scheduler"},
     "launch": {"stream"},
-    "copy": {"gather", "scatter", "concat", "load store"},
+    "copy": {"gather", "scatter", "concat"},
     "hardware_primitive": {"instruction", "ptx", "intrinsic"},
     "integration": {"export", "wrapper", "framework", "interop"},
     "rmsnorm": {"norm"},

@@ -14,13 +14,19 @@ from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
 
 STOPWORDS = frozenset(
     """a about all also am an and any are as at be but by can code cute cutedsl cutlass do does dsl each example
-    examples fast find for from get give good gpu gpus has have help how i if im implement implementation in
-    into is it its just kernel kernels like look looking make me my need nvidia of on one or our out over per
-    please pytorch reference run runs running sample show simple so some something start starting such than
-    that the their them then there this to try trying two up us use used uses using via want we what when
-    where which while who will with without work would write writing you your""".split()
+    examples fast find for from get give good gpu gpus has have help how i if im implement implementation
+    in into is it its just kernel kernels like look looking make me my need nvidia of on one or our out
+    over per please pytorch reference run runs running sample show so some something start starting such
+    than that the their them then there this to try trying two up us use used uses using via want we what
+    when where which while who will with without work would write writing you your""".split()
 )
 """Words that tell nothing apart: English ones, and those that hold for every example."""
+
+EASY = frozenset(
+    """basic basics beginner beginners classic easiest easy explained intro introduction introductory learn learning
+    minimal naive plain simple simplest smallest taught teaching tutorial tutorials""".split()
+)
+"""Ways to ask for an example to learn from: they prefer what is short, and tell nothing else."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +47,19 @@ class Phrase:
     corrected: str = ""
 
 
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SUFFIX = re.compile(r"(?:ations?|tions?|ings?|ers?|ed|es|s|e)$")
 _IZE = re.compile(r"is(?=(?:e|ed|es|ing|ation|ations|er)$)")
 
 
 def tokens(text: str) -> list[str]:
-    """Lower-case words of letters and digits; CamelCase is split."""
-    split = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", text)
-    return re.findall(r"[a-z0-9]+", split.lower())
+    """Lower-case words of letters and digits."""
+    return re.findall(r"[a-z0-9]+", text.lower())
+
+
+def parts(name: str) -> list[str]:
+    """The words inside a CamelCase name: `HopperGEMMKernel` is hopper, gemm, kernel."""
+    return tokens(_HUMP.sub(" ", name))
 
 
 @cache
