@@ -26,7 +26,7 @@ from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS, c
 FOLDER = "kernels"
 FIELD = re.compile(r"^(Arch|Operation|Features):\s*(.+)$", re.MULTILINE)
 START = re.compile(r"^Start here .*", re.MULTILINE | re.DOTALL)
-ALONE = {"activation": "elementwise"}  # a word that as a feature means: fused into something else
+NEAREST = {"activation": "elementwise", "normalize": "reduction"}  # what docstrings say → the nearest operation
 SENTENCE = re.compile(r"(?<=[.!?])\s")
 
 
@@ -87,7 +87,7 @@ def _words(source: Source) -> list[str]:
 
 def _operation(word: str, path: str) -> str:
     word = word.strip(" .")
-    name = canonical(ALONE.get(word, word), OPERATIONS)
+    name = canonical(NEAREST.get(word, word), OPERATIONS)
     if name is None:
         raise UsageError(
             f"{path}: no operation {word!r}", hint="Operations are listed in cutesmith/examples/vocabulary.py"

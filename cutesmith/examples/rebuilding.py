@@ -37,8 +37,8 @@ def rebuild(root: Path, checkout: Path | None = None, commit: str | None = None)
     Raises UsageError where the checkout has no examples or its commit is not known.
     """
     standing = current(root)
-    parts = [own(root), packaged(root, standing)]
-    parts.append(from_checkout(root, checkout, commit, standing) if checkout else recurated(root, standing))
+    theirs = from_checkout(root, checkout, commit, standing) if checkout else recurated(root, standing)
+    parts = (theirs, own(root), packaged(root, standing))
     examples = sorted((example for part in parts for example in part.examples), key=lambda example: example.id)
     faults = tuple(fault for part in parts for fault in part.faults)
     return Rebuilt(tuple(examples), faults, tuple(note for part in parts for note in part.notes))

@@ -6,6 +6,7 @@ lower case with underscores; synonyms are written as people type them, in lower 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -120,7 +121,7 @@ FEATURES = _terms(
     Term("bias", "a bias added", ("bias add", "fused bias")),
     Term("activation", "a non-linear function applied", ("gelu", "relu", "silu", "sigmoid", "tanh", "swiglu", "swish")),
     Term("residual", "a further tensor added to the result", ("residual add", "beta c", "source tensor")),
-    Term("alpha_beta", "D = alpha·A·B + beta·C", ("alpha beta", "scaled accumulate")),
+    Term("alpha_beta", "D = alpha·A·B + beta·C", ("axpby", "scaled accumulate")),
     Term("amax", "largest magnitude found in passing", ("absmax", "abs max")),
     Term("quantized_output", "output scaled to fewer bits", ("fp8 output", "scale factor generation", "output quant")),
     Term("dequantization", "operand converted to a wider type on the way", ("dequant", "weight conversion", "upcast")),
@@ -146,7 +147,11 @@ FEATURES = _terms(
     Term("cuda_graph", "captured in a CUDA graph", ("cuda graphs", "graph capture")),
     Term("tvm_ffi", "called through TVM-FFI", ("tvm-ffi", "ffi")),
     Term("jax", "called from JAX", ("cutlass_call", "xla")),
-    Term("torch_op", "registered as a torch operator or autograd function", ("torch.library", "custom op")),
+    Term(
+        "torch_op",
+        "registered as a torch operator or autograd function",
+        ("torch.library", "torch.compile", "custom op"),
+    ),
     Term("aot_export", "compiled ahead of time and exported", ("aot", "export_to_c", "object file", "c header")),
     Term("fake_tensor", "compiled with fake tensors", ("make_fake_compact_tensor", "without gpu")),
     Term("dynamic_layout", "shapes known only at run time", ("dynamic shapes", "symbolic shapes", "dynamic loop")),
@@ -154,7 +159,7 @@ FEATURES = _terms(
     Term("autotune", "configurations measured and chosen", ("autotuning", "tuner")),
     Term("benchmark", "timed beside something", ("timing", "throughput")),
     Term("inline_ptx", "instructions as PTX, NVVM or LLVM operations", ("inline asm", "inline assembly", "llvm")),
-    Term("struct", "@cute.struct, dataclasses and named tuples", ("cute.struct", "dataclass", "shared storage")),
+    Term("struct", "@cute.struct, dataclasses and named tuples", ("cute.struct", "dataclass", "named tuple")),
     Term("fast_math", "approximate instructions", ("fastmath", "approximate", "tanh.approx", "ex2.approx")),
     Term("printing", "values printed while tracing or running", ("print", "printf", "debug", "print_latex")),
     Term("profiling", "instrumented for a timeline", ("iket", "trace", "instrumentation")),
@@ -199,9 +204,12 @@ DTYPES = {
 
 
 def canonical(word: str, vocabulary: dict[str, Term]) -> str | None:
-    """The vocabulary's name for a word, which may be written with spaces, hyphens or as a synonym; None if unknown."""
-    spoken = " ".join(word.lower().replace("_", " ").replace("-", " ").split())
+    """The vocabulary's name for a word or a synonym, with spaces, dots, hyphens or underscores; None if unknown."""
     for name, term in vocabulary.items():
-        if spoken in {w.replace("_", " ").replace("-", " ") for w in (name, *term.synonyms)}:
+        if _spoken(word) in map(_spoken, (name, *term.synonyms)):
             return name
     return None
+
+
+def _spoken(word: str) -> str:
+    return " ".join(re.sub(r"[-_.]", " ", word.lower()).split())

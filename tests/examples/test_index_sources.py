@@ -1,0 +1,188 @@
+"""What is read off a source: names without comments, features, dtypes, architectures, symbols, ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cutesmith.errors import ContractError, UsageError
+from cutesmith.examples import checkout, features, kernels, packages
+from cutesmith.examples.reading import Source, read_source
+from tests.examples.cutlass_tree import BLACKWELL_HELPER, ELEMENTWISE, FILES, FOLDER, HOPPER, write_tree
+
+KERNEL = '''\
+"""Softmax of rows. A second sentence.
+
+Shows a reduction. And more.
+
+Arch: sm_80+, sm_90a
+Operation: softmax
+Features: vectorized, row_reduction, float16, quantum
+Start here when a row is reduced. Not otherwise.
+"""
+import cutlass.cute as cute
+
+
+@cute.kernel
+def softmax_kernel(x: cute.Tensor):
+    cute.arch.sync_threads()
+
+
+def kernel_fn(x):
+    return x
+
+
+def reference_fn(x):
+    return x
+
+
+def get_inputs():
+    return []
+'''
+
+
+def source_of(text: str, path: str = "kernel.py") -> Source:
+    return Source(path=path, sha256="", code=text, lines=1)
+
+
+def facts(text: str, path: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    source = source_of(text, path)
+    found = features.features(source)
+    return found, features.archs(source, found), features.dtypes(source)
+
+
+def test_what_a_docstring_speaks_of_is_no_feature():
+    found, archs, dtypes = facts(ELEMENTWISE, f"{FOLDER}/cute/ampere/kernel/elementwise/add.py")
+    assert found == ("vectorized_copy", "predication")
+    assert (archs, dtypes) == (("sm_80",), ("float16",))
+
+
+def test_a_hopper_class():
+    found, archs, dtypes = facts(HOPPER, f"{FOLDER}/cute/hopper/kernel/dense_gemm/gemm.py")
+    assert {"tma", "wgmma", "cluster", "register_reallocation", "named_barrier", "alpha_beta", "pipeline"} <= set(found)
+    assert not {"tcgen05", "mma_sync", "persistent"} & set(found)
+    assert (archs, dtypes) == (("sm_90a",), ("float32", "bfloat16"))
+    assert features.symbols(source_of(HOPPER)) == ("HopperGemm",)
+
+
+def test_a_module_that_launches_nothing_has_its_public_names():
+    assert features.symbols(source_of(BLACKWELL_HELPER)) == ("ceil_div",)
+    assert features.symbols(source_of("class _Only:\n    pass\n")) == ("_Only",)
+
+
+@pytest.mark.parametrize(
+    ("path", "found", "archs"),
+    [
+        ("notes/a.py", (), ("sm_80",)),
+        ("notes/a.py", ("tma",), ("sm_90a",)),
+        ("notes/a.py", ("tma", "tcgen05"), ("sm_100a",)),
+        ("notes/a.py", ("tmem",), ("sm_100a",)),
+        ("cute/blackwell/kernel/copy/a.py", ("tma",), ("sm_90a", "sm_100a")),
+        ("cute/blackwell/kernel/gemm/a.py", ("tcgen05",), ("sm_100a",)),
+        ("cute/blackwell/kernel/gemm/sm103_a.py", ("tcgen05",), ("sm_103a",)),
+        ("cute/blackwell_geforce/kernel/a.py", ("tma",), ("sm_120a",)),
+        ("quack/gemm_sm90.py", ("wgmma",), ("sm_90a",)),
+        ("distributed/gemm_blackwell.py", ("tcgen05",), ("sm_100a",)),
+    ],
+)
+def test_archs(path: str, found: tuple[str, ...], archs: tuple[str, ...]):
+    assert features.archs(source_of("", path), found) == archs
+
+
+def test_bytes_beside_four_bit_floats_are_carriers():
+    assert features.dtypes(source_of("a = cutlass.Float4E2M1FN\nb = cutlass.Int8\n")) == ("float4_e2m1fn",)
+    assert features.dtypes(source_of("a = cutlass.Int4\nb = cutlass.Int8\n")) == ("int8", "int4")
+
+
+def test_every_rule_is_of_the_vocabulary():
+    assert (features.RULES.keys() | features.STRING_RULES.keys()) <= features.FEATURES.keys()
+    assert set(features.NUMERIC.values()) <= features.DTYPES.keys()
+
+
+def test_options_and_ptx_are_read_from_strings_but_not_from_docstrings():
+    assert features.features(source_of('f(options="--enable-tvm-ffi")')) == ("tvm_ffi",)
+    assert features.features(source_of('"""Compile with --enable-tvm-ffi."""')) == ()
+
+
+def test_a_notebook_is_the_code_of_its_cells(tmp_path: Path):
+    file = write_tree(tmp_path) / FOLDER / "cute/notebooks/show.ipynb"
+    source = read_source(file, f"{FOLDER}/cute/notebooks/show.ipynb")
+    assert source.lines == 8  # 2 of text, 3 and 3 of code
+    assert "load_ext" not in source.code and "nvidia" not in source.code
+    assert features.features(source) == ("printing",)
+    assert features.symbols(source) == ("show",)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.py", b"def f(:\n", "a.py:1: does not parse"),
+        ("a.py", b"\xff\xfe", "no readable source"),
+        ("a.ipynb", b"{}", "no readable source"),
+        ("a.ipynb", b"not json", "no readable source"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_where(name: str, data: bytes, said: str, tmp_path: Path):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UsageError, match=said):
+        read_source(tmp_path / name, name)
+
+
+def test_the_licence_is_what_the_file_states():
+    assert source_of(ELEMENTWISE).licence == "BSD-3-Clause"
+    assert source_of("x = 1").licence == ""
+
+
+def test_examples_of_a_checkout_leave_out_tests_and_package_markers(tmp_path: Path):
+    found = [path.removeprefix(f"{FOLDER}/") for path, _ in checkout.example_files(write_tree(tmp_path))]
+    assert found == sorted(path for path in FILES if path.endswith(("add.py", "gemm.py", "moe_utils.py", ".ipynb")))
+
+
+def test_ids_are_short_and_where_two_would_be_alike_whole():
+    paths = [f"{FOLDER}/cute/hopper/kernel/{folder}/gemm.py" for folder in ("dense", "grouped")]
+    alone = f"{FOLDER}/experimental/task_scheduling/blackwell/tutorial/01_copy/A.py"
+    ids = checkout.identifiers([*paths, alone])
+    assert ids[alone] == "cutlass/task_scheduling/01_copy/a"
+    assert [ids[path] for path in paths] == [
+        "cutlass/cute/hopper/kernel/dense/gemm_py",
+        "cutlass/cute/hopper/kernel/grouped/gemm_py",
+    ]
+    assert checkout.identifiers(paths[:1]) == {paths[0]: "cutlass/hopper/gemm"}
+
+
+def test_ids_of_packages():
+    operators, quack = packages.PACKAGES
+    assert packages.identifier("quack/epilogue/ops.py", quack) == "quack/epilogue/ops"
+    gemm = "cutlass/operators/providers/cutedsl/gemm/implementations/sm90_impl.py"
+    assert packages.package_of(gemm) == operators
+    assert packages.identifier(gemm, operators) == "operators/sm90_impl"
+    assert packages.package_of("torch/nn.py") is None
+
+
+def test_a_kernel_describes_itself(write_file):
+    file = write_file(KERNEL, "softmax_rows.py")
+    record = kernels.described(read_source(file, "kernels/softmax_rows.py"), file)
+    assert (record.id, record.operation, record.arch) == ("cutesmith/softmax_rows", "softmax", ("sm_80", "sm_90a"))
+    assert record.summary == "Softmax of rows."
+    assert record.lesson == "Shows a reduction. Start here when a row is reduced."
+    assert record.features == ("vectorized_copy", "block_reduction")
+    assert record.dtypes == ("float16",)
+    assert record.symbols == ("softmax_kernel", "kernel_fn") and record.meets_contract
+    assert kernels.unknown_words(read_source(file, "kernels/softmax_rows.py")) == ["quantum"]
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "error", "said"),
+    [
+        ("Arch: sm_80+, sm_90a\n", "", UsageError, "no line `Arch"),
+        ("sm_80+", "sm_81", UsageError, "no arch"),
+        ("Operation: softmax", "Operation: sofmax", UsageError, "no operation 'sofmax'"),
+        ("Start here when", "Begin here when", UsageError, "Start here when"),
+        ("def kernel_fn", "def kernel", ContractError, "kernel_fn"),
+    ],
+)
+def test_a_kernel_that_describes_itself_badly(line: str, instead: str, error: type, said: str, write_file):
+    file = write_file(KERNEL.replace(line, instead), "softmax_rows.py")
+    with pytest.raises(error, match=said):
+        kernels.described(read_source(file, "kernels/softmax_rows.py"), file)
