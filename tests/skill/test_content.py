@@ -29,6 +29,12 @@ def files() -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
+def copied(installed: Path) -> dict[str, Path]:
+    """The same, as they were installed."""
+    return {name: installed / name for name in read_record(installed).files}
+
+
+@pytest.fixture(scope="module")
 def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This repository as a wheel, unpacked; hatchling is fetched where the environment lacks it."""
     folder = tmp_path_factory.mktemp("wheel")
@@ -101,16 +107,16 @@ def test_an_installed_copy_gives_what_was_installed(installed, tmp_path, files):
 
 
 @pytest.mark.parametrize("ending", ["tar.gz", "tgz", "zip"])
-def test_an_archive_has_the_same_bytes_each_time_and_holds_the_copy(files, installed, tmp_path, ending):
-    first = write_archive(tmp_path / f"one.{ending}", files)
-    second = write_archive(tmp_path / f"two.{ending}", dict(reversed(files.items())))
+def test_an_archive_has_the_same_bytes_each_time_and_holds_the_copy(copied, installed, tmp_path, ending):
+    first = write_archive(tmp_path / f"one.{ending}", copied)
+    second = write_archive(tmp_path / f"two.{ending}", dict(reversed(copied.items())))
     assert (first.sha256, first.size) == (second.sha256, second.size)
     assert hashlib.sha256(Path(first.path).read_bytes()).hexdigest() == first.sha256
     unpack(Path(first.path), tmp_path / "unpacked")
     copy = tmp_path / "unpacked" / TOP
-    assert {p.relative_to(copy).as_posix() for p in copy.rglob("*") if p.is_file()} == {*files, RECORD}
+    assert {p.relative_to(copy).as_posix() for p in copy.rglob("*") if p.is_file()} == {*copied, RECORD}
     assert (copy / RECORD).read_bytes() == (installed / RECORD).read_bytes()
-    assert install(copy, files).action == "unchanged"
+    assert install(copy, copied).action == "unchanged"
 
 
 def unpack(archive: Path, target: Path) -> None:
@@ -122,8 +128,8 @@ def unpack(archive: Path, target: Path) -> None:
             tarred.extractall(target, filter="data")
 
 
-def test_an_archive_names_no_owner_and_no_time(files, tmp_path):
-    archive = write_archive(tmp_path / "one.tgz", files)
+def test_an_archive_names_no_owner_and_no_time(copied, tmp_path):
+    archive = write_archive(tmp_path / "one.tgz", copied)
     with tarfile.open(archive.path) as tarred:
         members = tarred.getmembers()
     assert {(m.uid, m.gid, m.uname, m.gname, m.mtime, m.type) for m in members} == {(0, 0, "", "", 0, tarfile.REGTYPE)}
@@ -132,11 +138,11 @@ def test_an_archive_names_no_owner_and_no_time(files, tmp_path):
     assert list(modes) == sorted(modes)
 
 
-def test_an_archive_that_cannot_be_written_is_a_sentence(files, tmp_path):
+def test_an_archive_that_cannot_be_written_is_a_sentence(copied, tmp_path):
     with pytest.raises(UsageError, match="ends in .tar.gz, .tgz or .zip"):
-        write_archive(tmp_path / "a.rar", files)
+        write_archive(tmp_path / "a.rar", copied)
     with pytest.raises(UnavailableError, match="could not be written"):
-        write_archive(tmp_path / "none" / "a.zip", files)
+        write_archive(tmp_path / "none" / "a.zip", copied)
     assert list(tmp_path.iterdir()) == []
 
 
