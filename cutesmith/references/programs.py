@@ -43,7 +43,11 @@ def execute(block: Block, arch: str, *, on_gpu: bool = False) -> Outcome:
     on = "compile" if compile_only else "gpu" if on_gpu else "emulator"
     device = {"compile": _compiled, "emulator": _emulated, "gpu": _own}[on]
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="cutesmith-") as folder, _captured(Path(folder)) as output:
+    with (
+        tempfile.TemporaryDirectory(prefix="cutesmith-") as folder,
+        _working_in(folder),  # a block that keeps its PTX leaves it there
+        _captured(Path(folder)) as output,
+    ):
         problem = _problem(block, device(arch), Path(folder), "block" if compile_only else "__main__")
     return Outcome(block.name, arch, on, round(time.perf_counter() - start, 3), output(), problem)
 
@@ -76,6 +80,17 @@ def _described(error: BaseException) -> str:
     while (error := error.__cause__ or error.__context__) is not None:  # type: ignore[assignment]
         text = f"{text}\n{type(error).__name__}: {error}"
     return text
+
+
+@contextlib.contextmanager
+def _working_in(folder: str) -> Iterator[None]:
+    """`contextlib.chdir` of Python 3.11."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 @contextlib.contextmanager
