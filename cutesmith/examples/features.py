@@ -61,6 +61,7 @@ RULES: dict[str, str] = {
     "epilogue_fusion": r"epilogue_op|epilogue_fn|EFC|gemm_epilogue|epi_ops|fused_gelu|epi_visit",
     "bias": r"\b[mgs]Bias|fused_bias|add_bias|\b_?bias_(vec|tensor|tile)",
     "activation": r"\w*(gelu|relu|silu|sigmoid|swiglu)\w*",
+    "residual": r"\b[mgst]?Residual\b|^residual$",
     "amax": r"\bamax|_amax",
     "batched": r"\bbmm\b|mnkl|\bmnl\b",
     "ptr_array": r"ptr_array|tensor_of_ptrs|ptrs_abc",
