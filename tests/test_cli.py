@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -57,9 +58,9 @@ def test_an_unknown_verb_is_usage_with_a_suggestion(capsys, verb, hint):
     assert captured.out == ""
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", [*cli.VERBS, *cli.MAINTENANCE])
 def test_every_verb_has_a_main_and_a_help_with_examples_and_exit_codes(capsys, verb):
-    command = importlib.import_module(f"cutesmith.commands.{verb}")
+    command = importlib.import_module(f"cutesmith.commands.{verb.replace('-', '_')}")
     assert command.main(["--help"]) == 0
     text = capsys.readouterr().out
     assert f"cutesmith {verb} " in text
@@ -68,7 +69,7 @@ def test_every_verb_has_a_main_and_a_help_with_examples_and_exit_codes(capsys, v
     assert text.index("examples:") < text.index("exit codes:")
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", [*cli.VERBS, *cli.MAINTENANCE])
 def test_a_wrong_option_is_usage_as_json_too(capsys, verb):
     assert cli.main([verb, "--no-such-option", "--json"]) == ExitCode.USAGE
     captured = capsys.readouterr()
@@ -84,15 +85,17 @@ def test_the_script_of_a_verb_is_the_same_command_from_any_folder(run_script, ve
     assert f"usage: cutesmith {verb} " in done.stdout
 
 
-def test_all_scripts_have_one_form():
-    forms = set()
+def test_all_scripts_have_one_form_and_every_verb_for_agents_has_one():
+    forms, verbs = set(), set()
     for path in sorted((ROOT / "scripts").glob("*.py")):
-        verb = path.stem.removesuffix("_kernel")
-        lines = path.read_text().replace(f'"{verb}"', '"VERB"').split("\n")
+        text = path.read_text()
+        (verb,) = re.findall(r'main\(\["([a-z-]+)"', text)
+        lines = text.replace(f'"{verb}"', '"VERB"').split("\n")
         forms.add("\n".join(line for line in lines if not line.startswith('"""')))
+        verbs.add(verb)
         assert os.access(path, os.X_OK), path
-        assert verb in cli.VERBS
     assert len(forms) == 1
+    assert verbs == cli.VERBS.keys() - {"skill", "mcp"} | cli.MAINTENANCE.keys()
 
 
 def body_that_raises(error: BaseException):
