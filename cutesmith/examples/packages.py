@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -36,9 +37,9 @@ PACKAGES = (
 )
 
 
-def package_of(path: str) -> Package | None:
+def package_of(path: str, known: Sequence[Package] = PACKAGES) -> Package | None:
     """The package that a path (in site-packages) belongs to."""
-    return next((p for p in PACKAGES if any(path.startswith(root) for root in p.roots)), None)
+    return next((p for p in known if any(path.startswith(root) for root in p.roots)), None)
 
 
 def identifier(path: str, package: Package) -> str:

@@ -58,13 +58,13 @@ def own(root: Path) -> Rebuilt:
     return Rebuilt(built.examples, built.faults, tuple(notes))
 
 
-def packaged(root: Path, standing: Sequence[Example]) -> Rebuilt:
+def packaged(root: Path, standing: Sequence[Example], known: Sequence[packages.Package] = packages.PACKAGES) -> Rebuilt:
     """The modules that the curation describes; those of packages that are not installed stay as they are."""
     entries = curation.read_curation(root, "package")
-    absent = [p for p in packages.PACKAGES if packages.installed(p.distribution) is None]
+    absent = [p for p in known if packages.installed(p.distribution) is None]
     kept = tuple(e for e in standing if e.source == "package" and e.repository in {p.distribution for p in absent})
     built = _collected(
-        (entry for entry in entries.values() if packages.package_of(entry.path) not in absent), _package_record
+        (entry for entry in entries.values() if packages.package_of(entry.path, known) not in absent), _package_record
     )
     notes = tuple(f"{package.distribution} is not installed: its records were not compared" for package in absent)
     return Rebuilt((*kept, *built.examples), built.faults, notes)

@@ -41,7 +41,8 @@ def render(examples: Sequence[Example]) -> str:
 def _group(operation: str, members: Iterable[Example]) -> Iterator[str]:
     yield f"## {operation}"
     yield ""
-    yield f"{OPERATIONS[operation].meaning.capitalize()}."
+    meaning = OPERATIONS[operation].meaning
+    yield f"{meaning[0].upper()}{meaning[1:]}."
     yield ""
     yield from HEAD
     yield from map(_row, sorted(members, key=_rank))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -202,3 +203,14 @@ def test_the_script_is_the_verb(run_script):
     done = run_script("update_examples_index", "--help")
     assert done.returncode == 0
     assert "--checkout" in done.stdout and "exit codes" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_commit_is_asked_of_git(index: Path, run: Run, tmp_path: Path):
+    tree = write_tree(tmp_path / "tree")
+    identity = ("-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false")
+    for command in (("init", "-q"), ("add", "-A"), (*identity, "commit", "-q", "-m", "all")):
+        subprocess.run(["git", "-C", tree, *command], check=True, capture_output=True)
+    head = subprocess.run(["git", "-C", tree, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    assert run("--index", index, "--checkout", tree, "--write")[0] == 0
+    assert {record.version for record in read_index(index / FILE)} == {head.stdout.strip()}

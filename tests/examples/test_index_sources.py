@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cutesmith.errors import ContractError, UsageError
-from cutesmith.examples import checkout, features, kernels, packages
+from cutesmith.examples import checkout, features, kernels, packages, rebuilding
 from cutesmith.examples.reading import Source, read_source
-from tests.examples.cutlass_tree import BLACKWELL_HELPER, ELEMENTWISE, FILES, FOLDER, HOPPER, write_tree
+from cutesmith.examples.records import read_index
+from tests.examples.cutlass_tree import BLACKWELL_HELPER, ELEMENTWISE, FILES, FOLDER, HOPPER, entry, write_tree
 
 KERNEL = '''\
 """Softmax of rows. A second sentence.
@@ -186,3 +188,23 @@ def test_a_kernel_that_describes_itself_badly(line: str, instead: str, error: ty
     file = write_file(KERNEL.replace(line, instead), "softmax_rows.py")
     with pytest.raises(error, match=said):
         kernels.described(read_source(file, "kernels/softmax_rows.py"), file)
+
+
+def test_records_of_a_package_that_is_not_installed_stay_as_they_are(tmp_path: Path):
+    absent = packages.Package("cutesmith-has-no-such-package", "quack", "MIT", ("quack/",))
+    curated = tmp_path / "curation" / "packages.jsonl"
+    curated.parent.mkdir()
+    curated.write_text(entry("x").replace(f"{FOLDER}/x", "quack/softmax.py") + "\n", encoding="utf-8")
+    standing = replace(next(e for e in read_index() if e.id == "quack/softmax"), repository=absent.distribution)
+    kept = rebuilding.packaged(tmp_path, [standing], [absent])
+    assert kept.examples == (standing,)
+    assert kept.notes == ("cutesmith-has-no-such-package is not installed: its records were not compared",)
+
+
+def test_curation_of_a_module_that_no_package_has_is_a_fault(tmp_path: Path):
+    curated = tmp_path / "curation" / "packages.jsonl"
+    curated.parent.mkdir()
+    curated.write_text(entry("x").replace(f"{FOLDER}/x", "quack/no_such_module.py") + "\n", encoding="utf-8")
+    rebuilt = rebuilding.packaged(tmp_path, [])
+    assert rebuilt.examples == ()
+    assert rebuilt.faults == ("quack/no_such_module.py: curation describes it, no installed package has it",)
