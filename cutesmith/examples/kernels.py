@@ -62,6 +62,7 @@ def described(source: Source, file: Path) -> Example:
         lesson=_lesson(source),
         symbols=features.symbols(source),
         meets_contract=True,
+        licence="Apache-2.0",
     )
 
 

@@ -14,6 +14,7 @@ from cutesmith.examples import integrity, table
 from cutesmith.examples.checkout import COMMIT, FOLDER
 from cutesmith.examples.comparison import compare
 from cutesmith.examples.curation import read_curation
+from cutesmith.examples.packages import PACKAGES
 from cutesmith.examples.rebuilding import own
 from cutesmith.examples.records import Example, read_index
 from cutesmith.examples.vocabulary import FEATURES, OPERATIONS, Term, canonical
@@ -78,6 +79,14 @@ def test_the_table_has_every_example_once_under_its_operation():
 def _sections(page: str) -> dict[str, str]:
     parts = (part.partition("\n") for part in page.split("\n## ")[1:])
     return {title: body for title, _, body in parts}
+
+
+def test_licences():
+    assert {example.licence for example in of("cutesmith")} == {"Apache-2.0"}
+    assert {example.licence for example in of("cutlass")} == {"BSD-3-Clause"}
+    for package in PACKAGES:
+        named = {example.licence for example in of("package") if example.repository == package.distribution}
+        assert named == {package.licence}
 
 
 def test_no_two_examples_are_described_alike():
