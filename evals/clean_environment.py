@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 
 def make_environment(folder: Path, names: Iterable[str]) -> Path:
-    """Make the environment in a new folder; returns its interpreter. Raises PackageNotFoundError."""
+    """Make the environment in a new folder; returns its interpreter."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     for distribution in closure(names):
@@ -30,17 +30,28 @@ def make_environment(folder: Path, names: Iterable[str]) -> Path:
 
 
 def closure(names: Iterable[str]) -> list[importlib.metadata.Distribution]:
-    """The distributions and all that they require in this environment, by name."""
+    """The distributions and all that they require, as far as it is installed here, by name."""
     found: dict[str, importlib.metadata.Distribution] = {}
     waiting = [(name, frozenset[str]()) for name in names]
     while waiting:
         name, extras = waiting.pop()
         key = canonicalize_name(name)
         new = key not in found
+        if new and not is_installed(name):
+            continue  # a library that comes in another way, such as CUDA's with the system
         found.setdefault(key, importlib.metadata.distribution(name))
         if new or extras:
             waiting += _required(found[key], extras)
     return [found[key] for key in sorted(found)]
+
+
+def is_installed(name: str) -> bool:
+    """Whether there is such a distribution."""
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _required(

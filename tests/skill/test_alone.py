@@ -6,52 +6,26 @@ nothing else. There is no home folder that could be written to, and no variable 
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import shutil
 import subprocess
-import venv
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from cutesmith.skill.installation import examine
+from evals.clean_environment import closure, make_environment
 
+WANTED = ("torch", "nvidia-cutlass-dsl")
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = ROOT / "tests/kernels/relu_from_dlpack.py"
 
 
-def required(
-    name: str, found: dict[str, importlib.metadata.Distribution]
-) -> dict[str, importlib.metadata.Distribution]:
-    """The distribution and all that it requires here, extras aside."""
-    distribution = importlib.metadata.distribution(name)
-    if distribution.name not in found:
-        found[distribution.name] = distribution
-        for requirement in map(Requirement, distribution.requires or ()):
-            if not requirement.marker or requirement.marker.evaluate({"extra": ""}):
-                required(requirement.name, found)
-    return found
-
-
 @pytest.fixture(scope="module")
-def distributions() -> dict[str, importlib.metadata.Distribution]:
-    return required("nvidia-cutlass-dsl", required("torch", {}))
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory, distributions) -> Path:
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment that holds torch and the DSL."""
-    root = tmp_path_factory.mktemp("environment")
-    venv.create(root, symlinks=True)
-    (site,) = root.glob("lib/python3*/site-packages")
-    for distribution in distributions.values():
-        for top in {file.parts[0] for file in distribution.files} - {"..", "__pycache__"}:
-            if not (site / top).exists():
-                (site / top).symlink_to(distribution.locate_file(top))
-    return root / "bin/python"
+    return make_environment(tmp_path_factory.mktemp("environment") / "venv", WANTED)
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +50,12 @@ def run(python: Path, installed: Path, folder: Path):
     return run
 
 
-def test_the_environment_holds_torch_and_the_dsl_alone(python, distributions, folder):
+def test_the_environment_holds_torch_and_the_dsl_alone(python, folder):
+    wanted = {distribution.name for distribution in closure(WANTED)}
     code = "import importlib.metadata as m; print('\\n'.join(d.name for d in m.distributions()))"
     done = subprocess.run([python, "-I", "-c", code], cwd=folder, capture_output=True, text=True, timeout=60)
-    assert set(done.stdout.split()) == set(distributions)
-    assert not {"cutesmith", "numpy", "llvmlite", "rich", "httpx", "apache-tvm-ffi", "matplotlib"} & set(distributions)
+    assert set(done.stdout.split()) == wanted
+    assert not {"cutesmith", "numpy", "llvmlite", "rich", "httpx", "apache-tvm-ffi", "matplotlib"} & wanted
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(run):
