@@ -53,7 +53,7 @@ def check_page(page: Page, pages: Iterable[Page] | None = None) -> list[Complain
 
 
 def run_page(page: Page, *, gpu: str = "") -> tuple[list[Outcome], list[Complaint]]:
-    """Execute the page's programs: for every arch with no GPU; with `gpu`, an arch, those for it on the machine's own.
+    """Execute the page's programs for every arch with no GPU; or its run blocks for the arch `gpu` on the real one.
 
     Returns the outcomes and the complaints, also of `output` blocks whose lines the program does not print.
     """
@@ -61,7 +61,7 @@ def run_page(page: Page, *, gpu: str = "") -> tuple[list[Outcome], list[Complain
     outcomes = [
         execute(block, arch, on_gpu=bool(gpu))
         for block in blocks
-        if block.is_program and not (gpu and block.kind == "compile")
+        if (block.kind == "run" if gpu else block.is_program)  # what a real GPU makes of a fault is no test
         for arch in (block.archs if not gpu else [a for a in block.archs if a == gpu])
     ]
     lines = {block.name: block.line for block in blocks if block.is_program}
