@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cutesmith.examples.records import Example
 
 NATIVE, RUNS, PORT, FOREIGN = "native", "runs", "port", "foreign"
-VALUES = {NATIVE: 1.0, RUNS: 0.7, PORT: 0.5, FOREIGN: 0.0}
+VALUES = {NATIVE: 1.0, RUNS: 0.75, PORT: 0.5, FOREIGN: 0.0}
 _STEP = 0.1  # what each generation between costs an example that runs
 _TCGEN05 = range(100, 120)  # sm_100, sm_103, sm_107, sm_110: tcgen05 and tensor memory
 _GENERATIONS = (80, 90, 100)
@@ -48,9 +48,9 @@ def _fit_of(example: Example, arch: str, target: str) -> Fit:
     if have in _TCGEN05:
         return _from_tcgen05(example, arch, target)
     if have == 90 and "wgmma" in example.features:
-        unit = "tcgen05.mma" if want in _TCGEN05 else "mma.sync"
+        unit, value = ("tcgen05.mma", VALUES[PORT]) if want in _TCGEN05 else ("mma.sync", VALUES[PORT] - _STEP)
         note = f"written for {arch}: {target} has no wgmma; pipeline and warp roles carry over, the MMA becomes {unit}"
-        return Fit(PORT, VALUES[PORT], note)
+        return Fit(PORT, value, note)
     value = VALUES[RUNS] - _STEP * (_generation(want) - _generation(have))
     return Fit(RUNS, value, f"written for {arch}; it runs on {target} as well, without what is new there")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from cutesmith.examples.words import EASY, Meaning, Phrase, lexicon, stems, toke
 
 WEAK = 0.35  # of a phrase that only hints at a term
 IMPLIED = 0.6  # of an operation that a more precise one stands before
+EASILY = 0.25  # of words that only ask for something easy
 NAMED = 0.5  # of the words of a term that the query names otherwise
 
 GEMMS = ("gemm", "blockscaled_gemm", "blockwise_gemm", "grouped_gemm", "mixed_input_gemm")
@@ -47,6 +49,7 @@ _HALVES = {"float16", "bfloat16"}
 class Intent:
     """A query, understood: terms with their weights (0 to 1), and stems of its words with theirs.
 
+    A feature that is not wanted ("without tensor cores") weighs -1.
     `dtypes` is a conjunction of alternatives (`fp8` is either of two types).
     """
 
@@ -56,6 +59,8 @@ class Intent:
     features: Mapping[str, float] = field(default_factory=dict)
     words: Mapping[str, float] = field(default_factory=dict)
     plain: frozenset[str] = frozenset()  # the stems that name no term
+    spoken: Mapping[str, frozenset[str]] = field(default_factory=dict)  # the terms that a phrase's stems name
+    filtered: frozenset[str] = frozenset()  # features that a filter asks for, not the query
     easy: bool = False  # something short to learn from
     corrections: Mapping[str, str] = field(default_factory=dict)
 
@@ -65,7 +70,8 @@ class Intent:
             "operations": list(self.operations),
             "archs": list(self.archs),
             "dtypes": ["|".join(sorted(group)) for group in self.dtypes],
-            "features": list(self.features),
+            "features": [name for name, weight in self.features.items() if weight > 0],
+            "unwanted": [name for name, weight in self.features.items() if weight < 0],
             "words": sorted(self.plain),
             "corrections": dict(self.corrections),
         }
@@ -73,25 +79,44 @@ class Intent:
 
 def understand(query: str, known: frozenset[str] = frozenset()) -> Intent:
     """Read a query; `known` are the stems that the index itself uses, which are never taken for misspellings."""
-    words = tokens(query)
+    words = tokens(_without_code(query))
     easy = any(word in EASY for word in words)
-    phrases, spelt = lexicon().read(words, known)
+    everything, spelt = lexicon().read(words, known)
+    phrases = [phrase for phrase in everything if not phrase.negated]
+    unwanted = [m for phrase in everything if phrase.negated for m in phrase.meanings if m.kind == "feature"]
     meanings = [(meaning, phrase) for phrase in phrases for meaning in phrase.meanings]
     dtypes = _dtypes(phrases)
     features = _weighted(meaning for meaning, _ in meanings if meaning.kind == "feature")
     operations = _operations([meaning for meaning, _ in meanings if meaning.kind == "operation"], features, dtypes)
-    spelt_out = [word for word in spelt if word not in EASY]
-    in_phrases = {s for phrase in phrases for s in stems((phrase.corrected or phrase.text).split())}
+    spoken = _spoken(everything)
     return Intent(
         operations=operations,
         archs=tuple(dict.fromkeys(m.name for m, _ in meanings if m.kind == "arch")),
         dtypes=dtypes,
-        features=features,
-        words=_words(spelt_out, [meaning for meaning, _ in meanings]),
-        plain=frozenset(stems(spelt_out)) - in_phrases,
+        features=features | {m.name: -1.0 for m in unwanted if m.name not in features},
+        words=_words(_wanted_words(spelt, everything), [meaning for meaning, _ in meanings]),
+        plain=frozenset(stems(spelt)) - spoken.keys(),
+        spoken=spoken,
         easy=easy,
         corrections={was: now for was, now in zip(words, spelt, strict=True) if was != now},
     )
+
+
+_CODE = (
+    (re.compile(r"\b(?:torch\.nn\.functional|torch\.nn|torch|nn|f)\._?(?=[a-z])", re.IGNORECASE), ""),
+    (re.compile(r"\bcute[\s_-]?dsl\b", re.IGNORECASE), ""),
+    (re.compile(r"(?<=[\w)])\s*@\s*(?=[\w(])"), " matmul "),
+    (re.compile(r"\.(?:T|mT|t\(\))(?!\w)"), " "),
+    (re.compile(r"(?<= matmul )(.*)\+\s*b\b"), r"\1 bias "),
+    (re.compile(r"(?<=\b[a-zA-Z])\s*[+*/-]\s*(?=[a-zA-Z]\b)"), " elementwise "),
+)
+"""What stands for words in a line of PyTorch: prefixes of names, and operators."""
+
+
+def _without_code(query: str) -> str:
+    for pattern, words in _CODE:
+        query = pattern.sub(words, query)
+    return query
 
 
 def _weighted(meanings: Iterable[Meaning]) -> dict[str, float]:
@@ -115,13 +140,14 @@ def _operations(
         weights = dict.fromkeys(weights, 2 * WEAK)
     strong = [name for name, weight in weights.items() if weight == 1.0] or list(weights)
     for general, special in SPECIAL.items():
-        if general in strong and special & set(strong):
-            weights[general] *= IMPLIED
+        meant = special & weights.keys()
+        if general in strong and meant:  # a hint at the special one holds where the general one is named
+            weights |= dict.fromkeys(meant, 1.0) | {general: IMPLIED * weights[general]}
     others = {*weights, *features, *_implied_by(dtypes)}
     for (operation, other), refined in REFINED.items():
         if operation in strong and other in others and refined not in strong:
-            weights[operation] = min(weights[operation], IMPLIED if operation in SPECIAL else 1.0)
-            weights[refined] = 1.0
+            yielding = {operation, other} & weights.keys() & {"collective", *SPECIAL}
+            weights |= {name: min(weights[name], IMPLIED) for name in yielding} | {refined: 1.0}
     return weights
 
 
@@ -133,7 +159,22 @@ def _implied_by(dtypes: tuple[frozenset[str], ...]) -> set[str]:
     return implied
 
 
+def _wanted_words(spelt: Iterable[str], phrases: Iterable[Phrase]) -> list[str]:
+    negated = {word for phrase in phrases if phrase.negated for word in (phrase.corrected or phrase.text).split()}
+    return [word for word in spelt if word not in negated]
+
+
+def _spoken(phrases: Iterable[Phrase]) -> dict[str, frozenset[str]]:
+    named: dict[str, frozenset[str]] = {}
+    for phrase in phrases:
+        terms = frozenset(meaning.name for meaning in phrase.meanings if not meaning.weak)
+        for word in stems((phrase.corrected or phrase.text).split()):
+            named[word] = named.get(word, frozenset()) | terms
+    return named
+
+
 def _words(spelt: Iterable[str], meanings: Iterable[Meaning]) -> dict[str, float]:
     """Stems of the query's words, and of the names of the terms that it means, at less weight."""
     named = {s: NAMED for m in meanings if not m.weak for s in stems(tokens(m.name))}
-    return named | dict.fromkeys(stems(spelt), 1.0)
+    easy = dict.fromkeys(stems(word for word in spelt if word in EASY), EASILY)
+    return named | dict.fromkeys(stems(spelt), 1.0) | easy

@@ -11,14 +11,19 @@ from pathlib import PurePosixPath
 from cutesmith.examples.fit import FOREIGN, Fit, fit
 from cutesmith.examples.intent import Intent
 from cutesmith.examples.records import Example
+from cutesmith.examples.vocabulary import ARCHS
 from cutesmith.examples.words import parts, stems, tokens
 
 OPERATION, ARCH, DTYPE, FEATURE, WORDS, NAME, OWN = 8.0, 4.5, 2.5, 2.0, 5.0, 2.0, 0.6
 """What full agreement of each kind is worth; a feature's share grows with its rarity."""
+MEANING = 0.4  # what a word is worth to a record that has the term but says it otherwise
 NAMED = 1.5  # more for a feature that the example is named after
+TIE = 0.3  # for the shorter of two that are equally near
 EASE = 3.0  # for the shortest, where something to learn from is asked for
 FOREIGN_COST = 3.0
 UNASKED_UTILITY = 2.0
+UNASKED_EXPERIMENT = 0.7  # examples of an experimental API, where an operation is asked for and not that API
+EXPERIMENTAL = {"primitives_api", "task_scheduling"}
 FIELDS = {"id": 1.0, "title": 1.0, "symbols": 0.7, "terms": 0.6, "summary": 0.6, "path": 0.5, "lesson": 0.4}
 """What a word is worth by the field of the record where it stands; the best field counts."""
 
@@ -55,6 +60,7 @@ _SHOWN_BY = {
 }
 """The feature by which an example of a near operation shows this one as well."""
 SHOWN = 0.8
+_PLACES = frozenset(word for name, others in ARCHS.items() for text in (name, *others) for word in tokens(text))
 MEANT = 0.5
 
 _WIDTHS = (
@@ -76,6 +82,7 @@ class Ranked:
     fit: Fit | None
     matched: tuple[str, ...]
     missing: tuple[str, ...]
+    specific: bool = True  # whether an operation, a feature or a word of the query agrees
 
 
 class Ranking:
@@ -84,7 +91,7 @@ class Ranking:
     def __init__(self, index: Sequence[Example]) -> None:
         self.index = tuple(index)
         self._words = {example.id: _record_words(example) for example in index}
-        self._names = {example.id: frozenset(stems(tokens(_name(example)))) for example in index}
+        self._names = {example.id: _name(example) for example in index}
         self._word_counts = Counter(word for words in self._words.values() for word in words)
         self._feature_counts = Counter(feature for example in index for feature in example.features)
         self._total = max(2, len(index))
@@ -99,9 +106,14 @@ class Ranking:
         return frozenset(self._word_counts)
 
     def rank(self, intent: Intent, among: Iterable[Example]) -> list[Ranked]:
-        """The examples that agree with the intent in something, best first; ties in the order of their ids."""
+        """The examples that agree with the query in something, best first; ties in the order of their ids.
+
+        An architecture or a dtype alone is agreement only where the query names nothing else.
+        """
+        specific = bool(intent.operations or intent.features.keys() - intent.filtered or intent.plain)
         ranked = (self._ranked(example, intent) for example in among)
-        return sorted((one for one in ranked if one.matched), key=lambda one: (-one.score, one.example.id))
+        found = (one for one in ranked if one.matched and (one.specific or not specific))
+        return sorted(found, key=lambda one: (-one.score, one.example.id))
 
     def _ranked(self, example: Example, intent: Intent) -> Ranked:
         reasons = _Reasons()
@@ -111,17 +123,18 @@ class Ranking:
         score += _dtypes(example, intent, reasons)
         score += self._features(example, intent, reasons)
         score += self._text(example, intent, reasons)
-        score += EASE * _shortness(example) if intent.easy else 0.0
+        score += (EASE if intent.easy else TIE) * _shortness(example)
         score += OWN if example.meets_contract else 0.0
-        score -= UNASKED_UTILITY if example.operation == "utility" and "utility" not in intent.operations else 0.0
-        return Ranked(example, round(score, 3), fitting, tuple(reasons.matched), tuple(reasons.missing))
+        score -= _unasked(example, intent)
+        specific = any(kind in ("operation", "word") or name not in intent.filtered for kind, name in reasons.specific)
+        return Ranked(example, round(score, 3), fitting, tuple(reasons.matched), tuple(reasons.missing), specific)
 
     def _features(self, example: Example, intent: Intent, reasons: _Reasons) -> float:
         """What each asked feature that it has is worth: more where it is rare or the example's name."""
         score = 0.0
         for feature, weight in intent.features.items():
             present = feature in example.features
-            reasons.add(present, f"feature {feature}")
+            reasons.add(present == (weight > 0), f"feature {feature}" if weight > 0 else f"no {feature}")
             if present:
                 named = self._names[example.id].issuperset(stems(tokens(feature)))
                 score += weight * (FEATURE * self._rarity(self._feature_counts[feature]) + NAMED * named)
@@ -131,7 +144,9 @@ class Ranking:
         """How much of the query's words the record holds, and how much of the record's name the query."""
         words, name = self._words[example.id], self._names[example.id]
         asked = {word: weight * self._rarity(self._word_counts[word]) ** 2 for word, weight in intent.words.items()}
-        found = sum(worth * words.get(word, 0.0) for word, worth in asked.items())
+        terms = {example.operation, *example.arch, *example.dtypes, *example.features}
+        said = {word for word, named in intent.spoken.items() if named & terms}
+        found = sum(worth * max(words.get(word, 0.0), MEANING * (word in said)) for word, worth in asked.items())
         shared = sum(self._rarity(self._word_counts[word]) for word in name if word in asked)
         for word in sorted(intent.plain & words.keys()):
             reasons.add(True, f"word {word}")
@@ -152,9 +167,17 @@ class _Reasons:
     def add(self, present: bool, what: str) -> None:
         (self.matched if present else self.missing).append(what)
 
+    @property
+    def specific(self) -> list[tuple[str, str]]:
+        """Kind and name of what matched and is neither architecture nor dtype."""
+        split = (what.split(" ", 2)[:2] for what in self.matched)
+        return [(kind, name) for kind, name in split if kind in ("operation", "feature", "word")]
 
-def _name(example: Example) -> str:
-    return f"{example.id} {example.title}"
+
+def _name(example: Example) -> frozenset[str]:
+    """The words of its id and title that set it apart: not where it comes from, nor its architecture."""
+    name = f"{example.id.partition('/')[2]} {example.title}"
+    return frozenset(stems(word for word in tokens(name) if word not in _PLACES))
 
 
 def _record_words(example: Example) -> Mapping[str, float]:
@@ -197,6 +220,12 @@ def _nearness(asked: str, example: Example) -> float:
         return 1.0
     near = _NEAR.get(frozenset((asked, example.operation)), 0.0)
     return SHOWN if near and _SHOWN_BY.get(asked) in example.features else near
+
+
+def _unasked(example: Example, intent: Intent) -> float:
+    cost = UNASKED_UTILITY if example.operation == "utility" and "utility" not in intent.operations else 0.0
+    experimental = EXPERIMENTAL & set(example.features) and not EXPERIMENTAL & intent.features.keys()
+    return cost + (UNASKED_EXPERIMENT if experimental and 1.0 in intent.operations.values() else 0.0)
 
 
 def _shortness(example: Example) -> float:

@@ -132,6 +132,7 @@ def _with_filters(intent: Intent, wanted: _Wanted) -> Intent:
         intent,
         archs=(wanted.arch,) if wanted.arch else intent.archs,
         features=dict(intent.features) | dict.fromkeys(wanted.features, 1.0),
+        filtered=frozenset(wanted.features) - intent.features.keys(),
         dtypes=tuple(dict.fromkeys((*intent.dtypes, *wanted.dtypes))),
     )
 

@@ -11,7 +11,7 @@ MORE_OPERATIONS = {
     "dense gemm,sgemm,hgemm,matmult,dot product of matrices,tensor core gemm",
     "blockscaled_gemm": "block scaled gemm,fp4 gemm,mxfp4 gemm,microscaling gemm,blockscaled matmul,mx gemm",
     "blockwise_gemm": "blockwise scaling gemm,block wise gemm,groupwise gemm,"
-    "per block scaling gemm,128x128,1x128,deepseek fp8,deepseek style",
+    "per block scaling gemm,128x128,1x128,deepseek fp8,deepseek style,deepseek",
     "grouped_gemm": "grouped matmul,grouped mm,moe gemm,expert gemm,gemm per expert,variable size gemms,"
     "mixture of experts gemm,many small gemms,grouped,groups,list of matmuls",
     "mixed_input_gemm": "mixed input,mixed dtype gemm,mixed precision gemm,int4 weights,int8 weights,w8a16,w4a8,"
@@ -23,7 +23,7 @@ MORE_OPERATIONS = {
     "flash attention 3,fa 2,fa 3,multi head attention,qk softmax pv,cross attention",
     "attention_backward": "attention backward,attention gradient,sdpa backward,mha backward,flash attn bwd,"
     "backward of attention,attention bwd,backward attention,fa backward",
-    "mla": "latent attention,mla decode,deepseek mla,flash mla,multi latent attention",
+    "mla": "deepseek,deepseek v3,deepseek v2,latent attention,mla decode,deepseek mla,flash mla,multi latent attention",
     "ssm": "state space,state space model,mamba 2,chunk scan,ssm",
     "softmax": "row softmax,logits to probabilities",
     "cross_entropy": "nll,log likelihood,linear cross entropy,chunked loss",
@@ -65,7 +65,7 @@ MORE_FEATURES = {
     "mma_sync": "warp level mma,mma m16n8k16,m16n8k16,tensor cores",
     "tcgen05": "tcgen 05,tcgen5,umma,tmem mma,fifth generation tensor core",
     "two_cta": "2 sm,two sm,2cta mma,paired cta,cta pairs",
-    "simt": "fp32 fma,no tensor core,cuda core gemm",
+    "simt": "without tensor cores,without tensor core,fp32 fma,no tensor core,cuda core gemm",
     "varlen": "var len,variable sequence length,variable length sequence,packed sequences,cumulative sequence lengths,"
     "cu seqlen,nested tensor,different lengths",
     "causal": "causal attention,autoregressive,lower triangular",
@@ -137,6 +137,8 @@ MORE_ARCHS = {
     "sm_121a": "spark",
 }
 WEAK = {
+    "mla": {"deepseek", "deepseek v2", "deepseek v3"},
+    "blockwise_gemm": {"deepseek", "deepseek style"},
     "elementwise": {"add", "relu", "gelu", "silu", "sigmoid", "swish", "tanh", "activation function", "map"},
     "gemm": {"linear", "mm", "projection", "einsum"},
     "reduction": {"max", "sum", "mean", "amax", "min", "total", "reduce", "reducing"},

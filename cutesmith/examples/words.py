@@ -22,6 +22,8 @@ STOPWORDS = frozenset(
 )
 """Words that tell nothing apart: English ones, and those that hold for every example."""
 
+NEGATIONS = {"without", "no", "not", "non"}
+
 EASY = frozenset(
     """basic basics beginner beginners classic easiest easy explained intro introduction introductory learn learning
     minimal naive plain simple simplest smallest taught teaching tutorial tutorials""".split()
@@ -45,6 +47,7 @@ class Phrase:
     text: str
     meanings: tuple[Meaning, ...]
     corrected: str = ""
+    negated: bool = False  # "without tensor cores", "non-persistent"
 
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -107,8 +110,9 @@ class Lexicon:
             if length:
                 run = slice(start, start + length)
                 now, was = " ".join(spelt[run]), " ".join(words[run])
-                meanings = tuple(self.meanings[_key(spelt[run])])
-                phrases.append(Phrase(was, meanings, "" if now == was else now))
+                meanings = (*self.meanings[_key(spelt[run])], *self._inside(spelt[run]))
+                negated = start > 0 and spelt[start - 1] in NEGATIONS
+                phrases.append(Phrase(was, meanings, "" if now == was else now, negated))
             start += length or 1
         return phrases, spelt
 
@@ -116,6 +120,13 @@ class Lexicon:
     def phrases(kind: str) -> list[tuple[str, str]]:
         """Every (phrase, term) of one kind."""
         return [(phrase, name) for of, name, phrase in _phrases() if of == kind]
+
+    def _inside(self, words: Sequence[str]) -> list[Meaning]:
+        """The dtypes and features of single words in a phrase that names an operation (`mxfp8 gemm`)."""
+        if len(words) == 1 or all(meaning.kind != "operation" for meaning in self.meanings[_key(words)]):
+            return []
+        inner = (meaning for word in words for meaning in self.meanings.get(_key([word]), ()))
+        return [meaning for meaning in inner if meaning.kind in ("dtype", "feature") and not meaning.weak]
 
     def _longest(self, words: Sequence[str], start: int) -> int:
         for length in range(min(self.LONGEST, len(words) - start), 0, -1):

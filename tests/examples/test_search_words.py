@@ -1,0 +1,153 @@
+"""What a query is understood as: phrases, synonyms, misspellings, negations, code; and how architectures fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutesmith.examples import synonyms
+from cutesmith.examples.fit import fit
+from cutesmith.examples.intent import understand
+from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
+from cutesmith.examples.words import Lexicon, parts, stem, tokens
+from tests.examples.fetch_samples import cutlass
+
+
+@pytest.mark.parametrize(
+    ("query", "operations", "features", "archs", "dtypes"),
+    [
+        ("hopper gemm bias gelu bf16", "gemm", "bias activation", "sm_90a", "bfloat16"),
+        ("MatMul on an H200", "gemm", "", "sm_90a", ""),
+        ("RMS-Norm", "rmsnorm", "", "", ""),
+        ("flash attention with variable length sequences", "attention", "varlen", "", ""),
+        ("SDPA", "attention", "", "", ""),
+        ("nvfp4 matmul B200", "blockscaled_gemm", "block_scaled", "sm_100a", "float4_e2m1fn"),
+        ("mxfp8 gemm", "blockscaled_gemm", "block_scaled", "", "float8_e4m3fn"),
+        ("moe gemm", "grouped_gemm", "", "", ""),
+        ("grouped gemm for mixture of experts", "grouped_gemm", "moe", "", ""),
+        ("gemm followed by an all-reduce", "distributed_gemm", "", "", ""),
+        ("attention backward", "attention_backward", "", "", ""),
+        ("attention, backwards pass", "attention_backward", "backward", "", ""),
+        ("int4 weights, bf16 activations, gemm", "mixed_input_gemm", "", "", "int4 bfloat16"),
+        ("warp specialised persistent kernel", "", "warp_specialization persistent", "", ""),
+        ("warp-specialization", "", "warp_specialization", "", ""),
+        ("2cta", "", "two_cta", "", ""),
+        ("RTX 5090", "", "", "sm_120a", ""),
+        ("rtx 4090", "", "", "sm_89", ""),
+        ("RTX 3090", "", "", "sm_86", ""),
+        ("sm_100", "", "", "sm_100a", ""),
+        ("compute capability 9.0", "", "", "sm_90a", ""),
+        ("blackwell", "", "", "sm_100a", ""),
+        ("geforce blackwell", "", "", "sm_120a", ""),
+        ("fp8", "", "", "", "float8_e4m3fn|float8_e5m2"),
+        ("half precision", "", "", "", "float16"),
+        ("deepseek attention", "mla", "", "", ""),
+        ("torch.nn.functional.cross_entropy", "cross_entropy", "", "", ""),
+        ("F.scaled_dot_product_attention", "attention", "", "", ""),
+        ("gelu(x @ w.T + b)", "gemm", "activation bias", "", ""),
+        ("a + b", "elementwise", "", "", ""),
+        ("first CuTe DSL kernel", "language", "", "", ""),
+    ],
+)
+def test_a_query_is_understood(query, operations, features, archs, dtypes):
+    intent = understand(query)
+    strong = {name for name, weight in intent.operations.items() if weight == 1.0}
+    assert strong == set(operations.split())
+    assert set(features.split()) <= intent.features.keys()
+    assert intent.archs == tuple(archs.split())
+    assert [set(group.split("|")) for group in dtypes.split()] == [set(group) for group in intent.dtypes]
+
+
+@pytest.mark.parametrize(
+    ("query", "wrong", "right"),
+    [
+        ("blackwel gemm", "blackwel", "blackwell"),
+        ("flash atention", "atention", "attention"),
+        ("sofmax kernel", "sofmax", "softmax"),
+        ("persistant gemm", "persistant", "persistent"),
+        ("fused epilouge", "epilouge", "epilogue"),
+        ("ampare gemm", "ampare", "ampere"),
+    ],
+)
+def test_a_misspelling_is_put_right_and_said(query, wrong, right):
+    intent = understand(query)
+    assert intent.corrections == {wrong: right}
+    assert intent.operations or intent.features or intent.archs
+
+
+@pytest.mark.parametrize("word", ["welford", "kahan", "tensorop", "lamport", "iket", "h100", "2xacc"])
+def test_a_word_that_the_index_uses_is_no_misspelling(word):
+    assert understand(word, known=frozenset([stem(word)])).corrections == {}
+
+
+@pytest.mark.parametrize(
+    ("query", "unwanted"),
+    [
+        ("gemm without tma", "tma"),
+        ("non-persistent gemm", "persistent"),
+        ("attention, no causal mask", "causal"),
+    ],
+)
+def test_what_is_not_wanted_is_not_asked_for(query, unwanted):
+    intent = understand(query)
+    assert intent.features[unwanted] == -1.0
+    assert intent.to_dict()["unwanted"] == [unwanted]
+    assert intent.to_dict()["features"] == []
+
+
+@pytest.mark.parametrize("query", ["", "  ", "the of", "?!", "日本語", "\0", "a" * 5000, "gemm " * 500])
+def test_odd_queries_are_read_without_an_error(query):
+    assert understand(query).archs == ()
+
+
+def test_every_synonym_belongs_to_a_term_and_every_hint_to_a_phrase():
+    tables = {
+        "operation": (synonyms.MORE_OPERATIONS, OPERATIONS),
+        "feature": (synonyms.MORE_FEATURES, FEATURES),
+        "dtype": (synonyms.MORE_DTYPES, DTYPES),
+        "arch": (synonyms.MORE_ARCHS, ARCHS),
+    }
+    for more, terms in tables.values():
+        assert more.keys() <= set(terms)
+    phrases = {(name, phrase) for kind in tables for phrase, name in Lexicon.phrases(kind)}
+    hints = {(name, phrase) for name, hinted in synonyms.WEAK.items() for phrase in hinted}
+    assert hints - phrases == set()
+
+
+def test_words_and_stems():
+    assert tokens("cp.async → SM_90a, RMS-norm") == ["cp", "async", "sm", "90a", "rms", "norm"]
+    assert parts("HopperGEMMKernel") == ["hopper", "gemm", "kernel"]
+    for alike in ("quantize quantized quantised quantization quantisation", "reduce reduction reductions reducing"):
+        assert len({stem(word) for word in alike.split()}) == 1
+    assert stem("mma") == "mma"
+    assert stem("class") != stem("clas")
+
+
+@pytest.mark.parametrize(
+    ("arch", "features", "target", "kind", "said"),
+    [
+        ("sm_80", (), "sm_80", "native", ""),
+        ("sm_80", (), "sm_86", "runs", "runs on sm_86"),
+        ("sm_80", ("mma_sync",), "sm_90a", "runs", "written for sm_80"),
+        ("sm_80", (), "sm_120a", "runs", "runs on sm_120a"),
+        ("sm_90a", ("tma",), "sm_100a", "runs", "runs on sm_100a"),
+        ("sm_90a", ("wgmma",), "sm_100a", "port", "the MMA becomes tcgen05.mma"),
+        ("sm_90a", ("wgmma",), "sm_120a", "port", "the MMA becomes mma.sync"),
+        ("sm_90a", (), "sm_80", "foreign", "newer than sm_80: it does not run"),
+        ("sm_100a", ("tcgen05",), "sm_90a", "foreign", "does not run"),
+        ("sm_100a", ("tcgen05",), "sm_120a", "foreign", "neither tcgen05 nor tensor memory"),
+        ("sm_100a", ("tcgen05",), "sm_103a", "runs", "of the family"),
+        ("sm_103a", ("tcgen05",), "sm_100a", "foreign", "newer"),
+        ("sm_120a", (), "sm_121a", "runs", "runs on sm_121a"),
+        ("sm_80 sm_90a", ("wgmma",), "sm_100a", "runs", "written for sm_80"),
+        ("", (), "sm_80", "foreign", "not known"),
+    ],
+)
+def test_how_an_example_fits_an_architecture(arch, features, target, kind, said):
+    found = fit(cutlass(arch=tuple(arch.split()), features=features), target)
+    assert (found.kind, said in found.note) == (kind, True)
+
+
+def test_the_older_an_example_the_less_it_fits():
+    targets = [fit(cutlass(arch=("sm_80",)), target).value for target in ("sm_80", "sm_86", "sm_90a", "sm_100a")]
+    assert targets == sorted(targets, reverse=True)
+    assert targets[-1] > fit(cutlass(arch=("sm_120a",)), "sm_100a").value
