@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from collections.abc import Iterable
@@ -49,7 +50,8 @@ class Block:
         return self.kind in PROGRAMS
 
 
-def read_blocks(page: Page) -> list[Block | BlockError]:
+@functools.lru_cache(maxsize=128)  # every page asks for the blocks of all
+def read_blocks(page: Page) -> tuple[Block | BlockError, ...]:
     """The page's blocks in order, with an error in the place of each whose tag is none."""
     found: list[Block | BlockError] = []
     for line, info, source in _fences(page.lines):
@@ -57,7 +59,7 @@ def read_blocks(page: Page) -> list[Block | BlockError]:
             found.append(_block(page.name, line, info, source))
         except BlockError as error:
             found.append(error)
-    return found
+    return tuple(found)
 
 
 def programs(pages: Iterable[Page]) -> dict[str, Block]:
