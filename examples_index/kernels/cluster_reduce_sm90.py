@@ -22,6 +22,7 @@ from cutlass.memory import SmemAllocator
 DTYPES = {torch.float16: cutlass.Float16, torch.bfloat16: cutlass.BFloat16}
 CLUSTER = 8  # blocks a row: the most that every GPU with clusters allows
 VECTOR = 8
+ELEMENTS_PER_THREAD = 32  # aimed at: two blocks share a multiprocessor, and one loads while the other waits for peers
 MAX_ELEMENTS_PER_THREAD = 64
 
 
@@ -87,7 +88,7 @@ def normalize(mX: cute.Tensor, mY: cute.Tensor, eps: Float32, threads: cutlass.C
 def compiled(dtype: torch.dtype, columns: int):
     """The kernel for rows of `columns` elements; raises ValueError where no cluster can hold them."""
     part = -(-columns // CLUSTER)
-    threads = min(1024, max(32, 1 << (part // 32).bit_length()))
+    threads = min(1024, max(32, 1 << (part // ELEMENTS_PER_THREAD - 1).bit_length()))
     if columns % VECTOR or part > threads * MAX_ELEMENTS_PER_THREAD:
         raise ValueError(f"rows of {columns} elements: a multiple of {VECTOR} that the registers of a cluster hold")
     rows = cute.sym_int()

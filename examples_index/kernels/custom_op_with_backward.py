@@ -1,7 +1,7 @@
 """A kernel pair as a PyTorch operator: GELU (tanh) with its gradient, for autograd, torch.compile and fake tensors.
 
-Shows the last mile into a framework: `torch.library.custom_op` makes `examples::gelu_tanh` of the forward kernel, the
-fake implementation tells its output's shape without running it, and the backward kernel is registered as the gradient.
+Shows the last mile into a framework: `register_operators` makes `examples::gelu_tanh` of the forward kernel, whose fake
+implementation tells the output's shape without running it, and registers the backward kernel as its gradient.
 `kernel_fn` runs what both operators run, so that the pair is verified like any kernel. `python
 custom_op_with_backward.py` (needs a GPU) checks the operators and takes a gradient through torch.compile.
 
@@ -105,44 +105,39 @@ def get_input_sets():
     yield get_inputs(5, 129, torch.float32)
 
 
-# ---- the operators
+def register_operators():
+    """Define `examples::gelu_tanh` and its gradient, once a process; returns the operator."""
 
+    @torch.library.custom_op("examples::gelu_tanh", mutates_args=())
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return launch(x.contiguous())
 
-@torch.library.custom_op("examples::gelu_tanh", mutates_args=())
-def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
-    return launch(x.contiguous())
+    @torch.library.custom_op("examples::gelu_tanh_backward", mutates_args=())
+    def backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+        return launch(x.contiguous(), dy.contiguous())  # autograd hands out gradients of any layout
 
+    @forward.register_fake
+    def _(x):
+        return torch.empty_like(x, memory_format=torch.contiguous_format)
 
-@gelu_tanh.register_fake
-def _(x):
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+    @backward.register_fake
+    def _(x, dy):
+        return torch.empty_like(x, memory_format=torch.contiguous_format)
 
+    def keep_input(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
 
-@torch.library.custom_op("examples::gelu_tanh_backward", mutates_args=())
-def gelu_tanh_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    return launch(x.contiguous(), dy.contiguous())  # autograd hands out gradients of any layout
+    def gradient(ctx, dy):
+        return backward(*ctx.saved_tensors, dy)  # an operator too: torch.compile sees the whole graph
 
-
-@gelu_tanh_backward.register_fake
-def _(x, dy):
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
-def keep_input(ctx, inputs, output):
-    ctx.save_for_backward(*inputs)
-
-
-def gradient(ctx, dy):
-    (x,) = ctx.saved_tensors
-    return gelu_tanh_backward(x, dy)  # an operator too: torch.compile sees the whole graph
-
-
-gelu_tanh.register_autograd(gradient, setup_context=keep_input)
+    forward.register_autograd(gradient, setup_context=keep_input)
+    return forward
 
 
 if __name__ == "__main__":
+    gelu_tanh = register_operators()
     torch.library.opcheck(gelu_tanh, (torch.randn(4, 64, device="cuda", requires_grad=True),))
     x = torch.randn(256, 1024, device="cuda", requires_grad=True)
-    loss = torch.compile(lambda t: gelu_tanh(2 * t).square().mean())(x)
-    loss.backward()
-    print(f"loss {loss.item():.4f}, gradient norm {x.grad.norm().item():.4f}")
+    for function in (gelu_tanh, torch.nn.GELU(approximate="tanh")):
+        (dx,) = torch.autograd.grad(torch.compile(lambda t, f=function: f(2 * t).square().mean())(x), x)
+        print(f"gradient norm {dx.norm().item():.6f}")

@@ -35,7 +35,7 @@ LOAD_REGISTERS, MATH_REGISTERS = 24, 240  # 128 * 24 + 256 * 240 of the 65536 of
 GROUP = (
     8  # cluster tiles down before one to the right: what runs at the same time is a square, and L2 serves more of it
 )
-EPILOGUE_BARRIER = 1  # and 2, one a warpgroup; 0 is sync_threads
+EPILOGUE_BARRIER, TURN_BARRIER = 1, 3  # and 2, 4: one a warpgroup; 0 is sync_threads
 
 
 @cute.jit
@@ -169,6 +169,12 @@ def gemm_kernel(
         mBias_mn = cute.make_tensor(mBias.iterator, cute.make_layout(shape, stride=(0, 1)))  # the vector as every row
         cC = cute.make_identity_tensor(shape)
         barrier = pipeline.NamedBarrier(barrier_id=EPILOGUE_BARRIER + turn, num_threads=128)
+        # Turns are more than a matter of speed. A wait for a stage looks at one bit of its barrier's phase: a warpgroup
+        # that came while the other still waits for the tile before would take an older phase for its own.
+        my_turn = pipeline.NamedBarrier(barrier_id=TURN_BARRIER + turn, num_threads=256)
+        their_turn = pipeline.NamedBarrier(barrier_id=TURN_BARRIER + 1 - turn, num_threads=256)
+        if turn == 1:
+            their_turn.arrive()  # the first warpgroup begins
 
         for i in cutlass.range(turn, mine, MATH_WARPGROUPS, unroll=1):
             m, n = tile_of(first + i * clusters, tiles_m, tiles_n)
@@ -176,6 +182,7 @@ def gemm_kernel(
             read, released = stage_of(i * k_tiles, 0), stage_of(i * k_tiles, 0)  # past the other warpgroup's stages
             acc.fill(0.0)
             tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
+            my_turn.arrive_and_wait()
             for k in cutlass.range(k_tiles, unroll=1):
                 ring.consumer_wait(read)
                 warpgroup.fence()
@@ -188,6 +195,7 @@ def gemm_kernel(
                     ring.consumer_release(released)
                     released.advance()
                 read.advance()
+            their_turn.arrive()
             warpgroup.wait_group(0)
             ring.consumer_release(released)
 
@@ -229,8 +237,9 @@ def gemm_kernel(
                 cute.arch.fence_proxy("async.shared", space="cta")  # ordinary stores, read by the TMA unit next
                 barrier.arrive_and_wait()
                 if lane < 32:
-                    cute.copy(tma_C, tSsC, tSgC[None, m, column])
-                    cute.arch.cp_async_bulk_commit_group()
+                    with cute.arch.elect_one():  # loads elect a thread by themselves, stores do not
+                        cute.copy(tma_C, tSsC, tSgC[None, m, column])
+                        cute.arch.cp_async_bulk_commit_group()
         if lane < 32:
             cute.arch.cp_async_bulk_wait_group(0, read=True)  # shared memory outlives its last reader
 
@@ -276,7 +285,6 @@ def gemm(
         sA_layout, sB_layout, sC_layout, clusters,
     ).launch(
         grid=(clusters * CLUSTER, 1, 1), block=(THREADS, 1, 1), cluster=(CLUSTER, 1, 1), stream=stream,
-        min_blocks_per_mp=1,
     )  # fmt: skip
 
 

@@ -68,11 +68,20 @@ def quantize_kernel(mX: cute.Tensor, mQ: cute.Tensor, mScale: cute.Tensor, threa
     scale = magnitude / 127.0  # a true division: x * (1 / 127) differs in the last bit, and then q in some elements
     if thread == 0:
         mScale[row] = scale
-    inverse = 1.0 / scale if scale > 0.0 else Float32(0.0)  # a row of zeros stays zero
+    inverse = 1.0 / scale
+    if not ((scale > 0.0) & (scale < Float32.inf)):  # a row of zeros, or one with a NaN or Inf: all 0
+        inverse = Float32(0.0)
+        rX.fill(0)
 
-    rQ = cute.make_rmem_tensor((VECTOR, chunks), Int8)
+    # Adding 1.5 * 2**23 rounds to the nearest integer, ties to even, and leaves it in the low bits: |q| <= 127, so that
+    # the last byte is q. An add costs an eighth of what the conversion instructions cost, and there would be three. Its
+    # rounding mode keeps it apart from the product: fused into one fma, ties would fall otherwise than in PyTorch.
+    product = rX.load().to(Float32) * inverse
+    rShifted = cute.make_rmem_tensor((VECTOR, chunks), Float32)
     for i in range_constexpr(VECTOR * chunks):
-        rQ[i] = Int32(cute.math.roundeven(x[i] * inverse)).to(Int8)  # |x| <= 127 scale: nothing to saturate
+        rShifted[i] = cute.math.add(product[i], Float32(12582912.0), rounding=cute.math.RoundingMode.NEAREST_EVEN)
+    rQ = cute.make_rmem_tensor((VECTOR, chunks), Int8)
+    rQ.store(cute.recast_tensor(rShifted, Int32).load().to(Int8))
     for chunk in range_constexpr(chunks):
         index = chunk * threads + thread
         if index < vectors:
@@ -87,7 +96,7 @@ def quantize(mX: cute.Tensor, mQ: cute.Tensor, mScale: cute.Tensor, threads: cut
 @functools.cache
 def compiled(dtype: torch.dtype, columns: int):
     """The kernel for rows of `columns` elements; raises ValueError where they are no vectors or do not fit a block."""
-    threads = min(1024, max(32, 1 << (columns // ELEMENTS_PER_THREAD).bit_length()))
+    threads = min(1024, max(32, 1 << (columns // ELEMENTS_PER_THREAD - 1).bit_length()))
     if columns % VECTOR or columns > threads * MAX_ELEMENTS_PER_THREAD:
         raise ValueError(f"rows of {columns} elements: a multiple of {VECTOR} up to {1024 * MAX_ELEMENTS_PER_THREAD}")
     rows = cute.sym_int()

@@ -111,7 +111,7 @@ def rms_norm(
 def compiled(dtype: torch.dtype, columns: int):
     """The kernel for rows of `columns` elements; raises ValueError where a row is too long for a block's registers."""
     vector = math.gcd(columns, 16 // dtype.itemsize)
-    threads = min(1024, max(32, 1 << (columns // ELEMENTS_PER_THREAD).bit_length()))
+    threads = min(1024, max(32, 1 << (columns // ELEMENTS_PER_THREAD - 1).bit_length()))
     if columns > threads * MAX_ELEMENTS_PER_THREAD:
         raise ValueError(f"rows of {columns} elements do not fit the registers of a block")
     rows = cute.sym_int()

@@ -101,7 +101,7 @@ def softmax(mX: cute.Tensor, mY: cute.Tensor, vector: cutlass.Constexpr, threads
 def compiled(dtype: torch.dtype, columns: int):
     """The kernel for rows of `columns` elements, any number of them; raises ValueError where a row is too long."""
     vector = math.gcd(columns, 16 // dtype.itemsize)
-    threads = min(1024, max(32, 1 << (columns // ELEMENTS_PER_THREAD).bit_length()))
+    threads = min(1024, max(32, 1 << (columns // ELEMENTS_PER_THREAD - 1).bit_length()))
     if columns > threads * MAX_ELEMENTS_PER_THREAD:
         raise ValueError(f"rows of {columns} elements do not fit the registers of a block")
     shape = (cute.sym_int(), columns)

@@ -65,7 +65,7 @@ def row(answer: dict) -> str:
     if not answer.get("timings"):
         return str(answer.get("summary") or answer.get("stderr"))[-300:]
     times = " · ".join(f"{timing['name']} {timing['median_us']:.1f}" for timing in answer["timings"])
-    return f"{times} · floor {answer['floor_us'] or 0:.1f} ({answer['floor_kind']}) · host {answer['timings'][0]['host_us']}"
+    return f"{times} · floor {answer['floor_us'] or 0:.1f} · host {answer['timings'][0]['host_us']}"
 
 
 def main() -> None:
