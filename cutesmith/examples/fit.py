@@ -14,6 +14,7 @@ from cutesmith.examples.records import Example
 
 NATIVE, RUNS, PORT, FOREIGN = "native", "runs", "port", "foreign"
 VALUES = {NATIVE: 1.0, RUNS: 0.75, PORT: 0.5, FOREIGN: 0.0}
+_FAMILY = 0.8  # runs, and misses next to nothing: sm_80 on sm_86, sm_120 on sm_121
 _STEP = 0.1  # what each generation between costs an example that runs
 _TCGEN05 = range(100, 120)  # sm_100, sm_103, sm_107, sm_110: tcgen05 and tensor memory
 _GENERATIONS = (80, 90, 100)
@@ -51,7 +52,8 @@ def _fit_of(example: Example, arch: str, target: str) -> Fit:
         unit, value = ("tcgen05.mma", VALUES[PORT]) if want in _TCGEN05 else ("mma.sync", VALUES[PORT] - _STEP)
         note = f"written for {arch}: {target} has no wgmma; pipeline and warp roles carry over, the MMA becomes {unit}"
         return Fit(PORT, value, note)
-    value = VALUES[RUNS] - _STEP * (_generation(want) - _generation(have))
+    same = have // 10 == want // 10
+    value = _FAMILY if same else VALUES[RUNS] - _STEP * (_generation(want) - _generation(have))
     return Fit(RUNS, value, f"written for {arch}; it runs on {target} as well, without what is new there")
 
 
@@ -59,7 +61,7 @@ def _from_tcgen05(example: Example, arch: str, target: str) -> Fit:
     if number(target) not in _TCGEN05:
         note = f"written for {arch}: {target} has neither tcgen05 nor tensor memory, and 99 KB of shared memory"
         return Fit(FOREIGN, VALUES[FOREIGN], note)
-    return Fit(RUNS, VALUES[RUNS], f"written for {arch}, of the family of {target}")
+    return Fit(RUNS, _FAMILY, f"written for {arch}, of the family of {target}")
 
 
 def _generation(sm: int) -> int:

@@ -141,11 +141,13 @@ def _operations(
     strong = [name for name, weight in weights.items() if weight == 1.0] or list(weights)
     for general, special in SPECIAL.items():
         meant = special & weights.keys()
-        if general in strong and meant:  # a hint at the special one holds where the general one is named
-            weights |= dict.fromkeys(meant, 1.0) | {general: IMPLIED * weights[general]}
+        if (
+            any(weights.get(name) == 1.0 for name in (general, *special)) and meant
+        ):  # a hint at a special one holds where its kind is named
+            weights |= dict.fromkeys(meant, 1.0) | ({general: IMPLIED} if general in weights else {})
     others = {*weights, *features, *_implied_by(dtypes)}
     for (operation, other), refined in REFINED.items():
-        if operation in strong and other in others and refined not in strong:
+        if operation in weights and other in others and refined not in strong:
             yielding = {operation, other} & weights.keys() & {"collective", *SPECIAL}
             weights |= {name: min(weights[name], IMPLIED) for name in yielding} | {refined: 1.0}
     return weights

@@ -14,11 +14,11 @@ from cutesmith.examples.records import Example
 from cutesmith.examples.vocabulary import ARCHS
 from cutesmith.examples.words import parts, stems, tokens
 
-OPERATION, ARCH, DTYPE, FEATURE, WORDS, NAME, OWN = 8.0, 4.5, 2.5, 2.0, 5.0, 2.0, 0.6
+OPERATION, ARCH, DTYPE, FEATURE, WORDS, NAME, OWN = 8.0, 5.0, 2.5, 2.0, 8.0, 2.0, 0.5
 """What full agreement of each kind is worth; a feature's share grows with its rarity."""
 MEANING = 0.4  # what a word is worth to a record that has the term but says it otherwise
-NAMED = 1.5  # more for a feature that the example is named after
-TIE = 0.3  # for the shorter of two that are equally near
+NAMED = 1.0  # more for a feature that the example is named after
+TIE = 0.2  # for the shorter of two that are equally near
 EASE = 3.0  # for the shortest, where something to learn from is asked for
 FOREIGN_COST = 3.0
 UNASKED_UTILITY = 2.0
@@ -175,8 +175,8 @@ class _Reasons:
 
 
 def _name(example: Example) -> frozenset[str]:
-    """The words of its id and title that set it apart: not where it comes from, nor its architecture."""
-    name = f"{example.id.partition('/')[2]} {example.title}"
+    """The words of its own name and title that set it apart: not its folder, nor its architecture."""
+    name = f"{example.id.rpartition('/')[2]} {example.title}"
     return frozenset(stems(word for word in tokens(name) if word not in _PLACES))
 
 

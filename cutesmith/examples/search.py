@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import lru_cache
 
 from cutesmith.errors import UsageError
 from cutesmith.examples.fit import FOREIGN, NATIVE, fit
@@ -62,7 +63,7 @@ def find_examples(
     wanted = _wanted(filters or Filters(), index)
     if not query.strip() and not wanted.tests:
         raise UsageError("find needs words or a filter", hint='Such as: find "hopper gemm bias gelu bf16"')
-    ranking = Ranking(index)
+    ranking = _ranking(tuple(index))
     intent = _with_filters(understand(query, ranking.known), wanted)
     among = [example for example in index if all(test.passes(example) for test in wanted.tests)]
     ranked = _exact(query, among) + (ranking.rank(intent, among) if query.strip() else _listed(among, wanted))
@@ -77,6 +78,12 @@ def find_examples(
         examples=tuple(map(_found, best)),
         hint=hint,
     )
+
+
+@lru_cache(maxsize=2)
+def _ranking(index: tuple[Example, ...]) -> Ranking:
+    """The prepared index; a process that searches again, as `cutesmith mcp` does, prepares it once."""
+    return Ranking(index)
 
 
 def resolve(kind: str, text: str) -> tuple[str, ...]:
@@ -171,7 +178,7 @@ def _advice(best: Sequence[Ranked], intent: Intent) -> str:
 
 def _relax(query: str, intent: Intent, wanted: _Wanted, index: Sequence[Example]) -> str:
     """Which filter, left out alone, gives results; or that no word is known."""
-    ranking = Ranking(index)
+    ranking = _ranking(tuple(index))
 
     def count(tests: Sequence[_Test]) -> int:
         among = [example for example in index if all(test.passes(example) for test in tests)]

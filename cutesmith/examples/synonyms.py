@@ -11,7 +11,7 @@ MORE_OPERATIONS = {
     "dense gemm,sgemm,hgemm,matmult,dot product of matrices,tensor core gemm",
     "blockscaled_gemm": "block scaled gemm,fp4 gemm,mxfp4 gemm,microscaling gemm,blockscaled matmul,mx gemm",
     "blockwise_gemm": "blockwise scaling gemm,block wise gemm,groupwise gemm,"
-    "per block scaling gemm,128x128,1x128,deepseek fp8,deepseek style,deepseek",
+    "per block scaling gemm,128x128,1x128,deepseek fp8,deepseek style,deepseek,deepgemm,deep gemm",
     "grouped_gemm": "grouped matmul,grouped mm,moe gemm,expert gemm,gemm per expert,variable size gemms,"
     "mixture of experts gemm,many small gemms,grouped,groups,list of matmuls",
     "mixed_input_gemm": "mixed input,mixed dtype gemm,mixed precision gemm,int4 weights,int8 weights,w8a16,w4a8,"
@@ -81,7 +81,7 @@ MORE_FEATURES = {
     "grid_sync": "grid wide sync,grid synchronization,grid wide barrier,cooperative grid",
     "multi_gpu": "multi gpus,several gpus,multiple gpus,peer to peer,tensor parallel,p2p,nvlink,cross gpu",
     "multimem": "nv link sharp,multimem reduce",
-    "pdl": "programmatic launch,pdl",
+    "pdl": "programmatic launch,pdl,previous kernel,overlap kernels,overlapping kernels,next kernel",
     "cuda_graph": "graph replay,capture in a graph",
     "jax": "jax ffi,jax jit",
     "torch_op": "torch custom op,torch compile,custom operator,torch library,torch autograd,register operator",
@@ -143,7 +143,7 @@ WEAK = {
     "gemm": {"linear", "mm", "projection", "einsum"},
     "reduction": {"max", "sum", "mean", "amax", "min", "total", "reduce", "reducing"},
     "gated_mlp": {"swiglu", "glu", "geglu"},
-    "grouped_gemm": {"moe"},
+    "grouped_gemm": {"moe", "grouped", "groups"},
     "tuning": {"benchmark", "profiling", "benchmarking"},
     "language": {"tutorial"},
     "layout_algebra": {"layout", "layouts", "composition", "divide", "tiling"},

@@ -22,6 +22,25 @@ STOPWORDS = frozenset(
 )
 """Words that tell nothing apart: English ones, and those that hold for every example."""
 
+SHORT = {
+    "attn": "attention",
+    "bwd": "backward",
+    "bmm": "gemm",
+    "dequant": "dequantize",
+    "fwd": "forward",
+    "matmul": "gemm",
+    "mcast": "multicast",
+    "mm": "gemm",
+    "multiplication": "gemm",
+    "multiplies": "gemm",
+    "multiply": "gemm",
+    "ptr": "pointer",
+    "quant": "quantize",
+    "resadd": "residual",
+    "warpspec": "specialized",
+}
+"""Short forms and twins, for the text of records and queries alike."""
+
 NEGATIONS = {"without", "no", "not", "non"}
 
 EASY = frozenset(
@@ -75,8 +94,8 @@ def stem(word: str) -> str:
 
 
 def stems(words: Iterable[str]) -> list[str]:
-    """The stems of words that tell something apart."""
-    return [stem(word) for word in words if word not in STOPWORDS]
+    """The stems of words that tell something apart, short forms written out."""
+    return [stem(SHORT.get(word, word)) for word in words if word not in STOPWORDS]
 
 
 def _key(words: Sequence[str]) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from cutesmith.examples.records import read_index
+from cutesmith.examples.search import find_examples
 from evals.retrieval.measure import ask, read_queries, scores
 
 INDEX = read_index()
@@ -32,9 +35,12 @@ def test_recall_and_reciprocal_rank(outcomes):
     assert measured.mean_reciprocal_rank >= 0.85
 
 
-def test_a_search_takes_less_than_a_tenth_of_a_second(outcomes):
-    # the median: single searches wait for other processes on a busy machine
-    assert scores(outcomes).median_ms < 100
+def test_a_search_takes_less_than_a_tenth_of_a_second():
+    start = time.process_time()  # a busy machine is not our slowness
+    find_examples(
+        "warp specialised gemm for a B200 with bias", tuple(reversed(INDEX))
+    )  # an order not seen: prepared anew
+    assert time.process_time() - start < 0.1
 
 
 def test_every_own_kernel_is_the_first_answer_to_its_own_summary():
