@@ -22,9 +22,9 @@ from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
 from cutlass.memory import SmemAllocator
 
 DTYPES = {torch.float16: cutlass.Float16, torch.bfloat16: cutlass.BFloat16}
-BM, BN, BK = 128, 128, 32  # a block's tile: 64 accumulators a thread and 16 KB of operands a stage
+BM, BN, BK = 128, 128, 32  # a block's tile: 128 accumulators a thread and 16 KB of operands a stage
 STAGES = 4
-WARPS_M, WARPS_N = 2, 4  # each warp owns 64 x 32 of the tile
+WARPS_M, WARPS_N = 2, 2  # each warp owns 64 x 64 of the tile
 THREADS = WARPS_M * WARPS_N * 32
 VECTOR = 8  # 16-bit elements of one 16-byte access
 GROUP_M = 8  # blocks that run at the same time cover a square of the output, not a strip: L2 serves more of their loads
