@@ -7,7 +7,8 @@ together, so that `rms norm`, `rmsnorm` and `RMS-norms` are one.
 from __future__ import annotations
 
 MORE_OPERATIONS = {
-    "gemm": "mma matrix multiply,matrix product,dense layer,fully connected,addmm,einsum,projection,batched gemm,"
+    "gemm": "gemv,matvec,matrix vector,matrix vector product,matrix vector multiply,"
+    "mma matrix multiply,matrix product,dense layer,fully connected,addmm,einsum,projection,batched gemm,"
     "dense gemm,sgemm,hgemm,matmult,dot product of matrices,tensor core gemm",
     "blockscaled_gemm": "block scaled gemm,fp4 gemm,mxfp4 gemm,microscaling gemm,blockscaled matmul,mx gemm",
     "blockwise_gemm": "blockwise scaling gemm,block wise gemm,groupwise gemm,"
@@ -28,18 +29,26 @@ MORE_OPERATIONS = {
     "softmax": "row softmax,logits to probabilities",
     "cross_entropy": "nll,log likelihood,linear cross entropy,chunked loss",
     "rmsnorm": "rms normalization,rms layer norm,fused add norm,norm",
-    "layernorm": "ln,group normalization,norm",
+    "layernorm": "batch norm,batchnorm,instance norm,instancenorm,groupnorm,batch normalization,instance normalization,"
+    "ln,group normalization,norm",
     "rotary": "rotary positional embedding,rotary encoding",
-    "reduction": "argmin,min,norm of,total,row max,column sum,accumulate over axis,reducing,"
+    "reduction": "average pooling,max pooling,pooling,pool,mse,mse loss,huber loss,kl divergence,kl div,"
+    "hinge loss,cosine similarity,triplet loss,frobenius norm,l1 norm,l2 norm,variance,"
+    "standard deviation,logsumexp,log sum exp,histogram,"
+    "argmin,min,norm of,total,row max,column sum,accumulate over axis,reducing,"
     "warp reduce,warp reduction,warp level reduction,block reduce,block reduction,block level reduction,"
     "cta reduction,cta level reduction,cluster reduce,cluster reduction,shared memory reduction,cross cta reduction",
     "topk": "k largest,top k selection,topk softmax",
-    "elementwise": "element wise,vector add,vector addition,tensor add,map,axpy,unary,binary op,broadcast add,silu,"
+    "elementwise": "optimizer,adam,adamw,sgd,weight update,clamp,clip,lerp,where,masked fill,leaky relu,elu,"
+    "selu,mish,softplus,hardswish,hardsigmoid,softsign,exp,log,sqrt,multiply by scalar,"
+    "scale and shift,dropout,"
+    "element wise,vector add,vector addition,tensor add,map,axpy,unary,binary op,broadcast add,silu,"
     "sigmoid,swish,tanh,activation function",
     "quantization": "per token quantization,per row quantization,quantizer,fp8 conversion,cast to fp8,"
     "mxfp8 quantization",
     "transpose": "matrix transpose,swap axes",
-    "copy": "data movement,gmem to smem copy,memory copy,grid stride copy",
+    "copy": "pad,padding,roll,flip,index select,embedding,embedding bag,lookup table,slice,split,stack,cat,"
+    "data movement,gmem to smem copy,memory copy,grid stride copy",
     "collective": "reduce scatter,allgather,nccl,one shot all reduce,two shot all reduce",
     "synchronization": "producer consumer pipeline,pipelining",
     "layout_algebra": "layouts,cute layout,layout composition,logical divide,zipped divide,tiling,composed layout",
@@ -50,8 +59,11 @@ MORE_OPERATIONS = {
     "hardware_primitive": "single instruction,ptx instruction,hardware instruction",
 }
 MORE_FEATURES = {
+    "gather": "embedding,embedding bag,index select,lookup table",
+    "online_softmax": "logsumexp,log sum exp",
     "epilogue_fusion": "epilogue,fused,fusion,post op,fused activation,epilogue visitor tree",
-    "activation": "geglu,leaky relu,activations,nonlinearity,act",
+    "activation": "leaky relu,elu,selu,mish,softplus,hardswish,hardsigmoid,softsign,"
+    "geglu,leaky relu,activations,nonlinearity,act",
     "residual": "residual connection,skip connection,fused add,add residual,c matrix",
     "warp_specialization": "warp specialised,warp spec,warpspec,ws,producer consumer,consumer warp,warp roles,"
     "specialized warps,math warpgroup",
@@ -77,7 +89,7 @@ MORE_FEATURES = {
     "warp_shuffle": "warp reduction,warp level reduction,shuffles,shfl_sync",
     "block_reduction": "block level reduction,cta level reduction,shared memory reduction",
     "cluster_reduction": "reduction over a cluster,cross cta reduction",
-    "atomics": "atomic,atomic operations",
+    "atomics": "scatter add,histogram,bincount,atomic,atomic operations",
     "grid_sync": "grid wide sync,grid synchronization,grid wide barrier,cooperative grid",
     "multi_gpu": "multi gpus,several gpus,multiple gpus,peer to peer,tensor parallel,p2p,nvlink,cross gpu",
     "multimem": "nv link sharp,multimem reduce",
@@ -107,7 +119,6 @@ MORE_FEATURES = {
     "tma_reduce": "tma reduce add",
     "named_barrier": "named barriers,barrier sync",
     "mbarrier": "mbarriers,m barrier",
-    "online_softmax": "online softmax",
     "sparse": "structured sparsity,sparse",
     "ptr_array": "array of pointers,pointers array",
     "register_reallocation": "register reallocation,reg alloc,setmaxreg",
@@ -136,12 +147,40 @@ MORE_ARCHS = {
     "sm_120a": "geforce,consumer blackwell,5090,5080,geforce blackwell,desktop blackwell,rtx 50,rtx blackwell",
     "sm_121a": "spark",
 }
+OLD_ARCHS = {
+    "sm_60": "pascal,p100,sm60",
+    "sm_70": "volta,v100,sm70",
+    "sm_75": "turing,t4,rtx 2080,sm75",
+}
+"""GPUs that no example is for: understood, so that it can be said."""
+
 WEAK = {
     "mla": {"deepseek", "deepseek v2", "deepseek v3"},
     "blockwise_gemm": {"deepseek", "deepseek style"},
-    "elementwise": {"add", "relu", "gelu", "silu", "sigmoid", "swish", "tanh", "activation function", "map"},
+    "elementwise": {
+        "exp",
+        "log",
+        "sqrt",
+        "where",
+        "clamp",
+        "clip",
+        "dropout",
+        "leaky relu",
+        "elu",
+        "selu",
+        "mish",
+        "add",
+        "relu",
+        "gelu",
+        "silu",
+        "sigmoid",
+        "swish",
+        "tanh",
+        "activation function",
+        "map",
+    },
     "gemm": {"linear", "mm", "projection", "einsum"},
-    "reduction": {"max", "sum", "mean", "amax", "min", "total", "reduce", "reducing"},
+    "reduction": {"pool", "variance", "histogram", "max", "sum", "mean", "amax", "min", "total", "reduce", "reducing"},
     "gated_mlp": {"swiglu", "glu", "geglu"},
     "grouped_gemm": {"moe", "grouped", "groups"},
     "tuning": {"benchmark", "profiling", "benchmarking"},
@@ -150,7 +189,7 @@ WEAK = {
     "synchronization": {"barrier", "producer consumer", "pipelining", "producer consumer pipeline"},
     "utility": {"helper", "scheduler"},
     "launch": {"stream"},
-    "copy": {"gather", "scatter", "concat"},
+    "copy": {"gather", "scatter", "concat", "slice", "split", "stack", "cat", "pad", "padding", "embedding"},
     "hardware_primitive": {"instruction", "ptx", "intrinsic"},
     "integration": {"export", "wrapper", "framework", "interop"},
     "rmsnorm": {"norm"},

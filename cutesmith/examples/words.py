@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import cache
 
 from cutesmith.devices import SM_VERSIONS
-from cutesmith.examples.synonyms import MORE_ARCHS, MORE_DTYPES, MORE_FEATURES, MORE_OPERATIONS, WEAK
+from cutesmith.examples.synonyms import MORE_ARCHS, MORE_DTYPES, MORE_FEATURES, MORE_OPERATIONS, OLD_ARCHS, WEAK
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
 
 STOPWORDS = frozenset(
@@ -173,6 +173,8 @@ def _phrases() -> Iterable[tuple[str, str, str]]:
         for name, synonyms in names.items():
             for phrase in (name, *synonyms, *_listed(extra, name)):
                 yield kind, name, phrase
+    for name, listed in OLD_ARCHS.items():
+        yield from (("arch", name, phrase) for phrase in (name, *listed.split(",")))
     targets = {name.rstrip("af"): name for name in ARCHS}
     for sm in SM_VERSIONS.values():
         plain = f"sm_{sm.number}"
