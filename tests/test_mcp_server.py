@@ -74,12 +74,12 @@ def test_a_kernel_goes_through_the_tools_with_progress(tmp_path):
             assert (await call("lint_kernel", path="kernel.py"))["status"] == "passed"
             assert (await call("checkpoint_kernel", action="backup", path="kernel.py", note="-x --y"))["exit_code"] == 0
             assert (await call("note_design", path="kernel.py", prediction="3 us"))["exit_code"] == 0
-            verdict = await call("verify_kernel", path="kernel.py", on="emulator", arch="sm_90a")
-            assert verdict["status"] == "verified on the emulated GPU", verdict["summary"]
+            verdict = await call("emulate_kernel", path="kernel.py", arch="sm_90a")
+            assert verdict["status"] == "passed" and verdict["launches"], verdict["summary"]
 
     anyio.run(talk)
     assert messages and [p for p, _ in messages] == sorted(p for p, _ in messages)
-    assert any("verify" in message for _, message in messages)
+    assert any("emulate" in message for _, message in messages)
     assert (tmp_path / "DEVLOG.md").is_file() and (tmp_path / ".cutesmith" / "checkpoints").is_dir()
 
 
