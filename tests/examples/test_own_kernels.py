@@ -1,0 +1,107 @@
+"""Our example kernels: their headers, lint, the contract, and their results on the emulated GPU.
+
+What that does not execute is compiled. The whole of verification, every input set included, needs a GPU.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from cutesmith import contract
+from cutesmith.checks.lint import lint_file
+
+KERNELS = Path(__file__).resolve().parents[2] / "examples_index" / "kernels"
+FILES = sorted(KERNELS.glob("*.py"))
+COMPILED_ONLY = ("gemm_sm90_bias_gelu", "tma_copy_pipeline_sm90", "gemm_sm100_bias_gelu")  # wgmma, TMA, tcgen05
+HEADER = re.compile(
+    r"[A-Z].+\.\n\n(.+\n)+?Arch: (sm_80\+|sm_90a|sm_100a)\nOperation: [a-z_]+\nFeatures: [a-z0-9_, ]+\n"
+    r"Start here when .+",
+    re.DOTALL,
+)
+
+
+def arch_of(path: Path) -> str:
+    found = re.search(r"^Arch: (\w+)", path.read_text(), re.MULTILINE)
+    assert found is not None
+    return found.group(1)
+
+
+def named(*, compiled_only: bool) -> list[Path]:
+    return [path for path in FILES if (path.stem in COMPILED_ONLY) == compiled_only]
+
+
+def by_name(path: Path) -> str:
+    return path.stem
+
+
+def test_the_names_that_pages_link_to_are_there() -> None:
+    assert len(FILES) == 18
+    assert {"relu_minimal", "softmax_rows", "gemm_sm80_bias_gelu", *COMPILED_ONLY} <= {path.stem for path in FILES}
+
+
+@pytest.mark.parametrize("path", FILES, ids=by_name)
+def test_a_reader_finds_what_a_kernel_shows_and_lint_nothing(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text()))
+    assert docstring is not None and HEADER.fullmatch(docstring), docstring
+    assert lint_file(path).findings == ()
+
+
+@pytest.mark.parametrize("path", FILES, ids=by_name)
+def test_a_kernel_meets_the_contract_by_itself(path: Path) -> None:
+    file = contract.inspect(path)
+    assert file.kind == "kernel"
+    nodes = list(ast.walk(ast.parse(file.source)))
+    imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    imported |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    assert {str(name).split(".")[0] for name in imported} <= {"functools", "math", "torch", "cutlass"}
+
+
+@pytest.mark.parametrize("path", named(compiled_only=False), ids=by_name)
+def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
+    import torch
+
+    from cutesmith.checks.comparison import compare, tolerance_for
+    from cutesmith.checks.precision import in_float64
+    from cutesmith.emulator.device import emulated_device
+
+    torch.manual_seed(7)
+    with emulated_device(arch_of(path)) as device:
+        file = contract.load(path)
+        inputs = next(iter(file.get_input_sets()))  # the others differ by dtype and alignment
+        results = file.kernel_fn(*inputs)
+        native = file.reference_fn(*inputs)
+    exact = in_float64(file.reference_fn, list(inputs))
+    single = isinstance(native, torch.Tensor)
+    sides = zip(*((side,) if single else tuple(side) for side in (results, native, exact)))
+    for index, (actual, own, wide) in enumerate(sides):
+        assert compare(index, actual, own, wide, tolerance_for(own.dtype, None, None)).problem == ""
+    assert device.launches and device.findings == ()
+
+
+@pytest.mark.parametrize("path", named(compiled_only=True), ids=by_name)
+def test_what_the_emulated_gpu_lacks_is_compiled(path: Path) -> None:
+    from cutesmith.recording import session
+
+    with session(arch_of(path), fake=True) as recorded:
+        file = contract.load(path)
+        file.kernel_fn(*file.get_inputs())
+    assert len(recorded.launches) == 1
+    assert arch_of(path) in recorded.modules[-1].ptx
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("path", FILES, ids=by_name)
+def test_every_kernel_is_verified_where_it_runs(path: Path) -> None:
+    from cutesmith.checks.verification import verify_kernel
+    from cutesmith.devices import current_device, parse_arch
+
+    device = current_device()
+    assert device is not None and device.sm is not None
+    if arch_of(path) != "sm_80" and not parse_arch(arch_of(path)).runs_on(device.sm):
+        pytest.skip(f"written for {arch_of(path)}")
+    verdict = verify_kernel(path, on="gpu")
+    assert verdict.passed, verdict.summary
