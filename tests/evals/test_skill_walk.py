@@ -1,6 +1,6 @@
 """With an installed copy alone, in an environment with only what the manifest asks for, an agent gets on.
 
-The first walk; `python evals/skill_walk.py` takes all (minutes), its results are in evals/results/emulator/skill_walk.json.
+The first walk; `python evals/skill_walk.py` takes all of them in minutes: evals/results/emulator/skill_walk.json.
 """
 
 from __future__ import annotations
