@@ -5,11 +5,14 @@ The pages are our own text, hence trusted: blocks run in this process, one after
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import functools
 import io
 import os
 import runpy
+import shutil
 import sys
 import tempfile
 import time
@@ -43,12 +46,8 @@ def execute(block: Block, arch: str, *, on_gpu: bool = False) -> Outcome:
     on = "compile" if compile_only else "gpu" if on_gpu else "emulator"
     device = {"compile": _compiled, "emulator": _emulated, "gpu": _own}[on]
     start = time.perf_counter()
-    with (
-        tempfile.TemporaryDirectory(prefix="cutesmith-") as folder,
-        _working_in(folder),  # a block that keeps its PTX leaves it there
-        _captured(Path(folder)) as output,
-    ):
-        problem = _problem(block, device(arch), Path(folder), "block" if compile_only else "__main__")
+    with _working_in(_folder()), _captured(_folder()) as output:  # a block that keeps its PTX leaves it there
+        problem = _problem(block, device(arch), _folder(), "block" if compile_only else "__main__")
     return Outcome(block.name, arch, on, round(time.perf_counter() - start, 3), output(), problem)
 
 
@@ -82,8 +81,16 @@ def _described(error: BaseException) -> str:
     return text
 
 
+@functools.cache
+def _folder() -> Path:
+    """Where blocks work: one folder for the whole process, as the DSL looks for what it keeps where it was imported."""
+    folder = tempfile.mkdtemp(prefix="cutesmith-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
 @contextlib.contextmanager
-def _working_in(folder: str) -> Iterator[None]:
+def _working_in(folder: Path) -> Iterator[None]:
     """`contextlib.chdir` of Python 3.11."""
     before = os.getcwd()
     os.chdir(folder)
