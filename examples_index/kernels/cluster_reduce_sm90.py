@@ -22,7 +22,7 @@ from cutlass.memory import SmemAllocator
 DTYPES = {torch.float16: cutlass.Float16, torch.bfloat16: cutlass.BFloat16}
 CLUSTER = 8  # blocks a row: the most that every GPU with clusters allows
 VECTOR = 8
-ELEMENTS_PER_THREAD = 32  # aimed at: two blocks share a multiprocessor, and one loads while the other waits for peers
+ELEMENTS_PER_THREAD = 64  # aimed at: two blocks share a multiprocessor, and one loads while the other waits for peers
 MAX_ELEMENTS_PER_THREAD = 64
 
 
@@ -53,8 +53,11 @@ def normalize_kernel(mX: cute.Tensor, mY: cute.Tensor, eps: Float32, threads: cu
         index = (chunk * CLUSTER + rank) * threads + thread
         if index < vectors:
             cute.autovec_copy(gX[None, index], rX[None, chunk])
-    x = rX.load().to(Float32)
-    total = cute.arch.warp_reduction_sum((x * x).reduce(cute.ReductionOp.ADD, Float32(0.0), 0))
+    total = Float32(0.0)
+    for chunk in range_constexpr(chunks):
+        x = rX[None, chunk].load().to(Float32)
+        total = (x * x).reduce(cute.ReductionOp.ADD, total, 0)
+    total = cute.arch.warp_reduction_sum(total)
 
     cute.arch.cluster_wait()
     if lane < CLUSTER:  # eight lanes, one peer each
@@ -69,12 +72,11 @@ def normalize_kernel(mX: cute.Tensor, mY: cute.Tensor, eps: Float32, threads: cu
             total += sPartial[index]
     total = cute.arch.warp_reduction_sum(total)
     scale = 1.0 / cute.arch.fmax(cute.math.sqrt(total), eps, nan=True)
-    rY = cute.make_rmem_tensor((VECTOR, chunks), mY.element_type)
-    rY.store((x * scale).to(mY.element_type))
-    for chunk in range_constexpr(chunks):
+    for chunk in range_constexpr(chunks):  # converted again: kept in float32, the row would take twice the registers
         index = (chunk * CLUSTER + rank) * threads + thread
         if index < vectors:
-            cute.autovec_copy(rY[None, chunk], gY[None, index])
+            rX[None, chunk].store((rX[None, chunk].load().to(Float32) * scale).to(mY.element_type))
+            cute.autovec_copy(rX[None, chunk], gY[None, index])
 
 
 @cute.jit
