@@ -24,6 +24,20 @@ REFINED = {
 }
 """An operation with another term is an operation of its own."""
 
+ABOUT = {
+    "jax": "integration",
+    "aot_export": "integration",
+    "torch_op": "integration",
+    "pointer_arguments": "integration",
+    "autotune": "tuning",
+    "profiling": "tuning",
+    "pdl": "launch",
+    "grid_sync": "launch",
+    "cuda_graph": "launch",
+    "printing": "language",
+}
+"""Features that are what an example is about: beside an operation, the query may mean either."""
+
 SPECIAL = {
     "gemm": {
         "blockscaled_gemm",
@@ -145,6 +159,9 @@ def _operations(
             any(weights.get(name) == 1.0 for name in (general, *special)) and meant
         ):  # a hint at a special one holds where its kind is named
             weights |= dict.fromkeys(meant, 1.0) | ({general: IMPLIED} if general in weights else {})
+    for feature, operation in ABOUT.items():
+        if features.get(feature) == 1.0 and operation not in strong:
+            weights[operation] = max(weights.get(operation, 0.0), IMPLIED)
     others = {*weights, *features, *_implied_by(dtypes)}
     for (operation, other), refined in REFINED.items():
         if operation in weights and other in others and refined not in strong:

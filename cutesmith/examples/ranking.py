@@ -20,6 +20,7 @@ MEANING = 0.4  # what a word is worth to a record that has the term but says it 
 NAMED = 1.0  # more for a feature that the example is named after
 TIE = 0.2  # for the shorter of two that are equally near
 EASE = 3.0  # for the shortest, where something to learn from is asked for
+USUAL, LONG = 3, 2.0  # words of a query; how much more the words of a long one are worth at most
 FOREIGN_COST = 3.0
 UNASKED_UTILITY = 2.0
 UNASKED_EXPERIMENT = 0.7  # examples of an experimental API, where an operation is asked for and not that API
@@ -95,10 +96,9 @@ class Ranking:
         self._word_counts = Counter(word for words in self._words.values() for word in words)
         self._feature_counts = Counter(feature for example in index for feature in example.features)
         self._total = max(2, len(index))
-        self._name_worth = {
-            name: sum(self._rarity(self._word_counts[word]) for word in words) or 1.0
-            for name, words in self._names.items()
-        }
+        self._terms = {e.id: {e.operation, *e.arch, *e.dtypes, *e.features} for e in index}
+        self._rare = {word: self._rarity(count) for word, count in self._word_counts.items()}
+        self._name_worth = {name: sum(self._rare[word] for word in words) or 1.0 for name, words in self._names.items()}
 
     @property
     def known(self) -> frozenset[str]:
@@ -111,18 +111,19 @@ class Ranking:
         An architecture or a dtype alone is agreement only where the query names nothing else.
         """
         specific = bool(intent.operations or intent.features.keys() - intent.filtered or intent.plain)
-        ranked = (self._ranked(example, intent) for example in among)
+        asked = {word: weight * self._rare.get(word, 1.0) ** 2 for word, weight in intent.words.items()}
+        ranked = (self._ranked(example, intent, asked) for example in among)
         found = (one for one in ranked if one.matched and (one.specific or not specific))
         return sorted(found, key=lambda one: (-one.score, one.example.id))
 
-    def _ranked(self, example: Example, intent: Intent) -> Ranked:
+    def _ranked(self, example: Example, intent: Intent, asked: Mapping[str, float]) -> Ranked:
         reasons = _Reasons()
         fitting = _best_fit(example, intent.archs)
         score = _operation(example, intent, reasons)
         score += _arch(fitting, reasons)
         score += _dtypes(example, intent, reasons)
         score += self._features(example, intent, reasons)
-        score += self._text(example, intent, reasons)
+        score += self._text(example, intent, asked, reasons)
         score += (EASE if intent.easy else TIE) * _shortness(example)
         score += OWN if example.meets_contract else 0.0
         score -= _unasked(example, intent)
@@ -140,17 +141,17 @@ class Ranking:
                 score += weight * (FEATURE * self._rarity(self._feature_counts[feature]) + NAMED * named)
         return score
 
-    def _text(self, example: Example, intent: Intent, reasons: _Reasons) -> float:
-        """How much of the query's words the record holds, and how much of the record's name the query."""
-        words, name = self._words[example.id], self._names[example.id]
-        asked = {word: weight * self._rarity(self._word_counts[word]) ** 2 for word, weight in intent.words.items()}
-        terms = {example.operation, *example.arch, *example.dtypes, *example.features}
-        said = {word for word, named in intent.spoken.items() if named & terms}
-        found = sum(worth * max(words.get(word, 0.0), MEANING * (word in said)) for word, worth in asked.items())
-        shared = sum(self._rarity(self._word_counts[word]) for word in name if word in asked)
+    def _text(self, example: Example, intent: Intent, asked: Mapping[str, float], reasons: _Reasons) -> float:
+        """How much of the query's words (`asked`: each by its worth) the record holds, and of its name the query."""
+        words, terms = self._words[example.id], self._terms[example.id]
         for word in sorted(intent.plain & words.keys()):
             reasons.add(True, f"word {word}")
-        return WORDS * found / (sum(asked.values()) or 1.0) + NAME * shared / self._name_worth[example.id]
+        said = {word for word, named in intent.spoken.items() if not named.isdisjoint(terms)}
+        found = sum(worth * max(words.get(word, 0.0), MEANING * (word in said)) for word, worth in asked.items())
+        shared = sum(self._rare[word] for word in self._names[example.id] & asked.keys())
+        length = min(LONG, max(1.0, math.sqrt(len(asked) / USUAL)))
+        share = found / (sum(asked.values()) or 1.0)
+        return WORDS * length * share + NAME * shared / self._name_worth[example.id]
 
     def _rarity(self, count: int) -> float:
         """1 for what one record has, towards 0.2 for what all have; as much as the rarest for what none has."""

@@ -7,7 +7,8 @@ together, so that `rms norm`, `rmsnorm` and `RMS-norms` are one.
 from __future__ import annotations
 
 MORE_OPERATIONS = {
-    "gemm": "gemv,matvec,matrix vector,matrix vector product,matrix vector multiply,"
+    "gemm": "matrix multiply,matrix multiplies,multiply,multiplies,multiplication,gemv,matvec,"
+    "matrix vector,matrix vector product,matrix vector multiply,"
     "mma matrix multiply,matrix product,dense layer,fully connected,addmm,einsum,projection,batched gemm,"
     "dense gemm,sgemm,hgemm,matmult,dot product of matrices,tensor core gemm",
     "blockscaled_gemm": "block scaled gemm,fp4 gemm,mxfp4 gemm,microscaling gemm,blockscaled matmul,mx gemm",
@@ -179,16 +180,16 @@ WEAK = {
         "activation function",
         "map",
     },
-    "gemm": {"linear", "mm", "projection", "einsum"},
+    "gemm": {"multiply", "multiplies", "multiplication", "linear", "mm", "projection", "einsum"},
     "reduction": {"pool", "variance", "histogram", "max", "sum", "mean", "amax", "min", "total", "reduce", "reducing"},
     "gated_mlp": {"swiglu", "glu", "geglu"},
     "grouped_gemm": {"moe", "grouped", "groups"},
     "tuning": {"benchmark", "profiling", "benchmarking"},
-    "language": {"tutorial"},
+    "language": {"language", "tutorial"},
     "layout_algebra": {"layout", "layouts", "composition", "divide", "tiling"},
     "synchronization": {"barrier", "producer consumer", "pipelining", "producer consumer pipeline"},
     "utility": {"helper", "scheduler"},
-    "launch": {"stream"},
+    "launch": {"launch", "stream"},
     "copy": {"gather", "scatter", "concat", "slice", "split", "stack", "cat", "pad", "padding", "embedding"},
     "hardware_primitive": {"instruction", "ptx", "intrinsic"},
     "integration": {"export", "wrapper", "framework", "interop"},

@@ -25,7 +25,7 @@ def test_the_labels_name_examples_that_exist_and_every_query_is_there_once():
     assert unknown == set()
     assert all(query["accept"] for query in QUERIES)
     asked = [(query["query"], str(query.get("filters"))) for query in QUERIES]
-    assert len(asked) == len(set(asked)) >= 200
+    assert len(asked) == len(set(asked)) >= 300
 
 
 def test_recall_and_reciprocal_rank(outcomes):
@@ -43,9 +43,7 @@ def test_a_search_takes_less_than_a_tenth_of_a_second():
     assert time.process_time() - start < 0.1
 
 
-def test_every_own_kernel_is_the_first_answer_to_its_own_summary():
-    own = [example for example in INDEX if example.meets_contract]
-    assert len(own) > 2
-    for example in own:
-        outcome = ask({"query": example.summary, "accept": [example.id]}, INDEX)
-        assert outcome.place == 1, (example.id, outcome.found[:3])
+def test_an_example_is_found_by_its_own_summary():
+    outcomes = [ask({"query": example.summary, "accept": [example.id]}, INDEX) for example in INDEX[::3]]
+    assert len(outcomes) > 80
+    assert scores(outcomes).recall_at_3 >= 0.9
