@@ -113,25 +113,28 @@ def compiled(dtype: torch.dtype, vector: int):
 
 
 def kernel_fn(logits, target, ignore):
-    loss = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
-    if logits.shape[1] == 0:
+    loss = torch.empty(target.shape, dtype=torch.float32, device=logits.device)
+    classes = logits.shape[-1]
+    if classes == 0:
         raise ValueError("there are no classes")
     if loss.numel():
-        compiled(logits.dtype, math.gcd(logits.shape[1], 16 // logits.element_size()))(logits, target, loss, ignore)
+        vector = math.gcd(classes, 16 // logits.element_size())
+        compiled(logits.dtype, vector)(logits.view(-1, classes), target.view(-1), loss.view(-1), ignore)
     return loss
 
 
 def reference_fn(logits, target, ignore):
-    return torch.nn.functional.cross_entropy(logits.float(), target, ignore_index=ignore, reduction="none")
+    by_class = logits.float().movedim(-1, 1)  # where PyTorch wants the classes
+    return torch.nn.functional.cross_entropy(by_class, target, ignore_index=ignore, reduction="none")
 
 
-def get_inputs(rows=8192, classes=32768, dtype=torch.bfloat16):
-    logits = torch.randn(rows, classes, device="cuda", dtype=dtype)
-    target = torch.randint(classes, (rows,), device="cuda")
-    target[::5] = -100
+def get_inputs(batch=128, tokens=64, classes=32768, dtype=torch.bfloat16):
+    logits = torch.randn(batch, tokens, classes, device="cuda", dtype=dtype)
+    target = torch.randint(classes, (batch, tokens), device="cuda")
+    target[:, ::5] = -100
     return [logits, target, -100]
 
 
 def get_input_sets():
-    yield get_inputs(5, 2000, torch.float16)
-    yield get_inputs(3, 129, torch.float32)
+    yield get_inputs(1, 6, 2000, torch.float16)
+    yield get_inputs(1, 7, 129, torch.float32)

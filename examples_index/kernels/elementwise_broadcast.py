@@ -46,7 +46,7 @@ def scale_bias_kernel(
         row = block_row * ROWS + r
         if row < rows:
             x = rX[None, r].load().to(Float32)
-            y = (x + rBias.load().to(Float32)) * mScale[row].to(Float32)
+            y = (x + rBias.load().to(Float32)) * mScale[row, 0].to(Float32)
             rY.store(y.to(mY.element_type))
             store_vector(rY, column, count, mY[row, None])
 
@@ -94,7 +94,7 @@ def compiled(dtype: torch.dtype, vector: int):
 
     pitches = [cute.sym_int64(divisibility=vector) for _ in range(2)]
     x, y = (fake((rows, columns), (pitch, 1)) for pitch in pitches)
-    scale = make_fake_tensor(DTYPES[dtype], (rows,), (1,), assumed_align=dtype.itemsize)
+    scale = make_fake_tensor(DTYPES[dtype], (rows, 1), (1, 1), assumed_align=dtype.itemsize)
     stream = make_fake_stream(use_tvm_ffi_env_stream=True)
     return cute.compile(scale_bias, x, fake((columns,), (1,)), scale, y, vector, stream, options="--enable-tvm-ffi")
 
@@ -116,12 +116,12 @@ def kernel_fn(x, bias, scale):
 
 
 def reference_fn(x, bias, scale):
-    return (x + bias) * scale[:, None]
+    return (x + bias) * scale
 
 
 def get_inputs(rows=16384, columns=4096, dtype=torch.bfloat16):
     x = torch.randn(rows, columns, device="cuda", dtype=dtype)
-    return [x, torch.randn(columns, device="cuda", dtype=dtype), torch.randn(rows, device="cuda", dtype=dtype)]
+    return [x, torch.randn(columns, device="cuda", dtype=dtype), torch.randn(rows, 1, device="cuda", dtype=dtype)]
 
 
 def get_input_sets():
