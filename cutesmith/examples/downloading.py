@@ -115,6 +115,18 @@ def _client(limits: Limits) -> httpx.AsyncClient:
         import httpx
     except ModuleNotFoundError as error:
         raise UnavailableError("downloading needs the package httpx", hint="pip install httpx") from error
+    try:
+        return _new_client(limits)
+    except (ValueError, ImportError, OSError, httpx.InvalidURL) as error:
+        names = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
+        raise FetchError(
+            "bad_address", f"the proxy or the certificates of the environment: {error}", hint=f"Look at {names}."
+        ) from error
+
+
+def _new_client(limits: Limits) -> httpx.AsyncClient:
+    import httpx
+
     trusted = httpx.create_ssl_context()  # reading the certificates takes 20 ms: once is enough
     return httpx.AsyncClient(
         timeout=limits.timeout,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from cutesmith.commands.fetch import main
 from cutesmith.examples.records import write_index
+from tests.examples import misbehaving_server as http
 from tests.examples.fetch_samples import COMMIT, ROOT, TEXT, cutlass
 
 ROOT_FOLDER = Path(__file__).resolve().parents[2]
@@ -105,6 +109,35 @@ def test_the_script_works_from_any_folder_with_an_own_kernel(run_script, tmp_pat
     (example,) = json.loads(done.stdout)["examples"]
     assert (example["state"], example["meets_contract"]) == ("copied", True)
     assert Path(example["path"]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("HTTPS_PROXY", "nonsense://x"), ("ALL_PROXY", "http://[::1"), ("SSL_CERT_FILE", "/none")]
+)
+def test_a_broken_proxy_or_certificate_of_the_environment_is_usage(run, monkeypatch, tmp_path, variable, value):
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("CUTESMITH_CACHE", str(tmp_path / "cache"))
+    code, out, _ = run("fmha", mirror=False)
+    assert code == 2
+    assert "the proxy or the certificates of the environment" in out
+    assert variable in out
+
+
+def test_an_interrupt_ends_a_download_at_once_and_leaves_nothing(index, tmp_path):
+    reached = threading.Event()
+    with http.serving() as server:
+        server.answers[f"/{ROOT}/cute/hopper/fmha.py"] = [http.half_then_silent(TEXT, reached)]
+        script = ROOT_FOLDER / "scripts" / "fetch_example.py"
+        options = ["--index", index, "--out", tmp_path / "out", "--mirror", server.address]
+        environment = {**os.environ, "CUTESMITH_CACHE": str(tmp_path / "cache")}
+        with subprocess.Popen(
+            [sys.executable, script, "fmha", *options], stderr=subprocess.PIPE, env=environment
+        ) as one:
+            assert reached.wait(20)
+            one.send_signal(signal.SIGINT)
+            _, errors = one.communicate(timeout=5)
+    assert (one.returncode, errors) == (130, b"")
+    assert not (tmp_path / "out").exists()
 
 
 WITHOUT_HTTPX = """
