@@ -10,10 +10,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from cutesmith.references.sections import outside_fences
+
 ROOT = Path(__file__).resolve().parent.parent
 OTHERS = {"index.md": "README.md", "skill.md": "skill/cute-dsl-kernels/SKILL.md"}
 FOLDERS = ("references", "examples_index")
 KERNELS = "examples_index/kernels"
+_ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 _FENCE = re.compile(r"^(```+)(python|text|sh|json) (\w[^\n`]*)$", re.MULTILINE)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^()\s]+)\)")
 _CONTENTS = re.compile(r"^## Contents\n+(?:- .*\n)+", re.MULTILINE)  # the site has it in its margin
@@ -34,10 +37,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Block tags become titles; links to files that are no pages become their names."""
     text = _CONTENTS.sub("", _FRONT_MATTER.sub("", markdown))
+    text = _with_room_for_lists(text)
     text = _FENCE.sub(lambda m: f"{m[1]}{m[2]}{_title(m[3])}", text)
     origin = _origin(page.file.src_uri)
     known = {source: name for name, source in _sources().items()}
     return _LINK.sub(lambda m: _link(m, origin, page.file.src_uri, known), text)
+
+
+def _with_room_for_lists(text: str) -> str:
+    """A blank line before every list: Python-Markdown wants one, GitHub does not."""
+    lines = text.splitlines()
+    outside = {number for number, _ in outside_fences(lines)}
+    roomy: list[str] = []
+    for number, line in enumerate(lines, 1):
+        before = lines[number - 2] if number > 1 else ""
+        follows_text = before.strip() and not _ITEM.match(before) and not before.startswith(("  ", "#"))
+        if number in outside and _ITEM.match(line) and follows_text:
+            roomy.append("")
+        roomy.append(line)
+    return "\n".join(roomy) + "\n"
 
 
 def _sources() -> dict[str, str]:

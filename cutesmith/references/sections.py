@@ -52,7 +52,7 @@ class Page:
     @cached_property
     def prose(self) -> list[tuple[int, str]]:
         """Number and text of the lines outside of fenced blocks."""
-        return list(_outside_fences(self.lines))
+        return list(outside_fences(self.lines))
 
     @cached_property
     def sections(self) -> list[Section]:
@@ -82,7 +82,8 @@ def slug_for_toc(heading: str, _separator: str) -> str:
     return slug(heading)
 
 
-def _outside_fences(lines: list[str]) -> Iterator[tuple[int, str]]:
+def outside_fences(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Number, from 1, and text of the lines that are in no fenced block."""
     fence = ""
     for number, line in enumerate(lines, 1):
         mark = FENCE.match(line)
