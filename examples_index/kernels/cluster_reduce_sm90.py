@@ -6,7 +6,7 @@ global memory, as its parts stay in the registers of eight blocks.
 
 Arch: sm_90a
 Operation: normalize
-Features: cluster, dsmem, vectorized, row_reduction, warp_shuffle
+Features: cluster, dsmem, cluster_reduction, vectorized_copy, warp_shuffle, inline_ptx
 Start here when one block cannot hold a row, or blocks have to exchange small results.
 """
 

@@ -6,7 +6,7 @@ registers, and is read once. `target == ignore` gives a loss of 0.
 
 Arch: sm_80+
 Operation: cross_entropy
-Features: vectorized, row_reduction, online_softmax, warp_shuffle, shared_memory, dynamic_loop
+Features: vectorized_copy, online_softmax, warp_shuffle, block_reduction, smem, dynamic_layout
 Start here when rows do not fit into registers, or a reduction carries more than one value.
 """
 

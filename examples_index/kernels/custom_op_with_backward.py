@@ -7,7 +7,7 @@ custom_op_with_backward.py` (needs a GPU) checks the operators and takes a gradi
 
 Arch: sm_80+
 Operation: activation
-Features: vectorized, torch_library, autograd, fake_tensor, torch_compile
+Features: torch_op, backward, activation, vectorized_copy, fake_tensor
 Start here when a verified kernel has to become part of a model.
 """
 

@@ -6,7 +6,7 @@ there are two compilations a dtype, not one a shape.
 
 Arch: sm_80+
 Operation: elementwise
-Features: vectorized, tail, broadcast, strided, dynamic_shapes
+Features: vectorized_copy, predication, broadcast, strided, dynamic_layout
 Start here when an elementwise kernel has to take any shape, or reads vectors beside its matrix.
 """
 

@@ -5,7 +5,7 @@ while it walks the bag. An index outside the table counts as padding, so that no
 
 Arch: sm_80+
 Operation: gather
-Features: vectorized, gather, dynamic_loop, warp_per_row, predication
+Features: vectorized_copy, gather, predication
 Start here when addresses depend on data.
 """
 

@@ -6,7 +6,7 @@ the next K is copied while P V is computed, the next V while Q K^T is. V is read
 
 Arch: sm_80+
 Operation: attention
-Features: cp_async, ldmatrix, mma_sync, swizzle, predication, online_softmax, causal_mask, gqa, warp_shuffle
+Features: cp_async, ldmatrix, mma_sync, swizzle, predication, online_softmax, causal, gqa, warp_shuffle, strided
 Start here when two matrix products have something between them that works on rows.
 """
 

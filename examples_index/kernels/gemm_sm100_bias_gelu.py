@@ -8,7 +8,7 @@ owns a row of the tile, reads its columns of TMEM in slices, and finds bias and 
 
 Arch: sm_100a
 Operation: gemm
-Features: tma, tcgen05, tmem, warp_specialization, mbarrier, epilogue_fusion, compile_only
+Features: tma, tcgen05, tmem, pipeline, warp_specialization, mbarrier, epilogue_fusion, bias, activation, residual
 Start here when a matrix product on Blackwell (SM100) needs an epilogue that reads further tensors.
 """
 

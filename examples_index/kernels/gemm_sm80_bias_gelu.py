@@ -7,7 +7,7 @@ the mainloop has left, and the output leaves by the same tile in 16-byte stores.
 
 Arch: sm_80+
 Operation: gemm
-Features: cp_async, ldmatrix, mma_sync, multistage, swizzle, predication, epilogue_fusion, rasterization
+Features: cp_async, ldmatrix, mma_sync, pipeline, swizzle, predication, epilogue_fusion, bias, activation, residual
 Start here when a matrix product needs an epilogue of its own and has to run on any GPU since Ampere.
 """
 

@@ -8,7 +8,7 @@ writes through shared memory by stmatrix and TMA, which clips what lies beyond t
 
 Arch: sm_90a
 Operation: gemm
-Features: tma, wgmma, warp_specialization, ping_pong, persistent, cluster, multicast, stmatrix, epilogue_fusion
+Features: tma, tma_multicast, wgmma, warp_specialization, pingpong, persistent, cluster, epilogue_fusion, bias, residual
 Start here when a matrix product on Hopper needs an epilogue that reads further tensors.
 """
 

@@ -6,7 +6,7 @@ nor a barrier is needed, and a block works on several rows.
 
 Arch: sm_80+
 Operation: layer_norm
-Features: vectorized, row_reduction, warp_shuffle, warp_per_row
+Features: vectorized_copy, warp_shuffle
 Start here when rows are short (up to 1024 elements or so) and one warp can own a row.
 """
 

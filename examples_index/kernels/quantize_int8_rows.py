@@ -5,7 +5,7 @@ pack eight results of a 16-byte load.
 
 Arch: sm_80+
 Operation: quantize
-Features: vectorized, row_reduction, warp_shuffle, shared_memory, multiple_outputs, int8
+Features: vectorized_copy, warp_shuffle, block_reduction, smem, amax, multiple_outputs, int8
 Start here when a kernel converts to a narrow type.
 """
 

@@ -5,7 +5,7 @@ for every length, and the three names of the contract. It moves 4 bytes a thread
 
 Arch: sm_80+
 Operation: elementwise
-Features: symbolic_shapes
+Features: activation, dynamic_layout, tvm_ffi
 Start here when you have never written a CuTe DSL kernel, or want to see the contract on one page.
 """
 

@@ -5,7 +5,7 @@ and is never read again. One block a row, 16-byte loads that are all issued befo
 
 Arch: sm_80+
 Operation: rms_norm
-Features: vectorized, row_reduction, warp_shuffle, shared_memory, multiple_outputs
+Features: vectorized_copy, warp_shuffle, block_reduction, smem, residual, multiple_outputs
 Start here when a row norm has something fused before it, or has two outputs.
 """
 

@@ -5,7 +5,7 @@ dim / 2) shared by batch and heads, and one thread that owns the vectors which a
 
 Arch: sm_80+
 Operation: rope
-Features: vectorized, broadcast, strided, multi_dimensional
+Features: vectorized_copy, broadcast, strided
 Start here when a kernel addresses tensors of three or four dimensions.
 """
 

@@ -7,7 +7,7 @@ meant to be read and changed.
 
 Arch: sm_80+
 Operation: softmax
-Features: vectorized, row_reduction, warp_shuffle, shared_memory
+Features: vectorized_copy, warp_shuffle, block_reduction, smem
 Start here when a row has to be reduced more than once before it is written.
 """
 

@@ -5,7 +5,7 @@ long, and the views are taken in `kernel_fn` and cost nothing. A thread takes on
 
 Arch: sm_80+
 Operation: activation
-Features: vectorized, strided, fast_math
+Features: activation, vectorized_copy, strided, fast_math
 Start here when inputs are slices of a larger tensor.
 """
 

@@ -7,7 +7,7 @@ For a function as simple as this, plain 16-byte loads are as fast; the pattern p
 
 Arch: sm_90a
 Operation: elementwise
-Features: tma, tma_store, warp_specialization, pipeline, mbarrier, persistent
+Features: tma, tma_store, warp_specialization, pipeline, mbarrier, named_barrier, persistent
 Start here when you need TMA and its barriers, before a GEMM around them hides how they work.
 """
 

@@ -6,7 +6,7 @@ reads and writes rows of 32.
 
 Arch: sm_80+
 Operation: transpose
-Features: shared_memory, bank_conflicts, padding, predication
+Features: smem, swizzle, predication
 Start here when data has to change places within a block.
 """
 
