@@ -17,6 +17,8 @@ from typing import ClassVar
 
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.devices import SM_VERSIONS, Device, list_devices, sm_of_name
+from cutesmith.errors import UnavailableError
+from cutesmith.references.version import written_for
 from cutesmith.verdicts import ExitCode, Verdict
 
 MIN_DRIVER = (575, 51, 3)
@@ -78,6 +80,7 @@ def examine(*, with_table: bool = False) -> DoctorVerdict:
     checks = (
         _python(),
         _package("nvidia-cutlass-dsl", MIN_DSL, needed=True, install="nvidia-cutlass-dsl"),
+        _references(),
         _package("torch", MIN_TORCH, needed=True, install="torch"),
         _package("apache-tvm-ffi", (0, 1, 11), needed=False, install="apache-tvm-ffi"),
         *emulator,
@@ -128,6 +131,18 @@ def _package(name: str, least: tuple[int, ...], *, needed: bool, install: str) -
     if parse_version(found) < least:
         return Check(name=name, state="missing" if needed else "warn", found=f"{found} is older than {wanted}", fix=fix)
     return Check(name=name, state="ok", found=found)
+
+
+def _references() -> Check:
+    """Whether the references were written for the DSL that is installed."""
+    try:
+        stamp, found = written_for(), importlib.metadata.version("nvidia-cutlass-dsl")
+    except (UnavailableError, importlib.metadata.PackageNotFoundError) as error:
+        return Check(name="references", state="warn", found=str(error).splitlines()[0], fix="install what is missing")
+    if stamp == found:
+        return Check(name="references", state="ok", found=f"written for nvidia-cutlass-dsl {stamp}")
+    fix = "python scripts/build_api_reference.py --check says how names differ; without --check it writes the API pages"
+    return Check(name="references", state="warn", found=f"written for {stamp or 'no version'}, not {found}", fix=fix)
 
 
 def _gpu(devices: Sequence[Device]) -> Check:

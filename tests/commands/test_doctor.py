@@ -55,3 +55,16 @@ def test_parse_version(text, version):
 def test_help_teaches(capsys):
     assert main(["--help"]) == 0
     assert "exit codes" in capsys.readouterr().out
+
+
+def test_references_for_another_version_are_told_with_the_line_that_mends_it(tmp_path):
+    """A copy of the package whose API pages are stamped otherwise."""
+    for name in ("cutesmith", "references", "examples_index", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    page = tmp_path / "references" / "api-core.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("nvidia-cutlass-dsl 4", "nvidia-cutlass-dsl 3"), "utf-8")
+    command = [sys.executable, tmp_path / "scripts" / "doctor.py", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    (check,) = (check for check in json.loads(done.stdout)["checks"] if check["name"] == "references")
+    assert check["state"] == "warn" and check["found"].startswith("written for 3.")
+    assert "build_api_reference.py" in check["fix"]
