@@ -2,12 +2,18 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from cutesmith.commands.doctor import examine, main, parse_version
 from cutesmith.devices import SM_VERSIONS
 from cutesmith.verdicts import ExitCode
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_finding_has_a_state_and_a_way_out():
