@@ -39,7 +39,7 @@ def gather_kernel(mTable: cute.Tensor, mIndex: cute.Tensor, mY: cute.Tensor, vec
         rSum.fill(0.0)
         found = Int32(0)
         for token in cutlass.range(tokens, unroll=1):
-            row = Int32(mIndex[bag, token])  # the same for all lanes: one broadcast load
+            row = mIndex[bag, token]  # the same for all lanes: one broadcast load; 64 bits, or 2**32 would pass for 0
             if (row >= 0) & (row < rows):
                 gRow = cute.zipped_divide(mTable[row, None], (vector,))
                 for chunk in range_constexpr(chunks):
