@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from cutesmith.examples.code_names import without_code
 from cutesmith.examples.words import EASY, Meaning, Phrase, lexicon, stems, tokens
 
 WEAK = 0.35  # of a phrase that only hints at a term
@@ -93,7 +93,7 @@ class Intent:
 
 def understand(query: str, known: frozenset[str] = frozenset()) -> Intent:
     """Read a query; `known` are the stems that the index itself uses, which are never taken for misspellings."""
-    words = tokens(_without_code(query))
+    words = tokens(without_code(query, known))
     easy = any(word in EASY for word in words)
     everything, spelt = lexicon().read(words, known)
     phrases = [phrase for phrase in everything if not phrase.negated]
@@ -114,23 +114,6 @@ def understand(query: str, known: frozenset[str] = frozenset()) -> Intent:
         easy=easy,
         corrections={was: now for was, now in zip(words, spelt, strict=True) if was != now},
     )
-
-
-_CODE = (
-    (re.compile(r"\b(?:torch\.nn\.functional|torch\.nn|torch|nn|f)\._?(?=[a-z])", re.IGNORECASE), ""),
-    (re.compile(r"\bcute[\s_-]?dsl\b", re.IGNORECASE), ""),
-    (re.compile(r"(?<=[\w)])\s*@\s*(?=[\w(])"), " matmul "),
-    (re.compile(r"\.(?:T|mT|t\(\))(?!\w)"), " "),
-    (re.compile(r"(?<= matmul )(.*)\+\s*b\b"), r"\1 bias "),
-    (re.compile(r"(?<=\b[a-zA-Z])\s*[+*/-]\s*(?=[a-zA-Z]\b)"), " elementwise "),
-)
-"""What stands for words in a line of PyTorch: prefixes of names, and operators."""
-
-
-def _without_code(query: str) -> str:
-    for pattern, words in _CODE:
-        query = pattern.sub(words, query)
-    return query
 
 
 def _weighted(meanings: Iterable[Meaning]) -> dict[str, float]:
