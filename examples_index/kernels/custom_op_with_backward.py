@@ -96,7 +96,7 @@ def reference_fn(x, dy):
     return y.detach(), dx
 
 
-def get_inputs(rows=8192, columns=8192, dtype=torch.bfloat16):
+def get_inputs(rows=16384, columns=4096, dtype=torch.bfloat16):
     return [torch.randn(rows, columns, device="cuda", dtype=dtype) for _ in range(2)]
 
 
