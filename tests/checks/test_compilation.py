@@ -180,7 +180,8 @@ def test_a_crash_of_the_process_ends_one_architecture_not_the_verdict(write_file
 
 
 def test_an_endless_kernel_times_out(write_file):
-    file = write_file(FILE.format(body="while True: pass", inputs="[torch.zeros(4, device='cuda')]"))
+    body = "import time; time.sleep(1000)"  # a loop would end no later and burn the time of other tests
+    file = write_file(FILE.format(body=body, inputs="[torch.zeros(4, device='cuda')]"))
     verdict = compile_kernel(file, ["sm_90a"], timeout=3)
     assert (verdict.exit_code, verdict.status) == (ExitCode.TIMED_OUT, "timed_out")
 

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from cutesmith.checks.verification import Judge, verify_kernel
 from cutesmith.checks.watching import KernelWatch, Surroundings
 from cutesmith.errors import ContractError, UsageError
 from cutesmith.verdicts import ExitCode
+from tests.checks.in_process import LocalWorker
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = """
@@ -46,26 +46,6 @@ def kernel_fn(x, w):
     return y
 """
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
-
-
-@dataclass
-class LocalWorker:
-    """A handler behind the face of a Worker, through JSON as on the pipe."""
-
-    handler: object
-    alive: bool = True
-    log_tail: str = ""
-    replies: list = field(default_factory=list)
-
-    def send(self, request):
-        self.replies.append(self.handler.handle(json.loads(json.dumps(request))))
-
-    def receive(self, *, timeout=None):
-        return json.loads(json.dumps(self.replies.pop()))
-
-    def call(self, request, *, timeout=None):
-        self.send(request)
-        return self.receive()
 
 
 def verdict_of(tmp_path, kernel, problem=PROBLEM, **options):
@@ -346,10 +326,10 @@ def test_unknown_places_are_refused():
 
 @pytest.mark.parametrize("where", ["kernel.py", "problem.py"])
 def test_a_file_that_never_finishes_loading_is_to_blame(tmp_path, where):
-    loop = "while True:\n    pass\n"
+    wait = "import time\ntime.sleep(1000)\n"  # a loop would wait no better and burn the time of other tests
     texts = {"kernel.py": f"import numpy, torch\n{HONEST}", "problem.py": PROBLEM}
     for name, text in texts.items():
-        (tmp_path / name).write_text(text + (loop if name == where else ""))
+        (tmp_path / name).write_text(text + (wait if name == where else ""))
     verdict = verify_kernel(tmp_path / "kernel.py", problem=tmp_path / "problem.py", on="cpu", timeout=1.5)
     assert verdict.exit_code == ExitCode.TIMED_OUT, verdict.summary
     subject = "problem.py" if where == "problem.py" else "the file"
@@ -360,7 +340,7 @@ def test_a_file_that_never_finishes_loading_is_to_blame(tmp_path, where):
 def test_the_whole_path_through_two_processes(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(PROBLEM + HONEST)
-    verdict = verify_kernel(path, on="cpu")
+    verdict = verify_kernel(path, on="cpu", seeds=1)
     assert verdict.exit_code == ExitCode.PASSED, verdict.summary
     assert verdict.status == "verified" and verdict.ran_on == "cpu"
     assert set(verdict.confinement) == {"no_new_privileges", "landlock", "seccomp"}

@@ -7,6 +7,7 @@ from pathlib import Path
 from cutesmith.checks.verification import verify_kernel
 from cutesmith.patterns.generate import generate_kernel
 from cutesmith.verdicts import ExitCode
+from tests.checks.in_process import verdict_here
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KERNELS = ROOT / "tests" / "kernels"
@@ -21,7 +22,7 @@ def test_what_the_sanitizer_finds_is_a_crash_with_its_line():
 
 def test_a_kernel_that_is_not_launched_is_refused(write_file):
     source = (KERNELS / "smem_reverse.py").read_text().replace("    _compiled(x, y)\n", "")
-    verdict = verify_kernel(write_file(source), on="emulator")
+    verdict = verdict_here(write_file(source), on="emulator")
     assert (verdict.exit_code, verdict.rule) == (ExitCode.REJECTED, "W1"), verdict.summary
     assert "launched no CuTe kernel" in verdict.summary
 
@@ -33,7 +34,7 @@ UNKNOWN = """
 
 def test_an_instruction_that_is_not_executed_is_never_a_pass(write_file):
     source = (KERNELS / "smem_reverse.py").read_text().replace("    cute.arch.sync_threads()\n", UNKNOWN)
-    verdict = verify_kernel(write_file(source), on="emulator")
+    verdict = verdict_here(write_file(source), on="emulator")
     assert verdict.exit_code == ExitCode.UNAVAILABLE and "wgmma.fence" in verdict.summary
 
 
@@ -46,7 +47,7 @@ def reference_fn(x, y):
 
 
 def get_inputs():
-    return [torch.randn(4096, 128, device="cuda"), torch.randn(4096, 128, device="cuda")]
+    return [torch.randn(513, 256, device="cuda"), torch.randn(513, 256, device="cuda")]
 """
 
 
@@ -57,5 +58,5 @@ def test_the_generator_ends_in_verified_without_a_gpu(write_file, tmp_path):
     assert (verdict.exit_code, verdict.status) == (ExitCode.PASSED, "verified on the emulated GPU"), verdict.summary
     assert "nothing was timed" in verdict.summary
     case = verdict.stages[-1]["cases"][0]
-    assert case["inputs"] == "float32[1024, 128], float32[1024, 128]"  # fewer rows, and the verdict says so
+    assert case["inputs"] == "float32[256, 256], float32[256, 256]"  # fewer rows, and the verdict says so
     assert "verified on the emulated GPU" in (tmp_path / "out" / "report.html").read_text()

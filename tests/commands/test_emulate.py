@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.checks.emulation import emulate_kernel
+from cutesmith.checks.emulation import _concluded, _filled, emulate_kernel
+from cutesmith.checks.isolation import Worker
 from cutesmith.commands._emulation_tables import WIDTH, table
 from cutesmith.commands.emulate import main
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "tests" / "kernels"
 EMULATED = ROOT / "tests" / "emulator" / "kernels"
 FAULTS = ROOT / "evals" / "planted_faults"
+pytestmark = pytest.mark.xdist_group("emulate")  # its fixtures take seconds: once for all processes
 
 
 def emulated(capsys, *arguments):
@@ -30,6 +32,22 @@ def emulated(capsys, *arguments):
 @pytest.fixture(scope="module")
 def profiled():
     return emulate_kernel(EMULATED / "memory_patterns.py", profile=True)
+
+
+@pytest.fixture(scope="module")
+def worker():
+    """One process for several files: to start it costs ten times what a small kernel does."""
+    with Worker("cutesmith.checks.emulation_worker:handler", environment={"CUTE_DSL_ARCH": "sm_90a"}) as worker:
+        worker.call({"do": "start"})
+        yield worker
+
+
+def concluded(worker, path):
+    """The JSON of what `emulate_kernel` concludes from the worker's reply."""
+    options = {"problem": "", "arch": "sm_90a", "full": False, "profile": False, "trace": None, "seed": 0}
+    reply = worker.call({"do": "emulate", "path": str(path), **options})
+    blank = EmulateVerdict(exit_code=ExitCode.PASSED, summary="", path=str(path), arch="sm_90a")
+    return json.loads(_concluded(_filled(blank, reply, worker.log_tail), reply["error"]).to_json())
 
 
 def test_profile_for_a_program(profiled):
@@ -81,23 +99,23 @@ def test_a_fault_is_told_with_its_line(capsys):
     assert fields["summary"].startswith("bounds_vector_tail.py: out of bounds at bounds_vector_tail.py:22")
 
 
-def test_what_the_emulated_gpu_cannot_do(capsys):
-    code, fields = emulated(capsys, EMULATED / "video_instruction.py")
-    assert code == ExitCode.UNAVAILABLE
+def test_what_the_emulated_gpu_cannot_do(worker):
+    fields = concluded(worker, EMULATED / "video_instruction.py")
+    assert fields["exit_code"] == ExitCode.UNAVAILABLE
     assert "does not execute `vabsdiff.u32.s32.s32`" in fields["summary"]
     assert "GPU" in fields["hint"]
 
 
-def test_a_kernel_that_does_not_compile(capsys):
-    code, fields = emulated(capsys, KERNELS / "early_return.py")
-    assert code == ExitCode.DOES_NOT_COMPILE
+def test_a_kernel_that_does_not_compile(worker):
+    fields = concluded(worker, KERNELS / "early_return.py")
+    assert fields["exit_code"] == ExitCode.DOES_NOT_COMPILE
     assert fields["summary"].startswith("early_return.py:14: UNSUP_EARLY_EXIT: ")
     assert "\x1b" not in fields["summary"]
 
 
-def test_no_launch_at_all(capsys):
-    code, fields = emulated(capsys, KERNELS / "copy_no_launch.py")
-    assert (code, fields["launches"]) == (ExitCode.USAGE, [])
+def test_no_launch_at_all(worker):
+    fields = concluded(worker, KERNELS / "copy_no_launch.py")
+    assert (fields["exit_code"], fields["launches"]) == (ExitCode.USAGE, [])
     assert "launched no kernel" in fields["summary"]
 
 
