@@ -197,7 +197,7 @@ def gemm_kernel(
 def gemm(mA: cute.Tensor, mB: cute.Tensor, mBias: cute.Tensor, mR: cute.Tensor, mC: cute.Tensor, stream):
     dtype = mA.element_type
     op = warp.MmaF16BF16Op(dtype, Float32, (16, 8, 16))
-    # Each warp takes 16 columns at once, two mma side by side: that is what one ldmatrix.x4 of B brings.
+    # Each warp takes 16 columns at once, the two mma that one ldmatrix.x4 of B serves.
     tiled_mma = cute.make_tiled_mma(
         op, cute.make_layout((WARPS_M, WARPS_N, 1)), permutation_mnk=(WARPS_M * 16, WARPS_N * 16, 16)
     )
