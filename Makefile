@@ -38,7 +38,7 @@ demo: $(READY)
 	    $(DEMO)/$$(basename $$problem)/report.html $(DEMO)/$$(basename $$problem)/result.json; done
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) -q
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q
 
 gpu-test: $(READY)
 	$(BIN)/python -m pytest -m gpu -q

@@ -18,7 +18,7 @@ from cutesmith.checks.verification import Judge, verify_kernel
 from cutesmith.checks.watching import KernelWatch, Surroundings
 from cutesmith.errors import ContractError, UsageError
 from cutesmith.verdicts import ExitCode
-from tests.checks.in_process import LocalWorker
+from tests.checks.in_process import LocalWorker, verdict_here
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = """
@@ -348,7 +348,7 @@ def test_the_whole_path_through_two_processes(tmp_path):
 
 
 def test_a_compile_only_pass_is_never_verified():
-    verdict = verify_kernel(ROOT / "evals" / "adversarial" / "honest_plain.py", on="compile")
+    verdict = verdict_here(ROOT / "evals" / "adversarial" / "honest_plain.py", on="compile")
     assert (verdict.exit_code, verdict.status) == (ExitCode.PASSED, "compiled"), verdict.summary
     assert len(verdict.cases) == 4
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cutesmith.checks.verification import verify_kernel
 from cutesmith.patterns.generate import generate_kernel
 from cutesmith.verdicts import ExitCode
 from tests.checks.in_process import verdict_here
@@ -15,7 +14,7 @@ FAULTS = ROOT / "evals" / "planted_faults"
 
 
 def test_what_the_sanitizer_finds_is_a_crash_with_its_line():
-    verdict = verify_kernel(FAULTS / "race_reverse.py", on="emulator")
+    verdict = verdict_here(FAULTS / "race_reverse.py", on="emulator")
     assert verdict.exit_code == ExitCode.CRASHED and verdict.ran_on == "emulator"
     assert "race at race_reverse.py:" in verdict.summary and "race_reverse.py:20" in verdict.summary
 
