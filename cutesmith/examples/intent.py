@@ -10,6 +10,7 @@ from cutesmith.examples.words import EASY, Meaning, Phrase, lexicon, stems, toke
 
 WEAK = 0.35  # of a phrase that only hints at a term
 IMPLIED = 0.6  # of an operation that a more precise one stands before
+REFINED_TO = 0.4  # of an operation that with another term is a more precise one
 EASILY = 0.25  # of words that only ask for something easy
 NAMED = 0.5  # of the words of a term that the query names otherwise
 
@@ -149,7 +150,7 @@ def _operations(
     for (operation, other), refined in REFINED.items():
         if operation in weights and other in others and refined not in strong:
             yielding = {operation, other} & weights.keys() & {"collective", *SPECIAL}
-            weights |= {name: min(weights[name], IMPLIED) for name in yielding} | {refined: 1.0}
+            weights |= {name: min(weights[name], REFINED_TO) for name in yielding} | {refined: 1.0}
     return weights
 
 

@@ -12,19 +12,27 @@ from cutesmith.examples.fit import FOREIGN, Fit, fit
 from cutesmith.examples.intent import Intent
 from cutesmith.examples.records import Example
 from cutesmith.examples.vocabulary import ARCHS
-from cutesmith.examples.words import parts, stems, tokens
+from cutesmith.examples.words import compounds, parts, stems, tokens
 
-OPERATION, ARCH, DTYPE, FEATURE, WORDS, NAME, OWN = 8.0, 5.0, 2.5, 2.0, 8.0, 2.0, 0.5
-"""What full agreement of each kind is worth; a feature's share grows with its rarity."""
+OPERATION, ARCH, DTYPE, FEATURE, WORDS, NAME, OWN = 6.5, 6.5, 5.0, 3.3, 14.0, 3.0, 0.4
+"""What full agreement of each kind is worth; a feature's share grows with the square of its rarity.
+
+Fitted by logistic regression over the labelled queries of evals/retrieval, five-fold, then rounded.
+"""
+ANYWHERE = 0.45  # of an architecture's worth to an example of another operation than the asked one
+RARITY = 1.5  # the power of its rarity by which a word counts
+RAREST = 1.5  # more for the rarest word of the query that names no term, by the third power of its rarity
 MEANING = 0.4  # what a word is worth to a record that has the term but says it otherwise
-NAMED = 1.0  # more for a feature that the example is named after
-TIE = 0.2  # for the shorter of two that are equally near
-EASE = 3.0  # for the shortest, where something to learn from is asked for
+NAMED = 2.0  # more for a feature that the example is named after
+TIE = 0.7  # for the shortest of those that are equally near
+EASE = 4.0  # for the shortest, where something to learn from is asked for
 USUAL, LONG = 3, 2.0  # words of a query; how much more the words of a long one are worth at most
-FOREIGN_COST = 3.0
-UNASKED_UTILITY = 2.0
-UNASKED_EXPERIMENT = 0.7  # examples of an experimental API, where an operation is asked for and not that API
+UNWANTED = 4.0  # less for a feature that the query excludes
+LIBRARY = 0.5  # less for a part of a library, which does not run alone
+UNASKED_UTILITY = 2.5
+UNASKED_EXPERIMENT = 1.0  # examples of an experimental API, where an operation is asked for and not that API
 EXPERIMENTAL = {"primitives_api", "task_scheduling"}
+EXPERIMENTAL_FOLDER = "cute_ext"
 FIELDS = {"id": 1.0, "title": 1.0, "symbols": 0.7, "terms": 0.6, "summary": 0.6, "path": 0.5, "lesson": 0.4}
 """What a word is worth by the field of the record where it stands; the best field counts."""
 
@@ -34,7 +42,7 @@ _NEAR: dict[frozenset[str], float] = {
     frozenset(("gemm", "gated_mlp")): 0.6,
     frozenset(("blockscaled_gemm", "blockwise_gemm")): 0.6,
     frozenset(("collective", "distributed_gemm")): 0.5,
-    frozenset(("attention", "attention_backward")): 0.5,
+    frozenset(("attention", "attention_backward")): 0.3,
     frozenset(("attention", "mla")): 0.6,
     frozenset(("softmax", "cross_entropy")): 0.5,
     frozenset(("softmax", "reduction")): 0.4,
@@ -111,7 +119,7 @@ class Ranking:
         An architecture or a dtype alone is agreement only where the query names nothing else.
         """
         specific = bool(intent.operations or intent.features.keys() - intent.filtered or intent.plain)
-        asked = {word: weight * self._rare.get(word, 1.0) ** 2 for word, weight in intent.words.items()}
+        asked = {word: weight * self._rare.get(word, 1.0) ** RARITY for word, weight in intent.words.items()}
         ranked = (self._ranked(example, intent, asked) for example in among)
         found = (one for one in ranked if one.matched and (one.specific or not specific))
         return sorted(found, key=lambda one: (-one.score, one.example.id))
@@ -119,13 +127,15 @@ class Ranking:
     def _ranked(self, example: Example, intent: Intent, asked: Mapping[str, float]) -> Ranked:
         reasons = _Reasons()
         fitting = _best_fit(example, intent.archs)
-        score = _operation(example, intent, reasons)
-        score += _arch(fitting, reasons)
+        near = _operation(example, intent, reasons)
+        score = OPERATION * near if intent.operations else 0.0
+        score += (ANYWHERE + (1 - ANYWHERE) * near) * _arch(fitting, reasons)
         score += _dtypes(example, intent, reasons)
         score += self._features(example, intent, reasons)
         score += self._text(example, intent, asked, reasons)
+        score += RAREST * self._rarest(example, intent)
         score += (EASE if intent.easy else TIE) * _shortness(example)
-        score += OWN if example.meets_contract else 0.0
+        score += OWN * example.meets_contract - LIBRARY * (example.source == "package")
         score -= _unasked(example, intent)
         specific = any(kind in ("operation", "word") or name not in intent.filtered for kind, name in reasons.specific)
         return Ranked(example, round(score, 3), fitting, tuple(reasons.matched), tuple(reasons.missing), specific)
@@ -138,7 +148,8 @@ class Ranking:
             reasons.add(present == (weight > 0), f"feature {feature}" if weight > 0 else f"no {feature}")
             if present:
                 named = self._names[example.id].issuperset(stems(tokens(feature)))
-                score += weight * (FEATURE * self._rarity(self._feature_counts[feature]) + NAMED * named)
+                rarity = self._rarity(self._feature_counts[feature])
+                score += weight * (FEATURE * rarity**2 + NAMED * named if weight > 0 else UNWANTED * rarity)
         return score
 
     def _text(self, example: Example, intent: Intent, asked: Mapping[str, float], reasons: _Reasons) -> float:
@@ -152,6 +163,11 @@ class Ranking:
         length = min(LONG, max(1.0, math.sqrt(len(asked) / USUAL)))
         share = found / (sum(asked.values()) or 1.0)
         return WORDS * length * share + NAME * shared / self._name_worth[example.id]
+
+    def _rarest(self, example: Example, intent: Intent) -> float:
+        """The worth of the rarest word that the record shares with the query and that names no term."""
+        words = self._words[example.id]
+        return max((self._rare[word] ** 3 * words[word] for word in intent.plain & words.keys()), default=0.0)
 
     def _rarity(self, count: int) -> float:
         """1 for what one record has, towards 0.2 for what all have; as much as the rarest for what none has."""
@@ -193,14 +209,15 @@ def _record_words(example: Example) -> Mapping[str, float]:
     }
     words: dict[str, float] = {}
     for field in sorted(FIELDS, key=lambda name: FIELDS[name]):  # the best field comes last and counts
-        words.update(dict.fromkeys(stems(tokens(texts[field])), FIELDS[field]))
+        said = tokens(texts[field])
+        words.update(dict.fromkeys([*stems(said), *compounds(said)], FIELDS[field]))
     return words
 
 
 def _operation(example: Example, intent: Intent, reasons: _Reasons) -> float:
-    """The nearest of the asked operations counts most; where several are meant, so does the mean over them."""
+    """How near (0 to 1) it is to the nearest of the asked operations and, of several, to their mean; 1 for none."""
     if not intent.operations:
-        return 0.0
+        return 1.0
     near = {name: _nearness(name, example) for name in intent.operations}
     worth = {name: weight * near[name] for name, weight in intent.operations.items()}
     best = max(worth, key=lambda name: worth[name])
@@ -213,7 +230,7 @@ def _operation(example: Example, intent: Intent, reasons: _Reasons) -> float:
         if near[name] < SHOWN:
             reasons.add(False, f"operation {name}")
     mean = sum(near[name] for name in meant) / len(meant)
-    return OPERATION * (MEANT * mean + (1 - MEANT) * worth[best]) if len(meant) > 1 else OPERATION * worth[best]
+    return MEANT * mean + (1 - MEANT) * worth[best] if len(meant) > 1 else worth[best]
 
 
 def _nearness(asked: str, example: Example) -> float:
@@ -225,8 +242,9 @@ def _nearness(asked: str, example: Example) -> float:
 
 def _unasked(example: Example, intent: Intent) -> float:
     cost = UNASKED_UTILITY if example.operation == "utility" and "utility" not in intent.operations else 0.0
-    experimental = EXPERIMENTAL & set(example.features) and not EXPERIMENTAL & intent.features.keys()
-    return cost + (UNASKED_EXPERIMENT if experimental and 1.0 in intent.operations.values() else 0.0)
+    experimental = EXPERIMENTAL & set(example.features) or EXPERIMENTAL_FOLDER in example.id
+    unasked = 1.0 in intent.operations.values() and not EXPERIMENTAL & intent.features.keys()
+    return cost + (UNASKED_EXPERIMENT if experimental and unasked else 0.0)
 
 
 def _shortness(example: Example) -> float:
@@ -239,10 +257,8 @@ def _best_fit(example: Example, archs: tuple[str, ...]) -> Fit | None:
 
 
 def _arch(fitting: Fit | None, reasons: _Reasons) -> float:
-    if fitting is None:
+    if fitting is None or fitting.kind == FOREIGN:
         return 0.0
-    if fitting.kind == FOREIGN:
-        return -FOREIGN_COST
     reasons.add(True, f"architecture ({fitting.kind})")
     return ARCH * fitting.value
 

@@ -10,7 +10,7 @@ MORE_OPERATIONS = {
     "gemm": "matrix multiply,matrix multiplies,multiply,multiplies,multiplication,gemv,matvec,"
     "matrix vector,matrix vector product,matrix vector multiply,"
     "mma matrix multiply,matrix product,dense layer,fully connected,addmm,einsum,projection,batched gemm,"
-    "dense gemm,sgemm,hgemm,matmult,dot product of matrices,tensor core gemm",
+    "dense gemm,sgemm,hgemm,matmult,dot product of matrices,tensor core gemm,tensor core,tensor cores",
     "blockscaled_gemm": "block scaled gemm,fp4 gemm,mxfp4 gemm,microscaling gemm,blockscaled matmul,mx gemm",
     "blockwise_gemm": "blockwise scaling gemm,block wise gemm,groupwise gemm,"
     "per block scaling gemm,128x128,1x128,deepseek fp8,deepseek style,deepseek,deepgemm,deep gemm",
@@ -75,8 +75,9 @@ MORE_FEATURES = {
     "pipelined,stage",
     "persistent": "persistent scheduling,persistent cta,static scheduler,persistent scheduler",
     "cluster": "clusters,thread block clusters,cta cluster",
-    "mma_sync": "warp level mma,mma m16n8k16,m16n8k16,tensor cores",
-    "tcgen05": "tcgen 05,tcgen5,umma,tmem mma,fifth generation tensor core",
+    "mma_sync": "warp level mma,mma m16n8k16,m16n8k16,tensor core,tensor cores",
+    "wgmma": "tensor core,tensor cores",
+    "tcgen05": "tensor core,tensor cores,tcgen 05,tcgen5,umma,tmem mma,fifth generation tensor core",
     "two_cta": "2 sm,two sm,2cta mma,paired cta,cta pairs",
     "simt": "without tensor cores,without tensor core,fp32 fma,no tensor core,cuda core gemm",
     "varlen": "var len,variable sequence length,variable length sequence,packed sequences,cumulative sequence lengths,"
@@ -180,7 +181,17 @@ WEAK = {
         "activation function",
         "map",
     },
-    "gemm": {"multiply", "multiplies", "multiplication", "linear", "mm", "projection", "einsum"},
+    "gemm": {
+        "tensor core",
+        "tensor cores",
+        "multiply",
+        "multiplies",
+        "multiplication",
+        "linear",
+        "mm",
+        "projection",
+        "einsum",
+    },
     "reduction": {"pool", "variance", "histogram", "max", "sum", "mean", "amax", "min", "total", "reduce", "reducing"},
     "gated_mlp": {"swiglu", "glu", "geglu"},
     "grouped_gemm": {"moe", "grouped", "groups"},
@@ -206,6 +217,8 @@ WEAK = {
     "dropout": {"random"},
     "batched": {"batch"},
     "decode": {"generation"},
-    "mma_sync": {"tensor cores"},
+    "mma_sync": {"tensor core", "tensor cores"},
+    "tcgen05": {"tensor core", "tensor cores"},
+    "wgmma": {"tensor core", "tensor cores"},
 }
 """Phrases that only hint at a term: they count for little, and an operation meant so yields to one that is named."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -96,6 +97,12 @@ def stem(word: str) -> str:
 def stems(words: Iterable[str]) -> list[str]:
     """The stems of words that tell something apart, short forms written out."""
     return [stem(SHORT.get(word, word)) for word in words if word not in STOPWORDS]
+
+
+def compounds(words: Sequence[str]) -> list[str]:
+    """The stems of neighbours that are also written as one word: `all reduce` is `allreduce` to somebody."""
+    pairs = (first + second for first, second in itertools.pairwise(words))
+    return [stem(pair) for pair in pairs if len(pair) > 4 and pair in lexicon().words]
 
 
 def _key(words: Sequence[str]) -> str:
