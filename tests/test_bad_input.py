@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cutesmith.checks.compilation import compile_siblings
 from cutesmith.verdicts import ExitCode
+from tests.checks.in_process import verdict_here
 
 ROOT = Path(__file__).resolve().parent.parent
 RELU = (ROOT / "tests" / "kernels" / "relu_tvm_ffi.py").read_text()
@@ -75,63 +77,79 @@ def test_a_kernel_and_a_reference_of_other_arity_are_both_named(capsys, write_fi
     assert "kernel_fn (line 32) takes 1 positional argument and reference_fn (line 43) takes 2" in summary
 
 
+COMPILED = {  # in this order, by one worker, which the last ends
+    "cpu": RELU.replace('device="cuda"', 'device="cpu"'),
+    "arity": RELU.replace("return [torch", "return [2.0, torch"),
+    "raises": with_first_line("raise ValueError('no good')"),
+    "forks": with_first_line("import os; os.fork()"),
+    "500 GB": with_first_line("hog = bytearray(500 << 30)"),
+    "prints 1 GB": with_first_line("[print('x' * (1 << 20)) for _ in range(1024)]"),
+    "exits": with_first_line("import os; os._exit(0)"),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """The verdict of each: a worker takes seconds to start, so they share one as the generator's candidates do."""
+    folder = tmp_path_factory.mktemp("bad")
+    paths = [folder / f"{name.replace(' ', '_')}.py" for name in COMPILED]
+    for path, text in zip(paths, COMPILED.values(), strict=True):
+        path.write_text(text)
+    return dict(zip(COMPILED, compile_siblings(paths, "sm_90a"), strict=True))
+
+
+@pytest.mark.xdist_group("bad input")
 @pytest.mark.parametrize(
-    ("old", "new", "sentence"),
+    ("name", "code", "sentence"),
     [
-        ('device="cuda"', 'device="cpu"', "input 0 is on cpu: get_inputs() must return CUDA tensors"),
-        ("return [torch", "return [2.0, torch", "kernel_fn(x) does not take the 2 inputs"),
+        ("cpu", ExitCode.USAGE, "input 0 is on cpu: get_inputs() must return CUDA tensors"),
+        ("arity", ExitCode.USAGE, "kernel_fn(x) does not take the 2 inputs"),
+        ("raises", ExitCode.CRASHED, "ValueError: no good"),
+        ("forks", ExitCode.CRASHED, "Operation not permitted"),
+        ("500 GB", ExitCode.CRASHED, "MemoryError"),
+        ("exits", ExitCode.CRASHED, "left the process with exit code 0 before answering"),
     ],
-    ids=["cpu", "arity"],
 )
-def test_wrong_inputs_are_named(capsys, write_file, old, new, sentence):
-    assert old in RELU
-    code, summary = run(capsys, "compile", write_file(RELU.replace(old, new)), "--arch", "sm_90a")
-    assert sentence in summary
-    assert code == ExitCode.USAGE
+def test_what_a_file_does_wrong_in_its_worker_is_told(compiled, name, code, sentence):
+    assert COMPILED[name] != RELU
+    assert sentence in compiled[name].summary
+    assert compiled[name].exit_code == code
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "sentence"),
-    [
-        ("raise ValueError('no good')", ExitCode.CRASHED, "ValueError: no good"),
-        ("import os; os.fork()", ExitCode.CRASHED, "Operation not permitted"),
-        ("hog = bytearray(500 << 30)", ExitCode.CRASHED, "MemoryError"),
-        ("import os; os._exit(0)", ExitCode.CRASHED, "left the process with exit code 0 before answering"),
-        ("import ctypes; ctypes.string_at(0)", ExitCode.CRASHED, "SIGSEGV"),
-    ],
-    ids=["raises", "forks", "500 GB", "exits", "segfaults"],
-)
-def test_what_a_kernel_does_to_its_process_is_told(capsys, write_file, line, code, sentence):
-    found, summary = run(capsys, "compile", write_file(with_first_line(line)), "--arch", "sm_90a")
-    assert sentence in summary
-    assert found == code
+@pytest.mark.xdist_group("bad input")
+def test_a_kernel_that_prints_a_gigabyte_fills_nothing(compiled):
+    assert compiled["prints 1 GB"].exit_code == ExitCode.PASSED
+    assert len(compiled["prints 1 GB"].summary) < 1000
 
 
-@pytest.mark.parametrize(
-    ("value", "sentence"), [("None", "returned None"), ("3", "returned int 3"), ("{'y': x}", "returned dict")]
-)
-def test_what_a_kernel_returns_must_be_tensors(capsys, write_file, value, sentence):
-    path = write_file(with_first_line(f"return {value}"))
-    code, summary = run(capsys, "verify", path, "--on", "compile")
-    assert f"kernel_fn {sentence}" in summary
+def test_a_kernel_that_segfaults_ends_its_process_alone(capsys, write_file):
+    path = write_file(with_first_line("import ctypes; ctypes.string_at(0)"))
+    code, summary = run(capsys, "compile", path, "--arch", "sm_90a")
+    assert "SIGSEGV" in summary
+    assert code == ExitCode.CRASHED
+
+
+@pytest.mark.parametrize(("value", "sentence"), [("None", "returned None"), ("3", "returned int 3")])
+def test_what_a_kernel_returns_must_be_tensors(write_file, value, sentence):
+    verdict = verdict_here(write_file(with_first_line(f"return {value}")), on="compile")
+    assert f"kernel_fn {sentence}, not a tensor or a tuple of tensors" in verdict.summary
+    assert verdict.exit_code == ExitCode.USAGE
+
+
+def test_a_kernel_that_returns_a_dict_is_told_by_the_command(capsys, write_file):
+    code, summary = run(capsys, "verify", write_file(with_first_line("return {'y': x}")), "--on", "compile")
+    assert "kernel_fn returned dict" in summary
     assert "not a tensor or a tuple of tensors" in summary
     assert code == ExitCode.USAGE
 
 
-def test_a_kernel_that_loops_for_ever_is_stopped(capsys, write_file):
+def test_a_kernel_that_never_ends_is_stopped(capsys, write_file):
     started = time.monotonic()
-    path = write_file(with_first_line("while True: pass"))
-    code, summary = run(capsys, "verify", path, "--on", "compile", "--timeout", 8)
+    path = write_file(with_first_line("import time; time.sleep(1000)"))  # a loop would burn the time of other tests
+    code, summary = run(capsys, "verify", path, "--on", "compile", "--timeout", 5)
     assert code == ExitCode.TIMED_OUT
-    assert "did not finish within 8 s" in summary
+    assert "did not finish within 5 s" in summary
     assert time.monotonic() - started < 60
-
-
-def test_a_kernel_that_prints_a_gigabyte_fills_nothing(capsys, write_file):
-    path = write_file(with_first_line("[print('x' * (1 << 20)) for _ in range(1024)]"))
-    code, summary = run(capsys, "compile", path, "--arch", "sm_90a")
-    assert code == ExitCode.PASSED
-    assert len(summary) < 1000
 
 
 def test_a_kernel_cannot_write_outside(capsys, write_file, tmp_path):
