@@ -24,7 +24,7 @@ tensor-core part has to be ported. Filters take any synonym; --op, --dtype, --fe
 operations: {textwrap.fill(", ".join(OPERATIONS), 108, subsequent_indent="            ")}
 archs:      {", ".join(ARCHS)}
 
-Then: cutesmith fetch ID. Exit code 1: nothing was found (what to relax is said)."""
+Then: cutesmith fetch ID (scripts/fetch_example.py ID). Exit code 1: nothing was found (what to relax is said)."""
 
 EXAMPLES = (
     'cutesmith find "hopper gemm bias gelu bf16"',
@@ -68,7 +68,7 @@ def _lines(verdict: FindVerdict) -> Iterator[str]:
         yield f"({was}: read as {now})"
     for place, example in enumerate(verdict.examples, 1):
         yield from _entry(place, example)
-    yield verdict.hint or (f"cutesmith fetch {verdict.examples[0].id}" if verdict.examples else verdict.summary)
+    yield verdict.hint or (f"python scripts/fetch_example.py {verdict.examples[0].id}" if verdict.examples else verdict.summary)
 
 
 def _entry(place: int, example: FoundExample) -> Iterator[str]:

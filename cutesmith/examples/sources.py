@@ -98,7 +98,10 @@ def _versions(example: Example) -> str:
 def _install(example: Example) -> str:
     if example.source == "package":
         return f"pip install {example.repository}=={example.version}, or take what there is with --any-version"
-    return "pip install --force-reinstall cutesmith"
+    return (
+        "It was changed here, or the index is older: read it in place, install the skill again, or in a checkout run "
+        "scripts/update_examples_index.py --write"
+    )
 
 
 def _other_version(example: Example, file: Path, data: bytes) -> FetchError:

@@ -187,3 +187,12 @@ def test_an_outlier_does_not_set_the_scale():
     values[0] = 1e9
     assert reference_scale(values, capped=False) == 32
     assert reference_scale(values, capped=True) == 1
+
+
+def test_one_value_everywhere_is_right_where_only_pytorchs_rounding_varies():
+    """A layer norm of rows of one element is 0; in bfloat16 PyTorch leaves noise there."""
+    actual, noise = torch.zeros(64, 1, dtype=torch.bfloat16), torch.full((64, 1), 1.3e-5, dtype=torch.bfloat16)
+    noise[3] = 0
+    assert judge(actual, torch.zeros(64, 1, dtype=torch.float64), native=noise).rule == ""
+    varying = torch.linspace(1e-6, 2e-6, 64, dtype=torch.float64).reshape(64, 1)
+    assert judge(actual, varying).rule == "O3"

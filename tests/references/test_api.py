@@ -15,15 +15,12 @@ from cutesmith.references.api.entries import read_entries, summarise
 def entries():
     import cutlass
     import cutlass.cute
+    import cutlass.cute.arch
     import cutlass.cute.nvgpu.warpgroup
     import cutlass.pipeline
 
-    modules = {
-        "cutlass": cutlass,
-        "cute": cutlass.cute,
-        "wgmma": cutlass.cute.nvgpu.warpgroup,
-        "pipeline": cutlass.pipeline,
-    }
+    modules = {"cutlass": cutlass, "cute": cutlass.cute, "arch": cutlass.cute.arch}
+    modules |= {"wgmma": cutlass.cute.nvgpu.warpgroup, "pipeline": cutlass.pipeline}
     return {e.name: e for prefix, module in modules.items() for e in read_entries(module, prefix, load_symbols())}
 
 
@@ -35,6 +32,12 @@ def test_a_function_has_its_parameters_without_the_compilers(entries):
 def test_a_class_has_its_methods_and_an_enumeration_its_names(entries):
     assert any(m.startswith("producer_acquire(state") for m in entries["pipeline.PipelineTmaAsync"].members)
     assert "Warp" in entries["pipeline.Agent"].members
+
+
+def test_partial_calls_and_names_outside_of_all_are_there_and_traits_are_not(entries):
+    assert entries["arch.shuffle_sync_up"].call.startswith("(value, offset") and entries["arch.shuffle_sync_up"].home
+    assert entries["arch.warp_reduction"].summary and entries["wgmma.MmaI8Op"].call
+    assert not any(name.endswith("Trait") for name in entries)
 
 
 def test_architectures_and_deprecations_are_told(entries):

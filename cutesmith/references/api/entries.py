@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import re
 import types
@@ -16,6 +17,7 @@ from cutesmith.checks.lint.symbols import SymbolTable
 HIDDEN = frozenset({"self", "cls", "loc", "ip"})  # MLIR's location and insertion point are filled in by the DSL
 LONGEST_SUMMARY = 170
 _SENTENCE = re.compile(r"(.+?[.:!?])(?:\s|$)", re.DOTALL)
+_INNER = re.compile(r"^_|Traits?$|(?:Base|_base)Op$|_impl$")
 _STARS = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
 _ARCHS = re.compile(r"\*\*Supported architectures:\*\*\s*([^\n]+)")
 
@@ -34,8 +36,12 @@ class Entry:
 
 
 def read_entries(module: types.ModuleType, prefix: str, symbols: SymbolTable) -> Iterator[Entry]:
-    """The public names that a module offers, submodules and other packages' names apart, by name."""
-    for name in sorted(getattr(module, "__all__", None) or dir(module)):
+    """The public names that a module offers, submodules and other packages' names apart, by name.
+
+    What it defines in its own files and leaves out of `__all__` is there too (`cute.arch.warp_reduction` is such),
+    but for traits and parts of an implementation.
+    """
+    for name in sorted({*getattr(module, "__all__", ()), *_unlisted(module)}):
         value, warning = _value(module, name)
         if not name.startswith("_") and _belongs(value, name, module):
             yield _entry(f"{prefix}.{name}", value, _deprecation(module, name, symbols) or warning)
@@ -52,12 +58,21 @@ def _value(module: types.ModuleType, name: str) -> tuple[Any, str]:
 def _belongs(value: Any, name: str, module: types.ModuleType) -> bool:
     if value is None or isinstance(value, types.ModuleType):
         return False
-    own = str(getattr(value, "__module__", "")).startswith("cutlass")
-    if hasattr(module, "__all__"):
-        return own or not callable(value)
+    if name in getattr(module, "__all__", ()):
+        return _home(value).startswith("cutlass") or not callable(value)
     if not (inspect.isclass(value) or inspect.isroutine(value)):
         return False
-    return str(getattr(value, "__module__", "")).startswith(module.__name__)
+    return _home(value).startswith(module.__name__)
+
+
+def _unlisted(module: types.ModuleType) -> list[str]:
+    return [name for name in dir(module) if not _INNER.search(name)]
+
+
+def _home(value: Any) -> str:
+    """The module that defines a value; of a partial call that of its function."""
+    function = value.func if isinstance(value, functools.partial) else value
+    return str(getattr(function, "__module__", "") or "values")
 
 
 def _deprecation(module: types.ModuleType, name: str, symbols: SymbolTable) -> str:
@@ -66,12 +81,13 @@ def _deprecation(module: types.ModuleType, name: str, symbols: SymbolTable) -> s
 
 
 def _entry(name: str, value: Any, deprecated: str) -> Entry:
-    text = inspect.getdoc(value) or "" if callable(value) else ""
+    described = value.func if isinstance(value, functools.partial) else value
+    text = inspect.getdoc(described) or "" if callable(value) else ""
     if text == (inspect.getdoc(type(value)) or None) or _inherited(value, text):
         text = ""
     return Entry(
         name=name,
-        home=str(getattr(value, "__module__", "") or "values").rsplit(".", 1)[-1],
+        home=_home(value).rsplit(".", 1)[-1],
         call=_call(value),
         summary=summarise(text),
         archs=_archs(value, text),
