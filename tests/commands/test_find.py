@@ -45,7 +45,7 @@ def test_the_table_says_what_agrees_what_is_missing_and_what_to_do_next(run):
         "   why: operation gemm, architecture (native), dtype float16; missing: feature bias",
         f"Nothing nearer was written for sm_90a: {note}.",
     ]
-    assert run("dense gemm")[1].endswith("\ncutesmith fetch cutlass/hopper/dense_gemm\n")
+    assert run("dense gemm")[1].endswith("\npython scripts/fetch_example.py cutlass/hopper/dense_gemm\n")
 
 
 def test_a_correction_is_said(run):
