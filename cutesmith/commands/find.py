@@ -68,7 +68,8 @@ def _lines(verdict: FindVerdict) -> Iterator[str]:
         yield f"({was}: read as {now})"
     for place, example in enumerate(verdict.examples, 1):
         yield from _entry(place, example)
-    yield verdict.hint or (f"python scripts/fetch_example.py {verdict.examples[0].id}" if verdict.examples else verdict.summary)
+    following = f"python scripts/fetch_example.py {verdict.examples[0].id}" if verdict.examples else verdict.summary
+    yield verdict.hint or following
 
 
 def _entry(place: int, example: FoundExample) -> Iterator[str]:
