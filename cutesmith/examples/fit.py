@@ -15,6 +15,7 @@ from cutesmith.examples.records import Example
 NATIVE, RUNS, PORT, FOREIGN = "native", "runs", "port", "foreign"
 VALUES = {NATIVE: 1.0, RUNS: 0.75, PORT: 0.5, FOREIGN: 0.0}
 _FAMILY = 0.8  # runs, and misses next to nothing: sm_80 on sm_86, sm_120 on sm_121
+_NEWER = 0.3  # does not run, but the nearer its generation the more carries over
 _STEP = 0.1  # what each generation between costs an example that runs
 _TCGEN05 = range(100, 120)  # sm_100, sm_103, sm_107, sm_110: tcgen05 and tensor memory
 _GENERATIONS = (80, 90, 100)
@@ -45,7 +46,8 @@ def _fit_of(example: Example, arch: str, target: str) -> Fit:
     if have == want:
         return Fit(NATIVE, VALUES[NATIVE])
     if have > want:
-        return Fit(FOREIGN, VALUES[FOREIGN], f"written for {arch}, which is newer than {target}: it does not run there")
+        value = _NEWER - _STEP * (_generation(have) - _generation(want))
+        return Fit(FOREIGN, value, f"written for {arch}, which is newer than {target}: it does not run there")
     if have in _TCGEN05:
         return _from_tcgen05(example, arch, target)
     if have == 90 and "wgmma" in example.features:

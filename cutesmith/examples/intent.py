@@ -178,6 +178,8 @@ def _spoken(phrases: Iterable[Phrase]) -> dict[str, frozenset[str]]:
 
 def _words(spelt: Iterable[str], meanings: Iterable[Meaning]) -> dict[str, float]:
     """Stems of the query's words, and of the names of the terms that it means, at less weight."""
-    named = {s: NAMED for m in meanings if not m.weak for s in stems(tokens(m.name))}
+    named = {
+        s: NAMED for m in meanings if not m.weak and m.kind in ("operation", "feature") for s in stems(tokens(m.name))
+    }
     easy = dict.fromkeys(stems(word for word in spelt if word in EASY), EASILY)
     return named | dict.fromkeys(stems(spelt), 1.0) | easy

@@ -14,7 +14,7 @@ from cutesmith.examples.records import Example
 from cutesmith.examples.vocabulary import ARCHS
 from cutesmith.examples.words import compounds, parts, stems, tokens
 
-OPERATION, ARCH, DTYPE, FEATURE, WORDS, NAME, OWN = 6.5, 6.5, 5.0, 3.3, 14.0, 3.0, 0.4
+OPERATION, ARCH, DTYPE, FEATURE, WORDS, NAME, OWN = 6.5, 6.5, 5.0, 3.3, 14.0, 3.6, 0.4
 """What full agreement of each kind is worth; a feature's share grows with the square of its rarity.
 
 Fitted by logistic regression over the labelled queries of evals/retrieval, five-fold, then rounded.
@@ -22,6 +22,7 @@ Fitted by logistic regression over the labelled queries of evals/retrieval, five
 ANYWHERE = 0.45  # of an architecture's worth to an example of another operation than the asked one
 RARITY = 1.5  # the power of its rarity by which a word counts
 RAREST = 1.5  # more for the rarest word of the query that names no term, by the third power of its rarity
+COMMON_NAME = 0.2  # keeps a name of one usual word (`gemm_sm100`: gemm) from agreeing in full
 MEANING = 0.4  # what a word is worth to a record that has the term but says it otherwise
 NAMED = 2.0  # more for a feature that the example is named after
 TIE = 0.7  # for the shortest of those that are equally near
@@ -106,7 +107,9 @@ class Ranking:
         self._total = max(2, len(index))
         self._terms = {e.id: {e.operation, *e.arch, *e.dtypes, *e.features} for e in index}
         self._rare = {word: self._rarity(count) for word, count in self._word_counts.items()}
-        self._name_worth = {name: sum(self._rare[word] for word in words) or 1.0 for name, words in self._names.items()}
+        self._name_worth = {
+            name: COMMON_NAME + sum(self._rare[word] for word in words) for name, words in self._names.items()
+        }
 
     @property
     def known(self) -> frozenset[str]:
@@ -257,9 +260,10 @@ def _best_fit(example: Example, archs: tuple[str, ...]) -> Fit | None:
 
 
 def _arch(fitting: Fit | None, reasons: _Reasons) -> float:
-    if fitting is None or fitting.kind == FOREIGN:
+    if fitting is None:
         return 0.0
-    reasons.add(True, f"architecture ({fitting.kind})")
+    if fitting.kind != FOREIGN:
+        reasons.add(True, f"architecture ({fitting.kind})")
     return ARCH * fitting.value
 
 

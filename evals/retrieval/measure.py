@@ -2,6 +2,7 @@
 
     python evals/retrieval/measure.py [QUERIES.jsonl] [--index FILE] [--misses] [--json]
 
+The weights of the search are fitted to queries.jsonl, second.jsonl and third.jsonl together: none is held out.
 A line of the queries is {"query", "accept": [ids], "filters": {"arch", "op", "dtype", "feature", "source"}}; `accept`
 holds every example that a person would call a nearest one. Recall@k: the share of queries with an accepted example
 among the first k. Reciprocal rank: 1 / place of the first accepted one among ten, 0 where none is.

@@ -96,6 +96,23 @@ def test_own_kernels_that_meet_the_contract_are_preferred_when_equally_near():
     assert ids(find("softmax fp8", index=(record("x/a", "softmax", dtypes="float8_e4m3fn"), twins[1])))[0] == "x/a"
 
 
+def test_an_example_stands_before_the_part_of_a_library_that_is_equally_near():
+    twins = (record("a", "softmax", source="package"), record("b", "softmax"))
+    assert ids(find("softmax", index=twins)) == ["b", "a"]
+
+
+def test_a_rare_word_and_the_operation_outweigh_the_architecture():
+    rare = record("x/late", "gemm", "sm_100a", title="kahan gemm")
+    assert ids(find("hopper gemm kahan", index=(*INDEX, rare)))[0] == "x/late"
+    backward = record("blackwell/flash_bwd", "attention_backward", "sm_100a", "backward tcgen05")
+    assert ids(find("flash attention backward h100", index=(*INDEX, backward)))[0] == "blackwell/flash_bwd"
+
+
+def test_of_what_is_too_new_the_nearest_generation_comes_first():
+    newer = (record("x/a", "softmax", "sm_100a"), record("x/b", "softmax", "sm_90a"))
+    assert ids(find("softmax on an A100", index=newer)) == ["x/b", "x/a"]
+
+
 def test_the_shorter_of_two_is_preferred_and_more_so_for_a_learner():
     pair = (record("x/left", lines=1500, features="tma"), record("x/right", lines=60))
     assert ids(find("gemm", index=pair)) == ["x/right", "x/left"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cutesmith.examples import synonyms
+from cutesmith.examples.code_names import without_code
 from cutesmith.examples.fit import fit
 from cutesmith.examples.intent import understand
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
-from cutesmith.examples.words import Lexicon, parts, stem, tokens
+from cutesmith.examples.words import Lexicon, compounds, parts, stem, tokens
 from tests.examples.fetch_samples import cutlass
 
 
@@ -46,6 +47,14 @@ from tests.examples.fetch_samples import cutlass
         ("gelu(x @ w.T + b)", "gemm", "activation bias", "", ""),
         ("a + b", "elementwise", "", "", ""),
         ("first CuTe DSL kernel", "language", "", "", ""),
+        ("nn.CrossEntropyLoss", "cross_entropy", "", "", ""),
+        ("nn.MultiheadAttention", "attention", "", "", ""),
+        ("__shfl_xor_sync", "", "warp_shuffle", "", ""),
+        ("__reduce_add_sync", "", "redux", "", ""),
+        ("atomicAdd", "", "atomics", "", ""),
+        ("cudaGridDependencySynchronize", "", "pdl", "", ""),
+        ("multimem.ld_reduce", "", "multimem", "", ""),
+        ("cp.reduce.async.bulk", "", "tma_reduce", "", ""),
     ],
 )
 def test_a_query_is_understood(query, operations, features, archs, dtypes):
@@ -92,6 +101,26 @@ def test_what_is_not_wanted_is_not_asked_for(query, unwanted):
     assert intent.features[unwanted] == -1.0
     assert intent.to_dict()["unwanted"] == [unwanted]
     assert intent.to_dict()["features"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("CamelCaseName", "camel case name"),
+        ("ReLU PyTorch GEMMs", "ReLU PyTorch GEMMs"),
+        ("TensorSSA", "TensorSSA"),
+        ("x.t().contiguous()", "x transpose"),
+        ("torch.topk(x)", "topk(x)"),
+        ("__syncthreads_or", "barrier cta red predicate"),
+    ],
+)
+def test_code_is_read_as_words(query, words):
+    assert " ".join(without_code(query, known=frozenset({"tensorssa"})).split()) == words
+
+
+def test_neighbours_that_are_also_one_word_are_read_as_one():
+    assert compounds(["all", "reduce", "of", "block", "scaled"]) == [stem("allreduce"), stem("blockscaled")]
+    assert compounds(["one", "tile"]) == []
 
 
 @pytest.mark.parametrize("query", ["", "  ", "the of", "?!", "日本語", "\0", "a" * 5000, "gemm " * 500])
