@@ -178,13 +178,16 @@ def _joined(sample: Sample) -> dict[str, Array]:
 
 
 def _groups(log: dict[str, Array]) -> Iterator[tuple[tuple[int, str, str, int], Array]]:
-    """Rows of the log by instruction, space, kind and bytes; parameters are left out."""
+    """Rows of the log by instruction, space, kind and bytes; parameters and barrier objects are left out.
+
+    What is done to a barrier object (mbarrier) moves no data, and how often a wait tries is the emulator's schedule.
+    """
     columns = [log[name].astype(np.int64) for name in ("site", "space", "kind", "bytes")]
     keys, group = np.unique(np.stack(columns), axis=1, return_inverse=True)
     order = np.argsort(group.ravel(), kind="stable")
     bounds = np.searchsorted(group.ravel()[order], np.arange(keys.shape[1] + 1))
     for number, (site, space, kind, size) in enumerate(keys.T.tolist()):
-        if space != Space.PARAM:
+        if space != Space.PARAM and kind != Access.OBJECT:
             key = (site, Space(space).name.lower(), _KINDS[Access(kind)], size)
             yield key, order[bounds[number] : bounds[number + 1]]
 

@@ -154,6 +154,14 @@ def test_what_handlers_access_is_counted():
     assert found == {("global", "read"): (16, 2, 1024, 32, 0), ("shared", "write"): (16, 2, 1024, 0, 8)}
 
 
+def test_barrier_objects_move_no_data():
+    """`mbarrier` arrivals and waits are instructions of their line, but no requests for data."""
+    profile = corrected("deadlock_message_barrier")
+    assert {access.opcode for _, access in profile.accesses() if access.space == "shared"} == {"mbarrier"}  # `init`
+    assert profile.moved() == {"global read": 256.0, "global write": 256.0, "shared write": 8.0}
+    assert profile.total("issued")["barrier"] >= 5
+
+
 def test_local_memory_is_told():
     profile = corrected("uninitialised_local")
     assert profile.local_bytes == 32
