@@ -37,8 +37,9 @@ demo: $(READY)
 	for problem in $(DEMO_PROBLEMS); do ls $(DEMO)/$$(basename $$problem)/kernel.py \
 	    $(DEMO)/$$(basename $$problem)/report.html $(DEMO)/$$(basename $$problem)/result.json; done
 
+# A file's tests stay in one process, so that its fixtures are built once; xdist_group does nothing with pytest 9.2.
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q
 
 gpu-test: $(READY)
 	$(BIN)/python -m pytest -m gpu -q

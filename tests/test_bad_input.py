@@ -98,7 +98,6 @@ def compiled(tmp_path_factory):
     return dict(zip(COMPILED, compile_siblings(paths, "sm_90a"), strict=True))
 
 
-@pytest.mark.xdist_group("bad input")
 @pytest.mark.parametrize(
     ("name", "code", "sentence"),
     [
@@ -116,7 +115,6 @@ def test_what_a_file_does_wrong_in_its_worker_is_told(compiled, name, code, sent
     assert compiled[name].exit_code == code
 
 
-@pytest.mark.xdist_group("bad input")
 def test_a_kernel_that_prints_a_gigabyte_fills_nothing(compiled):
     assert compiled["prints 1 GB"].exit_code == ExitCode.PASSED
     assert len(compiled["prints 1 GB"].summary) < 1000

@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "tests" / "kernels"
 EMULATED = ROOT / "tests" / "emulator" / "kernels"
 FAULTS = ROOT / "evals" / "planted_faults"
-pytestmark = pytest.mark.xdist_group("emulate")  # its fixtures take seconds: once for all processes
 
 
 def emulated(capsys, *arguments):

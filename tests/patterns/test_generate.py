@@ -41,7 +41,6 @@ def reference_fn(x):
 def get_inputs():
     return [torch.randn(64, 256, device="cuda", dtype=torch.bfloat16)]
 '''
-pytestmark = pytest.mark.xdist_group("generate")  # its fixture is a whole run: once for all processes
 H200 = Device(0, "NVIDIA H200", (9, 0), "580.0")
 
 

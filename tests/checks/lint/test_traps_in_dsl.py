@@ -14,7 +14,6 @@ import pytest
 
 from cutesmith.checks.lint import RULES
 
-pytestmark = pytest.mark.xdist_group("traps")  # its fixture compiles every example: once for all processes
 EXPECTED = {  # rule -> what the error of its bad example says
     "CS101": "make_fragment",
     "CS106": "astype",
