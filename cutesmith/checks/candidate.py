@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 from cutesmith import contract
 from cutesmith.checks import tensors
 from cutesmith.checks.confinement import confine
+from cutesmith.checks.failures import describe_failure
 from cutesmith.checks.tensors import Description, Guarded
 from cutesmith.checks.watching import KernelWatch, Surroundings
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
@@ -267,24 +267,6 @@ def candidate_code(path: Path) -> Iterator[None]:
         raise CandidateError(error.message, error.exit_code, hint=error.hint) from error
     except (Exception, SystemExit) as error:
         raise describe_failure(path, error) from error
-
-
-def describe_failure(path: Path, error: BaseException) -> CandidateError:
-    """What the candidate raised: DOES_NOT_COMPILE for the DSL's own errors, CRASHED for all others."""
-    compiles = any(kind.__module__.split(".")[0] == "cutlass" for kind in type(error).__mro__)
-    code = ExitCode.DOES_NOT_COMPILE if compiles else ExitCode.CRASHED
-    line = _line_in(path, error)
-    text = str(error).strip() or "(no message)"
-    where = f"{path.name}:{line}" if line else path.name
-    message = f"{where}: {type(error).__name__}: {text[:2000]}"
-    tail = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-8000:]
-    return CandidateError(message, code, log_tail=tail)
-
-
-def _line_in(path: Path, error: BaseException) -> int:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame.lineno or 0 for frame in frames if Path(frame.filename).name == path.name]
-    return own[-1] if own else 0
 
 
 def take_outputs(returned: Any) -> tuple[list[torch.Tensor], list[Problem]]:

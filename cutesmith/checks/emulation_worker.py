@@ -15,6 +15,7 @@ from cutesmith.checks.candidate import candidate_code, start_device
 from cutesmith.checks.cases import shrink
 from cutesmith.checks.compile_errors import describe_error
 from cutesmith.checks.confinement import confine
+from cutesmith.checks.failures import own_code
 from cutesmith.checks.reference import EMULATED_ELEMENTS, copy_of, seed_everything
 from cutesmith.checks.tensors import summarize
 from cutesmith.devices import parse_arch
@@ -42,8 +43,9 @@ class Emulation:
     """One call of `kernel_fn`: requests are {"do": "start"}, then {"do": "emulate", "path", "problem", "arch", …}."""
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch on `request["do"]`."""
-        return {"start": self.start, "emulate": self.emulate}[request["do"]](request)
+        """Dispatch on `request["do"]`; what the kernel does wrong is in the reply, an exception is our own."""
+        with own_code():
+            return {"start": self.start, "emulate": self.emulate}[request["do"]](request)
 
     def start(self, _request: dict[str, Any]) -> dict[str, Any]:
         """Import libraries, which takes seconds that are not the file's."""

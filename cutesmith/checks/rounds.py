@@ -104,7 +104,8 @@ class Round:
         try:
             reply = self._run(steps)
         except CandidateError as error:
-            if self.candidate.alive and _may_decline(name) and "CUDA" not in error.message:
+            refused = self.candidate.alive and _may_decline(name) and error.exit_code != ExitCode.INTERNAL
+            if refused and "CUDA" not in error.message:
                 return replace(case, problem=f"declined: {error.message[:300]}")
             raise
         for report in reply["steps"]:
