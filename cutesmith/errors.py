@@ -6,7 +6,16 @@ missing machines and our own limits.
 
 from __future__ import annotations
 
+import re
+
 from cutesmith.verdicts import ExitCode
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def without_colours(text: str) -> str:
+    """The text without the colour codes of a terminal, which the DSL writes into its errors."""
+    return _COLOURS.sub("", text)
 
 
 class CutesmithError(Exception):
@@ -54,13 +63,14 @@ class UnmatchedError(CutesmithError):
 class CandidateError(CutesmithError):
     """The candidate crashed, timed out or does not compile; `exit_code` says which, `log_tail` keeps its last lines.
 
-    `rule` is the EXPLOITS row when it was caught cheating.
+    `rule` is the EXPLOITS row when it was caught cheating. Both texts lose their colour codes here, the one way into
+    verdicts.
     """
 
     def __init__(
         self, message: str, exit_code: ExitCode, *, hint: str = "", log_tail: str = "", rule: str = ""
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(without_colours(message), hint=hint)
         self.exit_code = exit_code
-        self.log_tail = log_tail
+        self.log_tail = without_colours(log_tail)
         self.rule = rule

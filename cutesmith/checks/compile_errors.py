@@ -9,12 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from cutesmith.errors import ContractError
+from cutesmith.errors import ContractError, without_colours
 from cutesmith.loading import LoadError
 from cutesmith.verdicts import ExitCode
 
 MAX_MESSAGE = 6000
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +84,7 @@ def _from_file(error: BaseException, path: Path) -> TracebackType | None:
 
 
 def _clean(text: str) -> str:
-    return _ANSI.sub("", text).strip()
+    return without_colours(text).strip()
 
 
 def _bounded(text: str) -> str:

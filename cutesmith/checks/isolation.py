@@ -27,7 +27,7 @@ from typing import Any
 from cutesmith.checks.confinement import confine
 from cutesmith.checks.processes import ProcessTree
 from cutesmith.checks.worker import HEADER, MAX_FRAME_BYTES, write_frame
-from cutesmith.errors import CandidateError
+from cutesmith.errors import CandidateError, without_colours
 from cutesmith.verdicts import ExitCode
 
 __all__ = ["Limits", "Worker", "clean_environment", "confine", "run_isolated"]
@@ -188,7 +188,7 @@ class Worker:
     @property
     def log_tail(self) -> str:
         """The last lines of what the child printed, with a remark on how much was dropped."""
-        text = bytes(self._log).decode(errors="replace")
+        text = without_colours(bytes(self._log).decode(errors="replace"))
         return f"[{self._log_dropped} bytes of log dropped]\n{text}" if self._log_dropped else text
 
     def call(self, request: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:

@@ -38,3 +38,12 @@ def test_the_emulations_own_code_is_not_the_kernel():
         Emulation().handle({"do": "emulate"})  # without a path
     assert failed.value.exit_code == ExitCode.INTERNAL
     assert "KeyError: 'path'" in failed.value.message
+
+
+def test_an_error_in_colour_is_told_without():
+    def fail():
+        raise ValueError("\x1b[91m\x1b[1merror[CONFIG_UNSUPPORTED_ARCH]:\x1b[0m sm_80")
+
+    error = failure_of(fail)
+    assert "ValueError: error[CONFIG_UNSUPPORTED_ARCH]: sm_80" in error.message
+    assert "error[CONFIG" in error.log_tail and "\x1b" not in error.log_tail
