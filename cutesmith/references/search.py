@@ -18,6 +18,7 @@ K1, B = 1.4, 0.6
 HEADING_WEIGHT = 4
 SHOWN = 3  # lines of a hit
 LITERAL = 12.0  # what a whole name found in the text adds; in the heading twice as much
+WHOLE_HEADING = 6.0
 _WORD = re.compile(r"[a-z0-9_]+")
 _LITERAL = re.compile(r"[A-Za-z_][\w]*(?:\.[A-Za-z_]\w*)+|[A-Z][A-Z0-9]*_[A-Z0-9_]+|[a-z]+_[a-z0-9_]+")
 _ENTRY = re.compile(r"- (?:\*\*|~~)`([\w.]+)")
@@ -42,7 +43,7 @@ def search(query: str, pages: Iterable[Page] | None = None, *, limit: int = 5) -
     scores = _bm25(words, bags)
     hits = []
     for section, bag, score in zip(sections, bags, scores):
-        score += sum(_literal(name, section) for name in literals)
+        score += sum(_literal(name, section) for name in literals) + _asked_for(section, words)
         if score > 0:
             hits.append((score, section, tuple(dict.fromkeys(w for w in words if w in bag))))
     best = sorted(hits, key=lambda hit: (-hit[0], hit[1].page, hit[1].line))[:limit]
@@ -96,6 +97,12 @@ def _bm25(words: Sequence[str], bags: Sequence[Counter[str]]) -> list[float]:
 
 def _idf(count: int, total: int) -> float:
     return math.log(1 + (total - count + 0.5) / (count + 0.5)) if count else 0.0
+
+
+def _asked_for(section: Section, words: Sequence[str]) -> float:
+    """A heading all of whose words are asked for is what was meant: a term of the glossary, an API name."""
+    heading = set(words_of(section.heading))
+    return WHOLE_HEADING if heading and heading <= set(words) else 0.0
 
 
 def _literal(name: str, section: Section) -> float:
