@@ -149,7 +149,7 @@ def gemm_kernel(
                         rA_pairs[(0, h, p % 2), i, p // 2] = pairs[p]
             for j in range_constexpr(atoms_n):
                 r16 = cute.make_rmem_tensor(VECTOR, dtype)
-                r16.store(r8[(None, half), j].load().to(dtype))  # four int8 to two registers by byte permutes
+                r16.store(r8[(None, half), j].load().to(dtype))  # the DSL has a fast conversion of int8
                 pairs = cute.recast_tensor(r16, Int32)
                 for p in range_constexpr(4):
                     rB_pairs[(0, p % 2), j, p // 2] = pairs[p]
