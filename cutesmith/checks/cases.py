@@ -7,13 +7,18 @@ reference decides what is allowed: a derived case that it refuses is dropped.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 Values = list[Any]
 ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; small, so that a case costs nothing
+FAR_TOO_MANY = 8  # times the elements that are wanted: slow; above, inputs are hopeless where nothing is executed fast
+LEAST_COLUMNS = 256
+TILE = 128  # no size needs to be divisible by more
+_KEPT = "not shrunk further, as kernels are written for a number of columns"
 
 
 def derived_cases(inputs: Sequence[Any], *, shapes: bool) -> list[str]:
@@ -47,24 +52,77 @@ def _sizes(inputs: Sequence[Any]) -> list[int]:
 
 
 def shrink(inputs: Sequence[Any], most_elements: int) -> Values:
-    """The same inputs with fewer elements, for a machine that is slow: outer dimensions are halved, the largest first.
+    """The same inputs with fewer elements, for a machine that is slow; the first of `shrunk`."""
+    return next(shrunk(inputs, most_elements), list(inputs))
 
-    Sizes that are somewhere a last dimension stay as they are: kernels are written for a number of columns. What cannot
-    be shrunk so is returned as it is.
+
+def shrunk(inputs: Sequence[Any], most_elements: int) -> Iterator[Values]:
+    """Ways to give the inputs fewer elements, the best first, for a reference that may refuse some; none if they fit.
+
+    A size changes everywhere at once. First the outer dimensions are halved, the largest first, and vectors with them
+    whose only dimension is one of those (a scale or a label of each row). Columns stay, as kernels are written for a
+    number of them: sizes that are a last dimension of a matrix, or a vector's that are nothing else. Where that leaves
+    more than `FAR_TOO_MANY` times too many elements, columns are halved as well, to at least `LEAST_COLUMNS`.
     """
-    values, tensors = list(inputs), [value for value in inputs if isinstance(value, torch.Tensor)]
-    last = {value.shape[-1] for value in tensors if value.ndim}
-    outer = {size: size for size in _sizes(inputs) if size not in last}
-    total = float(sum(value.numel() for value in tensors))
-    while total > most_elements and any(new > 1 for new in outer.values()):
-        largest = max(outer, key=outer.__getitem__)
-        outer[largest] = max(1, outer[largest] // 2)
-        total = sum(_elements(value, outer) for value in tensors)
-    return resize(values, outer)
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if _count(tensors, {}) <= most_elements:
+        return
+    columns = {value.shape[-1] for value in tensors if value.ndim >= 2}
+    vectors = {value.shape[0] for value in tensors if value.ndim == 1}
+    outer = {size for value in tensors for size in value.shape[:-1]} - columns
+    rows = _halved(tensors, dict.fromkeys(outer, 1), most_elements)
+    least = {**dict.fromkeys(columns | vectors, LEAST_COLUMNS), **dict.fromkeys(outer, 1)}
+    ways = [rows, _halved(tensors, dict.fromkeys(outer - vectors, 1), most_elements)]
+    if _count(tensors, rows) > FAR_TOO_MANY * most_elements:
+        ways.insert(0, _halved(tensors, least, most_elements))
+    for number, sizes in enumerate(ways):
+        if sizes and sizes not in ways[:number]:
+            yield resize(inputs, sizes)
 
 
-def _elements(tensor: torch.Tensor, sizes: dict[int, int]) -> int:
-    return math.prod(sizes.get(size, size) for size in tensor.shape)
+@dataclass(frozen=True)
+class Fitted:
+    """Inputs for a slow machine; `size` says how many elements they have and, where too many, why not fewer."""
+
+    values: Values
+    size: str
+
+
+def fit(inputs: Sequence[Any], most_elements: int, refusal: Callable[[Values], str]) -> Fitted:
+    """The first of `shrunk` that the reference takes, else the inputs; `refusal` says why it does not, or nothing."""
+    refused = ""
+    for values in shrunk(inputs, most_elements):
+        if not (why := refusal(values)):
+            return Fitted(values, size_of(values, most_elements, _KEPT))
+        refused = refused or f"reference_fn refuses fewer: {why}"
+    return Fitted(list(inputs), size_of(inputs, most_elements, refused or _KEPT))
+
+
+def size_of(values: Sequence[Any], most_elements: int, why: str = "") -> str:
+    """Such as "2,048 elements"; with the reason where they are more than wanted."""
+    elements = _count([value for value in values if isinstance(value, torch.Tensor)], {})
+    return f"{elements:,} elements" + (f"; {why}" if why and elements > most_elements else "")
+
+
+def _halved(tensors: Sequence[torch.Tensor], least: dict[int, int], most_elements: int) -> dict[int, int]:
+    """New sizes for those in `least`, each halved, the largest first, down to its least; only those that changed."""
+    sizes = {size: size for size in least}
+    while _count(tensors, sizes) > most_elements:
+        halves = {size: _half(now) for size, now in sizes.items() if _half(now) >= least[size]}
+        if not halves:
+            break
+        largest = max(halves, key=sizes.__getitem__)
+        sizes[largest] = halves[largest]
+    return {old: new for old, new in sizes.items() if old != new}
+
+
+def _half(size: int) -> int:
+    """Half of a size, still divisible by what vectors and tiles need of it."""
+    return size // 2 if size < LEAST_COLUMNS else size // 2 // math.gcd(size, TILE) * math.gcd(size, TILE)
+
+
+def _count(tensors: Sequence[torch.Tensor], sizes: dict[int, int]) -> int:
+    return sum(math.prod(sizes.get(size, size) for size in value.shape) for value in tensors)
 
 
 def resize(inputs: Sequence[Any], sizes: dict[int, int]) -> Values:
@@ -73,20 +131,26 @@ def resize(inputs: Sequence[Any], sizes: dict[int, int]) -> Values:
 
 
 def _resize(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
+    """One tensor; dimensions keep their order in memory."""
+    strides, smaller = tensor.stride(), tensor
+    order = sorted(range(tensor.ndim), key=lambda dimension: -strides[dimension])
     for dimension, size in enumerate(tensor.shape):
         if (new := sizes.get(size, size)) != size:
             chosen = torch.randint(size, (new,), device=tensor.device)
-            tensor = tensor.index_select(dimension, chosen)
-    return _fit_indices(tensor, sizes)
+            smaller = smaller.index_select(dimension, chosen)
+    if smaller is not tensor and 0 not in strides:
+        inverse = sorted(range(tensor.ndim), key=order.__getitem__)
+        smaller = smaller.permute(order).contiguous().permute(inverse)
+    return _fit_indices(smaller, sizes)
 
 
 def _fit_indices(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     """Integers that index a dimension (class labels, positions) must stay inside it when it shrinks."""
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool or tensor.numel() == 0:
-        return tensor.contiguous()
+        return tensor
     largest = int(tensor.max())
     bounds = [new for old, new in sizes.items() if old > largest >= new > 0]
-    return torch.where(tensor >= 0, tensor % min(bounds), tensor) if bounds else tensor.contiguous()
+    return torch.where(tensor >= 0, tensor % min(bounds), tensor) if bounds else tensor
 
 
 def _odd(inputs: Values) -> Values:

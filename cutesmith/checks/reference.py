@@ -19,7 +19,7 @@ import torch
 
 from cutesmith import contract
 from cutesmith.checks import tensors
-from cutesmith.checks.cases import derive, derived_cases, shrink
+from cutesmith.checks.cases import derive, derived_cases, fit, size_of
 from cutesmith.checks.comparison import Comparison, Tolerance, compare, native_excess, tolerance_for
 from cutesmith.checks.precision import in_float64
 from cutesmith.checks.tensors import Description
@@ -57,6 +57,7 @@ class Reference:
 
     device: str = "cuda"
     loaded: Any = None
+    size: str = ""  # of the inputs drawn last
     drawn: dict[str, list[Any]] = field(default_factory=dict)
     exits: ExitStack = field(default_factory=ExitStack)
 
@@ -117,8 +118,9 @@ class Reference:
         """The inputs as the device can take them: the emulated GPU gets fewer rows, where the reference agrees."""
         if self.device != "emulator":
             return values
-        smaller = shrink(values, EMULATED_ELEMENTS)
-        return smaller if self._accepts(smaller) else values
+        fitted = fit(values, EMULATED_ELEMENTS, self._refusal)
+        self.size = fitted.size
+        return fitted.values
 
     def _check(self, values: Any, where: str) -> list[Any]:
         return contract.check_inputs(values, where=where, device=tensors.torch_device(self.device))
@@ -129,20 +131,22 @@ class Reference:
         values = self._inputs(request["set"])
         if name := request.get("derive"):
             values = derive(name, values)
-            if not self._accepts(values):
+            if self._refusal(values):
                 return {"accepted": False}
         self.drawn[request["key"]] = values
         folder = Path(request["folder"])
         folder.mkdir(parents=True, exist_ok=True)
         files = [tensors.write_value(value, folder / f"{index}") for index, value in enumerate(values)]
-        return {"accepted": True, "inputs": files, "summary": tensors.summarize(values)}
+        size = self.size if self.device == "emulator" and not name else size_of(values, 0)
+        return {"accepted": True, "inputs": files, "summary": tensors.summarize(values), "size": size}
 
-    def _accepts(self, values: list[Any]) -> bool:
+    def _refusal(self, values: list[Any]) -> str:
+        """Why the reference does not take these inputs; empty when it does."""
         try:
             outputs, _ = self._native(values)
-        except Exception:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
-            return False
-        return bool(outputs)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
+            return f"{type(error).__name__}: {str(error)[:300]}"
+        return "" if outputs else "it returns nothing"
 
     def layout(self, request: dict[str, Any]) -> dict[str, Any]:
         """Layouts of the inputs of one set and of what the reference returns for them; nothing has values."""
