@@ -11,7 +11,7 @@ from typing import Any
 from cutesmith import contract
 from cutesmith.checks.isolation import GIB, Limits, Worker
 from cutesmith.checks.processes import fair_memory
-from cutesmith.checks.rounds import START_SECONDS
+from cutesmith.checks.rounds import START_SECONDS, loading, too_slow
 from cutesmith.devices import DEFAULT_ARCH, parse_arch
 from cutesmith.errors import CandidateError
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode
@@ -83,11 +83,23 @@ def _run(request: dict[str, Any], verdict: EmulateVerdict, timeout: float) -> Em
         require_emulator()
         with Worker("cutesmith.checks.emulation_worker:handler", limits=limits, environment=environment) as worker:
             worker.call({"do": "start"}, timeout=START_SECONDS)
-            reply = worker.call({"do": "emulate", **request}, timeout=timeout)
+            with loading("the file", timeout):
+                ready = worker.call({"do": "prepare", **request}, timeout=timeout)
+            reply = _called(worker, request, ready, timeout)
             return _concluded(_filled(verdict, reply, worker.log_tail), reply["error"])
     except CandidateError as error:  # the process died, or did not answer in time
         code, summary = error.exit_code, f"{name}: {error.message}"
         return replace(verdict, exit_code=code, summary=summary, hint=error.hint, log_tail=error.log_tail[-20000:])
+
+
+def _called(worker: Worker, request: dict[str, Any], ready: dict[str, Any], timeout: float) -> dict[str, Any]:
+    """The reply to the call itself; a time-out tells on which inputs."""
+    try:
+        return worker.call({"do": "emulate", **request}, timeout=timeout)
+    except CandidateError as error:
+        if error.exit_code != ExitCode.TIMED_OUT:
+            raise
+        raise too_slow(error, ready["inputs"], ready["size"]) from error
 
 
 def _filled(verdict: EmulateVerdict, reply: dict[str, Any], log_tail: str) -> EmulateVerdict:

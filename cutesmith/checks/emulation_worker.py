@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import torch
 
 from cutesmith import contract
 from cutesmith.checks.candidate import candidate_code, start_device
-from cutesmith.checks.cases import shrink
+from cutesmith.checks.cases import Fitted, fit, size_of
 from cutesmith.checks.compile_errors import describe_error
 from cutesmith.checks.confinement import confine
 from cutesmith.checks.failures import own_code
@@ -40,12 +41,16 @@ def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 class Emulation:
-    """One call of `kernel_fn`: requests are {"do": "start"}, then {"do": "emulate", "path", "problem", "arch", …}."""
+    """One call of `kernel_fn`: requests are {"do": "start"}, {"do": "prepare", "path", "problem", "arch", …}, and
+    {"do": "emulate", …} with the same fields, which prepares what was not."""
+
+    def __init__(self) -> None:
+        self.prepared: dict[str, Any] = {}
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Dispatch on `request["do"]`; what the kernel does wrong is in the reply, an exception is our own."""
         with own_code():
-            return {"start": self.start, "emulate": self.emulate}[request["do"]](request)
+            return {"start": self.start, "prepare": self.prepare, "emulate": self.emulate}[request["do"]](request)
 
     def start(self, _request: dict[str, Any]) -> dict[str, Any]:
         """Import libraries, which takes seconds that are not the file's."""
@@ -56,48 +61,71 @@ class Emulation:
         start_device("emulator")
         return {}
 
-    def emulate(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run the file; launches until an error ended it are reported with that error."""
+    def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Load the file and make its inputs; the reply tells of them, for the case that the call never ends."""
         self.path = Path(request["path"])
         self.profiler, self.tracer = _observers(request)
         self.device: EmulatedDevice | None = None
-        self.about = {"inputs": "", "full_inputs": "", "input_bytes": 0, "output_bytes": 0}
-        confinement, error = confine(), {}
+        self.about = {"inputs": "", "full_inputs": "", "input_bytes": 0, "output_bytes": 0, "size": ""}
+        self.prepared = {"confinement": confine()}
+        self.prepared["error"] = self._told(lambda: self._load(request))
+        return {"inputs": self.about["inputs"], "size": self.about["size"]}
+
+    def emulate(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Call `kernel_fn`; launches until an error ended it are reported with that error."""
+        if not self.prepared:
+            self.prepare(request)
+        prepared, self.prepared = self.prepared, {}
+        error = prepared["error"] or self._told(self._call)
+        launches = self._launches(request)
+        return {**self.about, **prepared, "error": error, "launches": launches, **self._trace()}
+
+    def _told(self, act: Callable[[], None]) -> dict[str, Any]:
+        """Do it; what the kernel's file raises, as the reply tells it."""
         try:
             with candidate_code(self.path):
-                self._run(request)
+                act()
         except (CandidateError, ContractError) as raised:
-            error = _described(raised, self.path)
-        launches = self._launches(request)
-        return {**self.about, "confinement": confinement, "error": error, "launches": launches, **self._trace()}
+            return _described(raised, self.path)
+        return {}
 
-    def _run(self, request: dict[str, Any]) -> None:
+    def _load(self, request: dict[str, Any]) -> None:
         from cutesmith.emulator.device import emulated_device
         from cutesmith.emulator.machine.settings import Settings
 
         observer = self.profiler or self.tracer
-        with emulated_device(request["arch"], settings=Settings(), observer=observer) as self.device:
+        with contextlib.ExitStack() as opened:
+            emulated = emulated_device(request["arch"], settings=Settings(), observer=observer)
+            self.device = opened.enter_context(emulated)
             problem = contract.load(request["problem"]) if request["problem"] else None
             kernel = contract.load(self.path, with_problem=problem is not None)
             seed_everything(request["seed"])
-            values = self._inputs(problem or kernel, full=request["full"])
-            contract.check_arity(kernel.kernel_fn, "kernel_fn", values)
-            for number, value in enumerate(values):
+            self.values = self._inputs(problem or kernel, full=request["full"])
+            contract.check_arity(kernel.kernel_fn, "kernel_fn", self.values)
+            self.kernel_fn = kernel.kernel_fn
+            self.opened = opened.pop_all()
+
+    def _call(self) -> None:
+        assert self.device is not None
+        with self.opened:
+            for number, value in enumerate(self.values):
                 if isinstance(value, torch.Tensor):
                     self.device.name(value, f"input {number}")
-            returned = kernel.kernel_fn(*values)
+            returned = self.kernel_fn(*self.values)
             outputs = returned if isinstance(returned, tuple) else (returned,)
             self.about["output_bytes"] = _bytes_of(outputs)
 
     def _inputs(self, problem: Any, *, full: bool) -> list[Any]:
         """The inputs of `get_inputs()`, with fewer rows unless all are asked for or the reference needs them."""
         values = contract.check_inputs(problem.get_inputs())
-        smaller = values if full else shrink(values, EMULATED_ELEMENTS)
-        if summarize(smaller) != summarize(values) and _accepts(problem.reference_fn, smaller):
+        fitted = Fitted(values, size_of(values, EMULATED_ELEMENTS, "not shrunk, as --full asks"))
+        if not full:
+            fitted = fit(values, EMULATED_ELEMENTS, lambda smaller: _refusal(problem.reference_fn, smaller))
+        if summarize(fitted.values) != summarize(values):
             self.about["full_inputs"] = summarize(values)
-            values = smaller
-        self.about |= {"inputs": summarize(values), "input_bytes": _bytes_of(values)}
-        return values
+        inputs, input_bytes = summarize(fitted.values), _bytes_of(fitted.values)
+        self.about |= {"inputs": inputs, "input_bytes": input_bytes, "size": fitted.size}
+        return fitted.values
 
     def _launches(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         reports = self.device.launches if self.device else []
@@ -169,13 +197,13 @@ def _observers(request: dict[str, Any]) -> tuple[Profiler | None, Tracer | None]
     return None, None
 
 
-def _accepts(reference_fn: Callable[..., Any], values: Sequence[Any]) -> bool:
-    """Whether the reference takes these inputs."""
+def _refusal(reference_fn: Callable[..., Any], values: Sequence[Any]) -> str:
+    """Why the reference does not take these inputs; empty when it does."""
     try:
         reference_fn(*[copy_of(value) for value in values])
-    except Exception:  # noqa: BLE001 - whatever it is, the reference refuses them
-        return False
-    return True
+    except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses them
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    return ""
 
 
 def _bytes_of(values: Sequence[Any]) -> int:

@@ -21,6 +21,10 @@ LAYOUT_CASES = ("strided rows", "misaligned", "transposed memory")
 REJECTED = "rejected: "
 FAULT = "sanitizer: "
 DERIVED = "derived"  # the key of such inputs on the reference's side
+SMALLER = (
+    "Return fewer elements from get_inputs() and get_input_sets(), or raise --timeout; if they are few, look for a "
+    "loop or a wait that nothing ends."
+)
 START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a busy machine
 
 
@@ -56,7 +60,7 @@ class Round:
             self._step(1, drawn["b"], reuse=layouts_agree, poison=LARGE_POISON),
             self._step(2, drawn["a"], reuse=False, poison=LARGE_POISON),
         ]
-        reply = self._run(steps)
+        reply = self._run(name, drawn["a"], steps)
         try:
             return self._judge_replay(case, reply)
         finally:
@@ -102,7 +106,7 @@ class Round:
         poisons = (NAN_POISON, LARGE_POISON)
         steps = [self._step(i, drawn, reuse=False, poison=poison) for i, poison in enumerate(poisons)]
         try:
-            reply = self._run(steps)
+            reply = self._run(case.name, drawn, steps)
         except CandidateError as error:
             refused = self.candidate.alive and _may_decline(name) and error.exit_code != ExitCode.INTERNAL
             if refused and "CUDA" not in error.message:
@@ -127,8 +131,13 @@ class Round:
         outputs = self.folder / "candidate" / "outputs" / str(number)
         return {"inputs": drawn["inputs"], "reuse": reuse, "poison": poison, "outputs": str(outputs)}
 
-    def _run(self, steps: list[dict[str, Any]]) -> dict[str, Any]:
-        return self.candidate.call({"do": "run", "steps": steps}, timeout=self.options.timeout)
+    def _run(self, name: str, drawn: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any]:
+        try:
+            return self.candidate.call({"do": "run", "steps": steps}, timeout=self.options.timeout)
+        except CandidateError as error:
+            if error.exit_code != ExitCode.TIMED_OUT:
+                raise
+            raise too_slow(error, drawn["summary"], drawn["size"], case=f"{name}: ") from error
 
     def _judge(self, key: str, report: dict[str, Any]) -> dict[str, Any]:
         request = {"do": "judge", "key": key, "outputs": report["outputs"], "tuple": report["tuple"]}
@@ -153,6 +162,12 @@ def behaviour(report: dict[str, Any], changes: Sequence[Sequence[str]], *, own: 
     for problem in report["problems"]:
         return problem["rule"], problem["text"], problem["reject"]
     return None
+
+
+def too_slow(error: CandidateError, inputs: str, size: str, *, case: str = "") -> CandidateError:
+    """A time-out with the inputs on which it happened, and what to do."""
+    message = f"{case}{error.message} on {inputs} ({size})"
+    return CandidateError(message, error.exit_code, hint=SMALLER, log_tail=error.log_tail)
 
 
 def _never_written(verdict: dict[str, Any], report: dict[str, Any]) -> dict[str, Any]:

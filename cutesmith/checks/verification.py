@@ -25,6 +25,7 @@ from cutesmith.checks.processes import fair_memory
 from cutesmith.checks.rounds import (
     FAULT,
     REJECTED,
+    SMALLER,
     Round,
     VerifyOptions,
     behaviour,
@@ -96,9 +97,15 @@ class Judge:
                 return rejection
             return self._run(on)
         except CandidateError as error:
-            return self._ended(error.exit_code, f"{self.path.name}: {error.message}", error.rule, error.log_tail)
+            return self._ended(error.exit_code, self._told(error), error.rule, error.log_tail)
         except CutesmithError as error:
             return self._ended(error.exit_code, str(error))
+
+    def _told(self, error: CandidateError) -> str:
+        """The file's name, what happened, and what to do; of a time-out in any case."""
+        name, hint = self.path.name, error.hint or (SMALLER if error.exit_code == ExitCode.TIMED_OUT else "")
+        text = error.message if error.message.startswith(f"{name}:") else f"{name}: {error.message}"
+        return f"{text}\n{hint}" if hint else text
 
     def _static(self) -> VerifyVerdict | None:
         findings = find_cheats(contract.problem_source(self.path), self.path)

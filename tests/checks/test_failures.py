@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cutesmith.checks.candidate import candidate_code
 from cutesmith.checks.emulation_worker import Emulation
+from cutesmith.checks.rounds import VerifyOptions, too_slow
 from cutesmith.emulator.machine.allocations import Allocations
 from cutesmith.errors import CandidateError
 from cutesmith.verdicts import ExitCode
+from tests.checks.in_process import LocalJudge, LocalWorker
 
 KERNEL = Path("kernel.py")
+RELU = Path(__file__).resolve().parents[1] / "kernels" / "relu_tvm_ffi.py"
 
 
 def failure_of(action):
@@ -47,3 +51,34 @@ def test_an_error_in_colour_is_told_without():
     error = failure_of(fail)
     assert "ValueError: error[CONFIG_UNSUPPORTED_ARCH]: sm_80" in error.message
     assert "error[CONFIG" in error.log_tail and "\x1b" not in error.log_tail
+
+
+class Slow(LocalWorker):
+    """A worker that does not answer in time."""
+
+    def call(self, request, *, timeout=None):
+        raise CandidateError(f"the kernel did not finish within {timeout:g} s", ExitCode.TIMED_OUT)
+
+
+class SlowJudge(LocalJudge):
+    """A judge whose candidate loads, and then does not answer."""
+
+    def _all_cases(self, turn, plan):
+        super()._all_cases(replace(turn, candidate=Slow(None)), plan)
+
+
+def test_a_time_out_says_on_what_and_what_to_do():
+    judge = SlowJudge(path=RELU, problem=RELU, options=VerifyOptions())
+    first, advice = judge.verdict("emulator").summary.split("\n")
+    assert first == (
+        "relu_tvm_ffi.py: get_inputs(), draws 1 and 2: the kernel did not finish within 120 s on float32[1048576] "
+        "(1,048,576 elements; not shrunk further, as kernels are written for a number of columns)"
+    )
+    assert advice.startswith("Return fewer elements from get_inputs()")
+
+
+def test_the_emulation_tells_its_inputs_before_the_call():
+    error = CandidateError("the kernel did not finish within 3 s", ExitCode.TIMED_OUT)
+    told = too_slow(error, "float32[4096, 4096]", "16,777,216 elements; not shrunk, as --full asks")
+    assert told.message.endswith("3 s on float32[4096, 4096] (16,777,216 elements; not shrunk, as --full asks)")
+    assert "--timeout" in told.hint
