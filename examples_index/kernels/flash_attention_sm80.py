@@ -26,6 +26,7 @@ WARPS = 8  # one under another, 16 query rows each: a row's scores lie in four l
 THREADS = WARPS * 32
 VECTOR = 8  # 16-bit elements of one 16-byte access
 LOG2_E = 1.4426950408889634
+LOWEST = -1e30  # a finite stand-in for the maximum of a row that has seen -inf alone
 
 
 def swizzled_layout(rows, dim):
@@ -155,11 +156,12 @@ def attention_kernel(
             coordinates = thr_mma.partition_C(cute.local_tile(cS, (BM, BN), (m, step)))
             mask_scores(tSrS, coordinates, keys, causal)
 
-        # Step 0 has key 0, which every row sees: the maximum is finite from there on.
+        # Step 0 has key 0, which every row sees; a maximum of -inf then comes from the scores themselves, and such a
+        # row is 0, as PyTorch's: -inf - LOWEST is -inf, where -inf - -inf would be NaN.
         for r in range_constexpr(2):
             scores = tSrS[(None, r), 0, None].load()
             highest = scores.reduce(cute.ReductionOp.MAX, row_max[r], 0)
-            highest = cute.arch.warp_reduction_max(highest, threads_in_group=4)
+            highest = cute.arch.fmax(cute.arch.warp_reduction_max(highest, threads_in_group=4), LOWEST)
             shrink = cute.math.exp2((row_max[r] - highest) * scale_log2, fastmath=True)
             powers = cute.math.exp2(scores * scale_log2 - highest * scale_log2, fastmath=True)
             row_sum[r] = powers.reduce(cute.ReductionOp.ADD, row_sum[r] * shrink, 0)
@@ -177,7 +179,10 @@ def attention_kernel(
     tOrD = cute.make_rmem_tensor(tOrO.layout, dtype)
     for r in range_constexpr(2):
         total = cute.arch.warp_reduction_sum(row_sum[r], threads_in_group=4)
-        tOrD[(None, r), 0, None].store((tOrO[(None, r), 0, None].load() * (1.0 / total)).to(dtype))
+        inverse = 1.0 / total
+        if total == 0.0:
+            inverse = Float32(0.0)
+        tOrD[(None, r), 0, None].store((tOrO[(None, r), 0, None].load() * inverse).to(dtype))
     cute.arch.sync_warp()
     cute.autovec_copy(tOrD, tOsO)
     cute.arch.sync_threads()  # the copy below spreads the tile over the threads in another way
