@@ -147,6 +147,8 @@ class Candidate:
     def _kernel(self, arguments: list[Any]) -> Any:
         assert self.kernel_fn is not None, "load comes first"
         contract.check_arity(self.kernel_fn, "kernel_fn", arguments)
+        if self.device == "emulator":
+            self.emulated.forget_refusal()  # of an earlier case
         try:
             return self.kernel_fn(*arguments)
         finally:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cutesmith.devices import parse_arch
-from cutesmith.emulator.faults import Finding
+from cutesmith.emulator.faults import Finding, LaunchRefused
 from cutesmith.emulator.machine.allocations import Allocation, Allocations
 from cutesmith.emulator.machine.consequences import Snapshot, uninitialised_bytes_matter
 from cutesmith.emulator.machine.device_memory import DeviceMemory
@@ -68,6 +68,11 @@ class EmulatedDevice:
         """Raise what went wrong in a call of host code, if anything did: the code may have swallowed the exception."""
         if self._session is not None:
             self._session.surface()
+
+    def forget_refusal(self) -> None:
+        """Let calls go on after a refused launch: on a GPU an invalid configuration ends its own call alone."""
+        if self._session is not None and isinstance(self._session.failure, LaunchRefused):
+            self._session.failure = None
 
     def name(self, tensor: torch.Tensor, name: str) -> None:
         """Call the tensor's memory so in messages, such as "input 0"."""

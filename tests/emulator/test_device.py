@@ -94,6 +94,18 @@ def test_an_error_that_the_code_swallows_surfaces_all_the_same():
             good.kernel_fn(*good.get_inputs())
 
 
+def test_a_refused_launch_can_be_forgotten():
+    good = KERNELS / "relu_from_dlpack.py"
+    with emulated_device("sm_90a") as device:
+        refused, file = contract.load(KERNELS / "copy_2048_threads.py"), contract.load(good)
+        with pytest.raises(LaunchRefused):
+            refused.kernel_fn(*refused.get_inputs())
+            device.check()
+        device.forget_refusal()
+        inputs = file.get_inputs()
+        assert torch.equal(file.kernel_fn(*inputs).cpu(), file.reference_fn(*inputs).cpu())
+
+
 def test_the_next_device_starts_anew():
     with pytest.raises(LaunchRefused):
         outputs_of(KERNELS / "copy_2048_threads.py")
