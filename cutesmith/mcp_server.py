@@ -6,6 +6,7 @@ that the command line gives. Its lines on stderr become progress messages; a hea
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -274,4 +275,5 @@ async def _report(context: Context, started: float, message: str) -> None:
 def _kill(child: anyio.abc.Process) -> None:
     """End the child and the workers that it started: they are one process group."""
     if child.returncode is None:
-        os.killpg(child.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it ended just now
+            os.killpg(child.pid, signal.SIGKILL)

@@ -6,6 +6,9 @@ They stand in one of three places: in the wheel (`cutesmith/_content/`), beside 
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from cutesmith import __version__
@@ -13,6 +16,7 @@ from cutesmith.errors import UnavailableError
 
 PACKAGE = Path(__file__).resolve().parent
 SKILL_NAME = "cute-dsl-kernels"
+CACHE_VARIABLE = "CUTESMITH_CACHE"
 FOLDERS = ("references", "examples_index", "scripts")
 MEND = "The installation is not whole: pip install --force-reinstall cutesmith, or install the skill again."
 
@@ -48,3 +52,15 @@ def licence() -> Path:
         if path.is_file():
             return path
     raise UnavailableError(f"no LICENSE in {content_root()} or {metadata}", hint=MEND)
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """`$CUTESMITH_CACHE`, else `cutesmith` in the user's cache folder (XDG, LOCALAPPDATA, ~/Library/Caches)."""
+    if chosen := environment.get(CACHE_VARIABLE):
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        return Path(environment.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "cutesmith" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "cutesmith"
+    xdg = environment.get("XDG_CACHE_HOME", "")
+    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "cutesmith"

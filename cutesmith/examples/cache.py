@@ -5,30 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import sys
 import time
-import uuid
-from collections.abc import Mapping
 from pathlib import Path
 
+from cutesmith.checkpoints import write_atomically
 from cutesmith.examples.faults import FetchError
+from cutesmith.resources import cache_folder
 
-VARIABLE = "CUTESMITH_CACHE"
-_TEMPORARY = ".part"
+_TEMPORARY = ".tmp"  # as write_atomically names them
 _STALE_SECONDS = 3600.0
-
-
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """`$CUTESMITH_CACHE`, else `cutesmith` in the user's cache folder (XDG, LOCALAPPDATA, ~/Library/Caches)."""
-    if chosen := environment.get(VARIABLE):
-        return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        return Path(environment.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "cutesmith" / "cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "cutesmith"
-    xdg = environment.get("XDG_CACHE_HOME", "")
-    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "cutesmith"
 
 
 def sha256_of(data: bytes) -> str:
@@ -36,24 +21,14 @@ def sha256_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def keep_file(path: Path, data: bytes) -> None:
     """Put `data` at `path` whole or not at all, also when killed; makes the folder. Raises OSError.
 
-    A process that is killed may leave a temporary file (`.NAME-….part`); the next write there removes it after an hour.
+    A process that is killed may leave a temporary file (`.NAME….tmp`); the next write there removes it after an hour.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(path.parent)
-    temporary = path.parent / f".{path.name[:64]}-{uuid.uuid4().hex}{_TEMPORARY}"
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    write_atomically(path, data)
 
 
 def _remove_stale(folder: Path) -> None:
@@ -88,9 +63,9 @@ class Cache:
     def put(self, sha256: str, data: bytes, *, url: str, etag: str) -> str:
         """Keep the bytes; returns "", or why they could not be kept (a cache that is full stops nobody)."""
         try:
-            write_atomically(self._file(sha256), data)
+            keep_file(self._file(sha256), data)
             note = json.dumps({"url": url, "etag": etag})
-            write_atomically(self._file(sha256).with_suffix(".json"), note.encode())
+            keep_file(self._file(sha256).with_suffix(".json"), note.encode())
         except OSError as error:
             return f"not kept in the cache {self.folder}: {error.strerror or error}"
         return ""

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from cutesmith.errors import CutesmithError, UsageError
 from cutesmith.examples import sources
-from cutesmith.examples.cache import Cache, sha256_of, write_atomically
+from cutesmith.examples.cache import Cache, keep_file, sha256_of
 from cutesmith.examples.downloading import Downloader, Limits
 from cutesmith.examples.faults import FetchError, writing_error
 from cutesmith.examples.records import Example
@@ -189,7 +189,7 @@ class _Fetch:
                 raise FetchError(
                     "exists", f"{target} is there and differs", hint="Keep it elsewhere, or give --overwrite."
                 )
-            write_atomically(target, got.data)
+            keep_file(target, got.data)
         except OSError as error:
             raise writing_error(target, error) from error
         return got.state

@@ -10,7 +10,7 @@ from cutesmith import resources
 from cutesmith.checks.lint import name_rules
 from cutesmith.checks.lint.source import Source, SyntaxFault
 from cutesmith.checks.lint.symbols import SymbolTable, load_symbols
-from cutesmith.references import prose
+from cutesmith.references import prose, script_calls
 from cutesmith.references.blocks import Block, BlockError, programs, read_blocks
 from cutesmith.references.excerpts import is_excerpt
 from cutesmith.references.programs import Outcome, execute
@@ -83,7 +83,8 @@ def _block(block: Block, known: Mapping[str, Block], symbols: SymbolTable) -> It
     if block.kind == "fragment":
         yield from _fragment(block, known)
     elif block.kind == "command":
-        yield from prose.check_command(block.source, resources.folder("scripts"))
+        calls = list(script_calls.in_code(block.source.replace("\\\n", " "), block.line))
+        yield from (text for _, text in script_calls.faults(calls, resources.folder("scripts")))
     elif block.kind in ("run", "compile"):
         yield from _names(block, symbols)
 

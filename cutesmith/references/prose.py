@@ -1,10 +1,9 @@
-"""What the prose of a page claims: API names, links and command lines, each looked up where it must exist."""
+"""What the prose of a page claims: API names and links, each looked up where it must exist."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from cutesmith.checks.lint.suggestions import did_you_mean
 from cutesmith.checks.lint.symbols import SymbolTable
@@ -21,8 +20,6 @@ ALIASES = {
 _CODE = re.compile(r"(~~)?`([^`]+)`(~~)?")
 _DOTTED = re.compile(rf"(?<![\w./-])({'|'.join(ALIASES)})((?:\.[A-Za-z_]\w*)+)(?![\w/])")
 _TARGET = re.compile(r"(?<!!)\[[^\]]*\]\(([^()\s]+(?:\([^()\s]*\))?)\)")
-_SCRIPT = re.compile(r"scripts/(\w+)\.py")
-_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 Remark = tuple[int, str]  # line, what is wrong
 
@@ -63,25 +60,3 @@ def _follow(page: Page, target: str) -> Iterator[str]:
         yield f"the link {target} leads nowhere"
     elif anchor and path.suffix == ".md" and anchor not in {s.anchor for s in Page.read(path).sections}:
         yield f"{path.name} has no heading for the anchor #{anchor}"
-
-
-def check_command(source: str, scripts: Path) -> Iterator[str]:
-    """Scripts that a command block names exist, and their `--help` knows the options shown after them."""
-    for line in source.replace("\\\n", " ").splitlines():
-        for found in _SCRIPT.finditer(line):
-            if not (scripts / f"{found[1]}.py").is_file():
-                yield f"there is no scripts/{found[1]}.py"
-                continue
-            known = _options_of(scripts / f"{found[1]}.py")
-            shown = line[found.end() :].split("#")[0].split("&&")[0].split(";")[0]
-            yield from (f"scripts/{found[1]}.py has no option {o}" for o in _OPTION.findall(shown) if o not in known)
-
-
-def _options_of(script: Path) -> set[str]:
-    """The long options that the script's verb or one of its actions adds, read off the verb's module."""
-    from cutesmith import resources
-
-    verb = re.search(r'main\(\["([a-z-]+)"', script.read_text(encoding="utf-8"))
-    module = resources.PACKAGE / "commands" / f"{verb[1].replace('-', '_')}.py" if verb else script
-    text = module.read_text(encoding="utf-8") if module.is_file() else ""
-    return {*_OPTION.findall(text), "--json", "--help"}

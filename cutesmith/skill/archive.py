@@ -9,15 +9,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import os
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith import resources
+from cutesmith.checkpoints import write_atomically
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.skill import plugins
 from cutesmith.skill.content import RECORD, mode_of, record_of
@@ -44,7 +43,7 @@ def write_archive(out: Path, files: Mapping[str, Path], *, as_plugin: bool = Fal
     members = archive_members(files, as_plugin=as_plugin)
     data = _packer(out)(members)
     try:
-        _write(out, data)
+        write_atomically(out, data)
     except OSError as error:
         raise UnavailableError(f"{out} could not be written: {error.strerror or error}") from error
     return Archive(path=str(out), sha256=hashlib.sha256(data).hexdigest(), size=len(data), files=len(members))
@@ -88,15 +87,3 @@ def _zip(members: Mapping[str, tuple[bytes, int]]) -> bytes:
             member.external_attr = (0o100000 | mode) << 16
             archive.writestr(member, data, zipfile.ZIP_DEFLATED, _LEVEL)
     return packed.getvalue()
-
-
-def _write(out: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, out)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
+from cutesmith.references import script_calls
 from cutesmith.verdicts import Finding
 
 FOLDERS = ("references", "examples_index", "scripts")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^()\s]+)\)")
 _PATH = re.compile(rf"(?<![\w./-])((?:{'|'.join(FOLDERS)})/[\w./-]*\w)")
-_SCRIPT = re.compile(r"scripts/(\w+)\.py")
-_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 _SPAN = re.compile(r"`([^`]+)`")
 _DEEPEST = 1
 """Folders of a linked path: a page that a client loads stands one level below SKILL.md."""
-_HELP_SECONDS = 60
-
-
-@dataclass(frozen=True)
-class Command:
-    """A script as it is called in the text: where, which, and with which options."""
-
-    line: int
-    script: str
-    options: tuple[str, ...]
 
 
 def check(text: str, root: Path) -> Iterator[Finding]:
@@ -37,7 +22,10 @@ def check(text: str, root: Path) -> Iterator[Finding]:
     for number, line in enumerate(text.split("\n"), 1):
         yield from _check_links(line, number, root)
         yield from _check_paths(line, number, root)
-    yield from _check_options(list(commands(text)), root)
+    scripts = root / "scripts"
+    calls = [call for call in script_calls.in_text(text) if (scripts / f"{call.script}.py").is_file()]
+    faults = script_calls.faults(calls, scripts)  # of those that are missing the paths have told
+    yield from (_finding("options", line, message) for line, message in faults)
     yield from _check_text(text, root)
 
 
@@ -58,55 +46,6 @@ def _check_paths(line: str, number: int, root: Path) -> Iterator[Finding]:
     for path in _PATH.findall(line):
         if not (root / path).exists() and not re.search(r"[A-Z]{2,}|\*", path.rpartition("/")[2]):
             yield _finding("paths", number, f"{path} does not exist")
-
-
-def commands(text: str) -> Iterator[Command]:
-    """Every call of a script in code: in fenced lines (with continuations) and in inline code."""
-    fenced, pending, start = False, "", 0
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.lstrip().startswith(("```", "~~~")):
-            fenced, pending = not fenced, ""
-            continue
-        if fenced:
-            start = start if pending else number
-            pending += line.rstrip("\\")
-            if not line.endswith("\\"):
-                yield from _calls(pending, start)
-                pending = ""
-        else:
-            yield from (call for span in _SPAN.findall(line) for call in _calls(span, number))
-
-
-def _calls(code: str, line: int) -> Iterator[Command]:
-    found = list(_SCRIPT.finditer(code))
-    ends = [match.start() for match in found[1:]] + [len(code)]
-    for match, end in zip(found, ends):
-        shown = re.split(r"#|&&|;|\|", code[match.end() : end])[0]
-        yield Command(line, match[1], tuple(_OPTION.findall(shown)))
-
-
-def _check_options(calls: list[Command], root: Path) -> Iterator[Finding]:
-    wanted = sorted({call.script for call in calls if call.options and (root / f"scripts/{call.script}.py").is_file()})
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        helps = dict(zip(wanted, pool.map(lambda name: _help(root / f"scripts/{name}.py"), wanted)))
-    for call in calls:
-        text = helps.get(call.script)
-        if text == "":
-            yield _finding("options", call.line, f"scripts/{call.script}.py --help fails")
-        elif text is not None:
-            known = set(_OPTION.findall(text))
-            unknown = [option for option in call.options if option not in known]
-            yield from (_finding("options", call.line, f"scripts/{call.script}.py has no option {o}") for o in unknown)
-
-
-def _help(script: Path) -> str:
-    """What `--help` prints, "" when it fails."""
-    command = [sys.executable, str(script), "--help"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_HELP_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return ""
-    return done.stdout if done.returncode == 0 else ""
 
 
 def _check_text(text: str, root: Path) -> Iterable[Finding]:

@@ -17,7 +17,7 @@ import pytest
 
 from cutesmith import resources
 from cutesmith.examples import sources
-from cutesmith.examples.cache import cache_folder, sha256_of, write_atomically
+from cutesmith.examples.cache import keep_file, sha256_of
 from cutesmith.examples.faults import FetchError
 from cutesmith.examples.fetching import FetchOptions, fetch_examples
 from cutesmith.examples.records import write_index
@@ -277,10 +277,10 @@ def test_a_full_disk_and_a_read_only_folder_leave_nothing_behind(before, kind):
 WRITE = """
 import sys
 from pathlib import Path
-from cutesmith.examples.cache import write_atomically
+from cutesmith.examples.cache import keep_file
 while True:
     for letter in b"ab":
-        write_atomically(Path(sys.argv[1]), bytes([letter]) * (4 << 20))
+        keep_file(Path(sys.argv[1]), bytes([letter]) * (4 << 20))
 """
 
 
@@ -306,11 +306,11 @@ def wait_for(done, seconds: float = 20.0) -> None:
 
 
 def test_what_a_kill_left_is_removed_by_a_later_write(tmp_path):
-    old, young = tmp_path / ".file.py-1.part", tmp_path / ".file.py-2.part"
+    old, young = tmp_path / ".file.py-1.tmp", tmp_path / ".file.py-2.tmp"
     for left in (old, young):
         left.write_bytes(b"half")
     os.utime(old, (0, 0))
-    write_atomically(tmp_path / "file.py", b"whole")
+    keep_file(tmp_path / "file.py", b"whole")
     assert files(tmp_path) == [young.name, "file.py"]
 
 
@@ -332,10 +332,10 @@ def test_a_download_that_is_killed_leaves_nothing(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the rule of Linux")
 def test_the_cache_is_where_the_system_and_the_user_want_it():
-    assert cache_folder({"CUTESMITH_CACHE": "/c"}) == Path("/c")
-    assert cache_folder({"XDG_CACHE_HOME": "/x"}) == Path("/x/cutesmith")
-    assert cache_folder({"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache/cutesmith"
-    assert cache_folder({}) == Path.home() / ".cache/cutesmith"
+    assert resources.cache_folder({"CUTESMITH_CACHE": "/c"}) == Path("/c")
+    assert resources.cache_folder({"XDG_CACHE_HOME": "/x"}) == Path("/x/cutesmith")
+    assert resources.cache_folder({"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache/cutesmith"
+    assert resources.cache_folder({}) == Path.home() / ".cache/cutesmith"
 
 
 def test_the_address_is_that_of_the_pinned_commit():

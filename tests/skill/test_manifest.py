@@ -10,10 +10,10 @@ import pytest
 
 from cutesmith import __version__, resources
 from cutesmith.errors import UsageError
+from cutesmith.references import script_calls
 from cutesmith.skill.content import dsl_version
 from cutesmith.skill.front_matter import read_front_matter
 from cutesmith.skill.manifest import TRIGGER_WINDOW, check_skill, estimated_tokens, root_of
-from cutesmith.skill.promises import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 DESCRIPTION = "Write or implement a GPU kernel in CuTe DSL. Not for Triton, cuTile, CUDA C++ or questions."
@@ -146,7 +146,7 @@ def test_no_manifest_is_usage(tmp_path):
 def test_calls_of_scripts_are_read_off_code_alone():
     prose = "run scripts/a.py --no\n`python scripts/a.py x --one | jq --no` and `scripts/b.py`"
     text = f"{prose}\n```sh\nscripts/a.py --two # --no\n```"
-    assert [(c.line, c.script, c.options) for c in commands(text)] == [
+    assert [(c.line, c.script, c.options) for c in script_calls.in_text(text)] == [
         (2, "a", ("--one",)),
         (2, "b", ()),
         (4, "a", ("--two",)),

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cutesmith.checkpoints import write_atomically
 from cutesmith.errors import CutesmithError, UnavailableError
+from cutesmith.resources import cache_folder
 
 DISTRIBUTION = "nvidia-cutlass-dsl"
 SCHEMA = 1  # raise it when symbol_walk.py writes something else
@@ -187,11 +189,6 @@ def load_symbols() -> SymbolTable:
     return SymbolTable(version, table)
 
 
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/cutesmith`, or `~/.cache/cutesmith`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutesmith"
-
-
 def _installed() -> tuple[str, str]:
     """Version of the installed DSL, and a stamp that changes with the installation, the interpreter and our schema."""
     try:
@@ -247,9 +244,6 @@ def _walk_in_child(target: Path) -> None:
 def _keep(data: bytes, file: Path) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=file.stem)
-        with os.fdopen(descriptor, "wb") as handle:
-            handle.write(data)
-        os.replace(name, file)
+        write_atomically(file, data)
     except OSError:
         return
