@@ -1,24 +1,14 @@
 """The verbs as tools of the Model Context Protocol: each call is `cutesmith VERB … --json` in a child process.
 
-A child keeps the server alive whatever a kernel does, ends when the client cancels, and gives exactly the JSON object
-that the command line gives. Its lines on stderr become progress messages; a heartbeat tells how long it has run.
+Its lines on stderr become progress messages; a heartbeat tells how long it has run; it ends when the client cancels.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import anyio
-from anyio.streams.text import TextReceiveStream
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
@@ -26,9 +16,8 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from cutesmith import __version__, resources
+from cutesmith.verb_process import VerbError, run_verb
 
-HEARTBEAT = 2.0  # seconds between progress messages of a child that says nothing
-TAIL = 4000  # characters of stderr that are kept for a failure
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 
@@ -222,58 +211,12 @@ def _flag(name: str, is_set: bool) -> list[str]:
 
 async def _verb(context: Context, verb: str, *arguments: str) -> Object:
     """Run a verb in a child process and give its JSON object; ToolError when it gave none."""
-    command = [sys.executable, "-m", "cutesmith", verb, "--json", *arguments]
-    path = os.pathsep.join(p for p in (str(resources.PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if p)
-    async with await anyio.open_process(
-        command, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}, start_new_session=True
-    ) as child:
-        try:
-            output, errors = await _follow(context, child, verb)
-        finally:
-            _kill(child)
+
+    async def report(seconds: float, message: str) -> None:
+        """Progress in seconds: it grows with every message, as the protocol demands; there is no total."""
+        await context.report_progress(round(seconds, 3), message=message[:200])
+
     try:
-        verdict: Object = json.loads(output)
-    except ValueError:
-        raise ToolError(
-            f"cutesmith {verb} ended with {child.returncode} and no JSON:\n{(output + errors)[-TAIL:]}"
-        ) from None
-    return verdict
-
-
-async def _follow(context: Context, child: anyio.abc.Process, verb: str) -> tuple[str, str]:
-    """Everything that the child prints; progress is reported on the way."""
-    started, texts = time.monotonic(), {"out": "", "err": ""}
-    assert child.stdout is not None and child.stderr is not None
-    streams = {"out": child.stdout, "err": child.stderr}
-
-    async def drain(name: str) -> None:
-        async for text in TextReceiveStream(streams[name], errors="replace"):
-            texts[name] += text
-            if name == "err" and text.strip():
-                await _report(context, started, text.strip().splitlines()[-1])
-
-    async def beat() -> None:
-        while True:
-            await anyio.sleep(HEARTBEAT)
-            await _report(context, started, f"{verb} is running")
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(beat)
-        async with anyio.create_task_group() as drains:
-            drains.start_soon(drain, "out")
-            drains.start_soon(drain, "err")
-        await child.wait()
-        tasks.cancel_scope.cancel()
-    return texts["out"], texts["err"]
-
-
-async def _report(context: Context, started: float, message: str) -> None:
-    """Progress in seconds: it grows with every message, as the protocol demands; there is no total."""
-    await context.report_progress(round(time.monotonic() - started, 3), message=message[:200])
-
-
-def _kill(child: anyio.abc.Process) -> None:
-    """End the child and the workers that it started: they are one process group."""
-    if child.returncode is None:
-        with contextlib.suppress(ProcessLookupError):  # it ended just now
-            os.killpg(child.pid, signal.SIGKILL)
+        return await run_verb(verb, *arguments, follower=report)
+    except VerbError as error:
+        raise ToolError(error.message) from None

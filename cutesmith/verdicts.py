@@ -336,6 +336,41 @@ class GenerateVerdict(Verdict):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AgentVerdict(Verdict):
+    """What an agent's session came to: the kernel that is delivered, why it ended, what it cost.
+
+    `median_us`, `speedups` (baseline -> factor) and `floor_percent` are of the delivered kernel, None or empty where
+    nothing was timed. `candidates`: one entry a line of work, with its parent, its turns, its ending and its best
+    kernel; the delivered one is the best of all of them.
+    """
+
+    stage: ClassVar[str] = "agent"
+
+    session: str  # the session folder
+    problem: str = ""
+    kernel: str = ""  # the delivered file, "" when nothing passed
+    sha256: str = ""
+    state: str = ""  # the status of its verify verdict
+    ending: str = ""  # the name of an agent.endings.Ending
+    model: str = ""
+    turns: int = 0
+    usage: dict[str, int] = field(default_factory=dict)
+    dollars: float | None = None
+    median_us: float | None = None
+    speedups: dict[str, float] = field(default_factory=dict)
+    floor_us: float | None = None
+    floor_percent: float | None = None
+    verified: int = 0  # how many different kernels passed verification
+    rejected: int = 0  # how often a kernel was rejected as a cheat
+    candidates: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def status(self) -> str:
+        """The kernel's own on a pass: `verified`, `verified on the emulated GPU` or `compiled`."""
+        return self.state if self.passed and self.state else super().status
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReferencesVerdict(Verdict):
     """What does not hold in the reference pages, and every block that was executed (name, arch, where, seconds, ok)."""
 

@@ -1,0 +1,117 @@
+"""Where a session stands, read off its events: every kernel that was judged, which is best, and what was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutesmith.agent.model import Usage
+from cutesmith.agent.transcript import Event
+from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION
+
+GRADES = {"compiled": 1, VERIFIED_BY_EMULATION: 2, VERIFIED: 3}
+"""How much a verify verdict is worth; anything else is worth nothing."""
+
+
+@dataclass
+class JudgedKernel:
+    """One text of the kernel file and the latest verdict of every stage on it; times in microseconds."""
+
+    sha256: str
+    text: str
+    line: int
+    seq: int  # of the event that judged it last
+    verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        """The status of its verify verdict, "" before one."""
+        return str(self.verdicts.get("verify", {}).get("status", ""))
+
+    @property
+    def grade(self) -> int:
+        """0 unless it passed verification and nothing was found against it since; see GRADES."""
+        rejected = self.benchmark.get("status") in ("rejected", "wrong_result")
+        return 0 if rejected else GRADES.get(self.state, 0)
+
+    @property
+    def benchmark(self) -> Mapping[str, Any]:
+        """Its benchmark verdict, empty before one."""
+        return self.verdicts.get("benchmark", {})
+
+    @property
+    def median_us(self) -> float | None:
+        """Median device time, None when it was not timed."""
+        timings = self.benchmark.get("timings") or ()
+        median: float | None = timings[0].get("median_us") if timings and self.benchmark.get("exit_code") == 0 else None
+        return median
+
+
+@dataclass
+class Standing:
+    """Everything that a decision, the screen or the report needs; `follow` keeps it up to date."""
+
+    kernels: dict[str, JudgedKernel] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    dollars: float = 0.0
+    unpriced: bool = False  # some reply had no known price
+    turns: dict[int, int] = field(default_factory=dict)  # line -> replies
+    last_improvement: dict[int, int] = field(default_factory=dict)  # line -> its turn when it last had a better kernel
+    rejected: int = 0
+    failures: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # line -> latest verdict that did not pass
+    endings: dict[int, Event] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Standing:
+        """The standing after these events."""
+        standing = cls()
+        for event in events:
+            standing.follow(event)
+        return standing
+
+    def follow(self, event: Event) -> None:
+        """Take one more event into account."""
+        line = int(event["line"])
+        if event["kind"] == "reply":
+            self._count(line, event)
+        elif event["kind"] == "ended":
+            self.endings[line] = event
+        for effect in event.get("effects", ()):
+            if effect["do"] == "judged":
+                self._judge(line, int(event["seq"]), effect)
+
+    def _count(self, line: int, event: Event) -> None:
+        self.usage += Usage(**event["usage"])
+        self.turns[line] = self.turns.get(line, 0) + 1
+        if event["dollars"] is None:
+            self.unpriced = True
+        else:
+            self.dollars += event["dollars"]
+
+    def _judge(self, line: int, seq: int, effect: Mapping[str, Any]) -> None:
+        verdict, before = effect["verdict"], self.best(line)
+        kernel = self.kernels.setdefault(effect["sha256"], JudgedKernel(effect["sha256"], effect["text"], line, seq))
+        kernel.seq = seq
+        kernel.verdicts[verdict["stage"]] = verdict
+        self.rejected += verdict["status"] == "rejected"
+        if verdict["exit_code"] != 0:
+            self.failures[line] = verdict
+        if self.best(line) is not before:
+            self.last_improvement[line] = self.turns.get(line, 0)
+
+    def best(self, line: int | None = None) -> JudgedKernel | None:
+        """The kernel to deliver: highest grade, then fastest, then (where nothing is timed) latest; None without one.
+
+        With `line`, of that line of work alone.
+        """
+        passed = [k for k in self.kernels.values() if k.grade and line in (None, k.line)]
+        return min(passed, key=_preference, default=None)
+
+    def verified(self) -> list[JudgedKernel]:
+        """Every kernel that passed verification, best first."""
+        return sorted((k for k in self.kernels.values() if k.grade), key=_preference)
+
+
+def _preference(kernel: JudgedKernel) -> tuple[int, bool, float, int]:
+    return -kernel.grade, kernel.median_us is None, kernel.median_us or 0.0, -kernel.seq

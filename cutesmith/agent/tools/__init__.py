@@ -1,0 +1,1 @@
+"""What the model can do, one module a family: files, look-ups, judging, notes."""

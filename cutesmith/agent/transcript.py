@@ -1,0 +1,128 @@
+"""`transcript.jsonl`: everything that happened, one event a line, appended and on the disk before it takes effect.
+
+Every event has `seq` (from 0), `time` (UTC, ISO 8601), `line` (the line of work from 1; 0 is the session itself) and
+`kind`:
+
+    session   request, settings, environment: the first event
+    run       pid, resumed: a process works on this session from here on
+    problem   source, origin ("file" or "request"), audit: what is to be written, accepted
+    line      parent, opening: a line of work begins with this user message (`parent` 0: from the draft)
+    message   text: a user message of ours, such as a nudge or what other lines learnt
+    request   turn: the model is being asked; without a `reply` after it the process ended while it answered
+    reply     turn, content, stop_reason, usage, dollars, model, seconds
+    tool      turn, id, name, input, text, is_error, effects, finish, seconds: the answer to one tool call
+    judged    text, effects, seconds: a judgement that no model asked for, such as that of the first draft
+    round     round, kept, dropped, lessons: what the search did after a round
+    ended     ending (the name of an Ending), reason: this line of work is over
+    result    verdict: AgentVerdict.to_dict()
+
+`effects` are those of `cutesmith.agent.outcome`. A last line that was cut by a kill is dropped on opening.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from cutesmith.errors import CutesmithError, UsageError
+from cutesmith.verdicts import strict_json
+
+FILE = "transcript.jsonl"
+Event = Mapping[str, Any]
+
+
+class TranscriptError(CutesmithError):
+    """An event could not be written: the disk is full or the folder went away. Nothing after it took effect."""
+
+
+class Transcript:
+    """The events of a session, and the one process that may add to them. Use as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.events: list[Event] = []
+        self._descriptor = -1
+
+    def __enter__(self) -> Transcript:
+        """Open for appending; raises UsageError when another process has it open or the file cannot be written."""
+        try:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._close()
+            raise UsageError(
+                f"{self.path.parent} is in use by another process", hint="Wait for it, or end it."
+            ) from None
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be written: {error.strerror}", hint="Give another --out.") from error
+        self.events = self._read()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def append(self, kind: str, *, line: int = 0, **fields: Any) -> Event:
+        """Write one event and flush it to the disk; raises TranscriptError, and then the file is as it was."""
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        event = {"seq": len(self.events), "time": now, "line": line, "kind": kind, **fields}
+        text = strict_json(event)
+        end = os.fstat(self._descriptor).st_size
+        try:
+            os.lseek(self._descriptor, end, os.SEEK_SET)
+            _write_all(self._descriptor, (text + "\n").encode())
+            os.fsync(self._descriptor)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, end)
+            raise TranscriptError(f"{self.path} cannot be written: {error.strerror}") from error
+        written: Event = json.loads(text)  # what a resumed process would see
+        self.events.append(written)
+        return written
+
+    def _read(self) -> list[Event]:
+        """The events of the file; cuts off an unfinished last line."""
+        data = self.path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            os.ftruncate(self._descriptor, whole)
+        return parse(data[:whole], self.path)
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def parse(data: bytes, path: Path) -> list[Event]:
+    """The events of a transcript's bytes; raises UsageError for a line that is no event, naming it."""
+    events: list[Event] = []
+    for number, line in enumerate(data.splitlines(), start=1):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            event = None
+        if not isinstance(event, dict) or event.get("seq") != len(events) or "kind" not in event:
+            raise UsageError(f"{path}, line {number}: not the event that belongs there", hint="The file was changed.")
+        events.append(event)
+    return events
+
+
+def read_transcript(path: Path) -> list[Event]:
+    """The whole events of a transcript that somebody may still be writing; raises UsageError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="Give the folder of an agent session.") from error
+    return parse(data[: data.rfind(b"\n") + 1], path)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,91 @@
+"""A verb as a child process: `cutesmith VERB … --json`, followed line by line, killed with all that it started.
+
+A child keeps its parent alive whatever a kernel does, ends when the parent is cancelled, and gives exactly the JSON
+object that the command line gives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+from anyio.streams.text import TextReceiveStream
+
+from cutesmith import resources
+from cutesmith.errors import CutesmithError
+
+HEARTBEAT = 2.0  # seconds between messages about a child that says nothing
+TAIL = 4000  # characters of output that are kept for a failure
+
+Follower = Callable[[float, str], Awaitable[None]]
+"""Told of a running child: the seconds since its start, and its last line on stderr or that it is running."""
+
+
+class VerbError(CutesmithError):
+    """The child gave no JSON object; the message keeps the tail of what it printed."""
+
+
+async def _ignore(seconds: float, message: str) -> None:
+    """A follower that does not listen."""
+
+
+async def run_verb(verb: str, *arguments: str, follower: Follower = _ignore) -> dict[str, Any]:
+    """Run a verb in a child process and give its JSON object; raises VerbError when it gave none."""
+    command = [sys.executable, "-m", "cutesmith", verb, "--json", *arguments]
+    path = os.pathsep.join(p for p in (str(resources.PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if p)
+    async with await anyio.open_process(
+        command, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}, start_new_session=True
+    ) as child:
+        try:
+            output, errors = await _follow(follower, child, verb)
+        finally:
+            _kill(child)
+    try:
+        verdict: dict[str, Any] = json.loads(output)
+    except ValueError:
+        raise VerbError(
+            f"cutesmith {verb} ended with {child.returncode} and no JSON:\n{(output + errors)[-TAIL:]}"
+        ) from None
+    return verdict
+
+
+async def _follow(follower: Follower, child: anyio.abc.Process, verb: str) -> tuple[str, str]:
+    """Everything that the child prints; the follower is told on the way."""
+    started, texts = time.monotonic(), {"out": "", "err": ""}
+    assert child.stdout is not None and child.stderr is not None
+    streams = {"out": child.stdout, "err": child.stderr}
+
+    async def drain(name: str) -> None:
+        async for text in TextReceiveStream(streams[name], errors="replace"):
+            texts[name] += text
+            if name == "err" and text.strip():
+                await follower(time.monotonic() - started, text.strip().splitlines()[-1])
+
+    async def beat() -> None:
+        while True:
+            await anyio.sleep(HEARTBEAT)
+            await follower(time.monotonic() - started, f"{verb} is running")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(beat)
+        async with anyio.create_task_group() as drains:
+            drains.start_soon(drain, "out")
+            drains.start_soon(drain, "err")
+        await child.wait()
+        tasks.cancel_scope.cancel()
+    return texts["out"], texts["err"]
+
+
+def _kill(child: anyio.abc.Process) -> None:
+    """End the child and the workers that it started: they are one process group."""
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):  # it ended just now
+            os.killpg(child.pid, signal.SIGKILL)
