@@ -12,7 +12,7 @@ from cutesmith.errors import UsageError
 
 FILE = "DEVLOG.md"
 FIELDS = ("prediction", "change", "measurement", "verdict", "note")
-_TITLE = "# Development log\n\nOne entry a step, oldest first: predict before you measure.\n"
+TITLE = "# Development log\n\nOne entry a step, oldest first: predict before you measure.\n"
 
 
 def append_entry(kernel: Path, fields: Mapping[str, str], *, now: datetime | None = None) -> Path:
@@ -21,13 +21,8 @@ def append_entry(kernel: Path, fields: Mapping[str, str], *, now: datetime | Non
     `fields`: some of FIELDS, empty ones are left out. Raises UsageError when all are empty, the kernel is missing or
     the log cannot be written.
     """
-    lines = [
-        f"- {name.capitalize()}: {_one_paragraph(fields[name])}" for name in FIELDS if fields.get(name, "").strip()
-    ]
-    if not lines:
-        raise UsageError("nothing to note", hint=f"Give at least one of: {', '.join('--' + name for name in FIELDS)}")
-    entry = "\n".join([_heading(kernel, now or datetime.now(timezone.utc)), *lines]) + "\n"
     log = kernel.parent / FILE
+    entry = render_entry(f"{kernel.name} · {_digest(kernel)}", fields, now or datetime.now(timezone.utc))
     try:
         _append(log, entry)
     except OSError as error:
@@ -37,12 +32,21 @@ def append_entry(kernel: Path, fields: Mapping[str, str], *, now: datetime | Non
     return log
 
 
-def _heading(kernel: Path, now: datetime) -> str:
+def render_entry(subject: str, fields: Mapping[str, str], now: datetime) -> str:
+    """One entry as Markdown, its heading naming the subject and the time; UsageError when every field is empty."""
+    lines = [
+        f"- {name.capitalize()}: {_one_paragraph(fields[name])}" for name in FIELDS if fields.get(name, "").strip()
+    ]
+    if not lines:
+        raise UsageError("nothing to note", hint=f"Give at least one of: {', '.join('--' + name for name in FIELDS)}")
+    return "\n".join([f"\n## {subject} · {now:%Y-%m-%d %H:%M} UTC\n", *lines]) + "\n"
+
+
+def _digest(kernel: Path) -> str:
     try:
-        digest = hashlib.sha256(kernel.read_bytes()).hexdigest()[:8]  # as checkpoints are named
+        return hashlib.sha256(kernel.read_bytes()).hexdigest()[:8]  # as checkpoints are named
     except OSError as error:
         raise UsageError(f"{kernel}: {error.strerror}", hint="Name the kernel file that the entry is about.") from error
-    return f"\n## {kernel.name} · {digest} · {now:%Y-%m-%d %H:%M} UTC\n"
 
 
 def _one_paragraph(text: str) -> str:
@@ -54,7 +58,7 @@ def _append(log: Path, entry: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # one write call: entries of two processes do not mix
     descriptor = os.open(log, flags, 0o644)
     try:
-        start = _TITLE if os.fstat(descriptor).st_size == 0 else ""
+        start = TITLE if os.fstat(descriptor).st_size == 0 else ""
         os.write(descriptor, (start + entry).encode())
         os.fsync(descriptor)
     finally:

@@ -43,11 +43,16 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a turn asks: the system prompt, the tools' JSON schemas, and the conversation so far."""
+    """What a turn asks: the system prompt, the tools' JSON schemas, and the conversation so far.
+
+    `line` and `turn` (from 1) say whose turn it is; they are not sent.
+    """
 
     system: str
     tools: Sequence[Mapping[str, Any]] = ()
     messages: Sequence[Mapping[str, Any]] = ()
+    line: int = 0
+    turn: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +82,9 @@ class Model(Protocol):
     """Whoever answers requests."""
 
     name: str
+
+    async def ready(self) -> None:
+        """Find out whether it can answer at all, at no cost; raises ModelError with what to do."""
 
     async def reply(self, request: Request, listener: Listener = ignore) -> Reply:
         """Answer one request; raises ModelError when no answer can be had. Cancelling it abandons the answer."""

@@ -58,6 +58,7 @@ class Standing:
     unpriced: bool = False  # some reply had no known price
     turns: dict[int, int] = field(default_factory=dict)  # line -> replies
     last_improvement: dict[int, int] = field(default_factory=dict)  # line -> its turn when it last had a better kernel
+    last_reply: dict[int, Event] = field(default_factory=dict)
     rejected: int = 0
     failures: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # line -> latest verdict that did not pass
     endings: dict[int, Event] = field(default_factory=dict)
@@ -84,6 +85,7 @@ class Standing:
     def _count(self, line: int, event: Event) -> None:
         self.usage += Usage(**event["usage"])
         self.turns[line] = self.turns.get(line, 0) + 1
+        self.last_reply[line] = event
         if event["dollars"] is None:
             self.unpriced = True
         else:

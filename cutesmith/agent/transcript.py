@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.errors import CutesmithError, UsageError
-from cutesmith.verdicts import strict_json
+from cutesmith.verdicts import ExitCode, strict_json
 
 FILE = "transcript.jsonl"
 Event = Mapping[str, Any]
@@ -39,6 +39,8 @@ Event = Mapping[str, Any]
 
 class TranscriptError(CutesmithError):
     """An event could not be written: the disk is full or the folder went away. Nothing after it took effect."""
+
+    exit_code = ExitCode.USAGE
 
 
 class Transcript:
@@ -80,7 +82,8 @@ class Transcript:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, end)
-            raise TranscriptError(f"{self.path} cannot be written: {error.strerror}") from error
+            wrong = f"{self.path} cannot be written: {error.strerror}"
+            raise TranscriptError(wrong, hint=f"Make room, then go on with --resume {self.path.parent}") from error
         written: Event = json.loads(text)  # what a resumed process would see
         self.events.append(written)
         return written

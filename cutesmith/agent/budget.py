@@ -1,0 +1,57 @@
+"""How much a session may spend, and when it has enough.
+
+Turns and patience are a line's; tokens, dollars and time are the whole session's. A turn that at the price of the line's
+last one would pass a limit is not begun: a limit is passed by no more than what a turn costs above the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cutesmith.agent.endings import BudgetSpent, NoProgress, TargetReached
+from cutesmith.agent.standing import JudgedKernel, Standing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Every limit, None for none. `target_speedup` is against the fastest baseline, `target_floor` in percent."""
+
+    turns: int | None = 60
+    tokens: int | None = None
+    dollars: float | None = None
+    seconds: float | None = None
+    patience: int | None = None  # turns of a line without a better verified kernel, once it has one
+    target_speedup: float | None = None
+    target_floor: float | None = None
+
+    def check(self, line: int, standing: Standing, seconds: float) -> None:
+        """Raise the Ending that is due before this line's next turn, if one is; `seconds` are the session's so far."""
+        self._targets(standing.best())
+        turns = standing.turns.get(line, 0)
+        last = standing.last_reply.get(line, {})
+        usage = sum(last.get("usage", {}).values())
+        _spent("turns", turns, self.turns, 1, "{:.0f} of {:.0f} turns are used")
+        _spent("tokens", standing.usage.total, self.tokens, usage, "{:,.0f} of {:,.0f} tokens are used")
+        _spent(
+            "dollars", standing.dollars, self.dollars, last.get("dollars") or 0.0, "{:.2f} of {:.2f} dollars are spent"
+        )
+        _spent("seconds", seconds, self.seconds, 0.0, "{:.0f} of {:.0f} seconds are over")
+        waited = turns - standing.last_improvement.get(line, turns)
+        if self.patience is not None and waited >= self.patience:
+            raise NoProgress(f"{waited} turns brought no better verified kernel")
+
+    def _targets(self, best: JudgedKernel | None) -> None:
+        benchmark: Mapping[str, Any] = best.benchmark if best else {}
+        speedup = min(benchmark.get("speedups", {}).values(), default=None)
+        share = benchmark.get("floor_percent")
+        if self.target_speedup is not None and speedup is not None and speedup >= self.target_speedup:
+            raise TargetReached(f"{speedup:.2f} times as fast as the fastest baseline")
+        if self.target_floor is not None and share is not None and share >= self.target_floor:
+            raise TargetReached(f"{share:.1f} % of the roofline")
+
+
+def _spent(name: str, used: float, limit: float | None, next_turn: float, sentence: str) -> None:
+    if limit is not None and (used >= limit or used + next_turn > limit):
+        raise BudgetSpent(f"{name}: " + sentence.format(used, limit))
