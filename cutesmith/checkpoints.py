@@ -1,4 +1,4 @@
-"""Content-addressed checkpoints of a kernel file, in `.cutesmith/checkpoints/` beside it.
+"""Content-addressed checkpoints of a kernel file, in `.cutesmith/checkpoints/` beside it or in another folder.
 
     objects/<sha256>        the bytes of one version; written once, never changed
     <file name>.jsonl       one line a checkpoint, only ever appended to: time, hash, note, verdict
@@ -36,13 +36,17 @@ VERDICT_FIELDS = ("stage", "status", "exit_code", "summary", "median_us")
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One version of a file: its number (from 1), UTC time (ISO 8601), SHA-256, note, and the verdict that held."""
+    """One version of a file: its number (from 1), UTC time (ISO 8601), SHA-256, note, and the verdict that held.
+
+    `key` names what asked for it, "" when nothing did: see `CheckpointStore.keep`.
+    """
 
     number: int
     time: str
     hash: str
     note: str = ""
     verdict: Mapping[str, Any] = field(default_factory=dict)
+    key: str = ""
 
 
 class CheckpointError(CutesmithError):
@@ -50,11 +54,14 @@ class CheckpointError(CutesmithError):
 
 
 class CheckpointStore:
-    """The checkpoints of one kernel file; safe against kills, full disks and several writers."""
+    """The checkpoints of one kernel file; safe against kills, full disks and several writers.
 
-    def __init__(self, path: str | Path) -> None:
+    `folder` is where they lie, on the file system of the kernel file; `.cutesmith/checkpoints/` beside it when None.
+    """
+
+    def __init__(self, path: str | Path, *, folder: Path | None = None) -> None:
         self.path = Path(path).resolve()
-        self.folder = self.path.parent / FOLDER
+        self.folder = self.path.parent / FOLDER if folder is None else folder.resolve()
         self.objects = self.folder / "objects"
         self.index = self.folder / f"{self.path.name}.jsonl"
 
@@ -62,6 +69,18 @@ class CheckpointStore:
         """Keep the file as it is now; UsageError when there is no file, CheckpointError when it cannot be written."""
         with self._writing():
             return self._append(self._current(), note, verdict or {})
+
+    def keep(
+        self, data: bytes, *, note: str = "", verdict: Mapping[str, Any] | None = None, key: str = ""
+    ) -> Checkpoint:
+        """Keep these bytes, whatever the file holds; CheckpointError when they cannot be written.
+
+        With a `key`, the same bytes are kept once for it: whoever was killed in between may ask again.
+        """
+        digest = hashlib.sha256(data).hexdigest()
+        with self._writing():
+            there = [c for c in self.checkpoints() if key and (c.key, c.hash) == (key, digest)]
+            return there[0] if there else self._append(data, note, verdict or {}, key)
 
     def revert(self, name: str = "", *, note: str = "") -> Checkpoint:
         """Put a kept version back and return it; what the file holds now is kept first, unless it already is.
@@ -158,7 +177,7 @@ class CheckpointStore:
         for leftover in self.folder.glob(f".{glob.escape(self.path.name)}.????????.tmp"):
             leftover.unlink(missing_ok=True)
 
-    def _append(self, data: bytes, note: str, verdict: Mapping[str, Any]) -> Checkpoint:
+    def _append(self, data: bytes, note: str, verdict: Mapping[str, Any], key: str = "") -> Checkpoint:
         digest = hashlib.sha256(data).hexdigest()
         self._write_object(digest, data)
         entry = {
@@ -166,6 +185,7 @@ class CheckpointStore:
             "hash": digest,
             "note": note,
             "verdict": {name: verdict[name] for name in VERDICT_FIELDS if name in verdict},
+            **({"key": key} if key else {}),
         }
         self._append_line(strict_json(entry).encode() + b"\n")
         return Checkpoint(number=len(self.checkpoints()), **entry)  # type: ignore[arg-type]
@@ -235,6 +255,7 @@ def _entry(line: str) -> dict[str, Any] | None:
         "hash": fields["hash"],
         "note": str(fields.get("note", "")),
         "verdict": verdict if isinstance(verdict, dict) else {},
+        "key": str(fields.get("key", "")),
     }
 
 

@@ -62,6 +62,32 @@ def test_the_verdict_that_held_is_kept(store):
     assert kept.verdict == {key: verdict[key] for key in ("stage", "status", "exit_code", "summary", "median_us")}
 
 
+def test_bytes_are_kept_whatever_the_file_holds(kernel, store):
+    kept = store.keep(b"elsewhere\n", note="by hand")
+    assert (store.read(kept), kept.note, kept.key) == (b"elsewhere\n", "by hand", "")
+    assert kernel.read_bytes() == b"one\n"
+
+
+def test_the_same_bytes_are_kept_once_for_a_key(kernel, store):
+    first = store.keep(b"a", key="event 7", note="first")
+    again = CheckpointStore(kernel).keep(b"a", key="event 7", note="after the kill")
+    assert (again.number, again.note) == (first.number, "first")
+    assert [store.keep(b"b", key="event 7").number, store.keep(b"a", key="event 8").number] == [2, 3]
+    assert [store.keep(b"a").number, store.keep(b"a").number] == [4, 5]
+    assert [c.key for c in store.checkpoints()] == ["event 7", "event 7", "event 8", "", ""]
+
+
+def test_a_store_may_lie_in_another_folder(kernel, tmp_path):
+    store = CheckpointStore(kernel, folder=tmp_path / "elsewhere" / "1")
+    store.backup()
+    kernel.write_text("two\n")
+    store.revert("1")
+    assert kernel.read_bytes() == b"one\n"
+    assert sorted(path.name for path in kernel.parent.iterdir()) == ["elsewhere", "kernel.py"]
+    assert len(store.checkpoints()) == 2 and CheckpointStore(kernel).checkpoints() == []
+    assert_whole(store)
+
+
 def test_a_revert_keeps_what_the_file_held(kernel, store):
     store.backup()
     kernel.write_text("not kept by anyone\n")
