@@ -1,5 +1,13 @@
 """`python -m cutesmith VERB …`."""
 
+import os
+
 from cutesmith.cli import main
+from cutesmith.verb_process import PARENT_VARIABLE
+
+if os.environ.pop(PARENT_VARIABLE, None):
+    from cutesmith.checks.confinement import die_with_parent
+
+    die_with_parent()
 
 raise SystemExit(main())

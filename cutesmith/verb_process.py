@@ -22,6 +22,8 @@ from anyio.streams.text import TextReceiveStream
 from cutesmith import resources
 from cutesmith.errors import CutesmithError
 
+PARENT_VARIABLE = "CUTESMITH_CHILD"
+"""Set in a child's environment: it then ends with its parent, also when that is killed."""
 HEARTBEAT = 2.0  # seconds between messages about a child that says nothing
 TAIL = 4000  # characters of output that are kept for a failure
 
@@ -41,8 +43,9 @@ async def run_verb(verb: str, *arguments: str, follower: Follower = _ignore) -> 
     """Run a verb in a child process and give its JSON object; raises VerbError when it gave none."""
     command = [sys.executable, "-m", "cutesmith", verb, "--json", *arguments]
     path = os.pathsep.join(p for p in (str(resources.PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if p)
+    environment = {**os.environ, "PYTHONPATH": path, PARENT_VARIABLE: "1"}
     async with await anyio.open_process(
-        command, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}, start_new_session=True
+        command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
     ) as child:
         try:
             output, errors = await _follow(follower, child, verb)

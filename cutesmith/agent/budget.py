@@ -1,7 +1,7 @@
 """How much a session may spend, and when it has enough.
 
-Turns and patience are a line's; tokens, dollars and time are the whole session's. A turn that at the price of the line's
-last one would pass a limit is not begun: a limit is passed by no more than what a turn costs above the one before.
+Turns and patience are a line's; tokens, dollars and time are the whole session's. A turn is not begun if it would pass
+a limit at the price of the line's last one: so a limit is passed by no more than what a turn costs above the last.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One line of work: ask the model, run its tools, record everything; an `Ending` ends it.
 
-Each step is read off the transcript, so that a process that was killed goes on where the transcript ends: an answer that
-was paid for is never asked for again, a tool whose result is missing is run again.
+Each step is read off the transcript, so that a process that was killed goes on where the transcript ends: an answer
+that was paid for is never asked for again, a tool whose result is missing is run again.
 """
 
 from __future__ import annotations

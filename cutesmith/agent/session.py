@@ -143,16 +143,17 @@ class Session:
 
 
 @contextmanager
-def new_session(folder: Path, screen: Screen | None = None) -> Iterator[Session]:
+def new_session(folder: Path, screen: Screen | None = None, **about: Any) -> Iterator[Session]:
     """A session in a folder that is new or empty; raises UsageError when it is neither or cannot be written.
 
-    A folder that this made is removed again when nothing was recorded in it.
+    `about` are the fields of its first event. A folder that could not even take that event is removed again.
     """
     existed = folder.exists()
     _make_empty(folder)
     try:
         with Transcript(folder / FILE) as transcript:
             session = Session(folder, transcript, screen)
+            session.record("session", **about)
             session.record("run", pid=os.getpid(), resumed=False)
             yield session
     finally:

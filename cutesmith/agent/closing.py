@@ -1,0 +1,137 @@
+"""How a session ends: the fastest kernels get the full benchmark, the best one is the result, and all is written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cutesmith.agent import outcome
+from cutesmith.agent.endings import Interrupted
+from cutesmith.agent.session import KERNEL, PROBLEM, Session
+from cutesmith.agent.standing import JudgedKernel
+from cutesmith.patterns.target import Target
+from cutesmith.verb_process import run_verb
+from cutesmith.verdicts import AgentVerdict, ExitCode
+
+FINALISTS = 2
+
+
+async def confirm_best(session: Session, target: Target) -> None:
+    """On a GPU: give the fastest kernels the full benchmark, until the best one has had it."""
+    for _ in range(FINALISTS):
+        best = session.standing.best()
+        if best is None or not target.executes or _is_full(best.benchmark):
+            return
+        await _benchmark(session, best, target)
+
+
+def _is_full(benchmark: Mapping[str, Any]) -> bool:
+    """Whether torch.compile took part: a quick timing leaves it out."""
+    return any("compile" in timing["name"] for timing in benchmark.get("timings", ()))
+
+
+async def _benchmark(session: Session, kernel: JudgedKernel, target: Target) -> None:
+    path = session.folder / KERNEL  # the best kernel is what it holds
+    verdict = await run_verb(
+        "benchmark",
+        str(path),
+        f"--problem={session.folder / PROBLEM}",
+        f"--arch={target.arch}",
+        follower=session.follower(0),
+    )
+    effect = outcome.judged(kernel.sha256, kernel.text, verdict)
+    session.record("judged", text=verdict["summary"], effects=[effect], seconds=verdict["seconds"])
+
+
+def conclude(session: Session, *, problem: str, model: str, interrupted: bool = False) -> AgentVerdict:
+    """The session's verdict: the best kernel's, else what went wrong last, else why it ended without one."""
+    best, standing = session.standing.best(), session.standing
+    ending = _ending(session, interrupted)
+    code, summary = _outcome(session, best, ending)
+    benchmark = best.benchmark if best else {}
+    return AgentVerdict(
+        exit_code=code,
+        summary=summary,
+        seconds=round(session.seconds, 1),
+        session=str(session.folder),
+        problem=problem,
+        kernel=str(session.folder / KERNEL) if best else "",
+        sha256=hashlib.sha256(best.text.encode()).hexdigest() if best else "",
+        state=best.state if best else "",
+        ending=str(ending.get("ending", "")),
+        model=model,
+        turns=sum(standing.turns.values()),
+        usage=vars(standing.usage),
+        dollars=None if standing.unpriced else round(standing.dollars, 6),
+        median_us=best.median_us if best else None,
+        speedups=dict(benchmark.get("speedups", {})),
+        floor_us=benchmark.get("floor_us"),
+        floor_percent=benchmark.get("floor_percent"),
+        verified=len(standing.verified()),
+        rejected=standing.rejected,
+        candidates=tuple(_lines(session)),
+    )
+
+
+def _ending(session: Session, interrupted: bool) -> Mapping[str, Any]:
+    """How the last line ended."""
+    ended = [event for event in session.events if event["kind"] == "ended"]
+    if interrupted:
+        return {"ending": Interrupted.name, "reason": f"go on with --resume {session.folder}"}
+    return ended[-1] if ended else {}
+
+
+def _outcome(session: Session, best: JudgedKernel | None, ending: Mapping[str, Any]) -> tuple[ExitCode, str]:
+    reason = f"{ending.get('ending', 'ended')}: {ending.get('reason', '')}"
+    if best is not None:
+        count = sum(event["kind"] == "line" for event in session.events) or 1
+        among = f", the best of {len(session.standing.verified())} kernels on {count} line{'s' * (count > 1)}"
+        return ExitCode.PASSED, f"{best.state}{_speed(best)}{among}; {reason}"
+    failures = list(session.standing.failures.values())
+    if failures:
+        worst = failures[-1]
+        return ExitCode(worst["exit_code"]), f"no kernel passed; the last: {worst['summary']}; {reason}"
+    code = ExitCode.TIMED_OUT if ending.get("ending") == "budget spent" else ExitCode.UNAVAILABLE
+    return code, f"no kernel was judged; {reason}"
+
+
+def _speed(best: JudgedKernel) -> str:
+    if best.median_us is None:
+        return ""
+    factors = best.benchmark.get("speedups", {})
+    against = f", {min(factors.values()):.2f} times the fastest baseline's speed" if factors else ""
+    return f", {best.median_us:.2f} µs{against}"
+
+
+def _lines(session: Session) -> list[dict[str, Any]]:
+    """One entry a line of work, with its best kernel."""
+    lines = []
+    for event in session.events:
+        if event["kind"] != "line":
+            continue
+        number = int(event["line"])
+        best, ending = session.standing.best(number), session.standing.endings.get(number, {})
+        lines.append(
+            {
+                "line": number,
+                "parent": event["parent"],
+                "turns": session.standing.turns.get(number, 0),
+                "ending": ending.get("ending", ""),
+                "reason": ending.get("reason", ""),
+                "best_sha256": best.sha256 if best else "",
+                "best_state": best.state if best else "",
+                "best_median_us": best.median_us if best else None,
+            }
+        )
+    return lines
+
+
+def write_result(session: Session, verdict: AgentVerdict) -> None:
+    """Record the verdict, and write `result.json` and `report.html`."""
+    from cutesmith.agent.report import render_session
+
+    session.record("result", verdict=verdict.to_dict())
+    page = render_session(session.events, verdict.to_dict(), session_name=Path(session.folder).name)
+    session.write_result(verdict, page)

@@ -1,0 +1,108 @@
+"""How lines of work begin: the offline generator's draft where a pattern matches, near examples, a first message."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cutesmith.agent import outcome
+from cutesmith.agent.prompting import render_prompt
+from cutesmith.agent.session import KERNEL, PROBLEM, Session
+from cutesmith.agent.settings import Settings
+from cutesmith.agent.standing import JudgedKernel
+from cutesmith.agent.transcript import Event
+from cutesmith.patterns.target import Target
+from cutesmith.verb_process import run_verb
+
+EXAMPLES = 4
+STAGES = ("lint", "compile", "verify", "benchmark")
+
+
+async def draft_kernel(session: Session, settings: Settings, target: Target) -> Event:
+    """Let the offline generator write a first kernel, and record what its stages said of it.
+
+    The event has `pattern`, `summary` and `unmatched` (why there is no draft, "" with one) beside its effects.
+    """
+    verdict = await run_verb(
+        "generate",
+        str(session.folder / PROBLEM),
+        f"--out={session.folder / 'draft'}",
+        f"--arch={target.arch}",
+        f"--on={settings.on}",
+        f"--configurations={settings.configurations}",
+        follower=session.follower(0),
+    )
+    text = Path(verdict["kernel"]).read_text(encoding="utf-8") if verdict.get("kernel") else ""
+    effects = _judgements(text, verdict.get("stages", ())) if text else ()
+    return session.record(
+        "judged",
+        text=verdict["summary"],
+        effects=effects,
+        seconds=verdict["seconds"],
+        pattern=verdict.get("pattern", ""),
+        unmatched="" if text else verdict["summary"],
+    )
+
+
+def _judgements(text: str, stages: Any) -> list[outcome.Effect]:
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    return [outcome.judged(sha256, text, stage) for stage in stages if stage["stage"] in STAGES]
+
+
+async def nearest_examples(session: Session, request: str, target: Target) -> list[Mapping[str, Any]]:
+    """What the example index holds nearest to the request, or to the problem's own first words."""
+    query = request or _first_words(session.folder / PROBLEM)
+    found = await run_verb("find", f"--limit={EXAMPLES}", f"--arch={target.arch}", "--", query)
+    return list(found.get("examples", ()))
+
+
+def _first_words(problem: Path) -> str:
+    """A problem file's docstring and the names that it calls, as a query."""
+    import ast
+
+    tree = ast.parse(problem.read_text(encoding="utf-8"))
+    names = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    return " ".join([(ast.get_docstring(tree) or "").partition("\n")[0], *dict.fromkeys(names)])[:400]
+
+
+def open_line(
+    session: Session,
+    number: int,
+    *,
+    of: int = 1,
+    parent: int = 0,
+    start: JudgedKernel | None = None,
+    draft: Event | None = None,
+    examples: list[Mapping[str, Any]] | None = None,
+    lessons: str = "",
+) -> Event:
+    """Begin a line of work: its kernel file as `start` has it, and its first message."""
+    text = render_prompt(
+        "opening",
+        draft=_shown_draft(start, draft) if start else None,
+        unmatched=draft.get("unmatched", "") if draft else "",
+        examples=examples or [],
+        lessons=lessons,
+        number=number,
+        of=of,
+    )
+    effects = [outcome.write(KERNEL, start.text), _kept(start)] if start else []
+    return session.record("line", number, parent=parent, opening=text, effects=effects)
+
+
+def _kept(start: JudgedKernel) -> outcome.Effect:
+    verdict = start.verdicts.get("verify", {})
+    return outcome.checkpoint(KERNEL, start.text, note="where this line begins", verdict=verdict)
+
+
+def _shown_draft(start: JudgedKernel, draft: Event | None) -> dict[str, Any]:
+    verify = start.verdicts.get("verify", {})
+    pattern = draft.get("pattern", "") if draft else ""
+    return {
+        "pattern": pattern or "of another line",
+        "status": start.state,
+        "median_us": start.median_us,
+        "summary": start.benchmark.get("summary") or verify.get("summary", ""),
+    }

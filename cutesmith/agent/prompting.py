@@ -1,0 +1,53 @@
+"""The texts that begin a conversation, rendered from `prompts/*.j2`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cutesmith import resources
+from cutesmith.errors import UnavailableError
+from cutesmith.patterns.target import Target
+from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION
+
+FOLDER = Path(__file__).parent / "prompts"
+PLACES = {
+    "gpu": f"on this machine's GPU; a pass reads `{VERIFIED}`, and is timed.",
+    "emulator": "on an emulated GPU, which has no wgmma, TMA or tcgen05; a pass reads "
+    f"`{VERIFIED_BY_EMULATION}`. Nothing is timed: reason about speed with `profile_kernel` and `compile_kernel`, "
+    "and claim none.",
+    "compile": "nowhere: kernels are compiled, never executed; a pass reads `compiled`. Claim neither correctness nor "
+    "speed.",
+}
+
+
+def render_prompt(name: str, **values: Any) -> str:
+    """A template of this room with its values; every one must be given. Raises UnavailableError without jinja2."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise UnavailableError("the agent needs jinja2", hint="python3 -m pip install jinja2") from error
+    environment = jinja2.Environment(  # noqa: S701 - prompts are no HTML
+        loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template(f"{name}.j2").render(**values).strip() + "\n"
+
+
+def system_prompt(problem: str, request: str, target: Target, machine: Mapping[str, str]) -> str:
+    """Everything that all lines of a session share: how work is judged, the machine, the manifest, the problem."""
+    return render_prompt(
+        "system",
+        place=PLACES[target.place],
+        timed=target.executes,
+        machine=machine,
+        manifest=manifest_body(),
+        problem=problem.strip(),
+        request=request,
+    )
+
+
+def manifest_body() -> str:
+    """`SKILL.md` without its front matter."""
+    text = resources.manifest().read_text(encoding="utf-8")
+    return text.split("\n---\n", 1)[-1].strip()

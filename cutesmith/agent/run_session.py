@@ -1,0 +1,82 @@
+"""A whole session: the first draft, the lines of work, the closing. Any step may be the first of a resumed one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from cutesmith.agent.closing import conclude, confirm_best, write_result
+from cutesmith.agent.exploration import explore
+from cutesmith.agent.loop import Line
+from cutesmith.agent.model import Model
+from cutesmith.agent.opening import draft_kernel, nearest_examples, open_line
+from cutesmith.agent.prompting import system_prompt
+from cutesmith.agent.session import PROBLEM, Session
+from cutesmith.agent.settings import Settings
+from cutesmith.agent.toolbox import Toolbox
+from cutesmith.agent.workbench import Workbench
+from cutesmith.patterns.target import Target, choose_target, describe_environment
+from cutesmith.verdicts import AgentVerdict
+
+MakeLine = Callable[[int], Line]
+
+
+async def run_session(session: Session, settings: Settings, model: Model) -> AgentVerdict:
+    """Work on the session's problem until every line has ended; cancelling it ends early with what is there.
+
+    The session holds its `problem` event already. Raises TranscriptError when the disk takes no more.
+    """
+    target = choose_target(settings.arch, settings.on)
+    session.limits = settings.limits
+    interrupted = False
+    try:
+        await _open_lines(session, settings, target)
+        await explore(session, _line_maker(session, settings, model, target))
+        await confirm_best(session, target)
+    except asyncio.CancelledError:  # Ctrl-C: what there is, is the result
+        interrupted = True
+    problem = session.first("problem") or {}
+    verdict = conclude(session, problem=str(problem.get("origin", "")), model=model.name, interrupted=interrupted)
+    write_result(session, verdict)
+    return verdict
+
+
+async def _open_lines(session: Session, settings: Settings, target: Target) -> None:
+    """The draft and the first messages, as far as they are not there yet."""
+    request = str((session.first("session") or {}).get("request", ""))
+    draft = session.first("judged")
+    if draft is None and settings.draft:
+        draft = await draft_kernel(session, settings, target)
+    begun = sum(event["kind"] == "line" for event in session.events)
+    if begun >= settings.candidates:
+        return
+    examples = await nearest_examples(session, request, target)
+    for number in range(begun + 1, settings.candidates + 1):
+        start = session.standing.best(0)
+        open_line(session, number, of=settings.candidates, start=start, draft=draft, examples=examples)
+
+
+def _line_maker(session: Session, settings: Settings, model: Model, target: Target) -> MakeLine:
+    """How a line gets its workbench, tools and system prompt (one prompt for all: it is cached)."""
+    request = str((session.first("session") or {}).get("request", ""))
+    problem = (session.folder / PROBLEM).read_text(encoding="utf-8")
+    system = system_prompt(problem, request, target, describe_environment(target))
+
+    def make(number: int) -> Line:
+        workspace = session.workspace(number)
+        workbench = Workbench(
+            line=number,
+            folder=workspace.files.root,
+            problem=session.folder / PROBLEM,
+            judged=session.folder / "judged",
+            checkpoints=workspace.checkpoints,
+            standing=session.standing,
+            arch=target.arch,
+            on=settings.on,
+            timeout=settings.timeout,
+            tolerance=settings.tolerance,
+            follower=session.follower(number),
+        )
+        return Line(number, session, model, Toolbox(workbench), system)
+
+    return make

@@ -1,0 +1,43 @@
+"""What a session was asked to do: kept in its first event, so that a resumed one needs no options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from cutesmith.agent.budget import Limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """`arch` such as "sm_90a" (None: this machine's); `on`: "auto", "gpu", "emulator" or "compile".
+
+    `candidates` lines of work run at the same time; with `beam` > 0 the best so many go on after each round of
+    `round_turns` turns. `draft`: begin with the offline generator, `configurations` of its kernels.
+    """
+
+    agent: str = "claude"
+    model: str = ""
+    effort: str = "high"
+    arch: str | None = None
+    on: str = "auto"
+    candidates: int = 1
+    beam: int = 0
+    round_turns: int = 8
+    draft: bool = True
+    configurations: int = 4
+    timeout: float = 120.0  # seconds a call of a kernel
+    tolerance: dict[str, float] = field(default_factory=dict)  # "rtol", "atol" where the problem's own do not serve
+    limits: Limits = Limits()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> Settings:
+        """What `to_dict` gave; fields that this version does not know are left out."""
+        known = {f.name for f in fields(cls)}
+        values = {name: value for name, value in saved.items() if name in known}
+        return replace(cls(**values), limits=Limits(**values.get("limits", {})))

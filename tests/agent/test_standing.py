@@ -1,0 +1,73 @@
+"""Which kernel is delivered: the fastest verified one, whatever came after it."""
+
+from __future__ import annotations
+
+from cutesmith.agent.standing import Standing
+from tests.agent.events import VERIFY, event, judged, reply, text, timed, tool
+
+EMULATED = {**VERIFY, "status": "verified on the emulated GPU"}
+COMPILED = {**VERIFY, "status": "compiled"}
+WRONG = {**VERIFY, "status": "wrong_result", "exit_code": 1}
+REJECTED = {"stage": "benchmark", "status": "rejected", "exit_code": 8, "summary": "T1", "timings": []}
+
+
+def standing_of(*effects, line=1):
+    return Standing.of([tool(n, f"t{n}", line=line, effects=e) for n, e in enumerate(effects)])
+
+
+def test_the_fastest_verified_kernel_wins_over_later_and_faster_wrong_ones():
+    standing = standing_of(
+        [judged("slow", VERIFY), judged("slow", timed(20))],
+        [judged("fast", VERIFY), judged("fast", timed(10))],
+        [judged("last", VERIFY), judged("last", timed(15))],
+        [judged("wrong", WRONG), judged("wrong", timed(1))],
+    )
+    assert standing.best().sha256 == "fast" and standing.best().median_us == 10
+    assert [kernel.sha256 for kernel in standing.verified()] == ["fast", "last", "slow"]
+
+
+def test_a_timed_kernel_wins_over_an_untimed_one_and_without_times_the_latest_wins():
+    assert standing_of([judged("a", VERIFY)], [judged("b", VERIFY)]).best().sha256 == "b"
+    assert standing_of([judged("a", VERIFY), judged("a", timed(9))], [judged("b", VERIFY)]).best().sha256 == "a"
+
+
+def test_a_verified_kernel_wins_over_an_emulated_and_that_over_a_compiled_one():
+    assert standing_of([judged("a", VERIFY)], [judged("b", EMULATED)], [judged("c", COMPILED)]).best().sha256 == "a"
+    assert standing_of([judged("b", EMULATED)], [judged("c", COMPILED)]).best().sha256 == "b"
+    assert standing_of([judged("c", COMPILED)]).best().state == "compiled"
+    assert standing_of([judged("d", WRONG)]).best() is None
+
+
+def test_a_kernel_that_is_rejected_or_wrong_later_is_no_longer_delivered():
+    good = [judged("good", VERIFY), judged("good", timed(20))]
+    cheat = [judged("cheat", VERIFY), judged("cheat", timed(2))]
+    assert standing_of(good, cheat).best().sha256 == "cheat"
+    after = standing_of(good, cheat, [judged("cheat", REJECTED)])
+    assert after.best().sha256 == "good" and after.rejected == 1
+    assert standing_of(good, [judged("good", WRONG)]).best() is None
+
+
+def test_what_was_spent_and_when_a_line_last_improved():
+    standing = Standing.of(
+        [
+            reply(0, text("a")),
+            tool(1, "x", effects=[judged("a", VERIFY), judged("a", timed(20))]),
+            reply(2, text("b")),
+            reply(3, text("c"), line=2, dollars=None),
+            reply(4, text("d")),
+            event(5, "ended", ending="finished", reason=""),
+        ]
+    )
+    assert standing.turns == {1: 3, 2: 1} and standing.last_improvement == {1: 1}
+    assert standing.dollars == 1.5 and standing.unpriced and standing.usage.total == 60
+    assert list(standing.endings) == [1]
+
+
+def test_a_kernel_belongs_to_the_line_that_had_it_first():
+    standing = Standing.of(
+        [
+            event(0, "judged", 0, effects=[judged("draft", VERIFY), judged("draft", timed(5))]),
+            tool(1, "x", line=1, effects=[judged("mine", VERIFY), judged("mine", timed(9))]),
+        ]
+    )
+    assert standing.best().sha256 == "draft" and standing.best(1).sha256 == "mine" and standing.best(2) is None
