@@ -21,7 +21,15 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from cutesmith.contract import FileContract, check_tolerance, defined_names, inspect, module_scope, parse
+from cutesmith.contract import (
+    FileContract,
+    check_tolerance,
+    defined_names,
+    inspect,
+    module_scope,
+    parse,
+    problem_source,
+)
 from cutesmith.errors import ContractError
 
 
@@ -94,6 +102,12 @@ def load(path: str | Path, strip: Sequence[str] = (), *, with_problem: bool = Fa
         source += kernelbench.adapt(contract, module)
     tolerance = check_tolerance(getattr(module, "TOLERANCE", None), contract.path)
     return LoadedFile(contract=contract, module=module, source=source, tolerance=tolerance)
+
+
+def run_file(path: str | Path) -> ModuleType:
+    """Run any Python file as a module, whatever it defines. Raises as `load` does, but asks for no contract."""
+    source = problem_source(path)
+    return _run(FileContract(path=Path(path), kind="module", source=source, names={}), source, frozenset())
 
 
 def _run(contract: FileContract, source: str, strip: Collection[str]) -> ModuleType:

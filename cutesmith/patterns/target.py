@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
-from importlib import metadata
 
 from cutesmith import __version__
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.runtime.tuning_cache import package_version
 
 PLACES = ("auto", "gpu", "emulator", "compile")
 
@@ -66,7 +66,7 @@ def describe_environment(target: Target) -> dict[str, str]:
     """What a result depends on besides the files: versions, GPU, driver."""
     device = target.device
     gpu = {"GPU": device.name, "driver": device.driver} if device else {"GPU": f"none used ({target.why_not})"}
-    versions = {name: _version(name) for name in ("torch", "nvidia-cutlass-dsl")}
+    versions = {name: package_version(name) for name in ("torch", "nvidia-cutlass-dsl")}
     system = f"{platform.system()} {platform.machine()}"
     return {"architecture": target.arch, **gpu, "cutesmith": __version__, **versions, **_python(), "system": system}
 
@@ -74,9 +74,3 @@ def describe_environment(target: Target) -> dict[str, str]:
 def _python() -> dict[str, str]:
     return {"Python": platform.python_version()}
 
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "missing"

@@ -1,0 +1,170 @@
+"""What became of each tiling, and which is the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from cutesmith.runtime.tiling import Tiling
+
+SKIPPED, NOT_COMPILED, NOT_RUN, TIMED = "skipped", "does not compile", "failed to run", "timed"
+WAITING = "waiting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One tiling: its state (skipped, does not compile, failed to run, timed), why, and its samples (microseconds).
+
+    `reason` is every refusal of a skipped one, else the error's sentence; `log_tail` its last lines.
+    """
+
+    tiling: Tiling
+    state: str = WAITING
+    reason: str = ""
+    log_tail: str = ""
+    compile_seconds: float | None = None
+    samples_us: tuple[float, ...] = ()
+
+    @property
+    def median_us(self) -> float | None:
+        """None for what was not timed."""
+        return median(self.samples_us) if self.samples_us else None
+
+    @property
+    def quartiles_us(self) -> tuple[float, float]:
+        """First and third quartile of the samples, which must be some."""
+        if len(self.samples_us) == 1:
+            return self.samples_us[0], self.samples_us[0]
+        low, _, high = quantiles(self.samples_us, n=4, method="inclusive")
+        return low, high
+
+    def failed(self, state: str, reason: str, log_tail: str = "") -> Trial:
+        """The same tiling with why it is out; samples of it are worth nothing."""
+        return replace(self, state=state, reason=reason, log_tail=log_tail[-4000:], samples_us=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, with the median."""
+        plain = ("state", "reason", "log_tail", "compile_seconds", "median_us")
+        told = {name: getattr(self, name) for name in plain}
+        return {"tiling": self.tiling.to_dict(), **told, "samples_us": list(self.samples_us)}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Trial:
+        """The trial that `to_dict` described."""
+        own = {name: value for name, value in fields.items() if name != "median_us"}
+        given = {"tiling": Tiling.from_dict(fields["tiling"]), "samples_us": tuple(fields["samples_us"])}
+        return cls(**{**own, **given})
+
+
+def fastest(trials: Sequence[Trial]) -> Trial | None:
+    """The lowest median; of those whose median lies within its interquartile range the first, since they tie."""
+    timed = [trial for trial in trials if trial.state == TIMED and trial.samples_us]
+    if not timed:
+        return None
+    best = min(timed, key=lambda trial: trial.median_us or 0.0)
+    _, high = best.quartiles_us
+    return next(trial for trial in timed if (trial.median_us or 0.0) <= high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutotuneResult:
+    """Every tiling's trial in the plan's order; `measured` is the day of the times, `cached` whether that was earlier.
+
+    `flops` and `bytes` are the algorithm's own, `floor_us` what this device's memory needs for the bytes at the
+    bandwidth of a large copy: None where nothing was measured.
+    """
+
+    trials: tuple[Trial, ...]
+    device: str
+    timer: str
+    inputs: str
+    measured: str = ""
+    cached: bool = False
+    is_time: bool = True  # False: lower bounds by counts, as the emulated GPU gives them
+    kept: bool = False  # whether the cache has it now
+    flops: int = 0
+    bytes: int = 0
+    copy_bytes_per_second: float | None = None
+    source: str = ""
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest, None where none was timed."""
+        return fastest(self.trials)
+
+    @property
+    def floor_us(self) -> float | None:
+        """Microseconds that the bytes need at the measured copy bandwidth."""
+        return 1e6 * self.bytes / self.copy_bytes_per_second if self.copy_bytes_per_second and self.bytes else None
+
+    @property
+    def floor_percent(self) -> float | None:
+        """100 times the floor over the best median."""
+        best = self.best
+        if self.floor_us is None or best is None or not best.median_us:
+            return None
+        return 100 * self.floor_us / best.median_us
+
+    @property
+    def complete(self) -> bool:
+        """Whether every tiling that compiled also ran: what failed while it ran may be this moment's fault."""
+        return self.best is not None and not any(trial.state == NOT_RUN for trial in self.trials)
+
+    def summary(self) -> str:
+        """One sentence: the winner, its time and what share of the floor that is; where the times are from."""
+        counts = {
+            state: sum(trial.state == state for trial in self.trials) for state in (SKIPPED, NOT_COMPILED, NOT_RUN)
+        }
+        others = "".join(f", {count} {state}" for state, count in counts.items() if count)
+        best, timed = self.best, sum(trial.state == TIMED for trial in self.trials)
+        if best is None:
+            return f"none of {len(self.trials)} tilings was timed{others}"
+        share = f", {self.floor_percent:.0f} % of copy bandwidth" if self.floor_percent is not None else ""
+        when = f"; times from cache of {self.measured[:10]}" if self.cached else ""
+        told = f"{best.tiling.label()}: {self._told_time(best)}{share}"
+        return f"{told}; the best of {timed}{others} ({self.device}; {self.timer}){when}"
+
+    def frozen_source(self) -> str:
+        """The lines to write into the kernel file in the place of the plan's tilings: the winner, and what it rests on.
+
+        Empty without a winner.
+        """
+        best = self.best
+        if best is None:
+            return ""
+        timed = sum(trial.state == TIMED for trial in self.trials)
+        basis = f"# best of {timed}: {self._told_time(best)} on {self.device}, {self.measured[:10]} ({self.timer})"
+        return f"from types import SimpleNamespace\n\n{basis}\nTILING = {best.tiling.namespace()}\n"
+
+    def _told_time(self, trial: Trial) -> str:
+        return f"{'' if self.is_time else 'at least '}{trial.median_us:.4g} us"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, as the cache keeps it."""
+        plain = (
+            "device",
+            "timer",
+            "is_time",
+            "inputs",
+            "measured",
+            "flops",
+            "bytes",
+            "copy_bytes_per_second",
+            "source",
+        )
+        return {**{name: getattr(self, name) for name in plain}, "trials": [trial.to_dict() for trial in self.trials]}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> AutotuneResult:
+        """The result that `to_dict` described; raises KeyError, TypeError or UsageError for anything else."""
+        trials = tuple(Trial.from_dict(trial) for trial in fields["trials"])
+        return cls(**{**fields, "trials": trials})
+
+
+def name_of(path: Path, function: str) -> str:
+    """`kernel.py:plan_fn`."""
+    return f"{path.name}:{function}"

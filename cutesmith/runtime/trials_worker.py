@@ -1,0 +1,131 @@
+"""The child's side of `runtime.tuning`: it holds one file's plan, compiles some of its tilings and times them."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutesmith.checks import tensors
+from cutesmith.checks.candidate import candidate_code, start_device
+from cutesmith.checks.cases import fit
+from cutesmith.checks.confinement import confine
+from cutesmith.checks.reference import EMULATED_ELEMENTS, seed_everything
+from cutesmith.contract import check_arity, check_inputs
+from cutesmith.errors import ContractError
+from cutesmith.loading import run_file
+from cutesmith.runtime.plan import PLAN_LINES, CuteKernel, KernelPlan
+from cutesmith.runtime.timers import Timer
+
+Request = dict[str, Any]
+Reply = dict[str, Any]
+
+
+def handler() -> Callable[[Request], Reply]:
+    """What `checks.worker` calls with each request."""
+    return Trials().handle
+
+
+class Trials:
+    """One file's plan on one device; `kernels` by the place of their tiling."""
+
+    def __init__(self) -> None:
+        self.path = Path("plan.py")
+        self.kernels: dict[int, CuteKernel] = {}
+        self.opened = ExitStack()
+
+    def handle(self, request: Request) -> Reply:
+        """Dispatch on `request["do"]`; what the file raises becomes a CandidateError with its line."""
+        actions = {
+            "start": self.start,
+            "load": self.load,
+            "compile": self.compile,
+            "prepare": self.prepare,
+            "round": self.round,
+            "machine": self.machine,
+        }
+        with candidate_code(self.path), torch.no_grad():
+            return actions[request["do"]](request)
+
+    def start(self, request: Request) -> Reply:
+        """Import the DSL, bring up the device and the timer, while that is still allowed."""
+        self.device = request["device"]
+        start_device(self.device)
+        module, _, name = request["timer"].partition(":")
+        self.timer: Timer = getattr(importlib.import_module(module), name)(request["arch"])
+        self.opened.enter_context(self.timer.session())
+        return {"timer": self.timer.name, "repeats": self.timer.repeats, "is_time": self.timer.is_time}
+
+    def load(self, request: Request) -> Reply:
+        """Run the file, draw its inputs or take those that were given, and make the plan."""
+        self.path = Path(request["path"])
+        layers = confine()
+        module = run_file(self.path)
+        plan_fn = getattr(module, request["function"], None)
+        if not callable(plan_fn):
+            raise ContractError(f"{self.path} defines no function {request['function']}", hint=PLAN_LINES)
+        inputs = self._inputs(module, plan_fn, request)
+        check_arity(plan_fn, request["function"], inputs)
+        self.plan = KernelPlan.for_inputs(plan_fn, inputs)
+        return {**self._described(), "confinement": layers}
+
+    def _inputs(self, module: Any, plan_fn: Callable[..., Any], request: Request) -> list[Any]:
+        if request["inputs"] is not None:
+            return [_read(description) for description in request["inputs"]]
+        if not callable(getattr(module, "get_inputs", None)):
+            hint = "Define get_inputs() there, or give inputs=[…] to autotune."
+            raise ContractError(f"{self.path} has no get_inputs, and no inputs were given", hint=hint)
+        seed_everything(request["seed"])
+        values = check_inputs(module.get_inputs())
+        if self.device != "emulator":
+            return values
+        return fit(values, EMULATED_ELEMENTS, lambda fewer: _refusal(plan_fn, fewer)).values
+
+    def _described(self) -> Reply:
+        problem = self.plan.problem
+        return {
+            "tilings": [tiling.to_dict() for tiling in self.plan.tilings],
+            "problem": {"shape": problem.shape, "exact": problem.exact, "element_bytes": problem.element_bytes},
+            "flops": self.plan.flops,
+            "bytes": self.plan.algorithmic_bytes,
+            "inputs": tensors.summarize(self.plan.inputs),
+        }
+
+    def compile(self, request: Request) -> Reply:
+        """Compile the tiling at a place."""
+        begin = time.perf_counter()
+        kernel = self.plan.kernel(self.plan.tilings[request["index"]])
+        kernel.compile()
+        self.kernels[request["index"]] = kernel
+        return {"seconds": time.perf_counter() - begin}
+
+    def prepare(self, request: Request) -> Reply:
+        """First launches."""
+        self.timer.prepare(self.kernels[request["index"]])
+        return {}
+
+    def round(self, request: Request) -> Reply:
+        """One round of launches."""
+        return {"samples_us": self.timer.round(self.kernels[request["index"]])}
+
+    def machine(self, request: Request) -> Reply:
+        """What this device's memory can do."""
+        return {"copy": self.timer.copy_bytes_per_second()}
+
+
+def _read(description: dict[str, Any]) -> Any:
+    return tensors.read_scalar(description) if "scalar" in description else tensors.read_tensor(description, "cuda")
+
+
+def _refusal(plan_fn: Callable[..., Any], values: Sequence[Any]) -> str:
+    """Why there is no plan for these inputs; empty when there is."""
+    try:
+        KernelPlan.for_inputs(plan_fn, values)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the plan refuses them
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    return ""

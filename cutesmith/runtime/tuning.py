@@ -1,0 +1,266 @@
+"""Time every tiling of a kernel under development, and say which is the fastest.
+
+Tilings that the device would refuse are skipped before anything is compiled; the others are compiled in several
+confined processes at once, then timed in interleaved rounds. What failed is recorded with its reason. A complete result
+is kept in the cache, so that the same question on the same device is answered at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Protocol
+
+from cutesmith.checks.gpu_lock import gpu_lock
+from cutesmith.checks.rounds import exchange, new_seed
+from cutesmith.contract import problem_source
+from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
+from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.runtime.lanes import Lanes, Subject
+from cutesmith.runtime.plan import PLAN_NAME
+from cutesmith.runtime.tiling import Problem, Tiling, with_tuples
+from cutesmith.runtime.trials import SKIPPED, TIMED, WAITING, AutotuneResult, Trial, name_of
+from cutesmith.runtime.tuning_cache import (
+    TuningCache,
+    TuningKey,
+    compiler_versions,
+    device_identity,
+    source_hashes,
+)
+
+ROUNDS = 5
+MOST_JOBS = 8
+TILINGS_A_JOB = 4
+TIMERS = {
+    "cuda": "cutesmith.runtime.timers:GraphTimer",
+    "emulator": "cutesmith.runtime.timers:EmulatedTimer",
+}
+
+
+class Progress(Protocol):
+    """Told of every step: the stage's name, how many of its steps are done, how many there are, and a remark."""
+
+    def __call__(self, stage: str, done: int, total: int, message: str = "") -> None: ...
+
+
+def _silent(stage: str, done: int, total: int, message: str = "") -> None:
+    return None
+
+
+def autotune(
+    kernel: str | Path | Callable[..., Any],
+    inputs: Sequence[Any] | None = None,
+    *,
+    on: str = "auto",
+    arch: str | None = None,
+    cache: TuningCache | None = None,
+    use_cache: bool = True,
+    jobs: int | None = None,
+    rounds: int = ROUNDS,
+    timer: str | None = None,
+    timeout: float = 120.0,
+    progress: Progress | None = None,
+) -> AutotuneResult:
+    """Time the tilings of a plan: `kernel` is a file with `plan_fn`, `file.py:function`, or such a function itself.
+
+    `inputs` default to the file's `get_inputs()`. `on` is "auto" (the GPU, else the emulated one, whose order rests on
+    counts and not on time), "gpu" or "emulator". `jobs` processes compile at once (default: one for four tilings,
+    at most 8 and a core each); `rounds` interleaved rounds; `timer` another `module:Class` than the device's own;
+    `timeout` seconds for one step of one tiling. The file alone is part of the cache's key, not what it imports.
+    Raises UsageError, ContractError and CandidateError for a file that makes no plan, UnavailableError without a GPU.
+    """
+    begin = time.monotonic()
+    path, function = _file_of(kernel)
+    place = _place(on, arch)
+    if rounds < 1 or (jobs is not None and jobs < 1) or not timeout > 0:
+        raise UsageError("rounds, jobs and timeout must be positive")
+    run = _Run(path, function, place, timer or TIMERS[place.device], rounds, jobs, timeout, progress or _silent)
+    store = cache or TuningCache()
+    key = run.key(inputs)
+    if use_cache and (known := _remembered(store, key)) is not None:
+        return replace(known, seconds=time.monotonic() - begin)
+    result = run.tune(inputs)
+    kept = use_cache and result.complete and store.put(key, result.to_dict())
+    return replace(result, kept=kept, seconds=time.monotonic() - begin)
+
+
+def _remembered(store: TuningCache, key: TuningKey) -> AutotuneResult | None:
+    known = store.get(key)
+    if known is None:
+        return None
+    try:
+        return replace(AutotuneResult.from_dict(known.result), cached=True, kept=True)
+    except (KeyError, TypeError, UsageError):  # written by another version
+        return None
+
+
+def _file_of(kernel: str | Path | Callable[..., Any]) -> tuple[Path, str]:
+    """The file and the name of the plan's function."""
+    if callable(kernel):
+        file, name = inspect.getsourcefile(inspect.unwrap(kernel)), getattr(kernel, "__qualname__", "")
+        if file is None or not Path(file).is_file() or not name.isidentifier():
+            raise UsageError(
+                f"{kernel!r:.100} is no function at the top level of a file", hint="Give file.py:function."
+            )
+        return Path(file).resolve(), name
+    text, _, function = str(kernel).rpartition(":")
+    if not function.isidentifier() or not text:
+        text, function = str(kernel), PLAN_NAME
+    return Path(text).resolve(), function
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where it runs: "cuda" or "emulator", the architecture, and the GPU's or the emulated one's name."""
+
+    device: str
+    arch: str
+    name: str
+    gpu: Device | None = None
+
+
+def _place(on: str, arch: str | None) -> _Place:
+    if on not in ("auto", "gpu", "emulator"):
+        raise UsageError(f"on={on!r}: there is no such place", hint="Use auto, gpu or emulator.")
+    wanted = parse_arch(arch) if arch else None
+    gpu = current_device() if on != "emulator" else None
+    if gpu is None or gpu.sm is None:
+        if on == "gpu":
+            raise UnavailableError("nothing can be timed: this machine has no NVIDIA GPU of a known SM")
+        name = str(wanted or DEFAULT_ARCH)
+        return _Place("emulator", name, f"emulated {name}")
+    chosen = wanted or parse_arch(gpu.sm.default_arch)
+    if not chosen.runs_on(gpu.sm):
+        raise UnavailableError(f"{chosen} does not run on this machine's {gpu.name}")
+    return _Place("cuda", str(chosen), gpu.name, gpu)
+
+
+@dataclass
+class _Run:
+    """One run over the tilings of a plan."""
+
+    path: Path
+    function: str
+    place: _Place
+    timer: str
+    rounds: int
+    jobs: int | None
+    timeout: float
+    tell: Progress
+
+    def key(self, inputs: Sequence[Any] | None) -> TuningKey:
+        """The question that this run answers; nothing is run for it but the file read."""
+        gpu = self.place.gpu
+        where = f"{device_identity(gpu) if gpu else self.place.name}, {self.place.arch}"
+        return TuningKey(
+            sources=source_hashes([problem_source(self.path), self.function]),
+            device=where,
+            inputs="get_inputs()" if inputs is None else _signature(inputs),
+            method=f"{self.timer}, {self.rounds} rounds",
+            versions=compiler_versions(),
+        )
+
+    def tune(self, inputs: Sequence[Any] | None) -> AutotuneResult:
+        """Skip, compile, time."""
+        with exchange() as folder, Lanes(self._subject(inputs, folder)) as lanes:
+            with self._lock(exclusive=False):
+                about = lanes.describe()
+                lanes.trials = self._validated(about)
+                self._compile(lanes)
+            machine: dict[str, Any] = {}
+            if any(lane.compiled for lane in lanes.lanes):
+                with self._lock(exclusive=True):
+                    self._time(lanes, self.rounds if about["repeats"] else 1)
+                    machine = lanes.machine()
+            return self._result(lanes.trials, about, machine)
+
+    def _subject(self, inputs: Sequence[Any] | None, folder: Path) -> Subject:
+        return Subject(
+            path=self.path,
+            function=self.function,
+            device=self.place.device,
+            arch=self.place.arch,
+            timer=self.timer,
+            inputs=None if inputs is None else _written(inputs, folder / "inputs"),
+            seed=new_seed(),
+            timeout=self.timeout,
+        )
+
+    def _lock(self, *, exclusive: bool) -> AbstractContextManager[None]:
+        return gpu_lock(exclusive=exclusive) if self.place.device == "cuda" else contextlib.nullcontext()
+
+    def _validated(self, about: dict[str, Any]) -> list[Trial]:
+        """A trial for each tiling; those that the device would refuse are skipped."""
+        problem = Problem(**with_tuples(about["problem"]))
+        trials = []
+        for described in about["tilings"]:
+            tiling = Tiling.from_dict(described)
+            refused = tiling.validate(problem, self.place.arch)
+            trial = Trial(tiling=tiling)
+            trials.append(trial.failed(SKIPPED, "; ".join(refused)) if refused else trial)
+        return trials
+
+    def _compile(self, lanes: Lanes) -> None:
+        places = [index for index, trial in enumerate(lanes.trials) if trial.state == WAITING]
+        if not places:
+            return
+        lanes.widen(min(len(places), self.jobs or _usual_jobs(len(places))))
+        self.tell("compile", 0, len(places), f"{len(lanes.trials) - len(places)} skipped")
+        lanes.compile(places, lambda done: self.tell("compile", done, len(places)))
+
+    def _time(self, lanes: Lanes, rounds: int) -> None:
+        """Interleaved rounds in random order: what heats or slows the device down meets all alike."""
+        order = random.Random(secrets.randbits(64))
+        lanes.prepare()
+        self.tell("time", 0, rounds)
+        for number in range(rounds):
+            running = list(lanes.running())
+            for index in order.sample(running, len(running)):
+                samples = tuple(lanes.round(index))
+                trial = lanes.trials[index]
+                if samples:
+                    lanes.trials[index] = replace(trial, state=TIMED, samples_us=trial.samples_us + samples)
+            self.tell("time", number + 1, rounds)
+
+    def _result(self, trials: Sequence[Trial], about: dict[str, Any], machine: dict[str, Any]) -> AutotuneResult:
+        return AutotuneResult(
+            trials=tuple(trials),
+            device=self.place.name,
+            timer=about["timer"],
+            is_time=about["is_time"],
+            inputs=about["inputs"],
+            measured=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            flops=about["flops"],
+            bytes=about["bytes"],
+            copy_bytes_per_second=machine.get("copy"),
+            source=name_of(self.path, self.function),
+        )
+
+
+def _usual_jobs(count: int) -> int:
+    """A process for four tilings: starting one takes as long as compiling several."""
+    return min(os.cpu_count() or 1, MOST_JOBS, -(-count // TILINGS_A_JOB))
+
+
+def _written(inputs: Sequence[Any], folder: Path) -> list[dict[str, Any]]:
+    """The inputs as files, so that every process has the same."""
+    from cutesmith.checks.tensors import write_value
+
+    folder.mkdir(parents=True)
+    return [write_value(value, folder / f"{index}") for index, value in enumerate(inputs)]
+
+
+def _signature(inputs: Sequence[Any]) -> str:
+    """Shapes, strides and dtypes in a line; a scalar by its value."""
+    from cutesmith.checks.tensors import summarize
+
+    return summarize(inputs)

@@ -1,0 +1,63 @@
+"""y = 2 x with plans of which some cannot be launched, one does not compile, and one is wasteful."""
+
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass import Float32
+from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
+
+from cutesmith.runtime import KernelPlan, Problem, Tiling
+
+TILINGS = (
+    Tiling(threads=64, tile=(64,), settings={"again": 8}),
+    Tiling(threads=2048, tile=(2048,)),
+    Tiling(threads=128, tile=(128,), stages=4, stage_bytes=65536),
+    Tiling(threads=96, tile=(96,), settings={"broken": True}),
+    Tiling(threads=128, tile=(128,)),
+)
+
+
+@cute.kernel
+def scale_kernel(mX: cute.Tensor, mY: cute.Tensor, threads: cutlass.Constexpr, again: cutlass.Constexpr):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    index = block * threads + thread
+    if index < cute.size(mX):
+        value = mX[index]
+        for _ in cutlass.range(again, unroll=1):  # work that the result does not need
+            value = cute.math.exp2(cute.math.log2(value))
+        mY[index] = value * Float32(2.0)
+
+
+@cute.jit
+def scale(mX: cute.Tensor, mY: cute.Tensor, threads: cutlass.Constexpr, again: cutlass.Constexpr, stream):
+    grid = (cute.ceil_div(cute.size(mX), threads), 1, 1)
+    scale_kernel(mX, mY, threads, again).launch(grid=grid, block=(threads, 1, 1), stream=stream)
+
+
+@functools.cache
+def compiled(threads: int, again: int):
+    length = cute.sym_int()
+    x, y = (make_fake_compact_tensor(Float32, (length,)) for _ in range(2))
+    stream = make_fake_stream(use_tvm_ffi_env_stream=True)
+    return cute.compile(scale, x, y, threads, again, stream, options="--enable-tvm-ffi")
+
+
+def build(tiling: Tiling):
+    if tiling.settings.get("broken"):
+        return cute.compile(scale, "no tensor")
+    return compiled(tiling.threads, tiling.settings.get("again", 0))
+
+
+def plan_fn(x):
+    y = torch.empty_like(x)
+    problem = Problem(shape=tuple(x.shape), element_bytes=x.element_size())
+    return KernelPlan(
+        inputs=(x,), outputs=(y,), tilings=TILINGS, problem=problem, build=build, launch=lambda run: run(x, y)
+    )
+
+
+def get_inputs():
+    return [torch.rand(4096, device="cuda") + 1]
