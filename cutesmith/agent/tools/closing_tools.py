@@ -1,0 +1,66 @@
+"""`note` and `finish`. Docstrings here are what the model reads."""
+
+from __future__ import annotations
+
+import hashlib
+
+from cutesmith.agent import outcome
+from cutesmith.agent.confined_folder import ConfinedFolder
+from cutesmith.agent.outcome import Outcome
+from cutesmith.agent.standing import JudgedKernel
+from cutesmith.agent.workbench import KERNEL, Workbench
+from cutesmith.errors import UsageError
+
+
+class ClosingTools:
+    """The development log, and the end of a line of work."""
+
+    def __init__(self, workbench: Workbench) -> None:
+        self.workbench = workbench
+
+    async def note(self, prediction: str = "", change: str = "", measurement: str = "", note: str = "") -> Outcome:
+        """Write an entry of the development log; people and other lines of work learn from it.
+
+        Write the prediction with its reason before you measure, then the change, then the measurement. Give at least
+        one field.
+
+        Args:
+            prediction: what you expect, in numbers, and why.
+            change: what is different from the version before.
+            measurement: what was measured or verified, and where.
+            note: anything else, such as a lesson or a doubt.
+        """
+        fields = {"prediction": prediction, "change": change, "measurement": measurement, "note": note}
+        given = {name: text.strip() for name, text in fields.items() if text.strip()}
+        if not given:
+            raise UsageError("nothing to note", hint=f"Give at least one of: {', '.join(fields)}.")
+        return Outcome(text=f"noted: {', '.join(given)}", effects=(outcome.note(given),))
+
+    async def finish(self, summary: str, give_up: bool = False) -> Outcome:
+        """End this line of work; the best verified kernel is the result, whatever kernel.py holds now.
+
+        Call it when the kernel is verified and nothing promising is left to try. It is refused while nothing is
+        verified, unless you give up.
+
+        Args:
+            summary: one paragraph: what the kernel does, how fast it is and where that was measured, what bounds it.
+            give_up: end without a verified kernel; say in the summary what stood in the way.
+        """
+        if not summary.strip():
+            raise UsageError("summary is empty", hint="Say in one paragraph what was reached.")
+        best = self.workbench.standing.best()
+        if best is None and not give_up:
+            raise UsageError(
+                "no kernel is verified yet, so there is no result to finish with",
+                hint="Mend what verify_kernel says; or call finish with give_up and say what stands in the way.",
+            )
+        return Outcome(text=self._told(best), finish=summary.strip())
+
+    def _told(self, best: JudgedKernel | None) -> str:
+        if best is None:
+            return "This line of work ends without a verified kernel."
+        time = f", {best.median_us:.2f} µs" if best.median_us is not None else ""
+        text = ConfinedFolder(self.workbench.folder).read_or_none(KERNEL) or ""
+        same = hashlib.sha256(text.encode()).hexdigest() == best.sha256
+        other = "" if same else f"; {KERNEL} holds another text now, which is not the result"
+        return f"This line of work ends. The result is {best.sha256[:8]} ({best.state}{time}){other}."

@@ -1,0 +1,175 @@
+"""`search_references`, `read_reference`, `find_example`, `fetch_example`. Docstrings here are what the model reads.
+
+Each is a verb as a child process: a fifth of a second, and it ends when the session does.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from cutesmith.agent.confined_folder import MAX_BYTES, ConfinedFolder
+from cutesmith.agent.outcome import Effect, Outcome, write
+from cutesmith.agent.verdict_texts import bounded
+from cutesmith.agent.workbench import Workbench
+from cutesmith.errors import UsageError
+from cutesmith.verb_process import run_verb
+from cutesmith.verdicts import ExitCode
+
+EXAMPLES = "examples"
+MOST_HITS = 10
+MOST_FETCHED = 8
+PAGE_CHARACTERS = 14_000
+ANSWER_CHARACTERS = 6000
+
+Object = Mapping[str, Any]
+
+
+class LibraryTools:
+    """The references and the example index."""
+
+    def __init__(self, workbench: Workbench) -> None:
+        self.workbench = workbench
+        self.files = ConfinedFolder(workbench.folder)
+
+    async def search_references(self, query: str, limit: int = 5) -> Outcome:
+        """Search the CuTe DSL references: API pages of the installed version, patterns, pitfalls, error messages.
+
+        Use it before you write an API name that you are not sure of, and for every error code or message. Answers
+        give the address of a section for read_reference.
+
+        Args:
+            query: a few words, an API name such as cute.zipped_divide, or an error code such as UNSUP_EARLY_EXIT.
+            limit: how many sections, at most 10.
+        """
+        found = await self._verb("search", f"--limit={_within(limit, MOST_HITS)}", "--", _words(query))
+        lines = [line for hit in found["hits"] for line in _hit(hit)]
+        return Outcome(text=bounded("\n".join([*lines, found["summary"]]), ANSWER_CHARACTERS))
+
+    async def read_reference(self, address: str) -> Outcome:
+        """Read a section of the references, or a page where it is short enough.
+
+        Args:
+            address: PAGE.md#section as search_references gives it, or PAGE.md.
+        """
+        found = await self._verb("search", f"--read={_words(address)}")
+        text = "\n\n".join(section["text"] for section in found["hits"])
+        if len(text) <= PAGE_CHARACTERS:
+            return Outcome(text=text)
+        sections = "\n".join(f"- {hit['address']}  {hit['heading']}" for hit in found["hits"])
+        head = f"{address} has {len(text)} characters; read it by sections:\n{bounded(sections, ANSWER_CHARACTERS)}\n\n"
+        return Outcome(text=head + bounded(text, PAGE_CHARACTERS - len(head)))
+
+    async def find_example(self, query: str, arch: str = "", limit: int = 5) -> Outcome:
+        """Find the working kernels nearest to what you write, each with what agrees and what is missing.
+
+        Call it before you write a kernel from nothing: an example that compiles beats memory. fetch_example then
+        brings one into your folder.
+
+        Args:
+            query: operation, features and dtypes as you would say them, such as "persistent gemm bias gelu bf16".
+            arch: the architecture that it must run on, such as sm_90a; this session's when empty.
+            limit: how many, at most 10.
+        """
+        options = [f"--arch={_words(arch) if arch else self.workbench.arch}", f"--limit={_within(limit, MOST_HITS)}"]
+        found = await self._verb("find", *options, "--", _words(query))
+        lines = [line for place, example in enumerate(found["examples"], 1) for line in _example(place, example)]
+        hint = found["hint"] or found["summary"]
+        return Outcome(text=bounded("\n".join([*lines, hint]), ANSWER_CHARACTERS))
+
+    async def fetch_example(self, ids: list[str], with_siblings: bool = False) -> Outcome:
+        """Bring examples into examples/ of your work folder, checked by their hash; read them with view_file.
+
+        They are there to be read: kernel.py may not import them, so take over what you need.
+
+        Args:
+            ids: ids that find_example gives, such as cutesmith/rmsnorm; at most 8.
+            with_siblings: also the examples that these import.
+        """
+        if not 1 <= len(ids) <= MOST_FETCHED:
+            raise UsageError(f"ids holds {len(ids)} ids; give 1 to {MOST_FETCHED}")
+        with tempfile.TemporaryDirectory(prefix="cutesmith-fetch-") as folder:
+            flag = ["--with-siblings"] if with_siblings else []
+            fetched = await self._verb("fetch", f"--out={folder}", *flag, "--", *map(_words, ids))
+            return await anyio.to_thread.run_sync(self._brought, fetched, Path(folder))
+
+    def _brought(self, fetched: Object, folder: Path) -> Outcome:
+        """What was fetched, as files of the work folder; what was not, with the reason."""
+        lines, effects = [], []
+        for example in fetched["examples"]:
+            if example["error"]:
+                lines.append(f"{example['id']}: not fetched: {example['error']}\n  {example['hint']}".rstrip())
+                continue
+            effect, told = self._file(Path(example["path"]), folder)
+            lines.append(f"{example['id']}: {told}\n  {example['licence']}, {example['origin']}")
+            effects += [effect] if effect else []
+            if example["siblings"]:
+                lines.append(f"  it imports {', '.join(example['siblings'])}: with_siblings brings them too")
+        failed = all(example["error"] for example in fetched["examples"])
+        return Outcome(text=bounded("\n".join(lines), ANSWER_CHARACTERS), is_error=failed, effects=tuple(effects))
+
+    def _file(self, path: Path, folder: Path) -> tuple[Effect | None, str]:
+        """The effect that puts a fetched file into the work folder, and what to say of it."""
+        name = f"{EXAMPLES}/{path.relative_to(folder).as_posix()}"
+        data = path.read_bytes()
+        if len(data) > MAX_BYTES:
+            return None, f"not put into your folder: it has {len(data)} bytes, more than {MAX_BYTES}"
+        text = data.decode("utf-8", "replace")
+        old = self.files.read_or_none(name)
+        if old == text:
+            return None, f"{name} is there already"
+        self.files.require_writable(name, text)
+        return write(name, text), f"{name}, {len(text.splitlines())} lines"
+
+    async def _verb(self, verb: str, *arguments: str) -> dict[str, Any]:
+        """A verb's JSON object; raises UsageError with its hint where it refused."""
+        found = await run_verb(verb, *arguments, follower=self.workbench.follower)
+        if found["stage"] == "error":
+            kind = f"{verb} failed: " if found["exit_code"] != ExitCode.USAGE else ""
+            raise UsageError(f"{kind}{found['summary']}", hint=_spoken(str(found.get("hint", ""))))
+        return found
+
+
+def _hit(hit: Object) -> list[str]:
+    lines = [f"  {line['text']}" for line in hit["lines"]]
+    return [f"{hit['address']}  {hit['heading']}", *lines]
+
+
+def _example(place: int, example: Object) -> list[str]:
+    archs, dtypes = ", ".join(example["arch"]), ", ".join(example["dtypes"])
+    missing = f"; missing: {', '.join(example['missing'])}" if example["missing"] else ""
+    contract = "; keeps the contract of kernel.py" if example["meets_contract"] else ""
+    return [
+        f"{place}. {example['id']}  ({archs}; {dtypes}; {example['lines']} lines{contract})",
+        f"   {example['summary']}",
+        f"   to learn: {example['lesson']}",
+        f"   why: {', '.join(example['matched'])}{missing}",
+        *([f"   {example['fit']}: {example['note']}"] if example["note"] else []),
+    ]
+
+
+def _spoken(hint: str) -> str:
+    """A hint of the command line, with the tools' names for what it names."""
+    for command, tool in (
+        ("scripts/find_example.py", "find_example"),
+        ("cutesmith find", "find_example"),
+        ("cutesmith search", "search_references"),
+    ):
+        hint = hint.replace(command, tool)
+    return "" if hint.startswith("usage:") else hint
+
+
+def _words(text: str) -> str:
+    """A query in one line; raises UsageError for an empty one."""
+    words = " ".join(text.split())
+    if not words:
+        raise UsageError("the query is empty", hint="Give a few words.")
+    return words
+
+
+def _within(number: int, most: int) -> int:
+    return max(1, min(number, most))

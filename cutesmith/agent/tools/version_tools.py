@@ -1,0 +1,100 @@
+"""`backup_file`, `revert_file`, `list_checkpoints`: versions that are kept for good, out of the file tools' reach.
+
+Docstrings here are what the model reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from cutesmith.agent.confined_folder import ConfinedFolder
+from cutesmith.agent.outcome import Outcome, checkpoint, write
+from cutesmith.agent.tools.text_edits import difference
+from cutesmith.agent.workbench import KERNEL, Workbench
+from cutesmith.agent.workspace import store_of
+from cutesmith.checkpoints import Checkpoint, CheckpointStore
+from cutesmith.errors import UsageError
+
+MOST_LISTED = 40
+
+
+class VersionTools:
+    """The checkpoints of one line of work."""
+
+    def __init__(self, workbench: Workbench) -> None:
+        self.workbench = workbench
+        self.files = ConfinedFolder(workbench.folder)
+
+    async def backup_file(self, note: str, path: str = KERNEL) -> Outcome:
+        """Keep a file as it is now, for good. Use it before a risky change and for a version that works in part.
+
+        Versions that pass verify_kernel are kept without it.
+
+        Args:
+            note: one line that says what this version is and why it is worth keeping.
+            path: relative to the work folder.
+        """
+        text, store = self.files.read(path), self._store(path)
+        number = len(store.checkpoints()) + 1
+        return Outcome(text=f"{path} is kept as checkpoint {number}", effects=(checkpoint(path, text, note=note),))
+
+    async def revert_file(self, version: str, path: str = KERNEL) -> Outcome:
+        """Put a kept version back. Use it when a change made things worse. What the file holds now is kept first.
+
+        Args:
+            version: the number that list_checkpoints gives, or at least four characters of the hash.
+            path: relative to the work folder.
+        """
+        current, store = self.files.read_or_none(path), self._store(path)
+        kept = store.checkpoints()
+        wanted = _find(store, version.strip().removeprefix("#"), path)
+        text = store.read(wanted).decode()
+        if text == current:
+            return Outcome(text=f"{path} is checkpoint {wanted.number} already")
+        self.files.require_writable(path, text)
+        effects = [write(path, text)]
+        told = f"{path} is checkpoint {wanted.number} again ({wanted.note or 'no note'})"
+        if current is not None and not _is_kept(current, kept):
+            effects.insert(0, checkpoint(path, current, note=f"before the return to {wanted.number}"))
+            told += f"; what it held is kept as checkpoint {len(kept) + 1}"
+        return Outcome(text=f"{told}: {difference(current or '', text, path)}", effects=tuple(effects))
+
+    async def list_checkpoints(self, path: str = KERNEL) -> Outcome:
+        """List the kept versions of a file: number, time, hash, status, median time, note. revert_file puts one back.
+
+        Args:
+            path: relative to the work folder.
+        """
+        kept = self._store(path).checkpoints()
+        if not kept:
+            return Outcome(
+                text=f"{path} has no checkpoints yet: verify_kernel makes one on a pass, backup_file any time"
+            )
+        shown = kept[-MOST_LISTED:]
+        left = f"; the newest {MOST_LISTED} are shown" if len(kept) > MOST_LISTED else ""
+        lines = [f"{len(kept)} checkpoints of {path}{left} (number, UTC, hash, status, median, note):"]
+        return Outcome(text="\n".join([*lines, *map(self._line, shown)]))
+
+    def _line(self, kept: Checkpoint) -> str:
+        """One checkpoint, with the latest that is known of its text."""
+        judged = self.workbench.standing.kernels.get(kept.hash)
+        status = (judged.state if judged else "") or str(kept.verdict.get("status", "not verified"))
+        median = (judged.median_us if judged else None) or kept.verdict.get("median_us")
+        time = f"{median:.2f} µs" if isinstance(median, (int, float)) else "not timed"
+        return f"{kept.number:>3}  {kept.time[11:19]}  {kept.hash[:8]}  {status}, {time}  {kept.note}".rstrip()
+
+    def _store(self, path: str) -> CheckpointStore:
+        return store_of(path, self.workbench.folder, self.workbench.checkpoints)
+
+
+def _find(store: CheckpointStore, version: str, path: str) -> Checkpoint:
+    try:
+        return store.find(version)
+    except UsageError as error:
+        hint = f"list_checkpoints with path {path} shows them."
+        raise UsageError(f"{path} has no checkpoint {version!r}, or more than one", hint=hint) from error
+
+
+def _is_kept(text: str, kept: list[Checkpoint]) -> bool:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return any(checkpoint.hash == digest for checkpoint in kept)
