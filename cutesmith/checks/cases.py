@@ -57,12 +57,19 @@ def shrink(inputs: Sequence[Any], most_elements: int) -> Values:
 
 
 def shrunk(inputs: Sequence[Any], most_elements: int) -> Iterator[Values]:
+    """The inputs with the sizes of `smaller_sizes`, the best first; none if they fit."""
+    for sizes in smaller_sizes(inputs, most_elements):
+        yield resize(inputs, sizes)
+
+
+def smaller_sizes(inputs: Sequence[Any], most_elements: int) -> Iterator[dict[int, int]]:
     """Ways to give the inputs fewer elements, the best first, for a reference that may refuse some; none if they fit.
 
-    A size changes everywhere at once. First the outer dimensions are halved, the largest first, and vectors with them
-    whose only dimension is one of those (a scale or a label of each row). Columns stay, as kernels are written for a
-    number of them: sizes that are a last dimension of a matrix, or a vector's that are nothing else. Where that leaves
-    more than `FAR_TOO_MANY` times too many elements, columns are halved as well, to at least `LEAST_COLUMNS`.
+    Each maps sizes to smaller ones, and a size changes everywhere at once; of the inputs only shapes count. First the
+    outer dimensions are halved, the largest first, and vectors with them whose only dimension is one of those (a scale
+    or a label of each row). Columns stay, as kernels are written for a number of them: sizes that are a last dimension
+    of a matrix, or a vector's that are nothing else. Where that leaves more than `FAR_TOO_MANY` times too many
+    elements, columns are halved as well, to at least `LEAST_COLUMNS`.
     """
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     if _count(tensors, {}) <= most_elements:
@@ -77,7 +84,7 @@ def shrunk(inputs: Sequence[Any], most_elements: int) -> Iterator[Values]:
         ways.insert(0, _halved(tensors, least, most_elements))
     for number, sizes in enumerate(ways):
         if sizes and sizes not in ways[:number]:
-            yield resize(inputs, sizes)
+            yield sizes
 
 
 @dataclass(frozen=True)

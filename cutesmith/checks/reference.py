@@ -105,13 +105,13 @@ class Reference:
         sets = self.loaded.get_input_sets
         if sets is None:
             return 0
-        return sum(1 for values in _guarded(sets, "get_input_sets") if self._check(values, "get_input_sets()"))
+        return sum(1 for values in items_of(sets, "get_input_sets") if self._check(values, "get_input_sets()"))
 
     def _inputs(self, index: int) -> list[Any]:
         """The inputs of `get_inputs()` (index -1) or of one of the sets."""
         if index < 0:
-            return self._fit(self._check(_call(self.loaded.get_inputs, (), "get_inputs"), "get_inputs()"))
-        sets = _guarded(self.loaded.get_input_sets, "get_input_sets")
+            return self._fit(self._check(call_of_file(self.loaded.get_inputs, (), "get_inputs"), "get_inputs()"))
+        sets = items_of(self.loaded.get_input_sets, "get_input_sets")
         return self._fit(self._check(next(itertools.islice(sets, index, None)), "get_input_sets()"))
 
     def _fit(self, values: list[Any]) -> list[Any]:
@@ -167,16 +167,10 @@ class Reference:
 
     def _native(self, values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
         """PyTorch's own result for copies of the inputs, and whether it is a tuple."""
-        copies = [copy_of(value) for value in values]
-        with torch.no_grad():
-            returned = self.loaded.reference_fn(*copies)
+        outputs, is_tuple = native_outputs(self.loaded.reference_fn, [copy_of(value) for value in values])
         if self.device == "cuda":
             torch.cuda.synchronize()
-        outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-        if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
-            kinds = ", ".join(type(output).__name__ for output in outputs) or "nothing"
-            raise ContractError(f"reference_fn returned {kinds}, not a tensor or a tuple of tensors")
-        return [output.detach() for output in outputs], isinstance(returned, (tuple, list))
+        return outputs, is_tuple
 
     def judge(self, request: dict[str, Any]) -> dict[str, Any]:
         """Compare a candidate's output files with the reference for the inputs drawn under `key`."""
@@ -233,6 +227,17 @@ class Reference:
         rtol = stated.get("rtol") if request["rtol"] is None else request["rtol"]
         atol = stated.get("atol") if request["atol"] is None else request["atol"]
         return replace(tolerance_for(dtype, rtol, atol), derived=request.get("derived", False))
+
+
+def native_outputs(reference_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
+    """What the reference returns for these very inputs, and whether it is a tuple; ContractError for anything else."""
+    with torch.no_grad():
+        returned = reference_fn(*values)
+    outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
+        kinds = ", ".join(type(output).__name__ for output in outputs) or "nothing"
+        raise ContractError(f"reference_fn returned {kinds}, not a tensor or a tuple of tensors")
+    return [output.detach() for output in outputs], isinstance(returned, (tuple, list))
 
 
 def seed_everything(seed: int) -> None:
@@ -306,7 +311,8 @@ def _nudged(value: Any) -> Any:
     return copy_of(value).mul_(1 - torch.rand(value.shape, device=value.device) / 16)
 
 
-def _call(function: Callable[..., Any], arguments: Sequence[Any], name: str) -> Any:
+def call_of_file(function: Callable[..., Any], arguments: Sequence[Any], name: str) -> Any:
+    """The result of a function of the problem file; ContractError with what it raised."""
     try:
         return function(*arguments)
     except ContractError:
@@ -315,12 +321,12 @@ def _call(function: Callable[..., Any], arguments: Sequence[Any], name: str) -> 
         raise ContractError(f"{name} raised {type(error).__name__}: {str(error)[:1000]}") from error
 
 
-def _guarded(sets: Callable[[], Any], name: str) -> Iterable[Any]:
+def items_of(sets: Callable[[], Any], name: str) -> Iterable[Any]:
     """The items of `get_input_sets()`; what it raises is a broken contract."""
-    iterator = iter(_call(sets, (), name))
+    iterator = iter(call_of_file(sets, (), name))
     while True:
         try:
-            item = _call(next, (iterator,), name)
+            item = call_of_file(next, (iterator,), name)
         except ContractError as error:
             if isinstance(error.__cause__, StopIteration):
                 return
