@@ -24,7 +24,7 @@ from cutesmith.agent.budget import Limits
 from cutesmith.agent.model import Listener
 from cutesmith.agent.screen import Quiet, Screen
 from cutesmith.agent.standing import Standing
-from cutesmith.agent.transcript import FILE, Event, Transcript, TranscriptError
+from cutesmith.agent.transcript import FILE, Event, Transcript, TranscriptError, worked_seconds
 from cutesmith.agent.workspace import Workspace
 from cutesmith.checkpoints import CheckpointStore, write_atomically
 from cutesmith.devlog import FILE as DEVLOG
@@ -43,7 +43,7 @@ class Session:
         self.folder, self.transcript, self.screen = folder, transcript, screen or Quiet()
         self.standing = Standing.of(transcript.events)
         self.limits = Limits()
-        self._before = _seconds(transcript.events)
+        self._before = worked_seconds(transcript.events)
         self._started = time.monotonic()
         self._workspaces: dict[int, Workspace] = {}
 
@@ -205,14 +205,3 @@ def _log_entries(events: list[Event]) -> Iterator[str]:
             if effect["do"] == "note":
                 subject = " · ".join(word for word in (f"line {event['line']}", latest.get(event["line"], "")) if word)
                 yield render_entry(subject, effect["fields"], datetime.fromisoformat(event["time"]))
-
-
-def _seconds(events: list[Event]) -> float:
-    """How long the processes worked whose events these are: each from its `run` event to its last one."""
-    total, begin, last = 0.0, None, None
-    for event in events:
-        now = datetime.fromisoformat(event["time"])
-        if event["kind"] == "run" and begin is not None and last is not None:
-            total += (last - begin).total_seconds()
-        begin, last = (now if event["kind"] == "run" or begin is None else begin), now
-    return total + ((last - begin).total_seconds() if begin is not None and last is not None else 0.0)

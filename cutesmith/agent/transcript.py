@@ -25,7 +25,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,17 @@ def read_transcript(path: Path) -> list[Event]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="Give the folder of an agent session.") from error
     return parse(data[: data.rfind(b"\n") + 1], path)
+
+
+def worked_seconds(events: Iterable[Event]) -> float:
+    """How long the processes worked whose events these are: each from its `run` event to its last one."""
+    total, begin, last = 0.0, None, None
+    for event in events:
+        now = datetime.fromisoformat(event["time"])
+        if event["kind"] == "run" and begin is not None and last is not None:
+            total += (last - begin).total_seconds()
+        begin, last = (now if event["kind"] == "run" or begin is None else begin), now
+    return total + ((last - begin).total_seconds() if begin is not None and last is not None else 0.0)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -25,7 +25,7 @@ def render_report(result: Mapping[str, Any], source: str = "") -> str:
     tried = list(result.get("tried") or ())
     first = tried[0].get("configuration") or {} if tried else {}
     varying = varying_settings([candidate.get("configuration") or {} for candidate in tried])
-    template = _environment().get_template(TEMPLATE)
+    template = environment().get_template(TEMPLATE)
     page: str = template.render(
         result=result,
         name=Path(str(result.get("problem") or "problem")).name,
@@ -41,7 +41,7 @@ def render_report(result: Mapping[str, Any], source: str = "") -> str:
         executed=was_executed(stages.get("verify") or {}),
         tried=[candidate_row(candidate, varying) for candidate in tried],
         common=[(key, value) for key, value in first.items() if key not in varying],
-        kernels=_kernels(stages.get("compile") or {}),
+        kernels=device_kernels(stages.get("compile") or {}),
         environment=result.get("environment") or {},
         lines=highlight(source),
     )
@@ -64,7 +64,7 @@ def key_facts(result: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]]
     if cases:
         label = "cases right" if was_executed(stages["verify"]) else "cases launched, not executed"
         facts.append((label, f"{sum(bool(case['passed']) for case in cases)} of {len(cases)}"))
-    if kernels := _kernels(stages.get("compile") or {}):
+    if kernels := device_kernels(stages.get("compile") or {}):
         facts.append(("registers", str(max(kernel["registers"] for kernel in kernels))))
     return facts
 
@@ -83,12 +83,12 @@ def varying_settings(configurations: Sequence[Mapping[str, Any]]) -> list[str]:
 def candidate_row(candidate: Mapping[str, Any], varying: Sequence[str]) -> dict[str, Any]:
     """What the table of configurations shows of one candidate: only the settings that differ from the others'."""
     settings = candidate.get("configuration") or {}
-    kernels = _kernels(candidate.get("compile") or {})
+    kernels = device_kernels(candidate.get("compile") or {})
     return {
         "configuration": {name: settings[name] for name in varying if name in settings},
-        "registers": _most(kernels, "registers"),
+        "registers": most(kernels, "registers"),
         "spills": sum((k.get("spill_store_bytes") or 0) + (k.get("spill_load_bytes") or 0) for k in kernels),
-        "smem": _most(kernels, "static_smem_bytes", "dynamic_smem_bytes"),
+        "smem": most(kernels, "static_smem_bytes", "dynamic_smem_bytes"),
         "occupancy": min((k["occupancy_percent"] for k in kernels), default=None),
         "median_us": candidate.get("median_us"),
         "status": str(candidate.get("status", "")),
@@ -98,29 +98,32 @@ def candidate_row(candidate: Mapping[str, Any], varying: Sequence[str]) -> dict[
     }
 
 
-def _kernels(compiled: Mapping[str, Any]) -> list[dict[str, Any]]:
+def device_kernels(compiled: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every device kernel of a compile verdict, on every architecture."""
     return [kernel for arch in compiled.get("archs") or () for kernel in arch.get("kernels") or ()]
 
 
-def _most(kernels: Sequence[Mapping[str, Any]], *names: str) -> int | None:
+def most(kernels: Sequence[Mapping[str, Any]], *names: str) -> int | None:
+    """The largest sum of these fields over the kernels, None without kernels."""
     return max((sum(kernel.get(name) or 0 for name in names) for kernel in kernels), default=None)
 
 
-def _environment() -> Any:
+def environment() -> Any:
+    """The jinja2 environment of both reports: autoescape, nothing undefined; raises UnavailableError without jinja2."""
     try:
         import jinja2
     except ImportError as error:
         raise UnavailableError("the report needs jinja2", hint="python3 -m pip install jinja2") from error
-    environment = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = _number
-    environment.filters["kib"] = _kibibytes
-    return environment
+    templates.filters["number"] = _number
+    templates.filters["kib"] = _kibibytes
+    return templates
 
 
 def _number(value: Any, digits: int = 3) -> str:

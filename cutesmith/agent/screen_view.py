@@ -1,0 +1,227 @@
+"""What a screen knows of a session: `Standing`, what every line of work is doing, and sentences about events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from cutesmith.agent.standing import JudgedKernel, Standing
+from cutesmith.agent.transcript import Event, worked_seconds
+
+TAIL = 1200  # characters of streamed text that are kept
+
+
+@dataclass
+class LineView:
+    """One line of work; `number` 0 is the session itself, before and after the lines. `since` is a monotonic time."""
+
+    number: int
+    doing: str = ""
+    detail: str = ""
+    since: float = 0.0
+    verdict: Mapping[str, Any] | None = None
+    waiting: list[str] = field(default_factory=list)  # tools that the last reply called and that have not answered
+    streamed: str = ""
+    streaming: str = ""
+    ended: str = ""
+
+    def begin(self, doing: str, seconds: float = 0.0) -> None:
+        """Do something else from now on, or from so many seconds ago."""
+        self.doing, self.detail, self.since = doing, "", time.monotonic() - seconds
+
+    def next_tool(self) -> None:
+        """Go on to the next tool that was called, if any."""
+        self.begin(self.waiting[0] if self.waiting else "")
+
+
+@dataclass
+class SessionView:
+    """Follows a session; events older than the view itself are taken in without a sentence."""
+
+    standing: Standing = field(default_factory=Standing)
+    lines: dict[int, LineView] = field(default_factory=dict)
+    request: str = ""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    latest: int = 0  # the line that streamed last
+    began: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+    started: float = field(default_factory=time.monotonic)
+    _past: list[Event] = field(default_factory=list)
+    _before: float = 0.0  # seconds that were worked before the view
+
+    def line(self, number: int) -> LineView:
+        """The view of one line of work."""
+        return self.lines.setdefault(number, LineView(number))
+
+    def named(self, number: int, text: str) -> str:
+        """A sentence about a line of work, fit for a terminal."""
+        subject = f"line {number}" + (f", turn {turn}" if (turn := self.standing.turns.get(number)) else "")
+        return plain(f"{subject}: {text}" if number else text)
+
+    def follow(self, event: Event) -> list[str]:
+        """Take an event in; what it says to people, nothing when it is older than this view."""
+        best = self.standing.best()
+        self.standing.follow(event)
+        _HANDLERS.get(event["kind"], _nothing)(self, event)
+        if datetime.fromisoformat(event["time"]) < self.began:
+            self._past.append(event)
+            return []
+        if self._past:
+            self._before, self._past = worked_seconds(self._past), []
+        better = self.standing.best() is not best
+        return [self.named(int(event["line"]), text) for text in sentences(event, better, self.standing)]
+
+    def stream(self, number: int, kind: str, text: str) -> None:
+        """A piece of a streamed answer."""
+        line, self.latest = self.line(number), number
+        if kind != line.streaming:
+            line.streaming, line.streamed = kind, ""
+            line.begin(STREAMED.get(kind, kind), time.monotonic() - line.since if line.doing == ASKING else 0.0)
+        line.streamed = (line.streamed + text)[-TAIL:]
+
+    def tick(self, number: int, seconds: float, message: str) -> None:
+        """A tool runs: the first message is its name, the others are its own."""
+        line = self.line(number)
+        if seconds == 0.0 or not line.doing:
+            line.begin(message.removesuffix(" is running"), seconds)
+        line.since = time.monotonic() - seconds
+        if message != line.doing and not message.endswith(" is running"):
+            line.detail = message
+
+    def seconds(self) -> float:
+        """Time that was worked on the session, by this process and those before it."""
+        return self._before + time.monotonic() - self.started
+
+
+ASKING = "asks the model"
+BEST = " (the best so far)"
+STREAMED = {"thinking": "thinks", "text": "writes", "tool": "calls a tool", "retry": "asks again"}
+
+
+def _nothing(view: SessionView, event: Event) -> None:
+    """Events that change nothing that a screen shows."""
+
+
+def _session(view: SessionView, event: Event) -> None:
+    view.request = str(event.get("request") or "")
+    view.limits = view.limits or (event.get("settings") or {}).get("limits") or {}
+
+
+def _line(view: SessionView, event: Event) -> None:
+    view.line(int(event["line"])).ended = ""
+    view.lines.pop(0, None)  # the draft is there
+
+
+def _request(view: SessionView, event: Event) -> None:
+    line = view.line(int(event["line"]))
+    line.ended = line.streaming = line.streamed = ""
+    line.begin(ASKING)
+
+
+def _reply(view: SessionView, event: Event) -> None:
+    line = view.line(int(event["line"]))
+    line.waiting = [str(block.get("name")) for block in event["content"] if block.get("type") == "tool_use"]
+    line.next_tool()
+
+
+def _tool(view: SessionView, event: Event) -> None:
+    line = view.line(int(event["line"]))
+    if event["name"] in line.waiting:
+        line.waiting.remove(event["name"])
+    _judged(view, event)
+    line.next_tool()
+
+
+def _judged(view: SessionView, event: Event) -> None:
+    line = view.line(int(event["line"]))
+    for verdict in judgements(event):
+        line.verdict = verdict
+    if event["kind"] == "judged":
+        line.begin("")
+
+
+def _ended(view: SessionView, event: Event) -> None:
+    line = view.line(int(event["line"]))
+    line.begin("")
+    line.ended = str(event.get("ending", ""))
+
+
+def _result(view: SessionView, event: Event) -> None:
+    view.result = event.get("verdict") or {}
+
+
+_HANDLERS: dict[str, Callable[[SessionView, Event], None]] = {
+    "session": _session,
+    "line": _line,
+    "request": _request,
+    "reply": _reply,
+    "tool": _tool,
+    "judged": _judged,
+    "ended": _ended,
+    "result": _result,
+}
+
+
+def judgements(event: Event) -> list[Mapping[str, Any]]:
+    """The verdicts that an event holds."""
+    return [effect["verdict"] for effect in event.get("effects", ()) if effect["do"] == "judged"]
+
+
+def told(verdict: Mapping[str, Any]) -> str:
+    """A verdict in one sentence."""
+    stage, status = str(verdict.get("stage")), str(verdict.get("status")).replace("_", " ")
+    return f"{stage}: {status} · {verdict.get('summary')}" if status != stage else f"{stage}: {verdict.get('summary')}"
+
+
+def sentences(event: Event, better: bool, standing: Standing) -> Iterator[str]:
+    """What an event says to people: nothing, a sentence, or one a verdict; `better`: it made a new best kernel."""
+    kind = event["kind"]
+    if kind == "reply":
+        yield _of_reply(event, standing)
+    elif kind in ("tool", "judged"):
+        verdicts = judgements(event)
+        for index, verdict in enumerate(verdicts, start=1):
+            best = BEST if better and index == len(verdicts) else ""
+            yield told(verdict) + best
+        if not verdicts and (event.get("is_error") or kind == "judged"):
+            yield ": ".join(filter(None, (str(event.get("name", "")), str(event.get("text", "")))))
+    elif kind in _SENTENCES:
+        yield _SENTENCES[kind](event)
+
+
+def _of_reply(event: Event, standing: Standing) -> str:
+    tools = [str(block.get("name")) for block in event["content"] if block.get("type") == "tool_use"]
+    said = ", ".join(tools) or f"no tool call ({event['stop_reason']})"
+    cost = "" if event["dollars"] is None else f", ${event['dollars']:.2f} (${standing.dollars:.2f} in all)"
+    return f"{said}; {sum(event['usage'].values()):,} tokens{cost}"
+
+
+_SENTENCES: dict[str, Callable[[Event], str]] = {
+    "session": lambda e: f"session: {e.get('request') or 'a problem file'}",
+    "run": lambda e: "going on where the transcript ends" if e.get("resumed") else "begins",
+    "problem": lambda e: f"problem accepted (from a {e.get('origin') or 'file'})",
+    "line": lambda e: f"begins from {f'line {parent}' if (parent := e.get('parent')) else 'the draft'}",
+    "message": lambda e: f"is told: {e.get('text', '')}",
+    "round": lambda e: f"round {e.get('round')}: kept {e.get('kept')}, dropped {e.get('dropped')}; {e.get('lessons')}",
+    "ended": lambda e: f"{e.get('ending')}: {e.get('reason')}",
+    "result": lambda e: f"result: {e['verdict'].get('summary')}",
+}
+
+
+def plain(text: str) -> str:
+    """The text as one line that a terminal takes for text: no controls, no escapes, nothing that turns it around."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def speed_of(kernel: JudgedKernel) -> list[str]:
+    """Its time, its speed-up over the fastest baseline, its share of the floor, and the other speed-ups, if known."""
+    if kernel.median_us is None:
+        return []
+    known = sorted((factor, name) for name, factor in (kernel.benchmark.get("speedups") or {}).items() if factor)
+    factors = [f"{factor:.2f}× {plain(name)}" for factor, name in known]
+    share = kernel.benchmark.get("floor_percent")
+    floor = [f"{share:.0f} % of the floor"] if share else []
+    return [f"{kernel.median_us:.1f} µs", *factors[:1], *floor, *factors[1:]]
