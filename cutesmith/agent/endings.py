@@ -48,6 +48,12 @@ class Silent(Ending):
     name = "silent"
 
 
+class Dropped(Ending):
+    """Other lines did better."""
+
+    name = "dropped"
+
+
 class ModelFailed(Ending):
     """The model could not be reached, or failed in a way that trying again does not mend."""
 

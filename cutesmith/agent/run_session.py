@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from cutesmith.agent.closing import conclude, confirm_best, write_result
-from cutesmith.agent.exploration import explore
+from cutesmith.agent.exploration import MakeLine, explore
 from cutesmith.agent.loop import Line
 from cutesmith.agent.model import Model
 from cutesmith.agent.opening import draft_kernel, nearest_examples, open_line
@@ -17,8 +16,6 @@ from cutesmith.agent.toolbox import Toolbox
 from cutesmith.agent.workbench import Workbench
 from cutesmith.patterns.target import Target, choose_target, describe_environment
 from cutesmith.verdicts import AgentVerdict
-
-MakeLine = Callable[[int], Line]
 
 
 async def run_session(session: Session, settings: Settings, model: Model) -> AgentVerdict:
@@ -31,7 +28,7 @@ async def run_session(session: Session, settings: Settings, model: Model) -> Age
     interrupted = False
     try:
         await _open_lines(session, settings, target)
-        await explore(session, _line_maker(session, settings, model, target))
+        await explore(session, settings, _line_maker(session, settings, model, target))
         await confirm_best(session, target)
     except asyncio.CancelledError:  # Ctrl-C: what there is, is the result
         interrupted = True

@@ -13,8 +13,8 @@ from cutesmith.agent.budget import Limits
 class Settings:
     """`arch` such as "sm_90a" (None: this machine's); `on`: "auto", "gpu", "emulator" or "compile".
 
-    `candidates` lines of work run at the same time; with `beam` > 0 the best so many go on after each round of
-    `round_turns` turns. `draft`: begin with the offline generator, `configurations` of its kernels.
+    `candidates` lines of work run at the same time; with `beam` > 0 the best so many go on after each of `rounds`
+    rounds of `round_turns` turns. `draft`: begin with the offline generator, `configurations` of its kernels.
     """
 
     agent: str = "claude"
@@ -24,6 +24,7 @@ class Settings:
     on: str = "auto"
     candidates: int = 1
     beam: int = 0
+    rounds: int = 3
     round_turns: int = 8
     draft: bool = True
     configurations: int = 4

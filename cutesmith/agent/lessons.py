@@ -1,0 +1,40 @@
+"""What lines of work learnt, as text for other lines: their notes, their results, and what was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cutesmith.agent.standing import JudgedKernel, Standing
+from cutesmith.agent.transcript import Event
+
+NOTES = 6  # of each line, the latest
+CHARACTERS = 6000
+
+
+def lessons_of(events: Sequence[Event], standing: Standing, lines: Sequence[int]) -> str:
+    """Markdown, the best line first, at most CHARACTERS long; "" when nothing was learnt."""
+    parts = [part for line in lines if (part := _of_line(events, standing, line))]
+    share = CHARACTERS // max(len(parts), 1)
+    return "\n".join(part if len(part) <= share else f"{part[: share - 2]}…\n" for part in parts)
+
+
+def _of_line(events: Sequence[Event], standing: Standing, line: int) -> str:
+    best, failure = standing.best(line), standing.failures.get(line)
+    learnt = [f"- {note}" for note in _notes(events, line)[-NOTES:]]
+    if failure is not None:
+        learnt.append(f"- last failure, {failure['stage']} {failure['status']}: {failure['summary'][:300]}")
+    if best is None and not learnt:
+        return ""
+    return "\n".join([f"### Line {line}: {_result(best)}", *learnt]) + "\n"
+
+
+def _result(best: JudgedKernel | None) -> str:
+    if best is None:
+        return "nothing verified yet"
+    return best.state if best.median_us is None else f"{best.state}, {best.median_us:.2f} µs"
+
+
+def _notes(events: Sequence[Event], line: int) -> list[str]:
+    """Each note of the line as one text line: prediction, change, measurement."""
+    effects = [e for event in events if event["line"] == line for e in event.get("effects", ()) if e["do"] == "note"]
+    return ["; ".join(f"{name}: {' '.join(text.split())}" for name, text in e["fields"].items()) for e in effects]

@@ -1,0 +1,132 @@
+"""Kills a session with SIGKILL at every event, resumes it, and says how the result differs from an undisturbed one.
+
+Run as a program with an empty folder; prints one JSON object. It forks: one process that imported everything once can
+die as often as it likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import anthropic  # noqa: F401 - once, and not in every child
+import pydantic  # noqa: F401
+
+from cutesmith.agent.conversation import messages_of
+from cutesmith.agent.loop import Line
+from cutesmith.agent.screen import Quiet
+from cutesmith.agent.scripted_model import ScriptedModel
+from cutesmith.agent.session import new_session, resumed_session
+from cutesmith.agent.toolbox import Toolbox
+from cutesmith.agent.workbench import Workbench
+
+
+def call(name, **input):
+    return {"name": name, "input": input}
+
+
+TURNS = [
+    {"text": "first", "calls": [call("create_file", path="kernel.py", text="a = 1\nb = 2\n")]},
+    {
+        "calls": [
+            call("note", prediction="10 us"),
+            call("edit_file", path="kernel.py", old_text="a = 1", new_text="a = 3"),
+        ]
+    },
+    {"text": "thinking aloud"},
+    {"calls": [call("backup_file", path="kernel.py", note="three")]},
+    {"calls": [call("edit_file", path="kernel.py", old_text="a = 3", new_text="a = 5"), call("no_such_tool")]},
+    {"calls": [call("revert_file", version="1"), call("create_file", path="other.py", text="x\n")]},
+    {"calls": [call("finish", summary="enough", give_up=True)]},
+]
+
+
+class Killer(Quiet):
+    """Kills this process when event `at` is on the disk and has not taken effect yet, or while an answer streams."""
+
+    def __init__(self, at: int, while_streaming: int) -> None:
+        super().__init__()
+        self.at, self.while_streaming = at, while_streaming
+
+    def event(self, event):
+        if event["seq"] == self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def stream(self, line, kind, text):
+        self.while_streaming -= 1
+        if self.while_streaming == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run(folder: Path, *, at: int = -1, while_streaming: int = -1, resume: bool = False) -> None:
+    """Run or resume the session to its end, or to its death."""
+    opened = resumed_session(folder) if resume else new_session(folder, Killer(at, while_streaming), request="r")
+    with opened as session:
+        if session.first("line") is None:
+            session.record("line", 1, parent=0, opening="begin", effects=[])
+        workspace = session.workspace(1)
+        workbench = Workbench(
+            line=1,
+            folder=workspace.files.root,
+            problem=folder / "problem.py",
+            judged=folder / "judged",
+            checkpoints=workspace.checkpoints,
+            standing=session.standing,
+            arch="sm_90a",
+        )
+        if not session.standing.endings:
+            asyncio.run(Line(1, session, ScriptedModel(TURNS), Toolbox(workbench), "system").run())
+
+
+def in_child(*args, **kwargs) -> int:
+    """The same in a forked process; its wait status."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run(*args, **kwargs)
+            os._exit(0)
+        except BaseException as error:  # nothing may run twice
+            print(repr(error), file=sys.stderr)
+            os._exit(1)
+    return os.waitpid(pid, 0)[1]
+
+
+def state(folder: Path) -> dict:
+    """What a session came to, without its times."""
+    with resumed_session(folder) as session:
+        store = session.workspace(1).checkpoints
+        files = {path.name: path.read_text() for path in sorted((folder / "work" / "1").iterdir())}
+        log = [line for line in (folder / "DEVLOG.md").read_text().splitlines() if not line.startswith("## ")]
+        kinds = [event["kind"] for event in session.events]
+        return {
+            "files": files,
+            "checkpoints": [(c.number, c.hash, c.note) for c in store.checkpoints()],
+            "log": log,
+            "messages": json.loads(json.dumps(messages_of(session.events, 1))),
+            "replies": kinds.count("reply"),
+            "ending": session.standing.endings[1]["ending"],
+        }
+
+
+def main() -> None:
+    root = Path(sys.argv[1])
+    assert in_child(root / "whole") == 0
+    wanted, problems, kills = state(root / "whole"), [], 0
+    events = len((root / "whole" / "transcript.jsonl").read_bytes().splitlines()) - 1
+    points = [{"at": n} for n in range(1, events)] + [{"while_streaming": n} for n in (1, 2)]
+    for point in points:
+        folder = root / "-".join(f"{name}{n}" for name, n in point.items())
+        kills += in_child(folder, **point) == signal.SIGKILL
+        if in_child(folder, resume=True) != 0:
+            problems.append(f"{point}: not resumed")
+        elif state(folder) != wanted:
+            problems.append(f"{point}: {state(folder)}")
+    print(json.dumps({"points": len(points), "kills": kills, "problems": problems, "wanted": wanted}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""The loop: scripted answers, real recording; every stop reason is data, and an answer is never paid for twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cutesmith.agent import outcome
+from cutesmith.agent.budget import Limits
+from cutesmith.agent.loop import SILENCE, Line
+from cutesmith.agent.model import ModelError
+from cutesmith.agent.outcome import Outcome
+from cutesmith.agent.scripted_model import ScriptedModel
+from cutesmith.agent.session import new_session, resumed_session
+
+
+class Tools:
+    """`say` answers with its words, `write` changes a file, `finish` ends; counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def schemas(self):
+        return [{"name": "say", "input_schema": {"type": "object"}}]
+
+    async def call(self, block):
+        self.calls.append(block["name"])
+        words = block["input"].get("words", "")
+        if block["name"] == "write":
+            return Outcome(text="written", effects=(outcome.write("kernel.py", words),))
+        return Outcome(text=words, finish=words if block["name"] == "finish" else "")
+
+
+def use(name, **input):
+    return {"calls": [{"name": name, "input": input}]}
+
+
+FINISH = use("finish", words="good enough")
+NO_LIMITS = Limits(turns=None)
+
+
+def work(folder, *turns, limits=NO_LIMITS, resume=False, tools=None, rounds=None):
+    """Run a line with these turns; the session's events, the model and the tools."""
+    model, tools = ScriptedModel(turns), tools or Tools()
+    with resumed_session(folder) if resume else new_session(folder, request="r") as session:
+        session.limits = limits
+        if not resume:
+            session.record("line", 1, parent=0, opening="begin", effects=[])
+        asyncio.run(Line(1, session, model, tools, "system").run(turns=rounds))
+        return session.events, model, tools
+
+
+def ending(events):
+    return events[-1]["ending"], events[-1]["reason"]
+
+
+def test_tools_run_in_order_and_finish_ends_the_line(tmp_path):
+    two = {"calls": [{"name": "write", "input": {"words": "one"}}, {"name": "write", "input": {"words": "two"}}]}
+    events, model, tools = work(tmp_path / "s", two, FINISH)
+    assert tools.calls == ["write", "write", "finish"] and ending(events) == ("finished", "good enough")
+    assert (tmp_path / "s" / "work" / "1" / "kernel.py").read_text() == "two"
+    last = model.requests[1].messages
+    assert [m["role"] for m in last] == ["user", "assistant", "user"] and len(last[2]["content"]) == 2
+    assert model.requests[0].system == "system" and model.requests[1].turn == 2
+
+
+@pytest.mark.parametrize(
+    "turn, said",
+    [
+        ({"text": "I think"}, "Nothing happens without a tool call"),
+        ({"text": "I th", "stop_reason": "max_tokens"}, "cut off at its length limit"),
+        ({}, "Nothing happens without a tool call"),
+        ({"text": "x", "stop_reason": "one that is new"}, "Nothing happens without a tool call"),
+    ],
+)
+def test_an_answer_without_a_call_is_answered(tmp_path, turn, said):
+    events, model, _ = work(tmp_path / "s", turn, FINISH)
+    assert said in model.requests[1].messages[-1]["content"][-1]["text"]
+    assert ending(events)[0] == "finished"
+    assert all(message["content"] for message in model.requests[1].messages)
+
+
+def test_a_paused_answer_is_asked_to_go_on_without_words(tmp_path):
+    events, model, _ = work(tmp_path / "s", {"text": "hm", "stop_reason": "pause_turn"}, FINISH)
+    assert [message["role"] for message in model.requests[1].messages] == ["user", "assistant"]
+    assert not any(event["kind"] == "message" for event in events)
+
+
+def test_a_refusal_ends_the_line(tmp_path):
+    events, model, _ = work(tmp_path / "s", {"text": "I will not", "stop_reason": "refusal"}, FINISH)
+    assert ending(events)[0] == "refused" and len(model.requests) == 1
+
+
+def test_a_full_context_window_ends_the_line(tmp_path):
+    assert ending(work(tmp_path / "s", {"stop_reason": "model_context_window_exceeded"})[0])[0] == "budget spent"
+
+
+def test_a_model_that_never_acts_is_left(tmp_path):
+    events, model, _ = work(tmp_path / "s", *[{"text": "…"}] * 9)
+    assert ending(events)[0] == "silent" and len(model.requests) == SILENCE
+
+
+def test_a_model_that_fails_ends_the_line_with_its_words(tmp_path):
+    events, _, _ = work(tmp_path / "s", use("say", words="hello"))
+    assert ending(events) == ("model failed", "the script of line 1 has 1 turns, no turn 2")
+    assert issubclass(ModelError, Exception)
+
+
+def test_limits_end_a_line_before_the_turn(tmp_path):
+    events, model, _ = work(tmp_path / "s", *[use("say", words="x")] * 9, limits=Limits(turns=3))
+    assert ending(events) == ("budget spent", "turns: 3 of 3 turns are used") and len(model.requests) == 3
+
+
+def test_a_round_stops_between_turns_and_can_be_gone_on_with(tmp_path):
+    events, model, tools = work(tmp_path / "s", use("say", words="x"), use("say", words="y"), FINISH, rounds=2)
+    assert len(model.requests) == 2 and tools.calls == ["say", "say"] and events[-1]["kind"] == "tool"
+    events, model, _ = work(tmp_path / "s", use("say"), use("say"), FINISH, resume=True)
+    assert [request.turn for request in model.requests] == [3] and ending(events)[0] == "finished"
+
+
+class Killed(BaseException):
+    """Stands for the end of the process, as far as this test goes: the real kill is in test_resume.py."""
+
+
+class DyingTools(Tools):
+    async def call(self, block):
+        if len(self.calls) == 1:
+            raise Killed
+        return await super().call(block)
+
+
+def test_a_call_without_a_result_is_run_again_and_no_answer_is_asked_for_again(tmp_path):
+    both = {"calls": [{"name": "say", "input": {"words": "a"}}, {"name": "write", "input": {"words": "b"}}]}
+    with pytest.raises(Killed):
+        work(tmp_path / "s", both, FINISH, tools=DyingTools())
+    events, model, tools = work(tmp_path / "s", both, FINISH, resume=True)
+    assert tools.calls == ["write", "finish"] and [request.turn for request in model.requests] == [2]
+    assert [event["kind"] for event in events].count("reply") == 2
+    assert (tmp_path / "s" / "work" / "1" / "kernel.py").read_text() == "b"
+
+
+def test_cancelling_keeps_what_there_is(tmp_path):
+    async def cancelled(session):
+        line = Line(1, session, ScriptedModel([use("say"), {"seconds": 60}]), Tools(), "system")
+        task = asyncio.ensure_future(line.run())
+        while session.standing.turns.get(1, 0) < 1:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with new_session(tmp_path / "s", request="r") as session:
+        session.record("line", 1, parent=0, opening="begin", effects=[])
+        asyncio.run(cancelled(session))
+        assert ending(session.events)[0] == "interrupted"
