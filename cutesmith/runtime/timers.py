@@ -70,8 +70,8 @@ class GraphTimer:
     name = "CUDA graph replay, cold L2"
     repeats = is_time = True
 
-    def __init__(self, arch: str, launches: int = LAUNCHES) -> None:
-        self.launches = launches
+    def __init__(self, arch: str, launches: int = LAUNCHES, *, cold: bool = True) -> None:
+        self.launches, self.cold = launches, cold
         self._stopwatch = Stopwatch()
         self._event: Any = torch.cuda.Event
         self._graph: Any = torch.cuda.CUDAGraph
@@ -114,7 +114,8 @@ class GraphTimer:
         graph = self._graph()
         with torch.no_grad(), self._capturing(graph):
             for begin, end in pairs:
-                self._stopwatch.flush()
+                if self.cold:
+                    self._stopwatch.flush()
                 begin.record()
                 kernel.launch()
                 end.record()

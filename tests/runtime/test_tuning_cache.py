@@ -106,7 +106,7 @@ cache, number = TuningCache(Path({folder!r})), int(sys.argv[1])
 key = TuningKey(sources=("a",), device="d", inputs="i", method="m")
 print("ready", flush=True)
 turn = 0
-while turn < 60:
+while turn < 40:
     cache.put(key, {{"writer": number, "numbers": [number] * 2000}})
     turn += number >= 0
 """
@@ -126,6 +126,7 @@ def test_two_writers_and_a_reader_see_whole_answers_only(cache):
     with writer(cache, 1) as first, writer(cache, 2) as second:
         seen = set()
         while first.poll() is None or second.poll() is None:
+            time.sleep(0.002)
             if (found := cache.get(SHARED)) is not None:
                 assert found.result["numbers"] == [found.result["writer"]] * 2000
                 seen.add(found.result["writer"])

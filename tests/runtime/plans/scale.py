@@ -1,6 +1,8 @@
-"""y = 2 x with plans of which some cannot be launched, one does not compile, and one is wasteful."""
+"""y = 2 x in tilings of which two cannot be launched, one does not compile, one raises, one is wasteful."""
 
 import functools
+import os
+import signal
 
 import cutlass
 import cutlass.cute as cute
@@ -16,7 +18,9 @@ TILINGS = (
     Tiling(threads=128, tile=(128,), stages=4, stage_bytes=65536),
     Tiling(threads=96, tile=(96,), settings={"broken": True}),
     Tiling(threads=128, tile=(128,)),
+    Tiling(threads=160, tile=(160,), settings={"raises": True}),
 )
+DEADLY = (Tiling(threads=32, settings={"dies": True}), Tiling(threads=256), Tiling(threads=256, settings={"again": 2}))
 
 
 @cute.kernel
@@ -48,15 +52,27 @@ def compiled(threads: int, again: int):
 def build(tiling: Tiling):
     if tiling.settings.get("broken"):
         return cute.compile(scale, "no tensor")
+    if tiling.settings.get("raises"):
+        return refuse
+    if tiling.settings.get("dies"):
+        os.kill(os.getpid(), signal.SIGKILL)
     return compiled(tiling.threads, tiling.settings.get("again", 0))
 
 
-def plan_fn(x):
+def refuse(x, y):
+    raise ValueError("not today")
+
+
+def plan_fn(x, tilings=TILINGS):
     y = torch.empty_like(x)
     problem = Problem(shape=tuple(x.shape), element_bytes=x.element_size())
     return KernelPlan(
-        inputs=(x,), outputs=(y,), tilings=TILINGS, problem=problem, build=build, launch=lambda run: run(x, y)
+        inputs=(x,), outputs=(y,), tilings=tilings, problem=problem, build=build, launch=lambda run: run(x, y)
     )
+
+
+def deadly_plan(x):
+    return plan_fn(x, DEADLY)
 
 
 def get_inputs():

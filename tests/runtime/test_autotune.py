@@ -1,0 +1,255 @@
+"""Autotuning real kernels: on the emulated GPU every state that a tiling can end in; on a GPU the times themselves."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cutesmith.devices import current_device
+from cutesmith.errors import CandidateError, ContractError, UnavailableError, UsageError
+from cutesmith.runtime import AutotuneResult, KernelPlan, Tiling, Trial, TuningCache, autotune
+from cutesmith.runtime.trials import NOT_COMPILED, NOT_RUN, SKIPPED, TIMED, fastest
+
+PLANS = Path(__file__).parent / "plans"
+SCALE = PLANS / "scale.py"
+
+
+def timed(*samples: float, threads: int = 32) -> Trial:
+    return Trial(tiling=Tiling(threads=threads), state=TIMED, samples_us=samples)
+
+
+def test_the_lowest_median_wins():
+    trials = [timed(3.0, 3.0, 3.1), timed(*[1.0] * 8, 9.0), timed(2.0, 2.0, 2.0)]
+    assert fastest(trials) is trials[1]
+
+
+def test_a_tie_within_the_noise_goes_to_the_first():
+    trials = [timed(1.10, 1.15, 1.12), timed(1.0, 1.1, 1.2), timed(0.9, 1.0, 1.4)]
+    assert fastest(trials) is trials[0]
+    assert fastest([timed(1.3), *trials[1:]]) is trials[1]
+
+
+def test_nothing_timed_has_no_winner():
+    assert fastest([Trial(tiling=Tiling(threads=1), state=SKIPPED)]) is None
+    result = AutotuneResult(trials=(), device="d", timer="t", inputs="")
+    assert result.frozen_source() == "" and "none of 0" in result.summary() and not result.complete
+
+
+def test_the_floor_is_the_bytes_over_the_copy_bandwidth():
+    result = AutotuneResult(
+        trials=(timed(2.0, 2.0),), device="d", timer="t", inputs="", bytes=4_000_000, copy_bytes_per_second=4e12
+    )
+    assert result.floor_us == pytest.approx(1.0) and result.floor_percent == pytest.approx(50.0)
+    assert "50 % of copy bandwidth" in result.summary()
+    assert replace(result, copy_bytes_per_second=None).floor_percent is None
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> TuningCache:
+    return TuningCache(tmp_path_factory.mktemp("tuning"))
+
+
+@pytest.fixture(scope="module")
+def steps() -> list[tuple[str, int, int]]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def tuned(cache, steps) -> AutotuneResult:
+    """Six tilings in two processes on the emulated GPU."""
+
+    def progress(stage: str, done: int, total: int, message: str = "") -> None:
+        steps.append((stage, done, total))
+
+    return autotune(SCALE, on="emulator", cache=cache, jobs=2, progress=progress)
+
+
+def test_every_tiling_ends_in_its_own_state(tuned):
+    states = [trial.state for trial in tuned.trials]
+    assert states == [TIMED, SKIPPED, SKIPPED, NOT_COMPILED, TIMED, NOT_RUN]
+    reasons = [trial.reason for trial in tuned.trials]
+    assert "2048 threads a block" in reasons[1] and "room for 3 stages" in reasons[2]
+    assert "scale.py" in reasons[3] and "mY" in reasons[3] and tuned.trials[3].log_tail
+    assert "ValueError: not today" in reasons[5] and tuned.trials[5].samples_us == ()
+
+
+def test_the_emulated_counts_prefer_the_kernel_without_the_wasted_work(tuned):
+    wasteful, plain = tuned.trials[0].median_us, tuned.trials[4].median_us
+    assert tuned.best is tuned.trials[4] and 0 < 4 * plain < wasteful
+    assert tuned.bytes == 2 * 4096 * 4 and tuned.inputs == "float32[4096]"
+
+
+def test_counts_are_not_called_times(tuned):
+    assert not tuned.is_time and "at least" in tuned.summary() and "no measured time" in tuned.summary()
+    assert "2 skipped, 1 does not compile, 1 failed to run" in tuned.summary()
+
+
+def test_progress_reaches_the_end_of_both_stages(tuned, steps):
+    assert steps[0] == ("compile", 0, 4) and ("compile", 4, 4) in steps and steps[-1][0] == "time"
+    assert steps[-1][1] == steps[-1][2]
+
+
+def test_the_winner_is_written_down_as_code_that_stands_alone(tuned):
+    text = tuned.frozen_source()
+    names: dict[str, object] = {}
+    exec(text, names)
+    frozen = names["TILING"]
+    assert isinstance(frozen, SimpleNamespace) and (frozen.threads, frozen.tile) == (128, (128,))
+    assert "cutesmith" not in text and re.search(r"# best of 2: at least .* us on emulated sm_90a, 20", text)
+
+
+def test_what_failed_while_it_ran_may_be_tried_again(tuned, cache):
+    assert not tuned.complete and not tuned.kept and not list(cache.folder.glob("*.json"))
+
+
+def test_a_tiling_that_kills_its_process_costs_itself_alone_and_the_rest_is_remembered(tmp_path):
+    cache = TuningCache(tmp_path)
+    first = autotune(f"{SCALE}:deadly_plan", on="emulator", cache=cache)
+    assert [trial.state for trial in first.trials] == [NOT_COMPILED, TIMED, TIMED]
+    assert "SIGKILL" in first.trials[0].reason and first.best is first.trials[1]
+    assert first.kept and not first.cached
+    again = autotune(f"{SCALE}:deadly_plan", on="emulator", cache=cache)
+    assert again.cached and again.trials == first.trials and again.seconds < 1
+    assert f"times from cache of {first.measured[:10]}" in again.summary()
+
+
+def test_the_cache_can_be_left_out_and_holds_other_questions_apart(tmp_path):
+    broken = tmp_path / "plan.py"
+    broken.write_text("def plan_fn(x):\n    return 7\ndef get_inputs():\n    return [1]\n")
+    with pytest.raises(CandidateError, match="returned int, not a KernelPlan"):
+        autotune(broken, on="emulator", use_cache=False)
+    assert not (tmp_path / "tuning").exists()
+
+
+@pytest.mark.parametrize("options", [{"rounds": 0}, {"jobs": 0}, {"timeout": 0}, {"on": "nowhere"}, {"arch": "sm_42"}])
+def test_senseless_options_are_usage_errors(options):
+    with pytest.raises(UsageError):
+        autotune(SCALE, **{"on": "emulator", **options})
+
+
+def test_a_missing_file_and_a_function_without_one_are_told(tmp_path):
+    with pytest.raises(ContractError, match="no such file"):
+        autotune(tmp_path / "none.py", on="emulator")
+    with pytest.raises(UsageError, match="no function at the top level"):
+        autotune(lambda x: x, on="emulator")
+
+
+@pytest.mark.skipif(current_device() is not None, reason="is about a machine without a GPU")
+def test_without_a_gpu_nothing_is_timed():
+    with pytest.raises(UnavailableError, match="no NVIDIA GPU"):
+        autotune(SCALE, on="gpu")
+
+
+X = torch.ones(4)
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        (7, "returned int"),
+        (KernelPlan(inputs=(), outputs=(X,), tilings=(), build=str, launch=str), "no tilings"),
+        (KernelPlan(inputs=(), outputs=(X,), tilings=({"threads": 1},), build=str, launch=str), "no tilings"),
+        (KernelPlan(inputs=(), outputs=(), tilings=(Tiling(threads=1),), build=str, launch=str), "no outputs"),
+    ],
+)
+def test_what_is_no_plan_is_told(plan, said):
+    with pytest.raises(ContractError, match=said):
+        KernelPlan.for_inputs(lambda: plan, ())
+
+
+def test_a_kernel_compiles_once_and_launches_into_its_outputs():
+    built, y = [], torch.zeros(4)
+
+    def build(tiling):
+        built.append(tiling.threads)
+        return lambda: y.copy_(2 * X)
+
+    tilings = (Tiling(threads=64), Tiling(threads=2048))
+    plan = KernelPlan(inputs=(X, 3), outputs=(y,), tilings=tilings, build=build, launch=lambda run: run(), flops=4)
+    kernel = plan.kernel(tilings[0])
+    assert kernel.launch() == (y,) and kernel.launch() == (y,) and built == [64]
+    assert torch.equal(y, 2 * X) and (kernel.bytes, kernel.flops, kernel.tilings) == (32, 4, tilings)
+    assert [bool(refused) for refused in plan.refusals("sm_90a")] == [False, True]
+
+
+# On a GPU
+
+
+def plan_module(name: str):
+    """A file of plans as a module of this process."""
+    spec = importlib.util.spec_from_file_location(name, PLANS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def graph_timer():
+    from cutesmith.runtime.timers import GraphTimer
+
+    return GraphTimer("")
+
+
+def median(samples):
+    return sorted(samples)[len(samples) // 2]
+
+
+def copy_plan(count: int) -> KernelPlan:
+    x, y = (torch.randn(count, device="cuda") for _ in range(2))
+    return KernelPlan(
+        inputs=(x,), outputs=(y,), tilings=(Tiling(threads=1),), build=lambda tiling: y.copy_, launch=lambda run: run(x)
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("count", [1 << 24, 1 << 27])
+def test_graph_replay_agrees_with_events_around_queued_launches(graph_timer, count):
+    from cutesmith.checks.stopwatch import Stopwatch
+
+    plan = copy_plan(count)
+    kernel = plan.kernel(plan.tilings[0])
+    graph_timer.prepare(kernel)
+    replayed = median([sample for _ in range(5) for sample in graph_timer.round(kernel)])
+    y = plan.outputs[0]
+    queued, _ = Stopwatch().round(y.copy_, [(plan.inputs[0],)], launches=30, host_us=20)
+    assert replayed == pytest.approx(median(queued), rel=0.1)
+
+
+@pytest.mark.gpu
+def test_a_copy_that_fits_the_cache_is_timed_cold(graph_timer):
+    plan = copy_plan(3 << 20)  # 25 MB read and written: within the L2 of an H100 or H200
+    kernel = plan.kernel(plan.tilings[0])
+    graph_timer.prepare(kernel)
+    cold = median(graph_timer.round(kernel) + graph_timer.round(kernel))
+    warm_timer = type(graph_timer)("", cold=False)
+    warm_timer.prepare(kernel)
+    warm = median(warm_timer.round(kernel) + warm_timer.round(kernel))
+    least = 1e6 * plan.algorithmic_bytes / 2 / graph_timer.copy_bytes_per_second()  # the reads come from memory
+    assert cold > least and cold > 1.15 * warm
+
+
+@pytest.mark.gpu
+def test_a_launch_that_the_graph_does_not_hold_is_refused(graph_timer):
+    plan = copy_plan(1 << 10)
+    stray = replace(plan, launch=lambda run: None)
+    with pytest.raises(CandidateError, match="not part of the CUDA graph"):
+        graph_timer.prepare(stray.kernel(stray.tilings[0]))
+
+
+@pytest.mark.gpu
+def test_tuning_on_the_gpu_finds_the_kernel_without_the_wasted_work(tmp_path):
+    cache = TuningCache(tmp_path)
+    inputs = [torch.rand(1 << 24, device="cuda") + 1]
+    result = autotune(SCALE, inputs, on="gpu", cache=cache)
+    assert [trial.state for trial in result.trials] == [TIMED, SKIPPED, SKIPPED, NOT_COMPILED, TIMED, NOT_RUN]
+    assert result.best is result.trials[4] and result.is_time and not result.kept
+    assert len(result.best.samples_us) == 50 and 10 < result.floor_percent < 110
+    deadly = autotune(plan_module("scale").deadly_plan, inputs, on="gpu", cache=cache)
+    assert deadly.kept and [trial.state for trial in deadly.trials] == [NOT_COMPILED, TIMED, TIMED]
+    assert autotune(f"{SCALE}:deadly_plan", inputs, on="gpu", cache=cache).cached
