@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from cutesmith.agent.conversation import CONTINUED, last_turn, messages_of, open_calls, silent_turns
@@ -26,8 +27,17 @@ NUDGES = {
 class Line:
     """A conversation with its tools, until an Ending."""
 
-    def __init__(self, number: int, session: Session, model: Model, toolbox: Toolbox, system: str) -> None:
+    def __init__(
+        self,
+        number: int,
+        session: Session,
+        model: Model,
+        toolbox: Toolbox,
+        system: str,
+        nudges: Mapping[str, str] = NUDGES,
+    ) -> None:
         self.number, self.session, self.model, self.toolbox, self.system = number, session, model, toolbox, system
+        self.nudges = nudges
 
     async def run(self, *, turns: int | None = None) -> bool:
         """Work until something ends it (True), or for so many turns (False)."""
@@ -96,7 +106,7 @@ class Line:
         if silent_turns(self.session.events, self.number) >= SILENCE:
             raise Silent(f"the model called no tool in {SILENCE} turns")
         if reason not in CONTINUED:
-            self.session.record("message", self.number, text=NUDGES.get(reason, NUDGES["end_turn"]))
+            self.session.record("message", self.number, text=self.nudges.get(reason, self.nudges["end_turn"]))
 
     def end(self, ending: Ending) -> None:
         """Record why this line is over."""

@@ -42,7 +42,14 @@ class Toolbox:
     """What a model may call. Building one is cheap; its schemas import the SDK (more than a second of CPU time)."""
 
     def __init__(self, workbench: Workbench) -> None:
-        self._tools = {tool.__name__: tool for tool in _tools(workbench)}
+        self._tools: dict[str, Callable[..., Any]] = {tool.__name__: tool for tool in _tools(workbench)}
+
+    @classmethod
+    def of(cls, *tools: Callable[..., Any]) -> Toolbox:
+        """A toolbox of these tools alone, for a conversation that has no workbench."""
+        made = cls.__new__(cls)
+        made._tools = {tool.__name__: tool for tool in tools}
+        return made
 
     def schemas(self) -> list[dict[str, Any]]:
         """Name, description and JSON schema of every tool, always in the same order and to the byte."""

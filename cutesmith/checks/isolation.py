@@ -351,6 +351,10 @@ class Worker:
             self._tree.kill()
             self._process.wait()
 
+    def kill(self) -> None:
+        """End the child at once, from any thread: a call that waits raises CandidateError (CRASHED)."""
+        self._kill()
+
     def close(self) -> None:
         """Kill whatever of the child is left and remove a scratch folder of its own."""
         if self._process is None:
