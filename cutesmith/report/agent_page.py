@@ -1,4 +1,4 @@
-"""The page of an agent's session: what the template shows, and its rendering to one HTML file without outside resources.
+"""The page of an agent's session: what the template shows, and its rendering to one HTML file that loads nothing.
 
 Whatever a model, a kernel or a tool wrote is text to the template and escaped by it; besides, the page's policy lets no
 script run but the page's own, whose hash it names.
@@ -15,7 +15,7 @@ from typing import Any
 
 from cutesmith.report.charts import Roofline, TimeChart, best_baseline, roofline, time_chart
 from cutesmith.report.highlight import Piece, highlight
-from cutesmith.report.page import KINDS, environment, device_kernels, most
+from cutesmith.report.page import KINDS, device_kernels, environment, most
 from cutesmith.report.path_chart import PathChart
 from cutesmith.report.trimming import Kept, TextBudget, cut_middle, displayable
 
@@ -78,7 +78,7 @@ class KernelRow:
     diff: Kept
     diff_title: str
     delivered: bool = False
-    with_charts: bool = False
+    detailed: bool = False
 
     @property
     def kind(self) -> str:
@@ -115,7 +115,7 @@ class KernelRow:
     @property
     def roofline(self) -> Roofline | None:
         """Where it lies under the memory roof, for the few that show it."""
-        return roofline(self.benchmark) if self.with_charts else None
+        return roofline(self.benchmark) if self.detailed else None
 
     @property
     def logs(self) -> list[tuple[str, str]]:
@@ -158,7 +158,7 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionPage:
-    """Everything that the template shows; `facts` are (label, value), `left_out` counts what was too much for a page."""
+    """Everything that the template shows; `facts` are (label, value), `left_out` counts what was too much."""
 
     name: str
     title: str
@@ -175,6 +175,7 @@ class SessionPage:
     kernels: Sequence[KernelRow]
     notes: Sequence[Note]
     entries: Sequence[Turn | Remark]
+    turns: int
     problem: str
     source: str
     settings: Sequence[tuple[str, str]]
@@ -197,10 +198,15 @@ def render_page(page: SessionPage) -> str:
     """The whole page as HTML that can be written as UTF-8."""
     script = (Path(__file__).parent / SCRIPT).read_text(encoding="utf-8")
     templates = environment()
-    templates.filters.update(diff_lines=diff_lines, highlight=highlighted, short=shortened)
+    templates.filters.update(diff_lines=diff_lines, highlight=highlighted, short=shortened, kind=verdict_kind)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     html: str = templates.get_template(TEMPLATE).render(page=page, script=script, digest=digest)
     return displayable(html)
+
+
+def verdict_kind(verdict: Mapping[str, Any]) -> str:
+    """The colour of a verdict: "good", "fair" or "bad"."""
+    return KINDS.get(str(verdict.get("status")), "good" if verdict.get("exit_code") == 0 else "bad")
 
 
 def diff_lines(diff: object) -> Iterator[tuple[str, str]]:
