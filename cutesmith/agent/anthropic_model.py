@@ -72,11 +72,12 @@ class AnthropicModel:
 
         async with self._client(ignore, retries=min(self.max_retries, 2)) as client:
             try:
-                known = (await client.beta.models.retrieve(self.name)).to_dict()
+                model = await client.beta.models.retrieve(self.name)
             except anthropic.NotFoundError as error:
                 if error.type == "not_found_error":
                     raise
                 return  # a gateway without a list of models: the first answer will tell
+        known = model.to_dict() if isinstance(model, anthropic.BaseModel) else {}
         if known.get("lifecycle") == "retired":
             raise UnknownModelError(f"{self.name} is retired", hint=f"The models: {api_errors.MODELS}")
         self.asked = self.asked.fitted(known)
@@ -130,8 +131,10 @@ class AnthropicModel:
                 timeout=httpx2.Timeout(self.timeout, connect=min(self.timeout, CONNECT)),
                 middleware=[_telling(listener, retries)],
             )
-        except (anthropic.AnthropicError, httpx2.InvalidURL, ValueError) as error:
+        except anthropic.AnthropicError as error:
             raise ModelError(f"Claude cannot be asked: {error}", hint=api_errors.NO_KEY_HINT) from error
+        except httpx2.InvalidURL as error:
+            raise ModelError(f"the address is not one: {error}", hint=api_errors.ADDRESS_HINT) from error
         async with client:
             _check(client)
             try:
@@ -150,7 +153,7 @@ def _check(client: anthropic.AsyncAnthropic) -> None:
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise ModelError("the API key holds a character that no key has", hint="A line break or a quote, perhaps?")
     if client.base_url.scheme not in ("http", "https") or not client.base_url.host:
-        raise ModelError(f"{client.base_url} is no address", hint="ANTHROPIC_BASE_URL begins with https://")
+        raise ModelError(f"{client.base_url} is no address", hint=api_errors.ADDRESS_HINT)
 
 
 def _telling(listener: Listener, retries: int) -> Any:
@@ -163,7 +166,7 @@ def _telling(listener: Listener, retries: int) -> Any:
             response = await call_next(request)
         except anthropic.APIConnectionError as error:
             if again:
-                listener("retry", f"{error}; trying again")
+                listener("retry", f"no connection ({api_errors.reason(error)}); trying again")
             raise
         if again and _is_retried(response.http_response):
             listener("retry", _announcement(response.http_response))
@@ -194,7 +197,7 @@ async def _read(client: anthropic.AsyncAnthropic, body: Mapping[str, Any], answe
             raise ModelError(f"{client.base_url} does not speak the Messages API", hint="Is ANTHROPIC_BASE_URL right?")
         try:
             async for event in anthropic.AsyncStream.raw_events(stream.response):
-                answer.take(event.json())
+                answer.take(event.json() if event.data else {})
                 if answer.whole:
                     return
         except httpx2.TimeoutException as error:

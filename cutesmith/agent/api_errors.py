@@ -5,6 +5,7 @@ Docs: https://platform.claude.com/docs/en/api/errors
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ _STATUS = {
 _FAILED = ("Claude's API failed", LATER)
 _UNEXPECTED = ("Claude's API refuses the request", "Is ANTHROPIC_BASE_URL that of the Messages API?")
 
+ADDRESS_HINT = "ANTHROPIC_BASE_URL is like https://api.anthropic.com; without it, that is asked."
 NO_KEY = "Claude cannot be asked: no API key is set"
 NO_KEY_HINT = "Set ANTHROPIC_API_KEY; keys are made at https://platform.claude.com/settings/keys."
 
@@ -48,7 +50,7 @@ def explain(error: Exception, *, model: str, address: str, timeout: float, tries
     if isinstance(error, anthropic.APITimeoutError):
         return ModelError(f"{host} did not answer within {timeout:g} s{_after(tries)}", hint=LATER)
     if isinstance(error, anthropic.APIConnectionError):
-        return ModelError(f"{host} cannot be reached: {_reason(error)}{_after(tries)}", hint=_network_hint(error))
+        return ModelError(f"{host} cannot be reached: {reason(error)}{_after(tries)}", hint=_network_hint(error))
     return ModelError(f"Claude cannot be asked: {error}", hint=NO_KEY_HINT)
 
 
@@ -69,12 +71,15 @@ def _after(tries: int) -> str:
     return f", {tries} times in a row" if tries > 1 else ""
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """The innermost cause that says something: a name that is not known, a refused connection."""
-    causes = list(_causes(error))
-    return next(
-        (text for cause in reversed(causes) if (text := str(getattr(cause, "strerror", "") or cause))), "no reason"
-    )
+    return next((text for cause in reversed(list(_causes(error))) if (text := _words(cause))), "no reason is known")
+
+
+def _words(cause: BaseException) -> str:
+    if isinstance(cause, OSError) and cause.errno and not isinstance(cause, (socket.gaierror, ssl.SSLError)):
+        return os.strerror(cause.errno)
+    return str(getattr(cause, "strerror", "") or cause)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from cutesmith.agent.model import Block, Listener, ModelError, Usage, ignore
 
 Event = Mapping[str, Any]
+Said = tuple[str, str]  # what a listener is told
 
 MALFORMED = "__malformed__"
 """The only key of a tool call's input that is no JSON object, or was cut off; its value is the text that came.
@@ -50,26 +51,12 @@ class Answer:
 
     def take(self, event: Event) -> None:
         """Add one event; unknown kinds are passed over. Raises BrokenStream, or ModelError where retrying is no use."""
-        kind = event.get("type")
         try:
-            if kind == "message_start":
-                self.model = str(event["message"].get("model", ""))
-                self._count(event["message"].get("usage"))
-            elif kind == "content_block_start":
-                self._begin(event["index"], event["content_block"])
-            elif kind == "content_block_delta":
-                self._extend(event["index"], event["delta"])
-            elif kind == "content_block_stop":
-                self._open.discard(event["index"])
-            elif kind == "message_delta":
-                self.stop_reason = event["delta"].get("stop_reason") or self.stop_reason
-                self._count(event.get("usage"))
-            elif kind == "message_stop":
-                self._end()
-            elif kind == "error":
-                _fail(event["error"])
+            said = self._take(event)
         except (KeyError, TypeError, AttributeError) as error:
-            raise BrokenStream(f"the answer has a {kind} event that is not as documented ({error!r})") from error
+            raise BrokenStream(f"the answer has an event that is not as documented ({error!r})") from error
+        if said:
+            self.listener(*said)
 
     def content(self) -> list[Block]:
         """The blocks in order, to be sent back unchanged."""
@@ -79,30 +66,49 @@ class Answer:
     def usage(self) -> Usage:
         """What is known to be billed; a compaction's tokens are not part of the top-level counts."""
         iterations = self._usage.get("iterations") or ()
-        compactions = [item for item in iterations if item.get("type") == "compaction"]
+        compactions = [item for item in iterations if isinstance(item, dict) and item.get("type") == "compaction"]
         return sum(map(_usage, compactions), _usage(self._usage))
+
+    def _take(self, event: Event) -> Said | None:
+        kind = event.get("type")
+        if kind == "message_start":
+            self.model = str(event["message"].get("model", ""))
+            self._count(event["message"].get("usage"))
+        elif kind == "content_block_start":
+            return self._begin(event["index"], event["content_block"])
+        elif kind == "content_block_delta":
+            return self._extend(event["index"], event["delta"])
+        elif kind == "content_block_stop":
+            self._open.discard(event["index"])
+        elif kind == "message_delta":
+            self.stop_reason = event["delta"].get("stop_reason") or self.stop_reason
+            self._count(event.get("usage"))
+        elif kind == "message_stop":
+            self._end()
+        elif kind == "error":
+            _fail(event["error"])
+        return None
 
     def _count(self, usage: Mapping[str, Any] | None) -> None:
         self._usage.update({key: value for key, value in (usage or {}).items() if value is not None})
 
-    def _begin(self, index: int, block: Mapping[str, Any]) -> None:
+    def _begin(self, index: int, block: Mapping[str, Any]) -> Said | None:
         self._blocks[index] = dict(block)
         self._json[index] = ""
         self._open.add(index)
-        if str(block.get("type")).endswith("tool_use"):
-            self.listener("tool", str(block.get("name")))
+        return ("tool", str(block.get("name"))) if _is_call(block) else None
 
-    def _extend(self, index: int, delta: Mapping[str, Any]) -> None:
+    def _extend(self, index: int, delta: Mapping[str, Any]) -> Said | None:
         block, kind = self._blocks[index], delta.get("type")
         if kind == "input_json_delta":
             self._json[index] += delta["partial_json"]
-            self.listener("tool", delta["partial_json"])
-        elif kind == "citations_delta":
+            return "tool", delta["partial_json"]
+        if kind == "citations_delta":
             block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
-        else:
-            _merge(block, delta)
-            if kind in ("text_delta", "thinking_delta"):
-                self.listener(kind.removesuffix("_delta"), delta[kind.removesuffix("_delta")])
+            return None
+        _merge(block, delta)
+        spoken = {"text_delta": "text", "thinking_delta": "thinking"}.get(str(kind))
+        return (spoken, delta[spoken]) if spoken else None
 
     def _end(self) -> None:
         if self._open or not self.stop_reason:
@@ -111,10 +117,14 @@ class Answer:
 
     def _finished(self, index: int) -> dict[str, Any]:
         block = {key: value for key, value in self._blocks[index].items() if (key, value) != ("caller", None)}
-        if str(block.get("type")).endswith("tool_use"):
+        if _is_call(block):
             cut = self.stop_reason in CUT_OFF and index == max(self._blocks)
             block["input"] = _parsed(self._json[index], block.get("input") or {}, cut=cut)
         return block
+
+
+def _is_call(block: Mapping[str, Any]) -> bool:
+    return str(block.get("type")).endswith("tool_use")
 
 
 def _merge(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
@@ -147,12 +157,8 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _usage(counts: Mapping[str, Any]) -> Usage:
-    return Usage(
-        input_tokens=int(counts.get("input_tokens") or 0),
-        output_tokens=int(counts.get("output_tokens") or 0),
-        cache_read_tokens=int(counts.get("cache_read_input_tokens") or 0),
-        cache_write_tokens=int(counts.get("cache_creation_input_tokens") or 0),
-    )
+    names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return Usage(*(count if isinstance(count := counts.get(name), int) else 0 for name in names))
 
 
 def _is_blank(block: Block) -> bool:

@@ -88,6 +88,7 @@ def _opening(block: Block) -> Block:
     empty = {"text": {"text": ""}, "thinking": {"thinking": "", "signature": ""}, "tool_use": {"input": {}}}
     opening = {**block, **empty.get(block["type"], {})}
     opening.pop("raw", None)
+    opening.update({"citations": []} if "citations" in block else {})
     return {"type": "compaction", "content": None} if block["type"] == "compaction" else opening
 
 
@@ -200,7 +201,7 @@ class MessagesServer(ThreadingHTTPServer):
     def __init__(self, *answers: Answer) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers = list(answers)
-        self.models: dict[str, dict[str, Any]] = {MODEL: abilities()}
+        self.models: dict[str, dict[str, Any] | Answer] = {MODEL: abilities()}
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.times: list[float] = []
@@ -259,8 +260,10 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         if complaint := refused({key.lower(): value for key, value in self.headers.items()}):
             failure(*complaint)(self)
-        elif name in self.server.models:
-            self.whole(200, json.dumps({"id": name, **self.server.models[name]}), {"Content-Type": "application/json"})
+        elif callable(known := self.server.models.get(name)):
+            known(self)
+        elif known is not None:
+            self.whole(200, json.dumps({"id": name, **known}), {"Content-Type": "application/json"})
         else:
             failure(404, "not_found_error", f"model: {name}")(self)
 

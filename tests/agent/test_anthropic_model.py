@@ -1,0 +1,575 @@
+"""Claude through the real SDK, against the Messages API on loopback: nothing is patched."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import os
+import subprocess
+import sys
+import typing
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from cutesmith.agent.anthropic_model import AnthropicModel, key_present
+from cutesmith.agent.message_stream import CUT_OFF, MALFORMED
+from cutesmith.agent.messages_request import EFFORTS
+from cutesmith.agent.model import ModelError, Reply, Request, UnknownModelError, Usage
+from cutesmith.errors import UsageError
+from cutesmith.verdicts import ExitCode
+from tests.agent import messages_server as api
+
+TOOLS = [{"name": name, "description": name, "input_schema": {"type": "object"}} for name in ("view_file", "finish")]
+OPENING = {"role": "user", "content": "Write a softmax."}
+VIEW = api.call("view_file", {"path": "kernel.py"})
+WHOLE = api.answer(api.text("Here."), VIEW)
+
+
+def model_of(server, **options) -> AnthropicModel:
+    return AnthropicModel(**{"base_url": server.address, "api_key": api.KEY, **options})
+
+
+def ask(server, *messages, heard: list | None = None, **options) -> Reply:
+    """One answer, of a fresh model."""
+    return asyncio.run(asking(server, *messages, heard=heard, **options))
+
+
+async def asking(server, *messages, heard: list | None = None, **options) -> Reply:
+    request = Request(system="You write kernels.", tools=TOOLS, messages=messages or (OPENING,))
+    return await model_of(server, **options).reply(request, lambda *said: None if heard is None else heard.append(said))
+
+
+def joined(heard: list, kind: str) -> str:
+    return "".join(text for said, text in heard if said == kind)
+
+
+# What is asked -------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_asks_for_thinking_effort_compaction_and_a_cache():
+    with api.serving(WHOLE) as server:
+        ask(server)
+    ephemeral = {"type": "ephemeral"}
+    assert server.bodies[0] == {
+        "model": "claude-opus-4-8",
+        "max_tokens": 64_000,
+        "stream": True,
+        "thinking": {"type": "adaptive", "display": "summarized"},
+        "output_config": {"effort": "high"},
+        "context_management": {
+            "edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 150_000}}]
+        },
+        "system": [{"type": "text", "text": "You write kernels.", "cache_control": ephemeral}],
+        "tools": [TOOLS[0], {**TOOLS[1], "cache_control": ephemeral}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Write a softmax.", "cache_control": ephemeral}]}
+        ],
+    }
+    assert server.headers[0]["anthropic-beta"] == "compact-2026-01-12"
+
+
+def test_what_is_switched_off_is_not_asked():
+    with api.serving(WHOLE) as server:
+        request = Request(system="", messages=[OPENING])
+        asyncio.run(model_of(server, effort="", thinking=False, compaction_trigger=None).reply(request))
+    assert set(server.bodies[0]) == {"model", "max_tokens", "stream", "messages"}
+    assert "anthropic-beta" not in server.headers[0]
+
+
+def test_breakpoints_follow_the_conversation_and_leave_it_alone():
+    """At the ends of the last two messages of the user: where this turn's entry is written, and the last one's was."""
+    messages = [OPENING]
+    for turn in range(4):
+        call = api.call("view_file", {"turn": turn}, f"toolu_{turn}")
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{turn}", "content": "…"}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    before = copy.deepcopy(messages)
+    with api.serving(WHOLE) as server:
+        ask(server, *messages)
+    assert messages == before
+    sent = server.bodies[0]["messages"]
+    marked = [index for index, message in enumerate(sent) if "cache_control" in json.dumps(message)]
+    assert marked == [6, 8]
+    assert json.dumps(server.bodies[0]).count("cache_control") == 4  # the API takes no more
+    assert all("cache_control" in sent[index]["content"][-1] for index in marked)
+
+
+@pytest.mark.parametrize("wrong", [{"effort": "extreme"}, {"max_tokens": 0}, {"compaction_trigger": 49_999}])
+def test_what_the_api_would_refuse_is_refused_before_a_request(wrong):
+    with pytest.raises(UsageError):
+        AnthropicModel(**wrong)
+
+
+def test_a_model_is_asked_only_for_what_it_can():
+    old = api.abilities(adaptive=False, effort=(), compaction=False, max_tokens=32_000)
+    with api.serving(WHOLE) as server:
+        server.models["claude-old"] = old
+        model = model_of(server, name="claude-old")
+        asyncio.run(model.ready())
+        asyncio.run(model.reply(Request(system="", messages=[OPENING])))
+    assert set(server.bodies[0]) == {"model", "max_tokens", "stream", "messages"}
+    assert server.bodies[0]["max_tokens"] == 32_000
+
+
+def test_ready_changes_nothing_for_a_model_that_can_do_it_all():
+    with api.serving() as server:
+        model = model_of(server)
+        before = model.asked
+        asyncio.run(model.ready())
+        assert model.asked == before
+        assert server.bodies == []  # nothing was paid
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "error", "message"),
+    [
+        ("claude-opus-4-8", api.abilities(effort=("low", "high")), UsageError, "no effort max\nIt has low, high."),
+        ("claude-gone", api.abilities(lifecycle="retired"), UnknownModelError, "claude-gone is retired"),
+        ("claude-opus-48", None, UnknownModelError, "claude-opus-48 is no model that this API key can use"),
+    ],
+)
+def test_ready_finds_what_would_fail(name, known, error, message):
+    with api.serving() as server:
+        if known:
+            server.models[name] = known
+        with pytest.raises(error) as caught:
+            asyncio.run(model_of(server, name=name, effort="max").ready())
+    assert message in str(caught.value)
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+# What comes back -----------------------------------------------------------------------------------------------------
+
+BLOCKS = {
+    "text": [api.text("A softmax needs two passes: ein Maß für alles, 柔らかい, 🧮.")],
+    "thinking": [api.thinking("Rows of 4096 …", "EqQBCgIYAhIM"), api.text("Now:"), VIEW],
+    "thinking not shown": [api.thinking("", "EqQBCgIYAhIM"), VIEW],
+    "redacted thinking": [api.redacted(), api.redacted("b3RoZXI="), VIEW],
+    "parallel calls": [api.call("view_file", {"n": n}, f"toolu_{n}") for n in range(5)],
+    "a call without arguments": [api.call("finish", {})],
+    "deep arguments": [api.call("finish", {"a": [1, 2.5, None, True, {"ü": '\n\\"'}], "b": -1e-7})],
+    "compaction": [api.compaction("So far: …", encrypted_content="ZW5j", signature="c2ln"), api.text("Going on.")],
+    "a failed compaction": [api.compaction(None), api.text("Going on.")],
+    "a block of tomorrow": [{"type": "dream", "images": [{"x": 1}], "depth": None}, api.text("Hm.")],
+    "citations": [{**api.text("As said."), "citations": [{"type": "char_location", "cited_text": "said"}]}],
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("blocks", BLOCKS.values(), ids=BLOCKS)
+def test_blocks_come_back_as_they_were_and_are_sent_again_unchanged(blocks):
+    with api.serving(api.answer(*blocks), WHOLE) as server:
+        reply = ask(server)
+        assert list(reply.content) == blocks
+        results = [{"type": "tool_result", "tool_use_id": b["id"], "content": "ok"} for b in reply.tool_calls()]
+        after = {"role": "user", "content": [*results, api.text("Go on.")]}
+        said = [{"role": "assistant", "content": list(reply.content)}] if blocks else []
+        ask(server, OPENING, *said, after)
+    assert [m["content"] for m in server.bodies[1]["messages"] if m["role"] == "assistant"] == (
+        [blocks] if said else []
+    )
+
+
+def test_the_listener_hears_an_answer_as_it_comes():
+    heard: list[tuple[str, str]] = []
+    with api.serving(api.answer(api.thinking("Two passes, or one."), api.text("One pass."), VIEW)) as server:
+        ask(server, heard=heard)
+    assert joined(heard, "thinking") == "Two passes, or one."
+    assert joined(heard, "text") == "One pass."
+    assert joined(heard, "tool") == 'view_file{"path": "kernel.py"}'
+    assert len(heard) > 6
+
+
+def test_what_the_api_would_refuse_to_be_sent_again_is_left_out():
+    blocks = [api.text(""), {**VIEW, "caller": None}, api.text(" \n")]
+    with api.serving(api.answer(*blocks)) as server:
+        assert list(ask(server).content) == [VIEW]
+
+
+def test_halves_of_a_character_are_put_together():
+    parts = api.events(api.text("x"))
+    deltas = [part for part in parts if part["type"] == "content_block_delta"]
+    index = parts.index(deltas[0])
+    halves = [{**deltas[0], "delta": {"type": "text_delta", "text": half}} for half in ("\ud83e", "\uddee \ud83e")]
+    with api.serving(api.stream([*parts[:index], *halves, *parts[index + 1 :]])) as server:
+        assert ask(server).text() == "🧮 \ufffd"
+
+
+@pytest.mark.parametrize(
+    "reason", ["end_turn", "max_tokens", "pause_turn", "refusal", "compaction", "stop_sequence", "not_invented_yet"]
+)
+@pytest.mark.parametrize("blocks", [[], [api.text("Well …")]], ids=["empty", "text"])
+def test_every_stop_reason_is_data(reason, blocks):
+    with api.serving(api.answer(*blocks, stop_reason=reason)) as server:
+        reply = ask(server)
+    assert (reply.stop_reason, list(reply.content)) == (reason, blocks)
+
+
+RAW = {
+    "no JSON": "path: kernel.py",
+    "cut": '{"path": "kern',
+    "doubled": '{"path": "a"}{"path": "b"}',
+    "a list": '["kernel.py"]',
+    "no number": '{"n": NaN}',
+    "too deep": '{"a": ' + "[" * 5000 + "]" * 5000 + "}",
+    "an endless number": '{"n": ' + "9" * 5000 + "}",
+}
+
+
+@pytest.mark.parametrize("raw", RAW.values(), ids=RAW)
+def test_arguments_that_are_no_object_are_kept_as_text(raw):
+    with api.serving(api.answer(api.raw_call("view_file", raw)), WHOLE) as server:
+        reply = ask(server)
+        assert list(reply.content) == [api.call("view_file", {MALFORMED: raw})]
+        result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no JSON", "is_error": True}
+        again = [{"role": "assistant", "content": list(reply.content)}, {"role": "user", "content": [result]}]
+        assert ask(server, OPENING, *again).stop_reason == "tool_use"
+
+
+@pytest.mark.parametrize("reason", CUT_OFF)
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("", {MALFORMED: ""}),
+        ('{"path": "kernel.py", "te', {MALFORMED: '{"path": "kernel.py", "te'}),
+        ('{"path": "kernel.py"}', {"path": "kernel.py"}),
+    ],
+)
+def test_a_call_that_was_cut_off_is_never_taken_for_a_whole_one(reason, raw, expected):
+    blocks = [api.call("finish", {}, "toolu_0"), api.raw_call("view_file", raw)]
+    with api.serving(api.answer(*blocks, stop_reason=reason)) as server:
+        reply = ask(server)
+    assert [call["input"] for call in reply.tool_calls()] == [{}, expected]
+
+
+# What it costs -------------------------------------------------------------------------------------------------------
+
+
+def test_usage_and_dollars_count_cache_and_compaction():
+    compacted = {"input_tokens": 150_000, "output_tokens": 3000, "cache_read_input_tokens": 0}
+    usage = {
+        "input_tokens": 500,
+        "output_tokens": 1000,
+        "cache_read_input_tokens": 20_000,
+        "cache_creation_input_tokens": 4000,
+        "iterations": [{"type": "compaction", **compacted}, {"type": "message", "input_tokens": 500}],
+    }
+    with api.serving(api.answer(api.compaction("…"), VIEW, usage=usage)) as server:
+        reply = ask(server)
+    assert reply.usage == Usage(150_500, 4000, 20_000, 4000)
+    assert reply.dollars == pytest.approx((150_500 * 5 + 4000 * 25 + 20_000 * 0.5 + 4000 * 6.25) / 1e6)
+
+
+def test_counts_that_the_end_leaves_out_are_those_of_the_beginning():
+    parts = api.events(VIEW, usage={"cache_read_input_tokens": 77})
+    parts[-2] = {**parts[-2], "usage": {"output_tokens": 9, "cache_read_input_tokens": None}}
+    with api.serving(api.stream(parts)) as server:
+        assert ask(server).usage == Usage(100, 9, 77, 0)
+
+
+def test_a_model_without_a_price_has_no_cost():
+    with api.serving(api.answer(VIEW, model="claude-next")) as server:
+        reply = ask(server, name="claude-next")
+    assert (reply.model, reply.dollars) == ("claude-next", None)
+
+
+# What goes wrong and is mended ---------------------------------------------------------------------------------------
+
+
+def test_an_answer_cut_after_any_event_is_asked_for_again():
+    """Whether the connection breaks or just ends: half an answer is no answer, and what it cost is counted."""
+    parts = api.events(api.thinking("Hm."), api.raw_call("view_file", '{"path": "kernel.py"}'))
+    cases = [(number, cut) for number in range(len(parts)) for cut in (True, False)]
+    heard: list[list] = [[] for _ in cases]
+
+    async def everything() -> list[Reply]:
+        with ExitStack() as stack:
+            servers = [stack.enter_context(api.serving(api.stream(parts[:n], cut=cut), WHOLE)) for n, cut in cases]
+            return await asyncio.gather(*(asking(s, heard=h) for s, h in zip(servers, heard)))
+
+    for (number, cut), reply, said in zip(cases, asyncio.run(everything()), heard):
+        assert list(reply.content) == [api.text("Here."), VIEW], (number, cut)
+        assert [kind for kind, _ in said].count("retry") == 1, (number, cut)
+        broken = Usage(100, 20 if number == len(parts) - 1 else 1) if number else Usage()
+        assert reply.usage == broken + Usage(100, 20), (number, cut)
+
+
+@pytest.mark.parametrize("kind", ["overloaded_error", "api_error", "rate_limit_error", "timeout_error"])
+def test_an_error_in_the_middle_that_may_pass_is_asked_again(kind):
+    heard: list[tuple[str, str]] = []
+    broken = [*api.events(VIEW)[:4], api.error_event(kind, "Later, please")]
+    with api.serving(api.stream(broken), WHOLE) as server:
+        assert ask(server, heard=heard).stop_reason == "tool_use"
+    assert f"the server broke off its answer: Later, please ({kind}); asking again" in joined(heard, "retry")
+
+
+def test_events_that_are_not_as_documented_are_asked_again():
+    odd = {"type": "content_block_delta", "index": 3, "delta": {"type": "text_delta", "text": "?"}}
+    with api.serving(api.stream([*api.events()[:1], odd]), WHOLE) as server:
+        assert ask(server).stop_reason == "tool_use"
+
+
+def test_what_goes_wrong_in_the_listener_is_no_broken_answer():
+    def broken_screen(kind: str, text: str) -> None:
+        raise KeyError(kind)
+
+    with api.serving(*[WHOLE] * 2) as server:
+        with pytest.raises(KeyError):
+            asyncio.run(model_of(server).reply(Request(system="", messages=[OPENING]), broken_screen))
+        assert len(server.bodies) == 1
+
+
+def test_events_of_kinds_to_come_are_passed_over():
+    parts = api.events(VIEW)
+    news = {"type": "content_block_rewrite", "index": 0}
+    with api.serving(api.stream([*parts[:3], news, *parts[3:]])) as server:
+        assert list(ask(server).content) == [VIEW]
+
+
+def test_a_byte_at_a_time_is_enough():
+    with api.serving(api.stream(api.events(api.thinking("柔"), VIEW), piece=1)) as server:
+        assert list(ask(server).content) == [api.thinking("柔"), VIEW]
+
+
+def test_failures_are_tried_again_after_the_time_that_the_server_asks_for():
+    failures = [
+        api.failure(500, "api_error", "Internal server error"),
+        api.hung_up,
+        api.failure(429, "rate_limit_error", "slowly", retry_after="0.3"),
+        api.failure(529, "overloaded_error", "Overloaded", retry_after="0.1"),
+    ]
+    heard: list[tuple[str, str]] = []
+    with api.serving(*failures, WHOLE) as server:
+        assert ask(server, heard=heard).stop_reason == "tool_use"
+    waited = [after - before for before, after in zip(server.times, server.times[1:])]
+    assert waited[0] >= 0.37  # the SDK's own: half a second, then twice that, less a quarter at random
+    assert waited[1] >= 0.75
+    assert 0.3 <= waited[2] < 1.5
+    assert 0.1 <= waited[3] < 1.5
+    told = [text for kind, text in heard if kind == "retry"]
+    assert told == [
+        "the server answered 500; trying again",
+        "no connection (Server disconnected without sending a response.); trying again",
+        "the server answered 429; trying again in 0.3 s",
+        "the server answered 529; trying again in 0.1 s",
+    ]
+
+
+def test_a_server_that_forbids_it_is_not_asked_again():
+    heard: list[tuple[str, str]] = []
+    with api.serving(api.failure(529, "overloaded_error", "No", x_should_retry="false"), WHOLE) as server:
+        with pytest.raises(ModelError, match="overloaded: No"):
+            ask(server, heard=heard)
+        assert (len(server.bodies), heard) == (1, [])
+
+
+def test_an_answer_that_stops_coming_is_asked_for_again():
+    with api.serving(api.stalled(api.events(VIEW)[:4]), WHOLE) as server:
+        assert ask(server, timeout=0.2).stop_reason == "tool_use"
+
+
+def test_cancelling_closes_the_connection():
+    async def cancelled(server) -> None:
+        begun = asyncio.Event()
+        request = Request(system="", messages=[OPENING])
+        task = asyncio.create_task(model_of(server).reply(request, lambda *_: begun.set()))
+        await asyncio.wait_for(begun.wait(), 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with api.serving(api.stalled(api.events(api.text("Let me …"))[:4])) as server:
+        asyncio.run(cancelled(server))
+        assert server.left.wait(5)
+        assert len(server.bodies) == 1
+
+
+# What goes wrong and is said -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("failure", "message", "hint"),
+    [
+        (
+            (400, "invalid_request_error", "thinking: not for this model"),
+            "refuses the request: thinking: not",
+            "models",
+        ),
+        ((400, "invalid_request_error", "Your credit balance is too low"), "credit balance", "settings/billing"),
+        ((402, "billing_error", "no payment method"), "cannot pay for it: no payment", "settings/billing"),
+        ((403, "permission_error", "not in this workspace"), "may not do that: not in this", "workspace"),
+        ((413, "request_too_large", "over 32 MB"), "too large: over 32 MB", "at a time"),
+        ((418, "teapot", "short and stout"), "refuses the request: short and stout (418", "ANTHROPIC_BASE_URL"),
+    ],
+)
+def test_a_refused_request_is_one_sentence_and_not_repeated(failure, message, hint):
+    with api.serving(api.failure(*failure), WHOLE) as server, pytest.raises(ModelError) as caught:
+        ask(server)
+    assert message in caught.value.message
+    assert "request req_1" in caught.value.message
+    assert hint in caught.value.hint
+    assert "\n" not in caught.value.message
+    assert caught.value.exit_code == ExitCode.UNAVAILABLE
+    assert len(server.bodies) == 1
+
+
+def test_a_wrong_key_is_named():
+    with api.serving(WHOLE) as server:
+        for method in ("ready", "reply"):
+            model = model_of(server, api_key=api.WRONG_KEY)
+            with pytest.raises(ModelError, match="API key is refused: invalid x-api-key .401") as caught:
+                asyncio.run(model.ready() if method == "ready" else model.reply(Request(system="", messages=[OPENING])))
+            assert "ANTHROPIC_API_KEY" in caught.value.hint
+            assert api.WRONG_KEY not in str(caught.value)
+
+
+def test_an_unknown_model_is_named():
+    missing = api.failure(404, "not_found_error", "model: claude-opus-48")
+    with api.serving(missing) as server, pytest.raises(UnknownModelError, match="claude-opus-48 is no model") as caught:
+        ask(server, name="claude-opus-48")
+    assert caught.value.exit_code == ExitCode.USAGE
+    with pytest.raises(UnknownModelError, match="no name"):
+        AnthropicModel(" ")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "message"),
+    [
+        (429, "rate_limit_error", "the rate limit is still reached: wait (429, request req_1), 2 times in a row"),
+        (500, "api_error", "Claude's API failed: wait (500, request req_1), 2 times in a row"),
+        (529, "overloaded_error", "Claude's API is overloaded: wait (529, request req_1), 2 times in a row"),
+    ],
+)
+def test_a_failure_that_stays_ends_after_the_last_retry(status, kind, message):
+    with api.serving(*[api.failure(status, kind, "wait", retry_after="0.01")] * 3) as server:
+        with pytest.raises(ModelError) as caught:
+            ask(server, max_retries=1)
+        assert (caught.value.message, len(server.bodies)) == (message, 2)
+
+
+def test_an_answer_that_always_breaks_off_ends_with_what_it_cost():
+    broken = api.stream(api.events(VIEW, usage={"input_tokens": 100_000})[:5], cut=True)
+    with api.serving(*[broken] * 9) as server:
+        with pytest.raises(ModelError, match="4 times in a row; that cost 2.0001 dollars at least"):
+            ask(server)
+        assert len(server.bodies) == 4
+
+
+def test_an_error_in_the_middle_that_stays_is_not_asked_again():
+    broken = [*api.events(VIEW)[:4], api.error_event("invalid_request_error", "prompt is too long")]
+    with api.serving(api.stream(broken), WHOLE) as server:
+        with pytest.raises(ModelError, match="ended in an error: prompt is too long"):
+            ask(server)
+        assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"base_url": "http://127.0.0.1:9"}, "127.0.0.1:9 cannot be reached: Connection refused"),
+        ({"base_url": "http://cutesmith.invalid"}, "cutesmith.invalid cannot be reached: "),
+        ({"base_url": "localhost:8080"}, "is no address"),
+        ({"base_url": "ftp://127.0.0.1"}, "is no address"),
+        ({"base_url": "http://[::1"}, "the address is not one: "),
+        ({"api_key": "sk-ant-1\n"}, "a character that no key has"),
+        ({"api_key": "“sk-ant-1”"}, "a character that no key has"),
+    ],
+)
+@pytest.mark.parametrize("method", ["ready", "reply"])
+def test_what_cannot_be_reached_is_said(options, message, method):
+    model = AnthropicModel(**{"base_url": "http://127.0.0.1:9", "api_key": api.KEY, "max_retries": 0, **options})
+    with pytest.raises(ModelError) as caught:
+        asyncio.run(model.ready() if method == "ready" else model.reply(Request(system="", messages=[OPENING])))
+    assert message in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_server_that_says_nothing_is_given_up():
+    with api.serving(api.silent) as server, pytest.raises(ModelError, match="did not answer within 0.2 s"):
+        ask(server, timeout=0.2, max_retries=0)
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_what_is_no_messages_api_is_said(status):
+    with api.serving(api.page(status)) as server, pytest.raises(ModelError) as caught:
+        ask(server)
+    assert not isinstance(caught.value, UnknownModelError)
+    assert "ANTHROPIC_BASE_URL" in caught.value.hint
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_gateway_without_a_list_of_models_is_not_held_against_it(status):
+    with api.serving() as server:
+        server.models["claude-opus-4-8"] = api.page(status)
+        asyncio.run(model_of(server).ready())
+
+
+# The environment, and what the SDK says of itself --------------------------------------------------------------------
+
+CHILD = """
+import asyncio, json, os, sys
+from cutesmith.agent.anthropic_model import AnthropicModel
+from cutesmith.agent.model import ModelError, Request
+assert "anthropic" not in sys.modules and "torch" not in sys.modules
+
+def run(**environment):
+    os.environ.update(environment)
+    model = AnthropicModel()
+    async def both():
+        await model.ready()
+        return (await model.reply(Request(system="", messages=[{"role": "user", "content": "?"}]))).text()
+    try:
+        return asyncio.run(both())
+    except ModelError as error:
+        return f"{error.exit_code:d} {error}"
+
+print(json.dumps([run(), run(ANTHROPIC_AUTH_TOKEN="token"), run(ANTHROPIC_API_KEY=sys.argv[1])]))
+"""
+
+
+def test_key_and_address_are_those_of_the_environment(tmp_path):
+    with api.serving(api.answer(api.text("One.")), api.answer(api.text("Two."))) as server:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
+        environment = {**kept, "HOME": str(tmp_path), "ANTHROPIC_BASE_URL": server.address, "PYTHONPATH": os.getcwd()}
+        command = [sys.executable, "-c", CHILD, api.KEY]
+        child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    nothing, *said = json.loads(child.stdout)
+    assert nothing.startswith("7 Claude cannot be asked: no API key is set\nSet ANTHROPIC_API_KEY")
+    assert said == ["One.", "Two."]
+    assert [headers["authorization"] for headers in server.headers] == ["Bearer token", f"Bearer {api.KEY}"]
+
+
+def test_a_key_is_seen_without_the_sdk():
+    assert key_present({"ANTHROPIC_API_KEY": "sk-ant-1"})
+    assert key_present({"ANTHROPIC_AUTH_TOKEN": "token"})
+    assert not key_present({"ANTHROPIC_API_KEY": "", "ANTHROPIC_AUTH_TOKEN": " ", "ANTHROPIC_BASE_URL": "http://x"})
+
+
+def test_response_blocks_fit_the_requests_blocks_but_for_a_null_caller():
+    """What the SDK's types say may be null in an answer and not in a request is what must be left out."""
+    from anthropic.types import beta
+
+    blocks = typing.get_args(typing.get_args(beta.BetaContentBlock)[0])
+    refused: set[str] = set()
+    for block in blocks:
+        name = block.__name__.replace("BetaMCPToolResult", "BetaRequestMCPToolResult")
+        fields = typing.get_type_hints(getattr(beta, f"{name}Param"))
+        mine = {field.alias or name: field.annotation for name, field in block.model_fields.items()}
+        assert set(mine) - {"from_"} <= set(fields), name
+        refused |= {field for field in mine if _nullable(mine[field]) and not _nullable(fields[field])}
+    assert refused == {"caller"}
+
+
+def _nullable(hint: Any) -> bool:
+    return hint is type(None) or any(_nullable(part) for part in typing.get_args(hint))
+
+
+def test_the_sdk_has_these_efforts_and_stop_reasons():
+    from anthropic.types import beta
+
+    efforts = typing.get_type_hints(beta.BetaOutputConfigParam)["effort"]
+    assert typing.get_args(typing.get_args(efforts)[0]) == EFFORTS
+    assert set(CUT_OFF) <= set(typing.get_args(beta.BetaStopReason))

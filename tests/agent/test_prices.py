@@ -1,0 +1,50 @@
+"""What a reply costs, against sums made by hand and what the SDK knows of models."""
+
+from __future__ import annotations
+
+import typing
+
+import pytest
+
+from cutesmith.agent.model import Usage
+from cutesmith.agent.prices import PRICES, dollars, price_of
+
+MILLION = Usage(1_000_000, 1_000_000, 1_000_000, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("model", "usage", "expected"),
+    [
+        ("claude-opus-4-8", Usage(input_tokens=1000, output_tokens=2000), 0.005 + 0.050),
+        ("claude-opus-4-8", Usage(cache_read_tokens=80_000, cache_write_tokens=4000), 0.040 + 0.025),
+        ("claude-opus-5-5", MILLION, 4 + 20 + 5 + 0.2),
+        ("claude-sonnet-4-6", MILLION, 3 + 15 + 3.75 + 0.3),
+        ("claude-haiku-4-5-20251001", MILLION, 1 + 5 + 1.25 + 0.1),
+        ("claude-opus-4-5-20251101", MILLION, 5 + 25 + 6.25 + 0.5),
+        ("claude-opus-4-8", Usage(), 0),
+    ],
+)
+def test_the_sum_of_four_kinds_of_tokens(model, usage, expected):
+    assert dollars(model, usage) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("model", ["", "gpt-oss", "claude-opus-4-8-mini", "claude-opus-9", "claude-opus-4-8-2025"])
+def test_no_price_is_made_up(model):
+    assert price_of(model) is None
+    assert dollars(model, MILLION) is None
+
+
+@pytest.mark.parametrize("model", PRICES)
+def test_the_rows_keep_the_documented_proportions(model):
+    """A cache entry of five minutes is written at 1.25 times the input price, and read at a tenth of it at most."""
+    price = PRICES[model]
+    assert price.cache_write == pytest.approx(1.25 * price.input)
+    assert price.cache_read <= 0.1 * price.input + 1e-9
+    assert price.output == 5 * price.input
+
+
+def test_every_row_is_a_model_of_the_sdk_or_was_one():
+    from anthropic.types.model import Model
+
+    known = {name for part in typing.get_args(Model) for name in typing.get_args(part)}
+    assert set(PRICES) - known == {"claude-opus-4-1"}  # retired on Anthropic's own platform
