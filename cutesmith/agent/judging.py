@@ -16,6 +16,7 @@ from cutesmith.agent.confined_folder import ConfinedFolder
 from cutesmith.agent.standing import JudgedKernel, Standing
 from cutesmith.agent.workbench import KERNEL, Workbench
 from cutesmith.checkpoints import write_atomically
+from cutesmith.errors import CutesmithError
 from cutesmith.verb_process import run_verb
 from cutesmith.verdicts import ExitCode
 
@@ -25,6 +26,10 @@ QUICK = ("--quick", "--no-compile-baseline")
 PROBLEM_SHOWN = "problem.py"
 
 Verdict = Mapping[str, Any]
+
+
+class StorageError(CutesmithError):
+    """The session's disk is full, read-only or broken: nothing can be judged any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +44,19 @@ class Snapshot:
 def take_snapshot(workbench: Workbench) -> Snapshot:
     """Copy the kernel as it is now to where only the judge reads.
 
-    Raises PathError when there is no readable kernel file, OSError when the copy cannot be written.
+    Raises PathError when there is no readable kernel file, StorageError when the copy cannot be written.
     """
     text = ConfinedFolder(workbench.folder).read(KERNEL)
     data = text.encode()
     sha256 = hashlib.sha256(data).hexdigest()
     path = workbench.judged / sha256[:SHA_SHOWN] / KERNEL
-    if not path.is_file() or path.read_bytes() != data:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data, mode=0o444)
+    try:
+        if not path.is_file() or path.read_bytes() != data:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, data, mode=0o444)
+    except OSError as error:
+        wrong = f"{path} cannot be written: {error.strerror}"
+        raise StorageError(wrong, hint="Make room, or give the session another folder.") from error
     return Snapshot(sha256=sha256, text=text, path=path)
 
 
@@ -66,7 +75,9 @@ def _common(workbench: Workbench, stage: str) -> list[str]:
     if stage == "verify":
         tolerance = [f"--{name}={value!r}" for name, value in workbench.tolerance.items()]
         options += [f"--on={workbench.on}", f"--timeout={workbench.timeout:g}", *tolerance]
-    if stage in ("benchmark", "emulate", "profile"):
+    if stage == "profile" and workbench.on in ("gpu", "emulator"):
+        options.append(f"--on={workbench.on}")
+    if stage in ("benchmark", "profile"):
         options.append(f"--timeout={max(BENCHMARK_TIMEOUT, workbench.timeout):g}")
     return options
 

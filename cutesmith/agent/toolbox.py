@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import errno
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from cutesmith.agent.bounded_text import bounded
+from cutesmith.agent.judging import StorageError
 from cutesmith.agent.model import Block
 from cutesmith.agent.outcome import Outcome
 from cutesmith.agent.tools.closing_tools import ClosingTools
@@ -16,11 +17,9 @@ from cutesmith.agent.tools.file_tools import FileTools
 from cutesmith.agent.tools.judging_tools import JudgingTools
 from cutesmith.agent.tools.library_tools import LibraryTools
 from cutesmith.agent.tools.version_tools import VersionTools
-from cutesmith.agent.verdict_texts import bounded
 from cutesmith.agent.workbench import Workbench
 from cutesmith.errors import CutesmithError
 from cutesmith.verb_process import VerbError
-from cutesmith.verdicts import ExitCode
 
 Tool = Callable[..., Awaitable[Outcome]]
 
@@ -30,12 +29,8 @@ MALFORMED = "__malformed__"
 WHOLE_TEXTS = ("text", "old_text", "new_text")  # arguments as large as a file, which has its own limit
 MAX_ARGUMENT = 8000  # characters of any other
 MAX_WHOLE_TEXT = 1_000_000
+CRASHED = "This is a fault of the tool, not of your kernel: go on without it, or with other arguments."
 _MOST_ECHO = 300
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM)
-
-
-class StorageError(CutesmithError):
-    """The session's disk is full, read-only or broken: no tool can work on."""
 
 
 class Toolbox:
@@ -71,23 +66,22 @@ class Toolbox:
     async def call(self, block: Block) -> Outcome:
         """Run the tool of a `tool_use` block. What the model did wrong, and a crash in a tool, are error outcomes.
 
-        Cancelling it ends the tool's processes. What makes every further step void goes through as a CutesmithError
-        with the exit code of an internal error: StorageError, CheckpointError. A process of the judge that ended
-        without an answer (VerbError) is told to the model: its kernel may be the cause.
+        So is a process of the judge that ended without an answer: the kernel may be the cause. Two things go through:
+        StorageError, as nothing can be judged any more, and a cancellation, which ends the tool's processes.
         """
         name, given = str(block.get("name", "")), block.get("input")
         if complaints := list(self._complaints(name, given)):
             return _error(" ".join(complaints))
         try:
             return await self._run(name, given)
+        except StorageError:
+            raise
         except VerbError as error:
             return _error(f"{name} got no answer: {error.message}", hint="Try once more, or something smaller.")
         except CutesmithError as error:
-            if error.exit_code == ExitCode.INTERNAL:
-                raise
             return _error(error.message, hint=error.hint)
         except Exception as error:
-            return _crash(name, error)
+            return _error(f"{name} failed: {type(error).__name__}: {error}", hint=CRASHED)
 
     async def _run(self, name: str, given: Any) -> Outcome:
         from pydantic import ValidationError
@@ -167,15 +161,6 @@ def _argument_lines(error: Any) -> Iterator[str]:
         place = ".".join(map(str, fault["loc"]))
         given = "" if fault["type"] == "missing_argument" else f" (given: {str(fault['input'])[:80]!r})"
         yield f"- {place}: {fault['msg']}{given}"
-
-
-def _crash(name: str, error: Exception) -> Outcome:
-    """A tool's own failure; raises StorageError when it is the disk's."""
-    if isinstance(error, OSError) and error.errno in _DISK:
-        wrong = f"{error.filename or 'the session folder'} cannot be written: {error.strerror}"
-        raise StorageError(wrong, hint="Make room, then resume the session.") from error
-    hint = "This is a fault of the tool, not of your kernel: go on without it, or with other arguments."
-    return _error(f"{name} failed: {type(error).__name__}: {error}", hint=hint)
 
 
 def _error(message: str, *, hint: str = "") -> Outcome:

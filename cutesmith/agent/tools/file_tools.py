@@ -9,6 +9,7 @@ from cutesmith.agent.workbench import Workbench
 from cutesmith.errors import UsageError
 
 SHOWN_OCCURRENCES = 20
+SHOWN_REPLACEMENT = 24  # lines of the difference: the model has just written them
 
 
 class FileTools:
@@ -64,7 +65,11 @@ class FileTools:
         if old == text:
             return Outcome(text=f"{path} holds this very text already; nothing was changed")
         size = f"{len(text.splitlines())} lines"
-        told = f"created {path}, {size}" if old is None else f"replaced {path}, {size}: {difference(old, text, path)}"
+        told = (
+            f"created {path}, {size}"
+            if old is None
+            else f"replaced {path}, {size}: {difference(old, text, path, most=SHOWN_REPLACEMENT)}"
+        )
         return Outcome(text=told, effects=(write(path, text),))
 
     async def edit_file(self, path: str, old_text: str, new_text: str, replace_all: bool = False) -> Outcome:

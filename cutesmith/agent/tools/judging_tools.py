@@ -95,7 +95,7 @@ class JudgingTools:
         measurement differ, and before you optimise.
         """
         kernel = take_snapshot(self.workbench)
-        return self._told(kernel, await judging.judge(self.workbench, "emulate", kernel, "--profile"))
+        return self._told(kernel, await judging.judge(self.workbench, "profile", kernel))
 
     def _told(self, kernel: Snapshot, verdict: Verdict, *, closing: str = "") -> Outcome:
         names = judging.shown_names(self.workbench, kernel)
