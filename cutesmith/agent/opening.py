@@ -14,7 +14,7 @@ from cutesmith.agent.settings import Settings
 from cutesmith.agent.standing import JudgedKernel
 from cutesmith.agent.transcript import Event
 from cutesmith.patterns.target import Target
-from cutesmith.verb_process import run_verb
+from cutesmith.verb_process import VerbError, run_verb
 
 EXAMPLES = 4
 STAGES = ("lint", "compile", "verify", "benchmark")
@@ -25,25 +25,33 @@ async def draft_kernel(session: Session, settings: Settings, target: Target) -> 
 
     The event has `pattern`, `summary` and `unmatched` (why there is no draft, "" with one) beside its effects.
     """
-    verdict = await run_verb(
-        "generate",
-        str(session.folder / PROBLEM),
-        f"--out={session.folder / 'draft'}",
-        f"--arch={target.arch}",
-        f"--on={settings.on}",
-        f"--configurations={settings.configurations}",
-        follower=session.follower(0),
-    )
+    verdict = await _generated(session, settings, target)
     text = Path(verdict["kernel"]).read_text(encoding="utf-8") if verdict.get("kernel") else ""
-    effects = _judgements(text, verdict.get("stages", ())) if text else ()
+    effects = _judgements(text, verdict.get("stages", ())) if text else []
     return session.record(
         "judged",
         text=verdict["summary"],
         effects=effects,
-        seconds=verdict["seconds"],
+        seconds=verdict.get("seconds", 0.0),
         pattern=verdict.get("pattern", ""),
         unmatched="" if text else verdict["summary"],
     )
+
+
+async def _generated(session: Session, settings: Settings, target: Target) -> dict[str, Any]:
+    """The generator's verdict; a generator that fails leaves the model without a draft, and that is all."""
+    try:
+        return await run_verb(
+            "generate",
+            str(session.folder / PROBLEM),
+            f"--out={session.folder / 'draft'}",
+            f"--arch={target.arch}",
+            f"--on={settings.on}",
+            f"--configurations={settings.configurations}",
+            follower=session.follower(0),
+        )
+    except VerbError as error:
+        return {"summary": error.message, "seconds": 0.0}
 
 
 def _judgements(text: str, stages: Any) -> list[outcome.Effect]:

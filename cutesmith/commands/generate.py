@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cutesmith.commands._agent_options import AGENTS, add_options, wants_agent
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UnavailableError
 from cutesmith.verdicts import GenerateVerdict
@@ -49,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _generate(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     _require_templates()
+    if wants_agent(options):
+        from cutesmith.commands._agent import run_agent
+
+        return run_agent(options)
     from cutesmith.patterns.generate import generate_kernel
 
     with progress_display() as progress:
@@ -66,7 +71,11 @@ def _generate(argv: list[str]) -> int:
 
 def _parser() -> Any:
     parser = command_parser("generate", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("problem", metavar="PROBLEM", help="problem file (.py)")
+    parser.add_argument(
+        "problem", nargs="?", metavar="REQUEST|PROBLEM", help="problem file, file.py:name, or a sentence"
+    )
+    parser.add_argument("--agent", default="draft", metavar="WHO", help=f"{AGENTS} (default: draft)")
+    parser.add_argument("--input", action="append", default=[], metavar="SPEC", help="an input of file.py:function")
     parser.add_argument("--arch", help="architecture, such as sm_90a (default: this GPU's; without one sm_90a)")
     parser.add_argument("--out", metavar="DIR", help="folder for the results (default: cutesmith-out/NAME)")
     parser.add_argument(
@@ -74,6 +83,8 @@ def _parser() -> Any:
     )
     parser.add_argument("--configurations", type=_positive, default=8, metavar="N", help="how many to try (default: 8)")
     parser.add_argument("--no-benchmark", action="store_true", help="skip the comparison with eager and torch.compile")
+    parser.add_argument("--quiet", action="store_true", help="say nothing on the way")
+    add_options(parser)
     return parser
 
 

@@ -1,0 +1,176 @@
+"""`cutesmith generate … --agent`: how a session with a model is begun, watched and resumed."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cutesmith.agent.anthropic_model import DEFAULT_MODEL, AnthropicModel
+from cutesmith.agent.model import Model
+from cutesmith.agent.prices import SOURCE, price_of
+from cutesmith.agent.problem import AcceptedProblem, accept_file
+from cutesmith.agent.replay_model import ReplayModel
+from cutesmith.agent.run_session import run_session
+from cutesmith.agent.screen import Screen, open_screen
+from cutesmith.agent.scripted_model import read_script
+from cutesmith.agent.session import PROBLEM, Session, new_session, resumed_session
+from cutesmith.agent.settings import Settings
+from cutesmith.agent.transcript import FILE, read_transcript
+from cutesmith.commands._agent_options import AGENTS, settings_of
+from cutesmith.commands._run import INTERRUPTED, report
+from cutesmith.errors import UsageError
+from cutesmith.patterns.output_folder import DEFAULT_FOLDER
+from cutesmith.patterns.target import choose_target, describe_environment
+from cutesmith.problem_sources import KernelRequest, ProblemSource, resolve
+from cutesmith.verdicts import AgentVerdict
+
+Result = TypeVar("Result")
+
+
+def run_agent(options: argparse.Namespace) -> int:
+    """Begin or resume a session, and report its verdict."""
+    try:
+        verdict = _run(_resume(options) if options.resume else _begin(options))
+    except asyncio.CancelledError:
+        print("interrupted before there was a kernel; --resume goes on", file=sys.stderr)
+        return INTERRUPTED
+    return report(verdict, as_json=options.json, lines=summary_lines(verdict))
+
+
+def _run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run it; the first Ctrl-C (or SIGTERM) ends it gracefully, a second one at once."""
+
+    async def watched() -> Result:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+
+        def end_gracefully() -> None:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+            task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, end_gracefully)
+        return await task
+
+    return asyncio.run(watched())
+
+
+async def _begin(options: argparse.Namespace) -> AgentVerdict:
+    """Everything that can be wrong is found out before a folder is made or a token is paid for."""
+    if not options.problem:
+        raise UsageError("nothing to generate", hint="Give a sentence or a problem file; or --resume DIR.")
+    source, settings = resolve(options.problem, options.input), settings_of(options, Settings())
+    target = choose_target(settings.arch, settings.on)
+    model = await _ready_model(settings)
+    given = await accept_file(source, target.arch) if isinstance(source, ProblemSource) else None
+    about = {
+        "request": source.text if isinstance(source, KernelRequest) else "",
+        "argument": options.problem,
+        "settings": settings.to_dict(),
+        "environment": describe_environment(target),
+    }
+    folder = Path(options.out) if options.out else _default_folder(source.name)
+    with new_session(folder, **about) as session:
+        return await _work(session, options, settings, model, given)
+
+
+async def _resume(options: argparse.Namespace) -> AgentVerdict:
+    folder = Path(options.resume)
+    if options.problem:
+        raise UsageError("--resume goes on with its own problem", hint=f"Leave {options.problem!r:.60} out.")
+    with resumed_session(folder) as session:
+        saved = Settings.of((session.first("session") or {})["settings"])
+        settings = settings_of(options, saved)
+        return await _work(session, options, settings, await _ready_model(settings), None)
+
+
+async def _work(
+    session: Session, options: argparse.Namespace, settings: Settings, model: Model, given: AcceptedProblem | None
+) -> AgentVerdict:
+    if session.first("problem") is None:
+        await _accept(session, options, settings, model, given)
+    with open_screen(quiet=options.quiet) as screen:
+        _show(session, screen)
+        return await run_session(session, settings, model)
+
+
+def _show(session: Session, screen: Screen) -> None:
+    """Let a screen see what happened so far, and what will."""
+    for event in session.events:
+        screen.event(event)
+    session.screen = screen
+
+
+async def _accept(
+    session: Session, options: argparse.Namespace, settings: Settings, model: Model, given: AcceptedProblem | None
+) -> None:
+    """Record the problem; one that a model wrote is shown first."""
+    if given is None:
+        session.limits = settings.limits
+        with open_screen(quiet=options.quiet) as screen:
+            _show(session, screen)
+            from cutesmith.agent.request import accept_request
+
+            given = await accept_request(session, model, choose_target(settings.arch, settings.on).arch)
+        _confirm(session, given, options)
+    session.record("problem", source=given.source, origin=given.origin, audit=given.audit)
+
+
+def _confirm(session: Session, problem: AcceptedProblem, options: argparse.Namespace) -> None:
+    """Show a problem that a model wrote, and ask; raises UsageError when it is not accepted."""
+    print("\n".join(problem.lines()), file=sys.stderr)
+    if options.yes:
+        return
+    go_on = f"--resume {session.folder} --yes"
+    if not sys.stdin.isatty():
+        raise UsageError("nobody is there to accept the problem", hint=f"If it is what you meant: {go_on}")
+    print("Is this what you meant? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("the problem was not accepted", hint="Say it more precisely, or write the problem file.")
+
+
+async def _ready_model(settings: Settings) -> Model:
+    model = make_model(settings)
+    await model.ready()
+    return model
+
+
+def make_model(settings: Settings) -> Model:
+    """The model that `--agent` and `--model` name; raises UsageError for what does not exist or has no price."""
+    kind, _, rest = settings.agent.partition(":")
+    if kind == "script" and rest:
+        return read_script(rest)
+    if kind == "replay" and rest:
+        return ReplayModel(read_transcript(Path(rest) / FILE))
+    if settings.agent not in ("claude", "auto"):
+        raise UsageError(f"--agent {settings.agent}: there is no such agent", hint=AGENTS)
+    name = settings.model or DEFAULT_MODEL
+    if settings.limits.dollars is not None and price_of(name) is None:
+        raise UsageError(f"--max-dollars: the price of {name} is not known", hint=f"Limit tokens instead; {SOURCE}")
+    return AnthropicModel(name, effort=settings.effort)
+
+
+def _default_folder(name: str) -> Path:
+    """`cutesmith-out/NAME-agent`, with a number where that is taken."""
+    base = Path(DEFAULT_FOLDER) / f"{name}-agent"
+    names = (base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 1000)))
+    return next((folder for folder in names if not folder.exists()), base)
+
+
+def summary_lines(verdict: AgentVerdict) -> Iterator[str]:
+    """The verdict for people: one sentence, each line of work, what it cost, and where the files are."""
+    yield verdict.summary
+    if len(verdict.candidates) > 1:
+        for line in verdict.candidates:
+            median = f"{line['best_median_us']:9.2f} µs" if line["best_median_us"] else " " * 12
+            head = f"  line {line['line']}  {line['turns']:3d} turns"
+            yield f"{head}  {line['best_state']:16s} {median}  {line['ending']}"
+    dollars = "price unknown" if verdict.dollars is None else f"{verdict.dollars:.2f} dollars"
+    yield f"{verdict.model}: {verdict.turns} turns, {sum(verdict.usage.values()):,} tokens, {dollars}"
+    for name in ("kernel.py", "report.html", PROBLEM) if verdict.kernel else ("report.html", PROBLEM):
+        yield f"{name.partition('.')[0]}: {Path(verdict.session) / name}"

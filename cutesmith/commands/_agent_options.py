@@ -1,0 +1,94 @@
+"""The options of `cutesmith generate` for a session with a model, and the settings that they come to."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cutesmith.agent.anthropic_model import DEFAULT_MODEL, key_present
+from cutesmith.agent.messages_request import EFFORTS
+from cutesmith.agent.settings import Settings
+from cutesmith.errors import UsageError
+
+AGENTS = "draft: patterns, no model; claude; auto: claude when a key is present; script:FILE; replay:DIR"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that only a session with a model has."""
+    group = parser.add_argument_group("with a model (--agent claude)")
+    group.add_argument("--model", metavar="NAME", help=f"which Claude (default: {DEFAULT_MODEL})")
+    group.add_argument("--effort", choices=EFFORTS, help="how much the model thinks (default: high)")
+    group.add_argument("--yes", action="store_true", help="do not ask whether the problem file is what was meant")
+    group.add_argument("--no-draft", action="store_true", help="do not begin with the offline generator's kernel")
+    group.add_argument("--candidates", type=int, metavar="N", help="lines of work at the same time (default: 1)")
+    group.add_argument("--beam", type=int, metavar="K", help="after each round go on with the best K lines")
+    group.add_argument("--rounds", type=int, metavar="N", help="rounds of a search with --beam (default: 3)")
+    group.add_argument("--round-turns", type=int, metavar="N", help="turns of a round (default: 8)")
+    group.add_argument("--resume", metavar="DIR", help="go on with a session, also after it was killed")
+    limits = parser.add_argument_group("limits of a session (the best verified kernel so far is always kept)")
+    limits.add_argument("--max-turns", type=int, metavar="N", help="answers of the model on a line (default: 60)")
+    limits.add_argument("--max-tokens", type=int, metavar="N", help="tokens, read, written and cached")
+    limits.add_argument("--max-dollars", type=float, metavar="USD", help="dollars, by the price table")
+    limits.add_argument("--max-minutes", type=float, metavar="MIN", help="wall time")
+    limits.add_argument("--patience", type=int, metavar="N", help="turns without a better verified kernel")
+    limits.add_argument("--target-speedup", type=float, metavar="X", help="enough: X times the fastest baseline")
+    limits.add_argument("--target-floor", type=float, metavar="PCT", help="enough: PCT percent of the roofline")
+
+
+def wants_agent(options: argparse.Namespace) -> bool:
+    """Whether a model takes part; `--agent auto` looks for a key."""
+    if options.resume:
+        return True
+    return key_present(os.environ) if options.agent == "auto" else options.agent != "draft"
+
+
+def settings_of(options: argparse.Namespace, base: Settings) -> Settings:
+    """The base with every option that was given; raises UsageError for numbers out of range."""
+    given = {
+        "agent": None if options.resume and options.agent == "draft" else options.agent,
+        "model": options.model,
+        "effort": options.effort,
+        "arch": options.arch,
+        "on": None if options.on == "auto" else options.on,
+        "candidates": options.candidates,
+        "beam": options.beam,
+        "rounds": options.rounds,
+        "round_turns": options.round_turns,
+        "draft": False if options.no_draft else None,
+    }
+    _require_positive(options)
+    changed = {name: value for name, value in given.items() if value is not None}
+    settings = replace(base, **changed, limits=replace(base.limits, **_limits(options)))
+    if settings.beam and not 0 < settings.beam <= settings.candidates:
+        raise UsageError(f"--beam {settings.beam}: from 1 to the number of --candidates ({settings.candidates})")
+    return settings
+
+
+def _limits(options: argparse.Namespace) -> Mapping[str, Any]:
+    minutes = options.max_minutes
+    given = {
+        "turns": options.max_turns,
+        "tokens": options.max_tokens,
+        "dollars": options.max_dollars,
+        "seconds": None if minutes is None else minutes * 60,
+        "patience": options.patience,
+        "target_speedup": options.target_speedup,
+        "target_floor": options.target_floor,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+POSITIVE = (
+    *("candidates", "beam", "rounds", "round_turns", "max_turns", "max_tokens", "max_dollars"),
+    *("max_minutes", "patience", "target_speedup", "target_floor"),
+)
+
+
+def _require_positive(options: argparse.Namespace) -> None:
+    for name in POSITIVE:
+        value = getattr(options, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"--{name.replace('_', '-')} {value:g}: it must be positive")
