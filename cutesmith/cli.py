@@ -17,6 +17,7 @@ VERBS = {
     "compile": "compile for several architectures, with no GPU: registers, smem, occupancy, refusals",
     "verify": "compare kernel_fn with reference_fn on many inputs, in a confined process",
     "emulate": "run it on a CPU: findings with their line, a profile, the trace of a warp",
+    "profile": "where its time goes and what to change: ncu on a GPU, else counts by line",
     "benchmark": "time it beside eager and torch.compile, cold L2, against the measured floor",
     "checkpoint": "backup, revert, list and diff a kernel file; nothing is ever lost",
     "note": "append a prediction, change or measurement to DEVLOG.md beside a kernel file",

@@ -22,12 +22,7 @@ _WITHOUT_LINE = "loops and library calls to which the DSL gives no line of their
 
 def table(verdict: EmulateVerdict) -> Iterator[str]:
     """The verdict as lines for people."""
-    if verdict.inputs:
-        yield f"inputs: {verdict.inputs}"
-    if verdict.full_inputs:
-        yield f"        shrunk from {verdict.full_inputs} (--full runs them all)"
-    for number, launch in enumerate(verdict.launches):
-        yield from _launch_lines(number, launch, verdict)
+    yield from launch_table(verdict)
     yield from trace_lines(verdict)
     if not verdict.passed and verdict.log_tail and not any(launch.faults for launch in verdict.launches):
         yield "last lines of the log:"
@@ -38,6 +33,16 @@ def table(verdict: EmulateVerdict) -> Iterator[str]:
     yield from _wrapped(f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)")
     if verdict.hint:
         yield from _wrapped(verdict.hint)
+
+
+def launch_table(verdict: EmulateVerdict) -> Iterator[str]:
+    """What ran, and what each launch did."""
+    if verdict.inputs:
+        yield f"inputs: {verdict.inputs}"
+    if verdict.full_inputs:
+        yield f"        shrunk from {verdict.full_inputs} (--full runs them all)"
+    for number, launch in enumerate(verdict.launches):
+        yield from _launch_lines(number, launch, verdict)
 
 
 def _launch_lines(number: int, launch: EmulatedLaunch, verdict: EmulateVerdict) -> Iterator[str]:

@@ -1,0 +1,201 @@
+"""`cutesmith profile FILE`: where a kernel's time goes and what to change, by Nsight Compute or by the emulated GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from textwrap import wrap
+
+from cutesmith.checks.ncu_advice import ProfileAdvice
+from cutesmith.checks.ncu_metrics import ProfiledKernel
+from cutesmith.checks.profiling import ProfileOptions, ProfileVerdict, profile_kernel
+from cutesmith.commands._emulation_tables import WIDTH, launch_table
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.errors import UsageError
+
+DESCRIPTION = """\
+Say where a kernel's time goes and what to change, the largest stake first; every remark names the metric and a section
+of the references.
+
+With an NVIDIA GPU and ncu (Nsight Compute): one call of kernel_fn on get_inputs(), after one to warm up, in a confined
+process under ncu. For each launch: duration, DRAM bytes and % of peak, L1 and L2, compute and tensor pipe, occupancy
+and what limits it, registers, shared memory, waves, bytes used of each sector, bank conflicts, local memory, and what
+warps wait for. ncu replays each launch dozens of times with flushed caches, and leaves the clocks alone: its durations
+are those of single launches, to be compared with each other; `cutesmith benchmark` gives the time that counts.
+
+Without either: the emulated GPU counts instructions, sectors and bank conflicts by Python line (as
+`cutesmith emulate --profile`); caches, latency, occupancy and times are not modelled, and the verdict says so.
+
+Profile what verifies: a wrong kernel may be fast for the wrong reason."""
+
+EXAMPLES = (
+    "cutesmith profile kernel.py                           the best that this machine has",
+    "cutesmith profile kernel.py --on gpu --report k.ncu-rep   and keep ncu's report, with source lines",
+    "cutesmith profile kernel.py --on emulator --json      counts by line, no GPU",
+)
+
+_MOST_ADVICE = 12
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(_profile, argv)
+
+
+def _profile(argv: list[str]) -> int:
+    parser = command_parser("profile", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("file", help="the kernel file")
+    parser.add_argument("--problem", metavar="FILE", help="take reference_fn and get_inputs from this file instead")
+    parser.add_argument("--on", choices=("auto", "gpu", "emulator"), default="auto", help="where (default: auto)")
+    parser.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's, else sm_90a)")
+    parser.add_argument("--ncu", metavar="PATH", help="the ncu to use (default: that on PATH)")
+    parser.add_argument("--report", metavar="FILE", help="keep ncu's report (.ncu-rep) for its own viewer")
+    parser.add_argument("--full", action="store_true", help="on the emulated GPU: all inputs, however large")
+    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds (default: %(default)g)")
+    options = parser.parse_args(argv)
+    if not options.timeout > 0:
+        raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")
+    verdict = profile_kernel(
+        options.file,
+        problem=options.problem,
+        on=options.on,
+        options=ProfileOptions(
+            arch=options.arch, ncu=options.ncu, report=options.report, full=options.full, timeout=options.timeout
+        ),
+    )
+    return report(verdict, as_json=options.json, lines=table(verdict))
+
+
+def table(verdict: ProfileVerdict) -> Iterator[str]:
+    """The verdict as lines for people."""
+    if verdict.note:
+        yield from wrap(f"note: {verdict.note}", WIDTH)
+    if verdict.emulated is not None:
+        yield from launch_table(verdict.emulated)
+        yield from _reading_lines(verdict.advice)
+    elif verdict.kernels:
+        yield from _measured_lines(verdict)
+    if not verdict.passed and verdict.log_tail:
+        yield "last lines of the log:"
+        yield from (f"  {line}" for line in verdict.log_tail.strip().splitlines()[-12:])
+    if missing := [name for name, on in verdict.confinement.items() if not on]:
+        yield f"note: this system could not confine the kernel by {', '.join(missing)}"
+    yield from wrap(f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)", WIDTH)
+    for paragraph in verdict.hint.splitlines():
+        yield from wrap(paragraph, WIDTH)
+
+
+def _reading_lines(advice: Sequence[ProfileAdvice]) -> Iterator[str]:
+    """Where to read on about the kinds of remarks that the emulated GPU's table has."""
+    first = {remark.kind: remark.reference for remark in reversed(advice)}
+    if first:
+        yield ""
+        yield "  read on in references/"
+        yield from (f"    {kind:17} {first[kind]}" for kind in dict.fromkeys(remark.kind for remark in advice))
+        yield ""
+
+
+# ------------------------------------------------------------------------------------------------------------------ ncu
+
+
+def _measured_lines(verdict: ProfileVerdict) -> Iterator[str]:
+    yield f"{verdict.device} ({verdict.arch}): {verdict.inputs}"
+    for kernel in verdict.kernels:
+        yield ""
+        yield from _kernel_lines(kernel)
+    yield ""
+    yield from _advice_lines(verdict.advice)
+    yield ""
+    if verdict.report:
+        yield f"report: {verdict.report} (ncu-ui {verdict.report}, or ncu --import {verdict.report} --page details)"
+
+
+def _kernel_lines(kernel: ProfiledKernel) -> Iterator[str]:
+    shape = f"grid {_dims(kernel.grid)} block {_dims(kernel.block)}"
+    cluster = f" cluster {kernel.cluster_size}" if (kernel.cluster_size or 1) > 1 else ""
+    yield f"{kernel.name}: {shape}{cluster}"
+    for title, facts in _facts(kernel).items():
+        told = [fact for fact in facts if fact]
+        if told:
+            yield from wrap(", ".join(told), WIDTH, initial_indent=f"  {title:12}", subsequent_indent=" " * 14)
+
+
+def _facts(kernel: ProfiledKernel) -> dict[str, tuple[str, ...]]:
+    """What is known of a launch, by topic; "" for what ncu gave no number for."""
+    limits = ", ".join(f"{name} {blocks}" for name, blocks in sorted(kernel.occupancy_limits.items()))
+    return {
+        "time": (
+            _told(kernel.duration_us, "{:.2f} us"),
+            _told(kernel.waves, "{:.3g} waves"),
+            _told(kernel.issue_percent, "an instruction issued in {:.0f} % of the cycles"),
+        ),
+        "DRAM": (
+            _told(kernel.dram_percent, "{:.1f} % of peak"),
+            _told(_millions(kernel.dram_read_bytes), "{:.4g} MB read"),
+            _told(_millions(kernel.dram_write_bytes), "{:.4g} MB written"),
+        ),
+        "caches": (
+            _told(kernel.l2_percent, "L2 {:.1f} % of peak"),
+            _told(kernel.l2_hit_percent, "{:.0f} % hits"),
+            _told(kernel.l1_percent, "L1 and shared memory {:.1f} % of peak"),
+            _told(kernel.l1_hit_percent, "{:.0f} % hits"),
+        ),
+        "compute": (
+            _told(kernel.sm_percent, "multiprocessors {:.1f} % of peak"),
+            _told(kernel.tensor_percent, "tensor pipe {:.1f} %"),
+        ),
+        "occupancy": (
+            _told(kernel.occupancy_percent, "{:.1f} % of the warps there"),
+            _told(kernel.theoretical_occupancy_percent, "{:.1f} % possible"),
+            f"limited by {kernel.occupancy_limiter} (blocks an SM: {limits})" if limits else "",
+        ),
+        "a block": (
+            _told(kernel.registers, "{} registers a thread"),
+            _told(kernel.static_smem_bytes, "{} B static"),
+            _told(kernel.dynamic_smem_bytes, "{} B dynamic shared memory"),
+        ),
+        "accesses": (
+            _told(kernel.load_bytes_per_sector, "loads use {:.3g} of 32 bytes a sector"),
+            _told(kernel.load_sectors_per_request, "{:.3g} sectors a request"),
+            _told(kernel.store_bytes_per_sector, "stores use {:.3g}"),
+            _told(kernel.store_sectors_per_request, "{:.3g} sectors a request"),
+            _conflicts(kernel),
+            _told(_local(kernel), "{:.3g} sectors of local memory"),
+        ),
+        "warps wait": tuple(f"{name} {100 * share:.0f} %" for name, share in kernel.stalls.items()),
+    }
+
+
+def _conflicts(kernel: ProfiledKernel) -> str:
+    conflicts = (kernel.shared_load_conflicts or 0) + (kernel.shared_store_conflicts or 0)
+    wavefronts = (kernel.shared_load_wavefronts or 0) + (kernel.shared_store_wavefronts or 0)
+    return f"{conflicts:.3g} bank conflicts in {wavefronts:.3g} wavefronts" if wavefronts else ""
+
+
+def _local(kernel: ProfiledKernel) -> float | None:
+    return ((kernel.local_load_sectors or 0) + (kernel.local_store_sectors or 0)) or None
+
+
+def _advice_lines(advice: Sequence[ProfileAdvice]) -> Iterator[str]:
+    """What bounds each launch and what to change; the section to read under each remark."""
+    for name, remarks in groupby(advice, key=lambda remark: remark.kernel):
+        yield f"what to change in {name}, the largest stake first"
+        for remark in list(remarks)[:_MOST_ADVICE]:
+            yield from wrap(f"{remark.message}.", WIDTH, initial_indent="  - ", subsequent_indent="    ")
+            value = "" if remark.value is None else f" = {remark.value:.4g}"
+            yield f"    {remark.metric}{value}"
+            yield f"    references/{remark.reference}"
+    if not advice:
+        yield "nothing to say: ncu gave none of the numbers that advice needs"
+
+
+def _told(value: float | None, text: str) -> str:
+    return "" if value is None else text.format(value)
+
+
+def _millions(value: float | None) -> float | None:
+    return None if value is None else value / 1e6
+
+
+def _dims(triple: tuple[int, int, int]) -> str:
+    return "×".join(map(str, triple))
