@@ -159,6 +159,17 @@ async def emulate_kernel(
     return await _verb(context, "emulate", *options, "--", path)
 
 
+async def profile_kernel(
+    context: Context,
+    path: Kernel,
+    problem: Problem = "",
+    on: Literal["auto", "gpu", "emulator"] = "auto",
+    arch: Arch = "",
+) -> Object:
+    """Say where the time goes and what to change, with metric and reference: ncu on a GPU, else counts by line."""
+    return await _verb(context, "profile", *_options(problem=problem, on=on, arch=arch), "--", path)
+
+
 async def checkpoint_kernel(
     context: Context,
     action: Literal["backup", "list", "diff", "revert"],
@@ -194,6 +205,7 @@ TOOLS: dict[Callable[..., Any], ToolAnnotations] = {
     verify_kernel: READS,
     benchmark_kernel: READS,
     emulate_kernel: READS,
+    profile_kernel: READS,
     checkpoint_kernel: WRITES,
     note_design: WRITES,
     doctor: READS,

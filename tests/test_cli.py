@@ -19,7 +19,7 @@ from cutesmith.errors import CandidateError, ContractError
 from cutesmith.verdicts import ExitCode, Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
-SHIMS = {"lint", "compile", "verify", "emulate", "benchmark", "checkpoint", "generate"}
+SHIMS = {"lint", "compile", "verify", "emulate", "profile", "benchmark", "checkpoint", "generate"}
 
 
 def run_module(*arguments: str, **options) -> subprocess.CompletedProcess[str]:

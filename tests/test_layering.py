@@ -41,7 +41,10 @@ RANKS = {
 }
 """A module may import its own rank and what is below; the package itself imports nothing of ours."""
 
-BARE_VERBS = ("lint", "compile", "verify", "emulate", "benchmark", "checkpoint", "doctor", "find", "search", "note")
+BARE_VERBS = (
+    *("lint", "compile", "verify", "emulate", "profile", "benchmark"),
+    *("checkpoint", "doctor", "find", "search", "note"),
+)
 ALWAYS_THERE = {"cutesmith", "torch", "cutlass", "tvm_ffi", *sys.stdlib_module_names}
 
 
