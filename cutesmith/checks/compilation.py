@@ -8,6 +8,7 @@ computes the right thing, and launches on inputs other than those of `get_inputs
 from __future__ import annotations
 
 import base64
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -58,19 +59,23 @@ def compile_siblings(
     paths: Sequence[str | Path],
     arch: str,
     *,
+    jobs: int = 1,
     timeout: float = DEFAULT_TIMEOUT,
     limits: Limits | None = None,
 ) -> Iterator[CompileVerdict]:
-    """A verdict for each of several files of one origin, in order; they share a worker, since importing the DSL takes
-    seconds. Raises as `compile_kernel` does.
+    """A verdict for each of several files of one origin, in order; they share `jobs` workers, since importing the DSL
+    takes seconds. Raises as `compile_kernel` does.
     """
     (target,) = _targets((arch,))
-    with _Compilations(timeout, limits or Limits()) as compilations:
-        for path in paths:
-            started = time.perf_counter()
-            contract.inspect(path)
-            request = {"path": str(Path(path).resolve()), "problem": None, "keep": False}
-            yield _verdict(path, (compilations.report(request, target, None),), time.perf_counter() - started)
+    with contextlib.ExitStack() as opened:
+        workers = [opened.enter_context(_Compilations(timeout, limits or Limits())) for _ in range(jobs)]
+        for first in range(0, len(paths), jobs):
+            started, batch = time.perf_counter(), list(zip(workers, paths[first : first + jobs], strict=False))
+            for compilations, path in batch:
+                contract.inspect(path)
+                compilations.ask({"path": str(Path(path).resolve()), "problem": None, "keep": False}, target)
+            for compilations, path in batch:
+                yield _verdict(path, (compilations.answer(target, None),), time.perf_counter() - started)
 
 
 def _verdict(path: str | Path, reports: tuple[ArchReport, ...], seconds: float) -> CompileVerdict:
@@ -106,8 +111,19 @@ class _Compilations:
 
     def report(self, request: dict[str, Any], arch: str, keep_dir: str | Path | None) -> ArchReport:
         """The report of one architecture, its artefacts written to `keep_dir`."""
+        self.ask(request, arch)
+        return self.answer(arch, keep_dir)
+
+    def ask(self, request: dict[str, Any], arch: str) -> None:
+        """Hand over a request without waiting; `answer` must follow."""
+        with contextlib.suppress(CandidateError):  # a worker that is gone says so again
+            self._live_worker().send({**request, "arch": arch})
+
+    def answer(self, arch: str, keep_dir: str | Path | None) -> ArchReport:
+        """The report of what was asked."""
+        assert self._worker is not None, "ask() comes first"
         try:
-            reply = self._live_worker().call({**request, "arch": arch}, timeout=self._timeout)
+            reply = self._worker.receive(timeout=self._timeout)
         except CandidateError as error:
             return _died(arch, error)
         report = _parse_report(reply["report"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import (
     VERIFIED,
     VERIFIED_BY_EMULATION,
@@ -16,6 +17,9 @@ from cutesmith.verdicts import (
     Verdict,
     VerifyVerdict,
 )
+
+if TYPE_CHECKING:
+    from cutesmith.patterns.drafting import Skipped
 
 
 @dataclass
@@ -29,6 +33,8 @@ class Candidate:
     verdicts: list[Verdict] = field(default_factory=list)
     timing: Timing | None = None
     chosen: bool = False
+    tiling: Tiling | None = None
+    timed_on: str = ""  # the day of an earlier race that the timing is from
 
     def verdict(self, kind: type[Verdict]) -> Verdict | None:
         """The latest verdict of that kind, None before its stage."""
@@ -80,8 +86,23 @@ class Candidate:
             "median_us": self.median_us,
             "chosen": self.chosen,
             "timing": self.timing,
+            "timed_on": self.timed_on,
+            "tiling": self.tiling.to_dict() if self.tiling else {},
         }
         return {**head, **{verdict.stage: verdict.to_dict() for verdict in self.verdicts}}
+
+
+def skipped_row(number: int, skipped: Skipped) -> dict[str, Any]:
+    """The row of a configuration that was refused before it became a candidate."""
+    return {
+        "number": number,
+        "configuration": skipped.configuration,
+        "status": "skipped",
+        "summary": "; ".join(skipped.refusals),
+        "median_us": None,
+        "chosen": False,
+        "tiling": skipped.tiling.to_dict(),
+    }
 
 
 def by_speed(candidates: Iterable[Candidate]) -> Iterator[Candidate]:

@@ -8,29 +8,45 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutesmith.checks.isolation import Limits, confine, run_isolated
 from cutesmith.contract import inspect
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
 from cutesmith.patterns.kernel_file import assemble_kernel
+from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import ExitCode
+
+if TYPE_CHECKING:
+    from cutesmith.patterns.match import PatternPlan
 
 ENTRY = "cutesmith.patterns.drafting:drafter"
 TRACE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """A configuration that the device would refuse, or that cannot be what it is meant to be; nothing was compiled."""
+
+    configuration: dict[str, Any]
+    tiling: Tiling
+    refusals: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Draft:
     """What the patterns make of a problem: one whole kernel file for each configuration, the best guess first.
 
-    `algorithmic_bytes` and `algorithmic_flops` are the function's own at the shapes of `get_inputs()`.
+    `algorithmic_bytes` and `algorithmic_flops` are the function's own at the shapes of `get_inputs()`; `tilings` are
+    those of the kernels, `skipped` the configurations that were met on the way and are none.
     """
 
     pattern: str
     kernels: tuple[tuple[dict[str, Any], str], ...]
     algorithmic_bytes: int
     algorithmic_flops: int
+    tilings: tuple[Tiling, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
 
 def draft_kernels(problem: str | Path, arch: str, *, limit: int) -> Draft:
@@ -88,7 +104,13 @@ def _assemble(reply: dict[str, Any], path: Path, arch: str) -> Draft:
         )
         for item in reply["sections"]
     )
-    return Draft(reply["pattern"], kernels, reply["algorithmic_bytes"], reply["algorithmic_flops"])
+    work = (reply["algorithmic_bytes"], reply["algorithmic_flops"])
+    tilings = tuple(Tiling.from_dict(item["tiling"]) for item in reply["sections"])
+    skipped = tuple(
+        Skipped(item["configuration"], Tiling.from_dict(item["tiling"]), tuple(item["refusals"]))
+        for item in reply["skipped"]
+    )
+    return Draft(reply["pattern"], kernels, *work, tilings, skipped)
 
 
 def drafter() -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -101,15 +123,38 @@ def drafter() -> Callable[[dict[str, Any]], dict[str, Any]]:
         try:
             source, graph = _trace(request, trace_problem)
             plan = plan_kernel(graph, request["arch"])
-            configurations = list(plan.configurations(request["arch"]))[: request["limit"]]
-            sections = [{"configuration": c, "section": plan.render(c)} for c in configurations]
+            sections, skipped = render_valid(plan, request["arch"], request["limit"])
         except UnmatchedError as refusal:
             fields = {"message": refusal.message, "operation": refusal.operation, "hint": refusal.hint}
             return {"unmatched": fields}
         work = {"algorithmic_bytes": plan.algorithmic_bytes, "algorithmic_flops": plan.algorithmic_flops}
-        return {"source": source, "pattern": plan.pattern, "sections": sections, **work}
+        return {"source": source, "pattern": plan.pattern, "sections": sections, "skipped": skipped, **work}
 
     return handle
+
+
+def render_valid(plan: PatternPlan, arch: str, limit: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The first `limit` configurations that `arch` would run, rendered, and those that were skipped before them.
+
+    Raises UnmatchedError with the first refusal where none is left.
+    """
+    sections: list[dict[str, Any]] = []
+    skipped: list[dict[str, Any]] = []
+    for configuration in plan.configurations(arch):
+        if len(sections) == limit:
+            break
+        section = plan.render(configuration)
+        tiling = plan.tiling(configuration, section)
+        refusals = tiling.validate(plan.problem(), arch)
+        about = {"configuration": configuration, "tiling": tiling.to_dict()}
+        if refusals:
+            skipped.append({**about, "refusals": refusals})
+        else:
+            sections.append({**about, "section": section})
+    if skipped and not sections:
+        why = skipped[0]["refusals"][0]
+        raise UnmatchedError(f"no configuration of {plan.pattern} runs on {arch}: {why}", operation=plan.pattern)
+    return sections, skipped
 
 
 def _trace(request: dict[str, Any], trace_problem: Callable[[Any], Any]) -> tuple[str, Any]:

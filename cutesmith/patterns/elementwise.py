@@ -20,6 +20,7 @@ from cutesmith.patterns.graph import LEAVES, Graph, Node
 from cutesmith.patterns.naming import fresh_name, safe_names
 from cutesmith.patterns.special_functions import HELPERS
 from cutesmith.patterns.templating import render_template
+from cutesmith.runtime.tiling import Problem, Tiling
 
 _IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"
 _TYPES = "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8"
@@ -66,6 +67,17 @@ class ElementwisePlan:
             narrow = VECTOR_BYTES // max(sizes)
             guesses += [{"threads": 256, "vector": narrow, "vectors": vectors} for vectors in (2, 4)]
         return guesses
+
+    def problem(self) -> Problem:
+        """All elements in one dimension, whose edge is guarded."""
+        sizes = [ITEM_BYTES[node.dtype] for node in self._full_size_nodes()]
+        return Problem(shape=(math.prod(value_of(self.graph.outputs[0]).shape),), element_bytes=min(sizes))
+
+    def tiling(self, configuration: dict[str, Any], section: str) -> Tiling:
+        """Vectors of neighbouring elements over the threads of a block."""
+        threads, vector = configuration["threads"], configuration["vector"]
+        tile = (threads * vector * configuration["vectors"],)
+        return Tiling(threads=threads, tile=tile, vector=vector, settings=dict(configuration))
 
     def _full_size_nodes(self) -> list[Node]:
         shape = value_of(self.graph.outputs[0]).shape

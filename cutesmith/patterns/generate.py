@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cutesmith.errors import UnavailableError, UnmatchedError
-from cutesmith.patterns.candidates import Candidate, by_promise, by_speed
+from cutesmith.patterns.candidates import Candidate, by_promise, by_speed, skipped_row
 from cutesmith.patterns.drafting import Draft, draft_kernels
 from cutesmith.patterns.output_folder import OutputFolder, default_folder
 from cutesmith.patterns.stages import Stages
 from cutesmith.patterns.target import Target, choose_target, describe_environment
+from cutesmith.runtime.tuning_cache import TuningCache
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, GenerateVerdict, Verdict, VerifyVerdict
 
 CONFIGURATIONS = 8
@@ -39,7 +40,7 @@ class StageRunner(Protocol):
     def lint(self, candidates: list[Candidate], report: Callable[[int], None]) -> None: ...
     def compile(self, candidates: list[Candidate], report: Callable[[int], None]) -> None: ...
     def verify(self, candidate: Candidate) -> VerifyVerdict: ...
-    def time(self, candidates: list[Candidate]) -> None: ...
+    def time(self, candidates: list[Candidate]) -> str: ...
     def benchmark(self, path: Path) -> BenchmarkVerdict: ...
 
 
@@ -55,13 +56,16 @@ def generate_kernel(
     on: str = "auto",
     configurations_limit: int = CONFIGURATIONS,
     benchmark: bool = True,
+    use_cache: bool = True,
     progress: Progress | None = None,
 ) -> GenerateVerdict:
     """Write a kernel for a problem file into the folder `out` (default `cutesmith-out/NAME`).
 
     `arch` pins the architecture (default: this machine's GPU, else sm_90a); `on` is "auto", "gpu", "emulator" or
     "compile". Without a GPU the kernel is verified on the emulated one, or `compiled` where that lacks an instruction.
-    A function that no pattern takes gives exit
+    Configurations that the architecture would refuse are skipped before they are compiled. The race's times are
+    remembered: the same candidates on the same device are ordered by those, unless `use_cache` is off; what is kept is
+    verified and benchmarked anew in any case. A function that no pattern takes gives exit
     code USAGE with the first operation in the way. Ctrl-C keeps the best verified kernel so far.
     Raises ContractError (broken problem file), UnavailableError (`on="gpu"` without a fitting GPU, no TVM-FFI) and
     UsageError.
@@ -75,9 +79,10 @@ def generate_kernel(
         draft = draft_kernels(problem, target.arch, limit=configurations_limit)
     except UnmatchedError as refusal:
         return _unmatched(problem, refusal, time.monotonic() - started)
-    tell("draft", 1, 1, f"pattern {draft.pattern}, {len(draft.kernels)} configurations")
+    skipped = f", {len(draft.skipped)} skipped" if draft.skipped else ""
+    tell("draft", 1, 1, f"pattern {draft.pattern}, {len(draft.kernels)} configurations{skipped}")
     folder = OutputFolder(default_folder(problem) if out is None else out)
-    stages = Stages(Path(problem), target, draft)
+    stages = Stages(Path(problem), target, draft, TuningCache() if use_cache else None)
     return Generation(Path(problem), target, draft, stages, folder, tell, started, benchmark).run()
 
 
@@ -117,7 +122,8 @@ class Generation:
     def __post_init__(self) -> None:
         for number, (configuration, source) in enumerate(self.draft.kernels, start=1):
             path = self.folder.write_candidate(number, source)
-            self.candidates.append(Candidate(number, configuration, path, source))
+            tiling = self.draft.tilings[number - 1] if self.draft.tilings else None
+            self.candidates.append(Candidate(number, configuration, path, source, tiling=tiling))
 
     def run(self) -> GenerateVerdict:
         """Walk the stages and finish; Ctrl-C ends early when there is something to keep."""
@@ -180,8 +186,10 @@ class Generation:
         if len(alive) < 2:
             return
         self.tell("time", 0, len(alive))
-        self.stages.time(alive)
-        self.tell("time", len(alive), len(alive))
+        date = self.stages.time(alive)
+        if date:
+            self.remark = f"configurations ordered by times from cache of {date}"
+        self.tell("time", len(alive), len(alive), self.remark)
 
     def _keep(self, candidate: Candidate) -> None:
         """Make it the kernel, with one checkpoint for each stage that held."""
@@ -227,10 +235,15 @@ class Generation:
             kernel=str(self.folder.kernel) if self.best else "",
             pattern=self.draft.pattern,
             configuration=self.best.configuration if self.best else {},
-            tried=tuple(candidate.to_dict() for candidate in self.candidates),
+            tried=(*(candidate.to_dict() for candidate in self.candidates), *self._skipped()),
             stages=tuple(stage.to_dict() for stage in stages),
             state=self._state(),
         )
+
+    def _skipped(self) -> list[dict[str, Any]]:
+        """A row for each configuration that was refused before it became a candidate."""
+        first = len(self.candidates) + 1
+        return [skipped_row(number, skipped) for number, skipped in enumerate(self.draft.skipped, start=first)]
 
     def _state(self) -> str:
         """The status of the best kernel's verify verdict, "" without one."""

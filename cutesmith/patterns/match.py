@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph import Graph
+from cutesmith.runtime.tiling import Problem, Tiling
 
 NEEDS_MODEL = (
     "The offline generator knows elementwise functions, reductions over the last dimension or the trailing ones, and "
@@ -14,7 +15,7 @@ NEEDS_MODEL = (
 )
 
 
-class KernelPlan(Protocol):
+class PatternPlan(Protocol):
     """How one pattern computes one graph: the configurations worth trying, and the kernel's source for each.
 
     `algorithmic_bytes` and `algorithmic_flops` are what the function must move and compute at the traced shapes,
@@ -38,11 +39,19 @@ class KernelPlan(Protocol):
         """The kernel section of a kernel file: imports, device and host functions, `kernel_fn`."""
         ...
 
+    def problem(self) -> Problem:
+        """The traced sizes that a tile divides up."""
+        ...
 
-Matcher = Callable[[Graph], KernelPlan]
+    def tiling(self, configuration: dict[str, Any], section: str) -> Tiling:
+        """How a configuration, rendered as `section`, cuts the traced sizes up."""
+        ...
 
 
-def plan_kernel(graph: Graph, arch: str) -> KernelPlan:
+Matcher = Callable[[Graph], PatternPlan]
+
+
+def plan_kernel(graph: Graph, arch: str) -> PatternPlan:
     """The plan of the first pattern that takes the graph and has a configuration for an architecture such as "sm_90a".
 
     Raises UnmatchedError with the first operation in the way when no pattern does.
@@ -55,7 +64,7 @@ def plan_kernel(graph: Graph, arch: str) -> KernelPlan:
     return plan
 
 
-def first_match(graph: Graph, matchers: Sequence[Matcher]) -> KernelPlan:
+def first_match(graph: Graph, matchers: Sequence[Matcher]) -> PatternPlan:
     """The first matcher's plan that there is; all refused: the UnmatchedError of the one that came furthest."""
     refusals: list[UnmatchedError] = []
     for matcher in matchers:

@@ -12,7 +12,10 @@ from cutesmith.checks.lint import lint_file
 from cutesmith.checks.verification import verify_kernel
 from cutesmith.patterns.candidates import Candidate
 from cutesmith.patterns.drafting import Draft
+from cutesmith.patterns.remembered_race import RememberedRace
 from cutesmith.patterns.target import Target
+from cutesmith.runtime.tuning import usual_jobs
+from cutesmith.runtime.tuning_cache import TuningCache
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, VerifyVerdict
 
 Report = Callable[[int], None]
@@ -21,11 +24,15 @@ SEEDS = 2
 
 @dataclass(frozen=True)
 class Stages:
-    """Lint, compile, verify, time and benchmark for one target; each adds its verdict to the candidate."""
+    """Lint, compile, verify, time and benchmark for one target; each adds its verdict to the candidate.
+
+    `cache` remembers races; None races anew and remembers nothing.
+    """
 
     problem: Path
     target: Target
     draft: Draft
+    cache: TuningCache | None = None
 
     def lint(self, candidates: list[Candidate], report: Report) -> None:
         """Static checks; no candidate is run."""
@@ -34,8 +41,9 @@ class Stages:
             report(done)
 
     def compile(self, candidates: list[Candidate], report: Report) -> None:
-        """Compile all for the target's architecture, in one worker: starting one costs more than a compilation."""
-        verdicts = compile_siblings([candidate.path for candidate in candidates], self.target.arch)
+        """Compile all for the target's architecture, four a worker: starting one costs as much as some compilations."""
+        paths = [candidate.path for candidate in candidates]
+        verdicts = compile_siblings(paths, self.target.arch, jobs=usual_jobs(len(paths)))
         for done, (candidate, verdict) in enumerate(zip(candidates, verdicts, strict=True), start=1):
             candidate.verdicts.append(verdict)
             report(done)
@@ -51,12 +59,14 @@ class Stages:
     def _verify(self, path: Path, place: str) -> VerifyVerdict:
         return verify_kernel(path, on=place, arch=self.target.arch, seeds=SEEDS)
 
-    def time(self, candidates: list[Candidate]) -> None:
-        """Interleaved device times of all candidates on the same inputs."""
+    def time(self, candidates: list[Candidate]) -> str:
+        """Interleaved device times of all candidates on the same inputs; the day when they are from an earlier race."""
         paths = [candidate.path for candidate in candidates]
-        timings = time_candidates(paths, self.problem, arch=self.target.arch)
+        race = RememberedRace(self.problem, self.target, [candidate.source for candidate in candidates], self.cache)
+        timings = race.timings(lambda: time_candidates(paths, self.problem, arch=self.target.arch))
         for candidate, timing in zip(candidates, timings, strict=True):
-            candidate.timing = timing
+            candidate.timing, candidate.timed_on = timing, race.date
+        return race.date
 
     def benchmark(self, path: Path) -> BenchmarkVerdict:
         """The chosen kernel beside its baselines and the floor; what the graph says of the work fills the gaps."""

@@ -73,4 +73,3 @@ def describe_environment(target: Target) -> dict[str, str]:
 
 def _python() -> dict[str, str]:
     return {"Python": platform.python_version()}
-

@@ -21,6 +21,7 @@ from cutesmith.patterns.graph import Argument, Graph, Node
 from cutesmith.patterns.naming import safe_names
 from cutesmith.patterns.sections import join_sections
 from cutesmith.patterns.sizes import SizeLaw, with_nodes
+from cutesmith.runtime.tiling import Problem, Tiling
 
 SPLIT = frozenset({"sum", "mean", "prod", "max", "min", "any", "all"})
 """Reductions of everything that are the same reduction of each row's: rows are equally long, so a mean is too."""
@@ -55,6 +56,14 @@ class TotalsPlan:
     def configurations(self, arch: str = "sm_90a") -> list[dict[str, Any]]:
         """Those of the first launch: it reads the tensors."""
         return self.first.configurations(arch)
+
+    def problem(self) -> Problem:
+        """That of the first launch."""
+        return self.first.problem()
+
+    def tiling(self, configuration: dict[str, Any], section: str) -> Tiling:
+        """That of the first launch, whose names come first in the section."""
+        return self.first.tiling(configuration, section)
 
     def render(self, configuration: dict[str, Any]) -> str:
         """Both kernels, and a `kernel_fn` that launches one after the other."""

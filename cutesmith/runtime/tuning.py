@@ -213,7 +213,7 @@ class _Run:
         places = [index for index, trial in enumerate(lanes.trials) if trial.state == WAITING]
         if not places:
             return
-        lanes.widen(min(len(places), self.jobs or _usual_jobs(len(places))))
+        lanes.widen(min(len(places), self.jobs or usual_jobs(len(places))))
         self.tell("compile", 0, len(places), f"{len(lanes.trials) - len(places)} skipped")
         lanes.compile(places, lambda done: self.tell("compile", done, len(places)))
 
@@ -246,8 +246,8 @@ class _Run:
         )
 
 
-def _usual_jobs(count: int) -> int:
-    """A process for four tilings: starting one takes as long as compiling several."""
+def usual_jobs(count: int) -> int:
+    """How many processes compile `count` kernels: one for four: starting one takes as long as compiling several."""
     return min(os.cpu_count() or 1, MOST_JOBS, -(-count // TILINGS_A_JOB))
 
 

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from cutesmith.checkpoints import CheckpointStore
+from cutesmith.commands.generate import summary_lines
 from cutesmith.contract import inspect
 from cutesmith.devices import Device, current_device
 from cutesmith.errors import ContractError, UnavailableError, UsageError
 from cutesmith.patterns.candidates import Candidate
-from cutesmith.patterns.drafting import Draft
+from cutesmith.patterns.drafting import Draft, Skipped
 from cutesmith.patterns.generate import Generation, generate_kernel
 from cutesmith.patterns.output_folder import OutputFolder
 from cutesmith.patterns.target import Target
+from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import (
     BenchmarkVerdict,
     CompileVerdict,
@@ -97,6 +99,12 @@ def test_every_stage_that_held_left_a_checkpoint_and_the_old_kernel_is_kept(gene
     assert store.read(points[0]) == b"# mine\n"
 
 
+def test_every_candidate_says_how_it_is_cut_up(generated: Generated) -> None:
+    first = generated.verdict.tried[0]
+    assert first["tiling"]["threads"] == first["compile"]["archs"][0]["kernels"][0]["block"][0]
+    assert first["tiling"]["settings"] == first["configuration"] and first["timed_on"] == ""
+
+
 def test_progress_tells_every_stage_to_its_end(generated: Generated) -> None:
     last = {stage: (done, total) for stage, done, total in generated.steps}
     assert last == {"draft": (1, 1), "lint": (2, 2), "compile": (2, 2), "verify": (1, 1)}
@@ -155,6 +163,7 @@ class ScriptedStages:
     stop: str = ""
     benchmarked: ExitCode = ExitCode.PASSED
     verified: list[int] = field(default_factory=list)
+    remembered: str = ""  # the day of the race that the medians are from
 
     def lint(self, candidates: list[Candidate], report: Callable[[int], None]) -> None:
         self._enter("lint")
@@ -174,11 +183,12 @@ class ScriptedStages:
         candidate.verdicts.append(verdict)
         return verdict
 
-    def time(self, candidates: list[Candidate]) -> None:
+    def time(self, candidates: list[Candidate]) -> str:
         self._enter("time")
         for candidate in candidates:
             median = self.medians[candidate.number - 1]
             candidate.timing = Timing(name="k", samples_us=(median,), median_us=median, q1_us=median, q3_us=median)
+        return self.remembered
 
     def benchmark(self, path: Path) -> BenchmarkVerdict:
         self._enter("benchmark")
@@ -191,10 +201,13 @@ class ScriptedStages:
             raise KeyboardInterrupt
 
 
+SKIPPED = (Skipped({"threads": 4096}, Tiling(threads=4096), ("4096 threads a block: at most 1024",)),)
+
+
 def play(tmp_path: Path, stages: ScriptedStages, *, benchmark: bool = True) -> tuple[GenerateVerdict, str]:
     kernels = tuple(({"threads": 32 * n}, f"# candidate {n}\n") for n in range(1, len(stages.medians) + 1))
     run = Generation(
-        *(Path("problem.py"), Target("sm_90a", H200), Draft("rows", kernels, 1, 1), stages),
+        *(Path("problem.py"), Target("sm_90a", H200), Draft("rows", kernels, 1, 1, skipped=SKIPPED), stages),
         *(OutputFolder(tmp_path / "out"), lambda *_: None, 0.0, benchmark),
     )
     verdict = run.run()
@@ -214,7 +227,24 @@ def test_a_fast_but_wrong_candidate_is_never_kept(tmp_path: Path) -> None:
     stages = ScriptedStages(medians=[30.0, 10.0, 20.0], wrong=(2,))
     verdict, kernel = play(tmp_path, stages)
     assert kernel == "# candidate 3\n" and verdict.passed
-    assert [candidate["status"] for candidate in verdict.tried] == ["verified", "wrong_result", "verified"]
+    assert [candidate["status"] for candidate in verdict.tried] == ["verified", "wrong_result", "verified", "skipped"]
+
+
+def test_what_was_skipped_is_told_with_its_reason_in_every_report(tmp_path: Path) -> None:
+    verdict, _ = play(tmp_path, ScriptedStages(medians=[30.0, 10.0]))
+    row = verdict.tried[-1]
+    assert (row["number"], row["status"], row["tiling"]) == (3, "skipped", {"threads": 4096})
+    reason = "4096 threads a block: at most 1024"
+    assert row["summary"] == reason and reason in (tmp_path / "out" / "report.html").read_text()
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["tried"][-1]["summary"] == reason
+    assert any("skipped" in line and "4096" in line for line in summary_lines(verdict))
+
+
+def test_times_from_the_cache_are_called_so_and_what_they_chose_is_verified(tmp_path: Path) -> None:
+    stages = ScriptedStages(medians=[30.0, 10.0, 20.0], wrong=(2,), remembered="2026-11-20")
+    verdict, kernel = play(tmp_path, stages)
+    assert kernel == "# candidate 3\n" and stages.verified == [1, 2, 3]
+    assert "ordered by times from cache of 2026-11-20" in verdict.summary
 
 
 def test_the_first_guess_is_kept_when_it_is_the_fastest(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph import Argument, Graph, Node
-from cutesmith.patterns.match import KernelPlan, first_match, most_helpful, plan_kernel, with_advice
+from cutesmith.patterns.match import PatternPlan, first_match, most_helpful, plan_kernel, with_advice
 
 X = Node("input", (), (4, 8), "float32", {"index": 0, "views": (), "stride": (8, 1)})
 
@@ -24,7 +24,7 @@ GRAPH = graph_of(LOG)
 
 
 def refusing(message: str, operation: str):
-    def matcher(graph: Graph) -> KernelPlan:
+    def matcher(graph: Graph) -> PatternPlan:
         raise UnmatchedError(message, operation=operation)
 
     return matcher

@@ -24,6 +24,8 @@ from cutesmith.patterns.rows.stages import StageWriter
 from cutesmith.patterns.sizes import for_traced_sizes
 from cutesmith.patterns.special_functions import HELPERS
 from cutesmith.patterns.templating import render_template
+from cutesmith.patterns.tilings import rows_tiling
+from cutesmith.runtime.tiling import Problem, Tiling
 
 _IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"
 _TYPES = "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8"
@@ -63,6 +65,17 @@ class RowsPlan:
     def render(self, configuration: dict[str, Any]) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
         return _Renderer(self.graph, self.analysis, configuration).render()
+
+    def problem(self) -> Problem:
+        """Rows and columns; every edge is guarded."""
+        sizes = [ITEM_BYTES[use.node.dtype] for use in self.analysis.uses if use.role == "element"]
+        shape = (self.analysis.rows, self.analysis.columns)
+        return Problem(shape=shape, element_bytes=min(sizes, default=0))
+
+    def tiling(self, configuration: dict[str, Any], section: str) -> Tiling:
+        """How the traced rows are spread over threads."""
+        vector = math.gcd(self.analysis.columns, configuration["vector"])
+        return rows_tiling(section, self.analysis.columns, vector, configuration)
 
 
 def match(graph: Graph) -> RowsPlan:
