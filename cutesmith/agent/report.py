@@ -11,17 +11,14 @@ from cutesmith.agent.report_kernels import RUNGS, History
 from cutesmith.agent.report_turns import dollars, shown_turns, transcript_entries, turn_id, words
 from cutesmith.agent.standing import JudgedKernel, Standing
 from cutesmith.agent.transcript import Event, worked_seconds
-from cutesmith.report.agent_page import KernelRow, LineRow, Note, Remark, Round, SessionPage, Turn, render_page
+from cutesmith.report.agent_page import KernelRow, LineRow, Note, Round, SessionPage, render_page
 from cutesmith.report.page import KINDS
 from cutesmith.report.path_chart import PathChart, path_chart
-from cutesmith.report.trimming import TextBudget, cut_middle, weight
+from cutesmith.report.trimming import TextBudget, cut_middle
 
 PAGE_BYTES = 2_800_000
-LEAST_TEXT = 200_000  # bytes for texts, however many rows there are
 TITLE = 110  # characters
 LONGEST_SOURCE = 400_000  # characters of a file that is shown
-ROW_BYTES = {"turn": 620, "call": 640, "remark": 150, "kernel": 1500, "detail": 14_000, "mark": 260}
-"""HTML of one row without its texts, as measured on sessions of a thousand turns."""
 
 
 def render_session(events: Sequence[Event], result: Mapping[str, Any], *, session_name: str) -> str:
@@ -29,7 +26,7 @@ def render_session(events: Sequence[Event], result: Mapping[str, Any], *, sessio
 
     Raises UnavailableError without jinja2.
     """
-    history, texts = History.of(events), TextBudget(PAGE_BYTES)
+    history, texts = History.of(events), TextBudget()
     shown, turns_left_out = shown_turns(events)
     kernels = history.rows(texts, {turn_id(*turn) for turn in shown})
     entries = list(transcript_entries(events, shown, texts))
@@ -45,6 +42,7 @@ def render_session(events: Sequence[Event], result: Mapping[str, Any], *, sessio
         kind=KINDS.get(str(result.get("status")), "bad" if result else "fair"),
         summary=cut_middle(str(result.get("summary") or "The session has no result yet."), 1000),
         facts=facts(events, result, history),
+        about=[text for text in (str(result.get("model") or ""), _ending(result, history.standing)) if text],
         best_of=_best_of(lines, history),
         path=_path(history, best),
         rungs=RUNGS,
@@ -65,7 +63,13 @@ def render_session(events: Sequence[Event], result: Mapping[str, Any], *, sessio
             "source": int(best is not None and source != best.text),
         },
     )
-    texts.settle(max(PAGE_BYTES - _overhead(page), LEAST_TEXT))
+    return _fitted(page)
+
+
+def _fitted(page: SessionPage) -> str:
+    """The page with its long texts cut such that it takes about PAGE_BYTES: rendered once without them to measure."""
+    page.texts.settle(0)
+    page.texts.settle(PAGE_BYTES - len(render_page(page).encode()))
     return render_page(page)
 
 
@@ -83,18 +87,25 @@ def _title(first: Event, session_name: str) -> str:
 def facts(events: Sequence[Event], result: Mapping[str, Any], history: History) -> list[tuple[str, str]]:
     """The numbers that a reader looks for first, as (label, value)."""
     standing = history.standing
-    found = [*_speed(standing.best()), ("turns", f"{history.replies:,}")]
     usage = standing.usage
-    if usage.total:
-        found.append(("tokens in, out", f"{_short(usage.total - usage.output_tokens)}, {_short(usage.output_tokens)}"))
-        found.append(("of them read from the cache", _short(usage.cache_read_tokens)))
-    found.append(_price(standing, str(result.get("model") or "")))
-    found.append(("worked on it", _duration(worked_seconds(events))))
-    found.append(("kernels verified, judged", f"{len(standing.verified())} of {len(history.kernels)}"))
-    if standing.rejected:
-        found.append(("times rejected as a cheat", str(standing.rejected)))
-    found += [(label, str(result[key])) for label, key in (("model", "model"), ("ending", "ending")) if result.get(key)]
-    return found
+    judged = ("judged kernels passed verification", f"{len(standing.verified())} of {len(history.kernels)}")
+    return [
+        *_speed(standing.best()),
+        *([judged] if history.kernels else []),
+        *([("times rejected as a cheat", str(standing.rejected))] if standing.rejected else []),
+        ("turns", f"{history.replies:,}"),
+        ("wall time", _duration(worked_seconds(events))),
+        _price(standing, str(result.get("model") or "")),
+        (f"tokens in, {_short(usage.cache_read_tokens)} from the cache", _short(usage.total - usage.output_tokens)),
+        ("tokens out", _short(usage.output_tokens)),
+    ]
+
+
+def _ending(result: Mapping[str, Any], standing: Standing) -> str:
+    """Why the session is over, in the words of the line of work that ended so."""
+    name = str(result.get("ending") or "")
+    reasons = [str(event.get("reason") or "") for event in standing.endings.values() if event.get("ending") == name]
+    return cut_middle(f"{name}: {reasons[-1]}" if reasons and reasons[-1] else name, 600)
 
 
 def _speed(best: JudgedKernel | None) -> list[tuple[str, str]]:
@@ -103,7 +114,7 @@ def _speed(best: JudgedKernel | None) -> list[tuple[str, str]]:
     factors = sorted((factor, name) for name, factor in (best.benchmark.get("speedups") or {}).items() if factor)
     share = best.benchmark.get("floor_percent")
     return [
-        ("median time of the delivered kernel", f"{best.median_us:,.1f} µs"),
+        ("median time", f"{best.median_us:,.1f} µs"),
         *((f"against {name}", f"{factor:.2f}×") for factor, name in factors[:3]),
         *([("of the measured floor", f"{share:.1f} %")] if share else []),
     ]
@@ -112,8 +123,8 @@ def _speed(best: JudgedKernel | None) -> list[tuple[str, str]]:
 def _price(standing: Standing, model: str) -> tuple[str, str]:
     dated = f", prices of {PRICES_AS_OF}" if price_of(model) else ""
     if standing.unpriced:
-        return (f"at least{dated}; some replies have no known price", f"{dollars(standing.dollars)}")
-    return (f"spent{dated}", dollars(standing.dollars))
+        return (f"spent at least{dated}; some replies have no known price", dollars(standing.dollars))
+    return (f"spent{dated}", dollars(standing.dollars) or "$0.00")
 
 
 def _short(tokens: int) -> str:
@@ -164,7 +175,8 @@ def _line(line: int, parent: int, standing: Standing, rows: Mapping[str, KernelR
 def _best_of(lines: Sequence[LineRow], history: History) -> str:
     """How many tries the delivered kernel is the best of: without that its time would flatter."""
     passed = len(history.standing.verified())
-    return f"the best of {len(lines)} lines of work: {len(history.kernels)} kernels were judged, {passed} verified"
+    tries = f"the best of {len(lines)} lines of work" if len(lines) > 1 else "one line of work"
+    return f"{tries}: {len(history.kernels)} kernels were judged, {passed} passed verification"
 
 
 def _round(event: Event, texts: TextBudget) -> Round:
@@ -197,17 +209,3 @@ def _setting(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {item:g}" for name, item in value.items() if isinstance(item, (int, float)))
     return ("no", "yes")[value] if isinstance(value, bool) else str(value)
-
-
-def _overhead(page: SessionPage) -> int:
-    """Bytes of the page that are no long text."""
-    turns = [entry for entry in page.entries if isinstance(entry, Turn)]
-    counts = {
-        "turn": len(turns),
-        "call": sum(len(turn.calls) for turn in turns),
-        "remark": sum(isinstance(entry, Remark) for entry in page.entries),
-        "kernel": len(page.kernels),
-        "detail": sum(kernel.detailed for kernel in page.kernels),
-        "mark": len(page.path.marks) + len(page.path.failures) if page.path else 0,
-    }
-    return sum(ROW_BYTES[name] * number for name, number in counts.items()) + 6 * weight(page.source + page.problem)

@@ -100,7 +100,7 @@ class History:
         self.attempts.append((sha256, self._attempt(kernel, line, turn, verdict)))
 
     def _attempt(self, kernel: Judged, line: int, turn: int, verdict: Mapping[str, Any]) -> Attempt:
-        when = f"line {line}, turn {turn}" if line else "before the first turn" if not turn else f"turn {turn}"
+        when = f"line {line}, turn {turn}" if line else "the session itself"
         title = f"kernel {kernel.number} ({when})\n{verdict['stage']}: {verdict['status']}: {verdict['summary']}"
         return Attempt(
             turn=self.replies,
@@ -148,7 +148,7 @@ class History:
             line=kernel.line,
             turn=kernel.turn,
             turn_id=turn_id if turn_id in turn_ids else "",
-            status=status_of(kernel.verdicts),
+            verdict=telling(kernel.verdicts),
             verdicts=kernel.verdicts,
             diff=_diff(kernel, texts),
             diff_title=_diff_title(kernel),
@@ -166,13 +166,13 @@ def _first(most: int, *groups: Sequence[str]) -> Iterator[str]:
     yield from list(dict.fromkeys(item for group in groups for item in group))[:most]
 
 
-def status_of(verdicts: Mapping[str, Mapping[str, Any]]) -> str:
-    """One word for a kernel: what went wrong in its latest failed stage, else its best verdict."""
+def telling(verdicts: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The verdict that says most of a kernel: the furthest stage's, a passed benchmark aside."""
     for stage in ("benchmark", "verify", "compile", "lint"):
         verdict = verdicts.get(stage)
         if verdict and (verdict["exit_code"] != 0 or stage != "benchmark"):
-            return str(verdict["status"])
-    return str(next(iter(verdicts.values()))["status"]) if verdicts else ""
+            return verdict
+    return next(iter(verdicts.values()))
 
 
 def rung_of(verdict: Mapping[str, Any]) -> int | None:

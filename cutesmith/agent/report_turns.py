@@ -8,7 +8,7 @@ from typing import Any
 
 from cutesmith.agent.screen_view import judgements
 from cutesmith.agent.transcript import Event
-from cutesmith.report.agent_page import Call, Remark, Turn, verdict_kind
+from cutesmith.report.agent_page import Call, Remark, Turn, verdict_kind, verdict_words
 from cutesmith.report.trimming import Kept, TextBudget
 
 MOST_TURNS = 900
@@ -92,7 +92,7 @@ def _turn(reply: Event, answers: Mapping[str, Event], texts: TextBudget) -> Turn
         calls=[_call(call, answers.get(str(call.get("id"))), texts) for call in calls],
         cost=_cost(reply),
         price=dollars(reply.get("dollars")),
-        status=str(verdict["status"]) if verdict else "",
+        status=verdict_words(verdict) if verdict else "",
         kind=verdict_kind(verdict) if verdict else "",
     )
 
@@ -123,7 +123,7 @@ def _call(call: Mapping[str, Any], answer: Event | None, texts: TextBudget) -> C
     verdict = next(iter(_verdicts(answer)), None)
     state, kind = ("no result", "fair") if answer is None else ("done", "good")
     if verdict:
-        state, kind = str(verdict["status"]), verdict_kind(verdict)
+        state, kind = verdict_words(verdict), verdict_kind(verdict)
     elif answer and answer.get("is_error"):
         state, kind = "error", "bad"
     return Call(
@@ -158,7 +158,7 @@ def dollars(value: float | None) -> str:
     """Dollars with cents, or as many digits as a small price needs; empty when not known."""
     if value is None:
         return ""
-    return f"${value:.2f}" if value >= 0.995 or value == 0 else f"${value:.3f}"
+    return f"${value:.2f}" if value >= 0.1 or value == 0 else f"${value:.2g}"
 
 
 def words(value: Any) -> str:

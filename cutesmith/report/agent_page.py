@@ -66,24 +66,22 @@ class Remark:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRow:
-    """One judged text of the kernel file; `verdicts` are the latest of each stage, `diff` is to an earlier kernel."""
+    """One judged text of the kernel file: the latest verdict of each stage, the one that says most of it, what changed.
+
+    `line` 0 is the draft's. Only the `detailed` show cases, tables and plots: there may be hundreds.
+    """
 
     number: int
     sha256: str
     line: int
     turn: int
     turn_id: str
-    status: str
+    verdict: Mapping[str, Any]
     verdicts: Mapping[str, Mapping[str, Any]]
     diff: Kept
     diff_title: str
     delivered: bool = False
     detailed: bool = False
-
-    @property
-    def kind(self) -> str:
-        """The colour of its status."""
-        return KINDS.get(self.status, "bad")
 
     @property
     def benchmark(self) -> Mapping[str, Any]:
@@ -167,6 +165,7 @@ class SessionPage:
     kind: str
     summary: str
     facts: Sequence[tuple[str, str]]
+    about: Sequence[str]
     best_of: str
     path: PathChart | None
     rungs: Sequence[str]
@@ -198,7 +197,8 @@ def render_page(page: SessionPage) -> str:
     """The whole page as HTML that can be written as UTF-8."""
     script = (Path(__file__).parent / SCRIPT).read_text(encoding="utf-8")
     templates = environment()
-    templates.filters.update(diff_lines=diff_lines, highlight=highlighted, short=shortened, kind=verdict_kind)
+    templates.filters.update(diff_lines=diff_lines, highlight=highlighted, short=shortened)
+    templates.filters.update(kind=verdict_kind, words=verdict_words)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     html: str = templates.get_template(TEMPLATE).render(page=page, script=script, digest=digest)
     return displayable(html)
@@ -207,6 +207,15 @@ def render_page(page: SessionPage) -> str:
 def verdict_kind(verdict: Mapping[str, Any]) -> str:
     """The colour of a verdict: "good", "fair" or "bad"."""
     return KINDS.get(str(verdict.get("status")), "good" if verdict.get("exit_code") == 0 else "bad")
+
+
+def verdict_words(verdict: Mapping[str, Any]) -> str:
+    """A verdict in few words: its status, or the time of a benchmark."""
+    timings = verdict.get("timings") or ()
+    if verdict.get("exit_code") == 0 and timings and timings[0].get("median_us"):
+        return f"{timings[0]['median_us']:.1f} µs"
+    status = str(verdict.get("status"))
+    return "lint errors" if status == "lint" else cut_middle(status.replace("_", " "), 80)
 
 
 def diff_lines(diff: object) -> Iterator[tuple[str, str]]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from cutesmith.report.charts import Tick, round_steps
 
 WIDTH, LEFT, RIGHT, TOP = 920.0, 66.0, 170.0, 14.0
-PLOT = 230.0  # height of the plot itself
+PLOT = 260.0  # height of the plot itself
 ROW = 15.0  # of one line's failures, below the plot
 RUNG = 26.0  # of the ladder of stages
 MOST_LINES = 8  # lines of work with a row of failures and a colour each; more share them
 LABEL_GAP = 14.0
+BIN = 4  # failures that are less apart are one tick
 SHAPES = (
     "M0 -5A5 5 0 1 1 0 5A5 5 0 1 1 0 -5Z",
     "M-4.5 -4.5H4.5V4.5H-4.5Z",
@@ -41,7 +42,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Mark:
-    """A symbol at a position, in its line's colour (1 to MOST_LINES) and shape, with a tooltip."""
+    """A symbol at a position, in its line's colour (1 to MOST_LINES, 0 for the draft) and shape, with a tooltip."""
 
     x: float
     y: float
@@ -160,7 +161,7 @@ def _failures(attempts: Sequence[Attempt], across: _Turns) -> tuple[tuple[Mark, 
     places: dict[tuple[int, int], list[Attempt]] = {}
     for attempt in attempts:
         if attempt.failed:
-            places.setdefault((_colour(attempt.line), round(across.x(attempt.turn))), []).append(attempt)
+            places.setdefault((_colour(attempt.line), BIN * round(across.x(attempt.turn) / BIN)), []).append(attempt)
     rows = {colour: index for index, colour in enumerate(sorted({colour for colour, _ in places}))}
     ticks = tuple(
         Mark(float(x), TOP + PLOT + 12 + ROW * rows[colour], colour, "", _together(found), found[0].target)
@@ -190,7 +191,7 @@ def _lines(attempts: Sequence[Attempt]) -> tuple[tuple[int, int, str], ...]:
 
 
 def _colour(line: int) -> int:
-    return (max(line, 1) - 1) % MOST_LINES + 1
+    return (line - 1) % MOST_LINES + 1 if line else 0
 
 
 def _shape(line: int) -> str:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 MARK = "… {:,} characters left out …"
 
 
+LEAST = 80  # bytes that every text may take
+
+
 class Kept:
     """A text of the page; as a string it is what the page's budget leaves of it. Settle the budget first."""
 
@@ -25,9 +28,8 @@ class Kept:
 
 @dataclass
 class TextBudget:
-    """How many bytes of HTML all long texts of a page may take together, and how many one of them."""
+    """The long texts of a page; `most` bytes of HTML may one of them take, however much room there is."""
 
-    total: int
     most: int = 100_000
     _weights: list[int] = field(default_factory=list)
     _limit: int = 0
@@ -37,13 +39,13 @@ class TextBudget:
         self._weights.append(min(weight(text), self.most))
         return Kept(text, self)
 
-    def settle(self, total: int | None = None) -> None:
-        """Find the common length; `total` when it became known only after the texts were added."""
-        self._limit = fair_limit(self._weights, self.total if total is None else total)
+    def settle(self, total: int) -> None:
+        """Find the common length for so many bytes of all texts together."""
+        self._limit = max(fair_limit(self._weights, total), LEAST)
 
     def cut(self, text: str) -> str:
         """The text within the common length, counted in bytes of HTML."""
-        return cut_middle(text, max(self._limit, 80))
+        return cut_middle(text, self._limit)
 
 
 def fair_limit(weights: Iterable[int], total: int) -> int:

@@ -211,6 +211,7 @@ class Session:
     def __init__(self, *, request: str = REQUEST, limits: dict[str, Any] | None = None) -> None:
         self.events: list[dict[str, Any]] = []
         self.turns: dict[int, int] = {}
+        self.waiting: list[dict[str, Any]] = []
         self.clock = START
         limits = {"turns": 60, "dollars": 5.0, "seconds": 3600.0, "patience": 8, **(limits or {})}
         self.add(
@@ -243,6 +244,7 @@ class Session:
         """One reply of the model: a request event and the reply itself."""
         turn = self.turns[line] = self.turns.get(line, 0) + 1
         self.add("request", line=line, turn=turn)
+        self.waiting = [block for block in blocks if block["type"] == "tool_use"]
         usage = Usage(input_tokens=1_900, output_tokens=1_240, cache_read_tokens=18_000 + 2_000 * turn)
         self.add(
             "reply",
@@ -259,8 +261,8 @@ class Session:
     def tool(
         self, line: int, name: str, text: str, *, effects: Any = (), error: bool = False, finish: str = ""
     ) -> None:
-        """The answer to the first call of the line's last reply that has none."""
-        call = self._open_calls(line)[0]
+        """The answer to the first call that has none; every line's are answered before another line replies."""
+        call = self.waiting.pop(0)
         assert call["name"] == name, f"{call['name']} is next, not {name}"
         self.add(
             "tool",
@@ -279,14 +281,14 @@ class Session:
     def turn(self, line: int, thought: str, source: str, *verdicts: Verdict, say: str = "") -> None:
         """One turn that writes a kernel and has it judged by these stages."""
         calls = [call("create_file", path="kernel.py", text=source)]
-        calls += [call(f"{_verb(verdict)}_kernel", path="kernel.py") for verdict in verdicts]
+        calls += [call(f"{verdict.stage}_kernel", path="kernel.py") for verdict in verdicts]
         said = [{"type": "text", "text": say}] if say else []
         self.reply(line, {"type": "thinking", "thinking": thought, "signature": "c2ln"}, *said, *calls)
         self.tool(line, "create_file", "kernel.py is written", effects=[outcome.write("kernel.py", source)])
         for verdict in verdicts:
             self.tool(
                 line,
-                f"{_verb(verdict)}_kernel",
+                f"{verdict.stage}_kernel",
                 f"{verdict.status}: {verdict.summary}",
                 effects=_effects(source, [verdict]),
                 error=not verdict.passed,
@@ -305,7 +307,9 @@ class Session:
         benchmark = best.benchmark if best else {}
         verdict = AgentVerdict(
             exit_code=ExitCode.PASSED if best else ExitCode.WRONG_RESULT,
-            summary=f"{best.state}, {best.median_us} µs" if best else "no kernel passed verification",
+            summary=f"{best.state}, the best of {len(standing.verified())} kernels"
+            if best
+            else "no kernel passed verification",
             session="sessions/add-rms-norm",
             problem="sessions/add-rms-norm/problem.py",
             kernel="sessions/add-rms-norm/kernel.py" if best else "",
@@ -326,12 +330,6 @@ class Session:
         self.add("result", verdict={**verdict, **changes})
         return {**verdict, **changes}
 
-    def _open_calls(self, line: int) -> list[dict[str, Any]]:
-        own = [event for event in self.events if event["line"] == line]
-        last = max(index for index, event in enumerate(own) if event["kind"] == "reply")
-        answered = {event.get("id") for event in own[last:]}
-        return [b for b in own[last]["content"] if b["type"] == "tool_use" and b["id"] not in answered]
-
 
 _calls = iter(range(10**9))
 
@@ -339,10 +337,6 @@ _calls = iter(range(10**9))
 def call(name: str, **arguments: Any) -> dict[str, Any]:
     """A block that asks for a tool."""
     return {"type": "tool_use", "id": f"toolu_{next(_calls)}", "name": name, "input": arguments}
-
-
-def _verb(verdict: Verdict) -> str:
-    return verdict.stage
 
 
 def _effects(text: str, verdicts: Any) -> list[Any]:
@@ -365,9 +359,9 @@ def timed_search() -> Session:
     session = Session()
     session.add("problem", source=PROBLEM, origin="request", audit={"ran": True, "every input matters": True})
     draft = kernel(128)
+    session.judged(0, draft, lint(), compiled(128, 40), verified(), timed(214.0))
     for line in (1, 2, 3):
         begin_line(session, line)
-    session.judged(1, draft, lint(), compiled(128, 40), verified(), timed(214.0))
     session.turn(1, "The draft reads x twice. Keep the sum in registers.", kernel(256), lint(), compiled(256, 64))
     session.turn(2, "Wider blocks first.", kernel(512), lint("cutlass.arch does not exist"))
     session.turn(3, "Could PyTorch do it?", kernel(128, note=" via torch"), rejected())
@@ -392,8 +386,8 @@ def untimed() -> Session:
     """One line of work without a GPU: everything but time is known."""
     session = Session(limits={"dollars": None})
     session.add("problem", source=PROBLEM, origin="file", audit={})
+    session.judged(0, kernel(128), lint(), compiled(128, 40))
     begin_line(session, 1)
-    session.judged(1, kernel(128), lint(), compiled(128, 40))
     session.turn(1, "", kernel(256), lint("unknown name"))
     session.turn(1, "", kernel(256, note=" v2"), not_compiled("expected a tensor"))
     session.turn(1, "", kernel(256, note=" v3"), compiled(256, 64), verified(passed=False, ran_on="emulator"))
@@ -407,9 +401,9 @@ def hostile() -> Session:
     evil = HOSTILE + "\x1b[2J\x07[bold red]\u202e\x00\ud800"
     session = Session(request=evil)
     session.add("problem", source=PROBLEM + f"# {HOSTILE}", origin="request", audit={HOSTILE: HOSTILE})
-    begin_line(session, 1, opening=evil)
     source = kernel(128, note=HOSTILE.replace('"', "'"))
-    session.judged(1, source, lint(evil))
+    session.judged(0, source, lint(evil))
+    begin_line(session, 1, opening=evil)
     session.turn(1, evil, source + f"# {HOSTILE}", verified(passed=False, problem=evil, log=evil), say=evil)
     session.reply(1, {"type": "redacted_thinking", "data": "AAAA"}, call(HOSTILE, **{HOSTILE: evil}), dollars=None)
     session.tool(1, HOSTILE, evil, error=True)
@@ -421,7 +415,7 @@ def hostile() -> Session:
     return session
 
 
-def long_session(turns: int = 1000, characters: int = 20_000) -> Session:
+def long_session(turns: int = 1000, characters: int = 5_000) -> Session:
     """As many turns with this much text each, every fourth of them judged and timed."""
     session = Session()
     session.add("problem", source=PROBLEM, origin="file", audit={})
