@@ -26,7 +26,7 @@ from cutesmith.commands._run import INTERRUPTED, report
 from cutesmith.errors import UsageError
 from cutesmith.patterns.output_folder import DEFAULT_FOLDER
 from cutesmith.patterns.target import choose_target, describe_environment
-from cutesmith.problem_sources import KernelRequest, ProblemSource, resolve
+from cutesmith.problem_sources import InputsNeededError, KernelRequest, ProblemSource, resolve
 from cutesmith.verdicts import AgentVerdict
 
 Result = TypeVar("Result")
@@ -62,14 +62,18 @@ def _run(work: Coroutine[Any, Any, Result]) -> Result:
 
 async def _begin(options: argparse.Namespace) -> AgentVerdict:
     """Everything that can be wrong is found out before a folder is made or a token is paid for."""
-    if not options.problem:
+    if options.problem is None:
         raise UsageError("nothing to generate", hint="Give a sentence or a problem file; or --resume DIR.")
-    source, settings = resolve(options.problem, options.input), settings_of(options, Settings())
+    source, function = _source(options)
+    settings = settings_of(options, Settings())
     target = choose_target(settings.arch, settings.on)
     model = await _ready_model(settings)
-    given = await accept_file(source, target.arch) if isinstance(source, ProblemSource) else None
+    given = None
+    if isinstance(source, ProblemSource) and not function:
+        given = await accept_file(source, target.arch)
     about = {
         "request": source.text if isinstance(source, KernelRequest) else "",
+        "function": function,
         "argument": options.problem,
         "settings": settings.to_dict(),
         "environment": describe_environment(target),
@@ -77,6 +81,14 @@ async def _begin(options: argparse.Namespace) -> AgentVerdict:
     folder = Path(options.out) if options.out else _default_folder(source.name)
     with new_session(folder, **about) as session:
         return await _work(session, options, settings, model, given)
+
+
+def _source(options: argparse.Namespace) -> tuple[ProblemSource | KernelRequest, dict[str, str]]:
+    """What is asked for; a function without inputs too, whose inputs a model will write."""
+    try:
+        return resolve(options.problem, options.input), {}
+    except InputsNeededError as error:
+        return error.source, {"source": error.source.source, "origin": error.source.origin}
 
 
 async def _resume(options: argparse.Namespace) -> AgentVerdict:

@@ -1,9 +1,9 @@
-"""`cutesmith generate PROBLEM`: a kernel for a PyTorch function, without a model, a key or a network."""
+"""`cutesmith generate`: a kernel for a PyTorch function, by patterns alone or with a model that goes on from there."""
 
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from cutesmith.commands._agent_options import AGENTS, add_options, wants_agent
 from cutesmith.commands._run import command_parser, report, run_command
-from cutesmith.errors import UnavailableError
+from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.problem_sources import KernelRequest, resolve
 from cutesmith.verdicts import GenerateVerdict
 
 if TYPE_CHECKING:
@@ -20,22 +21,32 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Write a CuTe DSL kernel for a PyTorch function: trace it, match a pattern (elementwise, or reductions over the last
 dimensions), render its configurations, then lint, compile, verify and time them, and keep the best verified one.
+With --agent claude a model goes on from there, or begins from a sentence: it reads the references, edits, is judged.
 
 A problem file defines reference_fn(*inputs) and get_inputs(), or is a KernelBench file (Model, get_inputs,
-get_init_inputs). With no GPU it is verified on the emulated one (status "verified on the emulated GPU"), and not
-timed; with --on compile, or where the emulator lacks an instruction, it is compiled only (status "compiled").
+get_init_inputs). file.py:name takes a function or a module out of any file, with its get_inputs or with --input.
+With no GPU a kernel is verified on the emulated one (status "verified on the emulated GPU"), and not timed; with
+--on compile, or where the emulator lacks an instruction, it is compiled only (status "compiled").
 
 The folder given by --out then holds
   kernel.py      the best kernel; standalone, needs torch and nvidia-cutlass-dsl only
   report.html    times, configurations tried, checked cases, the source
   result.json    every verdict and raw sample
   candidates/    all configurations
-Earlier versions of kernel.py: `cutesmith checkpoint list OUT/kernel.py`."""
+Earlier versions of kernel.py: `cutesmith checkpoint list OUT/kernel.py`.
+
+A session with a model (--agent) is a folder of its own: problem.py, kernel.py (the best verified one, never the last
+edit), transcript.jsonl, DEVLOG.md, checkpoints/, result.json, report.html. It may be killed at any time: --resume DIR
+goes on. Claude needs ANTHROPIC_API_KEY; docs/agent.md says how a session works."""
 
 EXAMPLES = (
     "cutesmith generate evals/tasks/level1/softmax.py --out out/softmax",
     "cutesmith generate problem.py --arch sm_100a --on compile   # for a GPU that is not here",
     "cutesmith generate problem.py --no-benchmark --configurations 2 --json",
+    "cutesmith generate norms.py:rms_norm --input 'bf16[16384,5120]' --input 'bf16[5120]'",
+    'cutesmith generate "fused add + RMSNorm, bf16, 16384x5120, H100" --agent claude --max-dollars 5',
+    "cutesmith generate problem.py --agent claude --candidates 4 --beam 2 --target-floor 90",
+    "cutesmith generate --resume cutesmith-out/problem-agent --max-dollars 10",
 )
 
 
@@ -56,17 +67,37 @@ def _generate(argv: list[str]) -> int:
         return run_agent(options)
     from cutesmith.patterns.generate import generate_kernel
 
-    with progress_display() as progress:
+    problem, out = _problem_file(options)
+    with progress_display(quiet=options.quiet) as progress:
         verdict = generate_kernel(
-            options.problem,
+            problem,
             arch=options.arch,
-            out=options.out,
+            out=out,
             on=options.on,
             configurations_limit=options.configurations,
             benchmark=not options.no_benchmark,
             progress=progress,
         )
     return report(verdict, as_json=options.json, lines=summary_lines(verdict))
+
+
+def _problem_file(options: Namespace) -> tuple[Path, Path | None]:
+    """The file to generate for and the folder asked for; what is no problem file yet becomes one in that folder."""
+    from cutesmith.checkpoints import write_atomically
+    from cutesmith.patterns.output_folder import OutputFolder, default_folder
+
+    if options.problem is None:
+        raise UsageError("nothing to generate for", hint="Give a problem file or file.py:name.")
+    source = resolve(options.problem, options.input)
+    out = Path(options.out) if options.out else None
+    if isinstance(source, KernelRequest):
+        wrong = f"{source.text!r:.60} is a sentence: only a model can make a problem of it"
+        raise UsageError(wrong, hint="Add --agent claude, or give a problem file.")
+    if not source.changed:
+        return source.path, out
+    folder = OutputFolder(out or default_folder(source.name)).path
+    write_atomically(folder / "problem.py", source.source.encode())
+    return folder / "problem.py", folder
 
 
 def _parser() -> Any:
@@ -118,8 +149,11 @@ def summary_lines(verdict: GenerateVerdict) -> Iterator[str]:
 
 
 @contextmanager
-def progress_display() -> Iterator[Progress]:
-    """A progress bar on stderr when that is a terminal, plain lines otherwise."""
+def progress_display(*, quiet: bool = False) -> Iterator[Progress]:
+    """A progress bar on stderr when that is a terminal, plain lines otherwise; nothing when `quiet`."""
+    if quiet:
+        yield lambda stage, done, total, message="": None
+        return
     if not sys.stderr.isatty():
         yield _print_step
         return
