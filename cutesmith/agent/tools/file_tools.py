@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutesmith.agent.confined_folder import MAX_FILES, ConfinedFolder
+from cutesmith.agent.confined_folder import MAX_BYTES, MAX_FILES, ConfinedFolder
 from cutesmith.agent.outcome import Outcome, write
 from cutesmith.agent.tools.text_edits import LEFT_OUT, VIEW_CHARACTERS, difference, near_misses, numbered, occurrences
 from cutesmith.agent.workbench import Workbench
@@ -94,6 +94,8 @@ class FileTools:
                 f"old_text occurs {len(found)} times in {path}, at lines {_some(found)}",
                 hint="Give more lines around the one that is meant, or replace_all.",
             )
+        if len(text) + len(found) * (len(new_text) - len(old_text)) > MAX_BYTES:  # before it fills the memory
+            raise UsageError(f"{path} would be larger than {MAX_BYTES} bytes, which is what a file may have")
         new = text.replace(old_text, new_text)
         self.files.require_writable(path, new)
         return Outcome(text=f"edited {path}: {difference(text, new, path)}", effects=(write(path, new),))

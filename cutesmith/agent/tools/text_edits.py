@@ -56,9 +56,11 @@ def difference(old: str, new: str, name: str, *, most: int = 60) -> str:
 
 def occurrences(text: str, part: str) -> list[int]:
     """The line numbers, from 1, at which `part` begins in the text; overlaps count once."""
-    found, start = [], text.find(part)
+    found: list[int] = []
+    line, counted, start = 1, 0, text.find(part)
     while start >= 0:
-        found.append(text.count("\n", 0, start) + 1)
+        line, counted = line + text.count("\n", counted, start), start
+        found.append(line)
         start = text.find(part, start + len(part))
     return found
 
