@@ -88,9 +88,9 @@ ADVICE: dict[str, tuple[str, str, str]] = {
 class AuditVerdict(Verdict):
     """What is known of a problem without solving it.
 
-    `inputs` and `outputs` are {"name", "dtype", "shape", "bytes"} or {"name", "value"}; inputs have the sizes of
-    get_inputs(), outputs those of what was tried. `floor_us`: microseconds to read all inputs and write all outputs
-    once at 4 TB/s. `tried` and `sets` sum up the draws that the reference was called on.
+    `inputs` and `outputs` are {"name", "dtype", "shape", "bytes"} or {"name", "value"}, of get_inputs(); outputs that
+    cannot be told without values have the shapes that were tried. `floor_us`: microseconds to read all inputs and write
+    all outputs once at 4 TB/s. `tried` and `sets` sum up the draws that the reference was called on.
     """
 
     stage: ClassVar[str] = "audit"
@@ -151,6 +151,11 @@ class ProblemAuditor:
     ) -> None:
         self._close()
 
+    def stop(self) -> None:
+        """End the audit that runs in another thread: it comes to a verdict at once, which means nothing."""
+        if self._worker is not None:
+            self._worker.kill()
+
     def audit(self, path: str | Path) -> AuditVerdict:
         """What is wrong with the problem.
 
@@ -172,6 +177,7 @@ class ProblemAuditor:
         memory = fair_memory(16 * GIB)
         worker = self._started(memory)
         request = {"path": str(path.resolve()), "arch": self.arch, "host_bytes": memory // PARTS_OF_MEMORY}
+        worker.subject = path.name
         with loading(path.name, self.timeout):
             loaded = worker.call({"do": "load", **request}, timeout=self.timeout)
         verdict = replace(
@@ -182,6 +188,7 @@ class ProblemAuditor:
         )
         if loaded["input_bytes"] > MOST_BYTES:
             return _concluded(verdict, path, loaded["lines"], _of_size(verdict))
+        worker.subject = "reference_fn"
         tried = worker.call({"do": "try"}, timeout=self.timeout)
         verdict = _filled(verdict, tried)
         return _concluded(verdict, path, loaded["lines"], [*tried["findings"], *_of_size(verdict)])
@@ -207,7 +214,7 @@ class ProblemAuditor:
             exit_code=ExitCode.USAGE if broken else error.exit_code,
             summary=_told(path, error.message),
             hint=hint,
-            log_tail=error.log_tail[-8000:],
+            log_tail="" if error.exit_code == ExitCode.USAGE else error.log_tail[-8000:],
         )
 
     def _close(self) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from cutesmith.recording.facade import cuda_as_cpu
 BASES = 4  # input sets that are searched for an input's influence
 SEEDS = (1, 2)
 SETS_SEED = 3
+LARGE = 1 << 22  # elements that a reference takes only so: too many for another result in float64 at every change
 SAME_BY_CHANCE = 64  # elements: fewer may be equal in two draws
 REORDERED = 1 / 16  # of a tolerance: sums in another order stay within it
 
@@ -36,8 +37,8 @@ class AuditWorker:
     """Requests: {"do": "start"}, then for each file {"do": "load", "path", "arch", "host_bytes"} and {"do": "try"}."""
 
     def __init__(self) -> None:
-        self.opened = ExitStack()
-        self.trial: Trial | None = None
+        self.problem: Problem | None = None
+        self.arch = ""
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Dispatch on `request["do"]`; what the file does wrong is a finding or a ContractError."""
@@ -50,18 +51,18 @@ class AuditWorker:
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the file, first for its shapes, then for its values; the reply tells of its inputs."""
-        self.opened.close()
         torch.set_default_dtype(torch.float32)
-        problem = Problem(path=Path(request["path"]), host_bytes=request["host_bytes"])
-        with cuda_as_cpu(fake=True, arch=request["arch"]):
-            problem.learn_shapes()
-        self.opened.enter_context(cuda_as_cpu(arch=request["arch"]))
-        problem.load()
-        inputs = problem.measure()
-        contract.check_arity(problem.reference_fn, "reference_fn", inputs)
-        self.trial = Trial(problem)
+        problem, self.arch = Problem(path=Path(request["path"]), host_bytes=request["host_bytes"]), request["arch"]
+        with cuda_as_cpu(fake=True, arch=self.arch):
+            problem.learn_inputs()
+        with cuda_as_cpu(arch=self.arch):
+            problem.load()
+            inputs = problem.measure()
+            contract.check_arity(problem.reference_fn, "reference_fn", inputs)
+        self.problem = problem
+        names = parameter_names(problem.reference_fn, len(inputs))
         return {
-            "inputs": [_described(name, value) for name, value in zip(self.trial.names, inputs)],
+            "inputs": [_described(name, value) for name, value in zip(names, inputs)],
             "input_bytes": bytes_of(inputs),
             "lines": {name: problem.loaded.contract.names.get(name, 0) for name in contract.PROBLEM_NAMES},
             "tolerance": problem.loaded.tolerance,
@@ -69,9 +70,13 @@ class AuditWorker:
 
     def try_out(self, _request: dict[str, Any]) -> dict[str, Any]:
         """Call the reference on all that can be drawn."""
-        assert self.trial is not None
-        self.trial.conduct()
-        return self.trial.reply()
+        assert self.problem is not None
+        with cuda_as_cpu(fake=True, arch=self.arch):
+            self.problem.learn_outputs()
+        with cuda_as_cpu(arch=self.arch):
+            trial = Trial(self.problem)
+            trial.conduct()
+            return trial.reply()
 
 
 class Trial:
@@ -80,7 +85,7 @@ class Trial:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.inputs = problem.measure()
-        self.names = _names(problem.reference_fn, len(self.inputs))
+        self.names = parameter_names(problem.reference_fn, len(self.inputs))
         self.findings: list[dict[str, Any]] = []
         self.draws: list[Values] = []  # of get_inputs()
         self.sets: list[Values] = []
@@ -104,7 +109,7 @@ class Trial:
 
     def reply(self) -> dict[str, Any]:
         """What was found, and on what."""
-        outputs = [] if self.first is None else self.first.outputs
+        outputs = self.problem.outputs or ([] if self.first is None else self.first.outputs)
         return {
             "findings": self.findings,
             "outputs": [_described("", output) for output in outputs],
@@ -133,7 +138,8 @@ class Trial:
         except ContractError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
-            return f"raised {type(error).__name__}: {str(error)[:1000]} on {summarize(values)}"
+            where = _line_in(self.problem.path, error)
+            return f"raised {type(error).__name__}{where}: {str(error)[:1000]} (on {summarize(values)})"
 
     def _run(self, values: Values, where: str) -> Run | None:
         found = self._attempt(values)
@@ -154,8 +160,8 @@ class Trial:
         return not any(finding["rule"] == "random" for finding in self.findings)
 
     def _judge_outputs(self, values: Values, first: Run) -> None:
-        wide = exact(self.problem.reference_fn, values)
-        if wide is None:
+        wide = exact(self.problem.reference_fn, values) if elements_of(values) <= LARGE else None
+        if wide is None and elements_of(values) <= LARGE:
             self._find("no-float64", "reference_fn does not run in float64")
         if not self.output_bytes:  # the run on shapes alone failed
             self.output_bytes = bytes_of(first.outputs) * bytes_of(self.inputs) // max(1, bytes_of(values))
@@ -177,7 +183,8 @@ class Trial:
             self._find("overflow", f"output {index} overflows {_dtype(output)} where its float64 value is finite")
 
     def _judge_influence(self) -> None:
-        influence = Influence(self.problem.reference_fn)
+        large = any(elements_of(values) > LARGE for values in self.draws)
+        influence = Influence(self.problem.reference_fn, in_float64=not large)
         for base, other in self._bases():
             influence.watch(base, other)
             if len(influence.of_inputs) == len(self.names) and len(influence.on_outputs) == influence.outputs:
@@ -237,7 +244,7 @@ class Trial:
         self.findings.append({"rule": rule, "message": message})
 
 
-def _names(function: Callable[..., Any], count: int) -> list[str]:
+def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
     """The names of the parameters that take the inputs; empty where there are none."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
@@ -245,6 +252,12 @@ def _names(function: Callable[..., Any], count: int) -> list[str]:
     except (TypeError, ValueError):
         names = []
     return (names + [""] * count)[:count]
+
+
+def _line_in(path: Path, error: BaseException) -> str:
+    """Such as " in line 12": the last line of the file that was running."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name.startswith(path.name)]
+    return f" in line {frames[-1].lineno}" if frames else ""
 
 
 def _described(name: str, value: Any) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class Problem:
     shapes: Values | None = None
     set_elements: list[int] = field(default_factory=list)
     outputs: Values = field(default_factory=list)
+    shapeless: Callable[..., Any] | None = None  # the reference as loaded where tensors have no storage
 
     @property
     def reference_fn(self) -> Callable[..., Any]:
@@ -47,16 +48,25 @@ class Problem:
         function: Callable[..., Any] = self.loaded.reference_fn
         return function
 
-    def learn_shapes(self) -> None:
-        """What can be learnt without values, under `cuda_as_cpu(fake=True)`; drawing tells what is wrong."""
+    def learn_inputs(self) -> None:
+        """Shapes of the inputs without values, under `cuda_as_cpu(fake=True)`; drawing tells what is wrong."""
         try:
             self.load()
+            self.shapeless = self.reference_fn
             self.shapes = contract.check_inputs(self.loaded.get_inputs())
             sets = self.loaded.get_input_sets
             self.set_elements = [] if sets is None else [elements_of(values) for values in sets()]
-            self.outputs = native_outputs(self.reference_fn, self.shapes)[0]
         except Exception:  # noqa: BLE001 - it may need values
+            self.shapeless = None
+
+    def learn_outputs(self) -> None:
+        """Shapes of the outputs, likewise."""
+        if self.shapeless is None or self.shapes is None:
             return
+        try:
+            self.outputs = native_outputs(self.shapeless, self.shapes)[0]
+        except Exception:  # noqa: BLE001 - it may need values
+            self.outputs = []
 
     def load(self) -> None:
         """Run what the reference needs of the file. Raises ContractError."""

@@ -18,6 +18,7 @@ from cutesmith.checks.reference import copy_of, native_outputs
 
 Outputs = Sequence[torch.Tensor]
 Function = Callable[..., Any]
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 NOISE = 1e-9  # relative to the largest element: what float64 rounding makes, and less than any meant difference
 
 
@@ -51,21 +52,21 @@ def exact(reference_fn: Function, values: Sequence[Any]) -> list[torch.Tensor] |
 
 
 def same_bits(first: Outputs, second: Outputs) -> bool:
-    """Whether two results are equal to the bit, NaN taken for equal to NaN."""
+    """Whether two results are equal to the bit."""
     return len(first) == len(second) and all(map(_same_value, first, second))
 
 
 def _same_value(first: Any, second: Any) -> bool:
     if not isinstance(first, torch.Tensor):
         return True  # a scalar cannot be written to
-    if first.shape != second.shape or first.dtype != second.dtype:
-        return False
-    if first.is_floating_point():
-        first, second = (tensor.double() for tensor in (first, second))  # float8 knows no comparison
-        return bool(
-            torch.equal(first.nan_to_num(0), second.nan_to_num(0)) and torch.equal(first.isnan(), second.isnan())
-        )
-    return bool(torch.equal(first, second))
+    same_kind = first.shape == second.shape and first.dtype == second.dtype
+    return same_kind and bool(torch.equal(_bits(first), _bits(second)))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements as integers: NaN equals NaN, and types compare that cannot by themselves."""
+    real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return real.view(_INTEGERS[real.element_size()])
 
 
 def differ(first: torch.Tensor, second: torch.Tensor) -> bool:
@@ -85,10 +86,13 @@ def differ(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 class Influence:
-    """Which inputs change which outputs, gathered over bases: inputs on which the reference works."""
+    """Which inputs change which outputs, gathered over bases: inputs on which the reference works.
 
-    def __init__(self, reference_fn: Function) -> None:
-        self._function = reference_fn
+    Without `in_float64` every difference counts, also one of rounding.
+    """
+
+    def __init__(self, reference_fn: Function, *, in_float64: bool = True) -> None:
+        self._function, self._in_float64 = reference_fn, in_float64
         self.of_inputs: set[int] = set()
         self.on_outputs: set[int] = set()
         self.outputs = 0
@@ -120,7 +124,7 @@ class Influence:
 
     def _results(self, values: Values) -> list[torch.Tensor] | None:
         """The float64 results, or those of the inputs' own types where there are none; None when refused."""
-        found = exact(self._function, values)
+        found = exact(self._function, values) if self._in_float64 else None
         if found is not None:
             return found
         try:
