@@ -102,9 +102,10 @@ def facts(events: Sequence[Event], result: Mapping[str, Any], history: History) 
 
 
 def _ending(result: Mapping[str, Any], standing: Standing) -> str:
-    """Why the session is over, in the words of the line of work that ended so."""
-    name = str(result.get("ending") or "")
-    reasons = [str(event.get("reason") or "") for event in standing.endings.values() if event.get("ending") == name]
+    """Why the session is over, in the words of the delivered kernel's line if that ended so, else of another."""
+    name, best = str(result.get("ending") or ""), standing.best()
+    ended = sorted(standing.endings.items(), key=lambda item: best is not None and item[0] == best.line)
+    reasons = [str(event.get("reason") or "") for _, event in ended if event.get("ending") == name]
     return cut_middle(f"{name}: {reasons[-1]}" if reasons and reasons[-1] else name, 600)
 
 
@@ -128,7 +129,7 @@ def _price(standing: Standing, model: str) -> tuple[str, str]:
 
 
 def _short(tokens: int) -> str:
-    return f"{tokens:,}" if tokens < 10_000 else f"{tokens / 1000:,.0f}k" if tokens < 1e6 else f"{tokens / 1e6:.2f}M"
+    return f"{tokens:,}" if tokens < 10_000 else f"{tokens / 1000:,.0f}k" if tokens < 1e6 else f"{tokens / 1e6:,.4g}M"
 
 
 def _duration(seconds: float) -> str:
@@ -146,7 +147,12 @@ def _path(history: History, best: JudgedKernel | None) -> PathChart | None:
     """The chart, with the baselines and the floor that the best kernel was timed with."""
     timings = (best.benchmark.get("timings") or ()) if best else ()
     baselines = {str(timing["name"]): timing["median_us"] for timing in timings[1:] if timing.get("median_us")}
-    return path_chart(history.marks(), baselines=baselines, floor_us=best.benchmark.get("floor_us") if best else None)
+    return path_chart(
+        history.marks(),
+        turns=history.replies,
+        baselines=baselines,
+        floor_us=best.benchmark.get("floor_us") if best else None,
+    )
 
 
 def _lines(events: Sequence[Event], standing: Standing, kernels: Sequence[KernelRow]) -> list[LineRow]:

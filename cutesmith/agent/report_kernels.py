@@ -178,6 +178,8 @@ def telling(verdicts: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
 def rung_of(verdict: Mapping[str, Any]) -> int | None:
     """Its place in RUNGS; None for what says nothing of how far the kernel came."""
     name = _FAILED.get(verdict["exit_code"]) or _PASSED.get((verdict["stage"], verdict["status"]))
+    if verdict["stage"] == "compile" and name == "crashes or hangs":
+        name = "does not compile"  # the DSL's own exceptions, such as a name that does not exist
     return RUNGS.index(name) if name else None
 
 

@@ -82,8 +82,9 @@ def _rows(view: SessionView, inner: int, room: int) -> list[Text]:
     shown = [line for number, line in sorted(view.lines.items()) if number or line.doing]
     turns = {line.number: view.standing.turns.get(line.number, 0) for line in shown}
     pairs = [(_row(line, turns[line.number], view.standing.best(line.number), inner), line) for line in shown]
-    if len(pairs) * 2 <= room:
-        return [text for row, line in pairs for text in (row, *_verdict(line, inner))]
+    with_verdicts = [text for row, line in pairs for text in (row, *_verdict(line, inner))]
+    if len(with_verdicts) <= room:
+        return with_verdicts
     if len(pairs) <= room:
         return [row for row, _ in pairs]
     more = len(pairs) - max(room - 1, 0)
@@ -127,7 +128,7 @@ def _verdict(line: LineView, inner: int) -> list[Text]:
     from rich.text import Text
 
     if line.verdict is None:
-        return [_dim("", inner)]
+        return []
     status = plain(str(line.verdict.get("status", "")))
     style = STYLES.get(status, "" if line.verdict.get("exit_code") == 0 else "red")
     return [Text(" " * LABEL + fit(plain(told(line.verdict)), inner - LABEL), style=style)]

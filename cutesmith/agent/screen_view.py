@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from cutesmith.agent.standing import JudgedKernel, Standing
@@ -106,7 +107,7 @@ def _nothing(view: SessionView, event: Event) -> None:
 
 
 def _session(view: SessionView, event: Event) -> None:
-    view.request = str(event.get("request") or "")
+    view.request = str(event.get("request") or Path(str(event.get("argument") or "")).name)
     view.limits = view.limits or (event.get("settings") or {}).get("limits") or {}
 
 
@@ -200,7 +201,7 @@ def _of_reply(event: Event, standing: Standing) -> str:
 
 
 _SENTENCES: dict[str, Callable[[Event], str]] = {
-    "session": lambda e: f"session: {e.get('request') or 'a problem file'}",
+    "session": lambda e: f"session: {e.get('request') or e.get('argument')}",
     "run": lambda e: "going on where the transcript ends" if e.get("resumed") else "begins",
     "problem": lambda e: f"problem accepted (from a {e.get('origin') or 'file'})",
     "line": lambda e: f"begins from {f'line {parent}' if (parent := e.get('parent')) else 'the draft'}",

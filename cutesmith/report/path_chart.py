@@ -81,18 +81,26 @@ class PathChart:
     lines: tuple[tuple[int, int, str], ...] = ()  # the line of work, its colour, its shape
     timed: bool = True
 
+    @property
+    def size(self) -> float:
+        """How large a mark is drawn: smaller where there are many."""
+        return min(1.0, max(0.5, 60 / max(len(self.marks), 1)))
+
 
 def path_chart(
-    attempts: Sequence[Attempt], *, baselines: Mapping[str, float], floor_us: float | None
+    attempts: Sequence[Attempt], *, turns: int, baselines: Mapping[str, float], floor_us: float | None
 ) -> PathChart | None:
-    """Times over turns, on a logarithmic scale; the ladder of stages where nothing was timed; None without attempts."""
+    """Times over so many turns, on a logarithmic scale; the ladder of stages where nothing was timed.
+
+    `baselines` are medians by name, in microseconds as all times here. None without attempts.
+    """
+    across = _Turns(max(turns, 1))
     timed = [attempt for attempt in attempts if attempt.median_us]
     if not timed:
-        return _ladder(attempts)
+        return _ladder(attempts, across)
     levels = {name: value for name, value in baselines.items() if value > 0}
     values = [attempt.median_us or 0.0 for attempt in timed] + list(levels.values()) + ([floor_us] if floor_us else [])
     scale = _LogScale(min(values) / 1.08, max(values) * 1.08)
-    across = _Turns.over(attempts)
     marks, best = _improvements([(a, across.x(a.turn), scale.y(a.median_us or 0.0)) for a in timed], across.right)
     failures, rows = _failures(attempts, across)
     return PathChart(
@@ -115,7 +123,7 @@ def _us(value: float) -> str:
     return f"{value:,.4g} µs"
 
 
-def _ladder(attempts: Sequence[Attempt]) -> PathChart | None:
+def _ladder(attempts: Sequence[Attempt], across: _Turns) -> PathChart | None:
     """How far each attempt came; the rungs that nothing reached are left out."""
     placed = [attempt for attempt in attempts if attempt.rung is not None]
     if not placed:
@@ -123,7 +131,6 @@ def _ladder(attempts: Sequence[Attempt]) -> PathChart | None:
     rungs = sorted({attempt.rung for attempt in placed if attempt.rung is not None})
     bottom = TOP + RUNG * len(rungs)
     heights = {rung: bottom - RUNG * (index + 0.5) for index, rung in enumerate(rungs)}
-    across = _Turns.over(attempts)
     marks, best = _improvements([(a, across.x(a.turn), heights[a.rung or 0]) for a in placed], across.right)
     return PathChart(
         *(WIDTH, bottom + 46, LEFT, across.right, bottom),
@@ -204,10 +211,6 @@ class _Turns:
 
     last: int
     right: float = WIDTH - RIGHT
-
-    @classmethod
-    def over(cls, attempts: Iterable[Attempt]) -> _Turns:
-        return cls(max([1, *(attempt.turn for attempt in attempts)]))
 
     def x(self, turn: float) -> float:
         return LEFT + 14 + turn / self.last * (self.right - LEFT - 28)

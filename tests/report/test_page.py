@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
 import pytest
 
@@ -12,33 +11,7 @@ from cutesmith.report.charts import best_baseline, roofline, round_steps, time_c
 from cutesmith.report.highlight import highlight
 from cutesmith.report.page import candidate_row, varying_settings
 from tests.report import sample
-
-VOID = {"meta", "br"}
-
-
-class Elements(HTMLParser):
-    """Every tag with its attributes, the text, and whether tags are balanced."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.text: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag, f"</{tag}> closes nothing"
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
+from tests.report.elements import Elements
 
 
 @pytest.fixture(scope="module")
