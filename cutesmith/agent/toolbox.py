@@ -134,7 +134,7 @@ def _malformed(name: str, raw: str) -> Iterator[str]:
     try:
         json.loads(raw)
         fault = "it is no object"
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         fault = str(error)
     yield f"the input of {name} is no valid JSON, so nothing was done: {fault}. It has {len(raw)} characters and ends:"
     yield f"{raw[-_MOST_ECHO:]!r}."

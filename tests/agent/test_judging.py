@@ -1,0 +1,317 @@
+"""What the judge is asked and what a model reads of its verdicts; every stage's text from the stage's own types."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from cutesmith.agent import judging
+from cutesmith.agent.bounded_text import LIMIT, bounded
+from cutesmith.agent.outcome import judged
+from cutesmith.agent.verdict_texts import CHAINED, describe
+from cutesmith.verdicts import (
+    ArchReport,
+    BenchmarkVerdict,
+    CaseReport,
+    CompileVerdict,
+    ExitCode,
+    Finding,
+    KernelReport,
+    LintVerdict,
+    OutputError,
+    Timing,
+    Verdict,
+    VerifyVerdict,
+)
+from tests.agent.tool_bench import RELU, ToolBench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> ToolBench:
+    bench = ToolBench(tmp_path)
+    bench.call("create_file", path="kernel.py", text=RELU)
+    return bench
+
+
+def timing(name: str, median: float, **fields: object) -> Timing:
+    values = {"samples_us": (median,), "median_us": median, "q1_us": median, "q3_us": median, **fields}
+    return Timing(name=name, **values)
+
+
+def verify(**fields: object) -> VerifyVerdict:
+    filled = {"exit_code": ExitCode.PASSED, "summary": "kernel.py: 5 cases", "path": "k", "ran_on": "gpu", **fields}
+    return VerifyVerdict(**filled)
+
+
+def benchmark(median: float, **fields: object) -> BenchmarkVerdict:
+    filled = {"exit_code": ExitCode.PASSED, "summary": "timed", "path": "k", "timings": (timing("kernel", median),)}
+    return BenchmarkVerdict(**{**filled, **fields})
+
+
+def record(bench: ToolBench, text: str, *verdicts: Verdict, line: int = 1) -> None:
+    """Let the standing know a text and what was said of it."""
+    bench.seq += 1
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    effects = [judged(digest, text, verdict.to_dict()) for verdict in verdicts]
+    bench.standing.follow({"seq": bench.seq, "line": line, "kind": "tool", "effects": effects})
+
+
+# ----------------------------------------------------------------------------------------------------------- snapshot
+
+
+def test_a_snapshot_is_the_text_that_was_hashed_whatever_follows(bench):
+    kernel = judging.take_snapshot(bench.workbench)
+    (bench.work / "kernel.py").write_text("changed afterwards")
+    assert hashlib.sha256(kernel.path.read_bytes()).hexdigest() == kernel.sha256
+    assert kernel.path == bench.root / "judged" / kernel.sha256[:12] / "kernel.py"
+    again = judging.take_snapshot(bench.workbench)
+    assert again.sha256 != kernel.sha256 and kernel.path.read_text() == RELU == kernel.text
+
+
+def test_a_snapshot_that_somebody_changed_is_made_anew(bench):
+    kernel = judging.take_snapshot(bench.workbench)
+    kernel.path.chmod(0o644)
+    kernel.path.write_text("something else")
+    assert judging.take_snapshot(bench.workbench).path.read_text() == RELU
+
+
+# ------------------------------------------------------------------------------------------------------------ standing
+
+
+def test_the_first_verified_kernel_is_the_best(bench):
+    kernel = judging.take_snapshot(bench.workbench)
+    verdicts = [verify().to_dict(), benchmark(12.5).to_dict()]
+    assert judging.comparison(bench.workbench, kernel, verdicts) == "NEW BEST, the first: verified, 12.50 µs."
+
+
+def test_a_faster_one_names_what_it_beats_and_a_slower_one_what_beats_it(bench):
+    record(bench, "old", verify(), benchmark(20.0))
+    bench.workspace.apply({"do": "checkpoint", "path": "kernel.py", "text": "old", "note": "", "verdict": {}}, 1)
+    kernel, passed = judging.take_snapshot(bench.workbench), verify().to_dict()
+    old = hashlib.sha256(b"old").hexdigest()[:8]
+    faster = judging.comparison(bench.workbench, kernel, [passed, benchmark(10.0).to_dict()])
+    assert faster == f"NEW BEST: verified, 10.00 µs; before it {old} (verified, 20.00 µs; checkpoint 1)."
+    slower = judging.comparison(bench.workbench, kernel, [passed, benchmark(30.0).to_dict()])
+    assert slower.startswith(f"Best so far is {old} (verified, 20.00 µs; checkpoint 1); it stays the result")
+
+
+def test_the_best_of_another_line_is_named_as_such(bench):
+    record(bench, "theirs", verify(), benchmark(5.0), line=2)
+    told = judging.comparison(bench.workbench, judging.take_snapshot(bench.workbench), [benchmark(9.0).to_dict()])
+    assert "(verified, 5.00 µs; line 2)" in told
+
+
+def test_a_failure_of_what_was_best_is_told_as_it_will_stand(bench):
+    record(bench, RELU, verify())
+    kernel = judging.take_snapshot(bench.workbench)
+    wrong = verify(exit_code=ExitCode.WRONG_RESULT).to_dict()
+    assert judging.comparison(bench.workbench, kernel, [wrong]) == "No kernel is verified yet."
+    again = judging.comparison(bench.workbench, kernel, [verify().to_dict()])
+    assert again == "This version is the best so far: verified, not timed."
+    assert bench.standing.best().state == "verified"  # asking changed nothing
+
+
+def test_what_is_kept_has_the_verdict_and_the_time_without_the_cases(bench):
+    kernel = judging.take_snapshot(bench.workbench)
+    effect = judging.kept(kernel, verify().to_dict(), benchmark(12.5).to_dict(), "")
+    assert (effect["do"], effect["path"], effect["text"], effect["note"]) == (
+        "checkpoint",
+        "kernel.py",
+        RELU,
+        "verified",
+    )
+    assert effect["verdict"]["median_us"] == 12.5 and "cases" not in effect["verdict"]
+    untimed = judging.kept(kernel, verify().to_dict(), benchmark(1.0, exit_code=ExitCode.CRASHED).to_dict(), "mine")
+    assert "median_us" not in untimed["verdict"] and untimed["note"] == "mine"
+
+
+# --------------------------------------------------------------------------------------------------------------- texts
+
+
+def test_lint_lists_errors_first_with_their_fixes():
+    warning = Finding(rule="CS301", severity="warning", line=3, column=1, message="slow", fix="widen")
+    error = Finding(rule="CS101", severity="error", line=9, column=5, message="no such name", fix="cute.size")
+    verdict = LintVerdict(exit_code=ExitCode.LINT, summary="1 error.", path="k", findings=(warning, error) * 20)
+    lines = describe(verdict.to_dict()).splitlines()
+    assert lines[:3] == [
+        "lint: lint (exit code 3). 1 error.",
+        "line 9:5 error CS101: no such name",
+        "  fix: cute.size",
+    ]
+    assert lines[-1] == "and 15 more findings"
+
+
+def test_compile_tells_what_a_kernel_costs_and_what_the_hardware_refuses():
+    kernel = KernelReport(
+        name="kernel_cutlass_relu_kernel_tensorptrf32_0",
+        arch="sm_90a",
+        registers=255,
+        stack_bytes=8,
+        spill_store_bytes=16,
+        spill_load_bytes=32,
+        static_smem_bytes=0,
+        dynamic_smem_bytes=400000,
+        grid=(8, 1, 1),
+        block=(128, 1, 1),
+        cluster=(2, 1, 1),
+        occupancy_blocks=0,
+        occupancy_percent=0.0,
+        occupancy_limit="shared memory",
+        widest_global_load_bits=128,
+        widest_global_store_bits=32,
+        tensor_core_instructions={"wgmma": 4},
+        launches=3,
+        refused=("400000 bytes of shared memory a block: sm_90 has 232448",),
+    )
+    arch = ArchReport(arch="sm_90a", exit_code=ExitCode.DOES_NOT_COMPILE, compile_seconds=1.0, kernels=(kernel,))
+    text = describe(
+        CompileVerdict(exit_code=ExitCode.DOES_NOT_COMPILE, summary="refused", path="k", archs=(arch,)).to_dict()
+    )
+    for fact in (
+        "sm_90a relu_kernel ×3: grid 8×1×1 block 128×1×1 cluster 2×1×1; 255 registers",
+        "SPILLS 16 B stored, 32 B loaded",
+        "0 B static + 400000 B dynamic",
+        "limited by shared memory",
+        "load 128 bits, store 32 bits",
+        "tensor cores: wgmma ×4",
+        "the hardware refuses this launch: 400000 bytes",
+    ):
+        assert fact in text
+
+
+def test_a_compile_error_keeps_its_first_and_last_lines():
+    error = "error[CODE]: the cause\n" + "noise\n" * 2000 + "suggestion: the way out"
+    arch = ArchReport(
+        arch="sm_90a",
+        exit_code=ExitCode.DOES_NOT_COMPILE,
+        compile_seconds=1.0,
+        error=error,
+        error_code="CODE",
+        error_line=7,
+    )
+    text = describe(CompileVerdict(exit_code=ExitCode.DOES_NOT_COMPILE, summary="x", path="k", archs=(arch,)).to_dict())
+    assert "CODE at line 7:\nerror[CODE]: the cause" in text and text.endswith("suggestion: the way out")
+    assert len(text) < 3000
+
+
+def failing_case(name: str) -> CaseReport:
+    output = OutputError(
+        output=0,
+        dtype="bfloat16",
+        shape=(128, 257),
+        max_abs=0.5,
+        max_rel=1.0,
+        max_ulp=9.0,
+        mismatches=12,
+        elements=32896,
+        worst_index=(110, 214),
+        worst_actual="nan",
+        worst_expected=1.25,
+    )
+    return CaseReport(name=name, inputs="bfloat16[128, 257]", passed=False, problem="12 wrong", outputs=(output,))
+
+
+def test_verify_shows_failing_cases_with_inputs_and_the_worst_element():
+    cases = tuple(failing_case(f"case {n}") for n in range(6))
+    passed = CaseReport(name="derived: tiny", inputs="bfloat16[2]", passed=True)
+    verdict = verify(exit_code=ExitCode.WRONG_RESULT, cases=(*cases, passed), log_tail="printed by the kernel")
+    text = describe(verdict.to_dict(), closing=["Best so far is 123."])
+    assert "FAIL case 0 [bfloat16[128, 257]]: 12 wrong" in text
+    assert "worst element [110, 214]: actual nan, expected 1.25" in text
+    assert "also FAIL: case 4; case 5" in text and "passed 1 of 7 cases: derived: tiny" in text
+    assert text.splitlines()[-2:] == ["  printed by the kernel", "Best so far is 123."]
+
+
+def test_a_rejection_names_its_rule_and_says_that_it_is_pointless():
+    text = describe(verify(exit_code=ExitCode.REJECTED, rule="R1", summary="keeps results").to_dict())
+    assert "verify: rejected (exit code 8)" in text and "Rule R1." in text and "pointless" in text
+
+
+def test_what_was_not_executed_is_not_called_verified():
+    verdict = verify(exit_code=ExitCode.UNAVAILABLE, ran_on="compile", summary="the emulated GPU lacks wgmma")
+    text = describe(verdict.to_dict())
+    assert "verify: unavailable (exit code 7)" in text and "not verified" in text
+
+
+def test_benchmark_compares_with_baselines_and_floor():
+    timings = (
+        timing("kernel.py", 10.0, host_us=3.0),
+        timing("eager", 25.0),
+        timing("torch.compile", 0.0, error="failed: x"),
+    )
+    verdict = benchmark(
+        10.0,
+        timings=timings,
+        device="NVIDIA H200",
+        speedups={"eager": 2.5},
+        floor_us=8.0,
+        floor_kind="bytes",
+        floor_percent=80.0,
+    )
+    text = describe(verdict.to_dict())
+    assert "kernel.py: 10.00 µs (quartiles 10.00 to 10.00, host 3.0 µs a call)" in text
+    assert "eager: 25.00 µs" in text and "the kernel is 2.50 times as fast" in text
+    assert "torch.compile: failed: x" in text
+    assert "floor 8.00 µs by bytes (roofline); the kernel reaches 80.0 % of it" in text
+
+
+PROFILE = {
+    "stage": "profile",
+    "status": "profiled",
+    "exit_code": 0,
+    "summary": "1 launch",
+    "note": "",
+    "advice": [
+        {"kernel": "line 12", "message": "m", "metric": "sectors", "value": 31.0, "reference": "p.md#a", "weight": 0.5}
+    ],
+}
+
+
+def test_a_measured_profile_gives_advice_first_then_every_number():
+    kernel = {"name": "relu_kernel", "grid": [8, 1, 1], "block": [128, 1, 1], "duration_us": 12.5, "dram_percent": 91.2}
+    kernel |= {"l2_percent": None, "occupancy_limiter": "registers", "stalls": {"long_scoreboard": 0.625}}
+    text = describe({**PROFILE, "kernels": [kernel], "emulated": None})
+    assert text.index("- line 12: m (sectors 31; p.md#a)") < text.index("relu_kernel: grid 8×1×1")
+    assert "duration_us 12.5, dram_percent 91.2" in text and "l2_percent" not in text
+    assert "limited by registers" in text and "long_scoreboard 62 %" in text
+
+
+def test_a_counted_profile_gives_faults_and_the_dearest_lines():
+    access = {"space": "global", "kind": "read", "bytes_per_lane": 4, "requests": 8}
+    access |= {"sectors_per_request": 32.0, "ideal_sectors_per_request": 4.0}
+    lines = [
+        {"file": "kernel.py", "line": n, "clocks": float(n), "warp_instructions": {"load": n}, "accesses": [access]}
+        for n in range(1, 31)
+    ]
+    fault = {"kind": "race", "message": "two writes", "where": "kernel.py:9", "other": "kernel.py:8"}
+    fault |= {"thread": [1, 0, 0], "block": [0, 0, 0], "count": 1}
+    launch = {"kernel": "relu_kernel", "grid": [2, 1, 1], "block": [128, 1, 1], "instructions": 6400, "waves": 1}
+    launch |= {"printed": "", "faults": [fault], "profile": {"clocks": {"L2": 128.0}, "lines": lines}}
+    text = describe({**PROFILE, "kernels": [], "emulated": {"launches": [launch]}})
+    assert "FAULT race at kernel.py:9: two writes" in text and "the other access is at kernel.py:8" in text
+    assert "kernel.py:30: warp-instructions load 30" in text and "and 18 more lines" in text
+    assert "global read, 4 bytes a lane, 8 requests, 32 sectors each (ideal 4)" in text
+
+
+def test_the_judges_own_frames_are_no_news_for_the_model():
+    own = 'Traceback (most recent call last):\n  File "judge.py"\ncutesmith.errors.CandidateError: kernel.py:3: no tile'
+    log = f"Traceback …\nRuntimeError: no tile\n\n{CHAINED}\n\n{own}"
+    text = describe(verify(exit_code=ExitCode.CRASHED, log_tail=log).to_dict())
+    assert "RuntimeError: no tile" in text and "judge.py" not in text
+
+
+def test_paths_of_this_machine_become_names():
+    names = {"/long/way/judged/0123/kernel.py": "kernel.py", "/long/way/problem.py": "problem.py"}
+    verdict = verify(exit_code=ExitCode.CRASHED, summary="/long/way/judged/0123/kernel.py:3 and /long/way/problem.py:4")
+    assert describe(verdict.to_dict(), names=names).endswith("kernel.py:3 and problem.py:4")
+
+
+def test_every_text_is_bounded_and_keeps_its_end():
+    cases = tuple(failing_case(f"case {n} " + "x" * 3000) for n in range(4))
+    verdict = verify(exit_code=ExitCode.WRONG_RESULT, cases=cases, log_tail="y\n" * 5000)
+    text = describe(verdict.to_dict(), closing=["the last word"])
+    assert len(text) <= LIMIT and text.startswith("verify: wrong_result") and text.endswith("the last word")
+    assert "characters left out" in text
+    assert bounded("short") == "short" and len(bounded("x" * 99999, 500)) <= 500

@@ -1,0 +1,288 @@
+"""Every tool through `Toolbox.call`: whatever a model sends becomes an outcome; the judge's stages run for real."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from cutesmith.agent.judging import StorageError
+from cutesmith.agent.outcome import Outcome, judged
+from cutesmith.agent.standing import JudgedKernel
+from cutesmith.agent.toolbox import MALFORMED, Toolbox
+from tests.agent.tool_bench import RELU, ToolBench
+
+CHEAT = "    return torch.relu(x)"
+TOOLS = """
+search_references read_reference find_example fetch_example view_file create_file edit_file backup_file revert_file
+list_checkpoints lint_kernel compile_kernel verify_kernel benchmark_kernel profile_kernel note finish
+""".split()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> ToolBench:
+    return ToolBench(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def solved(tmp_path_factory) -> tuple[ToolBench, dict[str, Outcome]]:
+    """A kernel taken through all stages on the emulated GPU, once for this file, and what each tool said."""
+    bench = ToolBench(tmp_path_factory.mktemp("solved"))
+    bench.call("create_file", path="kernel.py", text=RELU)
+    stages = ("lint_kernel", "compile_kernel", "verify_kernel", "benchmark_kernel", "finish")
+    arguments = {"verify_kernel": {"note": "vectors of four"}, "finish": {"summary": "A ReLU."}}
+    return bench, {stage: bench.call(stage, **arguments.get(stage, {})) for stage in stages}
+
+
+# ------------------------------------------------------------------------------------------------------------ schemas
+
+
+def test_schemas_name_every_tool_in_a_fixed_order_and_to_the_byte(bench, tmp_path):
+    schemas = bench.toolbox.schemas()
+    assert [schema["name"] for schema in schemas] == TOOLS
+    assert json.dumps(schemas) == json.dumps(Toolbox(ToolBench(tmp_path / "other").workbench).schemas())
+    assert bench.toolbox.schemas() is schemas
+
+
+def test_every_schema_teaches(bench):
+    for schema in bench.toolbox.schemas():
+        assert len(schema["description"]) > 60, schema["name"]
+        assert schema["input_schema"]["additionalProperties"] is False
+        for name, argument in schema["input_schema"]["properties"].items():
+            assert argument["description"], f"{schema['name']}.{name}"
+    edit = next(schema for schema in bench.toolbox.schemas() if schema["name"] == "edit_file")["input_schema"]
+    assert edit["required"] == ["path", "old_text", "new_text"]
+    assert edit["properties"]["replace_all"]["type"] == "boolean"
+
+
+# ------------------------------------------------------------------------------------------- what a model does wrong
+
+
+def test_an_unknown_tool_names_the_nearest(bench):
+    assert "Did you mean lint_kernel" in bench.refused("lint_kernels")
+    assert all(tool in bench.refused("€") for tool in TOOLS)
+    for name in ("__init__", "schemas", "workbench", ""):
+        assert "there is no tool" in bench.refused(name)
+
+
+@pytest.mark.parametrize("given", [None, [], "text", 3])
+def test_an_input_that_is_no_object_is_told(bench, given):
+    outcome = bench.ask({"name": "view_file", "input": given})
+    assert outcome.is_error and "no JSON object" in outcome.text
+
+
+def test_broken_json_is_shown_back_with_its_fault(bench):
+    outcome = bench.ask({"name": "create_file", "input": {MALFORMED: '{"path": "kernel.py", "text": "impo'}})
+    assert outcome.is_error and not outcome.effects
+    assert "Unterminated string" in outcome.text and "impo" in outcome.text
+    huge = bench.ask({"name": "create_file", "input": {MALFORMED: "[" * 200_000}})
+    assert huge.is_error and len(huge.text) < 1000
+
+
+def test_wrong_arguments_are_one_line_each(bench):
+    given = {"path": ["a"], "old_text": "x", "replace_all": "perhaps", "self": 1, "extra": 2}
+    lines = bench.ask({"name": "edit_file", "input": given}).text.splitlines()
+    assert lines[0] == "edit_file was not run:"
+    assert sorted(line.split(":")[0] for line in lines[1:]) == [
+        "- extra",
+        "- new_text",
+        "- path",
+        "- replace_all",
+        "- self",
+    ]
+    assert any("Missing required argument" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "complaint"),
+    [
+        ("create_file", {"path": "k.py", "text": "x" * 1_000_001}, "text has 1000001 characters"),
+        ("search_references", {"query": "x" * 8001}, "query has 8001 characters"),
+        ("fetch_example", {"ids": ["x" * 8001]}, "ids has 8001 characters"),
+        ("note", {"note": "nul \0"}, "NUL"),
+        ("create_file", {"path": "k.py", "text": "half \ud800"}, "surrogate"),
+    ],
+)
+def test_what_no_argument_may_hold_is_told(bench, tool, given, complaint):
+    assert complaint in bench.refused(tool, **given)
+
+
+def test_a_crash_in_a_tool_is_an_error_outcome(bench):
+    bench.call("create_file", path="kernel.py", text=RELU)
+    sha256 = hashlib.sha256(RELU.encode()).hexdigest()
+    bench.standing.kernels[sha256] = JudgedKernel(sha256, RELU, 1, 0, verdicts={"lint": {}})  # a verdict without fields
+    text = bench.refused("verify_kernel")
+    assert text.startswith("verify_kernel failed: KeyError") and "no" in text
+
+
+def test_a_judge_that_does_not_answer_is_told(bench, monkeypatch):
+    monkeypatch.setenv("PYTHONHOME", "/nonexistent")  # no Python starts there
+    bench.call("create_file", path="kernel.py", text=RELU)
+    assert "got no answer" in bench.refused("lint_kernel")
+
+
+def test_a_disk_on_which_nothing_can_be_judged_ends_it(bench):
+    bench.call("create_file", path="kernel.py", text=RELU)
+    (bench.root / "judged").write_text("a file where the folder should be")
+    with pytest.raises(StorageError, match="cannot be written"):
+        bench.call("lint_kernel")
+
+
+def test_a_cancelled_call_leaves_no_process_behind(bench):
+    bench.call("create_file", path="kernel.py", text=RELU)
+
+    async def cancelled() -> None:
+        call = asyncio.ensure_future(bench.toolbox.call({"name": "compile_kernel", "input": {}}))
+        while not processes_about(bench.root):
+            await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(cancelled())
+    end = time.monotonic() + 5
+    while processes_about(bench.root) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert processes_about(bench.root) == []
+
+
+def processes_about(folder: Path) -> list[str]:
+    """The command lines of other processes that name a folder; one that has ended has none."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if bytes(folder) in command and int(process.name) != os.getpid():
+            found.append(command.decode().replace("\0", " "))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- judged for real
+
+
+def test_a_kernel_goes_through_every_stage(solved):
+    _, said = solved
+    assert not any(outcome.is_error for outcome in said.values())
+    assert said["lint_kernel"].text.startswith("lint: passed (exit code 0")
+    assert said["compile_kernel"].text.startswith("compile: compiled (exit code 0")
+    assert "registers, no spills" in said["compile_kernel"].text
+    assert said["verify_kernel"].text.startswith("verify: verified on the emulated GPU (exit code 0")
+    assert said["verify_kernel"].text.splitlines()[-2:] == [
+        "Kept as checkpoint 1.",
+        "NEW BEST, the first: verified on the emulated GPU, not timed.",
+    ]
+
+
+def test_the_text_that_was_hashed_is_the_text_that_was_judged(solved):
+    bench, said = solved
+    digest = hashlib.sha256(RELU.encode()).hexdigest()
+    for tool in ("lint_kernel", "compile_kernel", "verify_kernel"):
+        effect = said[tool].effects[0]
+        assert (effect["do"], effect["sha256"], effect["text"]) == ("judged", digest, RELU)
+        assert effect["verdict"]["stage"] == tool.removesuffix("_kernel")
+        assert effect["verdict"]["path"] == str(bench.root / "judged" / digest[:12] / "kernel.py")
+    copy = Path(said["verify_kernel"].effects[0]["verdict"]["path"])
+    assert copy.read_text() == RELU and stat.S_IMODE(copy.stat().st_mode) == 0o444
+
+
+def test_a_pass_is_kept_by_itself_with_its_verdict(solved):
+    bench, said = solved
+    assert [effect["do"] for effect in said["verify_kernel"].effects] == ["judged", "checkpoint"]
+    (kept,) = bench.workbench.checkpoints.checkpoints()
+    assert (kept.note, kept.verdict["status"], kept.verdict["exit_code"]) == (
+        "vectors of four",
+        "verified on the emulated GPU",
+        0,
+    )
+    assert bench.workbench.checkpoints.read(kept).decode() == RELU
+
+
+def test_no_path_of_this_machine_reaches_the_model(solved):
+    bench, said = solved
+    for outcome in said.values():
+        assert str(bench.root) not in outcome.text
+
+
+def test_without_a_gpu_nothing_is_timed_and_it_is_said(solved):
+    _, said = solved
+    if "exit code 7" not in said["benchmark_kernel"].text:
+        pytest.skip("this machine has a GPU")
+    assert "no speed may be claimed" in said["benchmark_kernel"].text
+    assert said["benchmark_kernel"].effects == ()
+
+
+def test_finish_names_the_result(solved):
+    _, said = solved
+    assert said["finish"].finish == "A ReLU."
+    assert "verified on the emulated GPU" in said["finish"].text and "another text" not in said["finish"].text
+
+
+def test_a_cheat_is_rejected_with_its_rule_and_never_kept(bench):
+    bench.call("create_file", path="kernel.py", text=RELU.replace("    _compiled(x, y)\n    return y", CHEAT))
+    outcome = bench.call("verify_kernel")
+    assert "rejected (exit code 8" in outcome.text and "Rule W1" in outcome.text and "pointless" in outcome.text
+    assert outcome.effects[0]["verdict"]["rule"] == "W1" and len(outcome.effects) == 1
+    assert bench.standing.rejected == 1 and bench.standing.best() is None
+    assert bench.call("profile_kernel").text.startswith("profile: rejected (exit code 8")
+    assert "no kernel is verified" in bench.refused("finish", summary="done")
+
+
+def test_lint_errors_stop_a_verification_before_it_costs_anything(bench, monkeypatch):
+    bench.call("create_file", path="kernel.py", text=RELU.replace("cute.ceil_div", "cute.ceildiv"))
+    outcome = bench.call("verify_kernel")
+    assert [effect["verdict"]["stage"] for effect in outcome.effects] == ["lint"]
+    assert "CS101" in outcome.text and "Did you mean" in outcome.text
+    assert outcome.text.endswith("call it again.")
+    monkeypatch.setenv("PYTHONHOME", "/nonexistent")  # no Python starts there: the verdict on this text is known
+    assert bench.call("verify_kernel").text == outcome.text
+
+
+def test_a_problem_that_cannot_be_read_is_a_verdict_of_its_stage(bench):
+    bench.call("create_file", path="kernel.py", text=RELU)
+    (bench.root / "problem.py").write_text("def broken(:\n")
+    outcome = bench.call("compile_kernel")
+    assert outcome.effects[0]["verdict"]["stage"] == "compile" and outcome.effects[0]["verdict"]["exit_code"] == 2
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_verified_version_has_its_time(bench):
+    bench.call("create_file", path="kernel.py", text=RELU)
+    outcome = bench.call("verify_kernel")
+    assert [effect.get("verdict", {}).get("stage") for effect in outcome.effects] == ["verify", "benchmark", "verify"]
+    assert bench.standing.best().median_us > 0
+    assert bench.workbench.checkpoints.checkpoints()[0].verdict["median_us"] == bench.standing.best().median_us
+    full = bench.call("benchmark_kernel")
+    assert "torch.compile" in full.text and "floor" in full.text
+    assert "kernel.py" in bench.call("profile_kernel").text
+
+
+# ---------------------------------------------------------------------------------------------------- note and finish
+
+
+def test_a_note_is_an_effect_and_needs_a_word(bench):
+    outcome = bench.call("note", prediction=" 5 µs: one read, one write ", change="")
+    assert outcome.effects == ({"do": "note", "fields": {"prediction": "5 µs: one read, one write"}},)
+    assert "at least one of: prediction, change, measurement, note" in bench.refused("note", note=" ")
+
+
+def test_nothing_verified_is_no_finish_unless_it_is_given_up(bench):
+    assert "give_up" in bench.refused("finish", summary="done")
+    assert "summary is empty" in bench.refused("finish", summary=" ", give_up=True)
+    outcome = bench.call("finish", summary="The emulator lacks wgmma.", give_up=True)
+    assert outcome.finish == "The emulator lacks wgmma." and "without a verified kernel" in outcome.text
+
+
+def test_finish_says_when_the_file_is_not_the_result(bench):
+    verify = {"stage": "verify", "status": "verified", "exit_code": 0}
+    effect = judged("ab" * 32, "x", verdict=verify)
+    bench.standing.follow({"seq": 1, "line": 1, "kind": "tool", "effects": [effect]})
+    bench.call("create_file", path="kernel.py", text="y")
+    assert "kernel.py holds another text now" in bench.call("finish", summary="done").text
