@@ -32,6 +32,7 @@ STAGES = "design-tiling.md#how-many-stages-bytes-in-flight"
 REGISTERS = "optimizations.md#registers-min_blocks_per_mp-maxrregcount-launch-bounds"
 WAVES = "design-tiling.md#wave-quantisation"
 VISITS = "optimizations.md#fewer-visits-to-memory"
+STACK = "profiling.md#what-does-compile_kernelpy-tell"
 FLOORS = "profiling.md#which-floor-applies"
 LARGE_GEMM = "patterns-gemm.md#what-limits-a-large-gemm"
 ARITHMETIC = "optimizations.md#packed-bf16-and-fp32-arithmetic"
@@ -186,14 +187,13 @@ def _local_memory(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
     sectors = (kernel.local_load_sectors or 0.0) + (kernel.local_store_sectors or 0.0)
     if not sectors:
         return
-    cause, cure = "registers were spilled", "a smaller tile, fewer live values, no register cap"
+    cause, cure, where = "registers were spilled", "a smaller tile, fewer live values, no register cap", REGISTERS
     if kernel.spill_requests == 0:
         cause, cure = "an array is indexed by what is only known at run time", "unroll its loop (range_constexpr)"
-    text = f"{SECTOR_BYTES * sectors:.3g} bytes go through local memory: {cause}; {cure}"
+        where = STACK
+    text = f"{SECTOR_BYTES * sectors / 1e3:.4g} kB go through local memory: {cause}; {cure}"
     metric = "l1tex__t_sectors_pipe_lsu_mem_local_op_ld + _st"
-    yield ProfileAdvice(
-        kind="local memory", message=text, metric=metric, value=sectors, reference=REGISTERS, weight=0.3
-    )
+    yield ProfileAdvice(kind="local memory", message=text, metric=metric, value=sectors, reference=where, weight=0.3)
 
 
 def _extra_traffic(kernel: ProfiledKernel, tensor_bytes: float | None) -> Iterator[ProfileAdvice]:
@@ -261,10 +261,13 @@ def _waiting(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
         if reason in WAITS and share >= 0.15:
             subject, cure = WAITS[reason]
             text = f"warps spend {100 * share:.0f} % of their time waiting for {subject}: {cure}"
-            metric = f"smsp__average_warps_issue_stalled_{reason}_per_issue_active"
-            where = LOADS_EARLY if reason == "long_scoreboard" else STALLS
             yield ProfileAdvice(
-                kind="stall", message=text, metric=metric, value=share, reference=where, weight=share * idle
+                kind="stall",
+                message=text,
+                metric=f"% of all smsp__average_warps_issue_stalled: {reason}",
+                value=100 * share,
+                reference=LOADS_EARLY if reason == "long_scoreboard" else STALLS,
+                weight=share * idle,
             )
     yield from _occupancy(kernel, idle)
 

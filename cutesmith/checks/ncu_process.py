@@ -62,7 +62,7 @@ def _watch(process: subprocess.Popen[bytes], tree: ProcessTree, limits: Limits) 
     assert process.stdout is not None
     pipe, kept, open_ = process.stdout.fileno(), bytearray(), True
     os.set_blocking(pipe, False)
-    deadline = time.monotonic() + limits.wall_seconds
+    deadline, watched = time.monotonic() + limits.wall_seconds, 0.0
     while True:
         if open_ and select.select([pipe], [], [], WATCH_SECONDS)[0]:
             open_ = _drain(pipe, kept, limits.log_bytes)
@@ -71,10 +71,12 @@ def _watch(process: subprocess.Popen[bytes], tree: ProcessTree, limits: Limits) 
         if (code := process.poll()) is not None:
             _drain(pipe, kept, limits.log_bytes)
             return Finished(code, _text(kept))
-        if time.monotonic() > deadline:
+        if (now := time.monotonic()) > deadline:
             return Finished(-1, _text(kept), f"did not finish within {limits.wall_seconds:g} s", timed_out=True)
-        if excess := _excess(tree, limits):
-            return Finished(-1, _text(kept), excess)
+        if now > watched + WATCH_SECONDS:
+            watched = now
+            if excess := _excess(tree, limits):
+                return Finished(-1, _text(kept), excess)
 
 
 def _drain(pipe: int, kept: bytearray, most: int) -> bool:

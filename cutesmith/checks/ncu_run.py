@@ -6,7 +6,8 @@ before each pass, as the benchmark does; clocks are left as they are, since lock
 on it: durations are near those of the benchmark, yet of single launches, hence no verdict on speed.
 
 The report and ncu's own messages go to files beside the candidate's folder, where the confined candidate cannot write;
-what the candidate prints is only a log.
+what the candidate prints is only a log. ncu's home is there too: it runs the rules and reads the settings that it finds
+at home, and settings of the current folder are off.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,11 @@ class NcuRequest:
         """The candidate's folder."""
         return self.folder / "candidate"
 
+    @property
+    def home(self) -> Path:
+        """ncu's home, which is not the candidate's."""
+        return self.folder / "home"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
@@ -91,13 +97,14 @@ def find_ncu(program: str | None = None) -> str | None:
         if found is None:
             raise UsageError(f"--ncu {program}: no such program", hint=INSTALL)
         return os.path.abspath(found)
-    installed = [path for pattern in LOCATIONS for path in sorted(glob.glob(pattern)) if os.access(path, os.X_OK)]
-    return shutil.which("ncu") or (installed[-1] if installed else None)
+    installed = [path for pattern in LOCATIONS for path in sorted(glob.glob(pattern), reverse=True)]
+    return shutil.which("ncu") or next((path for path in installed if os.access(path, os.X_OK)), None)
 
 
 def ncu_command(request: NcuRequest, log: Path, request_file: Path) -> list[str]:
     """The command line: fixed sections, only what runs between cudaProfilerStart and -Stop."""
     options = {
+        "--config-file": "off",
         "--export": str(request.report),
         "--log-file": str(log),
         "--profile-from-start": "off",
@@ -105,6 +112,7 @@ def ncu_command(request: NcuRequest, log: Path, request_file: Path) -> list[str]
         "--replay-mode": "kernel",
         "--cache-control": "all",
         "--clock-control": "none",
+        "--apply-rules": "no",  # Python files; the advice here comes from the numbers
         "--launch-count": str(MOST_LAUNCHES + 1),  # the trusted one comes first
     }
     sections = [word for section in SECTIONS for word in ("--section", section)]
@@ -120,13 +128,14 @@ def collect(request: NcuRequest) -> Collected:
     """
     log, request_file = request.folder / "ncu.log", request.folder / "request.json"
     limits = Limits(wall_seconds=request.timeout, memory_bytes=fair_memory(48 * GIB), file_bytes=32 * GIB)
-    request.scratch.mkdir(parents=True, exist_ok=True)
+    for folder in (request.scratch, request.home):
+        folder.mkdir(parents=True, exist_ok=True)
     request_file.write_text(json.dumps(_worker_request(request, limits)), encoding="utf-8")
-    environment = {"CUTE_DSL_ARCH": request.arch, "LC_ALL": "C"}
+    environment = {"CUTE_DSL_ARCH": request.arch}
     if request.line_info:
         environment["CUTE_DSL_LINEINFO"] = "1"
     command = ncu_command(request, log, request_file)
-    finished = _run(command, request, limits, environment)
+    finished = _run(command, request, limits, request.scratch, environment)
     run = _Ended(request, finished, _read(log, _LOG_BYTES), _status(request.scratch / STATUS))
     run.raise_failure()
     return run.collected(_import(request, limits, run))
@@ -142,9 +151,12 @@ def _worker_request(request: NcuRequest, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _run(command: list[str], request: NcuRequest, limits: Limits, environment: dict[str, str]) -> Finished:
+def _run(
+    command: list[str], request: NcuRequest, limits: Limits, cwd: Path, extra: Mapping[str, str] | None = None
+) -> Finished:
+    environment = {"HOME": str(request.home), "LC_ALL": "C", **(extra or {})}
     try:
-        return run_watched(command, cwd=request.scratch, limits=limits, environment=environment)
+        return run_watched(command, cwd=cwd, limits=limits, environment=environment)
     except OSError as error:
         raise _unavailable(f"{request.ncu} cannot be started: {error}", INSTALL) from error
 
@@ -153,12 +165,13 @@ def _import(request: NcuRequest, limits: Limits, run: _Ended) -> Finished:
     """Print the report as a table, in a process in which no candidate ever ran."""
     if not request.report.is_file():
         raise run.unavailable("ncu wrote no report")
-    command = [request.ncu, "--import", str(request.report), "--csv", "--page", "raw", "--print-units", "base"]
+    command = [request.ncu, "--config-file", "off", "--import", str(request.report)]
+    command += ["--csv", "--page", "raw", "--print-units", "base"]
     bounded = replace(limits, wall_seconds=_IMPORT_SECONDS, log_bytes=_IMPORT_BYTES)
-    finished = _run(command, request, bounded, {"LC_ALL": "C"})
+    finished = _run(command, request, bounded, request.folder)
     if finished.stopped or finished.code:
-        said = remarks(finished.output) or [finished.stopped or f"exit code {finished.code}"]
-        raise run.unavailable(f"ncu cannot read its own report: {said[0]}", tail=finished.output)
+        said = _joined(remarks(finished.output)) or finished.stopped or f"exit code {finished.code}"
+        raise run.unavailable(f"ncu cannot read its own report: {said}", tail=finished.output)
     return finished
 
 
@@ -204,8 +217,8 @@ class _Ended:
         if page.cut and not own:
             raise self.unavailable("ncu's table ends before its first launch is whole", tail=imported.output)
         if not page.launches and (self.request.device == "cuda" or self._errors):
-            said = f": {self._errors[0]}" if self._errors else ", not even a kernel of its own"
-            raise self.unavailable(f"ncu profiled nothing{said}")
+            said = _joined(self._errors)
+            raise self.unavailable(f"ncu profiled nothing{': ' + said if said else ', not even a kernel of its own'}")
         if not own:
             hint = "Call the compiled function in kernel_fn; torch operations alone are no kernel."
             raise CandidateError("kernel_fn launched no kernel", ExitCode.USAGE, hint=hint, log_tail=self.tail)
@@ -224,9 +237,8 @@ class _Ended:
     def _stopped(self) -> CandidateError:
         where = f" (in {self.status['stage']})" if self.status.get("stage") else ""
         message = f"the kernel under ncu {self.finished.stopped}{where}"
-        if self.finished.timed_out:
-            return CandidateError(message, ExitCode.TIMED_OUT, hint=FEWER_PASSES, log_tail=self.tail)
-        return CandidateError(message, ExitCode.CRASHED, log_tail=self.tail)
+        code = ExitCode.TIMED_OUT if self.finished.timed_out else ExitCode.CRASHED
+        return CandidateError(message, code, hint=FEWER_PASSES, log_tail=self.tail)
 
     def _raised(self, error: dict[str, Any]) -> CandidateError:
         """What the profiled process told; an exit code that a candidate may not give itself counts as a crash."""
@@ -238,14 +250,19 @@ class _Ended:
         return CandidateError(message[:4000], code, hint=str(error.get("hint", "")), log_tail=tail)
 
     def _died(self) -> CandidateError:
-        said = f": {self._errors[0]}" if self._errors else f" (ncu left with exit code {self.finished.code})"
+        said = _joined(self._errors) or f"ncu left with exit code {self.finished.code}"
         if not self._loaded:
-            return self.unavailable(f"ncu could not start the profiled process{said}")
+            return self.unavailable(f"ncu could not start the profiled process: {said}")
         where = self.status.get("stage") or "its end"
-        return CandidateError(f"the kernel ended its process in {where}{said}", ExitCode.CRASHED, log_tail=self.tail)
+        return CandidateError(f"the kernel ended its process in {where}: {said}", ExitCode.CRASHED, log_tail=self.tail)
 
 
 _OURS = (ExitCode.UNAVAILABLE, ExitCode.INTERNAL)
+
+
+def _joined(errors: Sequence[str]) -> str:
+    """Several complaints in a line: the first is often only that there is one."""
+    return " ".join(errors)[:600]
 
 
 def _unavailable(message: str, hint: str = "", tail: str = "") -> CandidateError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from cutesmith.checks.rounds import START_SECONDS, exchange, loading, new_seed, 
 from cutesmith.checks.static_advice import static_advice
 from cutesmith.checks.verification import fitting_arch
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
-from cutesmith.errors import CandidateError, CutesmithError, UnavailableError
+from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
 from cutesmith.verdicts import EmulateVerdict, ExitCode, Verdict
 
 NO_GPU = "this machine has no NVIDIA GPU"
@@ -92,6 +93,7 @@ def profile_kernel(
         contract.inspect(problem)
     if options.arch is not None:
         parse_arch(options.arch)
+    _require_writable(options.report)
     program = find_ncu(options.ncu)
     profiling = Profiling(path, Path(problem) if problem is not None else path, options, program)
     return replace(profiling.verdict(on), seconds=round(time.monotonic() - begin, 3))
@@ -181,13 +183,13 @@ class Profiling:
             return trusted_call(worker, request)
 
     def _kept(self, report: Path) -> str:
-        """Where ncu's report is kept, "" when nobody asked. Raises CutesmithError when it cannot be written."""
+        """Where ncu's report is kept, "" when nobody asked. Raises UsageError when it cannot be written."""
         if self.options.report is None:
             return ""
         try:
             shutil.copyfile(report, self.options.report)
         except OSError as error:
-            raise CutesmithError(f"--report {self.options.report} cannot be written: {error.strerror}") from error
+            raise UsageError(f"--report {self.options.report} cannot be written: {error.strerror}") from error
         return self.options.report
 
     def _told(
@@ -229,6 +231,7 @@ class Profiling:
 
     def _counted(self, emulated: EmulateVerdict, why: CandidateError | UnavailableError | None) -> ProfileVerdict:
         note = "" if why is None else f"{why.message}: counted on the emulated GPU, no times"
+        note += "; no report was written" if note and self.options.report else ""
         hint = emulated.hint
         if emulated.exit_code == ExitCode.UNAVAILABLE:
             arch = f" --arch {self.options.arch}" if self.options.arch else ""
@@ -261,6 +264,13 @@ class Profiling:
 
     def _ended(self, code: ExitCode, summary: str, **fields: Any) -> ProfileVerdict:
         return ProfileVerdict(exit_code=code, summary=summary, path=str(self.path), **fields)
+
+
+def _require_writable(report: str | None) -> None:
+    """Before the run, which takes minutes."""
+    folder = Path(report or ".").absolute().parent
+    if report is not None and (Path(report).is_dir() or not os.access(folder, os.W_OK)):
+        raise UsageError(f"--report {report}: no file can be written there", hint="Name a file in a folder of yours.")
 
 
 def _require_fit(device: Device, arch: str) -> None:

@@ -162,7 +162,7 @@ def _facts(kernel: ProfiledKernel) -> dict[str, tuple[str, ...]]:
             _conflicts(kernel),
             _told(_local(kernel), "{:.3g} sectors of local memory"),
         ),
-        "warps wait": tuple(f"{name} {100 * share:.0f} %" for name, share in kernel.stalls.items()),
+        "warps wait": tuple(f"{name} {100 * share:.0f} %" for name, share in kernel.stalls.items() if share >= 0.02),
     }
 
 

@@ -113,6 +113,7 @@ what the program printed, "quoted" or not
 _PROGRAM = """\
 #!/bin/sh
 printf '%s\\n' "$@" >> {folder}/arguments
+echo "$PWD $HOME" >> {folder}/places
 case " $* " in *" --import "*) {imported}; exit $?;; esac
 while [ $# -gt 0 ]; do
     case "$1" in

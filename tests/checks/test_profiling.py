@@ -233,6 +233,8 @@ def test_ncu_is_asked_for_the_candidates_launches_and_its_report_is_read_apart(t
         ("--replay-mode", "kernel"),
         ("--cache-control", "all"),
         ("--clock-control", "none"),
+        ("--config-file", "off"),
+        ("--apply-rules", "no"),
         ("--launch-count", str(MOST_LAUNCHES + 1)),
         ("--export", str(request.report)),
         ("-m", "cutesmith.checks.ncu_worker"),
@@ -243,6 +245,9 @@ def test_ncu_is_asked_for_the_candidates_launches_and_its_report_is_read_apart(t
         assert pair in set(zip(asked, asked[1:])), pair
     assert [asked[i + 1] for i, word in enumerate(asked) if word == "--section"] == list(SECTIONS)
     assert not request.report.is_relative_to(request.scratch)  # where a candidate may not write
+    ran, imported = (tuple(map(Path, line.split())) for line in (tmp_path / "places").read_text().splitlines())
+    assert ran == (request.scratch, request.home) and imported == (request.folder, request.home)
+    assert not request.home.is_relative_to(request.scratch)  # ncu runs the rules that it finds at home
 
 
 NO_PERMISSION = (
@@ -257,8 +262,8 @@ LOADED = """echo '{"confinement": {}, "stage": "the profiled call of kernel_fn"}
     ("program", "code", "words"),
     [
         ({"profiling": f"{DONE}; echo {shlex.quote(NO_PERMISSION)} > \"$log\""}, 7, "ERR_NVGPUCTRPERM"),
-        ({"profiling": f"{STARTED}; echo '==ERROR== Failed to initialize the profiler' > \"$log\"; exit 9"}, 7,
-         "could not start the profiled process: Failed to initialize"),
+        ({"profiling": f"{STARTED}; printf '==ERROR== An error.\\n==ERROR== No library\\n' > \"$log\"; exit 9"}, 7,
+         "could not start the profiled process: An error. No library"),
         ({"profiling": "echo '==ERROR== unrecognised option --export'; exit 1"}, 7, "unrecognised option"),
         ({"profiling": f"{LOADED}; echo '==ERROR== LaunchFailed' > \"$log\"; exit 9"}, 5,
          "ended its process in the profiled call of kernel_fn: LaunchFailed"),

@@ -134,6 +134,7 @@ def test_without_a_gpu_there_is_no_ncu(capsys):
         ([str(COPY_KERNEL), "--arch", "sm_42"], "sm_42"),
         ([str(COPY_KERNEL), "--on", "moon"], "moon"),
         ([str(COPY_KERNEL), "--ncu", "/nowhere/ncu"], "--ncu /nowhere/ncu: no such program"),
+        ([str(COPY_KERNEL), "--report", "/nowhere/k.ncu-rep"], "--report /nowhere/k.ncu-rep: no file can be written"),
         ([str(COPY_KERNEL), "--timeout", "0"], "more than 0 seconds"),
         ([], "file"),
     ],
