@@ -1,9 +1,9 @@
 """The contract of a kernel or problem file: inspected without import, loaded as a real module, its inputs checked.
 
-A kernel file defines `kernel_fn`, `reference_fn` and `get_inputs` (optional: `get_input_sets`, `TOLERANCE`); a problem
-file is one without `kernel_fn`; a KernelBench file (`Model`, `get_inputs`, `get_init_inputs`) is a problem too, its
-parameters and buffers being further inputs (`cutesmith.kernelbench`). Inspecting trusts nothing in the file; loading
-runs it and belongs into a worker process.
+A kernel file defines `kernel_fn`, `reference_fn` and `get_inputs` (optional: `get_input_sets`, `TOLERANCE`,
+`ALGORITHMIC_FLOPS`, `ALGORITHMIC_BYTES`); a problem file is one without `kernel_fn`; a KernelBench file (`Model`,
+`get_inputs`, `get_init_inputs`) is a problem too, its parameters and buffers being further inputs
+(`cutesmith.kernelbench`). Inspecting trusts nothing in the file; loading runs it and belongs into a worker process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from cutesmith.loading import LoadedFile
 
 MAX_BYTES = 5_000_000
-PROBLEM_NAMES = ("reference_fn", "get_inputs", "get_input_sets", "TOLERANCE", "Model", "get_init_inputs")
+PROBLEM_NAMES = (
+    *("reference_fn", "get_inputs", "get_input_sets", "TOLERANCE", "Model", "get_init_inputs"),
+    *("ALGORITHMIC_FLOPS", "ALGORITHMIC_BYTES"),
+)
 """What a worker that runs the candidate strips from the file: none of it is the kernel's business."""
 
 KERNEL_LINES = """\
@@ -196,6 +199,24 @@ def check_tolerance(value: Any, path: str | Path) -> dict[str, float]:
             wrong = f"{path}: TOLERANCE[{key!r}] is {number!r}: it must be finite and not negative"
             raise ContractError(wrong, hint=write)
     return {key: float(number) for key, number in value.items()}
+
+
+def check_work(value: Any, name: str, inputs: Sequence[Any]) -> int | None:
+    """ALGORITHMIC_FLOPS or ALGORITHMIC_BYTES as a number for these inputs; None where the file declares none.
+
+    It is an int or a function of the inputs. Raises ContractError for anything else, also what the function raises.
+    """
+    if value is None:
+        return None
+    if callable(value):
+        try:
+            value = value(*inputs)
+        except Exception as error:
+            raise ContractError(f"{name} raised {type(error).__name__}: {str(error)[:500]}") from error
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        hint = f"Write: {name} = 2 * 4096**3, or a function of the inputs: def {name}(x, w): return …"
+        raise ContractError(f"{name} is {value!r:.80}, not a number from 0 up", hint=hint)
+    return int(value)
 
 
 def _require_regular_file(path: Path) -> None:

@@ -309,6 +309,7 @@ class BenchmarkVerdict(Verdict):
     algorithmic_bytes: int | None = None
     algorithmic_flops: int | None = None
     copy_bytes_per_second: float | None = None
+    matmul_flops_per_second: float | None = None  # of a large matrix product in the function's dtypes, float32 as TF32
     speedups: dict[str, float] = field(default_factory=dict)  # baseline -> baseline median / candidate median
     rule: str = ""
     log_tail: str = ""

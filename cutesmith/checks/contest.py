@@ -17,6 +17,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from cutesmith import contract
+from cutesmith.checks.algorithmic_work import Floor, Work, floor_of
 from cutesmith.checks.cheats import find_cheats
 from cutesmith.checks.gpu_lock import gpu_lock
 from cutesmith.checks.isolation import GIB, Limits, Worker
@@ -34,6 +35,7 @@ ROUND_MICROSECONDS = 15_000.0  # of device time, about; between 3 and 20 launche
 IMPOSSIBLE = 0.9  # rule T8: of bytes over peak bandwidth
 CLOCK_FACTOR, CLOCK_SLACK_US = 1.4, 4_000.0  # rule T4: the parent's clock may read this much more
 CHECKED_OUTPUTS = 2
+ROOFS = {"bytes": "copy bandwidth", "flops": "a large matrix product's rate"}
 CACHE = Path("~/.cache/cutesmith")
 
 
@@ -174,7 +176,9 @@ class Contest:
                 tried = self._enter(candidate, "candidate", path)
                 others = self._baselines(reference)
             with gpu_lock(exclusive=True):
-                self.machine = trusted_call(reference, {"do": "machine"})
+                self.machine = trusted_call(
+                    reference, {"do": "machine", "dtypes": list(self.prepared["work"]["flops"])}
+                )
                 kept = self._rounds([tried, *others], reference, candidate)
                 self._host_times([tried, *others])
                 clock = self._clock(tried)
@@ -280,9 +284,13 @@ class Contest:
                 return verdict
         return {}
 
+    @property
+    def work(self) -> Work:
+        """What the function must move and compute: declared by the problem, or counted."""
+        return Work(**self.prepared["work"])
+
     def _finish(self, entrants: Sequence[Entrant]) -> None:
-        byte_count = self.prepared["read_bytes"] + self.prepared["written_bytes"]
-        self.timings = [entrant.timing(byte_count) for entrant in entrants]
+        self.timings = [entrant.timing(self.work.bytes) for entrant in entrants]
 
     def _conclude(
         self, path: Path, tried: Entrant, changes: Sequence[Sequence[str]], wrong: dict[str, Any], clock: str
@@ -311,15 +319,13 @@ class Contest:
 
     def _summary(self, path: Path) -> str:
         first = self.timings[0]
-        percent = 100 * self._floor_us() / first.median_us
+        floor = self._floor()
+        percent, roof = 100 * floor.us / first.median_us, ROOFS[floor.kind]
         versus = ", ".join(f"{speed:.2f}x {name}" for name, speed in self._speedups().items())
-        return (
-            f"{path.name}: {first.median_us:.1f} us, {percent:.0f} % of copy bandwidth{', ' if versus else ''}{versus}"
-        )
+        return f"{path.name}: {first.median_us:.1f} us, {percent:.0f} % of {roof}{', ' if versus else ''}{versus}"
 
-    def _floor_us(self) -> float:
-        bytes_moved = self.prepared["read_bytes"] + self.prepared["written_bytes"]
-        return float(1e6 * bytes_moved / self.machine["copy"])
+    def _floor(self) -> Floor:
+        return floor_of(self.work, self.machine["copy"], self.machine["matmul"])
 
     def _speedups(self) -> dict[str, float]:
         first = self.timings[0].median_us
@@ -328,12 +334,14 @@ class Contest:
     def _ended(self, path: Path, code: ExitCode, summary: str, rule: str = "") -> BenchmarkVerdict:
         known: dict[str, Any] = {}
         if self.timings and self.machine:
-            floor = self._floor_us()
+            floor = self._floor()
             known = {
-                "floor_us": round(floor, 3),
-                "floor_kind": "bytes",
-                "floor_percent": round(100 * floor / self.timings[0].median_us, 2),
-                "algorithmic_bytes": self.prepared["read_bytes"] + self.prepared["written_bytes"],
+                "floor_us": round(floor.us, 3),
+                "floor_kind": floor.kind,
+                "floor_percent": round(100 * floor.us / self.timings[0].median_us, 2),
+                "algorithmic_bytes": self.work.bytes,
+                "algorithmic_flops": self.work.total_flops or None,
+                "matmul_flops_per_second": floor.flops_per_second,
                 "copy_bytes_per_second": self.machine["copy"],
                 "speedups": self._speedups(),
             }

@@ -30,9 +30,8 @@ class Race(Contest):
                 except _Fallen as fallen:
                     failed[fallen.index] = fallen.message
                     continue
-            byte_count = self.prepared["read_bytes"] + self.prepared["written_bytes"]
             return [
-                entrants[i].timing(byte_count) if i in entrants else _failed_timing(path, failed.get(i, ""))
+                entrants[i].timing(self.work.bytes) if i in entrants else _failed_timing(path, failed.get(i, ""))
                 for i, path in enumerate(files)
             ]
 

@@ -96,6 +96,8 @@ class Reference:
         seed_everything(request["seed"])
         first = self._inputs(-1)
         contract.check_arity(self.loaded.reference_fn, "reference_fn", first)
+        for name in ("ALGORITHMIC_FLOPS", "ALGORITHMIC_BYTES"):
+            contract.check_work(getattr(self.loaded.module, name, None), name, first)
         sets = self._count_sets()
         shapes = bool(getattr(self.loaded.module, "DERIVED_SHAPES", sets > 0))
         names = derived_cases(first, shapes=shapes)

@@ -107,6 +107,28 @@ class Stopwatch:
         samples, _ = self.round(lambda a, b: a.copy_(b), [(target, source)], launches=12, host_us=10)
         return 2 * byte_count / (median(samples[2:]) * 1e-6)
 
+    def matmul_flops_per_second(self, dtype: torch.dtype) -> float | None:
+        """Operations a second of a large matrix product, float32 with TF32; None for a dtype that torch.mm lacks."""
+        size = 4096 if dtype == torch.float64 else 8192
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")  # a roof is what the device can do, not what PyTorch does by default
+        try:
+            sides = [torch.randn(size, size, device="cuda").to(dtype) for _ in range(2)]
+            samples, _ = self.round(_product(dtype), [sides], launches=12, host_us=20)
+        except (RuntimeError, TypeError):  # not implemented for this dtype, or too little memory
+            return None
+        finally:
+            torch.set_float32_matmul_precision(precision)
+        return 2 * size**3 / (median(samples[2:]) * 1e-6)
+
+
+def _product(dtype: torch.dtype) -> Function:
+    """A matrix product in that dtype; of 8-bit floats the scaled one, with a bfloat16 result."""
+    if not (dtype.is_floating_point and dtype.itemsize == 1):
+        return torch.mm
+    one = torch.ones((), device="cuda")
+    return lambda left, right: torch._scaled_mm(left, right.t(), one, one, out_dtype=torch.bfloat16)
+
 
 def peak_bytes_per_second() -> float | None:
     """Theoretical memory bandwidth of the device (double data rate × bus width); None where torch does not tell."""

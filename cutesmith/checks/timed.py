@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from cutesmith.checks import tensors
+from cutesmith.checks.algorithmic_work import counting, work_of
 from cutesmith.checks.candidate import candidate_code, load_kernel, start_device, take_outputs
 from cutesmith.checks.confinement import confine
 from cutesmith.checks.reference import Reference, copy_of, seed_everything
@@ -140,6 +141,7 @@ class TimedBaselines(Reference):
         super().__init__()
         self.bench = Bench()
         self.shifts: dict[str, int] = {}
+        self.matmul_rates: dict[str, float | None] = {}
 
     def handle(self, request: Request) -> Reply:
         """Dispatch on `request["do"]`."""
@@ -173,17 +175,20 @@ class TimedBaselines(Reference):
             copies.append([tensors.write_value(v, folder / f"{i}") for i, v in enumerate(values)])
             self.bench.copies.append([copy_of(value) for value in values])
         self.drawn["pristine"] = [copies]
-        outputs, _ = self._native(self.bench.copies[0])
-        return {
-            "copies": copies,
-            "inputs": tensors.summarize(self.bench.copies[0]),
-            "read_bytes": _bytes_of(self.bench.copies[0]),
-            "written_bytes": _bytes_of(outputs),
-        }
+        inputs = self.bench.copies[0]
+        (outputs, _), counted = counting(lambda *values: self._native(values), inputs)
+        moved = {"read_bytes": _bytes_of(inputs), "written_bytes": _bytes_of(outputs)}
+        work = work_of(self.loaded.module, inputs, sum(moved.values()), counted)
+        described = {"bytes": work.bytes, "flops": dict(work.flops)}
+        return {"copies": copies, "inputs": tensors.summarize(inputs), **moved, "work": described}
 
     def machine(self, request: Request) -> Reply:
-        """Measured copy bandwidth and theoretical peak of this device, bytes a second."""
-        return {"copy": self.bench.watch.copy_bytes_per_second(), "peak": peak_bytes_per_second()}
+        """Copy bandwidth, theoretical peak (bytes a second) and matrix products of `dtypes` (FLOP/s), measured once."""
+        for dtype in request["dtypes"]:
+            if dtype not in self.matmul_rates:
+                self.matmul_rates[dtype] = self.bench.watch.matmul_flops_per_second(getattr(torch, dtype))
+        bandwidth = {"copy": self.bench.watch.copy_bytes_per_second(), "peak": peak_bytes_per_second()}
+        return {**bandwidth, "matmul": {dtype: self.matmul_rates[dtype] for dtype in request["dtypes"]}}
 
     def judge_at(self, request: Request) -> Reply:
         """Judge an output of a timed launch: the copy it ran on, rolled by every shift until then."""

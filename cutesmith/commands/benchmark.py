@@ -15,8 +15,10 @@ Time a kernel on this machine's GPU, interleaved with eager PyTorch, torch.compi
 
 Device time is the median over rounds in random order, each launch after a flush of the L2 cache, on rotating inputs
 whose values change every round, with work queued so that the device never waits for the host; host time is measured
-apart. The floor is the bytes of inputs and outputs over the bandwidth of a large copy on this machine. Outputs of
-random timed launches are judged, and impossible times are rejected."""
+apart. The floor is the bytes of inputs and outputs over the bandwidth of a large copy on this machine, or the matrix
+products of the reference over the rate of a large one in their dtype, whichever takes longer; a problem file may state
+its own ALGORITHMIC_FLOPS and ALGORITHMIC_BYTES (a number, or a function of the inputs). Outputs of random timed
+launches are judged, and impossible times are rejected."""
 
 EXAMPLES = (
     "cutesmith benchmark kernel.py",
@@ -24,6 +26,9 @@ EXAMPLES = (
     "cutesmith benchmark kernel.py --quick --no-compile-baseline",
     "cutesmith benchmark kernel.py --plot times.png",
 )
+
+
+FLOORS = {"bytes": "bytes over copy bandwidth", "flops": "operations over a large matrix product's rate"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,12 +74,20 @@ def table(verdict: BenchmarkVerdict) -> Iterator[str]:
         yield f"{'':24} {'median':>9} {'quartiles':>19} {'host':>8} {'GB/s':>7} {'speedup':>8}"
         yield from (_timing_line(timing, verdict) for timing in verdict.timings)
     if verdict.floor_us is not None and verdict.copy_bytes_per_second is not None:
-        basis = f"{verdict.algorithmic_bytes} bytes at {verdict.copy_bytes_per_second / 1e9:.0f} GB/s, a large copy"
-        yield f"{'floor':24} {verdict.floor_us:9.2f}   ({basis})"
+        yield f"{'floor':24} {verdict.floor_us:9.2f}   ({_basis(verdict, verdict.copy_bytes_per_second)})"
     if not verdict.passed and verdict.log_tail:
         yield "last lines of the log:"
         yield from (f"  {line}" for line in verdict.log_tail.strip().splitlines()[-12:])
     yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"
+
+
+def _basis(verdict: BenchmarkVerdict, bandwidth: float) -> str:
+    """What the floor rests on."""
+    rate = verdict.matmul_flops_per_second
+    if verdict.floor_kind == "flops" and rate is not None and verdict.algorithmic_flops is not None:
+        work = f"{verdict.algorithmic_flops / 1e9:.4g} GFLOP at {rate / 1e12:.4g} TFLOP/s"
+        return f"{work}, a large matrix product"
+    return f"{verdict.algorithmic_bytes} bytes at {bandwidth / 1e9:.0f} GB/s, a large copy"
 
 
 def _timing_line(timing: Timing, verdict: BenchmarkVerdict) -> str:
@@ -107,6 +120,6 @@ def plot(verdict: BenchmarkVerdict, path: Path) -> None:
         axes.axvline(verdict.floor_us, linestyle="--", color="gray")
     axes.invert_yaxis()
     axes.set_xlim(left=0)
-    axes.set_xlabel(f"device time, µs (dashed: bytes over copy bandwidth) · {verdict.device}")
+    axes.set_xlabel(f"device time, µs (dashed: {FLOORS.get(verdict.floor_kind, 'the floor')}) · {verdict.device}")
     axes.set_title(f"{Path(verdict.path).name}: {verdict.inputs}", fontsize=9)
     figure.savefig(path, dpi=150)

@@ -101,14 +101,19 @@ class Point:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Reached FLOP/s over arithmetic intensity, both logarithmic, under the measured copy bandwidth."""
+    """Reached FLOP/s over arithmetic intensity, both logarithmic, under the measured copy bandwidth.
+
+    `ceiling` is the second, level roof: the rate of a large matrix product, None where the function has none.
+    """
 
     width: float
     height: float
     left: float
     bottom: float
     roof: tuple[float, float, float, float]
+    ceiling: tuple[float, float, float, float] | None
     bandwidth: str
+    rate: str
     intensity: str
     points: tuple[Point, ...]
     x_ticks: tuple[Tick, ...]
@@ -116,7 +121,7 @@ class Roofline:
 
 
 def roofline(benchmark: Mapping[str, Any]) -> Roofline | None:
-    """Where each timed callable lies under the memory roof; None without times, work or a measured bandwidth."""
+    """Where each timed callable lies under the roofs; None without times, work or a measured bandwidth."""
     flops, moved = benchmark.get("algorithmic_flops"), benchmark.get("algorithmic_bytes")
     bandwidth = benchmark.get("copy_bytes_per_second")
     timings = [timing for timing in benchmark.get("timings") or () if timing.get("median_us")]
@@ -125,19 +130,25 @@ def roofline(benchmark: Mapping[str, Any]) -> Roofline | None:
     intensity = flops / moved
     rates = [flops / (timing["median_us"] * 1e-6) for timing in timings]
     low, high = math.floor(math.log10(intensity)) - 1, math.ceil(math.log10(intensity)) + 1
-    at_roof = intensity * bandwidth
+    rate = benchmark.get("matmul_flops_per_second")
+    ridge = rate / bandwidth if rate else math.inf
+    if rate:  # both roofs are seen, with where they meet
+        low, high = min(low, math.floor(math.log10(ridge))), max(high, math.ceil(math.log10(ridge)) + 1)
+    at_roof = max(min(intensity, ridge) * bandwidth, rate or 0.0)
     bottom, top = math.floor(math.log10(min(*rates, at_roof))), math.ceil(math.log10(max(*rates, at_roof)) + 0.5)
     frame = _LogFrame(low, high, bottom, top)
     points = tuple(
-        Point(str(timing["name"]), frame.x(intensity), frame.y(rate), f"{rate / 1e12:.3g} TFLOP/s", index == 0)
-        for index, (timing, rate) in enumerate(zip(timings, rates, strict=True))
+        Point(str(timing["name"]), frame.x(intensity), frame.y(reached), f"{reached / 1e12:.3g} TFLOP/s", index == 0)
+        for index, (timing, reached) in enumerate(zip(timings, rates, strict=True))
     )
     start = max(10.0**low, 10.0**bottom / bandwidth)
-    end = min(10.0**high, 10.0**top / bandwidth)
+    end = min(10.0**high, 10.0**top / bandwidth, ridge)
     roof = (frame.x(start), frame.y(start * bandwidth), frame.x(end), frame.y(end * bandwidth))
     return Roofline(
         *(frame.width, frame.height, frame.left, frame.height - frame.foot),
         roof=roof,
+        ceiling=(frame.x(ridge), frame.y(rate), frame.x(10.0**high), frame.y(rate)) if rate else None,
+        rate=f"{rate / 1e12:.3g} TFLOP/s" if rate else "",
         bandwidth=f"{bandwidth / 1e12:.2f} TB/s",
         intensity=f"{intensity:.3g} FLOP/byte",
         points=points,

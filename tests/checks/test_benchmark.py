@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cutesmith.checks.algorithmic_work import Work
 from cutesmith.checks.benchmark import benchmark_kernel, time_candidates
 from cutesmith.checks.contest import BenchmarkOptions, Contest, Entrant
 from cutesmith.checks.gpu_lock import gpu_lock
@@ -30,7 +31,8 @@ without_gpu = pytest.mark.skipif(current_device() is not None, reason="this mach
 def contest(**known):
     made = Contest(problem=HONEST, options=BenchmarkOptions())
     made.prepared = {"read_bytes": 64 << 20, "written_bytes": 64 << 20, "inputs": "bfloat16[32768, 1024]"}
-    made.machine = {"copy": 4.2e12, "peak": 4.8e12}
+    made.prepared["work"] = {"bytes": 128 << 20, "flops": {}}
+    made.machine = {"copy": 4.2e12, "peak": 4.8e12, "matmul": {}}
     made.l2_bytes = 50 << 20
     made.timings = [timing(f"{name}", value) for name, value in known.items()]
     return made
@@ -94,6 +96,20 @@ def test_the_verdict_sets_times_beside_the_floor(tmp_path):
     for name in ("times.png", "times.svg"):
         plot(verdict, tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_products_that_take_longer_than_the_bytes_set_the_floor(tmp_path):
+    made = contest(candidate=200.0, eager=400.0)
+    made.prepared["work"]["flops"] = {"bfloat16": 8 * 10**10}
+    made.machine["matmul"] = {"bfloat16": 8e14}
+    verdict = made._ended(HONEST, ExitCode.PASSED, "ok")
+    assert (verdict.floor_us, verdict.floor_kind, verdict.floor_percent) == (100.0, "flops", 50.0)
+    assert (verdict.algorithmic_flops, verdict.matmul_flops_per_second) == (8 * 10**10, 8e14)
+    assert "50 % of a large matrix product's rate" in made._summary(HONEST)
+    lines = "\n".join(table(verdict))
+    assert "80 GFLOP at 800 TFLOP/s, a large matrix product" in lines and "GB/s, a large copy" not in lines
+    plot(verdict, tmp_path / "times.svg")
+    assert "matrix product" in (tmp_path / "times.svg").read_text()
 
 
 def test_a_failed_baseline_is_listed():
@@ -183,6 +199,7 @@ def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path):
     assert [entrant.name for entrant in others] == ["eager", f"{other}:f"]
     assert made.prepared["read_bytes"] == 64 * 32 * 4 + 32 * 4
     assert made.prepared["written_bytes"] == 64 * 32 * 4
+    assert made.work == Work(2 * 64 * 32 * 4 + 32 * 4, {})
     assert len(made.prepared["copies"]) == 4
 
 

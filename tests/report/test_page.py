@@ -120,6 +120,26 @@ def test_roofline_points_stay_under_the_roof() -> None:
     assert roofline({"timings": [{"median_us": 1.0}]}) is None
 
 
+@pytest.mark.parametrize(("flops", "bound"), [(4 * 10**12, "products"), (10**9, "bytes")])
+def test_the_second_roof_is_level_and_meets_the_first(flops: int, bound: str) -> None:
+    benchmark = {**sample.result()["stages"][3], "algorithmic_flops": flops, "matmul_flops_per_second": 8e14}
+    median = 1e6 * max(flops / 7e14, 536_870_912 / 4e12)
+    benchmark["timings"] = [{**benchmark["timings"][0], "median_us": median, "q1_us": median, "q3_us": median}]
+    figure = roofline(benchmark)
+    assert figure is not None and figure.ceiling is not None
+    x1, y1, x2, y2 = figure.ceiling
+    assert (x1, y1) == pytest.approx(figure.roof[2:]) and y1 == y2 and x1 < x2
+    (point,) = figure.points
+    assert (point.x > x1) is (bound == "products") and point.y > y1
+    page = render_report(sample.result(stages=(*sample.result()["stages"][:3], benchmark)))
+    assert "a large matrix product 800 TFLOP/s" in page
+
+
+def test_without_products_there_is_one_roof() -> None:
+    figure = roofline(sample.result()["stages"][3])
+    assert figure is not None and figure.ceiling is None and figure.rate == ""
+
+
 @pytest.mark.parametrize("most", [0.7, 1.0, 3.3, 99.0, 12345.0])
 def test_round_steps_are_few_and_within(most: float) -> None:
     steps = round_steps(most)
