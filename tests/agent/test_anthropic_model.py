@@ -141,6 +141,20 @@ def test_ready_finds_what_would_fail(name, known, error, message):
     assert caught.value.exit_code == ExitCode.USAGE
 
 
+def test_ready_does_not_wait_long_for_a_server_that_fails():
+    asked: list[str] = []
+
+    def failing(handler) -> None:
+        asked.append(handler.path)
+        api.failure(529, "overloaded_error", "Overloaded", retry_after="0.01")(handler)
+
+    with api.serving() as server:
+        server.models["claude-opus-4-8"] = failing
+        with pytest.raises(ModelError, match="overloaded"):
+            asyncio.run(model_of(server, max_retries=8).ready())
+    assert asked == ["/v1/models/claude-opus-4-8"] * 3
+
+
 # What comes back -----------------------------------------------------------------------------------------------------
 
 BLOCKS = {
@@ -189,6 +203,14 @@ def test_what_the_api_would_refuse_to_be_sent_again_is_left_out():
         assert list(ask(server).content) == [VIEW]
 
 
+def test_a_later_null_takes_nothing_away():
+    parts = api.events(api.compaction("So far: …"))
+    later = {"type": "compaction_delta", "content": None, "encrypted_content": "ZW5j"}
+    delta = {"type": "content_block_delta", "index": 0, "delta": later}
+    with api.serving(api.stream([*parts[:4], delta, *parts[4:]])) as server:
+        assert list(ask(server).content) == [api.compaction("So far: …", encrypted_content="ZW5j")]
+
+
 def test_halves_of_a_character_are_put_together():
     parts = api.events(api.text("x"))
     deltas = [part for part in parts if part["type"] == "content_block_delta"]
@@ -215,6 +237,7 @@ RAW = {
     "a list": '["kernel.py"]',
     "no number": '{"n": NaN}',
     "too deep": '{"a": ' + "[" * 5000 + "]" * 5000 + "}",
+    "deeper than anybody needs": '{"a": ' + "[" * 200 + "]" * 200 + "}",
     "an endless number": '{"n": ' + "9" * 5000 + "}",
 }
 
@@ -307,9 +330,11 @@ def test_an_error_in_the_middle_that_may_pass_is_asked_again(kind):
 
 
 def test_events_that_are_not_as_documented_are_asked_again():
+    """A delta of no block; then a message that stops, though its call did not."""
     odd = {"type": "content_block_delta", "index": 3, "delta": {"type": "text_delta", "text": "?"}}
-    with api.serving(api.stream([*api.events()[:1], odd]), WHOLE) as server:
-        assert ask(server).stop_reason == "tool_use"
+    endless = [part for part in api.events(api.call("finish", {})) if part["type"] != "content_block_stop"]
+    with api.serving(api.stream([*api.events()[:1], odd]), api.stream(endless), WHOLE) as server:
+        assert list(ask(server).content) == [api.text("Here."), VIEW]
 
 
 def test_what_goes_wrong_in_the_listener_is_no_broken_answer():
@@ -367,8 +392,10 @@ def test_a_server_that_forbids_it_is_not_asked_again():
 
 
 def test_an_answer_that_stops_coming_is_asked_for_again():
+    heard: list[tuple[str, str]] = []
     with api.serving(api.stalled(api.events(VIEW)[:4]), WHOLE) as server:
-        assert ask(server, timeout=0.2).stop_reason == "tool_use"
+        assert ask(server, timeout=0.2, heard=heard).stop_reason == "tool_use"
+    assert ("retry", "the answer stopped coming; asking again") in heard
 
 
 def test_cancelling_closes_the_connection():
