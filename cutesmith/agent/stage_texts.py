@@ -128,7 +128,17 @@ def benchmark_lines(verdict: Verdict) -> Iterator[str]:
     if verdict.get("floor_us") is not None:
         share = verdict.get("floor_percent")
         reached = f"; the kernel reaches {share:.1f} % of it" if share is not None else ""
-        yield f"  floor {verdict['floor_us']:.2f} µs by {verdict['floor_kind']} (roofline){reached}"
+        yield f"  floor {verdict['floor_us']:.2f} µs ({_basis(verdict)}){reached}"
+
+
+def _basis(verdict: Verdict) -> str:
+    """What the floor rests on: operations over a measured rate, or bytes over a measured bandwidth."""
+    rate, bandwidth = verdict.get("matmul_flops_per_second"), verdict.get("copy_bytes_per_second")
+    if verdict["floor_kind"] == "flops" and rate:
+        return f"{verdict['algorithmic_flops'] / 1e9:.4g} GFLOP at {rate / 1e12:.4g} TFLOP/s, a large matrix product"
+    if bandwidth and verdict["algorithmic_bytes"]:
+        return f"{verdict['algorithmic_bytes']} bytes at {bandwidth / 1e9:.0f} GB/s, a large copy"
+    return f"by {verdict['floor_kind']}"
 
 
 def _timing(timing: Verdict, verdict: Verdict) -> str:

@@ -249,12 +249,21 @@ def test_benchmark_compares_with_baselines_and_floor():
         floor_us=8.0,
         floor_kind="bytes",
         floor_percent=80.0,
+        algorithmic_bytes=33_554_432,
+        copy_bytes_per_second=4.2e12,
     )
     text = describe(verdict.to_dict())
     assert "kernel.py: 10.00 µs (quartiles 10.00 to 10.00, host 3.0 µs a call)" in text
     assert "eager: 25.00 µs" in text and "the kernel is 2.50 times as fast" in text
     assert "torch.compile: failed: x" in text
-    assert "floor 8.00 µs by bytes (roofline); the kernel reaches 80.0 % of it" in text
+    assert "floor 8.00 µs (33554432 bytes at 4200 GB/s, a large copy); the kernel reaches 80.0 % of it" in text
+    by_products = {
+        **verdict.to_dict(),
+        "floor_kind": "flops",
+        "algorithmic_flops": 2e9,
+        "matmul_flops_per_second": 8e14,
+    }
+    assert "floor 8.00 µs (2 GFLOP at 800 TFLOP/s, a large matrix product)" in describe(by_products)
 
 
 PROFILE = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,13 @@ def test_a_folder_is_listed(bench):
     assert "a/b.py" in bench.call("view_file", path="a/").text
 
 
+def test_a_listing_is_bounded(bench):
+    for number in range(40):
+        name = "/".join(f"{number:03}" + "x" * 100 for _ in range(8))
+        bench.workspace.apply({"do": "write", "path": name, "text": ""}, number)
+    assert len(bench.call("view_file").text) <= VIEW_CHARACTERS
+
+
 def test_an_edit_must_be_unique(bench):
     bench.call("create_file", path="kernel.py", text="x = 1\ny = 2\nx = 1\n")
     text = bench.refused("edit_file", path="kernel.py", old_text="x = 1", new_text="x = 3")
@@ -161,6 +169,16 @@ def test_a_difference_is_bounded():
     old, new = "\n".join(map(str, range(1000))), "\n".join(map(str, range(2000, 3000)))
     told = difference(old, new, "kernel.py", most=20)
     assert told.startswith("1000 added, 1000 removed") and len(told.splitlines()) == 22
+
+
+def test_texts_made_to_be_hard_to_compare_take_no_time():
+    """Repeats just rare enough that the difference takes time that grows with the square of the lines."""
+    lines = [f"line {n % 100}" for n in range(60_000)]
+    begin = time.process_time()
+    assert difference("\n".join(lines), "\n".join(lines[::-1]), "k") == "60000 lines in place of 60000"
+    difference("\n".join(lines[:3500]), "\n".join(lines[3500:0:-1]), "k")
+    near_misses("ab" * 250_000, "ba" * 250_000)
+    assert time.process_time() - begin < 5
 
 
 def test_a_view_keeps_to_its_limit_whatever_the_lines():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutesmith.agent.bounded_text import bounded
 from cutesmith.agent.confined_folder import MAX_BYTES, MAX_FILES, ConfinedFolder
 from cutesmith.agent.outcome import Outcome, write
 from cutesmith.agent.tools.text_edits import LEFT_OUT, VIEW_CHARACTERS, difference, near_misses, numbered, occurrences
@@ -48,7 +49,7 @@ class FileTools:
             return f"{path} holds no files"
         full = f"; only {MAX_FILES} are shown" if len(entries) >= MAX_FILES else ""
         lines = [f"{entry.size:>8}  {entry.name}" for entry in entries]
-        return "\n".join([f"{path} holds {len(entries)} files{full} (bytes, path):", *lines])
+        return bounded("\n".join([f"{path} holds {len(entries)} files{full} (bytes, path):", *lines]), VIEW_CHARACTERS)
 
     async def create_file(self, path: str, text: str) -> Outcome:
         """Write a whole file of the work folder; one that exists is replaced. kernel.py is the file that is judged.

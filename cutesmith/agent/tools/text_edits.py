@@ -5,12 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+from cutesmith.agent.bounded_text import bounded
+
 LONGEST_LINE = 400
 VIEW_CHARACTERS = 16_000
 LEFT_OUT = "\n  …    lines "  # lines of a file start with their number
 _HEAD = 0.7  # share of a view that is cut that its beginning gets
 _MOST_CLOSE = 3
 _SEARCHED = 5000  # lines in which close ones are looked for
+_LIKENED = 200  # characters of a line that count for its likeness: the time grows with their square
+_COMPARED = 8000  # lines of two texts: their difference may take time that grows with the square too
 
 
 def numbered(text: str, first: int = 1, last: int | None = None, *, limit: int = VIEW_CHARACTERS) -> str:
@@ -44,14 +48,17 @@ def _short(line: str) -> str:
 
 
 def difference(old: str, new: str, name: str, *, most: int = 60) -> str:
-    """A unified diff, two lines of context, its middle left out beyond `most` lines; and how many lines changed."""
-    lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), name, name, n=2, lineterm=""))[2:]
+    """How many lines changed, and a unified diff with two lines of context, its middle left out beyond `most` lines."""
+    before, after = old.splitlines(), new.splitlines()
+    if len(before) + len(after) > _COMPARED:
+        return f"{len(after)} lines in place of {len(before)}"
+    lines = list(difflib.unified_diff(before, after, name, name, n=2, lineterm=""))[2:]
     added = sum(line.startswith("+") for line in lines)
     removed = sum(line.startswith("-") for line in lines)
     if len(lines) > most:
         half = most // 2
         lines = [*lines[:half], f"… {len(lines) - 2 * half} lines of the difference left out …", *lines[-half:]]
-    return "\n".join([f"{added} added, {removed} removed", *map(_short, lines)]).rstrip()
+    return bounded("\n".join([f"{added} added, {removed} removed", *map(_short, lines)])).rstrip()
 
 
 def occurrences(text: str, part: str) -> list[int]:
@@ -71,12 +78,16 @@ def near_misses(text: str, part: str) -> str:
     if same := _same_but_space(lines, wanted):
         first, last = same, same + len(wanted) - 1
         return f"Lines {first} to {last} are the same but for white space:\n{numbered(text, first, last, limit=3000)}"
-    sought = max(wanted, key=lambda line: len(line.strip()), default="")
-    close = difflib.get_close_matches(sought.strip(), {line.strip() for line in lines}, n=_MOST_CLOSE, cutoff=0.55)
-    numbers = [n for n, line in enumerate(lines, 1) if line.strip() in close][: 2 * _MOST_CLOSE]
+    sought = _start(max(wanted, key=lambda line: len(line.strip()), default=""))
+    close = difflib.get_close_matches(sought, dict.fromkeys(map(_start, lines)), n=_MOST_CLOSE, cutoff=0.55)
+    numbers = [n for n, line in enumerate(lines, 1) if _start(line) in close][: 2 * _MOST_CLOSE]
     if not numbers:
         return "No line of the file is like it: look at the file with view_file."
     return "The lines most like it:\n" + "\n".join(numbered(text, n, n) for n in numbers)
+
+
+def _start(line: str) -> str:
+    return line.strip()[:_LIKENED]
 
 
 def _same_but_space(lines: Sequence[str], wanted: Sequence[str]) -> int:
