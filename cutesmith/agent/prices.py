@@ -1,8 +1,9 @@
 """What a reply costs: dollars per million tokens of the Claude models, as Anthropic lists them.
 
-Every number was read on a page of Anthropic's: the table at SOURCE, or the model's own page,
-https://platform.claude.com/docs/en/models/NAME/overview. A model whose four prices were not all read there has no row
-and no known price. Not covered, because cutesmith asks for none of it: batches, cache entries of an hour, the fast
+Every number was read on a page of Anthropic's: the table at SOURCE, the model's own page
+(https://platform.claude.com/docs/en/models/NAME/overview), or the release notes
+(https://platform.claude.com/docs/en/release-notes/overview). A model whose four prices were not all read there has no
+row and no known price. Not covered, because cutesmith asks for none of it: batches, cache entries of an hour, the fast
 mode, a processing region.
 """
 
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 from cutesmith.agent.model import Usage
 
 SOURCE = "https://platform.claude.com/docs/en/about-claude/pricing"
-PRICES_AS_OF = "2026-09-28"
-"""The pages bear no date; this is the release of the newest model below, which its page names as the latest."""
+PRICES_AS_OF = "2026-10-07"
+"""The day of the last change below: the release notes lower what Claude Sonnet 5.5 reads from its cache."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ PRICES: dict[str, Price] = {
     "claude-opus-4-6": OPUS,
     "claude-opus-4-5": OPUS,
     "claude-opus-4-1": Price(15.0, 75.0, 18.75, 1.50),
-    "claude-sonnet-5-5": SONNET_5,
+    "claude-sonnet-5-5": Price(2.0, 10.0, 2.50, 0.10),
     "claude-sonnet-5": SONNET_5,
     "claude-sonnet-4-6": SONNET_4,
     "claude-sonnet-4-5": SONNET_4,
