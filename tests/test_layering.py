@@ -21,6 +21,8 @@ RANKS = {
     "contract": 2,
     "loading": 2,
     "kernelbench": 2,
+    "input_shorthand": 2,
+    "problem_sources": 2,
     "checkpoints": 2,
     "devlog": 2,
     "verb_process": 2,
