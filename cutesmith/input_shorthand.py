@@ -28,7 +28,7 @@ _DTYPES = {
     for name, others in names.items()
     for alias in (name, *others.split())
 }
-_TENSOR = re.compile(r"(?P<dtype>\w+)\s*\[(?P<sizes>[^\[\]]*)\]\s*(?:<\s*(?P<bound>\d+))?")
+_TENSOR = re.compile(r"(?P<dtype>[\w.]+)\s*\[(?P<sizes>[^\[\]]*)\]\s*(?:<\s*(?P<bound>\d+))?")
 GRAMMAR = (
     "Write --input once for each argument: a tensor as 'bf16[16384,5120]', indices below a bound as "
     "'i64[16384]<5120', a number as 1e-5 or True."

@@ -23,7 +23,7 @@ from cutesmith.verdicts import ExitCode, Finding, Verdict
 ENTRY = "cutesmith.checks.problem_audit_worker:handler"
 MOST_BYTES = 60 * 10**9  # of all inputs and outputs: what an 80 GB GPU has beside a benchmark's copies
 BYTES_PER_SECOND = 4e12  # what HBM3e of an H200 gives a copy, rounded; its data sheet says 4.8e12
-LEAST_US, MOST_US = 5.0, 20_000.0  # below, a launch is measured; above, every verification takes long
+LEAST_US, MOST_US = 5.0, 10_000.0  # below, a launch is measured; above, every verification takes long
 PARTS_OF_MEMORY = 8  # drawing holds a few copies, some of them wider
 
 _ERROR, _WARNING = "error", "warning"

@@ -98,7 +98,8 @@ class Trial:
         self._draw()
         base = next((values for values in (*self.draws, *self.sets) if elements_of(values)), None)
         if base is None:
-            self._find("too-large", "get_inputs() is too large to be tried on a CPU, and there is no smaller set")
+            why = f" (at smaller sizes: {self.problem.smaller_failure})" if self.problem.smaller_failure else ""
+            self._find("too-large", f"get_inputs() is too large to be tried on a CPU, and there is no smaller set{why}")
             return
         self.first = self.first or self._run(base, "get_input_sets()")
         if self.first is None or not self._is_function(base, self.first):

@@ -40,6 +40,7 @@ class Problem:
     shapes: Values | None = None
     set_elements: list[int] = field(default_factory=list)
     outputs: Values = field(default_factory=list)
+    smaller_failure: str = ""  # what get_inputs() raised when its sizes were made smaller
     shapeless: Callable[..., Any] | None = None  # the reference as loaded where tensors have no storage
 
     @property
@@ -114,7 +115,8 @@ class Problem:
         try:
             with SmallerFactories(sizes):  # type: ignore[no-untyped-call,unused-ignore]
                 values = self._whole(seed)
-        except ContractError:  # its own sizes no longer fit together
+        except ContractError as error:  # its own sizes no longer fit together, or it fails at any size
+            self.smaller_failure = error.message
             return None
         wanted = [[sizes.get(size, size) for size in value.shape] for value in tensors_of(self.measure())]
         return values if [list(value.shape) for value in tensors_of(values)] == wanted else None
