@@ -64,7 +64,7 @@ class PlainLines(Quiet):
 
     def __init__(self, stream: TextIO | None = None, view: SessionView | None = None) -> None:
         self.view = view or SessionView()
-        self._stream = stream or sys.stderr
+        self._stream: TextIO | None = stream or sys.stderr
         self._minutes: dict[int, int] = {}
 
     def event(self, event: Event) -> None:
@@ -90,9 +90,10 @@ class PlainLines(Quiet):
         """Print one line."""
         text = sentence if len(sentence) <= LONGEST_LINE else sentence[: LONGEST_LINE - 1] + "…"
         try:
-            print(text, file=self._stream, flush=True)
+            if self._stream is not None:
+                print(text, file=self._stream, flush=True)
         except (OSError, ValueError):  # the pipe or the terminal is gone: the session goes on without
-            self._stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+            self._stream = None
 
 
 def open_screen(*, quiet: bool = False, plain: bool = False, limits: Limits | None = None) -> Screen:
