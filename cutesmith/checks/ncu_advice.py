@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from cutesmith.checks.ncu_metrics import ProfiledKernel
+from cutesmith.checks.ncu_metrics import SECTOR_BYTES, ProfiledKernel
 
 BUSY, IDLE = 80.0, 60.0
-SECTOR_BYTES = 32
 _UNCOALESCED = 0.75  # of a sector's bytes asked for
 _VECTOR_SECTORS = 16  # of a request by 32 lanes of 16 bytes: a coalesced one has no more
 _CONFLICTS = 0.1  # of the wavefronts, as in ncu's rule SharedMemoryConflicts

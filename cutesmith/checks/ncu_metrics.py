@@ -24,11 +24,10 @@ _STALL, _STALL_END = "smsp__average_warps_issue_stalled_", "_per_issue_active.ra
 _SELECTED = "selected"  # the state of a warp that issues: part of the whole, no stall
 _LIMIT = "launch__occupancy_limit_"
 MOST_STALLS = 5
+SECTOR_BYTES = 32
 
 NAMES: dict[str, tuple[str, ...]] = {
     "seconds": ("gpu__time_duration.sum", "gpu__time_duration.avg"),
-    "dram_read_bytes": ("dram__bytes_read.sum", "dram__bytes_op_read.sum"),
-    "dram_write_bytes": ("dram__bytes_write.sum", "dram__bytes_op_write.sum"),
     "dram_bytes_per_second": ("dram__bytes.sum.per_second",),
     "dram_percent": (f"gpu__dram_throughput.{_ELAPSED}", f"dram__throughput.{_ELAPSED}"),
     "memory_percent": (f"gpu__compute_memory_throughput.{_ELAPSED}",),
@@ -119,6 +118,7 @@ def profiled_kernel(launch: RawLaunch) -> ProfiledKernel:
     found: dict[str, Any] = {name: _first(metrics, names) for name, names in NAMES.items()}
     seconds, rate = found.pop("seconds"), found.pop("dram_bytes_per_second")
     issued = found.pop("issue_per_cycle")
+    read, written = (_dram_moved(metrics, way) for way in ("read", "write"))
     limits = {
         name.removeprefix(_LIMIT).replace("_", " "): int(value)
         for name, value in metrics.items()
@@ -130,7 +130,9 @@ def profiled_kernel(launch: RawLaunch) -> ProfiledKernel:
         grid=launch.grid,
         block=launch.block,
         duration_us=None if seconds is None else 1e6 * seconds,
-        dram_bytes=_dram_bytes(found, seconds, rate),
+        dram_bytes=_dram_bytes(read, written, seconds, rate),
+        dram_read_bytes=read,
+        dram_write_bytes=written,
         tensor_percent=_apply(max, [metrics[name] for name in TENSOR_PIPES if name in metrics]),
         issue_percent=None if issued is None else 100 * issued,
         occupancy_limits=limits,
@@ -151,8 +153,14 @@ def _apply(function: Callable[[list[float]], float], values: list[float]) -> flo
     return function(values) if values else None
 
 
-def _dram_bytes(found: Mapping[str, float | None], seconds: float | None, rate: float | None) -> float | None:
-    read, written = found["dram_read_bytes"], found["dram_write_bytes"]
+def _dram_moved(metrics: Mapping[str, float], way: str) -> float | None:
+    """Bytes read or written, from whichever of the table's columns is there."""
+    moved = _first(metrics, (f"dram__bytes_{way}.sum", f"dram__bytes_op_{way}.sum"))
+    sectors = _first(metrics, (f"dram__sectors_{way}.sum", f"dram__sectors_op_{way}.sum"))
+    return SECTOR_BYTES * sectors if moved is None and sectors is not None else moved
+
+
+def _dram_bytes(read: float | None, written: float | None, seconds: float | None, rate: float | None) -> float | None:
     if read is not None and written is not None:
         return read + written
     return None if seconds is None or rate is None else rate * seconds

@@ -6,8 +6,8 @@ before each pass, as the benchmark does; clocks are left as they are, since lock
 on it: durations are near those of the benchmark, yet of single launches, hence no verdict on speed.
 
 The report and ncu's own messages go to files beside the candidate's folder, where the confined candidate cannot write;
-what the candidate prints is only a log. ncu's home is there too: it runs the rules and reads the settings that it finds
-at home, and settings of the current folder are off.
+what the candidate prints is only a log. ncu's home is there too, since ncu runs the rules that it finds at home; and
+the report is read from a folder that is not the candidate's, since ncu takes settings from the current one.
 """
 
 from __future__ import annotations
@@ -104,7 +104,6 @@ def find_ncu(program: str | None = None) -> str | None:
 def ncu_command(request: NcuRequest, log: Path, request_file: Path) -> list[str]:
     """The command line: fixed sections, only what runs between cudaProfilerStart and -Stop."""
     options = {
-        "--config-file": "off",
         "--export": str(request.report),
         "--log-file": str(log),
         "--profile-from-start": "off",
@@ -165,8 +164,7 @@ def _import(request: NcuRequest, limits: Limits, run: _Ended) -> Finished:
     """Print the report as a table, in a process in which no candidate ever ran."""
     if not request.report.is_file():
         raise run.unavailable("ncu wrote no report")
-    command = [request.ncu, "--config-file", "off", "--import", str(request.report)]
-    command += ["--csv", "--page", "raw", "--print-units", "base"]
+    command = [request.ncu, "--import", str(request.report), "--csv", "--page", "raw", "--print-units", "base"]
     bounded = replace(limits, wall_seconds=_IMPORT_SECONDS, log_bytes=_IMPORT_BYTES)
     finished = _run(command, request, bounded, request.folder)
     if finished.stopped or finished.code:

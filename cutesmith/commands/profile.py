@@ -23,15 +23,15 @@ and what limits it, registers, shared memory, waves, bytes used of each sector, 
 warps wait for. ncu replays each launch dozens of times with flushed caches, and leaves the clocks alone: its durations
 are those of single launches, to be compared with each other; `cutesmith benchmark` gives the time that counts.
 
-Without either: the emulated GPU counts instructions, sectors and bank conflicts by Python line (as
-`cutesmith emulate --profile`); caches, latency, occupancy and times are not modelled, and the verdict says so.
+Without a GPU or without ncu: the emulated GPU counts instructions, sectors and bank conflicts by Python line
+(as `cutesmith emulate --profile`); caches, latency, occupancy and times are not modelled, and the verdict says so.
 
 Profile what verifies: a wrong kernel may be fast for the wrong reason."""
 
 EXAMPLES = (
-    "cutesmith profile kernel.py                           the best that this machine has",
-    "cutesmith profile kernel.py --on gpu --report k.ncu-rep   and keep ncu's report, with source lines",
-    "cutesmith profile kernel.py --on emulator --json      counts by line, no GPU",
+    "cutesmith profile kernel.py                              the best that this machine has",
+    "cutesmith profile kernel.py --on gpu --report k.ncu-rep  keep ncu's report, with source lines",
+    "cutesmith profile kernel.py --on emulator --json         counts by line, no GPU",
 )
 
 _MOST_ADVICE = 12

@@ -125,6 +125,20 @@ def test_blackwell_has_sums_for_the_ratio_and_two_tensor_pipes():
     assert kernel.tensor_percent == 71.5
 
 
+def test_dram_sectors_do_where_there_are_no_bytes():
+    base = {name: value for name, value in COPY.items() if not name.startswith("dram__")}
+    base |= {"dram__sectors_read.sum": ("sector", "100"), "dram__sectors_write.sum": ("sector", "50")}
+    kernel = profiled_kernel(read_raw_page(raw_page((KERNEL, base))).launches[0])
+    assert (kernel.dram_read_bytes, kernel.dram_write_bytes, kernel.dram_bytes) == (3200, 1600, 4800)
+
+
+def test_a_rate_gives_the_bytes_where_nothing_else_does():
+    base = {name: value for name, value in COPY.items() if not name.startswith("dram__")}
+    base["dram__bytes.sum.per_second"] = ("Gbyte/s", "4,000")
+    kernel = profiled_kernel(read_raw_page(raw_page((KERNEL, base))).launches[0])
+    assert kernel.dram_bytes == pytest.approx(4e12 * 252.16e-6) and kernel.dram_read_bytes is None
+
+
 def test_a_launch_without_numbers_is_told_without_numbers():
     kernel = profiled_kernel(read_raw_page(raw_page((KERNEL, {"launch__x": ("", "n/a")}))).launches[0])
     assert kernel.duration_us is None and kernel.dram_bytes is None and kernel.stalls == {}
@@ -233,7 +247,6 @@ def test_ncu_is_asked_for_the_candidates_launches_and_its_report_is_read_apart(t
         ("--replay-mode", "kernel"),
         ("--cache-control", "all"),
         ("--clock-control", "none"),
-        ("--config-file", "off"),
         ("--apply-rules", "no"),
         ("--launch-count", str(MOST_LAUNCHES + 1)),
         ("--export", str(request.report)),
@@ -334,12 +347,9 @@ def test_too_many_processes_end_a_run(tmp_path):
 
 
 def test_the_environment_of_ncu_is_clean(tmp_path):
-    os.environ["CUTESMITH_TEST_SECRET"] = "secret"
-    try:
-        finished = run_watched(["/usr/bin/env"], cwd=tmp_path, limits=Limits(), environment={"LC_ALL": "C"})
-    finally:
-        del os.environ["CUTESMITH_TEST_SECRET"]
-    assert "LC_ALL=C" in finished.output and "SECRET" not in finished.output
+    finished = run_watched(["/usr/bin/env"], cwd=tmp_path, limits=Limits(), environment={"LC_ALL": "C"})
+    assert "LC_ALL=C\n" in finished.output
+    assert "PYTEST_CURRENT_TEST" in os.environ and "PYTEST" not in finished.output
 
 
 def test_ncu_is_found_or_the_given_path_is_wrong(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from cutesmith.checks.ncu_advice import advise
 from cutesmith.checks.ncu_metrics import profiled_kernel
 from cutesmith.checks.ncu_reader import read_raw_page
-from cutesmith.checks.profiling import ProfileVerdict, profile_kernel
+from cutesmith.checks.profiling import NO_GPU, ProfileVerdict, profile_kernel
 from cutesmith.commands._emulation_tables import WIDTH
 from cutesmith.commands.profile import main, table
 from cutesmith.devices import list_devices
@@ -25,8 +25,8 @@ COPY_KERNEL = ROOT / "tests" / "kernels" / "smem_reverse.py"
 
 @pytest.fixture(scope="module")
 def counted():
-    """On the emulated GPU: one real run for several tests."""
-    return profile_kernel(EMULATED / "memory_patterns.py", on="emulator")
+    """On the emulated GPU, to which "auto" comes down without another: one real run for several tests."""
+    return profile_kernel(EMULATED / "memory_patterns.py", on="emulator" if list_devices() else "auto")
 
 
 def measured(**changes) -> ProfileVerdict:
@@ -52,6 +52,7 @@ def test_counts_for_a_program(counted):
     fields = json.loads(counted.to_json())
     assert (fields["stage"], fields["status"], fields["exit_code"]) == ("profile", "profiled", 0)
     assert (fields["tool"], fields["kernels"], fields["device"]) == ("emulator", [], "the emulated GPU (sm_90a)")
+    assert fields["note"] == ("" if list_devices() else f"{NO_GPU}: counted on the emulated GPU, no times")
     assert fields["emulated"]["launches"][0]["profile"]["floor_us"] > 0
     conflict = next(remark for remark in fields["advice"] if remark["kind"] == "bank conflict")
     assert conflict["reference"] == "patterns-memory.md#bank-conflicts" and conflict["kernel"].startswith("line ")
@@ -147,5 +148,11 @@ def test_usage_errors(capsys, arguments, words):
 def test_the_script_helps_from_another_folder(run_script, tmp_path):
     done = run_script("profile_kernel", "--help", cwd=tmp_path)
     assert done.returncode == 0
-    for words in ("cutesmith profile", "With an NVIDIA GPU and ncu", "Without either", "--report", "exit codes:"):
+    for words in (
+        "cutesmith profile",
+        "With an NVIDIA GPU and ncu",
+        "Without a GPU or without ncu",
+        "--report",
+        "exit codes:",
+    ):
         assert words in done.stdout
