@@ -9,52 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from cutesmith import contract
-
-Rates = Mapping[str, float | None]
-"""Operations a second that this device multiplies a dtype with, None where that could not be measured."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """Bytes that cross device memory once, and tensor-core operations by dtype ("bfloat16"); empty where none."""
-
-    bytes: int
-    flops: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def total_flops(self) -> int:
-        """Operations of all dtypes."""
-        return sum(self.flops.values())
-
-
-@dataclass(frozen=True)
-class Floor:
-    """The least time (microseconds) for some work, what sets it ("bytes" or "flops"), and the rate (FLOP/s) or None."""
-
-    us: float
-    kind: str
-    flops_per_second: float | None
-
-
-def floor_of(work: Work, copy_bytes_per_second: float, rates: Rates) -> Floor:
-    """The later of two: the bytes at the copy's bandwidth, the operations at the measured rates of their dtypes."""
-    bytes_us = 1e6 * work.bytes / copy_bytes_per_second
-    seconds = 0.0
-    for dtype, flops in work.flops.items():
-        rate = rates.get(dtype)
-        if not rate:  # a share of unknown speed: no statement about the whole
-            return Floor(bytes_us, "bytes", None)
-        seconds += flops / rate
-    if not seconds:
-        return Floor(bytes_us, "bytes", None)
-    kind = "flops" if 1e6 * seconds > bytes_us else "bytes"
-    return Floor(max(bytes_us, 1e6 * seconds), kind, work.total_flops / seconds)
+from cutesmith.checks.roofline import Work
 
 
 def counting(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, dict[str, int]]:
@@ -104,7 +64,7 @@ def work_of(module: Any, inputs: Sequence[Any], bytes_moved: int, counted: Mappi
     """
     flops = contract.check_work(getattr(module, "ALGORITHMIC_FLOPS", None), "ALGORITHMIC_FLOPS", inputs)
     stated = contract.check_work(getattr(module, "ALGORITHMIC_BYTES", None), "ALGORITHMIC_BYTES", inputs)
-    by_dtype = dict(counted) if flops is None else {_busiest(counted) or _largest(inputs): flops}
+    by_dtype = dict(counted) if flops is None else {_busiest(counted) or multiplied_dtype(inputs): flops}
     return Work(bytes_moved if stated is None else stated, {name: count for name, count in by_dtype.items() if count})
 
 
@@ -112,8 +72,8 @@ def _busiest(counted: Mapping[str, int]) -> str:
     return max(counted, key=lambda dtype: counted[dtype], default="")
 
 
-def _largest(inputs: Sequence[Any]) -> str:
-    """The dtype of the largest floating-point tensor."""
+def multiplied_dtype(inputs: Sequence[Any]) -> str:
+    """The dtype that products of these inputs are likely to be in: that of the largest floating-point tensor."""
     floats = [value for value in inputs if isinstance(value, torch.Tensor) and value.is_floating_point()]
     largest = max(floats, key=lambda tensor: tensor.numel(), default=None)
     return "float32" if largest is None else str(largest.dtype).removeprefix("torch.")

@@ -17,11 +17,11 @@ from statistics import median, quantiles
 from typing import Any
 
 from cutesmith import contract
-from cutesmith.checks.algorithmic_work import Floor, Work, floor_of
 from cutesmith.checks.cheats import find_cheats
 from cutesmith.checks.gpu_lock import gpu_lock
 from cutesmith.checks.isolation import GIB, Limits, Worker
 from cutesmith.checks.processes import fair_memory
+from cutesmith.checks.roofline import ROOFS, Floor, Work, floor_of
 from cutesmith.checks.rounds import exchange, loading, new_seed, start_both, trusted_call, trusted_reply
 from cutesmith.checks.verification import fitting_arch
 from cutesmith.devices import current_device, parse_arch
@@ -35,7 +35,6 @@ ROUND_MICROSECONDS = 15_000.0  # of device time, about; between 3 and 20 launche
 IMPOSSIBLE = 0.9  # rule T8: of bytes over peak bandwidth
 CLOCK_FACTOR, CLOCK_SLACK_US = 1.4, 4_000.0  # rule T4: the parent's clock may read this much more
 CHECKED_OUTPUTS = 2
-ROOFS = {"bytes": "copy bandwidth", "flops": "a large matrix product's rate"}
 CACHE = Path("~/.cache/cutesmith")
 
 

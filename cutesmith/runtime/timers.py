@@ -51,6 +51,10 @@ class Timer(Protocol):
         """Bandwidth of a large copy, None where nothing can be measured."""
         ...
 
+    def matmul_flops_per_second(self, dtype: torch.dtype) -> float | None:
+        """The rate of a large matrix product, None where nothing can be measured."""
+        ...
+
 
 @dataclass(frozen=True)
 class Replay:
@@ -103,6 +107,10 @@ class GraphTimer:
     def copy_bytes_per_second(self) -> float | None:
         """As the benchmark measures it."""
         return self._stopwatch.copy_bytes_per_second()
+
+    def matmul_flops_per_second(self, dtype: torch.dtype) -> float | None:
+        """As the benchmark measures it."""
+        return self._stopwatch.matmul_flops_per_second(dtype)
 
     def _capture(self, kernel: CuteKernel) -> Replay:
         """`external` events become nodes of the graph, which the device records anew in every replay."""
@@ -186,6 +194,10 @@ class EmulatedTimer:
         return [sum(self._least_us(sample) for sample in self._profiler.samples[before:])]
 
     def copy_bytes_per_second(self) -> float | None:
+        """Nothing is measured here."""
+        return None
+
+    def matmul_flops_per_second(self, dtype: torch.dtype) -> float | None:
         """Nothing is measured here."""
         return None
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from cutesmith.checks.roofline import ROOFS, Floor, Work, floor_of
 from cutesmith.runtime.tiling import Tiling
 
 SKIPPED, NOT_COMPILED, NOT_RUN, TIMED = "skipped", "does not compile", "failed to run", "timed"
@@ -78,8 +79,8 @@ def fastest(trials: Sequence[Trial]) -> Trial | None:
 class AutotuneResult:
     """Every tiling's trial in the plan's order; `measured` is the day of the times, `cached` whether that was earlier.
 
-    `flops` and `bytes` are the algorithm's own, `floor_us` what this device's memory needs for the bytes at the
-    bandwidth of a large copy: None where nothing was measured.
+    `flops` and `bytes` are the algorithm's own; the floor is what the measured device needs for either, None where
+    nothing was measured.
     """
 
     trials: tuple[Trial, ...]
@@ -93,6 +94,7 @@ class AutotuneResult:
     flops: int = 0
     bytes: int = 0
     copy_bytes_per_second: float | None = None
+    matmul_flops_per_second: float | None = None
     source: str = ""
     seconds: float = field(default=0.0, compare=False)
 
@@ -102,17 +104,20 @@ class AutotuneResult:
         return fastest(self.trials)
 
     @property
-    def floor_us(self) -> float | None:
-        """Microseconds that the bytes need at the measured copy bandwidth."""
-        return 1e6 * self.bytes / self.copy_bytes_per_second if self.copy_bytes_per_second and self.bytes else None
+    def floor(self) -> Floor | None:
+        """The bytes at the copy's bandwidth or the operations at the product's rate, whichever takes longer."""
+        if not self.copy_bytes_per_second or not self.bytes:
+            return None
+        work = Work(self.bytes, {"any": self.flops} if self.flops else {})
+        return floor_of(work, self.copy_bytes_per_second, {"any": self.matmul_flops_per_second})
 
     @property
     def floor_percent(self) -> float | None:
         """100 times the floor over the best median."""
-        best = self.best
-        if self.floor_us is None or best is None or not best.median_us:
+        best, floor = self.best, self.floor
+        if floor is None or best is None or not best.median_us:
             return None
-        return 100 * self.floor_us / best.median_us
+        return 100 * floor.us / best.median_us
 
     @property
     def complete(self) -> bool:
@@ -128,7 +133,8 @@ class AutotuneResult:
         best, timed = self.best, sum(trial.state == TIMED for trial in self.trials)
         if best is None:
             return f"none of {len(self.trials)} tilings was timed{others}"
-        share = f", {self.floor_percent:.0f} % of copy bandwidth" if self.floor_percent is not None else ""
+        floor, percent = self.floor, self.floor_percent
+        share = f", {percent:.0f} % of {ROOFS[floor.kind]}" if floor and percent else ""
         when = f"; times from cache of {self.measured[:10]}" if self.cached else ""
         told = f"{best.tiling.label()}: {self._told_time(best)}{share}"
         return f"{told}; the best of {timed}{others} ({self.device}; {self.timer}){when}"
@@ -150,24 +156,15 @@ class AutotuneResult:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able, as the cache keeps it."""
-        plain = (
-            "device",
-            "timer",
-            "is_time",
-            "inputs",
-            "measured",
-            "flops",
-            "bytes",
-            "copy_bytes_per_second",
-            "source",
-        )
-        return {**{name: getattr(self, name) for name in plain}, "trials": [trial.to_dict() for trial in self.trials]}
+        left_out = {"trials", "cached", "kept", "seconds"}
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in left_out}
+        return {**plain, "trials": [trial.to_dict() for trial in self.trials]}
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> AutotuneResult:
+    def from_dict(cls, values: Mapping[str, Any]) -> AutotuneResult:
         """The result that `to_dict` described; raises KeyError, TypeError or UsageError for anything else."""
-        trials = tuple(Trial.from_dict(trial) for trial in fields["trials"])
-        return cls(**{**fields, "trials": trials})
+        trials = tuple(Trial.from_dict(trial) for trial in values["trials"])
+        return cls(**{**values, "trials": trials})
 
 
 def name_of(path: Path, function: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from cutesmith.checks import tensors
+from cutesmith.checks.algorithmic_work import multiplied_dtype
 from cutesmith.checks.candidate import candidate_code, start_device
 from cutesmith.checks.cases import fit
 from cutesmith.checks.confinement import confine
@@ -113,9 +114,11 @@ class Trials:
         """One round of launches."""
         return {"samples_us": self.timer.round(self.kernels[request["index"]])}
 
-    def machine(self, request: Request) -> Reply:
-        """What this device's memory can do."""
-        return {"copy": self.timer.copy_bytes_per_second()}
+    def machine(self, _request: Request) -> Reply:
+        """What this device can do: bytes a second of a copy, and products a second where the plan has some."""
+        dtype = getattr(torch, multiplied_dtype(self.plan.inputs))
+        products = self.timer.matmul_flops_per_second(dtype) if self.plan.flops else None
+        return {"copy": self.timer.copy_bytes_per_second(), "matmul": products}
 
 
 def _read(description: dict[str, Any]) -> Any:

@@ -242,6 +242,7 @@ class _Run:
             flops=about["flops"],
             bytes=about["bytes"],
             copy_bytes_per_second=machine.get("copy"),
+            matmul_flops_per_second=machine.get("matmul"),
             source=name_of(self.path, self.function),
         )
 

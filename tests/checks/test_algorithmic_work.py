@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.flop_counter import flop_registry
 
-from cutesmith.checks.algorithmic_work import Work, _tallied, counting, floor_of, work_of
+from cutesmith.checks.algorithmic_work import _tallied, counting, work_of
+from cutesmith.checks.roofline import Work, floor_of
 from cutesmith.checks.stopwatch import Stopwatch
 from cutesmith.errors import ContractError
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith.checks.algorithmic_work import Work
 from cutesmith.checks.benchmark import benchmark_kernel, time_candidates
 from cutesmith.checks.contest import BenchmarkOptions, Contest, Entrant
 from cutesmith.checks.gpu_lock import gpu_lock
+from cutesmith.checks.roofline import Work
 from cutesmith.checks.stopwatch import refresh
 from cutesmith.checks.timed import TimedBaselines, TimedCandidates
 from cutesmith.checks.watching import Surroundings

@@ -45,9 +45,13 @@ def test_the_floor_is_the_bytes_over_the_copy_bandwidth():
     result = AutotuneResult(
         trials=(timed(2.0, 2.0),), device="d", timer="t", inputs="", bytes=4_000_000, copy_bytes_per_second=4e12
     )
-    assert result.floor_us == pytest.approx(1.0) and result.floor_percent == pytest.approx(50.0)
+    assert result.floor.us == pytest.approx(1.0) and result.floor_percent == pytest.approx(50.0)
     assert "50 % of copy bandwidth" in result.summary()
     assert replace(result, copy_bytes_per_second=None).floor_percent is None
+    bound = replace(result, flops=10**9, matmul_flops_per_second=1e15)
+    assert bound.floor_percent == pytest.approx(50.0)
+    busy = replace(bound, flops=10**9 + 5 * 10**8)
+    assert busy.floor.kind == "flops" and "75 % of a large matrix product's rate" in busy.summary()
 
 
 @pytest.fixture(scope="module")
@@ -110,11 +114,12 @@ def test_what_failed_while_it_ran_may_be_tried_again(tuned, cache):
 
 def test_a_tiling_that_kills_its_process_costs_itself_alone_and_the_rest_is_remembered(tmp_path):
     cache = TuningCache(tmp_path)
-    first = autotune(f"{SCALE}:deadly_plan", on="emulator", cache=cache)
+    inputs = [torch.rand(2048) + 1]
+    first = autotune(f"{SCALE}:deadly_plan", inputs, on="emulator", cache=cache)
     assert [trial.state for trial in first.trials] == [NOT_COMPILED, TIMED, TIMED]
     assert "SIGKILL" in first.trials[0].reason and first.best is first.trials[1]
-    assert first.kept and not first.cached
-    again = autotune(f"{SCALE}:deadly_plan", on="emulator", cache=cache)
+    assert first.kept and not first.cached and first.inputs == "float32[2048]"
+    again = autotune(f"{SCALE}:deadly_plan", [torch.zeros(2048)], on="emulator", cache=cache)
     assert again.cached and again.trials == first.trials and again.seconds < 1
     assert f"times from cache of {first.measured[:10]}" in again.summary()
 
