@@ -256,10 +256,11 @@ def _waiting(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
     if percent >= BUSY or kernel.issue_percent is None or kernel.issue_percent >= IDLE:
         return
     idle = 1 - kernel.issue_percent / 100
+    by_design = " (roles that wait by design count too)" if (kernel.tensor_percent or 0.0) > _TENSOR[0] else ""
     for reason, share in kernel.stalls.items():
         if reason in WAITS and share >= 0.15:
             subject, cure = WAITS[reason]
-            text = f"warps spend {100 * share:.0f} % of their time waiting for {subject}: {cure}"
+            text = f"warps spend {100 * share:.0f} % of their time waiting for {subject}: {cure}{by_design}"
             yield ProfileAdvice(
                 kind="stall",
                 message=text,

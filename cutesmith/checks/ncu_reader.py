@@ -22,10 +22,14 @@ _SAID = re.compile(r"==(ERROR|WARNING)==\s*(.*)")
 
 @dataclass(frozen=True)
 class RawLaunch:
-    """One profiled launch: metrics by ncu's names, those with a number, in base units (seconds, bytes, hertz, %)."""
+    """One profiled launch: metrics by ncu's names, those with a number, in base units (seconds, bytes, hertz, %).
+
+    `kernel` is the Python name of a kernel of the DSL, `symbol` the name that ncu gives.
+    """
 
     number: int
     kernel: str
+    symbol: str
     grid: Triple
     block: Triple
     capability: str = ""  # "9.0"
@@ -76,7 +80,7 @@ def _take(launches: dict[int, RawLaunch], row: dict[str, str], units: dict[str, 
     """Add a row: a whole launch, or one metric of it where a column holds the metric's name."""
     number = int(row["ID"])
     if "Metric Name" in row:
-        found = {row["Metric Name"]: _number(row["Metric Value"], row.get("Metric Unit", ""))}
+        found = {row["Metric Name"]: _number(row.get("Metric Value", ""), row.get("Metric Unit", ""))}
     else:
         found = {name: _number(value, units.get(name, "")) for name, value in row.items() if "__" in name}
     metrics = {name: value for name, value in found.items() if value is not None}
@@ -85,6 +89,7 @@ def _take(launches: dict[int, RawLaunch], row: dict[str, str], units: dict[str, 
     launches[number] = RawLaunch(
         number=number,
         kernel=source_name(row.get("Kernel Name", "")),
+        symbol=row.get("Kernel Name", ""),
         grid=_triple(row.get("Grid Size", "")),
         block=_triple(row.get("Block Size", "")),
         capability=row.get("CC", ""),

@@ -68,6 +68,14 @@ def test_a_page_that_was_cut_keeps_the_whole_launches(lost):
     assert page.cut and [launch.number for launch in page.launches] == [0]
 
 
+def test_wherever_a_page_is_cut_its_launches_are_the_first_of_the_whole():
+    text = SURROUNDED.format(table=raw_page((KERNEL, COPY), (KERNEL, COPY)))
+    whole = read_raw_page(text).launches
+    for end in range(0, len(text), 23):
+        part = read_raw_page(text[:end]).launches
+        assert part == whole[: len(part)]
+
+
 @pytest.mark.parametrize("text", ["", "==ERROR== nothing", '"quoted" text of a program\n"more"', PAGE.splitlines()[0]])
 def test_a_text_without_launches_has_none(text):
     assert read_raw_page(text).launches == ()
@@ -261,6 +269,13 @@ def test_ncu_is_asked_for_the_candidates_launches_and_its_report_is_read_apart(t
     ran, imported = (tuple(map(Path, line.split())) for line in (tmp_path / "places").read_text().splitlines())
     assert ran == (request.scratch, request.home) and imported == (request.folder, request.home)
     assert not request.home.is_relative_to(request.scratch)  # ncu runs the rules that it finds at home
+
+
+def test_a_kernel_of_the_trusted_ones_name_is_not_left_out(tmp_path):
+    name = "kernel_cutlass_spin_kernel_tensorptrf32gmemo1_0"
+    table = raw_page(("void at::cuda::spin_kernel(long)", SPIN), (name, COPY))
+    collected = collect(request_for(tmp_path, fake_ncu(tmp_path, table=table)))
+    assert [(launch.kernel, launch.symbol) for launch in collected.launches] == [("spin_kernel", name)]
 
 
 NO_PERMISSION = (
