@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from cutesmith.agent import api_errors
-from cutesmith.agent.message_stream import Answer, BrokenStream
+from cutesmith.agent.message_stream import Answer, BrokenStream, Event
 from cutesmith.agent.messages_request import Asked
 from cutesmith.agent.model import Listener, ModelError, Reply, Request, UnknownModelError, Usage, ignore
 from cutesmith.agent.prices import dollars
@@ -74,7 +74,7 @@ class AnthropicModel:
             try:
                 model = await client.beta.models.retrieve(self.name)
             except anthropic.NotFoundError as error:
-                if error.type == "not_found_error":
+                if api_errors.is_of_model(error, self.name):
                     raise
                 return  # a gateway without a list of models: the first answer will tell
         known = model.to_dict() if isinstance(model, anthropic.BaseModel) else {}
@@ -197,11 +197,19 @@ async def _read(client: anthropic.AsyncAnthropic, body: Mapping[str, Any], answe
             raise ModelError(f"{client.base_url} does not speak the Messages API", hint="Is ANTHROPIC_BASE_URL right?")
         try:
             async for event in anthropic.AsyncStream.raw_events(stream.response):
-                answer.take(event.json() if event.data else {})
+                answer.take(_data(event))
                 if answer.whole:
                     return
         except httpx2.TimeoutException as error:
             raise BrokenStream("the answer stopped coming") from error
-        except (httpx2.HTTPError, httpx2.StreamError, ValueError) as error:
+        except (httpx2.HTTPError, httpx2.StreamError, UnicodeDecodeError) as error:
             raise BrokenStream(f"the answer broke off ({error})") from error
     raise BrokenStream("the answer broke off")
+
+
+def _data(event: Any) -> Event:
+    try:
+        data: Event = event.json() if event.data else {}
+    except ValueError as error:
+        raise BrokenStream(f"the answer has an event that is no JSON ({error})") from error
+    return data

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import anthropic
 
 LATER = "Try again later; a session goes on with --resume."
+ADDRESS_HINT = "ANTHROPIC_BASE_URL is like https://api.anthropic.com; without it, that is asked."
 MODELS = "https://platform.claude.com/docs/en/models/overview"
 
 # status -> (what is wrong, what to do); the server's own sentence is added
@@ -28,6 +29,7 @@ _STATUS = {
     403: ("this API key may not do that", "Ask whoever manages its workspace, or take another key."),
     408: ("Claude's API gave up on the request", LATER),
     413: ("the request is too large", "Let the tools read less of a file at a time."),
+    404: ("there is no Messages API at this address", ADDRESS_HINT),
     429: ("the rate limit is still reached", "Wait, or explore fewer lines at once: https://platform.claude.com/settings/limits"),
     504: ("Claude's API took too long", LATER),
     529: ("Claude's API is overloaded", LATER),
@@ -35,7 +37,6 @@ _STATUS = {
 _FAILED = ("Claude's API failed", LATER)
 _UNEXPECTED = ("Claude's API refuses the request", "Is ANTHROPIC_BASE_URL that of the Messages API?")
 
-ADDRESS_HINT = "ANTHROPIC_BASE_URL is like https://api.anthropic.com; without it, that is asked."
 NO_KEY = "Claude cannot be asked: no API key is set"
 NO_KEY_HINT = "Set ANTHROPIC_API_KEY; keys are made at https://platform.claude.com/settings/keys."
 
@@ -54,8 +55,13 @@ def explain(error: Exception, *, model: str, address: str, timeout: float, tries
     return ModelError(f"Claude cannot be asked: {error}", hint=NO_KEY_HINT)
 
 
+def is_of_model(error: anthropic.APIStatusError, model: str) -> bool:
+    """Whether it is the model that was not found, and not the address."""
+    return error.status_code == 404 and error.type == "not_found_error" and model in str(error.api_message)
+
+
 def _of_status(error: anthropic.APIStatusError, model: str, tries: int) -> ModelError:
-    if error.status_code == 404 and error.type == "not_found_error":
+    if is_of_model(error, model):
         return UnknownModelError(f"{model} is no model that this API key can use", hint=f"The models: {MODELS}")
     known = _FAILED if error.status_code >= 500 else _UNEXPECTED
     wrong, hint = _STATUS.get(error.status_code, known)

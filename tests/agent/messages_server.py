@@ -124,15 +124,17 @@ def answer(*blocks: Block, **options: Any) -> Answer:
     return stream(events(*blocks, **options))
 
 
-def stream(parts: Sequence[Event], *, cut: bool = False, piece: int = 0, seconds: float = 0.0) -> Answer:
-    """These events and the end of the body; `cut`: the connection breaks instead.
+def stream(
+    parts: Sequence[Event], *, cut: bool = False, piece: int = 0, seconds: float = 0.0, tail: bytes = b""
+) -> Answer:
+    """These events, the bytes of `tail`, and the end of the body; `cut`: the connection breaks instead.
 
     `piece`: so many bytes at a time, `seconds` apart.
     """
 
     def send(handler: Handler) -> None:
         handler.begin(200, {"Content-Type": "text/event-stream; charset=utf-8", "Transfer-Encoding": "chunked"})
-        data = "".join(f"event: {part['type']}\ndata: {json.dumps(part)}\n\n" for part in parts).encode()
+        data = "".join(f"event: {part['type']}\ndata: {json.dumps(part)}\n\n" for part in parts).encode() + tail
         size = piece or max(len(data), 1)
         for start in range(0, len(data), size):
             handler.chunk(data[start : start + size])
@@ -251,15 +253,17 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path.partition("?")[0] != "/v1/messages":
-            return failure(404, "not_found_error", f"no such path: {self.path}")(self)
+            return failure(404, "not_found_error", "Not Found")(self)
         self.close_connection = True
         self.server.next({name.lower(): value for name, value in self.headers.items()}, body)(self)
 
     def do_GET(self) -> None:
-        name = self.path.partition("?")[0].rpartition("/")[2]
+        path, _, name = self.path.partition("?")[0].rpartition("/")
         self.close_connection = True
         if complaint := refused({key.lower(): value for key, value in self.headers.items()}):
             failure(*complaint)(self)
+        elif path != "/v1/models":
+            failure(404, "not_found_error", "Not Found")(self)
         elif callable(known := self.server.models.get(name)):
             known(self)
         elif known is not None:
