@@ -10,6 +10,7 @@ import pytest
 from cutesmith.agent import judging
 from cutesmith.agent.bounded_text import LIMIT, bounded
 from cutesmith.agent.outcome import judged
+from cutesmith.agent.tools.judging_tools import JudgingTools
 from cutesmith.agent.verdict_texts import CHAINED, describe
 from cutesmith.verdicts import (
     ArchReport,
@@ -125,6 +126,23 @@ def test_what_is_kept_has_the_verdict_and_the_time_without_the_cases(bench):
     assert effect["verdict"]["median_us"] == 12.5 and "cases" not in effect["verdict"]
     untimed = judging.kept(kernel, verify().to_dict(), benchmark(1.0, exit_code=ExitCode.CRASHED).to_dict(), "mine")
     assert "median_us" not in untimed["verdict"] and untimed["note"] == "mine"
+
+
+def test_a_pass_on_a_gpu_is_kept_with_its_time_in_the_same_call(bench):
+    kernel, tools = judging.take_snapshot(bench.workbench), JudgingTools(bench.workbench)
+    outcome = tools.passed(kernel, verify().to_dict(), benchmark(12.5).to_dict(), "wider loads")
+    assert [effect["do"] for effect in outcome.effects] == ["judged", "judged", "checkpoint"]
+    assert outcome.effects[2]["verdict"]["median_us"] == 12.5
+    assert outcome.text.index("verify: verified") < outcome.text.index("benchmark: passed")
+    assert outcome.text.endswith("Kept as checkpoint 1.\nNEW BEST, the first: verified, 12.50 µs.")
+
+
+def test_what_the_timing_finds_to_be_a_cheat_is_not_kept(bench):
+    kernel, tools = judging.take_snapshot(bench.workbench), JudgingTools(bench.workbench)
+    rejected = benchmark(0.1, exit_code=ExitCode.REJECTED, rule="T1", summary="faster than memory")
+    outcome = tools.passed(kernel, verify().to_dict(), rejected.to_dict(), "")
+    assert [effect["do"] for effect in outcome.effects] == ["judged", "judged"]
+    assert "Rule T1." in outcome.text and outcome.text.endswith("No kernel is verified yet.")
 
 
 # --------------------------------------------------------------------------------------------------------------- texts

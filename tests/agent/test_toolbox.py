@@ -225,7 +225,8 @@ def test_finish_names_the_result(solved):
     assert "verified on the emulated GPU" in said["finish"].text and "another text" not in said["finish"].text
 
 
-def test_a_cheat_is_rejected_with_its_rule_and_never_kept(bench):
+def test_a_cheat_is_rejected_with_its_rule_and_never_kept(tmp_path):
+    bench = ToolBench(tmp_path, on="emulator", timeout=33.5, tolerance={"rtol": 1e-3, "atol": 1e-30})
     bench.call("create_file", path="kernel.py", text=RELU.replace("    _compiled(x, y)\n    return y", CHEAT))
     outcome = bench.call("verify_kernel")
     assert "rejected (exit code 8" in outcome.text and "Rule W1" in outcome.text and "pointless" in outcome.text

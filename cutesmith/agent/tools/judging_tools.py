@@ -60,10 +60,13 @@ class JudgingTools:
         if verified["exit_code"] != ExitCode.PASSED:
             return self._told(kernel, verified, closing=judging.comparison(bench, kernel, [verified]))
         timed = await judging.time_quickly(bench, kernel, verified)
-        return self._passed(kernel, verified, timed, note)
+        return self.passed(kernel, verified, timed, note)
 
-    def _passed(self, kernel: Snapshot, verified: Verdict, timed: Verdict | None, note: str) -> Outcome:
-        """A verification that passed, with its quick timing where there was one."""
+    def passed(self, kernel: Snapshot, verified: Verdict, timed: Verdict | None, note: str) -> Outcome:
+        """What a passing verification comes to, with its quick timing where there was one: verdicts and a checkpoint.
+
+        What the timing found to be a cheat, or wrong, is not kept.
+        """
         bench, verdicts = self.workbench, [verified, *([timed] if timed else [])]
         effects = [judged(kernel, verdict) for verdict in verdicts]
         closing = [judging.comparison(bench, kernel, verdicts)]
