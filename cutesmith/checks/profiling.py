@@ -230,7 +230,8 @@ class Profiling:
         return self._counted(emulated, why)
 
     def _counted(self, emulated: EmulateVerdict, why: CandidateError | UnavailableError | None) -> ProfileVerdict:
-        note = "" if why is None else f"{why.message}: counted on the emulated GPU, no times"
+        how = "counted on the emulated GPU, no times" if emulated.passed else "tried on the emulated GPU"
+        note = "" if why is None else f"{why.message}: {how}"
         note += "; no report was written" if note and self.options.report else ""
         hint = emulated.hint
         if emulated.exit_code == ExitCode.UNAVAILABLE:

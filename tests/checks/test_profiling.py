@@ -459,6 +459,9 @@ def test_why_it_is_not_ncu_is_said_with_what_to_do_and_its_tail():
     assert (verdict.tool, verdict.status) == ("emulator", "profiled")
 
 
+MAY_BE_MISSING = ("spill_requests", "cluster_size")  # of some versions of ncu
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(find_ncu() is None, reason="needs ncu")
 def test_ncu_on_a_real_gpu(tmp_path):
@@ -467,16 +470,15 @@ def test_ncu_on_a_real_gpu(tmp_path):
     verdict = profile_kernel(path, on="gpu", options=ProfileOptions(report=str(report)))
     assert verdict.passed, f"{verdict.summary}\n{verdict.hint}\n{verdict.log_tail}"
     (kernel,) = verdict.kernels
-    assert kernel.duration_us > 0 and kernel.registers > 0 and kernel.multiprocessors > 0
-    for field in ("dram_percent", "l2_percent", "l2_hit_percent", "l1_percent", "l1_hit_percent", "sm_percent"):
-        assert 0 <= getattr(kernel, field) <= 110, field
-    for field in ("occupancy_percent", "theoretical_occupancy_percent", "issue_percent", "waves", "tensor_percent"):
-        assert getattr(kernel, field) is not None, field
-    assert kernel.dram_read_bytes is not None and kernel.dram_write_bytes is not None
-    assert kernel.load_sectors_per_request > 0 and kernel.store_sectors_per_request > 0
+    fields = {name: value for name, value in vars(kernel).items() if name not in MAY_BE_MISSING}
+    assert [name for name, value in fields.items() if value in (None, "", {})] == []
+    percents = {name: value for name, value in fields.items() if name.endswith("_percent")}
+    assert len(percents) == 11 and all(0 <= value <= 110 for value in percents.values()), percents
+    assert kernel.duration_us > 0 and kernel.registers > 0 and 0 < sum(kernel.stalls.values()) <= 1
+    assert (
+        kernel.dram_read_bytes > 0.9 * verdict.tensor_bytes / 2
+    )  # half of them are the input, the caches were flushed
     assert kernel.load_bytes_per_sector == pytest.approx(32, abs=1)
-    assert kernel.occupancy_limits and kernel.occupancy_limiter and kernel.stalls
-    assert kernel.shared_load_wavefronts is not None and kernel.shared_load_conflicts is not None
-    assert kernel.local_load_sectors == 0 and kernel.local_store_sectors == 0
-    assert verdict.advice and verdict.advice[0].kind == "bound"
-    assert all(verdict.confinement.values()) and report.stat().st_size > 1000
+    assert kernel.local_load_sectors == kernel.local_store_sectors == 0
+    assert verdict.advice[0].kind == "bound" and verdict.confinement["no_new_privileges"]
+    assert report.stat().st_size > 1000
