@@ -60,7 +60,7 @@ class Line:
 
     async def ask(self) -> None:
         """One answer of the model, on the disk as soon as it is there."""
-        turn, started = self.session.standing.turns.get(self.number, 0) + 1, time.monotonic()
+        turn = self.session.standing.turns.get(self.number, 0) + 1
         events = self.session.events
         request = Request(
             system=self.system,
@@ -70,6 +70,7 @@ class Line:
             turn=turn,
         )
         self.session.record("request", self.number, turn=turn)
+        started = time.monotonic()  # the first schemas take a second that is not the model's
         try:
             reply = await self.model.reply(request, self.session.listener(self.number))
         except ModelError as error:

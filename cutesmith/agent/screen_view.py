@@ -200,11 +200,18 @@ def _of_reply(event: Event, standing: Standing) -> str:
     return f"{said}; {sum(event['usage'].values()):,} tokens{cost}"
 
 
+def _beginning(event: Event) -> str:
+    """Whose kernel a line of work begins with."""
+    if event.get("parent"):
+        return f"line {event['parent']}"
+    return "the draft" if event.get("effects") else "nothing"
+
+
 _SENTENCES: dict[str, Callable[[Event], str]] = {
     "session": lambda e: f"session: {e.get('request') or e.get('argument')}",
     "run": lambda e: "going on where the transcript ends" if e.get("resumed") else "begins",
     "problem": lambda e: f"problem accepted (from a {e.get('origin') or 'file'})",
-    "line": lambda e: f"begins from {f'line {parent}' if (parent := e.get('parent')) else 'the draft'}",
+    "line": lambda e: f"begins from {_beginning(e)}",
     "message": lambda e: f"is told: {e.get('text', '')}",
     "round": lambda e: f"round {e.get('round')}: kept {e.get('kept')}, dropped {e.get('dropped')}; {e.get('lessons')}",
     "ended": lambda e: f"{e.get('ending')}: {e.get('reason')}",

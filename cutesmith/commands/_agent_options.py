@@ -58,6 +58,7 @@ def settings_of(options: argparse.Namespace, base: Settings) -> Settings:
         "rounds": options.rounds,
         "round_turns": options.round_turns,
         "draft": False if options.no_draft else None,
+        "configurations": options.configurations,
     }
     _require_positive(options)
     changed = {name: value for name, value in given.items() if value is not None}

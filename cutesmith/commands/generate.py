@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cutesmith.agent.settings import Settings
 from cutesmith.commands._agent_options import AGENTS, add_options, wants_agent
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UnavailableError, UsageError
@@ -51,6 +52,8 @@ EXAMPLES = (
 
 
 PLACES = ("auto", "gpu", "emulator", "compile")
+MOST_TRIED = 8  # configurations of a pattern
+TRIED = f"how many to try (default: {MOST_TRIED}; for the draft of a session with a model {Settings.configurations})"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,7 +77,7 @@ def _generate(argv: list[str]) -> int:
             arch=options.arch,
             out=out,
             on=options.on,
-            configurations_limit=options.configurations,
+            configurations_limit=options.configurations or MOST_TRIED,
             benchmark=not options.no_benchmark,
             progress=progress,
         )
@@ -112,7 +115,7 @@ def _parser() -> Any:
     parser.add_argument(
         "--on", choices=PLACES, default="auto", help="execute on the GPU or the emulated one, or compile only"
     )
-    parser.add_argument("--configurations", type=_positive, default=8, metavar="N", help="how many to try (default: 8)")
+    parser.add_argument("--configurations", type=_positive, metavar="N", help=TRIED)
     parser.add_argument("--no-benchmark", action="store_true", help="skip the comparison with eager and torch.compile")
     parser.add_argument("--quiet", action="store_true", help="say nothing on the way")
     add_options(parser)
