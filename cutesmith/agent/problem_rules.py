@@ -18,6 +18,8 @@ FORBIDDEN = {
     "torch.manual_seed": "inputs are drawn anew, without a seed",
     "torch.load": "inputs are drawn, not read",
 }
+_REFLECTION = frozenset({"globals", "vars", "setattr", "delattr", "exec", "eval", "__import__", "__builtins__"})
+_SAME_ANYWHERE = frozenset({"torch", "math", "itertools", "functools"})
 _WRITTEN = ("get_inputs", "get_input_sets")
 _NAME = "problem.py"
 
@@ -41,14 +43,30 @@ def complaints_about_inputs(text: str, source: str) -> list[str]:
         return [wrong]
     names = _names(tree)
     missing = [name for name in _WRITTEN if name not in names]
-    theirs = _names(parse(source, _NAME))
-    taken = sorted(names & theirs - set(_imports(tree)) - {"get_input_sets"})
-    reserved = sorted(names & set(PROBLEM_NAMES) - {*_WRITTEN, "TOLERANCE"})
-    complaints = [f"the text defines no {' and no '.join(missing)}"] if missing else []
-    complaints += [f"{name} belongs to the file already: leave it out" for name in dict.fromkeys([*taken, *reserved])]
-    loose = [s for s in tree.body if not isinstance(s, (ast.FunctionDef, ast.Import, ast.ImportFrom, ast.Assign))]
-    complaints += [f"line {s.lineno}: only functions, imports and constants may be added" for s in loose]
-    return [*complaints, *_forbidden(tree)]
+    lacks = [f"the text defines no {' and no '.join(missing)}"] if missing else []
+    theirs = _names(parse(source, _NAME)) - _SAME_ANYWHERE.intersection(_plain_imports(tree)) - {"get_input_sets"}
+    reserved = set(PROBLEM_NAMES) - {*_WRITTEN, "TOLERANCE"}
+    taken = [f"{name} belongs to the file already: leave it out" for name in sorted(names & (theirs | reserved))]
+    loose = [statement for statement in tree.body if not _only_defines(statement)]
+    extra = [f"line {s.lineno}: only functions, imports and constants may be added" for s in loose]
+    return [*lacks, *taken, *extra, *_forbidden(tree)]
+
+
+def _plain_imports(tree: ast.Module) -> Iterator[str]:
+    """What `import torch` and its like bind: the same in every file."""
+    for statement in module_scope(tree.body):
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names if alias.asname is None)
+
+
+def _only_defines(statement: ast.stmt) -> bool:
+    """An import, a plain function, or a name for a literal: running it calls and changes nothing."""
+    if isinstance(statement, ast.Assign):
+        plain = all(isinstance(target, ast.Name) for target in statement.targets)
+        return plain and not any(isinstance(node, ast.Call) for node in ast.walk(statement.value))
+    if isinstance(statement, ast.FunctionDef):
+        return not statement.decorator_list
+    return isinstance(statement, (ast.Import, ast.ImportFrom))
 
 
 def _parsed(text: str) -> tuple[ast.Module | None, str]:
@@ -62,23 +80,27 @@ def _names(tree: ast.Module) -> set[str]:
     return {name for statement in module_scope(tree.body) for name in defined_names(statement)}
 
 
-def _imports(tree: ast.Module) -> Iterator[str]:
-    for statement in module_scope(tree.body):
-        if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            yield from defined_names(statement)
-
-
 def _forbidden(tree: ast.Module) -> Iterator[str]:
-    """Imports and functions that have no place in a reference."""
+    """Imports, functions and assignments that have no place in a reference."""
     for node in ast.walk(tree):
+        line = f"line {getattr(node, 'lineno', 0)}"
         for module in _imported(node):
-            root = module.partition(".")[0]
-            if root not in IMPORTS:
-                yield f"line {node.lineno}: import of {root}: a problem needs torch alone"  # type: ignore[attr-defined]
-            elif why := FORBIDDEN.get(module):
-                yield f"line {node.lineno}: {module}: {why}"  # type: ignore[attr-defined]
-        if isinstance(node, ast.Attribute) and (why := FORBIDDEN.get(ast.unparse(node))):
-            yield f"line {node.lineno}: {ast.unparse(node)}: {why}"
+            if (root := module.partition(".")[0]) not in IMPORTS:
+                yield f"{line}: import of {root}: a problem needs torch alone"
+            elif why := _why_not(module):
+                yield f"{line}: {module}: {why}"
+        if isinstance(node, ast.Name) and node.id in _REFLECTION:
+            yield f"{line}: {node.id}: a problem changes nothing but its own variables"
+        elif isinstance(node, ast.Attribute):
+            if not isinstance(node.ctx, ast.Load):
+                yield f"{line}: {ast.unparse(node)} is assigned: a problem changes nothing but its own variables"
+            elif ast.unparse(node) in FORBIDDEN:
+                yield f"{line}: {ast.unparse(node)}: {FORBIDDEN[ast.unparse(node)]}"
+
+
+def _why_not(module: str) -> str:
+    """Why a module, or one that it lies in, is forbidden; empty when none is."""
+    return next((why for name, why in FORBIDDEN.items() if f"{module}.".startswith(f"{name}.")), "")
 
 
 def _imported(node: ast.AST) -> Iterator[str]:

@@ -92,6 +92,11 @@ def _result(session: Session, origin: str) -> AcceptedProblem:
             return AcceptedProblem(source=effect["source"], origin=origin, audit=effect["audit"])
         if effect["do"] == "decline":
             _refuse(effect["reason"])
+        if effect["do"] == "audit failed":
+            wrong = effect["verdict"]
+            raise CandidateError(
+                wrong["summary"], ExitCode(wrong["exit_code"]), hint=wrong["hint"], log_tail=wrong["log_tail"]
+            )
     raise UsageError(f"the model wrote no problem that passes the audit in {MOST_TRIES} tries: {_last_text(session)}")
 
 
@@ -151,7 +156,7 @@ class ProblemTools:
             return self._failed("\n".join(complaints))
         verdict = await self.check(source)
         if verdict.exit_code in (ExitCode.INTERNAL, ExitCode.UNAVAILABLE):  # no other text mends it
-            raise CandidateError(verdict.summary, ExitCode.INTERNAL, hint=verdict.hint, log_tail=verdict.log_tail)
+            return _finished("the audit failed", {"do": "audit failed", "verdict": verdict.to_dict()})
         if not verdict.passed:
             return self._failed("\n".join(_told(verdict)))
         effect = {"do": "problem", "source": source, "audit": verdict.to_dict()}
