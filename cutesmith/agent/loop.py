@@ -79,7 +79,10 @@ class Line:
         self.session.record("reply", self.number, **{**asdict(reply), "turn": turn, "seconds": seconds})
 
     async def act(self) -> None:
-        """Run every tool call that has no result yet."""
+        """Run every tool call that has no result yet; those of an answer that was refused half-way are not run."""
+        reply, _ = last_turn(self.session.events, self.number)
+        if reply is not None and reply["stop_reason"] == "refusal":
+            return
         for call in open_calls(self.session.events, self.number):
             await self.call(call)
 

@@ -315,7 +315,7 @@ def objection(body: dict[str, Any]) -> tuple[int, str, str] | None:
     messages = body["messages"]
     sentences = [*_block_objections(messages), *_tool_objections(messages)]
     if any(name in body for name in ("temperature", "top_p", "top_k")):
-        sentences.append("sampling parameters were removed in 2026-10-21")
+        sentences.append("sampling parameters are not accepted")
     if json.dumps(body).count('"cache_control"') > 4:
         sentences.append("a maximum of 4 blocks with cache_control may be provided")
     if not messages or messages[0]["role"] != "user":

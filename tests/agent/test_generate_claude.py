@@ -169,7 +169,7 @@ def session(tmp_path, *arguments, limit=None):
 
 def wait_for(folder, kind, count, process):
     """Until the transcript has so many events of a kind."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 100
     while time.monotonic() < until and process.poll() is None:
         if (folder / "transcript.jsonl").exists() and kinds(folder).count(kind) >= count:
             return

@@ -88,8 +88,9 @@ def test_a_paused_answer_is_asked_to_go_on_without_words(tmp_path):
 
 
 def test_a_refusal_ends_the_line(tmp_path):
-    events, model, _ = work(tmp_path / "s", {"text": "I will not", "stop_reason": "refusal"}, FINISH)
-    assert ending(events)[0] == "refused" and len(model.requests) == 1
+    half = {**use("write", words="x"), "text": "I will not", "stop_reason": "refusal"}
+    events, model, tools = work(tmp_path / "s", half, FINISH)
+    assert ending(events)[0] == "refused" and len(model.requests) == 1 and tools.calls == []
 
 
 def test_a_full_context_window_ends_the_line(tmp_path):
