@@ -7,8 +7,9 @@ ran before would: their write-back stands for that of the kernel's own last line
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -110,16 +111,24 @@ class Stopwatch:
     def matmul_flops_per_second(self, dtype: torch.dtype) -> float | None:
         """Operations a second of a large matrix product, float32 with TF32; None for a dtype that torch.mm lacks."""
         size = 4096 if dtype == torch.float64 else 8192
-        precision = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high")  # a roof is what the device can do, not what PyTorch does by default
         try:
-            sides = [torch.randn(size, size, device="cuda").to(dtype) for _ in range(2)]
-            samples, _ = self.round(_product(dtype), [sides], launches=12, host_us=20)
+            with _tf32():
+                sides = [torch.randn(size, size, device="cuda").to(dtype) for _ in range(2)]
+                samples, _ = self.round(_product(dtype), [sides], launches=12, host_us=20)
         except (RuntimeError, TypeError):  # not implemented for this dtype, or too little memory
             return None
-        finally:
-            torch.set_float32_matmul_precision(precision)
         return 2 * size**3 / (median(samples[2:]) * 1e-6)
+
+
+@contextlib.contextmanager
+def _tf32() -> Iterator[None]:
+    """A roof is what the device can do, not what PyTorch does by default."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
 
 
 def _product(dtype: torch.dtype) -> Function:

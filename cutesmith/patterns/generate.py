@@ -20,18 +20,14 @@ from cutesmith.patterns.drafting import Draft, draft_kernels
 from cutesmith.patterns.output_folder import OutputFolder, default_folder
 from cutesmith.patterns.stages import Stages
 from cutesmith.patterns.target import Target, choose_target, describe_environment
+from cutesmith.runtime.tuning import Progress as Progress
+from cutesmith.runtime.tuning import silent
 from cutesmith.runtime.tuning_cache import TuningCache
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, GenerateVerdict, Verdict, VerifyVerdict
 
 CONFIGURATIONS = 8
 VERIFY_ATTEMPTS = 4
 NOT_EXECUTED = "nothing was executed: this machine has no GPU that runs {arch}"
-
-
-class Progress(Protocol):
-    """Told of every step: the stage's name, how many of its steps are done, how many there are, and a remark."""
-
-    def __call__(self, stage: str, done: int, total: int, message: str = "") -> None: ...
 
 
 class StageRunner(Protocol):
@@ -42,10 +38,6 @@ class StageRunner(Protocol):
     def verify(self, candidate: Candidate) -> VerifyVerdict: ...
     def time(self, candidates: list[Candidate]) -> str: ...
     def benchmark(self, path: Path) -> BenchmarkVerdict: ...
-
-
-def _silent(stage: str, done: int, total: int, message: str = "") -> None:
-    return None
 
 
 def generate_kernel(
@@ -73,7 +65,7 @@ def generate_kernel(
     started = time.monotonic()
     _require_tvm_ffi()
     target = choose_target(arch, on)
-    tell = progress or _silent
+    tell = progress or silent
     tell("draft", 0, 1)
     try:
         draft = draft_kernels(problem, target.arch, limit=configurations_limit)

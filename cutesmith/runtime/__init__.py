@@ -10,13 +10,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cutesmith.runtime.launching import tuned
     from cutesmith.runtime.plan import CuteKernel, KernelPlan
     from cutesmith.runtime.tiling import Problem, Tiling
     from cutesmith.runtime.trials import AutotuneResult, Trial
     from cutesmith.runtime.tuning import autotune
     from cutesmith.runtime.tuning_cache import TuningCache
 
-__all__ = ["AutotuneResult", "CuteKernel", "KernelPlan", "Problem", "Tiling", "Trial", "TuningCache", "autotune"]
+__all__ = [
+    "AutotuneResult",
+    "CuteKernel",
+    "KernelPlan",
+    "Problem",
+    "Tiling",
+    "Trial",
+    "TuningCache",
+    "autotune",
+    "tuned",
+]
 
 _HOMES = {
     "AutotuneResult": "trials",
@@ -27,6 +38,7 @@ _HOMES = {
     "Trial": "trials",
     "TuningCache": "tuning_cache",
     "autotune": "tuning",
+    "tuned": "launching",
 }
 
 

@@ -13,7 +13,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -52,8 +52,8 @@ class Progress(Protocol):
     def __call__(self, stage: str, done: int, total: int, message: str = "") -> None: ...
 
 
-def _silent(stage: str, done: int, total: int, message: str = "") -> None:
-    return None
+def silent(stage: str, done: int, total: int, message: str = "") -> None:
+    """Progress that nobody listens to."""
 
 
 def autotune(
@@ -83,7 +83,7 @@ def autotune(
     place = _place(on, arch)
     if rounds < 1 or (jobs is not None and jobs < 1) or not timeout > 0:
         raise UsageError("rounds, jobs and timeout must be positive")
-    run = _Run(path, function, place, timer or TIMERS[place.device], rounds, jobs, timeout, progress or _silent)
+    run = _Run(path, function, place, timer or TIMERS[place.device], rounds, jobs, timeout, progress or silent)
     store = cache or TuningCache()
     key = run.key(inputs)
     if use_cache and (known := _remembered(store, key)) is not None:
@@ -101,6 +101,22 @@ def _remembered(store: TuningCache, key: TuningKey) -> AutotuneResult | None:
         return replace(AutotuneResult.from_dict(known.result), cached=True, kept=True)
     except (KeyError, TypeError, UsageError):  # written by another version
         return None
+
+
+def remembered_results(
+    kernel: Callable[..., Any], inputs: Sequence[Any], cache: TuningCache
+) -> Iterator[AutotuneResult]:
+    """What the cache holds of a plan's function for such inputs on this machine's GPU, tuned as is usual.
+
+    First that for inputs that were given, then that for the file's own where those were the same.
+    """
+    place = _place("auto", None)
+    path, function = _file_of(kernel)
+    run = _Run(path, function, place, TIMERS[place.device], ROUNDS, None, 1.0, silent)
+    for given in (inputs, None):
+        known = _remembered(cache, run.key(given))
+        if known is not None and known.inputs == _signature(inputs):
+            yield known
 
 
 def _file_of(kernel: str | Path | Callable[..., Any]) -> tuple[Path, str]:

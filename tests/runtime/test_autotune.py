@@ -13,8 +13,11 @@ import torch
 
 from cutesmith.devices import current_device
 from cutesmith.errors import CandidateError, ContractError, UnavailableError, UsageError
+from cutesmith.recording import cuda_as_cpu
 from cutesmith.runtime import AutotuneResult, KernelPlan, Tiling, Trial, TuningCache, autotune
+from cutesmith.runtime import tuned as tuned_kernel
 from cutesmith.runtime.trials import NOT_COMPILED, NOT_RUN, SKIPPED, TIMED, fastest
+from cutesmith.runtime.tuning import remembered_results
 
 PLANS = Path(__file__).parent / "plans"
 SCALE = PLANS / "scale.py"
@@ -52,6 +55,14 @@ def test_the_floor_is_the_bytes_over_the_copy_bandwidth():
     assert bound.floor_percent == pytest.approx(50.0)
     busy = replace(bound, flops=10**9 + 5 * 10**8)
     assert busy.floor.kind == "flops" and "75 % of a large matrix product's rate" in busy.summary()
+
+
+def plan_module(name: str):
+    """A file of plans as a module of this process."""
+    spec = importlib.util.spec_from_file_location(name, PLANS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +133,10 @@ def test_a_tiling_that_kills_its_process_costs_itself_alone_and_the_rest_is_reme
     again = autotune(f"{SCALE}:deadly_plan", [torch.zeros(2048)], on="emulator", cache=cache)
     assert again.cached and again.trials == first.trials and again.seconds < 1
     assert f"times from cache of {first.measured[:10]}" in again.summary()
+    if current_device() is None:  # then the emulated GPU is what a kernel under development is tuned for
+        plan_fn = plan_module("scale").deadly_plan
+        assert list(remembered_results(plan_fn, [torch.zeros(2048)], cache)) == [again]
+        assert list(remembered_results(plan_fn, [torch.zeros(2049)], cache)) == []
 
 
 def test_the_cache_can_be_left_out_and_holds_other_questions_apart(tmp_path):
@@ -183,15 +198,36 @@ def test_a_kernel_compiles_once_and_launches_into_its_outputs():
     assert [bool(refused) for refused in plan.refusals("sm_90a")] == [False, True]
 
 
+def doubling_plan(x, y=None):
+    """Two tilings that torch plays; the first is none that a GPU would run."""
+    outputs = tuple(torch.empty_like(x) for _ in range(1 if y is None else 2))
+
+    def launch(factor):
+        for output in outputs:
+            output.copy_(x * factor)
+
+    tilings = (Tiling(threads=4096), Tiling(threads=64), Tiling(threads=128))
+    return KernelPlan(inputs=(x,), outputs=outputs, tilings=tilings, build=lambda tiling: tiling.threads, launch=launch)
+
+
+def test_a_kernel_under_development_runs_in_the_first_valid_tiling_until_it_is_tuned(tmp_path):
+    x = torch.arange(4.0)
+    with cuda_as_cpu():
+        kernel_fn = tuned_kernel(doubling_plan, cache=TuningCache(tmp_path))
+        assert torch.equal(kernel_fn(x), 64 * x) and torch.equal(kernel_fn(x + 1), 64 * (x + 1))
+        assert [torch.equal(output, 64 * x) for output in kernel_fn(x, x)] == [True, True]
+
+
+def test_where_the_device_runs_no_tiling_that_is_told(tmp_path):
+    def hopeless(x):
+        return replace(doubling_plan(x), tilings=(Tiling(threads=4096),))
+
+    hopeless.__qualname__ = "hopeless"  # as a function at the top level of this file has it
+    with cuda_as_cpu(), pytest.raises(UsageError, match="no tiling of the plan runs on sm_90: 4096 threads"):
+        tuned_kernel(hopeless, cache=TuningCache(tmp_path))(torch.arange(4.0))
+
+
 # On a GPU
-
-
-def plan_module(name: str):
-    """A file of plans as a module of this process."""
-    spec = importlib.util.spec_from_file_location(name, PLANS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -258,3 +294,5 @@ def test_tuning_on_the_gpu_finds_the_kernel_without_the_wasted_work(tmp_path):
     deadly = autotune(plan_module("scale").deadly_plan, inputs, on="gpu", cache=cache)
     assert deadly.kept and [trial.state for trial in deadly.trials] == [NOT_COMPILED, TIMED, TIMED]
     assert autotune(f"{SCALE}:deadly_plan", inputs, on="gpu", cache=cache).cached
+    kernel_fn = tuned_kernel(plan_module("scale").deadly_plan, cache=cache)
+    assert torch.equal(kernel_fn(*inputs), 2 * inputs[0])  # the first tiling would end this process
