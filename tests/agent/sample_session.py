@@ -349,9 +349,8 @@ def _effects(text: str, verdicts: Any) -> list[Any]:
 
 def begin_line(session: Session, line: int, parent: int = 0, opening: str = "") -> None:
     """A line of work begins from the draft or from another line."""
-    session.add(
-        "line", line=line, parent=parent, opening=opening or f"Line {line}: make the kernel faster than the draft."
-    )
+    opening = opening or f"Line {line}: make the kernel faster than the draft."
+    session.add("line", line=line, parent=parent, opening=opening, effects=[outcome.write("kernel.py", kernel(128))])
 
 
 def timed_search() -> Session:

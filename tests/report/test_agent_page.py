@@ -1,0 +1,311 @@
+"""The report of an agent's session: it tells what happened, runs nothing that a model wrote, and stays usable."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cutesmith.agent.prices import PRICES_AS_OF
+from cutesmith.agent.report import render_session
+from cutesmith.agent.report_kernels import History
+from cutesmith.report.agent_page import diff_lines
+from cutesmith.report.path_chart import Attempt, path_chart
+from cutesmith.report.trimming import TextBudget, cut_middle, displayable, fair_limit, weight
+from tests.agent import sample_session
+from tests.agent.sample_session import kernel, timed, verified
+from tests.report.elements import Elements
+from tests.report.sample import HOSTILE
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+--disable-component-update --disable-sync""".split()
+
+
+def rendered(session: sample_session.Session) -> str:
+    result = session.result()
+    return render_session(session.events, result, session_name="add-rms-norm")
+
+
+def text_of(page: str) -> str:
+    body = re.sub(r"<(style|script|title)\b.*?</\1>", " ", page, flags=re.S)
+    return re.sub(r"\s+", " ", " ".join(Elements(body).text))
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return {name: rendered(getattr(sample_session, name)()) for name in ("timed_search", "untimed", "hostile")}
+
+
+@pytest.fixture(scope="module")
+def long_page() -> tuple[str, float]:
+    session = sample_session.long_session()
+    started = time.process_time()
+    return render_session(session.events, {}, session_name="long"), time.process_time() - started
+
+
+@pytest.mark.parametrize("name", ["timed_search", "untimed", "hostile"])
+def test_only_the_pages_own_script_can_run(pages, name):
+    page = pages[name]
+    elements = Elements(page)
+    assert not elements.open
+    names = [tag for tag, _ in elements.tags]
+    assert names.count("script") == 1 and not set(names) & {"img", "iframe", "link", "object", "embed", "base", "form"}
+    script = page[page.index("<script>") + 8 : page.index("</script>")]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in page
+    assert not [key for _, attributes in elements.tags for key in attributes if key.startswith("on")]
+
+
+@pytest.mark.parametrize("name", ["timed_search", "hostile"])
+def test_nothing_is_loaded_and_links_stay_on_the_page(pages, name):
+    ids = [attributes["id"] for _, attributes in Elements(pages[name]).tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for tag, attributes in Elements(pages[name]).tags:
+        assert not attributes.keys() & {"src", "xlink:href", "action"}
+        if "href" in attributes:
+            assert tag == "a" and attributes["href"][:1] == "#" and attributes["href"][1:] in ids
+    assert "url(" not in pages[name] and "@import" not in pages[name]
+
+
+def test_hostile_text_is_shown_as_it_is(pages):
+    text = text_of(pages["hostile"])
+    assert text.count(re.sub(r"\s+", " ", HOSTILE)) >= 20
+    assert "␛[2J␇[bold red]�␀�" in text, "controls are seen, not obeyed; the page is valid UTF-8"
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202e\ud800-\udfff]", pages["hostile"])
+    assert "new_kind_of_block" in text and "thinking that only the model can read" in text
+
+
+def test_a_search_is_told_whole(pages):
+    text = text_of(pages["timed_search"])
+    for expected in (
+        *(
+            "fused add + RMSNorm, bf16, 16384×5120, H100 verified",
+            "134.2 µs median time",
+            "1.27× against torch.compile",
+        ),
+        *(
+            "95.7 % of the measured floor",
+            "5 of 10 judged kernels passed",
+            "1 times rejected as a cheat",
+            "$1.32 spent",
+        ),
+        *(
+            f"prices of {PRICES_AS_OF}",
+            "claude-opus-4-8 · finished: 134.2 µs is 96 % of the floor",
+            "6 min 4 s wall time",
+        ),
+        *("the best of 3 lines of work: 10 kernels were judged, 5 passed verification", "Kept 1, 2; dropped 3."),
+        *("no progress", "Scalar loads cost a factor of 2.6", "one read of x less: 150 µs", "turns 60, dollars 5"),
+        *(
+            "5120 of 168960 elements of output 0 differ",
+            "Could PyTorch do it?",
+            "reference_fn (x, residual, weight)",
+        ),
+        *("Changes since kernel 3", "The turn that wrote it", "FLOP/byte", "20,000 read from the cache"),
+    ):
+        assert expected in text, expected
+    assert text.count("delivered") == 2  # its badge, and the heading of its chart
+
+
+def test_a_diff_is_to_what_the_line_judged_before(pages):
+    session = sample_session.timed_search()
+    rows = {row.number: row for row in History.of(session.events).rows(TextBudget(), set())}
+    assert [rows[n].diff_title for n in (1, 2, 3, 9)] == [
+        *("The whole text: 22 lines", "Changes since what line 1 began with"),
+        *("Changes since what line 2 began with", "Changes since kernel 8"),
+    ]
+    kinds = list(diff_lines(rows[2].diff.full))
+    assert ("removed", "-THREADS = 128") in kinds and ("added", "+THREADS = 256") in kinds and ("", " ") in kinds
+    assert [rows[n].delivered for n in range(1, 11)] == [False] * 9 + [True]
+
+
+def test_without_times_the_stages_are_the_path(pages):
+    text = text_of(pages["untimed"])
+    assert "Stages over turns nothing was timed" in text and "verified on the emulated GPU" in text
+    for rung in ("fails lint", "does not compile", "compiles", "wrong result", "verified by emulation"):
+        assert rung in text
+    assert "Roofline" not in text and "µs" not in text
+
+
+@pytest.mark.parametrize("until", [2, 3, 8, 14])
+def test_an_unfinished_session_has_a_page(until):
+    events = sample_session.timed_search().events[:until]
+    page = render_session(events, {}, session_name="add-rms-norm")
+    assert not Elements(page).open and "unfinished" in page
+    assert ("The process ended while the model answered" in page) == (events[-1]["kind"] == "request")
+
+
+def test_a_kernel_that_was_found_out_loses_its_time():
+    session = sample_session.Session()
+    sample_session.begin_line(session, 1)
+    session.turn(1, "", kernel(128), verified(), timed(90.0))
+    session.turn(1, "", kernel(256), verified(), timed(150.0))
+    assert [mark.median_us for mark in History.of(session.events).marks()] == [None, 90.0, None, 150.0]
+    session.turn(1, "", kernel(128), sample_session.rejected())
+    history = History.of(session.events)
+    assert [mark.median_us for mark in history.marks()] == [None, None, None, 150.0, None]
+    assert "90.0 µs median time" not in text_of(rendered(session))
+
+
+def test_a_thousand_turns_stay_a_page(long_page):
+    page, seconds = long_page
+    assert len(page.encode()) < 3_000_000 and seconds < 5
+    assert "1000 turns; 100 more in the middle are in transcript.jsonl" in page
+    assert re.search(r"… [\d,]+ characters left out …", page)
+    assert page.count('<details id="kernel-') == 250 and "750 more are in transcript.jsonl" in page
+
+
+def attempts(*times: float | None) -> list[Attempt]:
+    return [
+        Attempt(turn=turn, line=1 + turn % 2, title=f"turn {turn}", failed=time is None, median_us=time, rung=9)
+        for turn, time in enumerate(times)
+    ]
+
+
+def test_the_path_draws_less_time_lower_and_failures_below():
+    chart = path_chart(attempts(200.0, None, 150.0, 400.0, None), turns=8, baselines={"eager": 600.0}, floor_us=100.0)
+    assert chart is not None and chart.timed and chart.size == 1
+    heights = [mark.y for mark in chart.marks]
+    assert heights[1] > heights[0] > heights[2] and [mark.best for mark in chart.marks] == [True, True, False]
+    assert [mark.colour for mark in chart.marks] == [1, 1, 2] and [mark.colour for mark in chart.failures] == [1, 2][
+        ::-1
+    ]
+    assert all(mark.y > chart.bottom for mark in chart.failures)
+    floor, eager = chart.levels
+    assert (floor.label, eager.label) == ("floor 100 µs", "eager 600 µs") and floor.y > max(heights) > eager.y
+    assert chart.best.count("V") == 1 and chart.best.endswith(f"H{chart.right:.1f}")
+    assert all(chart.left < mark.x < chart.right for mark in chart.marks)
+
+
+def test_levels_that_lie_together_keep_their_labels_apart():
+    baselines = {"eager": 101.0, "torch.compile": 100.5, "other": 100.2}
+    chart = path_chart(attempts(120.0), turns=1, baselines=baselines, floor_us=100.0)
+    labels = sorted(level.label_y for level in chart.levels)
+    assert min(b - a for a, b in zip(labels, labels[1:])) >= 14
+
+
+@pytest.mark.parametrize("times", [(100.0,), (100.0, 101.0), (1e-3, 1e6), (3.0, 4.5)])
+def test_the_scale_has_a_few_round_ticks(times):
+    chart = path_chart(attempts(*times), turns=2, baselines={}, floor_us=None)
+    assert 2 <= len(chart.y_ticks) <= 40 and all(0 < tick.at <= chart.bottom for tick in chart.y_ticks)
+
+
+def test_a_path_needs_attempts_and_a_ladder_climbs():
+    assert path_chart([], turns=0, baselines={}, floor_us=None) is None
+    steps = [replace(attempt, rung=rung) for attempt, rung in zip(attempts(None, None, None), (3, 1, 8))]
+    chart = path_chart(steps, turns=3, baselines={}, floor_us=None)
+    assert not chart.timed and [tick.label for tick in chart.y_ticks] == ["1", "3", "8"]
+    assert [mark.best for mark in chart.marks] == [True, False, True] and chart.marks[2].y < chart.marks[0].y
+
+
+def test_texts_share_what_room_there_is():
+    assert fair_limit([10, 20, 300, 400], 130) == 50 and fair_limit([1, 2], 100) == 2 and fair_limit([], 5) == 0
+    budget = TextBudget(most=1000)
+    kept = [budget.keep(text) for text in ("short", "<" * 5000, "x" * 5000)]
+    budget.settle(900)
+    shown = [str(text) for text in kept]
+    assert shown[0] == "short" and all(weight(text) < 520 for text in shown)
+    assert shown[1].startswith("<<") and shown[1].endswith("<<") and "characters left out" in shown[1]
+
+
+def test_a_cut_keeps_both_ends_and_counts():
+    text = "head " + "m" * 1000 + " tail"
+    cut = cut_middle(text, 100)
+    left_out = int(re.search(r"… ([\d,]+) characters", cut)[1].replace(",", ""))
+    assert cut.startswith("head ") and cut.endswith(" tail") and len(text) - left_out + len("\n\n") < len(cut) < 150
+    assert cut_middle(text, 2000) == text and displayable("a\x1b\r\nb\ud800é") == "a␛\nb�é"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt install chromium)")
+class TestInABrowser:
+    """One browser for all."""
+
+    @pytest.fixture
+    def open_page(self, browser, tmp_path):
+        """A function that opens a page's HTML and gives it; no error may have been reported at the end."""
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        errors: list[str] = []
+
+        def open_page(html: str, **media: str):
+            path = tmp_path / "report.html"
+            path.write_text(html, encoding="utf-8")
+            page = context.new_page()
+            page.emulate_media(**media)
+            page.on("pageerror", lambda error: errors.append(str(error)))
+            page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+            page.on("dialog", lambda dialog: errors.append(dialog.message))
+            page.on("request", lambda request: None if request.url == path.as_uri() else errors.append(request.url))
+            page.goto(path.as_uri())
+            return page
+
+        yield open_page
+        context.close()
+        assert errors == []
+
+    def test_hostile_text_does_nothing_and_fits_a_phone(self, pages, open_page):
+        page = open_page(pages["hostile"])
+        page.locator("details").evaluate_all("rows => rows.forEach(row => row.open = true)")
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        assert page.locator("img, script:not(:last-child)").count() == 0
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_every_text_is_readable(self, pages, open_page, scheme):
+        page = open_page(pages["timed_search"], color_scheme=scheme)
+        page.locator("details").evaluate_all("rows => rows.forEach(row => row.open = true)")
+        assert page.evaluate(CONTRAST) == {}
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == {"light": "rgb(246, 247, 249)", "dark": "rgb(16, 19, 22)"}[scheme]
+
+    def test_rows_links_and_copying_work(self, pages, open_page):
+        page = open_page(pages["timed_search"])
+        first = page.locator("#kernel-1")
+        first.locator("summary").focus()
+        page.keyboard.press("Enter")
+        assert first.get_attribute("open") is not None and first.locator("pre.diff").is_visible()
+        page.locator("svg.path a[href='#kernel-10']").first.click()
+        opened = page.locator(page.evaluate("location.hash"))
+        assert opened.get_attribute("open") is not None
+        page.locator("#kernel-10 a", has_text="The turn that wrote it").click()
+        assert page.locator("#turn-1-4 .said").first.is_visible()
+        page.get_by_role("button", name="Open all").last.click()
+        assert page.locator("#turn-rows > details:not([open])").count() == 0
+        page.get_by_role("button", name="Copy").click()
+        page.get_by_role("button", name="Copied").wait_for()
+        source = kernel(512, vector=8, staged=True, note=" evict_last")
+        assert page.evaluate("navigator.clipboard.readText()") == source
+
+    def test_a_print_is_white_and_whole(self, pages, open_page):
+        page = open_page(pages["timed_search"], media="print", color_scheme="dark")
+        assert not page.locator("nav").is_visible() and not page.get_by_role("button").first.is_visible()
+        assert page.evaluate("getComputedStyle(document.querySelector('.source')).maxHeight") == "none"
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(27, 31, 36)"
+
+    def test_a_thousand_turns_open_at_once(self, long_page, open_page):
+        started = time.monotonic()
+        page = open_page(long_page[0])
+        page.locator("#turn-1-900 summary").click()
+        assert page.locator("#turn-1-900 .inside").is_visible()
+        assert time.monotonic() - started < 10
