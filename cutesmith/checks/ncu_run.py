@@ -44,6 +44,8 @@ STATUS = "status.jsonl"  # in the candidate's folder: what checks.ncu_worker tel
 TRUSTED_KERNEL = "spin_kernel"  # that of torch.cuda._sleep, which the worker profiles first
 _STATUS_BYTES, _LOG_BYTES = 1 << 20, 4 << 20
 _STATUS_TYPES = {"stage": str, "done": bool, "confinement": dict, "error": dict, "output_bytes": int}
+_OF_A_CANDIDATE = (ExitCode.USAGE, ExitCode.DOES_NOT_COMPILE, ExitCode.CRASHED)
+_OURS = (ExitCode.UNAVAILABLE, ExitCode.INTERNAL)
 _IMPORT_BYTES, _IMPORT_SECONDS = 256 << 20, 120.0
 
 
@@ -215,9 +217,10 @@ class _Ended:
         own = page.launches[1:] if trusted else page.launches
         if page.cut and not own:
             raise self.unavailable("ncu's table ends before its first launch is whole", tail=imported.output)
-        if not page.launches and (self.request.device == "cuda" or self._errors):
-            said = _joined(self._errors)
-            raise self.unavailable(f"ncu profiled nothing{': ' + said if said else ', not even a kernel of its own'}")
+        if not own and (said := _joined(self._errors)):
+            raise self.unavailable(f"ncu profiled no launch of the kernel: {said}")
+        if not page.launches and self.request.device == "cuda":
+            raise self.unavailable("ncu profiled nothing, not even a trusted kernel")
         if not own:
             hint = "Call the compiled function in kernel_fn; torch operations alone are no kernel."
             raise CandidateError("kernel_fn launched no kernel", ExitCode.USAGE, hint=hint, log_tail=self.tail)
@@ -235,13 +238,13 @@ class _Ended:
 
     def _stopped(self) -> CandidateError:
         where = f" (in {self.status['stage']})" if self.status.get("stage") else ""
-        message = f"the kernel under ncu {self.finished.stopped}{where}"
+        message = f"{'the kernel under ncu' if self._loaded else 'ncu'} {self.finished.stopped}{where}"
         code = ExitCode.TIMED_OUT if self.finished.timed_out else ExitCode.CRASHED
         return CandidateError(message, code, hint=FEWER_PASSES, log_tail=self.tail)
 
     def _raised(self, error: dict[str, Any]) -> CandidateError:
         """What the profiled process told; an exit code that a candidate may not give itself counts as a crash."""
-        known = (ExitCode.USAGE, ExitCode.DOES_NOT_COMPILE, ExitCode.CRASHED, *_OURS[: 0 if self._loaded else None])
+        known = _OF_A_CANDIDATE if self._loaded else (*_OF_A_CANDIDATE, *_OURS)
         code = next((code for code in known if code == error.get("exit_code")), ExitCode.CRASHED)
         text = str(error.get("message", ""))
         message = text if error.get("ours") else f"{error.get('type')}: {text}"
@@ -254,9 +257,6 @@ class _Ended:
             return self.unavailable(f"ncu could not start the profiled process: {said}")
         where = self.status.get("stage") or "its end"
         return CandidateError(f"the kernel ended its process in {where}: {said}", ExitCode.CRASHED, log_tail=self.tail)
-
-
-_OURS = (ExitCode.UNAVAILABLE, ExitCode.INTERNAL)
 
 
 def _joined(errors: Sequence[str]) -> str:

@@ -298,8 +298,10 @@ LOADED = """echo '{"confinement": {}, "stage": "the profiled call of kernel_fn"}
         ({"profiling": f"{LOADED}; kill -SEGV $$"}, 5, "ended its process in the profiled call"),
         ({"profiling": DONE}, 7, "wrote no report"),
         ({"imported": "echo '==ERROR== Failed to load report'; exit 1"}, 7, "own report: Failed to load report"),
-        ({"table": ""}, 7, "profiled nothing, not even a kernel of its own"),
+        ({"table": ""}, 7, "profiled nothing, not even a trusted kernel"),
         ({"table": raw_page(("spin_kernel", SPIN))}, 2, "launched no kernel"),
+        ({"profiling": f"{DONE}; {REPORT}; echo '==ERROR== Failed to profile it' >> \"$log\"",
+          "table": raw_page(("spin_kernel", SPIN))}, 7, "no launch of the kernel: Failed to profile it"),
         ({"table": raw_page((KERNEL, COPY))[:-50]}, 7, "ends before its first launch is whole"),
         ({"profiling": """echo '{"confinement": {}, "error": {"exit_code": 4, "message": "k.py:3: no", "ours": true}}' \
 > status.jsonl"""}, 4, "k.py:3: no"),
@@ -340,6 +342,12 @@ def _command_line(pid: str) -> str:
     """Empty for a process that is gone, or dead and waits to be fetched."""
     path = Path("/proc", pid, "cmdline")
     return path.read_text() if path.exists() else ""
+
+
+def test_ncu_that_hangs_before_the_kernel_is_there_is_named_itself(tmp_path):
+    error = failure(tmp_path, request={"timeout": 0.3}, profiling=f"{STARTED}; exec sleep 79")
+    assert error.exit_code == ExitCode.TIMED_OUT
+    assert error.message == "ncu did not finish within 0.3 s (in starting)"
 
 
 def test_a_table_that_was_cut_says_so(tmp_path):
