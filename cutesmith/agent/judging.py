@@ -139,7 +139,8 @@ def comparison(workbench: Workbench, kernel: Snapshot, verdicts: Iterable[Verdic
         return (
             f"This version is the best so far: {_speed(best)}." if before else f"NEW BEST, the first: {_speed(best)}."
         )
-    return f"NEW BEST: {_speed(best)}; before it {_described(before, workbench)}."
+    why = "" if best.median_us is not None else "; where nothing is timed the latest verified one counts"
+    return f"NEW BEST: {_speed(best)}{why}; before it {_described(before, workbench)}."
 
 
 def _speed(kernel: JudgedKernel) -> str:

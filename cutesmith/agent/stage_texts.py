@@ -111,8 +111,9 @@ def _output_error(output: Verdict) -> str:
 
 
 def _passed_case(case: Verdict) -> str:
-    worst = max((output["max_rel"] or 0.0 for output in case["outputs"]), default=None)
-    remark = case["problem"] or ("" if worst is None else f"largest relative error {worst:.2g}")
+    errors = [(output["max_abs"] or 0.0, output["max_rel"] or 0.0) for output in case["outputs"]]
+    worst = ", ".join(f"{absolute:.2g} absolute, {relative:.2g} relative" for absolute, relative in errors)
+    remark = case["problem"] or (f"largest error {worst}" if worst else "")
     return f"{case['name']} [{case['inputs']}]" + (f" {remark}" if remark else "")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from cutesmith import resources
 from cutesmith.agent.bounded_text import bounded
 from cutesmith.agent.profile_texts import profile_lines
 from cutesmith.agent.stage_texts import Verdict, benchmark_lines, compile_lines, lint_lines, verify_lines
@@ -11,6 +12,7 @@ from cutesmith.verdicts import ExitCode
 
 LOG_LINES = 25
 LOG_CHARACTERS = 2000
+FOREIGN = ("/site-packages/", f"{resources.PACKAGE}/", "/lib/python3")
 CHAINED = "The above exception was the direct cause of the following exception:"
 
 REJECTED = (
@@ -40,11 +42,23 @@ STAGES: dict[str, Callable[[Verdict], Iterator[str]]] = {
 
 
 def log_tail(text: str) -> list[str]:
-    """The last lines of a log, under a heading; empty without a log. The judge's own frames at its end are left out."""
+    """The last lines of a log, under a heading; empty without a log. Of tracebacks the kernel's own frames stay."""
     *before, last = text.split(CHAINED)
     own = CHAINED.join(before) if before and "cutesmith.errors." in last else text
-    lines = own.strip()[-LOG_CHARACTERS:].splitlines()[-LOG_LINES:]
+    lines = "\n".join(_without_foreign_frames(own.strip().splitlines()))[-LOG_CHARACTERS:].splitlines()[-LOG_LINES:]
     return ["last lines of the log:", *(f"  {line}" for line in lines)] if lines else []
+
+
+def _without_foreign_frames(lines: Sequence[str]) -> Iterator[str]:
+    """Without the frames of the judge, the DSL and Python, which a kernel's author can change nothing about."""
+    dropping = False
+    for line in lines:
+        if line.startswith('  File "'):
+            dropping = any(place in line for place in FOREIGN)
+        elif not line.startswith("    "):
+            dropping = False
+        if not dropping:
+            yield line
 
 
 def describe(verdict: Verdict, *, closing: Sequence[str] = (), names: Mapping[str, str] | None = None) -> str:

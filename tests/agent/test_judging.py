@@ -329,6 +329,24 @@ def test_the_judges_own_frames_are_no_news_for_the_model():
     assert "RuntimeError: no tile" in text and "judge.py" not in text
 
 
+def test_of_a_traceback_the_kernels_own_frames_stay():
+    frame = '  File "{}", line 5, in f\n    code()\n    ^^^^^^'
+    folder = Path(judging.__file__).parent
+    places = ("/venv/lib/python3.11/site-packages/dsl/op.py", "kernel.py", f"{folder}/judging.py", "kernel.py")
+    frames = [frame.format(place) for place in places]
+    log = "\n".join(["printed first", "Traceback (most recent call last):", *frames, "ValueError: Type mismatch"])
+    text = describe(verify(exit_code=ExitCode.CRASHED, log_tail=log).to_dict())
+    assert text.count('File "kernel.py"') == 2 and text.count("code()") == 2
+    assert "site-packages" not in text and str(folder) not in text
+    assert "printed first" in text and text.splitlines()[-1] == "  ValueError: Type mismatch"
+
+
+def test_where_nothing_is_timed_the_latest_counts_and_it_is_said(bench):
+    record(bench, "old", verify())
+    told = judging.comparison(bench.workbench, judging.take_snapshot(bench.workbench), [verify().to_dict()])
+    assert told.startswith("NEW BEST: verified, not timed; where nothing is timed the latest verified one counts")
+
+
 def test_paths_of_this_machine_become_names():
     names = {"/long/way/judged/0123/kernel.py": "kernel.py", "/long/way/problem.py": "problem.py"}
     verdict = verify(exit_code=ExitCode.CRASHED, summary="/long/way/judged/0123/kernel.py:3 and /long/way/problem.py:4")
