@@ -77,7 +77,7 @@ def test_a_kernel_and_a_reference_of_other_arity_are_both_named(capsys, write_fi
     assert "kernel_fn (line 32) takes 1 positional argument and reference_fn (line 43) takes 2" in summary
 
 
-COMPILED = {  # in this order, by one worker, which the last ends
+COMPILED = {  # in this order, by two workers, one of which the last ends
     "cpu": RELU.replace('device="cuda"', 'device="cpu"'),
     "arity": RELU.replace("return [torch", "return [2.0, torch"),
     "raises": with_first_line("raise ValueError('no good')"),
@@ -90,12 +90,12 @@ COMPILED = {  # in this order, by one worker, which the last ends
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """The verdict of each: a worker takes seconds to start, so they share one as the generator's candidates do."""
+    """The verdict of each: a worker takes seconds to start, so they share two as the generator's candidates do."""
     folder = tmp_path_factory.mktemp("bad")
     paths = [folder / f"{name.replace(' ', '_')}.py" for name in COMPILED]
     for path, text in zip(paths, COMPILED.values(), strict=True):
         path.write_text(text)
-    return dict(zip(COMPILED, compile_siblings(paths, "sm_90a"), strict=True))
+    return dict(zip(COMPILED, compile_siblings(paths, "sm_90a", jobs=2), strict=True))
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from typing import Any
 from cutesmith.checks.roofline import ROOFS, Floor, Work, floor_of
 from cutesmith.runtime.tiling import Tiling
 
-SKIPPED, NOT_COMPILED, NOT_RUN, TIMED = "skipped", "does not compile", "failed to run", "timed"
+SKIPPED, NOT_COMPILED, NOT_RUN, TIMED = "skipped", "failed to compile", "failed to run", "timed"
 WAITING = "waiting"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One tiling: its state (skipped, does not compile, failed to run, timed), why, and its samples (microseconds).
+    """One tiling: its state (skipped, failed to compile, failed to run, timed), why, and its samples (microseconds).
 
     `reason` is every refusal of a skipped one, else the error's sentence; `log_tail` its last lines.
     """

@@ -1,4 +1,4 @@
-"""y = 2 x in tilings of which two cannot be launched, one does not compile, one raises, one is wasteful."""
+"""y = 2 x in tilings of which two cannot be launched, one does not compile, one kills its process, one is wasteful."""
 
 import functools
 import os
@@ -18,9 +18,8 @@ TILINGS = (
     Tiling(threads=128, tile=(128,), stages=4, stage_bytes=65536),
     Tiling(threads=96, tile=(96,), settings={"broken": True}),
     Tiling(threads=128, tile=(128,)),
-    Tiling(threads=160, tile=(160,), settings={"raises": True}),
+    Tiling(threads=160, tile=(160,), settings={"dies": True}),
 )
-DEADLY = (Tiling(threads=32, settings={"dies": True}), Tiling(threads=256), Tiling(threads=256, settings={"again": 2}))
 
 
 @cute.kernel
@@ -71,8 +70,8 @@ def plan_fn(x, tilings=TILINGS):
     )
 
 
-def deadly_plan(x):
-    return plan_fn(x, DEADLY)
+def raising_plan(x):
+    return plan_fn(x, (Tiling(threads=64, settings={"raises": True}),))
 
 
 def get_inputs():
