@@ -24,7 +24,7 @@ def reference_fn(x):
 def get_inputs():
     return [torch.randn(64, 64, device="cuda")]
 """
-READERS = ("lint", "compile", "verify", "benchmark", "generate")
+READERS = ("lint", "compile", "verify", "benchmark", "profile", "generate")
 
 
 def run(capsys, verb: str, *arguments: object) -> tuple[int, str]:
@@ -62,7 +62,7 @@ def test_what_is_no_python_file_is_refused_by_every_verb(capsys, tmp_path, verb,
     assert code == ExitCode.USAGE
 
 
-@pytest.mark.parametrize("verb", ["compile", "verify", "benchmark", "generate"])
+@pytest.mark.parametrize("verb", ["compile", "verify", "benchmark", "profile"])
 def test_a_file_without_get_inputs_shows_the_lines_to_write(capsys, write_file, verb):
     code, summary = run(capsys, verb, write_file(RELU.replace("def get_inputs", "def inputs")))
     assert code == ExitCode.USAGE
