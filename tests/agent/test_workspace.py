@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -275,6 +278,49 @@ def test_a_checkpoint_lost_to_a_kill_is_made_by_the_second_time(workspace):
     workspace.apply(effect, 7)
     (kept,) = workspace.checkpoints.checkpoints()
     assert workspace.checkpoints.read(kept) == b"v1\n"
+
+
+APPLY = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from tests.agent.test_workspace import apply_all
+print("ready", flush=True)
+apply_all(Path(sys.argv[2]))
+"""
+EFFECTS = [
+    (seq, effect)
+    for seq in range(40)
+    for effect in (write("kernel.py", f"v{seq}\n" * 500), checkpoint("kernel.py", f"v{seq // 2}\n", note=f"n{seq}"))
+]
+
+
+def apply_all(folder: Path) -> Workspace:
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    workspace = Workspace(work, CheckpointStore(work / "kernel.py", folder=folder / "checkpoints"))
+    for seq, effect in EFFECTS:
+        workspace.apply(effect, seq)
+    return workspace
+
+
+def test_killed_anywhere_and_applied_again_is_as_if_never_killed(tmp_path):
+    random.seed(5)
+    killed = 0
+    for number in range(4):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        command = [sys.executable, "-c", APPLY, str(Path(__file__).parents[2]), str(folder)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        time.sleep(random.uniform(0.002, 0.05))
+        child.kill()
+        killed += child.wait() == -9
+        child.stdout.close()
+        kept = apply_all(folder).checkpoints.checkpoints()
+        assert [(c.key, c.note) for c in kept] == [(f"event {seq}", f"n{seq}") for seq in range(40)]
+        assert (folder / "work" / "kernel.py").read_text() == "v39\n" * 500
+    assert killed
 
 
 def test_checkpoints_of_files_of_one_name_do_not_meet(workspace, tmp_path):
