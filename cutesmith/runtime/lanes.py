@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -84,13 +85,20 @@ class Lane:
 
     def has_fallen(self, error: CandidateError) -> bool:
         """Whether the process is dead, or its GPU context lost, which is the same."""
-        return self.worker is None or not self.worker.alive or "CUDA error" in error.message
+        return self.worker is None or not self.worker.alive or is_cuda_error(error.message)
 
     def close(self) -> None:
         """End the process."""
         if self.worker is not None:
             self.worker.close()
             self.worker = None
+
+
+def is_cuda_error(message: str) -> bool:
+    """Whether torch, the driver or the runtime says so ("CUDA error: …", CUDA_ERROR_…, cudaError…): no later launch of
+    the process can be trusted.
+    """
+    return re.search(r"cuda[ _]?error", message, re.IGNORECASE) is not None
 
 
 class Lanes:

@@ -127,15 +127,25 @@ class GraphTimer:
                 begin.record()
                 kernel.launch()
                 end.record()
+        self._synchronize()  # a launch that went elsewhere is over, before anybody looks
         return Replay(graph, pairs)
 
     def _require_captured(self, kernel: CuteKernel, replay: Replay) -> None:
-        """A launch on a stream of its own would leave an empty graph, and the best time of all."""
-        own = [tensor for tensor in kernel.outputs if tensor.numel() and not _shares_memory(tensor, kernel.inputs)]
-        spoilt = [_spoil(tensor) for tensor in own]
+        """A launch on a stream of its own would leave an empty graph, and the best time of all.
+
+        So the outputs are spoilt, and one must change; values that the kernel also reads become noise for as long.
+        """
+        filled = [tensor for tensor in kernel.outputs if tensor.numel()]
+        own = [tensor for tensor in filled if not _shares_memory(tensor, kernel.inputs)]
+        watched = own or [tensor for tensor in filled if tensor.is_floating_point()]
+        pristine = [tensor.clone() for tensor in watched]
+        spoilt = [_spoil(tensor) if own else _shuffle(tensor) for tensor in watched]
         replay.graph.replay()
         self._synchronize()
-        if own and all(torch.equal(_bits(tensor), before) for tensor, before in zip(own, spoilt, strict=True)):
+        same = [torch.equal(_bits(tensor), before) for tensor, before in zip(watched, spoilt, strict=True)]
+        for tensor, values in zip(watched, pristine, strict=True):
+            tensor.copy_(values)
+        if same and all(same):
             raise CandidateError(NOT_CAPTURED, ExitCode.CRASHED)
 
 
@@ -147,6 +157,12 @@ def _spoil(tensor: torch.Tensor) -> torch.Tensor:
         tensor.logical_not_()
     else:
         tensor.bitwise_not_()
+    return _bits(tensor)
+
+
+def _shuffle(tensor: torch.Tensor) -> torch.Tensor:
+    """Make every element noise, which what works in place will change; the bytes that it has then."""
+    tensor.copy_(torch.randn(tensor.shape, device=tensor.device))
     return _bits(tensor)
 
 

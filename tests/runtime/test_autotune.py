@@ -16,6 +16,7 @@ from cutesmith.errors import CandidateError, ContractError, UnavailableError, Us
 from cutesmith.recording import cuda_as_cpu
 from cutesmith.runtime import AutotuneResult, KernelPlan, Tiling, Trial, TuningCache, autotune
 from cutesmith.runtime import tuned as tuned_kernel
+from cutesmith.runtime.lanes import is_cuda_error
 from cutesmith.runtime.trials import NOT_COMPILED, NOT_RUN, SKIPPED, TIMED, fastest
 from cutesmith.runtime.tuning import remembered_results
 
@@ -228,6 +229,20 @@ def test_where_the_device_runs_no_tiling_that_is_told(tmp_path):
         tuned_kernel(hopeless, cache=TuningCache(tmp_path))(torch.arange(4.0))
 
 
+@pytest.mark.parametrize(
+    ("message", "lost"),
+    [
+        ("k.py:3: AcceleratorError: CUDA error: an illegal memory access was encountered", True),
+        ("k.py:3: DSLCudaRuntimeError: CUDA_ERROR_LAUNCH_FAILED", True),
+        ("k.py:3: RuntimeError: cudaErrorIllegalAddress (700)", True),
+        ("k.py:3: ValueError: expected a CUDA tensor", False),
+        ("k.py:3: DSLUserCodeError: error[CALL_MISSING_ARG]", False),
+    ],
+)
+def test_a_lost_context_is_told_from_other_errors(message, lost):
+    assert is_cuda_error(message) is lost
+
+
 # On a GPU
 
 
@@ -277,11 +292,24 @@ def test_a_copy_that_fits_the_cache_is_timed_cold(graph_timer):
 
 
 @pytest.mark.gpu
-def test_a_launch_that_the_graph_does_not_hold_is_refused(graph_timer):
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_launch_that_the_graph_does_not_hold_is_refused(graph_timer, in_place):
     plan = copy_plan(1 << 10)
-    stray = replace(plan, launch=lambda run: None)
+    if in_place:
+        (x,) = plan.inputs
+        plan = replace(plan, outputs=(x,), build=lambda tiling: lambda x: x.relu_())
+    graph_timer.prepare(plan.kernel(plan.tilings[0]))
+    side = torch.cuda.Stream()
+
+    def launch(run):
+        with torch.cuda.stream(side):
+            run(plan.inputs[0])
+
+    stray = replace(plan, launch=launch)
+    before = [tensor.clone() for tensor in plan.outputs]
     with pytest.raises(CandidateError, match="not part of the CUDA graph"):
         graph_timer.prepare(stray.kernel(stray.tilings[0]))
+    assert all(torch.equal(tensor, old) for tensor, old in zip(plan.outputs, before, strict=True))
 
 
 @pytest.mark.gpu
