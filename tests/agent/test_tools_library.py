@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,14 @@ def test_fetching_overwrites_nothing_outside(bench, tmp_path):
     (bench.work / "examples").symlink_to(outside, target_is_directory=True)
     assert "link" in bench.refused("fetch_example", ids=["cutesmith/cross_entropy"])
     assert list(outside.iterdir()) == []
+
+
+def test_what_the_network_does_not_give_is_told_beside_what_is_here(bench, monkeypatch):
+    with socket.socket() as closed:  # bound, never listening: a connection is refused at once
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        monkeypatch.setenv("CUTESMITH_CACHE", str(bench.root / "cache"))
+        outcome = bench.call("fetch_example", ids=["cutlass/hopper/cta_norm", "cutesmith/layer_norm"])
+    assert "cutlass/hopper/cta_norm: not fetched: no connection" in outcome.text and not outcome.is_error
+    assert [effect["path"] for effect in outcome.effects] == ["examples/cutesmith/kernels/layer_norm.py"]
+    assert "starts with cutesmith/" in outcome.text
