@@ -60,12 +60,20 @@ def _unmasked(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 def work_of(module: Any, inputs: Sequence[Any], bytes_moved: int, counted: Mapping[str, int]) -> Work:
     """The work that the problem's file declares, else what was counted; declared operations go by the counted dtype.
 
-    Raises ContractError for a declaration that is no number.
+    A reference may multiply in more bits than its inputs have, to be exact; a kernel need not, so the narrower dtype
+    sets the rate. Raises ContractError for a declaration that is no number.
     """
     flops = contract.check_work(getattr(module, "ALGORITHMIC_FLOPS", None), "ALGORITHMIC_FLOPS", inputs)
     stated = contract.check_work(getattr(module, "ALGORITHMIC_BYTES", None), "ALGORITHMIC_BYTES", inputs)
-    by_dtype = dict(counted) if flops is None else {_busiest(counted) or multiplied_dtype(inputs): flops}
+    narrowed: Counter[str] = Counter()
+    for dtype, count in counted.items():
+        narrowed[_narrower(dtype, multiplied_dtype(inputs))] += count
+    by_dtype = dict(narrowed) if flops is None else {_busiest(narrowed) or multiplied_dtype(inputs): flops}
     return Work(bytes_moved if stated is None else stated, {name: count for name, count in by_dtype.items() if count})
+
+
+def _narrower(first: str, second: str) -> str:
+    return min(first, second, key=lambda name: getattr(torch, name).itemsize)
 
 
 def _busiest(counted: Mapping[str, int]) -> str:

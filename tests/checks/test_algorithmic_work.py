@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.flop_counter import flop_registry
 
 from cutesmith.checks.algorithmic_work import _tallied, counting, work_of
+from cutesmith.checks.benchmark import benchmark_kernel
 from cutesmith.checks.roofline import Work, floor_of
 from cutesmith.checks.stopwatch import Stopwatch
 from cutesmith.errors import ContractError
@@ -88,6 +90,8 @@ INPUTS = [torch.zeros(4, 8, dtype=torch.bfloat16), torch.zeros(8), 3]
     [
         ({}, {}, Work(100, {})),
         ({}, {"float16": 7}, Work(100, {"float16": 7})),
+        ({}, {"float32": 7, "float8_e4m3fn": 2}, Work(100, {"bfloat16": 7, "float8_e4m3fn": 2})),
+        ({}, {"float32": 7, "bfloat16": 2}, Work(100, {"bfloat16": 9})),
         ({"ALGORITHMIC_FLOPS": 5}, {"float16": 7, "float32": 1}, Work(100, {"float16": 5})),
         ({"ALGORITHMIC_FLOPS": 5.0}, {}, Work(100, {"bfloat16": 5})),
         ({"ALGORITHMIC_FLOPS": 0, "ALGORITHMIC_BYTES": 9}, {"float16": 7}, Work(9, {})),
@@ -107,6 +111,15 @@ def test_a_declaration_that_is_no_number_is_told(value):
 def test_a_declaration_that_raises_is_told():
     with pytest.raises(ContractError, match="ALGORITHMIC_BYTES raised TypeError"):
         work_of(SimpleNamespace(ALGORITHMIC_BYTES=lambda: 1), INPUTS, 100, {})
+
+
+@pytest.mark.gpu
+def test_a_product_is_held_against_the_rate_of_products():
+    example = Path(__file__).parents[2] / "examples_index" / "kernels" / "gemm_sm80_bias_gelu.py"
+    verdict = benchmark_kernel(example, rounds=4, compiled=False)
+    assert verdict.passed and verdict.floor_kind == "flops", verdict.summary
+    assert verdict.algorithmic_flops == 2 * 4096 * 2048 * 1024
+    assert 20 < verdict.floor_percent < 110 and verdict.matmul_flops_per_second > 1e14
 
 
 @pytest.mark.gpu

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from cutesmith.devices import Device
+from cutesmith.patterns.candidates import Candidate
+from cutesmith.patterns.drafting import draft_kernels
 from cutesmith.patterns.remembered_race import RememberedRace
-from cutesmith.patterns.target import Target
+from cutesmith.patterns.stages import Stages
+from cutesmith.patterns.target import Target, choose_target
 from cutesmith.runtime.tuning_cache import TuningCache
 from cutesmith.verdicts import Timing
 
@@ -89,3 +92,30 @@ def test_what_another_version_wrote_is_raced_again(race, result):
     assert race.timings(course) == course.outcome and len(course.races) == 1
     (entry,) = race.cache.folder.glob("*.json")
     assert json.loads(entry.read_text())["result"]["timings"][1]["median_us"] == 2.0
+
+
+PROBLEM = """import torch
+def reference_fn(x): return torch.softmax(x, -1)
+def get_inputs(): return [torch.randn(4096, 1024, device="cuda", dtype=torch.bfloat16)]
+"""
+
+
+@pytest.mark.gpu
+def test_the_generators_race_on_the_gpu_is_run_once(tmp_path):
+    problem = tmp_path / "problem.py"
+    problem.write_text(PROBLEM)
+    target = choose_target(None, "gpu")
+    draft = draft_kernels(problem, target.arch, limit=2)
+    stages = Stages(problem, target, draft, TuningCache(tmp_path / "tuning"))
+
+    def raced() -> tuple[str, list[float | None]]:
+        candidates = []
+        for number, (configuration, source) in enumerate(draft.kernels, start=1):
+            path = tmp_path / f"kernel_{number}.py"
+            path.write_text(source)
+            candidates.append(Candidate(number, configuration, path, source))
+        return stages.time(candidates), [candidate.median_us for candidate in candidates]
+
+    (now, medians), (day, remembered) = raced(), raced()
+    assert now == "" and day == time.strftime("%Y-%m-%d", time.gmtime())
+    assert remembered == medians and all(medians)
