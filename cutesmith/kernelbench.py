@@ -107,7 +107,7 @@ def adapter_source(forward: list[str], state: list[str]) -> str:
 def _forward_and_state_names(contract: FileContract, module: ModuleType) -> tuple[list[str], list[str]]:
     names = vars(module)
     try:
-        count = len(names[FORWARD_INPUTS]())
+        count = _count_inputs(names[FORWARD_INPUTS])
         model = _build(names["Model"], names["get_init_inputs"]())
     except Exception as error:
         hint = "Model(*get_init_inputs()) and get_inputs() must work as they stand."
@@ -116,6 +116,17 @@ def _forward_and_state_names(contract: FileContract, module: ModuleType) -> tupl
         ) from error
     state = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
     return _forward_names(model.forward, count), state
+
+
+def _count_inputs(get_inputs: Any) -> int:
+    """How many inputs forward takes; drawn without values, as they can be gigabytes, where that is possible."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return len(get_inputs())
+    except Exception:  # noqa: BLE001 - it computes with what it draws
+        return len(get_inputs())
 
 
 def _build(model: Any, arguments: Any) -> Any:

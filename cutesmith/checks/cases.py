@@ -77,11 +77,11 @@ def smaller_sizes(inputs: Sequence[Any], most_elements: int) -> Iterator[dict[in
     columns = {value.shape[-1] for value in tensors if value.ndim >= 2}
     vectors = {value.shape[0] for value in tensors if value.ndim == 1}
     outer = {size for value in tensors for size in value.shape[:-1]} - columns
-    rows = _halved(tensors, dict.fromkeys(outer, 1), most_elements)
+    rows = halved(tensors, dict.fromkeys(outer, 1), most_elements)
     least = {**dict.fromkeys(columns | vectors, LEAST_COLUMNS), **dict.fromkeys(outer, 1)}
-    ways = [rows, _halved(tensors, dict.fromkeys(outer - vectors, 1), most_elements)]
+    ways = [rows, halved(tensors, dict.fromkeys(outer - vectors, 1), most_elements)]
     if _count(tensors, rows) > FAR_TOO_MANY * most_elements:
-        ways.insert(0, _halved(tensors, least, most_elements))
+        ways.insert(0, halved(tensors, least, most_elements))
     for number, sizes in enumerate(ways):
         if sizes and sizes not in ways[:number]:
             yield sizes
@@ -111,8 +111,11 @@ def size_of(values: Sequence[Any], most_elements: int, why: str = "") -> str:
     return f"{elements:,} elements" + (f"; {why}" if why and elements > most_elements else "")
 
 
-def _halved(tensors: Sequence[torch.Tensor], least: dict[int, int], most_elements: int) -> dict[int, int]:
-    """New sizes for those in `least`, each halved, the largest first, down to its least; only those that changed."""
+def halved(tensors: Sequence[torch.Tensor], least: dict[int, int], most_elements: int) -> dict[int, int]:
+    """New sizes for those that `least` maps to the least they may become, the largest halved first, until all fits.
+
+    Only sizes that changed.
+    """
     sizes = {size: size for size in least}
     while _count(tensors, sizes) > most_elements:
         halves = {size: _half(now) for size, now in sizes.items() if _half(now) >= least[size]}

@@ -78,6 +78,11 @@ ADVICE: dict[str, tuple[str, str, str]] = {
         "get_input_sets",
         "Add get_input_sets() with other and odd shapes, else a kernel is verified for one shape only.",
     ),
+    "slow-on-cpu": (
+        _WARNING,
+        "reference_fn",
+        "Let it take smaller sizes; until then look yourself whether each input changes the result.",
+    ),
     "tiny": (_WARNING, "get_inputs", "Return larger inputs, else the time of a launch is measured."),
     "slow": (_WARNING, "get_inputs", "Return smaller inputs, else every verification takes long."),
 }

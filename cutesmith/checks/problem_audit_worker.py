@@ -24,6 +24,7 @@ BASES = 4  # input sets that are searched for an input's influence
 SEEDS = (1, 2)
 SETS_SEED = 3
 LARGE = 1 << 22  # elements that a reference takes only so: too many for another result in float64 at every change
+PATIENCE = 15.0  # seconds for finding out which inputs matter
 SAME_BY_CHANCE = 64  # elements: fewer may be equal in two draws
 REORDERED = 1 / 16  # of a tolerance: sums in another order stay within it
 
@@ -185,11 +186,14 @@ class Trial:
 
     def _judge_influence(self) -> None:
         large = any(elements_of(values) > LARGE for values in self.draws)
-        influence = Influence(self.problem.reference_fn, in_float64=not large)
+        influence = Influence(self.problem.reference_fn, in_float64=not large, seconds=PATIENCE)
         for base, other in self._bases():
             influence.watch(base, other)
             if len(influence.of_inputs) == len(self.names) and len(influence.on_outputs) == influence.outputs:
                 break
+        if influence.late:
+            self._find("slow-on-cpu", "reference_fn takes too long on a CPU to try a change of every input")
+            return
         tensors = {index for index, value in enumerate(self.inputs) if isinstance(value, torch.Tensor)}
         if not influence.of_inputs & tensors:
             self._find("constant", "reference_fn gives the same result whatever its tensors hold")
@@ -214,8 +218,7 @@ class Trial:
     def _unused(self, index: int) -> None:
         """An input without influence: an error, unless it is a scalar or came with a module."""
         value, message = self.inputs[index], f"input {self._named(index)} does not change the result"
-        state = len(getattr(self.problem.loaded.module, "STATE_NAMES", ()))
-        if index < len(self.names) - state:
+        if index < len(self.names) - self.problem.state:
             self._find("unused-input" if isinstance(value, torch.Tensor) else "unused-scalar", message)
         elif value.ndim:  # not the counter of a batch norm, which only training reads
             self._find("unused-state", message)

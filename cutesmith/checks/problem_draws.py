@@ -15,13 +15,14 @@ from typing import Any
 import torch
 
 from cutesmith import contract
-from cutesmith.checks.cases import Values, resize, smaller_sizes
+from cutesmith.checks.cases import Values, halved, resize, smaller_sizes
 from cutesmith.checks.reference import call_of_file, items_of, names_beside, native_outputs, seed_everything
 from cutesmith.checks.smaller_factories import SmallerFactories
 from cutesmith.errors import ContractError
 
 ELEMENTS = 1 << 16  # of all inputs of a draw together
 MOST_SETS = 16
+LEAST_INNER = 8  # of an image or a sequence: convolutions and windows need some
 Draw = Callable[[int], "Values | None"]  # seed -> inputs; None where this way does not lead to any
 
 
@@ -52,11 +53,12 @@ class Problem:
     def learn_inputs(self) -> None:
         """Shapes of the inputs without values, under `cuda_as_cpu(fake=True)`; drawing tells what is wrong."""
         try:
-            self.load()
-            self.shapeless = self.reference_fn
-            self.shapes = contract.check_inputs(self.loaded.get_inputs())
-            sets = self.loaded.get_input_sets
-            self.set_elements = [] if sets is None else [elements_of(values) for values in sets()]
+            with torch.device("meta"):  # what is drawn on the CPU and moved has no values either
+                self.load()
+                self.shapeless = self.reference_fn
+                self.shapes = contract.check_inputs(self.loaded.get_inputs())
+                sets = self.loaded.get_input_sets
+                self.set_elements = [] if sets is None else [elements_of(values) for values in sets()]
         except Exception:  # noqa: BLE001 - it may need values
             self.shapeless = None
 
@@ -65,7 +67,8 @@ class Problem:
         if self.shapeless is None or self.shapes is None:
             return
         try:
-            self.outputs = native_outputs(self.shapeless, self.shapes)[0]
+            with torch.device("meta"):
+                self.outputs = native_outputs(self.shapeless, self.shapes)[0]
         except Exception:  # noqa: BLE001 - it may need values
             self.outputs = []
 
@@ -88,11 +91,26 @@ class Problem:
         if elements_of(everything) <= ELEMENTS:
             yield self._whole
             return
-        sizes = list(smaller_sizes(everything, ELEMENTS))
+        sizes = list(smaller_sizes(everything, ELEMENTS)) if not self.state else self._sizes_beside_state(shapes)
         yield from (partial(self._with_smaller_factories, smaller) for smaller in sizes)
         if bytes_of(shapes) <= self.host_bytes:
             yield from (partial(self._cut, smaller) for smaller in sizes)
             yield self._whole
+
+    @property
+    def state(self) -> int:
+        """How many of the inputs, the last ones, are parameters and buffers of a KernelBench model."""
+        return len(getattr(self.loaded.module, "STATE_NAMES", ()))
+
+    def _sizes_beside_state(self, shapes: Values) -> list[dict[int, int]]:
+        """Smaller sizes of a model's own inputs: those of its parameters belong to its structure, and stay."""
+        given, state = tensors_of(shapes[: -self.state]), tensors_of(shapes[-self.state :])
+        kept = {size for value in state for size in value.shape}
+        leading = {size for value in given for size in value.shape[:1]} - kept
+        inner = {size for value in given for size in value.shape[1:]} - kept
+        least = {**dict.fromkeys(inner, LEAST_INNER), **dict.fromkeys(leading, 1)}
+        ways = [halved(given, dict.fromkeys(leading, 1), ELEMENTS), halved(given, least, ELEMENTS)]
+        return [way for way in ways[::-1] if way]
 
     def sets(self, seed: int) -> Iterator[Values]:
         """The first sets of get_input_sets(), each cut to `ELEMENTS`. Raises ContractError."""

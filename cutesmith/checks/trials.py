@@ -6,6 +6,8 @@ rounding, far below what any function worth a kernel makes of another input.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,14 +90,20 @@ def differ(first: torch.Tensor, second: torch.Tensor) -> bool:
 class Influence:
     """Which inputs change which outputs, gathered over bases: inputs on which the reference works.
 
-    Without `in_float64` every difference counts, also one of rounding.
+    Without `in_float64` every difference counts, also one of rounding. After `seconds` no more is tried.
     """
 
-    def __init__(self, reference_fn: Function, *, in_float64: bool = True) -> None:
+    def __init__(self, reference_fn: Function, *, in_float64: bool = True, seconds: float = math.inf) -> None:
         self._function, self._in_float64 = reference_fn, in_float64
+        self._deadline = time.monotonic() + seconds
         self.of_inputs: set[int] = set()
         self.on_outputs: set[int] = set()
         self.outputs = 0
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over: an input without influence may then have some."""
+        return time.monotonic() > self._deadline
 
     def watch(self, base: Values, other: Values) -> None:
         """Change one input of `base` at a time, first to what it is in `other`, until its change shows."""
@@ -106,12 +114,14 @@ class Influence:
         redrawn = self._results(other) or []
         self.on_outputs |= {k for k, pair in enumerate(zip(expected, redrawn)) if differ(*pair)}
         for index, value in enumerate(base):
-            if index not in self.of_inputs:
+            if index not in self.of_inputs and not self.late:
                 alternatives = changes(value, other[index] if index < len(other) else None)
                 self._try(index, base, expected, alternatives)
 
     def _try(self, index: int, base: Values, expected: Outputs, alternatives: Iterator[Any]) -> None:
         for change in alternatives:
+            if self.late:
+                return
             results = self._results([*base[:index], change, *base[index + 1 :]])
             if results is None:  # refused: so it was read
                 self.of_inputs.add(index)

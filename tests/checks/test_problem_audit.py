@@ -10,6 +10,7 @@ import torch
 
 from cutesmith.checks.problem_audit import ADVICE, ProblemAuditor
 from cutesmith.checks.smaller_factories import SmallerFactories
+from cutesmith.checks.trials import Influence
 from cutesmith.verdicts import ExitCode
 
 TASKS = Path(__file__).resolve().parents[2] / "evals" / "tasks"
@@ -231,6 +232,42 @@ def get_init_inputs():
     verdict = auditor.audit(write_file(source, "module.py"))
     assert verdict.passed and rules(verdict) == ["unused-state"]
     assert "spare" in verdict.findings[0].message and len(verdict.inputs) == 9
+
+
+def test_a_module_keeps_its_parameters_and_draws_nothing_large(auditor, write_file):
+    source = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(32, 64, 3)
+
+    def forward(self, x):
+        return torch.relu(self.convolution(x))
+
+
+def get_inputs():
+    return [torch.rand(2048, 32, 256, 256)]  # 17 GB, drawn on the CPU as KernelBench does
+
+
+def get_init_inputs():
+    return []
+"""
+    verdict = auditor.audit(write_file(source, "convolution.py"))
+    assert verdict.passed and rules(verdict) == ["slow"] and verdict.seconds < 20
+    assert verdict.tried == "float32[8, 32, 16, 16], float32[64, 32, 3, 3], float32[64]"
+    assert verdict.outputs[0]["shape"] == [2048, 64, 254, 254]
+
+
+def test_no_input_is_called_useless_once_the_time_is_over():
+    base, other = [torch.ones(3), torch.ones(3)], [torch.zeros(3), torch.zeros(3)]
+    hurried, patient = Influence(lambda x, y: x, seconds=0.0), Influence(lambda x, y: x)
+    for influence in (hurried, patient):
+        influence.watch(base, other)
+    assert hurried.late and not hurried.of_inputs
+    assert not patient.late and patient.of_inputs == {0} and patient.on_outputs == {0}
 
 
 def test_the_tasks_of_the_repository_pass_and_cost_little(auditor):
