@@ -66,6 +66,7 @@ class History:
     kernels: dict[str, Judged] = field(default_factory=dict)
     attempts: list[tuple[str, Attempt]] = field(default_factory=list)  # with the kernel's hash
     replies: int = 0
+    _turns: dict[tuple[int, int], int] = field(default_factory=dict)  # line, its turn -> replies until then
     _previous: dict[int, tuple[str, str]] = field(default_factory=dict)  # line -> its last text, and what that was
     _plotted: set[tuple[str, float]] = field(default_factory=set)
 
@@ -80,8 +81,10 @@ class History:
     def follow(self, event: Event) -> None:
         """Take one more event in."""
         self.standing.follow(event)
-        self.replies += event["kind"] == "reply"
         line = int(event["line"])
+        if event["kind"] == "reply":
+            self.replies += 1
+            self._turns[line, int(event["turn"])] = self.replies
         for effect in event.get("effects", ()):
             if effect["do"] == "judged":
                 self._judge(line, int(event.get("turn") or 0), effect)
@@ -103,10 +106,10 @@ class History:
         when = f"line {line}, turn {turn}" if line else "the session itself"
         title = f"kernel {kernel.number} ({when})\n{verdict['stage']}: {verdict['status']}: {verdict['summary']}"
         return Attempt(
-            turn=self.replies,
+            turn=self._turns.get((line, turn), self.replies),
             line=line,
             title=title[:300],
-            failed=verdict["exit_code"] != 0,
+            failed=verdict["exit_code"] in _FAILED,
             median_us=self._new_time(kernel.sha256),
             rung=rung_of(verdict),
             target=f"kernel-{kernel.number}",
@@ -122,9 +125,10 @@ class History:
         return median
 
     def marks(self) -> list[Attempt]:
-        """Every attempt; one that was found out later shows no time."""
+        """Every attempt by its turn; one that was found out later shows no time."""
         honest = {sha256 for sha256, kernel in self.standing.kernels.items() if kernel.grade}
-        return [attempt if sha256 in honest else _untimed(attempt) for sha256, attempt in self.attempts]
+        marks = [attempt if sha256 in honest else _untimed(attempt) for sha256, attempt in self.attempts]
+        return sorted(marks, key=lambda attempt: attempt.turn)
 
     def rows(self, texts: TextBudget, turn_ids: set[str]) -> list[KernelRow]:
         """A row a kernel in the order of their first verdicts, at most MOST_ROWS; few of them in every detail."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FASTEST, SLOWEST = 1 / 8, 0.5  # seconds between two drawings: when something happened, and for the clock alone
-PATIENCE = 3.0  # seconds that a terminal may take for the last drawing
+PATIENCE = 2.0  # seconds that a terminal may take for the last drawing
 
 
 class LivePanel(Quiet):
@@ -70,6 +70,15 @@ class LivePanel(Quiet):
         with self._lock:
             self.view.tick(line, seconds, message)
         self._changed.set()
+
+    @property
+    def is_drawing(self) -> bool:
+        """Whether its thread runs: after the end only while the terminal takes nothing."""
+        return self._painter.is_alive()
+
+    def join(self) -> None:
+        """Wait until everything is drawn."""
+        self._painter.join()
 
     def _say_plainly(self) -> None:
         """Once the panel is off: print what would have stood above it."""

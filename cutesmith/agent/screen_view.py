@@ -173,8 +173,9 @@ def judgements(event: Event) -> list[Mapping[str, Any]]:
 
 def told(verdict: Mapping[str, Any]) -> str:
     """A verdict in one sentence."""
-    stage, status = str(verdict.get("stage")), str(verdict.get("status")).replace("_", " ")
-    return f"{stage}: {status} · {verdict.get('summary')}" if status != stage else f"{stage}: {verdict.get('summary')}"
+    stage, summary = str(verdict.get("stage")), str(verdict.get("summary"))
+    status = str(verdict.get("status")).replace("_", " ")
+    return f"{stage}: {summary}" if status == stage or status in summary else f"{stage}: {status} · {summary}"
 
 
 def sentences(event: Event, better: bool, standing: Standing) -> Iterator[str]:

@@ -1,7 +1,7 @@
 "use strict";
 // Links lead into closed rows: open whatever holds the target.
 const follow = () => {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const target = document.getElementById(location.hash.slice(1));
   for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
   if (target) target.scrollIntoView();
 };

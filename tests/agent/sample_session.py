@@ -13,6 +13,8 @@ from typing import Any
 from cutesmith.agent import outcome
 from cutesmith.agent.model import Usage
 from cutesmith.agent.standing import Standing
+from cutesmith.checks.ncu_advice import ProfileAdvice
+from cutesmith.checks.profiling import ProfileVerdict
 from cutesmith.verdicts import (
     AgentVerdict,
     ArchReport,
@@ -174,6 +176,22 @@ def rejected() -> VerifyVerdict:
         ran_on="gpu",
         rule="torch-compute",
         seconds=5.0,
+    )
+
+
+def profiled() -> ProfileVerdict:
+    """What ncu says of a kernel."""
+    advice = ProfileAdvice(
+        kind="memory",
+        message="Warps wait for loads: have two in flight a thread.",
+        metric="long_scoreboard",
+        reference="performance.md#latency",
+        value=0.62,
+        weight=0.3,
+        kernel="kernel.py:31",
+    )
+    return ProfileVerdict(
+        exit_code=ExitCode.PASSED, summary="memory-bound, 88 % of DRAM", path="kernel.py", tool="ncu", advice=(advice,)
     )
 
 
@@ -371,7 +389,7 @@ def timed_search() -> Session:
     fields = {"prediction": "one read of x less: 150 µs", "change": "sum in registers", "measurement": "151.3 µs"}
     session.reply(1, call("note", **fields))
     session.tool(1, "note", "noted", effects=[outcome.note(fields)])
-    session.turn(2, "The last row block is ragged.", kernel(512, staged=True), verified(), timed(139.9))
+    session.turn(2, "The last row block is ragged.", kernel(512, staged=True), verified(), timed(139.9), profiled())
     session.add("round", round=1, kept=[1, 2], dropped=[3], lessons="Scalar loads cost a factor of 2.6; keep 16 bytes.")
     session.add("ended", line=3, ending="no progress", reason="dropped after round 1: 402.7 µs")
     session.add("message", line=1, text="Line 2 reached 139.9 µs with 512 threads and the sum in registers.")

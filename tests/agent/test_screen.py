@@ -165,13 +165,14 @@ def test_many_lines_of_work_are_cut_not_the_frame():
 class Terminal:
     """A real terminal: what is written to its stream is read at the other end, at once."""
 
-    def __init__(self, columns: int = 90, rows: int = 24) -> None:
+    def __init__(self, *, reading: bool = True) -> None:
         self.master, slave = pty.openpty()
         self.stream = os.fdopen(slave, "w", encoding="utf-8")
-        self.console = Console(file=self.stream, force_terminal=True, width=columns, height=rows)
+        self.console = Console(file=self.stream, force_terminal=True, width=90, height=24)
         self.parts: list[bytes] = []
         self.reader = threading.Thread(target=self._read)
-        self.reader.start()
+        if reading:
+            self.reader.start()
 
     def _read(self) -> None:
         with contextlib.suppress(OSError):  # EIO: the other end was closed
@@ -200,6 +201,22 @@ def test_the_live_panel_draws_at_most_eight_times_a_second():
     assert 2 <= screen.drawings <= 8 * seconds + 2
     assert "nothing verified yet" in seen and "(the best so far)" in seen and HOSTILE in seen
     assert "\x1b]0;" not in seen and "\x1b[2J" not in seen and "\x07" not in seen
+
+
+def test_a_terminal_that_takes_nothing_holds_nothing_up():
+    terminal = Terminal(reading=False)  # its buffer is full after some kilobytes, as after Ctrl-S
+    longest = 0.0
+    with LivePanel(terminal.console, SessionView(began=LONG_AGO)) as screen:
+        for event in SESSIONS["timed_search"].events * 3:
+            started = time.monotonic()
+            screen.event(event)
+            longest = max(longest, time.monotonic() - started)
+            time.sleep(0.005)
+    assert longest < 0.5
+    assert screen.is_drawing, "it waits for the terminal, and nobody waits for it"
+    terminal.reader.start()
+    screen.join()
+    assert "(the best so far)" in terminal.close()
 
 
 class BrokenTerminal(io.StringIO):

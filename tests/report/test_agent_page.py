@@ -99,7 +99,7 @@ def test_a_search_is_told_whole(pages):
         *(
             f"prices of {PRICES_AS_OF}",
             "claude-opus-4-8 · finished: 134.2 µs is 96 % of the floor",
-            "6 min 4 s wall time",
+            "6 min 7 s wall time",
         ),
         *("the best of 3 lines of work: 10 kernels were judged, 5 passed verification", "Kept 1, 2; dropped 3."),
         *("no progress", "Scalar loads cost a factor of 2.6", "one read of x less: 150 µs", "turns 60, dollars 5"),
@@ -109,6 +109,7 @@ def test_a_search_is_told_whole(pages):
             "reference_fn (x, residual, weight)",
         ),
         *("Changes since kernel 3", "The turn that wrote it", "FLOP/byte", "20,000 read from the cache"),
+        *("have two in flight a thread.", "long_scoreboard = 0.62", "profile profiled memory-bound, 88 % of DRAM"),
     ):
         assert expected in text, expected
     assert text.count("delivered") == 2  # its badge, and the heading of its chart
