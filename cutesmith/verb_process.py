@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import anyio
@@ -24,6 +25,7 @@ from cutesmith.errors import CutesmithError
 
 PARENT_VARIABLE = "CUTESMITH_CHILD"
 """Set in a child's environment: it then ends with its parent, also when that is killed."""
+SECRET = re.compile(r"^ANTHROPIC_|(^|_)(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)($|_)")
 HEARTBEAT = 2.0  # seconds between messages about a child that says nothing
 TAIL = 4000  # characters of output that are kept for a failure
 
@@ -43,7 +45,7 @@ async def run_verb(verb: str, *arguments: str, follower: Follower = _ignore) -> 
     """Run a verb in a child process and give its JSON object; raises VerbError when it gave none."""
     command = [sys.executable, "-m", "cutesmith", verb, "--json", *arguments]
     path = os.pathsep.join(p for p in (str(resources.PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if p)
-    environment = {**os.environ, "PYTHONPATH": path, PARENT_VARIABLE: "1"}
+    environment = {**without_secrets(os.environ), "PYTHONPATH": path, PARENT_VARIABLE: "1"}
     async with await anyio.open_process(
         command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
     ) as child:
@@ -58,6 +60,11 @@ async def run_verb(verb: str, *arguments: str, follower: Follower = _ignore) -> 
             f"cutesmith {verb} ended with {child.returncode} and no JSON:\n{(output + errors)[-TAIL:]}"
         ) from None
     return verdict
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without keys and tokens, by their names: no verb needs one, and kernels run below verbs."""
+    return {name: value for name, value in environment.items() if not SECRET.search(name.upper())}
 
 
 async def _follow(follower: Follower, child: anyio.abc.Process, verb: str) -> tuple[str, str]:

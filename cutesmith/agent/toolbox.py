@@ -10,6 +10,7 @@ from typing import Any
 
 from cutesmith.agent.bounded_text import bounded
 from cutesmith.agent.judging import StorageError
+from cutesmith.agent.message_stream import MALFORMED
 from cutesmith.agent.model import Block
 from cutesmith.agent.outcome import Outcome
 from cutesmith.agent.tools.closing_tools import ClosingTools
@@ -22,9 +23,6 @@ from cutesmith.errors import CutesmithError
 from cutesmith.verb_process import VerbError
 
 Tool = Callable[..., Awaitable[Outcome]]
-
-MALFORMED = "__malformed__"
-"""The one key of an input whose JSON was broken; its value is the raw text."""
 
 WHOLE_TEXTS = ("text", "old_text", "new_text")  # arguments as large as a file, which has its own limit
 MAX_ARGUMENT = 8000  # characters of any other

@@ -21,6 +21,7 @@ from cutesmith.agent.scripted_model import read_script
 from cutesmith.agent.session import PROBLEM, Session, new_session, resumed_session
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.transcript import FILE, read_transcript
+from cutesmith.checks.confinement import hide_memory
 from cutesmith.commands._agent_options import AGENTS, settings_of
 from cutesmith.commands._run import INTERRUPTED, report
 from cutesmith.errors import UsageError
@@ -34,6 +35,7 @@ Result = TypeVar("Result")
 
 def run_agent(options: argparse.Namespace) -> int:
     """Begin or resume a session, and report its verdict."""
+    hide_memory()
     try:
         verdict = _run(_resume(options) if options.resume else _begin(options))
     except asyncio.CancelledError:

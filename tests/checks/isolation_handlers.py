@@ -80,6 +80,7 @@ def _confined(request):
         "unix_socket": _attempt(lambda: socket.socket(socket.AF_UNIX)),
         "kill_parent": _attempt(lambda: os.kill(os.getppid(), 0)),
         "signal_self": _attempt(lambda: os.kill(os.getpid(), 0)),
+        "parent_environment": _attempt(lambda: Path(f"/proc/{os.getppid()}/environ").read_bytes()),
         "thread": _attempt(lambda: threading.Thread(target=int).start()),
     }
 

@@ -194,6 +194,7 @@ def test_confinement_refuses_what_it_says(tmp_path):
     assert reply["write_inside"] == reply["write_null"] == reply["signal_self"] == reply["thread"] == "done"
     if layers["landlock"]:
         assert reply["write_outside"] == reply["write_shared"] == "PermissionError"
+        assert reply["parent_environment"] == "PermissionError", "also of root: it may hold keys"
         assert (tmp_path / "kept").read_text() == "kept"
     if layers["seccomp"]:
         refused = {name: reply[name] for name in ("fork", "exec", "socket", "unix_socket", "kill_parent")}
