@@ -13,6 +13,7 @@ from cutesmith.checks.processes import fair_memory
 from cutesmith.checks.rounds import START_SECONDS
 from cutesmith.errors import CandidateError
 from cutesmith.runtime.trials import NOT_COMPILED, NOT_RUN, Trial
+from cutesmith.verdicts import ExitCode
 
 ENTRY = "cutesmith.runtime.trials_worker:handler"
 
@@ -146,7 +147,7 @@ class Lanes:
         try:
             seconds = lane.receive()["seconds"]
         except CandidateError as error:
-            self._drop(index, NOT_COMPILED, error)
+            self.drop(index, NOT_COMPILED, error)
             if lane.has_fallen(error):
                 self._raise_again(lane)
             return
@@ -183,7 +184,7 @@ class Lanes:
         try:
             reply = lane.call(do, index)
         except CandidateError as error:
-            self._drop(index, NOT_RUN, error)
+            self.drop(index, NOT_RUN, error)
             for places in (lane.compiled, lane.prepared):
                 if index in places:
                     places.remove(index)
@@ -208,8 +209,10 @@ class Lanes:
             if index in lane.compiled:
                 self._step(lane, "prepare", index)
 
-    def _drop(self, index: int, state: str, error: CandidateError) -> None:
-        self.trials[index] = self.trials[index].failed(state, error.message, error.log_tail)
+    def drop(self, index: int, state: str, error: CandidateError) -> None:
+        """A compiler's refusal is for good; a run, or a limit of time, may turn out otherwise another time."""
+        may_pass = state == NOT_RUN or error.exit_code == ExitCode.TIMED_OUT
+        self.trials[index] = self.trials[index].failed(state, error.message, error.log_tail, may_pass=may_pass)
 
     def _change(self, index: int, **fields: Any) -> None:
         self.trials[index] = replace(self.trials[index], **fields)

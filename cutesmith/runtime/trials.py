@@ -19,13 +19,15 @@ WAITING = "waiting"
 class Trial:
     """One tiling: its state (skipped, failed to compile, failed to run, timed), why, and its samples (microseconds).
 
-    `reason` is every refusal of a skipped one, else the error's sentence; `log_tail` its last lines.
+    `reason` is every refusal of a skipped one, else the error's sentence; `log_tail` its last lines; `may_pass` says
+    that it may have been that moment's fault.
     """
 
     tiling: Tiling
     state: str = WAITING
     reason: str = ""
     log_tail: str = ""
+    may_pass: bool = False
     compile_seconds: float | None = None
     samples_us: tuple[float, ...] = ()
 
@@ -42,13 +44,14 @@ class Trial:
         low, _, high = quantiles(self.samples_us, n=4, method="inclusive")
         return low, high
 
-    def failed(self, state: str, reason: str, log_tail: str = "") -> Trial:
+    def failed(self, state: str, reason: str, log_tail: str = "", *, may_pass: bool = False) -> Trial:
         """The same tiling with why it is out; samples of it are worth nothing."""
-        return replace(self, state=state, reason=reason, log_tail=log_tail[-4000:], samples_us=())
+        tail = log_tail[-4000:]
+        return replace(self, state=state, reason=reason, log_tail=tail, may_pass=may_pass, samples_us=())
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able, with the median."""
-        plain = ("state", "reason", "log_tail", "compile_seconds", "median_us")
+        plain = ("state", "reason", "log_tail", "may_pass", "compile_seconds", "median_us")
         told = {name: getattr(self, name) for name in plain}
         return {"tiling": self.tiling.to_dict(), **told, "samples_us": list(self.samples_us)}
 
@@ -121,8 +124,8 @@ class AutotuneResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every tiling that compiled also ran: what failed while it ran may be this moment's fault."""
-        return self.best is not None and not any(trial.state == NOT_RUN for trial in self.trials)
+        """Whether there is a winner, and nothing failed that might do better another time."""
+        return self.best is not None and not any(trial.may_pass for trial in self.trials)
 
     def summary(self) -> str:
         """One sentence: the winner, its time and what share of the floor that is; where the times are from."""

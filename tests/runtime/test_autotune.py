@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,10 @@ from cutesmith.errors import CandidateError, ContractError, UnavailableError, Us
 from cutesmith.recording import cuda_as_cpu
 from cutesmith.runtime import AutotuneResult, KernelPlan, Tiling, Trial, TuningCache, autotune
 from cutesmith.runtime import tuned as tuned_kernel
-from cutesmith.runtime.lanes import is_cuda_error
+from cutesmith.runtime.lanes import Lanes, Subject, is_cuda_error
 from cutesmith.runtime.trials import NOT_COMPILED, NOT_RUN, SKIPPED, TIMED, fastest
 from cutesmith.runtime.tuning import remembered_results
+from cutesmith.verdicts import ExitCode, strict_json
 
 PLANS = Path(__file__).parent / "plans"
 SCALE = PLANS / "scale.py"
@@ -64,6 +66,27 @@ def plan_module(name: str):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "complete"),
+    [
+        (NOT_COMPILED, ExitCode.DOES_NOT_COMPILE, True),
+        (NOT_COMPILED, ExitCode.TIMED_OUT, False),
+        (NOT_RUN, ExitCode.CRASHED, False),
+    ],
+)
+def test_what_may_have_been_the_moments_fault_is_not_remembered(state, code, complete):
+    lanes = Lanes(
+        Subject(
+            path=SCALE, function="plan_fn", device="emulator", arch="sm_90a", timer="", inputs=None, seed=0, timeout=1.0
+        )
+    )
+    lanes.trials = [timed(1.0), Trial(tiling=Tiling(threads=64))]
+    lanes.drop(1, state, CandidateError("no", code))
+    result = AutotuneResult(trials=tuple(lanes.trials), device="d", timer="t", inputs="")
+    assert result.complete is complete and result.trials[1].state == state
+    assert AutotuneResult.from_dict(json.loads(strict_json(result.to_dict()))) == result
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +167,12 @@ def test_what_failed_while_it_ran_may_be_tried_again(cache):
     before = set(cache.folder.iterdir()) if cache.folder.exists() else set()
     result = autotune(f"{SCALE}:raising_plan", on="emulator", cache=cache)
     (trial,) = result.trials
-    assert trial.state == NOT_RUN and "ValueError: not today" in trial.reason and result.inputs == "float32[4096]"
+    assert (
+        trial.may_pass
+        and trial.state == NOT_RUN
+        and "ValueError: not today" in trial.reason
+        and result.inputs == "float32[4096]"
+    )
     assert result.best is None and not result.kept and set(cache.folder.iterdir()) == before
     assert result.summary() == "none of 1 tilings was timed, 1 failed to run"
 
