@@ -135,7 +135,9 @@ class AutotuneResult:
         others = "".join(f", {count} {state}" for state, count in counts.items() if count)
         best, timed = self.best, sum(trial.state == TIMED for trial in self.trials)
         if best is None:
-            return f"none of {len(self.trials)} tilings was timed{others}"
+            first = next((trial.reason for trial in self.trials if trial.reason), "")
+            why = f"; the first: {first.splitlines()[0][:300]}" if first else ""
+            return f"none of {len(self.trials)} tilings was timed{others}{why}"
         floor, percent = self.floor, self.floor_percent
         share = f", {percent:.0f} % of {ROOFS[floor.kind]}" if floor and percent else ""
         when = f"; times from cache of {self.measured[:10]}" if self.cached else ""
