@@ -144,9 +144,9 @@ def keep(session: Path, out: Path) -> None:
 
 
 def without_paths(text: str, session: Path) -> str:
-    """The text with SESSION, REPOSITORY, PYTHON and HOME in place of this machine's folders."""
+    """The text with SESSION, REPOSITORY, PYTHON, HOME and TEMPORARY in place of this machine's folders."""
     folders = {session: "SESSION", session.parent: "SCENARIO", REPOSITORY: "REPOSITORY", Path(sys.prefix): "PYTHON"}
-    folders |= {Path(sys.base_prefix): "PYTHON", Path.home(): "HOME"}
+    folders |= {Path(sys.base_prefix): "PYTHON", Path.home(): "HOME", Path(tempfile.gettempdir()): "TEMPORARY"}
     for folder in sorted(folders, key=lambda path: -len(str(path))):
         for written in {str(folder), str(folder.resolve())} - {"/"}:
             text = text.replace(written, folders[folder])
