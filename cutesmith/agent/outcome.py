@@ -17,6 +17,12 @@ Effect = Mapping[str, Any]
     {"do": "checkpoint", "path": …, "text": …, "note": …, "verdict": {…}}    this version is kept, with what held for it
     {"do": "note", "fields": {…}}                          an entry of DEVLOG.md (cutesmith.devlog.FIELDS)
     {"do": "judged", "sha256": …, "text": …, "verdict": {…}}    a stage's verdict on this very text of the kernel file
+
+and on line 0, where a request becomes a problem (cutesmith.agent.request):
+
+    {"do": "problem", "source": …, "audit": {…}}            this problem file passed its audit
+    {"do": "decline", "reason": …}                          the request is none for a kernel
+    {"do": "audit failed", "verdict": {…}}                  a fault of ours, which no other text mends
 """
 
 

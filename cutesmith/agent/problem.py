@@ -86,6 +86,8 @@ def describe(audit: Mapping[str, Any]) -> Iterator[str]:
     if sets := audit["sets"]:
         more = f" and {len(sets) - _SETS_SHOWN} more" if len(sets) > _SETS_SHOWN else ""
         yield f"also verified on: {'; '.join(sets[:_SETS_SHOWN])}{more}"
+    else:
+        yield "verified on these shapes alone: there is no get_input_sets()"
     if audit["tolerance"]:
         yield "tolerance: " + ", ".join(f"{name} {value:g}" for name, value in audit["tolerance"].items())
     for finding in audit["findings"]:
