@@ -79,6 +79,7 @@ def _generate(argv: list[str]) -> int:
             on=options.on,
             configurations_limit=options.configurations or MOST_TRIED,
             benchmark=not options.no_benchmark,
+            use_cache=not options.no_cache,
             progress=progress,
         )
     return report(verdict, as_json=options.json, lines=summary_lines(verdict))
@@ -117,6 +118,7 @@ def _parser() -> Any:
     )
     parser.add_argument("--configurations", type=_positive, metavar="N", help=TRIED)
     parser.add_argument("--no-benchmark", action="store_true", help="skip the comparison with eager and torch.compile")
+    parser.add_argument("--no-cache", action="store_true", help="time the configurations again, also if this machine knows")
     parser.add_argument("--quiet", action="store_true", help="say nothing on the way")
     add_options(parser)
     return parser
