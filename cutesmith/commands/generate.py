@@ -118,7 +118,7 @@ def _parser() -> Any:
     )
     parser.add_argument("--configurations", type=_positive, metavar="N", help=TRIED)
     parser.add_argument("--no-benchmark", action="store_true", help="skip the comparison with eager and torch.compile")
-    parser.add_argument("--no-cache", action="store_true", help="time the configurations again, also if this machine knows")
+    parser.add_argument("--no-cache", action="store_true", help="time the configurations again")
     parser.add_argument("--quiet", action="store_true", help="say nothing on the way")
     add_options(parser)
     return parser
