@@ -140,6 +140,12 @@ def test_the_panel_shows_standing_and_limits():
         assert expected in text, expected
 
 
+def test_a_row_shows_the_lines_own_best():
+    rows = "\n".join(shown(view_of("timed_search", until=-14), 80, 30))
+    assert re.search(r"line 1 turn 3 .* 151\.3 µs +1\.13× +85 %", rows)
+    assert re.search(r"line 3 turn 2   no progress .* 402\.7 µs +0\.42× +32 %", rows)
+
+
 def test_the_panel_follows_a_running_tool():
     view = view_of("untimed", until=7)
     view.tick(1, 0.0, "verify_kernel")
@@ -246,8 +252,10 @@ def test_an_error_in_drawing_leaves_the_session_alone(capsys):
 
 
 PROGRAM = """
+import time
 from cutesmith.agent.screen import open_screen
 with open_screen() as screen:
+    time.sleep(0.3)  # the panel is there
     screen.event({"seq": 0, "time": "2999-01-01T00:00:00+00:00", "line": 0, "kind": "run", "resumed": True})
     print('{"screen": "%s"}' % type(screen).__name__)
 """

@@ -19,7 +19,7 @@ from cutesmith.report.agent_page import diff_lines
 from cutesmith.report.path_chart import Attempt, path_chart
 from cutesmith.report.trimming import TextBudget, cut_middle, displayable, fair_limit, weight
 from tests.agent import sample_session
-from tests.agent.sample_session import kernel, timed, verified
+from tests.agent.sample_session import kernel, lint, timed, verified
 from tests.report.elements import Elements
 from tests.report.sample import HOSTILE
 
@@ -147,11 +147,11 @@ def test_a_kernel_that_was_found_out_loses_its_time():
     session = sample_session.Session()
     sample_session.begin_line(session, 1)
     session.turn(1, "", kernel(128), verified(), timed(90.0))
-    session.turn(1, "", kernel(256), verified(), timed(150.0))
-    assert [mark.median_us for mark in History.of(session.events).marks()] == [None, 90.0, None, 150.0]
+    session.turn(1, "", kernel(256), verified(), timed(150.0), lint())
+    assert [mark.median_us for mark in History.of(session.events).marks()] == [None, 90.0, None, 150.0, None]
     session.turn(1, "", kernel(128), sample_session.rejected())
     history = History.of(session.events)
-    assert [mark.median_us for mark in history.marks()] == [None, None, None, 150.0, None]
+    assert [mark.median_us for mark in history.marks()] == [None, None, None, 150.0, None, None]
     assert "90.0 µs median time" not in text_of(rendered(session))
 
 
@@ -159,6 +159,8 @@ def test_a_thousand_turns_stay_a_page(long_page):
     page, seconds = long_page
     assert len(page.encode()) < 3_000_000 and seconds < 5
     assert "1000 turns; 100 more in the middle are in transcript.jsonl" in page
+    shown = {int(turn) for turn in re.findall(r'<details id="turn-1-(\d+)"', page)}
+    assert shown == {*range(1, 61), *range(161, 1001)}
     assert re.search(r"… [\d,]+ characters left out …", page)
     assert page.count('<details id="kernel-') == 250 and "750 more are in transcript.jsonl" in page
 
