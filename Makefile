@@ -3,11 +3,13 @@
 #   make demo       three PyTorch functions become kernels, in cutesmith-out/demo/
 #   make test       ruff, mypy and the tests
 #   make gpu-test   the tests that need an NVIDIA GPU
+#   make live       Claude solves three small problems, for dollars: says how many first; needs ANTHROPIC_API_KEY
 #   make docs       the site of the references, the example index and the design, in build/site/
 #   make lint       ruff and mypy alone
 #   make clean      remove the environment and everything built
 #
-# PYTHON=python3.12 picks another interpreter, PIP_ARGS="…" is passed to pip, JOBS sets the test processes.
+# PYTHON=python3.12 picks another interpreter, PIP_ARGS="…" is passed to pip, JOBS sets the test processes,
+# LIVE="softmax --dollars 0.5" is passed to evals/live_sessions.py.
 
 PYTHON ?= python3
 PIP_ARGS ?=
@@ -18,7 +20,7 @@ READY := $(VENV)/.ready
 DEMO := cutesmith-out/demo
 DEMO_PROBLEMS := level1/softmax level1/gelu_tanh level2/residual_rms_norm
 
-.PHONY: demo test gpu-test docs lint clean setup
+.PHONY: demo test gpu-test live docs lint clean setup
 .DEFAULT_GOAL := test
 
 setup: $(READY)
@@ -43,6 +45,9 @@ test: lint
 
 gpu-test: $(READY)
 	$(BIN)/python -m pytest -m gpu -q
+
+live: $(READY)
+	$(BIN)/python evals/live_sessions.py $(LIVE)
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build

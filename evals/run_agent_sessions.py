@@ -310,7 +310,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         verdicts = [call.partition(" · ")[2] for calls in row["verdicts"] for call in calls if " · " in call]
         short = ", ".join(" ".join(verdict.split()[:2]) for verdict in verdicts)
         lines.append((row["session"], str(row["turns"]), short, str(row["seconds"]), "ok" if row["ok"] else "DIFFERS"))
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    return in_columns(lines)
+
+
+def in_columns(lines: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as text, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
 
 

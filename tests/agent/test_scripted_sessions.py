@@ -7,26 +7,16 @@ With few rows, and without calls whose verdict another session shows: each costs
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from evals import run_agent_sessions as runner
+
 EVALS = Path(__file__).resolve().parents[2] / "evals"
 NAMES = ("first_try", "repaired", "cheat", "out_of_budget")
-
-
-@pytest.fixture(scope="module")
-def runner() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("run_agent_sessions", EVALS / "run_agent_sessions.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclass looks there for its own annotations
-    spec.loader.exec_module(module)
-    return module
 
 
 def expected_of(name):
@@ -38,7 +28,7 @@ def expected_of(name):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_session_comes_to_what_is_expected(name, runner, tmp_path, capsys):
+def test_a_session_comes_to_what_is_expected(name, tmp_path, capsys):
     code = runner.main([name, "--small", "--on=emulator", f"--out={tmp_path / 'out'}", "--timeout=280"])
     printed, kept = capsys.readouterr().out, tmp_path / "out" / name
     assert code == 0 and printed.rstrip().endswith("ok"), printed
@@ -64,7 +54,7 @@ def wanted(value, place):
     return [wanted(item, place) for item in value] if isinstance(value, list) else value
 
 
-def came_as_expected(runner, name, place="gpu"):
+def came_as_expected(name, place="gpu"):
     """A session that came to exactly what is expected at a place."""
     whole = {"draft": [], "closing": [], **expected_of(name)}
     given = {
@@ -76,8 +66,8 @@ def came_as_expected(runner, name, place="gpu"):
 
 @pytest.mark.parametrize("place", ["gpu", "emulator"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_difference_is_found(name, place, runner):
-    expected, came = expected_of(name), came_as_expected(runner, name, place)
+def test_every_difference_is_found(name, place):
+    expected, came = expected_of(name), came_as_expected(name, place)
     assert list(runner.compare(expected, came)) == []
     other = {
         "exit_code": 5,
@@ -91,25 +81,25 @@ def test_every_difference_is_found(name, place, runner):
         assert len(found) == 1 and "expected" in found[0]
 
 
-def test_the_other_place_is_a_difference(runner):
-    here = came_as_expected(runner, "repaired", "emulator")
+def test_the_other_place_is_a_difference():
+    here = came_as_expected("repaired", "emulator")
     found = list(runner.compare(expected_of("repaired"), dataclasses.replace(here, place="gpu")))
     assert [difference.partition(":")[0] for difference in found] == ["state", "closing", "turns"]
 
 
-def test_a_session_that_cannot_begin_is_a_difference(runner, tmp_path, capsys):
+def test_a_session_that_cannot_begin_is_a_difference(tmp_path, capsys):
     assert runner.main(["cheat", f"--out={tmp_path}", "--timeout=0.01"]) == 1
     printed = capsys.readouterr().out
     assert "DIFFERS" in printed and "cheat: no session: not over after 0.01 s" in printed
 
 
-def test_an_unknown_name_names_those_there_are(runner, capsys):
+def test_an_unknown_name_names_those_there_are(capsys):
     assert runner.main(["no_such"]) == 2
     assert "no_such" in (said := capsys.readouterr().err) and all(name in said for name in NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_small_sessions_leave_out_only_calls(name, runner, tmp_path):
+def test_small_sessions_leave_out_only_calls(name, tmp_path):
     whole = runner.copy_scenario(name, tmp_path / "whole", small=False)
     small = runner.copy_scenario(name, tmp_path / "small", small=True)
     assert (
