@@ -146,6 +146,7 @@ class ProblemAuditor:
     def __init__(self, *, arch: str | None = None, timeout: float = 60.0) -> None:
         self.arch, self.timeout = str(parse_arch(arch or DEFAULT_ARCH)), timeout
         self._worker: Worker | None = None
+        self._stopped = False
         self._confinement: dict[str, bool] = {}
 
     def __enter__(self) -> ProblemAuditor:  # noqa: PYI034 - typing.Self needs Python 3.11
@@ -158,6 +159,7 @@ class ProblemAuditor:
 
     def stop(self) -> None:
         """End the audit that runs in another thread: it comes to a verdict at once, which means nothing."""
+        self._stopped = True
         if self._worker is not None:
             self._worker.kill()
 
@@ -205,6 +207,8 @@ class ProblemAuditor:
         limits = Limits(wall_seconds=self.timeout, memory_bytes=memory)
         self._worker = Worker(ENTRY, limits=limits, subject="reference_fn", environment={"OMP_NUM_THREADS": "1"})
         self._worker.start()
+        if self._stopped:  # meanwhile: `stop` came before there was a child
+            self._worker.kill()
         self._confinement = self._worker.call({"do": "start"}, timeout=START_SECONDS)["confinement"]
         return self._worker
 

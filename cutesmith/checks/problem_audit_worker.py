@@ -60,6 +60,8 @@ class AuditWorker:
             problem.load()
             inputs = problem.measure()
             contract.check_arity(problem.reference_fn, "reference_fn", inputs)
+        if not elements_of(inputs):
+            raise ContractError("get_inputs() returns no tensor with elements", hint=contract.PROBLEM_LINES)
         self.problem = problem
         names = parameter_names(problem.reference_fn, len(inputs))
         return {

@@ -229,7 +229,7 @@ def test_a_given_file_is_audited_described_or_refused(tmp_path):
         accepted = await accept_file(resolve(str(tmp_path / "good.py")), "sm_90a")
         with pytest.raises(ContractError) as refused:
             await accept_file(resolve(str(tmp_path / "unused.py")), "sm_90a")
-        sleepy = "import time\ndef reference_fn(x):\n    time.sleep(600)\ndef get_inputs(): return [0.5]\n"
+        sleepy = f"import time\nimport torch\ndef reference_fn(x, w):\n    time.sleep(600)\n{INPUTS}"
         task = asyncio.ensure_future(audit_text(sleepy, "sleepy", "sm_90a", timeout=600))
         await asyncio.sleep(0.3)
         task.cancel()

@@ -17,6 +17,7 @@ TASKS = Path(__file__).resolve().parents[2] / "evals" / "tasks"
 MATRIX = 'torch.randn(4096, 4096, device="cuda")'
 SETS = "def get_input_sets():\n    yield [torch.{}]\n    yield [torch.{}]\n"
 VECTOR = 'torch.randn(4096, device="cuda")'
+DRAWS = f"def get_inputs(): return [{VECTOR}]\n"
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +101,8 @@ def test_what_is_no_function_of_all_its_inputs_is_refused(audit, reference, inpu
         ("def reference_fn(x, y): return x", [MATRIX], "does not take the 1 inputs"),
         (SQUARE, ["torch.randn(8, 8)"], "input 0 is on cpu"),
         (SQUARE, ["'text'"], "input 0 is a str"),
+        (SQUARE, ["0.5"], "no tensor with elements"),
+        (SQUARE, ['torch.randn(0, 7, device="cuda")'], "no tensor with elements"),
         (SQUARE, ["1 / 0"], "get_inputs raised ZeroDivisionError"),
         (f"{SQUARE}\ndef get_inputs(): return []", [], "returned no inputs"),
         (f"1 / 0\n{SQUARE}", [MATRIX], "ZeroDivisionError while running the file"),
@@ -298,15 +301,23 @@ def test_factories_see_smaller_sizes():
 
 
 def test_a_file_that_kills_its_process_breaks_the_contract(auditor, write_file):
-    dead = write_file("import os\ndef reference_fn(x): os._exit(3)\ndef get_inputs(): return [0.5]\n", "dead.py")
+    dead = write_file(f"import os\nimport torch\ndef reference_fn(x): os._exit(3)\n{DRAWS}", "dead.py")
     verdict = auditor.audit(dead)
     assert verdict.exit_code == ExitCode.USAGE and "left the process with exit code 3" in verdict.summary
 
 
+def test_an_audit_that_was_stopped_before_it_began_ends_at_once(write_file):
+    with ProblemAuditor(timeout=60) as stopped:
+        stopped.stop()
+        begin = time.monotonic()
+        assert not stopped.audit(write_file(f"import torch\n{SQUARE}\n{DRAWS}", "square.py")).passed
+        assert time.monotonic() - begin < 20
+
+
 def test_an_endless_reference_is_ended(write_file):
-    slow = "import time\nimport torch\ndef reference_fn(x):\n    while True: time.sleep(1)\n"
+    slow = f"import time\nimport torch\ndef reference_fn(x):\n    while True: time.sleep(1)\n{DRAWS}"
     with ProblemAuditor(timeout=5) as impatient:
-        verdict = impatient.audit(write_file(f"{slow}def get_inputs(): return [{VECTOR}]\n", "slow.py"))
+        verdict = impatient.audit(write_file(slow, "slow.py"))
         assert verdict.exit_code == ExitCode.TIMED_OUT
         assert verdict.summary == "slow.py: reference_fn did not finish within 5 s"
         assert "loop" in verdict.hint
