@@ -73,7 +73,8 @@ class SessionView:
         if self._past:
             self._before, self._past = worked_seconds(self._past), []
         better = self.standing.best() is not best
-        return [self.named(int(event["line"]), text) for text in sentences(event, better, self.standing)]
+        about = "" if event["line"] or event["kind"] not in CONVERSED else "the request: "
+        return [self.named(int(event["line"]), about + text) for text in sentences(event, better, self.standing)]
 
     def stream(self, number: int, kind: str, text: str) -> None:
         """A piece of a streamed answer."""
@@ -98,6 +99,7 @@ class SessionView:
 
 
 ASKING = "asks the model"
+CONVERSED = ("reply", "tool", "message")  # before the first line of work only a request is talked about
 BEST = " (the best so far)"
 STREAMED = {"thinking": "thinks", "text": "writes", "tool": "calls a tool", "retry": "asks again"}
 

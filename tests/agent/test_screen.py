@@ -88,6 +88,20 @@ def test_events_from_before_the_screen_count_but_are_not_told_again():
     assert 363 <= view.seconds() < 373, "what earlier processes worked, by their events"
 
 
+def test_what_is_said_of_a_request_belongs_to_no_line():
+    session = sample_session.Session()
+    session.reply(0, sample_session.call("write_problem", text="x"))
+    view = SessionView(began=LONG_AGO)
+    for event in session.events:
+        view.follow(event)
+    assert re.search(r"session turn 1 +write_problem 0 s", "\n".join(shown(view)))
+    session.tool(0, "write_problem", "the reference is random", error=True)
+    view = SessionView(began=LONG_AGO)
+    told = [sentence for event in session.events for sentence in view.follow(event)]
+    assert told[-2].startswith("the request: write_problem; 23,140 tokens")
+    assert told[-1] == "the request: write_problem: the reference is random"
+
+
 def test_a_retry_is_told_and_a_long_tool_once_a_minute():
     stream = io.StringIO()
     screen = PlainLines(stream, view_of("untimed", until=7))
