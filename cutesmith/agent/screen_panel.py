@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.panel import Panel
     from rich.text import Text
 
-LABEL = 7  # columns of "best", "spent" and the like
+LABEL = 8  # columns of "best", "spent" and the like
 SPEED_COLUMNS = ((11, 0), (8, 48), (6, 60))  # time, speed-up, share of the floor: width, and what width asks for
 STREAM_LINES = 3
 NARROWEST, LOWEST = 20, 6

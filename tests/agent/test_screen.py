@@ -148,7 +148,7 @@ def test_the_panel_shows_standing_and_limits():
     for expected in (
         *("fused add + RMSNorm", "139.9 µs", "1.22× torch.compile", "4.37× eager", "92 % of the floor", "line 2"),
         *("$0.99 of $5.00", "17.1k in, 11.2k out", "cached", "of 1:00:00"),
-        *("line 3 turn 2", "no progress", "402.7 µs", "thinking: What about the tail?"),
+        *("line 3  turn 2", "no progress", "402.7 µs", "thinking: What about the tail?"),
         "benchmark: passed · 151.3 µs",
     ):
         assert expected in text, expected
@@ -156,15 +156,15 @@ def test_the_panel_shows_standing_and_limits():
 
 def test_a_row_shows_the_lines_own_best():
     rows = "\n".join(shown(view_of("timed_search", until=-14), 80, 30))
-    assert re.search(r"line 1 turn 3 .* 151\.3 µs +1\.13× +85 %", rows)
-    assert re.search(r"line 3 turn 2   no progress .* 402\.7 µs +0\.42× +32 %", rows)
+    assert re.search(r"line 1  turn 3 .* 151\.3 µs +1\.13× +85 %", rows)
+    assert re.search(r"line 3  turn 2   no progress .* 402\.7 µs +0\.42× +32 %", rows)
 
 
 def test_the_panel_follows_a_running_tool():
     view = view_of("untimed", until=7)
     view.tick(1, 0.0, "verify_kernel")
     view.tick(1, 12.3, "verify is running")
-    assert re.search(r"line 1 turn 1 +verify_kernel 12 s", "\n".join(shown(view)))
+    assert re.search(r"line 1  turn 1 +verify_kernel 12 s", "\n".join(shown(view)))
     view.tick(1, 14.0, "case 3 of 9")
     assert "verify_kernel 14 s: case 3 of 9" in "\n".join(shown(view))
     view.stream(1, "retry", "overloaded")
