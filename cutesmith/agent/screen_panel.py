@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LABEL = 8  # columns of "best", "spent" and the like
-SPEED_COLUMNS = ((11, 0), (8, 48), (6, 60))  # time, speed-up, share of the floor: width, and what width asks for
+SPEED_COLUMNS = ((11, 24), (8, 48), (6, 60))  # time, speed-up, share of the floor: width, and what width asks for
 STREAM_LINES = 3
 NARROWEST, LOWEST = 20, 6
 STYLES = {"verified": "green", "verified on the emulated GPU": "green", "compiled": "yellow", "passed": "green"}
@@ -30,7 +30,7 @@ def draw(view: SessionView, width: int, height: int, *, last: bool = False) -> P
     stream = [] if last else _stream(view, inner)
     rows = _rows(view, inner, room - len(head))
     stream = stream[: max(room - len(head) - len(rows), 0)]
-    body = Text("\n").join([*head, *rows, *stream])
+    body = Text("\n", no_wrap=True, overflow="crop").join([*head, *rows, *stream])
     title = Text(f" {fit(plain(view.request) or 'cutesmith', max(inner - 4, 4))} ", style="bold")
     return Panel(body, title=title, title_align="left", border_style="dim", width=max(width, NARROWEST))
 
