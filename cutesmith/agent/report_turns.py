@@ -80,7 +80,7 @@ def _turn(reply: Event, answers: Mapping[str, Event], texts: TextBudget) -> Turn
     calls = blocks.pop("tool_use", [])
     thinking, said = blocks.pop("thinking", []), blocks.pop("text", [])
     others = [_other(block) for group in blocks.values() for block in group]
-    verdict = next((v for call in reversed(calls) for v in _verdicts(answers.get(str(call.get("id"))))), None)
+    verdict = _telling([v for call in reversed(calls) for v in _verdicts(answers.get(str(call.get("id"))))])
     line, turn = turn_of(reply)
     return Turn(
         id=turn_id(line, turn),
@@ -95,6 +95,13 @@ def _turn(reply: Event, answers: Mapping[str, Event], texts: TextBudget) -> Turn
         status=verdict_words(verdict) if verdict else "",
         kind=verdict_kind(verdict) if verdict else "",
     )
+
+
+def _telling(verdicts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """What a turn came to, of its verdicts with the last first: a failure, else a result, else a profile."""
+    failed = [verdict for verdict in verdicts if verdict["exit_code"] != 0]
+    results = [verdict for verdict in verdicts if verdict["stage"] != "profile"]
+    return next(iter([*failed, *results, *verdicts]), None)
 
 
 def _verdicts(answer: Event | None) -> Iterable[Mapping[str, Any]]:

@@ -109,6 +109,7 @@ def test_a_search_is_told_whole(pages):
             "reference_fn (x, residual, weight)",
         ),
         *("Changes since kernel 3", "The turn that wrote it", "FLOP/byte", "20,000 read from the cache"),
+        *("line 2 turn 4 create_file, verify_kernel, benchmark_kernel, profile_kernel 139.9 µs $0.11",),
         *("have two in flight a thread.", "long_scoreboard = 0.62", "profile profiled memory-bound, 88 % of DRAM"),
     ):
         assert expected in text, expected
