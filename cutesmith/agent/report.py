@@ -35,7 +35,6 @@ def render_session(events: Sequence[Event], result: Mapping[str, Any], *, sessio
     source = cut_middle(best.text, LONGEST_SOURCE) if best else ""
     lines = _lines(events, history.standing, kernels)
     page = SessionPage(
-        name=session_name,
         title=_title(first, session_name),
         request=texts.keep(str(first.get("request") or first.get("argument") or session_name)),
         status=str(result.get("status") or "unfinished"),

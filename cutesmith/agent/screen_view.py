@@ -46,7 +46,6 @@ class SessionView:
     lines: dict[int, LineView] = field(default_factory=dict)
     request: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
-    result: Mapping[str, Any] = field(default_factory=dict)
     latest: int = 0  # the line that streamed last
     began: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
     started: float = field(default_factory=time.monotonic)
@@ -152,10 +151,6 @@ def _ended(view: SessionView, event: Event) -> None:
     line.ended = str(event.get("ending", ""))
 
 
-def _result(view: SessionView, event: Event) -> None:
-    view.result = event.get("verdict") or {}
-
-
 _HANDLERS: dict[str, Callable[[SessionView, Event], None]] = {
     "session": _session,
     "line": _line,
@@ -164,7 +159,6 @@ _HANDLERS: dict[str, Callable[[SessionView, Event], None]] = {
     "tool": _tool,
     "judged": _judged,
     "ended": _ended,
-    "result": _result,
 }
 
 

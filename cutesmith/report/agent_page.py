@@ -158,7 +158,6 @@ class Note:
 class SessionPage:
     """Everything that the template shows; `facts` are (label, value), `left_out` counts what was too much."""
 
-    name: str
     title: str
     request: Kept
     status: str
