@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 def announcement(names: Sequence[str], options: argparse.Namespace) -> str:
     """What this may cost."""
     return (
-        f"{len(names)} sessions with {options.model}, at most {options.dollars:.2f} dollars each by the prices of "
+        f"{len(names)} session{'s' * (len(names) > 1)} with {options.model}, at most {options.dollars:.2f} dollars each by the prices of "
         f"{PRICES_AS_OF}: {len(names) * options.dollars:.2f} dollars in all (a session may pass its limit by what its "
         "last answer costs more than the one before)"
     )

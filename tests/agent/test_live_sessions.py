@@ -34,7 +34,7 @@ def test_a_problem_is_worked_on_through_the_api(tmp_path):
     with api.serving(BEGUN, GIVEN_UP) as server:
         done = live("softmax", "--dollars=0.5", f"--out={tmp_path}", "--", "--no-draft", address=server.address)
     assert done.returncode == 1, done.stderr  # nothing was delivered
-    assert "1 sessions with claude-opus-4-8, at most 0.50 dollars each" in done.stderr.splitlines()[0]
+    assert "1 session with claude-opus-4-8, at most 0.50 dollars each" in done.stderr.splitlines()[0]
     (run,) = tmp_path.iterdir()
     (row,) = json.loads((run / "summary.json").read_text())["sessions"]
     assert (row["problem"], row["exit_code"], row["turns"], row["tokens"]) == ("softmax", ExitCode.LINT, 2, 240)

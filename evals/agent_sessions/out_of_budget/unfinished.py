@@ -33,7 +33,8 @@ def gelu(x: cute.Tensor, bias: cute.Tensor, y: cute.Tensor):
 @functools.cache
 def compiled():
     matrix = make_fake_compact_tensor(BFloat16, (cute.sym_int(), COLUMNS), stride_order=(1, 0), assumed_align=16)
-    return cute.compile(gelu, matrix, make_fake_compact_tensor(BFloat16, (COLUMNS,), assumed_align=16), matrix)
+    vector = make_fake_compact_tensor(BFloat16, (COLUMNS,), assumed_align=16)
+    return cute.compile(gelu, matrix, vector, matrix, options="--enable-tvm-ffi")
 
 
 def kernel_fn(x, bias):
