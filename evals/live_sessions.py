@@ -80,8 +80,8 @@ def announcement(names: Sequence[str], options: argparse.Namespace) -> str:
     sessions = "1 session" if len(names) == 1 else f"{len(names)} sessions"
     return (
         f"{sessions} with {options.model}, at most {options.dollars:.2f} dollars each by the prices of {PRICES_AS_OF}: "
-        f"{len(names) * options.dollars:.2f} dollars in all (a session may pass its limit by what its last answer costs "
-        "more than the one before)"
+        f"{len(names) * options.dollars:.2f} dollars in all (a session may pass its limit by what its last answer "
+        "costs more than the one before)"
     )
 
 
