@@ -108,7 +108,7 @@ async def _work(
 ) -> AgentVerdict:
     if session.first("problem") is None:
         await _accept(session, options, settings, model, given)
-    with open_screen(quiet=options.quiet) as screen:
+    with open_screen(quiet=options.quiet, limits=settings.limits) as screen:
         _show(session, screen)
         return await run_session(session, settings, model)
 
@@ -126,7 +126,7 @@ async def _accept(
     """Record the problem; one that a model wrote is shown first."""
     if given is None:
         session.limits = settings.limits
-        with open_screen(quiet=options.quiet) as screen:
+        with open_screen(quiet=options.quiet, limits=settings.limits) as screen:
             _show(session, screen)
             from cutesmith.agent.request import accept_request
 
