@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,8 @@ async def audit_text(source: str, name: str, arch: str, *, timeout: float = AUDI
         path.write_text(source, encoding="utf-8")
         auditor = ProblemAuditor(arch=arch, timeout=timeout)
         try:
-            return await anyio.to_thread.run_sync(partial(_audit, auditor, path), abandon_on_cancel=True)
+            verdict = await anyio.to_thread.run_sync(partial(_audit, auditor, path), abandon_on_cancel=True)
+            return replace(verdict, path=path.name)  # the folder is gone when somebody reads it
         finally:
             auditor.stop()
 
