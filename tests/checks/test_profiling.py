@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import time
@@ -41,6 +42,20 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = raw_page(("spin_kernel", SPIN), (KERNEL, COPY))
 
 # ------------------------------------------------------------------------------------------------------------ the table
+
+
+def test_a_page_that_ncu_wrote_on_an_h200_is_read():
+    """Recorded: relu_minimal.py, float32 16384 x 1024, after the trusted kernel; the columns that are read."""
+    text = (Path(__file__).parent / "ncu_raw_page_h200.csv").read_text(encoding="utf-8")
+    trusted, relu = read_raw_page(text).launches
+    assert "spin_kernel" in trusted.kernel and relu.kernel == "relu_kernel" and relu.capability == "9.0"
+    kernel = profiled_kernel(relu)
+    assert (kernel.grid, kernel.block, kernel.registers) == ((65536, 1, 1), (256, 1, 1), 16)
+    assert kernel.duration_us == pytest.approx(48.608) and kernel.dram_read_bytes == 67118336  # 64 MiB and a little
+    assert kernel.load_sectors_per_request == 4.0 and kernel.waves == 62.06
+    assert kernel.stalls["long_scoreboard"] == pytest.approx(0.8234)
+    missing = [field.name for field in dataclasses.fields(kernel) if getattr(kernel, field.name) is None]
+    assert missing == []
 
 
 @pytest.mark.parametrize("text", [PAGE, SURROUNDED.format(table=PAGE)], ids=["bare", "with the profiler's lines"])
