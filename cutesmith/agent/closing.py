@@ -42,7 +42,7 @@ async def _benchmark(session: Session, kernel: JudgedKernel, target: Target) -> 
         follower=session.follower(0),
     )
     effect = outcome.judged(kernel.sha256, kernel.text, verdict)
-    session.record("judged", text=verdict["summary"], effects=[effect], seconds=verdict["seconds"])
+    session.record("judged", kernel.line, text=verdict["summary"], effects=[effect], seconds=verdict["seconds"])
 
 
 def conclude(session: Session, *, problem: str, model: str, interrupted: bool = False) -> AgentVerdict:

@@ -101,11 +101,15 @@ def facts(events: Sequence[Event], result: Mapping[str, Any], history: History) 
 
 
 def _ending(result: Mapping[str, Any], standing: Standing) -> str:
-    """Why the session is over, in the words of the delivered kernel's line if that ended so, else of another."""
+    """Why the session is over, in the words of the delivered kernel's line if that ended so, else of another.
+
+    The name alone where the summary says the words already.
+    """
     name, best = str(result.get("ending") or ""), standing.best()
     ended = sorted(standing.endings.items(), key=lambda item: best is not None and item[0] == best.line)
     reasons = [str(event.get("reason") or "") for _, event in ended if event.get("ending") == name]
-    return cut_middle(f"{name}: {reasons[-1]}" if reasons and reasons[-1] else name, 600)
+    is_news = bool(reasons and reasons[-1]) and reasons[-1] not in str(result.get("summary"))
+    return cut_middle(f"{name}: {reasons[-1]}" if is_news else name, 600)
 
 
 def _speed(best: JudgedKernel | None) -> list[tuple[str, str]]:

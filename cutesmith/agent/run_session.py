@@ -41,7 +41,7 @@ async def run_session(session: Session, settings: Settings, model: Model) -> Age
 async def _open_lines(session: Session, settings: Settings, target: Target) -> None:
     """The draft and the first messages, as far as they are not there yet."""
     request = str((session.first("session") or {}).get("request", ""))
-    draft = session.first("judged")
+    draft = next((event for event in session.events if event["kind"] == "judged" and "pattern" in event), None)
     if draft is None and settings.draft:
         draft = await draft_kernel(session, settings, target)
     begun = sum(event["kind"] == "line" for event in session.events)

@@ -11,7 +11,8 @@ Every event has `seq` (from 0), `time` (UTC, ISO 8601), `line` (the line of work
     request   turn: the model is being asked; without a `reply` after it the process ended while it answered
     reply     turn, content, stop_reason, usage, dollars, model, seconds
     tool      turn, id, name, input, text, is_error, effects, finish, seconds: the answer to one tool call
-    judged    text, effects, seconds: a judgement that no model asked for, such as that of the first draft
+    judged    text, effects, seconds: a judgement that no model asked for: of the first draft (with pattern, unmatched)
+              or of the best kernel at the end
     round     round, kept, dropped, lessons: what the search did after a round
     ended     ending (the name of an Ending), reason: this line of work is over
     result    verdict: AgentVerdict.to_dict()

@@ -216,6 +216,8 @@ def test_the_live_panel_draws_at_most_eight_times_a_second():
             screen.stream(1, "text", f"{HOSTILE}\x1b]0;title\x07 word ")
             screen.tick(1, 3.0, "verify is running")
             time.sleep(0.004)
+        while screen.drawings < 2 and time.monotonic() - started < 20:  # a busy machine
+            time.sleep(0.01)
     seconds = time.monotonic() - started
     seen = terminal.close()
     assert 2 <= screen.drawings <= 8 * seconds + 2
