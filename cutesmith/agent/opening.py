@@ -108,9 +108,10 @@ def _kept(start: JudgedKernel) -> outcome.Effect:
 def _shown_draft(start: JudgedKernel, draft: Event | None) -> dict[str, Any]:
     verify = start.verdicts.get("verify", {})
     pattern = draft.get("pattern", "") if draft else ""
+    summary = str(start.benchmark.get("summary") or verify.get("summary", ""))
     return {
         "pattern": pattern or "of another line",
         "status": start.state,
         "median_us": start.median_us,
-        "summary": start.benchmark.get("summary") or verify.get("summary", ""),
+        "summary": summary.replace(Path(verify.get("path", KERNEL)).name, KERNEL),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -44,15 +44,13 @@ class Toolbox:
         made._tools = {tool.__name__: tool for tool in tools}
         return made
 
-    def schemas(self) -> list[dict[str, Any]]:
+    def schemas(self) -> Sequence[dict[str, Any]]:
         """Name, description and JSON schema of every tool, always in the same order and to the byte."""
         return self._schemas
 
     @cached_property
-    def _schemas(self) -> list[dict[str, Any]]:
-        from anthropic import beta_async_tool
-
-        return [dict(beta_async_tool(tool).to_dict()) for tool in self._tools.values()]
+    def _schemas(self) -> Schemas:
+        return Schemas(self._tools.values())
 
     @cached_property
     def _checked(self) -> dict[str, Tool]:
@@ -92,7 +90,7 @@ class Toolbox:
     def _complaints(self, name: str, given: object) -> Iterator[str]:
         """What is wrong with a call before its arguments are looked at one by one."""
         if name not in self._tools:
-            close = difflib.get_close_matches(name, self._tools, n=3, cutoff=0.4)
+            close = difflib.get_close_matches(name, self._tools, n=3, cutoff=0.6)
             yield f"there is no tool {name[:100]!r}."
             yield f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(self._tools)}."
         elif not isinstance(given, Mapping):
@@ -102,6 +100,28 @@ class Toolbox:
         else:
             for argument, value in given.items():
                 yield from _unfit(str(argument), value)
+
+
+class Schemas(Sequence[Any]):
+    """The tools' schemas, made when somebody looks: a scripted model never does, and is spared the SDK's import."""
+
+    def __init__(self, tools: Iterable[Callable[..., Any]]) -> None:
+        self._tools = tuple(tools)
+
+    @cached_property
+    def _made(self) -> list[dict[str, Any]]:
+        from anthropic import beta_async_tool
+
+        return [dict(beta_async_tool(tool).to_dict()) for tool in self._tools]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._made[index]
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
 
 
 def _tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:

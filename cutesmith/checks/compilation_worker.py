@@ -73,7 +73,7 @@ def _record(path: Path, problem: str | None, arch: str, *, fake: bool) -> tuple[
 
 
 def _run_kernel(path: Path, problem: str | None) -> None:
-    loaded = contract.load(path)
+    loaded = contract.load(path, with_problem=problem is not None)
     source = contract.load(problem) if problem else loaded
     inputs = contract.check_inputs(source.get_inputs())
     contract.check_arity(loaded.kernel_fn, "kernel_fn", inputs)

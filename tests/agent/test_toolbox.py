@@ -46,7 +46,8 @@ def solved(tmp_path_factory) -> tuple[ToolBench, dict[str, Outcome]]:
 def test_schemas_name_every_tool_in_a_fixed_order_and_to_the_byte(bench, tmp_path):
     schemas = bench.toolbox.schemas()
     assert [schema["name"] for schema in schemas] == TOOLS
-    assert json.dumps(schemas) == json.dumps(Toolbox(ToolBench(tmp_path / "other").workbench).schemas())
+    others = Toolbox(ToolBench(tmp_path / "other").workbench).schemas()
+    assert json.dumps(list(schemas)) == json.dumps(list(others)) and schemas == others
     assert bench.toolbox.schemas() is schemas
 
 
@@ -287,3 +288,14 @@ def test_finish_says_when_the_file_is_not_the_result(bench):
     bench.standing.follow({"seq": 1, "line": 1, "kind": "tool", "effects": [effect]})
     bench.call("create_file", path="kernel.py", text="y")
     assert "kernel.py holds another text now" in bench.call("finish", summary="done").text
+
+
+def test_where_nothing_was_timed_finish_takes_the_verified_version_that_the_file_holds(bench):
+    verify = {"stage": "verify", "status": "verified on the emulated GPU", "exit_code": 0}
+    for seq, text in enumerate(("first", "second"), start=1):
+        effect = judged(hashlib.sha256(text.encode()).hexdigest(), text, verdict=verify)
+        bench.standing.follow({"seq": seq, "line": 1, "kind": "tool", "effects": [effect]})
+    bench.seq = 2
+    bench.call("create_file", path="kernel.py", text="first")
+    assert "another text" not in bench.call("finish", summary="the second has a fault").text
+    assert bench.standing.best().text == "first"

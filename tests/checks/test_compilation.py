@@ -30,11 +30,24 @@ def compiled():
 
     handle = make_handler(confined=False)
 
-    def report(path, arch="sm_90a"):
+    def report(path, arch="sm_90a", problem=None):
         path = KERNELS / f"{path}.py" if isinstance(path, str) else path
-        return handle({"path": str(path), "arch": arch})["report"]
+        return handle({"path": str(path), "problem": problem and str(problem), "arch": arch})["report"]
 
     return report
+
+
+def test_a_kernel_alone_takes_its_inputs_from_the_problem(compiled, tmp_path):
+    problem = tmp_path / "problem.py"
+    problem.write_text(
+        FILE.format(body="pass", inputs="[torch.randn(64, device='cuda')]").replace("kernel_fn", "unused")
+    )
+    kernel = tmp_path / "kernel.py"
+    source = (KERNELS / "relu_tvm_ffi.py").read_text()
+    kernel.write_text(source.replace("def reference_fn", "def _reference").replace("def get_inputs", "def _inputs"))
+    assert "defines no reference_fn" in compiled(kernel)["error"]
+    report = compiled(kernel, problem=problem)
+    assert report["exit_code"] == ExitCode.PASSED and len(report["kernels"]) == 1
 
 
 def test_a_report(compiled):

@@ -13,6 +13,7 @@ LEFT_OUT = "\n  …    lines "  # lines of a file start with their number
 _HEAD = 0.7  # share of a view that is cut that its beginning gets
 _MOST_CLOSE = 3
 _SEARCHED = 5000  # lines in which close ones are looked for
+_LONGER = 10  # characters by which a line may be longer than the one that is sought: a comment may follow
 _LIKENED = 200  # characters of a line that count for its likeness: the time grows with their square
 _COMPARED = 8000  # lines of two texts: their difference may take time that grows with the square too
 
@@ -78,16 +79,13 @@ def near_misses(text: str, part: str) -> str:
     if same := _same_but_space(lines, wanted):
         first, last = same, same + len(wanted) - 1
         return f"Lines {first} to {last} are the same but for white space:\n{numbered(text, first, last, limit=3000)}"
-    sought = _start(max(wanted, key=lambda line: len(line.strip()), default=""))
-    close = difflib.get_close_matches(sought, dict.fromkeys(map(_start, lines)), n=_MOST_CLOSE, cutoff=0.55)
-    numbers = [n for n, line in enumerate(lines, 1) if _start(line) in close][: 2 * _MOST_CLOSE]
+    sought = max(wanted, key=lambda line: len(line.strip()), default="").strip()[:_LIKENED]
+    starts = [line.strip()[: len(sought) + _LONGER] for line in lines]
+    close = difflib.get_close_matches(sought, dict.fromkeys(starts), n=_MOST_CLOSE, cutoff=0.55)
+    numbers = [n for n, start in enumerate(starts, 1) if start in close][: 2 * _MOST_CLOSE]
     if not numbers:
         return "No line of the file is like it: look at the file with view_file."
     return "The lines most like it:\n" + "\n".join(numbered(text, n, n) for n in numbers)
-
-
-def _start(line: str) -> str:
-    return line.strip()[:_LIKENED]
 
 
 def _same_but_space(lines: Sequence[str], wanted: Sequence[str]) -> int:
