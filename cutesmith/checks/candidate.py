@@ -112,7 +112,7 @@ class Candidate:
         self.poisoned = []
         launched = self._launches()
         reports = [self._step(step) for step in request["steps"]]
-        if self.device == "emulator" and self._launches() == launched and any(o.numel() for o, _ in self.kept):
+        if self.device == "emulator" and self._launches() == launched and self._something_to_do():
             reports[0]["problems"].append(_problem("W1", "kernel_fn launched no CuTe kernel"))
         unwritten = never_written(self.poisoned)
         reports = [{**report, "unwritten": unwritten} for report in reports]
@@ -183,6 +183,11 @@ class Candidate:
         if not all(guarded.zones_intact() for guarded in watch.allocations):
             problems.append(_problem("O8", "the kernel wrote outside a tensor that it allocated", reject=False))
         return problems
+
+    def _something_to_do(self) -> bool:
+        """Whether a kernel is needed: not for empty outputs, and not for the constant that empty inputs come to."""
+        given = [buffer.value for buffer in self.buffers if isinstance(buffer.value, torch.Tensor)]
+        return any(output.numel() for output, _ in self.kept) and (not given or any(v.numel() for v in given))
 
     def _launches(self) -> int:
         """How many launches the emulated GPU has executed so far."""

@@ -14,6 +14,12 @@ def test_the_largest_outer_dimension_is_halved_until_it_fits():
     assert shapes(shrink([x, residual, weight, 1e-6], 4096)) == [(16, 64), (16, 64), (64,)]
 
 
+def test_an_odd_size_stays_odd():
+    """129 rows are there because of the last one."""
+    assert shapes(shrink([torch.randn(129, 64)], 4096)) == [(33, 64)]
+    assert shapes(shrink([torch.randn(3, 1001, 64)], 4096)) == [(3, 15, 64)]
+
+
 def test_columns_stay_however_many():
     assert shapes(shrink([torch.randn(4, 5000)], 1000)) == [(1, 5000)]
     assert shapes(shrink([torch.randn(5000)], 1000)) == [(5000,)]

@@ -26,6 +26,26 @@ def test_a_kernel_that_is_not_launched_is_refused(write_file):
     assert "launched no CuTe kernel" in verdict.summary
 
 
+def test_empty_inputs_need_no_launch_though_an_output_is_not_empty(write_file):
+    source = (KERNELS / "smem_reverse.py").read_text()
+    for old, new in (
+        (
+            "    _compiled(x, y)\n    return y",
+            "    if x.numel():\n        _compiled(x, y)\n    return y, torch.zeros(2, device=x.device)",
+        ),
+        ("x.view(-1, THREADS).flip(1).reshape(-1)", "x.view(-1, THREADS).flip(1).reshape(-1), torch.zeros(2)"),
+        (
+            "def get_inputs():",
+            "def get_input_sets():\n    yield [torch.randn(0, device='cuda')]\n\n\ndef get_inputs():",
+        ),
+        ("    if _compiled is None:", "    if _compiled is None and x.numel():"),
+    ):
+        assert old in source
+        source = source.replace(old, new)
+    verdict = verdict_here(write_file(source), on="emulator")
+    assert verdict.exit_code == ExitCode.PASSED, verdict.summary
+
+
 UNKNOWN = """
     cute.arch.inline_ptx("wgmma.fence.sync.aligned;")
 """
@@ -57,5 +77,5 @@ def test_the_generator_ends_in_verified_without_a_gpu(write_file, tmp_path):
     assert (verdict.exit_code, verdict.status) == (ExitCode.PASSED, "verified on the emulated GPU"), verdict.summary
     assert "nothing was timed" in verdict.summary
     case = verdict.stages[-1]["cases"][0]
-    assert case["inputs"] == "float32[256, 256], float32[256, 256]"  # fewer rows, and the verdict says so
+    assert case["inputs"] == "float32[257, 256], float32[257, 256]"  # fewer rows, and the verdict says so
     assert "verified on the emulated GPU" in (tmp_path / "out" / "report.html").read_text()
