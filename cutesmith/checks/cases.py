@@ -127,7 +127,7 @@ def halved(tensors: Sequence[torch.Tensor], least: dict[int, int], most_elements
 
 
 def _half(size: int) -> int:
-    """Half of a size, still divisible by what vectors and tiles need of it; odd where the size is, for its remainder."""
+    """Half of a size, still divisible by what vectors and tiles need of it; of an odd one odd, for its remainder."""
     if size % 2:
         return size // 2 | 1 if size > 1 else 0
     return size // 2 if size < LEAST_COLUMNS else size // 2 // math.gcd(size, TILE) * math.gcd(size, TILE)

@@ -39,8 +39,9 @@ class ClosingTools:
     async def finish(self, summary: str, give_up: bool = False) -> Outcome:
         """End this line of work; the best verified kernel is the result, whatever kernel.py holds now.
 
-        Call it when the kernel is verified and nothing promising is left to try. It is refused while nothing is
-        verified, unless you give up.
+        Of verified versions that were not timed, the one that kernel.py holds counts as the best. Call it when the
+        kernel is verified and nothing promising is left to try. It is refused while nothing is verified, unless you
+        give up.
 
         Args:
             summary: one paragraph: what the kernel does, how fast it is and where that was measured, what bounds it.
@@ -54,13 +55,22 @@ class ClosingTools:
                 "no kernel is verified yet, so there is no result to finish with",
                 hint="Mend what verify_kernel says; or call finish with give_up and say what stands in the way.",
             )
-        return Outcome(text=self._told(best), finish=summary.strip())
+        text = ConfinedFolder(self.workbench.folder).read_or_none(KERNEL) or ""
+        held = self.workbench.standing.kernels.get(hashlib.sha256(text.encode()).hexdigest())
+        if best and held and _as_good(held, best):  # its verdict, said once more, makes it the latest
+            effects = (outcome.judged(held.sha256, held.text, held.verdicts["verify"]),)
+            return Outcome(text=self._told(held, same=True), effects=effects, finish=summary.strip())
+        return Outcome(text=self._told(best, same=held is best), finish=summary.strip())
 
-    def _told(self, best: JudgedKernel | None) -> str:
+    def _told(self, best: JudgedKernel | None, *, same: bool) -> str:
         if best is None:
             return "This line of work ends without a verified kernel."
         time = f", {best.median_us:.2f} µs" if best.median_us is not None else ""
-        text = ConfinedFolder(self.workbench.folder).read_or_none(KERNEL) or ""
-        same = hashlib.sha256(text.encode()).hexdigest() == best.sha256
         other = "" if same else f"; {KERNEL} holds another text now, which is not the result"
         return f"This line of work ends. The result is {best.sha256[:8]} ({best.state}{time}){other}."
+
+
+def _as_good(held: JudgedKernel, best: JudgedKernel) -> bool:
+    """Whether only its place in time makes the best one of this line better: neither was timed."""
+    untimed = held.median_us is None and best.median_us is None
+    return held is not best and held.line == best.line and held.grade == best.grade and untimed
