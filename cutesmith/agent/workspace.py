@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from cutesmith.agent.confined_folder import ConfinedFolder, parts_of
 from cutesmith.agent.outcome import Effect
@@ -31,6 +31,10 @@ class Workspace:
 
 
 def store_of(path: str, folder: Path, checkpoints: CheckpointStore) -> CheckpointStore:
-    """The checkpoints of one file of the work folder: files of one name in different folders do not meet."""
-    parent = PurePosixPath(*parts_of(path)).parent
-    return CheckpointStore(folder / path, folder=checkpoints.folder / parent)
+    """The checkpoints of one file of the work folder: files of one name in different folders do not meet.
+
+    A store's folder holds `objects`, `NAME.jsonl` and `NAME.lock`; the stores below it end otherwise, whatever a model
+    calls its folders.
+    """
+    *folders, _ = parts_of(path)
+    return CheckpointStore(folder / path, folder=checkpoints.folder.joinpath(*(f"{name}.below" for name in folders)))

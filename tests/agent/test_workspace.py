@@ -19,7 +19,7 @@ import pytest
 
 from cutesmith.agent.confined_folder import MAX_BYTES, MAX_FILES, ConfinedFolder, PathError
 from cutesmith.agent.outcome import checkpoint, write
-from cutesmith.agent.workspace import Workspace
+from cutesmith.agent.workspace import Workspace, store_of
 from cutesmith.checkpoints import CheckpointError, CheckpointStore
 
 
@@ -327,7 +327,15 @@ def test_checkpoints_of_files_of_one_name_do_not_meet(workspace, tmp_path):
     workspace.apply(checkpoint("a/kernel.py", "a", note=""), 1)
     workspace.apply(checkpoint("kernel.py", "b", note=""), 2)
     assert [c.key for c in workspace.checkpoints.checkpoints()] == ["event 2"]
-    assert (tmp_path / "checkpoints" / "a" / "kernel.py.jsonl").is_file()
+    assert (tmp_path / "checkpoints" / "a.below" / "kernel.py.jsonl").is_file()
+
+
+@pytest.mark.parametrize("folder", ["kernel.py.lock", "kernel.py.jsonl", "objects", "kernel.py.lock.below"])
+def test_no_folder_of_the_model_takes_the_place_of_the_stores_own_files(workspace, folder):
+    for seq, path in enumerate((f"{folder}/x.py", f"{folder}.below/x.py", "kernel.py", f"{folder}/x.py")):
+        workspace.apply(checkpoint(path, "a", note=""), seq)
+    assert [c.key for c in workspace.checkpoints.checkpoints()] == ["event 2"]
+    assert len(store_of(f"{folder}/x.py", workspace.folder, workspace.checkpoints).checkpoints()) == 2
 
 
 def test_effects_reach_nothing_outside(workspace, secret):
