@@ -13,7 +13,7 @@ from typing import Any
 
 from cutesmith.agent import outcome
 from cutesmith.agent.confined_folder import ConfinedFolder
-from cutesmith.agent.standing import JudgedKernel, Standing
+from cutesmith.agent.standing import GRADES, JudgedKernel, Standing
 from cutesmith.agent.workbench import KERNEL, Workbench
 from cutesmith.checkpoints import write_atomically
 from cutesmith.errors import CutesmithError
@@ -24,6 +24,9 @@ SHA_SHOWN = 12  # characters of a hash in a folder's name
 BENCHMARK_TIMEOUT = 300.0  # seconds a call: it compiles the baselines too
 QUICK = ("--quick", "--no-compile-baseline")
 PROBLEM_SHOWN = "problem.py"
+CONDEMNED = (
+    "This very text was found wrong or rejected before, with other inputs: it does not count until it is mended."
+)
 
 Verdict = Mapping[str, Any]
 
@@ -119,10 +122,11 @@ def shown_names(workbench: Workbench, kernel: Snapshot) -> dict[str, str]:
 
 def after(standing: Standing, kernel: Snapshot, line: int, verdicts: Iterable[Verdict]) -> JudgedKernel:
     """The kernel as the standing will know it once these verdicts are recorded."""
-    new = {str(verdict["stage"]): verdict for verdict in verdicts}
     known = standing.kernels.get(kernel.sha256) or JudgedKernel(kernel.sha256, kernel.text, line, 0)
-    latest = 1 + max((other.seq for other in standing.kernels.values()), default=0)
-    return replace(known, seq=latest, verdicts={**known.verdicts, **new})
+    latest, trial = 1 + max((other.seq for other in standing.kernels.values()), default=0), replace(known)
+    for verdict in verdicts:
+        trial.follow(verdict, latest)
+    return trial
 
 
 def comparison(workbench: Workbench, kernel: Snapshot, verdicts: Iterable[Verdict]) -> str:
@@ -131,10 +135,11 @@ def comparison(workbench: Workbench, kernel: Snapshot, verdicts: Iterable[Verdic
     trial = after(standing, kernel, workbench.line, verdicts)
     before = standing.best()
     best = Standing(kernels={**standing.kernels, kernel.sha256: trial}).best()
+    doubt = f"{CONDEMNED} " if trial.condemned and trial.state in GRADES else ""
     if best is None:
-        return "No kernel is verified yet."
+        return f"{doubt}No kernel is verified yet."
     if best.sha256 != kernel.sha256:
-        return f"Best so far is {_described(best, workbench)}; it stays the result until something beats it."
+        return f"{doubt}Best so far is {_described(best, workbench)}; it stays the result until something beats it."
     if before is None or before.sha256 == kernel.sha256:
         return (
             f"This version is the best so far: {_speed(best)}." if before else f"NEW BEST, the first: {_speed(best)}."

@@ -71,7 +71,7 @@ class SessionView:
             return []
         if self._past:
             self._before, self._past = worked_seconds(self._past), []
-        better = self.standing.best() is not best
+        better = _is_new_best(event, best, self.standing.best())
         about = "" if event["line"] or event["kind"] not in CONVERSED else "the request: "
         return [self.named(int(event["line"]), about + text) for text in sentences(event, better, self.standing)]
 
@@ -160,6 +160,12 @@ _HANDLERS: dict[str, Callable[[SessionView, Event], None]] = {
     "judged": _judged,
     "ended": _ended,
 }
+
+
+def _is_new_best(event: Event, before: JudgedKernel | None, best: JudgedKernel | None) -> bool:
+    """Whether the best kernel is another one now because of what the event says of it."""
+    judged = [effect["sha256"] for effect in event.get("effects", ()) if effect["do"] == "judged"]
+    return best is not None and best is not before and best.sha256 in judged
 
 
 def judgements(event: Event) -> list[Mapping[str, Any]]:

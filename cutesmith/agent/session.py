@@ -125,6 +125,8 @@ class Session:
         best = self.standing.best()
         if "judged" in kinds and best is not None:
             self._write(KERNEL, best.text)
+        elif "judged" in kinds:  # what it held was found wrong since
+            (self.folder / KERNEL).unlink(missing_ok=True)
         if "note" in kinds:
             self._write(DEVLOG, TITLE + "".join(_log_entries(self.events)))
 

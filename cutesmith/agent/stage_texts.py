@@ -92,7 +92,10 @@ def verify_lines(verdict: Verdict) -> Iterator[str]:
         yield "also FAIL: " + "; ".join(case["name"] for case in wrong[_MOST_CASES:])
     passed = [case for case in cases if case["passed"]]
     if passed:
-        yield f"passed {len(passed)} of {len(cases)} cases: " + "; ".join(map(_passed_case, passed))
+        declined = sum(str(case["problem"]).startswith("declined") for case in passed)
+        also = f", declined {declined}" if declined else ""
+        cases_said = "; ".join(map(_passed_case, passed))
+        yield f"passed {len(passed) - declined}{also} of {len(cases)} cases: {cases_said}"
 
 
 def _failing_case(case: Verdict) -> Iterator[str]:

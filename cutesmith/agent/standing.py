@@ -12,6 +12,8 @@ from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION
 
 GRADES = {"compiled": 1, VERIFIED_BY_EMULATION: 2, VERIFIED: 3}
 """How much a verify verdict is worth; anything else is worth nothing."""
+CONDEMNING = ("rejected", "wrong_result")
+"""What no later verdict on the same text takes back."""
 
 
 @dataclass
@@ -21,8 +23,16 @@ class JudgedKernel:
     sha256: str
     text: str
     line: int
-    seq: int  # of the event that judged it last
+    seq: int  # of the event that verified it last: what else was asked about it makes it no later
     verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    condemned: bool = False  # found wrong or rejected once: passing with other inputs does not make it right
+
+    def follow(self, verdict: Mapping[str, Any], seq: int) -> None:
+        """Take in one more verdict, of event number `seq`."""
+        self.verdicts = {**self.verdicts, verdict["stage"]: verdict}
+        self.condemned = self.condemned or verdict["status"] in CONDEMNING
+        if verdict["stage"] == "verify":
+            self.seq = seq
 
     @property
     def state(self) -> str:
@@ -31,9 +41,8 @@ class JudgedKernel:
 
     @property
     def grade(self) -> int:
-        """0 unless it passed verification and nothing was found against it since; see GRADES."""
-        rejected = self.benchmark.get("status") in ("rejected", "wrong_result")
-        return 0 if rejected else GRADES.get(self.state, 0)
+        """0 unless it passed verification and nothing was ever found against it; see GRADES."""
+        return 0 if self.condemned else GRADES.get(self.state, 0)
 
     @property
     def benchmark(self) -> Mapping[str, Any]:
@@ -94,18 +103,18 @@ class Standing:
     def _judge(self, line: int, seq: int, effect: Mapping[str, Any]) -> None:
         verdict, before = effect["verdict"], self.best(line)
         kernel = self.kernels.setdefault(effect["sha256"], JudgedKernel(effect["sha256"], effect["text"], line, seq))
-        kernel.seq = seq
-        kernel.verdicts[verdict["stage"]] = verdict
+        kernel.follow(verdict, seq)
         self.rejected += verdict["status"] == "rejected"
         if verdict["exit_code"] != 0:
             self.failures[line] = verdict
-        if self.best(line) is not before:
+        after = self.best(line)
+        if after is not None and after is not before:
             self.last_improvement[line] = self.turns.get(line, 0)
 
     def best(self, line: int | None = None) -> JudgedKernel | None:
-        """The kernel to deliver: highest grade, then fastest, then (where nothing is timed) latest; None without one.
+        """The kernel to deliver: highest grade, then fastest, then (where nothing is timed) the one verified last.
 
-        With `line`, of that line of work alone.
+        None without one. With `line`, of that line of work alone.
         """
         passed = [k for k in self.kernels.values() if k.grade and line in (None, k.line)]
         return min(passed, key=_preference, default=None)

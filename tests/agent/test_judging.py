@@ -347,6 +347,32 @@ def test_where_nothing_is_timed_the_latest_counts_and_it_is_said(bench):
     assert told.startswith("NEW BEST: verified, not timed; where nothing is timed the latest verified one counts")
 
 
+def test_a_benchmark_that_could_not_run_makes_nothing_the_best(bench):
+    record(bench, RELU, verify())
+    record(bench, "newer", verify())
+    kernel, unable = judging.take_snapshot(bench.workbench), benchmark(9.0, exit_code=ExitCode.UNAVAILABLE, timings=())
+    newer = hashlib.sha256(b"newer").hexdigest()[:8]
+    assert judging.comparison(bench.workbench, kernel, [unable.to_dict()]).startswith(f"Best so far is {newer} ")
+
+
+def test_a_pass_after_a_failure_of_the_same_text_does_not_count_and_it_is_said(bench):
+    record(bench, RELU, verify(exit_code=ExitCode.WRONG_RESULT))
+    kernel = judging.take_snapshot(bench.workbench)
+    told = judging.comparison(bench.workbench, kernel, [verify().to_dict()])
+    assert told == f"{judging.CONDEMNED} No kernel is verified yet."
+    record(bench, "good", verify())
+    again = judging.comparison(bench.workbench, kernel, [verify().to_dict()])
+    assert again.startswith(f"{judging.CONDEMNED} Best so far is ")
+
+
+def test_cases_that_a_kernel_declines_are_not_counted_as_passed():
+    cases = (
+        CaseReport(name="a", inputs="x", passed=True),
+        CaseReport(name="b", inputs="y", passed=True, problem="declined: z"),
+    )
+    assert "passed 1, declined 1 of 2 cases: a [x]; b [y] declined: z" in describe(verify(cases=cases).to_dict())
+
+
 def test_paths_of_this_machine_become_names():
     names = {"/long/way/judged/0123/kernel.py": "kernel.py", "/long/way/problem.py": "problem.py"}
     verdict = verify(exit_code=ExitCode.CRASHED, summary="/long/way/judged/0123/kernel.py:3 and /long/way/problem.py:4")

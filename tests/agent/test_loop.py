@@ -13,6 +13,7 @@ from cutesmith.agent.model import ModelError
 from cutesmith.agent.outcome import Outcome
 from cutesmith.agent.scripted_model import ScriptedModel
 from cutesmith.agent.session import new_session, resumed_session
+from tests.agent.events import VERIFY, judged
 
 
 class Tools:
@@ -155,3 +156,14 @@ def test_cancelling_keeps_what_there_is(tmp_path):
         session.record("line", 1, parent=0, opening="begin", effects=[])
         asyncio.run(cancelled(session))
         assert ending(session.events)[0] == "interrupted"
+
+
+def test_what_was_found_wrong_since_lies_no_longer_in_the_folder(tmp_path):
+    folder = tmp_path / "s"
+    with new_session(folder, request="r") as session:
+        for verdict, there in ((VERIFY, True), ({**VERIFY, "status": "wrong_result", "exit_code": 1}, False)):
+            session.record("judged", text="", effects=[judged("a", verdict)])
+            assert (folder / "kernel.py").is_file() == there
+    (folder / "kernel.py").write_text("left by a process that was killed")
+    with resumed_session(folder):
+        assert not (folder / "kernel.py").exists()

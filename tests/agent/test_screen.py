@@ -23,6 +23,7 @@ from cutesmith.agent.screen_live import LivePanel
 from cutesmith.agent.screen_panel import clock, count, draw, fit, last_lines
 from cutesmith.agent.screen_view import SessionView
 from tests.agent import sample_session
+from tests.agent.events import VERIFY, judged, tool
 from tests.report.sample import HOSTILE
 
 LONG_AGO = sample_session.START - timedelta(days=1)
@@ -69,6 +70,15 @@ def test_plain_lines_tell_what_matters():
     assert lines[-1].startswith("result: verified")
     spent = [float(found[1]) for line in lines if (found := re.search(r"\(\$([\d.]+) in all\)", line))]
     assert spent == sorted(spent) and spent[-1] == pytest.approx(12 * 0.11)
+
+
+def test_a_verdict_that_takes_the_best_kernel_away_does_not_read_like_a_success():
+    view, wrong = SessionView(began=datetime.min.replace(tzinfo=timezone.utc)), {**VERIFY, "status": "wrong_result"}
+    said = [
+        view.follow(tool(n, "t", effects=[judged(*what)]))
+        for n, what in enumerate((("a", VERIFY), ("b", VERIFY), ("b", wrong)))
+    ]
+    assert [sentences[0].endswith("(the best so far)") for sentences in said] == [True, True, False]
 
 
 def test_whatever_a_model_writes_stays_one_line_of_text():

@@ -47,6 +47,27 @@ def test_a_kernel_that_is_rejected_or_wrong_later_is_no_longer_delivered():
     assert standing_of(good, [judged("good", WRONG)]).best() is None
 
 
+def test_what_was_found_wrong_once_is_not_right_when_it_passes_later():
+    good = [judged("good", VERIFY)]
+    lucky = [judged("lucky", VERIFY)], [judged("lucky", WRONG)], [judged("lucky", VERIFY)]
+    assert standing_of(good, *lucky).best().sha256 == "good"
+    cheat = [judged("cheat", VERIFY), judged("cheat", REJECTED), judged("cheat", timed(2))]
+    assert standing_of(good, cheat).best().sha256 == "good"
+
+
+def test_where_nothing_is_timed_only_verifying_makes_a_kernel_later():
+    a, b = [judged("a", EMULATED)], [judged("b", EMULATED)]
+    asked = [judged("a", {**VERIFY, "stage": stage, "status": "passed"}) for stage in ("lint", "compile", "profile")]
+    assert standing_of(a, b, asked).best().sha256 == "b"
+    assert standing_of(a, b, asked, a).best().sha256 == "a"
+
+
+def test_losing_the_best_kernel_is_no_improvement():
+    events = [reply(0, text("a")), tool(1, "x", effects=[judged("a", VERIFY)]), reply(2, text("b"))]
+    standing = Standing.of([*events, tool(3, "y", effects=[judged("a", WRONG)])])
+    assert standing.best() is None and standing.last_improvement == {1: 1}
+
+
 def test_what_was_spent_and_when_a_line_last_improved():
     standing = Standing.of(
         [
