@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.agent import outcome
-from cutesmith.agent.endings import Interrupted
+from cutesmith.agent.endings import Finished, Interrupted
 from cutesmith.agent.session import KERNEL, PROBLEM, Session
 from cutesmith.agent.standing import JudgedKernel
 from cutesmith.patterns.target import Target
@@ -84,7 +84,8 @@ def _ending(session: Session, interrupted: bool) -> Mapping[str, Any]:
 
 
 def _outcome(session: Session, best: JudgedKernel | None, ending: Mapping[str, Any]) -> tuple[ExitCode, str]:
-    reason = f"{ending.get('ending', 'ended')}: {ending.get('reason', '')}"
+    name = str(ending.get("ending", "ended"))  # with `finish` the reason is the model's own claim, and stays apart
+    reason = name if name == Finished.name else f"{name}: {ending.get('reason', '')}"
     if best is not None:
         count = sum(event["kind"] == "line" for event in session.events) or 1
         among = f", the best of {len(session.standing.verified())} kernels on {count} line{'s' * (count > 1)}"

@@ -8,15 +8,18 @@ import signal
 import sys
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, TypeVar
 
 from cutesmith.agent.anthropic_model import DEFAULT_MODEL, AnthropicModel
+from cutesmith.agent.endings import Finished
 from cutesmith.agent.model import Model
 from cutesmith.agent.prices import SOURCE, price_of
 from cutesmith.agent.problem import AcceptedProblem, accept_file
 from cutesmith.agent.replay_model import ReplayModel
 from cutesmith.agent.run_session import run_session
 from cutesmith.agent.screen import Screen, open_screen
+from cutesmith.agent.screen_view import plain
 from cutesmith.agent.scripted_model import read_script
 from cutesmith.agent.session import PROBLEM, Session, new_session, resumed_session
 from cutesmith.agent.settings import Settings
@@ -30,6 +33,7 @@ from cutesmith.patterns.target import choose_target, describe_environment
 from cutesmith.problem_sources import InputsNeededError, KernelRequest, ProblemSource, resolve
 from cutesmith.verdicts import AgentVerdict
 
+SAID = 400  # characters of what a model said with `finish`
 Result = TypeVar("Result")
 
 
@@ -178,12 +182,15 @@ def _default_folder(name: str) -> Path:
 
 def summary_lines(verdict: AgentVerdict) -> Iterator[str]:
     """The verdict for people: one sentence, each line of work, what it cost, and where the files are."""
-    yield verdict.summary
+    yield plain(verdict.summary)
     if len(verdict.candidates) > 1:
         for line in verdict.candidates:
             median = f"{line['best_median_us']:9.2f} µs" if line["best_median_us"] else " " * 12
             head = f"  line {line['line']}  {line['turns']:3d} turns"
             yield f"{head}  {line['best_state']:16s} {median}  {line['ending']}"
+    for line in verdict.candidates:
+        if line["ending"] == Finished.name:
+            yield f"  line {line['line']} says: {shorten(plain(line['reason']), SAID, placeholder=' …')}"
     dollars = "price unknown" if verdict.dollars is None else f"{verdict.dollars:.2f} dollars"
     yield f"{verdict.model}: {verdict.turns} turns, {sum(verdict.usage.values()):,} tokens, {dollars}"
     for name in ("kernel.py", "report.html", PROBLEM) if verdict.kernel else ("report.html", PROBLEM):

@@ -81,7 +81,8 @@ class VersionTools:
         status = (judged.state if judged else "") or str(kept.verdict.get("status", "not verified"))
         median = (judged.median_us if judged else None) or kept.verdict.get("median_us")
         time = f"{median:.2f} µs" if isinstance(median, (int, float)) else "not timed"
-        return f"{kept.number:>3}  {kept.time[11:19]}  {kept.hash[:8]}  {status}, {time}  {kept.note}".rstrip()
+        note = " ".join(kept.note.split())  # one line, that it passes for no other
+        return f"{kept.number:>3}  {kept.time[11:19]}  {kept.hash[:8]}  {status}, {time}  {note}".rstrip()
 
     def _store(self, path: str) -> CheckpointStore:
         return store_of(path, self.workbench.folder, self.workbench.checkpoints)
