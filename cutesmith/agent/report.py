@@ -9,6 +9,7 @@ from typing import Any
 from cutesmith.agent.prices import PRICES_AS_OF, price_of
 from cutesmith.agent.report_kernels import RUNGS, History
 from cutesmith.agent.report_turns import dollars, shown_turns, transcript_entries, turn_id, words
+from cutesmith.agent.screen_view import beginning
 from cutesmith.agent.standing import JudgedKernel, Standing
 from cutesmith.agent.transcript import Event, worked_seconds
 from cutesmith.report.agent_page import KernelRow, LineRow, Note, Round, SessionPage, render_page
@@ -164,15 +165,15 @@ def _lines(events: Sequence[Event], standing: Standing, kernels: Sequence[Kernel
     for event in events:
         if event["kind"] == "reply":
             spent[int(event["line"])] = spent.get(int(event["line"]), 0.0) + (event.get("dollars") or 0.0)
-    begun = {int(event["line"]): int(event.get("parent") or 0) for event in events if event["kind"] == "line"}
-    return [_line(line, parent, standing, rows, spent.get(line, 0.0)) for line, parent in sorted(begun.items())]
+    begun = {int(event["line"]): beginning(event) for event in events if event["kind"] == "line"}
+    return [_line(line, origin, standing, rows, spent.get(line, 0.0)) for line, origin in sorted(begun.items())]
 
 
-def _line(line: int, parent: int, standing: Standing, rows: Mapping[str, KernelRow], spent: float) -> LineRow:
+def _line(line: int, origin: str, standing: Standing, rows: Mapping[str, KernelRow], spent: float) -> LineRow:
     best, ending = standing.best(line), standing.endings.get(line, {})
     return LineRow(
         line=line,
-        parent=parent,
+        origin=origin,
         turns=standing.turns.get(line, 0),
         ending=str(ending.get("ending") or ""),
         reason=cut_middle(str(ending.get("reason") or ""), 600),

@@ -203,7 +203,7 @@ def _of_reply(event: Event, standing: Standing) -> str:
     return f"{said}; {sum(event['usage'].values()):,} tokens{cost}"
 
 
-def _beginning(event: Event) -> str:
+def beginning(event: Event) -> str:
     """Whose kernel a line of work begins with."""
     if event.get("parent"):
         return f"line {event['parent']}"
@@ -214,7 +214,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "session": lambda e: f"session: {e.get('request') or e.get('argument')}",
     "run": lambda e: "going on where the transcript ends" if e.get("resumed") else "begins",
     "problem": lambda e: f"problem accepted (from a {e.get('origin') or 'file'})",
-    "line": lambda e: f"begins from {_beginning(e)}",
+    "line": lambda e: f"begins from {beginning(e)}",
     "message": lambda e: f"is told: {e.get('text', '')}",
     "round": lambda e: f"round {e.get('round')}: kept {e.get('kept')}, dropped {e.get('dropped')}; {e.get('lessons')}",
     "ended": lambda e: f"{e.get('ending')}: {e.get('reason')}",

@@ -126,7 +126,7 @@ class LineRow:
     """One line of work: where it began, how long it took, why it ended, and the best kernel that it has."""
 
     line: int
-    parent: int
+    origin: str  # whose kernel it began with: "line 2", "the draft" or "nothing"
     turns: int
     ending: str
     reason: str

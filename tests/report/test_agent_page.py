@@ -82,6 +82,13 @@ def test_hostile_text_is_shown_as_it_is(pages):
     assert "new_kind_of_block" in text and "thinking that only the model can read" in text
 
 
+def test_lines_that_had_no_draft_began_with_nothing():
+    session = sample_session.Session()
+    for line in (1, 2):
+        session.add("line", line=line, parent=0, opening="Write it.", effects=[])
+    assert text_of(rendered(session)).count(" nothing ") == 2
+
+
 def test_a_search_is_told_whole(pages):
     text = text_of(pages["timed_search"])
     for expected in (
