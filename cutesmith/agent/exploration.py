@@ -92,7 +92,8 @@ class Search:
         """Do what a round's event says, as far as it is not done; gives the open lines."""
         for line in event["dropped"]:
             if line not in self.session.standing.endings:
-                reason = f"{self.settings.beam} others did better in round {event['round']}"
+                others = "another line" if self.settings.beam == 1 else f"{self.settings.beam} others"
+                reason = f"{others} did better in round {event['round']}"
                 self.session.record("ended", line, ending=Dropped.name, reason=reason)
         for line in event["kept"]:
             if not is_over(self.session, line) and not self._heard(line, event):

@@ -109,8 +109,9 @@ def _shown_draft(start: JudgedKernel, draft: Event | None) -> dict[str, Any]:
     verify = start.verdicts.get("verify", {})
     pattern = draft.get("pattern", "") if draft else ""
     summary = str(start.benchmark.get("summary") or verify.get("summary", ""))
+    drafted = "a first draft by the offline generator" + (f" (pattern {pattern})" if pattern else "")
     return {
-        "pattern": pattern or "of another line",
+        "what": f"the best kernel of line {start.line}" if start.line else drafted,
         "status": start.state,
         "median_us": start.median_us,
         "summary": summary.replace(Path(verify.get("path", KERNEL)).name, KERNEL),
