@@ -190,8 +190,6 @@ def test_a_session_is_interrupted_killed_resumed_and_survives_a_full_disk(tmp_pa
 
     killed = session(tmp_path, "--resume", "s")
     wait_for(folder, "request", 3, killed)
-    other = session(tmp_path, "--resume", "s")
-    assert "in use by another process" in other.communicate(timeout=30)[1] and other.returncode == 2
     killed.kill()
     killed.communicate()
 

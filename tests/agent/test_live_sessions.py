@@ -47,13 +47,6 @@ def test_a_problem_is_worked_on_through_the_api(tmp_path):
     assert settings["limits"]["dollars"] == 0.5 and settings["draft"] is False
 
 
-def test_a_refused_key_is_said(tmp_path):
-    with api.serving() as server:
-        done = live("rms_norm", f"--out={tmp_path}", address=server.address, key=api.WRONG_KEY)
-    assert done.returncode == 1 and done.stderr.count("the API key is refused") == 1
-    assert done.stdout.count("unavailable") == 1 and server.bodies == []
-
-
 def test_ctrl_c_lets_the_session_end_by_itself():
     ending = "import signal, sys, time; signal.signal(2, lambda *_: (time.sleep(0.5), sys.exit(5)))"
     session = f"{ending}; print('begun', file=sys.stderr, flush=True); time.sleep(60)"

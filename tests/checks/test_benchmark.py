@@ -189,7 +189,8 @@ def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path):
         others = made._baselines(reference)
         kept = made._rounds([tried, *others], reference, candidate)
         made._host_times([tried, *others])
-        assert any(made._clock(tried) == "" for _ in range(20))  # a busy machine delays single bursts
+        # A busy machine delays single bursts, and may have become busy since the calls were timed.
+        assert any((made._host_times([tried]), made._clock(tried))[1] == "" for _ in range(20))
         assert made._judge(tmp_path, reference, candidate, kept) == {}
         candidates.bench.functions["candidate"] = lambda x, w: torch.zeros_like(x)
         kept = made._rounds([tried], reference, candidate)
