@@ -85,12 +85,12 @@ def _common(workbench: Workbench, stage: str) -> list[str]:
     return options
 
 
-async def lint(workbench: Workbench, kernel: Snapshot) -> Verdict:
-    """The lint verdict, read off the standing where this very text has one."""
+async def judge_once(workbench: Workbench, stage: str, kernel: Snapshot) -> Verdict:
+    """A stage's verdict, read off the standing where this very text has one."""
     known = workbench.standing.kernels.get(kernel.sha256)
-    if known and "lint" in known.verdicts:
-        return known.verdicts["lint"]
-    return await judge(workbench, "lint", kernel)
+    if known and stage in known.verdicts:
+        return known.verdicts[stage]
+    return await judge(workbench, stage, kernel)
 
 
 async def time_quickly(workbench: Workbench, kernel: Snapshot, verified: Verdict) -> Verdict | None:

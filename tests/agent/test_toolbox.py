@@ -16,7 +16,8 @@ from cutesmith.agent.judging import StorageError
 from cutesmith.agent.outcome import Outcome, judged
 from cutesmith.agent.standing import JudgedKernel
 from cutesmith.agent.toolbox import MALFORMED, Toolbox
-from tests.agent.tool_bench import RELU, ToolBench
+from cutesmith.agent.tools.judging_tools import SMALLER_ONLY
+from tests.agent.tool_bench import PROBLEM, RELU, ToolBench
 
 CHEAT = "    return torch.relu(x)"
 TOOLS = """
@@ -235,6 +236,17 @@ def test_a_cheat_is_rejected_with_its_rule_and_never_kept(tmp_path):
     assert bench.standing.rejected == 1 and bench.standing.best() is None
     assert bench.call("profile_kernel").text.startswith("profile: rejected (exit code 8")
     assert "no kernel is verified" in bench.refused("finish", summary="done")
+
+
+def test_what_cannot_be_launched_at_the_problems_own_size_is_not_verified_at_a_smaller_one(tmp_path):
+    bench = ToolBench(tmp_path, problem=PROBLEM.replace("512", "1 << 25"), on="emulator")
+    tall = RELU.replace("bidx, _, _", "_, bidx, _").replace(
+        "[cute.ceil_div(count, THREADS), 1", "[1, cute.ceil_div(count, THREADS)"
+    )
+    bench.call("create_file", path="kernel.py", text=tall)
+    outcome = bench.call("verify_kernel")
+    assert "grid y is 65536" in outcome.text and outcome.text.endswith(SMALLER_ONLY)
+    assert bench.standing.best() is None and not bench.workbench.checkpoints.checkpoints()
 
 
 def test_lint_errors_stop_a_verification_before_it_costs_anything(bench, monkeypatch):

@@ -13,6 +13,10 @@ from cutesmith.agent.workbench import Workbench
 from cutesmith.verdicts import ExitCode
 
 LINT_FIRST = "{} was not run: mend these findings in kernel.py first, then call it again."
+SMALLER_ONLY = (
+    "Not verified: the emulated GPU agrees at sizes that it can afford; at those of get_inputs() the kernel cannot be "
+    "launched."
+)
 UNVERIFIED = "This very text is not verified yet: its time counts only once verify_kernel passes on it."
 
 
@@ -53,12 +57,16 @@ class JudgingTools:
             note: one line that says what this version is, kept with its checkpoint.
         """
         bench, kernel = self.workbench, take_snapshot(self.workbench)
-        lint = await judging.lint(bench, kernel)
+        lint = await judging.judge_once(bench, "lint", kernel)
         if lint["exit_code"] != ExitCode.PASSED:
             return self._told(kernel, lint, closing=LINT_FIRST.format("verify_kernel"))
         verified = await judging.judge(bench, "verify", kernel)
         if verified["exit_code"] != ExitCode.PASSED:
             return self._told(kernel, verified, closing=judging.comparison(bench, kernel, [verified]))
+        if verified.get("ran_on") == "emulator":
+            compiled = await judging.judge_once(bench, "compile", kernel)
+            if compiled["exit_code"] == ExitCode.DOES_NOT_COMPILE:
+                return self._told(kernel, compiled, closing=SMALLER_ONLY)
         timed = await judging.time_quickly(bench, kernel, verified)
         return self.passed(kernel, verified, timed, note)
 
