@@ -291,6 +291,15 @@ def _pinned(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, A
     return args[0]
 
 
+def _only_on_cpu(refusal: str) -> _Handler:
+    """What a CUDA tensor refuses: the host reads and writes its memory there."""
+
+    def refuse(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        raise TypeError(refusal)
+
+    return _when_posing(refuse)
+
+
 _WITHOUT_VALUES = frozenset(
     (
         torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted,
@@ -299,12 +308,21 @@ _WITHOUT_VALUES = frozenset(
 )  # fmt: skip
 _Tensor: Any = torch.Tensor  # its attributes are descriptors, which the type stubs do not say
 _DATA = _Tensor.data.__get__
+_NO_ARRAY = (
+    "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+)
 
 _SPECIAL: dict[Any, _Handler] = {
     _Tensor.to: _to,
     _Tensor.cuda: lambda facade, func, args, named: facade.to_cuda(args[0]),
     _Tensor.cpu: lambda facade, func, args, named: facade.to_cpu(args[0]),
     _Tensor.pin_memory: _pinned,
+    _Tensor.numpy: _only_on_cpu(_NO_ARRAY),
+    _Tensor.__array__: _only_on_cpu(_NO_ARRAY),
+    _Tensor.apply_: _only_on_cpu("apply_ is only implemented on CPU tensors"),
+    _Tensor.map_: _only_on_cpu("map_ is only implemented on CPU tensors"),
+    _Tensor.map2_: _only_on_cpu("map2_ is only implemented on CPU tensors"),
+    _Tensor.tolist: _when_posing(lambda facade, func, args, named: facade.to_cpu(args[0]).tolist()),
     _Tensor.data_ptr: _when_posing(lambda facade, func, args, named: facade.address(args[0])),
     _Tensor.get_device: _when_posing(lambda facade, func, args, named: 0),
     _Tensor.record_stream: _when_posing(lambda facade, func, args, named: None),

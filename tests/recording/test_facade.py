@@ -1,5 +1,6 @@
 """Torch code written for CUDA, on the CPU: what poses as a CUDA tensor, what does not, and that nothing stays."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -67,6 +68,22 @@ def test_values_are_real_unless_fake():
         generator = torch.Generator(device="cuda").manual_seed(7)
         first = torch.randn(3, generator=generator, device="cuda")
         assert torch.equal(first, torch.randn(3, generator=torch.Generator("cuda").manual_seed(7), device="cuda"))
+
+
+def test_the_host_gets_no_array_of_a_tensor_that_poses():
+    with cuda_as_cpu():
+        x = torch.arange(4, device="cuda", dtype=torch.float32)
+        for reach in (
+            lambda: x.numpy(),
+            lambda: np.asarray(x[1:]),
+            lambda: np.maximum(x, 0),
+            lambda: x.apply_(abs),
+            lambda: x.map_(x, max),
+        ):
+            with pytest.raises(TypeError, match="cuda:0|only implemented on CPU"):
+                reach()
+        assert x.tolist() == [0, 1, 2, 3] and x.cpu().numpy().sum() == 6
+        assert np.asarray(torch.ones(3)).sum() == 3
 
 
 def test_fake_tensors_cost_no_memory_and_have_no_values():
