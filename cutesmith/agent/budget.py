@@ -2,6 +2,7 @@
 
 Turns and patience are a line's; tokens, dollars and time are the whole session's. A turn is not begun if it would pass
 a limit at the price of the line's last one: so a limit is passed by no more than what a turn costs above the last.
+One answer may call tools for hours, though: past the time limit and GRACE, none of them begins.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 
 from cutesmith.agent.endings import BudgetSpent, NoProgress, TargetReached
 from cutesmith.agent.standing import JudgedKernel, Standing
+
+GRACE = 300.0  # seconds past the time limit in which the last answer's tool calls still begin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,13 @@ class Limits:
         waited = turns - standing.last_improvement.get(line, turns)
         if self.patience is not None and waited >= self.patience:
             raise NoProgress(f"{waited} turns brought no better verified kernel")
+
+    def check_call(self, seconds: float) -> None:
+        """Raise BudgetSpent where not even a tool call that was asked for may begin."""
+        if self.seconds is not None and seconds > self.seconds + GRACE:
+            _spent(
+                "seconds", seconds, self.seconds, 0.0, "{:.0f} of {:.0f} seconds are over; its last calls were not run"
+            )
 
     def _targets(self, best: JudgedKernel | None) -> None:
         benchmark: Mapping[str, Any] = best.benchmark if best else {}

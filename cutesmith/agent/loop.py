@@ -84,6 +84,7 @@ class Line:
         if reply is not None and reply["stop_reason"] == "refusal":
             return
         for call in open_calls(self.session.events, self.number):
+            self.session.check_call()
             await self.call(call)
 
     async def call(self, call: Block) -> None:

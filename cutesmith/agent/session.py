@@ -79,6 +79,10 @@ class Session:
         """Raise the Ending that the limits ask for before this line's next turn, if any."""
         self.limits.check(line, self.standing, self.seconds)
 
+    def check_call(self) -> None:
+        """Raise the Ending that the time limit asks for before one more tool call of an answer, if it does."""
+        self.limits.check_call(self.seconds)
+
     def workspace(self, line: int) -> Workspace:
         """The folder that this line's file tools reach."""
         if line not in self._workspaces:

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from cutesmith.agent import outcome
-from cutesmith.agent.budget import Limits
+from cutesmith.agent.budget import GRACE, Limits
 from cutesmith.agent.loop import SILENCE, Line
 from cutesmith.agent.model import ModelError
 from cutesmith.agent.outcome import Outcome
 from cutesmith.agent.scripted_model import ScriptedModel
 from cutesmith.agent.session import new_session, resumed_session
-from tests.agent.events import VERIFY, judged
+from tests.agent.events import VERIFY, call, judged, reply
 
 
 class Tools:
@@ -112,6 +112,19 @@ def test_a_model_that_fails_ends_the_line_with_its_words(tmp_path):
 def test_limits_end_a_line_before_the_turn(tmp_path):
     events, model, _ = work(tmp_path / "s", *[use("say", words="x")] * 9, limits=Limits(turns=3))
     assert ending(events) == ("budget spent", "turns: 3 of 3 turns are used") and len(model.requests) == 3
+
+
+def test_an_answer_full_of_calls_does_not_outlast_the_time_limit(tmp_path):
+    spent, folder = Limits(turns=None, seconds=-GRACE - 1), tmp_path / "s"
+    with new_session(folder, request="r") as session:
+        session.record("line", 1, parent=0, opening="begin", effects=[])
+        asked = reply(0, call("a", "say", words="x"), call("b", "say", words="y"))
+        session.record("reply", **{name: value for name, value in asked.items() if name not in ("seq", "time", "kind")})
+    events, model, tools = work(folder, limits=spent, resume=True)
+    assert ending(events)[0] == "budget spent" and "were not run" in ending(events)[1]
+    assert not tools.calls and not model.requests
+    _, _, tools = work(folder, {}, FINISH, resume=True)
+    assert tools.calls[:2] == ["say", "say"]
 
 
 def test_a_round_stops_between_turns_and_can_be_gone_on_with(tmp_path):
