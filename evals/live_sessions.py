@@ -25,8 +25,8 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
-from cutesmith.agent.anthropic_model import DEFAULT_MODEL, key_present  # noqa: E402
-from cutesmith.agent.prices import PRICES_AS_OF, price_of  # noqa: E402
+from cutesmith.agent.models.anthropic_model import DEFAULT_MODEL, key_present  # noqa: E402
+from cutesmith.agent.models.prices import PRICES_AS_OF, price_of  # noqa: E402
 from cutesmith.checkpoints import write_atomically  # noqa: E402
 from cutesmith.verdicts import ExitCode, strict_json  # noqa: E402
 from evals.run_agent_sessions import SCENARIOS, in_columns  # noqa: E402

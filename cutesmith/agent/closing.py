@@ -131,7 +131,7 @@ def _lines(session: Session) -> list[dict[str, Any]]:
 
 def write_result(session: Session, verdict: AgentVerdict) -> None:
     """Record the verdict, and write `result.json` and `report.html`."""
-    from cutesmith.agent.report import render_session
+    from cutesmith.agent.display.report import render_session
 
     session.record("result", verdict=verdict.to_dict())
     page = render_session(session.events, verdict.to_dict(), session_name=Path(session.folder).name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cutesmith.agent.model import Block
+from cutesmith.agent.models.model import Block
 from cutesmith.agent.transcript import Event
 
 Message = dict[str, Any]

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cutesmith.agent.endings import Dropped, Ending, Finished, Refused, Silent
-from cutesmith.agent.lessons import lessons_of
 from cutesmith.agent.loop import Line
 from cutesmith.agent.opening import open_line
-from cutesmith.agent.prompting import render_prompt
 from cutesmith.agent.session import Session
 from cutesmith.agent.settings import Settings
+from cutesmith.agent.texts.lessons import lessons_of
+from cutesmith.agent.texts.prompting import render_prompt
 from cutesmith.agent.transcript import Event
 
 FINAL = (Finished.name, Refused.name, Silent.name, Dropped.name)

@@ -13,9 +13,9 @@ from dataclasses import asdict
 
 from cutesmith.agent.conversation import CONTINUED, last_turn, messages_of, open_calls, silent_turns
 from cutesmith.agent.endings import BudgetSpent, Ending, Finished, Interrupted, ModelFailed, Refused, Silent
-from cutesmith.agent.model import Block, Model, ModelError, Request
+from cutesmith.agent.models.model import Block, Model, ModelError, Request
 from cutesmith.agent.session import Session
-from cutesmith.agent.toolbox import Toolbox
+from cutesmith.agent.tools.toolbox import Toolbox
 
 SILENCE = 4  # turns without a tool call that end a line
 NUDGES = {

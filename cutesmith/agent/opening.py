@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.agent import outcome
-from cutesmith.agent.prompting import render_prompt
 from cutesmith.agent.session import KERNEL, PROBLEM, Session
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.standing import JudgedKernel
+from cutesmith.agent.texts.prompting import render_prompt
 from cutesmith.agent.transcript import Event
 from cutesmith.patterns.target import Target
 from cutesmith.verb_process import VerbError, run_verb

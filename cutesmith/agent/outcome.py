@@ -18,7 +18,7 @@ Effect = Mapping[str, Any]
     {"do": "note", "fields": {…}}                          an entry of DEVLOG.md (cutesmith.devlog.FIELDS)
     {"do": "judged", "sha256": …, "text": …, "verdict": {…}}    a stage's verdict on this very text of the kernel file
 
-and on line 0, where a request becomes a problem (cutesmith.agent.request):
+and on line 0, where a request becomes a problem (cutesmith.agent.problems.request):
 
     {"do": "problem", "source": …, "audit": {…}}            this problem file passed its audit
     {"do": "decline", "reason": …}                          the request is none for a kernel

@@ -7,13 +7,13 @@ import asyncio
 from cutesmith.agent.closing import conclude, confirm_best, write_result
 from cutesmith.agent.exploration import MakeLine, explore
 from cutesmith.agent.loop import Line
-from cutesmith.agent.model import Model
+from cutesmith.agent.models.model import Model
 from cutesmith.agent.opening import draft_kernel, nearest_examples, open_line
-from cutesmith.agent.prompting import system_prompt
 from cutesmith.agent.session import PROBLEM, Session
 from cutesmith.agent.settings import Settings
-from cutesmith.agent.toolbox import Toolbox
-from cutesmith.agent.workbench import Workbench
+from cutesmith.agent.texts.prompting import system_prompt
+from cutesmith.agent.tools.toolbox import Toolbox
+from cutesmith.agent.tools.workbench import Workbench
 from cutesmith.patterns.target import Target, choose_target, describe_environment
 from cutesmith.verdicts import AgentVerdict
 

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.agent.budget import Limits
-from cutesmith.agent.model import Listener
-from cutesmith.agent.screen import Quiet, Screen
+from cutesmith.agent.display.screen import Quiet, Screen
+from cutesmith.agent.models.model import Listener
 from cutesmith.agent.standing import Standing
+from cutesmith.agent.tools.workspace import Workspace
 from cutesmith.agent.transcript import FILE, Event, Transcript, TranscriptError, worked_seconds
-from cutesmith.agent.workspace import Workspace
 from cutesmith.checkpoints import CheckpointStore, write_atomically
 from cutesmith.devlog import FILE as DEVLOG
 from cutesmith.devlog import TITLE, render_entry

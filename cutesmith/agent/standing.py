@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cutesmith.agent.model import Usage
+from cutesmith.agent.models.model import Usage
 from cutesmith.agent.transcript import Event
 from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION
 

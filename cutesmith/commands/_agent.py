@@ -11,16 +11,16 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, TypeVar
 
-from cutesmith.agent.anthropic_model import DEFAULT_MODEL, AnthropicModel
+from cutesmith.agent.display.screen import Screen, open_screen
+from cutesmith.agent.display.screen_view import plain
 from cutesmith.agent.endings import Finished
-from cutesmith.agent.model import Model
-from cutesmith.agent.prices import SOURCE, price_of
-from cutesmith.agent.problem import AcceptedProblem, accept_file
-from cutesmith.agent.replay_model import ReplayModel
+from cutesmith.agent.models.anthropic_model import DEFAULT_MODEL, AnthropicModel
+from cutesmith.agent.models.model import Model
+from cutesmith.agent.models.prices import SOURCE, price_of
+from cutesmith.agent.models.replay_model import ReplayModel
+from cutesmith.agent.models.scripted_model import read_script
+from cutesmith.agent.problems.problem import AcceptedProblem, accept_file
 from cutesmith.agent.run_session import run_session
-from cutesmith.agent.screen import Screen, open_screen
-from cutesmith.agent.screen_view import plain
-from cutesmith.agent.scripted_model import read_script
 from cutesmith.agent.session import PROBLEM, Session, new_session, resumed_session
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.transcript import FILE, read_transcript
@@ -132,7 +132,7 @@ async def _accept(
         session.limits = settings.limits
         with open_screen(quiet=options.quiet, limits=settings.limits) as screen:
             _show(session, screen)
-            from cutesmith.agent.request import accept_request
+            from cutesmith.agent.problems.request import accept_request
 
             given = await accept_request(session, model, choose_target(settings.arch, settings.on).arch)
         _confirm(session, given, options)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cutesmith.agent.anthropic_model import DEFAULT_MODEL, key_present
-from cutesmith.agent.messages_request import EFFORTS
+from cutesmith.agent.models.anthropic_model import DEFAULT_MODEL, key_present
+from cutesmith.agent.models.messages_request import EFFORTS
 from cutesmith.agent.settings import Settings
 from cutesmith.errors import UsageError
 

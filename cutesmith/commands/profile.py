@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
 
-from cutesmith.checks.ncu_advice import ProfileAdvice
-from cutesmith.checks.ncu_metrics import ProfiledKernel
-from cutesmith.checks.profiling import ProfileOptions, ProfileVerdict, profile_kernel
+from cutesmith.checks.profiles.ncu_advice import ProfileAdvice
+from cutesmith.checks.profiles.ncu_metrics import ProfiledKernel
+from cutesmith.checks.profiles.profiling import ProfileOptions, ProfileVerdict, profile_kernel
 from cutesmith.commands._emulation_tables import WIDTH, launch_table
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UsageError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from cutesmith.agent.anthropic_model import AnthropicModel
-from cutesmith.agent.model import Reply, Request
+from cutesmith.agent.models.anthropic_model import AnthropicModel
+from cutesmith.agent.models.model import Reply, Request
 from tests.agent import messages_server as api
 
 TOOLS = [{"name": name, "description": name, "input_schema": {"type": "object"}} for name in ("view_file", "finish")]

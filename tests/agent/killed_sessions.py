@@ -17,12 +17,12 @@ import anthropic  # noqa: F401 - once, and not in every child
 import pydantic  # noqa: F401
 
 from cutesmith.agent.conversation import messages_of
+from cutesmith.agent.display.screen import Quiet
 from cutesmith.agent.loop import Line
-from cutesmith.agent.screen import Quiet
-from cutesmith.agent.scripted_model import ScriptedModel
+from cutesmith.agent.models.scripted_model import ScriptedModel
 from cutesmith.agent.session import new_session, resumed_session
-from cutesmith.agent.toolbox import Toolbox
-from cutesmith.agent.workbench import Workbench
+from cutesmith.agent.tools.toolbox import Toolbox
+from cutesmith.agent.tools.workbench import Workbench
 
 
 def call(name, **input):

@@ -11,10 +11,10 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from cutesmith.agent import outcome
-from cutesmith.agent.model import Usage
+from cutesmith.agent.models.model import Usage
 from cutesmith.agent.standing import Standing
-from cutesmith.checks.ncu_advice import ProfileAdvice
-from cutesmith.checks.profiling import ProfileVerdict
+from cutesmith.checks.profiles.ncu_advice import ProfileAdvice
+from cutesmith.checks.profiles.profiling import ProfileVerdict
 from cutesmith.verdicts import (
     AgentVerdict,
     ArchReport,

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from cutesmith.agent.anthropic_model import AnthropicModel
-from cutesmith.agent.model import ModelError, Reply, Request, UnknownModelError, Usage
+from cutesmith.agent.models.anthropic_model import AnthropicModel
+from cutesmith.agent.models.model import ModelError, Reply, Request, UnknownModelError, Usage
 from cutesmith.verdicts import ExitCode
 from tests.agent import messages_server as api
 from tests.agent.asking import OPENING, VIEW, WHOLE, ask, asking, joined, model_of

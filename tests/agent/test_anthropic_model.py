@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from cutesmith.agent.anthropic_model import AnthropicModel, key_present
-from cutesmith.agent.message_stream import CUT_OFF, MALFORMED
-from cutesmith.agent.messages_request import EFFORTS
-from cutesmith.agent.model import ModelError, Request, UnknownModelError, Usage
+from cutesmith.agent.models.anthropic_model import AnthropicModel, key_present
+from cutesmith.agent.models.message_stream import CUT_OFF, MALFORMED
+from cutesmith.agent.models.messages_request import EFFORTS
+from cutesmith.agent.models.model import ModelError, Request, UnknownModelError, Usage
 from cutesmith.errors import UsageError
 from cutesmith.verdicts import ExitCode
 from tests.agent import messages_server as api
@@ -279,8 +279,8 @@ def test_a_model_without_a_price_has_no_cost():
 
 CHILD = """
 import asyncio, json, os, sys
-from cutesmith.agent.anthropic_model import AnthropicModel
-from cutesmith.agent.model import ModelError, Request
+from cutesmith.agent.models.anthropic_model import AnthropicModel
+from cutesmith.agent.models.model import ModelError, Request
 assert "anthropic" not in sys.modules and "torch" not in sys.modules
 
 def run(**environment):

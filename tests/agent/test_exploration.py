@@ -10,12 +10,12 @@ import pytest
 from cutesmith.agent import outcome
 from cutesmith.agent.budget import Limits
 from cutesmith.agent.exploration import explore
-from cutesmith.agent.lessons import CHARACTERS, lessons_of
 from cutesmith.agent.loop import Line
+from cutesmith.agent.models.scripted_model import ScriptedModel
 from cutesmith.agent.outcome import Outcome
-from cutesmith.agent.scripted_model import ScriptedModel
 from cutesmith.agent.session import new_session, resumed_session
 from cutesmith.agent.settings import Settings
+from cutesmith.agent.texts.lessons import CHARACTERS, lessons_of
 from tests.agent.events import VERIFY, timed
 
 

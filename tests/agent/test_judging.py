@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.agent import judging
-from cutesmith.agent.bounded_text import LIMIT, bounded
 from cutesmith.agent.outcome import judged
+from cutesmith.agent.texts.bounded_text import LIMIT, bounded
+from cutesmith.agent.texts.verdict_texts import CHAINED, describe
+from cutesmith.agent.tools import judging
 from cutesmith.agent.tools.judging_tools import JudgingTools
-from cutesmith.agent.verdict_texts import CHAINED, describe
 from cutesmith.verdicts import (
     ArchReport,
     BenchmarkVerdict,

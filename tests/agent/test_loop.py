@@ -9,9 +9,9 @@ import pytest
 from cutesmith.agent import outcome
 from cutesmith.agent.budget import GRACE, Limits
 from cutesmith.agent.loop import SILENCE, Line
-from cutesmith.agent.model import ModelError
+from cutesmith.agent.models.model import ModelError
+from cutesmith.agent.models.scripted_model import ScriptedModel
 from cutesmith.agent.outcome import Outcome
-from cutesmith.agent.scripted_model import ScriptedModel
 from cutesmith.agent.session import new_session, resumed_session
 from tests.agent.events import VERIFY, call, judged, reply
 

@@ -6,8 +6,8 @@ import typing
 
 import pytest
 
-from cutesmith.agent.model import Usage
-from cutesmith.agent.prices import PRICES, dollars, price_of
+from cutesmith.agent.models.model import Usage
+from cutesmith.agent.models.prices import PRICES, dollars, price_of
 
 MILLION = Usage(1_000_000, 1_000_000, 1_000_000, 1_000_000)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.agent.anthropic_model import AnthropicModel
 from cutesmith.agent.conversation import messages_of
-from cutesmith.agent.model import ModelError, Request, Usage
-from cutesmith.agent.replay_model import ReplayModel
+from cutesmith.agent.models.anthropic_model import AnthropicModel
+from cutesmith.agent.models.model import ModelError, Request, Usage
+from cutesmith.agent.models.replay_model import ReplayModel
 from cutesmith.agent.transcript import Transcript, read_transcript
 from cutesmith.errors import UsageError
 from tests.agent import messages_server as api

@@ -8,14 +8,14 @@ import json
 import pytest
 
 from cutesmith.agent.budget import Limits
-from cutesmith.agent.model import ModelError
-from cutesmith.agent.problem import accept_file, audit_text, describe
-from cutesmith.agent.problem_rules import complaints_about_inputs, complaints_about_problem
-from cutesmith.agent.request import MOST_TRIES, accept_request
-from cutesmith.agent.scripted_model import ScriptedModel
+from cutesmith.agent.models.model import ModelError
+from cutesmith.agent.models.scripted_model import ScriptedModel
+from cutesmith.agent.problems.problem import accept_file, audit_text, describe
+from cutesmith.agent.problems.problem_rules import complaints_about_inputs, complaints_about_problem
+from cutesmith.agent.problems.request import MOST_TRIES, accept_request
 from cutesmith.agent.session import new_session, resumed_session
 from cutesmith.agent.transcript import FILE
-from cutesmith.checks.problem_audit import AuditVerdict
+from cutesmith.checks.audit.problem_audit import AuditVerdict
 from cutesmith.errors import CandidateError, ContractError, UsageError
 from cutesmith.problem_sources import resolve
 from cutesmith.verdicts import ExitCode, Finding

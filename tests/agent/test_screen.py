@@ -18,10 +18,10 @@ import pytest
 from rich.console import Console
 
 from cutesmith.agent.budget import Limits
-from cutesmith.agent.screen import LONGEST_LINE, PlainLines, Quiet, open_screen
-from cutesmith.agent.screen_live import LivePanel
-from cutesmith.agent.screen_panel import clock, count, draw, fit, last_lines
-from cutesmith.agent.screen_view import SessionView
+from cutesmith.agent.display.screen import LONGEST_LINE, PlainLines, Quiet, open_screen
+from cutesmith.agent.display.screen_live import LivePanel
+from cutesmith.agent.display.screen_panel import clock, count, draw, fit, last_lines
+from cutesmith.agent.display.screen_view import SessionView
 from tests.agent import sample_session
 from tests.agent.events import VERIFY, judged, tool
 from tests.report.sample import HOSTILE
@@ -279,7 +279,7 @@ def test_an_error_in_drawing_leaves_the_session_alone(capsys):
 
 PROGRAM = """
 import time
-from cutesmith.agent.screen import open_screen
+from cutesmith.agent.display.screen import open_screen
 with open_screen() as screen:
     time.sleep(0.3)  # the panel is there
     screen.event({"seq": 0, "time": "2999-01-01T00:00:00+00:00", "line": 0, "kind": "run", "resumed": True})

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.agent.judging import StorageError
 from cutesmith.agent.outcome import Outcome, judged
 from cutesmith.agent.standing import JudgedKernel
-from cutesmith.agent.toolbox import MALFORMED, Toolbox
+from cutesmith.agent.tools.judging import StorageError
 from cutesmith.agent.tools.judging_tools import SMALLER_ONLY
+from cutesmith.agent.tools.toolbox import MALFORMED, Toolbox
 from tests.agent.tool_bench import PROBLEM, RELU, ToolBench
 
 CHEAT = "    return torch.relu(x)"

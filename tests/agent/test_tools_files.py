@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.agent.confined_folder import MAX_BYTES
+from cutesmith.agent.tools.confined_folder import MAX_BYTES
 from cutesmith.agent.tools.text_edits import VIEW_CHARACTERS, difference, near_misses, numbered, occurrences
 from tests.agent.tool_bench import ToolBench
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.agent.bounded_text import LIMIT
+from cutesmith.agent.texts.bounded_text import LIMIT
 from cutesmith.agent.tools.library_tools import PAGE_CHARACTERS
 from tests.agent.tool_bench import ToolBench
 

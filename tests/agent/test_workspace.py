@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.agent.confined_folder import MAX_BYTES, MAX_FILES, ConfinedFolder, PathError
 from cutesmith.agent.outcome import checkpoint, write
-from cutesmith.agent.workspace import Workspace, store_of
+from cutesmith.agent.tools.confined_folder import MAX_BYTES, MAX_FILES, ConfinedFolder, PathError
+from cutesmith.agent.tools.workspace import Workspace, store_of
 from cutesmith.checkpoints import CheckpointError, CheckpointStore
 
 

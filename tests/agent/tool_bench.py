@@ -8,9 +8,9 @@ from typing import Any
 
 from cutesmith.agent.outcome import Outcome
 from cutesmith.agent.standing import Standing
-from cutesmith.agent.toolbox import Toolbox
-from cutesmith.agent.workbench import Workbench
-from cutesmith.agent.workspace import Workspace
+from cutesmith.agent.tools.toolbox import Toolbox
+from cutesmith.agent.tools.workbench import Workbench
+from cutesmith.agent.tools.workspace import Workspace
 from cutesmith.checkpoints import CheckpointStore
 
 RELU = (Path(__file__).parent.parent / "kernels" / "relu_tvm_ffi.py").read_text(encoding="utf-8")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith.checks.problem_audit import ADVICE, ProblemAuditor
-from cutesmith.checks.smaller_factories import SmallerFactories
-from cutesmith.checks.trials import Influence
+from cutesmith.checks.audit.problem_audit import ADVICE, ProblemAuditor
+from cutesmith.checks.audit.smaller_factories import SmallerFactories
+from cutesmith.checks.audit.trials import Influence
 from cutesmith.verdicts import ExitCode
 
 TASKS = Path(__file__).resolve().parents[2] / "evals" / "tasks"

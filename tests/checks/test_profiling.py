@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.checks import ncu_advice, static_advice
 from cutesmith.checks.isolation import Limits
-from cutesmith.checks.ncu_advice import advise
-from cutesmith.checks.ncu_metrics import SECTIONS, profiled_kernel
-from cutesmith.checks.ncu_process import run_watched
-from cutesmith.checks.ncu_reader import read_raw_page, remarks, scale_of
-from cutesmith.checks.ncu_run import MOST_LAUNCHES, NcuRequest, collect, find_ncu
-from cutesmith.checks.profiling import ProfileOptions, Profiling, profile_kernel
-from cutesmith.checks.static_advice import REFERENCES
+from cutesmith.checks.profiles import ncu_advice, static_advice
+from cutesmith.checks.profiles.ncu_advice import advise
+from cutesmith.checks.profiles.ncu_metrics import SECTIONS, profiled_kernel
+from cutesmith.checks.profiles.ncu_process import run_watched
+from cutesmith.checks.profiles.ncu_reader import read_raw_page, remarks, scale_of
+from cutesmith.checks.profiles.ncu_run import MOST_LAUNCHES, NcuRequest, collect, find_ncu
+from cutesmith.checks.profiles.profiling import ProfileOptions, Profiling, profile_kernel
+from cutesmith.checks.profiles.static_advice import REFERENCES
 from cutesmith.emulator import profile_advice
 from cutesmith.errors import CandidateError, UsageError
 from cutesmith.references.sections import read_pages
@@ -273,7 +273,7 @@ def test_ncu_is_asked_for_the_candidates_launches_and_its_report_is_read_apart(t
         ("--apply-rules", "no"),
         ("--launch-count", str(MOST_LAUNCHES + 1)),
         ("--export", str(request.report)),
-        ("-m", "cutesmith.checks.ncu_worker"),
+        ("-m", "cutesmith.checks.profiles.ncu_worker"),
         ("--import", str(request.report)),
         ("--page", "raw"),
         ("--print-units", "base"),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.checks.ncu_advice import advise
-from cutesmith.checks.ncu_metrics import profiled_kernel
-from cutesmith.checks.ncu_reader import read_raw_page
-from cutesmith.checks.profiling import NO_GPU, ProfileVerdict, profile_kernel
+from cutesmith.checks.profiles.ncu_advice import advise
+from cutesmith.checks.profiles.ncu_metrics import profiled_kernel
+from cutesmith.checks.profiles.ncu_reader import read_raw_page
+from cutesmith.checks.profiles.profiling import NO_GPU, ProfileVerdict, profile_kernel
 from cutesmith.commands._emulation_tables import WIDTH
 from cutesmith.commands.profile import main, table
 from cutesmith.devices import list_devices

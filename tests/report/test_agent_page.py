@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.agent.prices import PRICES_AS_OF
-from cutesmith.agent.report import render_session
-from cutesmith.agent.report_kernels import History
+from cutesmith.agent.display.report import render_session
+from cutesmith.agent.display.report_kernels import History
+from cutesmith.agent.models.prices import PRICES_AS_OF
 from cutesmith.report.agent_page import diff_lines
 from cutesmith.report.path_chart import Attempt, path_chart
 from cutesmith.report.trimming import TextBudget, cut_middle, displayable, fair_limit, weight

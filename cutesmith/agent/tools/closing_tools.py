@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 
 from cutesmith.agent import outcome
-from cutesmith.agent.confined_folder import ConfinedFolder
 from cutesmith.agent.outcome import Outcome
 from cutesmith.agent.standing import JudgedKernel
-from cutesmith.agent.workbench import KERNEL, Workbench
+from cutesmith.agent.tools.confined_folder import ConfinedFolder
+from cutesmith.agent.tools.workbench import KERNEL, Workbench
 from cutesmith.errors import UsageError
 
 

@@ -5,11 +5,11 @@ Docstrings here are what the model reads.
 
 from __future__ import annotations
 
-from cutesmith.agent import judging
-from cutesmith.agent.judging import Snapshot, Verdict, judged, take_snapshot
 from cutesmith.agent.outcome import Outcome
-from cutesmith.agent.verdict_texts import describe
-from cutesmith.agent.workbench import Workbench
+from cutesmith.agent.texts.verdict_texts import describe
+from cutesmith.agent.tools import judging
+from cutesmith.agent.tools.judging import Snapshot, Verdict, judged, take_snapshot
+from cutesmith.agent.tools.workbench import Workbench
 from cutesmith.verdicts import ExitCode
 
 LINT_FIRST = "{} was not run: mend these findings in kernel.py first, then call it again."

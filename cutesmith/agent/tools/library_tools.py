@@ -12,10 +12,10 @@ from typing import Any
 
 import anyio.to_thread
 
-from cutesmith.agent.bounded_text import bounded
-from cutesmith.agent.confined_folder import MAX_BYTES, ConfinedFolder
 from cutesmith.agent.outcome import Effect, Outcome, write
-from cutesmith.agent.workbench import Workbench
+from cutesmith.agent.texts.bounded_text import bounded
+from cutesmith.agent.tools.confined_folder import MAX_BYTES, ConfinedFolder
+from cutesmith.agent.tools.workbench import Workbench
 from cutesmith.errors import UsageError
 from cutesmith.verb_process import run_verb
 from cutesmith.verdicts import ExitCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from cutesmith.agent.bounded_text import bounded
+from cutesmith.agent.texts.bounded_text import bounded
 
 LONGEST_LINE = 400
 VIEW_CHARACTERS = 16_000

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 
-from cutesmith.agent.confined_folder import ConfinedFolder
 from cutesmith.agent.outcome import Outcome, checkpoint, write
+from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.text_edits import difference
-from cutesmith.agent.workbench import KERNEL, Workbench
-from cutesmith.agent.workspace import store_of
+from cutesmith.agent.tools.workbench import KERNEL, Workbench
+from cutesmith.agent.tools.workspace import store_of
 from cutesmith.checkpoints import Checkpoint, CheckpointStore
 from cutesmith.errors import UsageError
 

@@ -1,0 +1,1 @@
+"""Who answers: Claude through the SDK, a script, a recording; and what answers cost."""

@@ -1,0 +1,215 @@
+"""Claude, through the official SDK: streamed, cached, compacted, and asked again when the line breaks.
+
+The SDK asks again by itself before an answer begins (429, 5xx, no connection); an answer that breaks off in the middle
+is asked for again here. `anthropic` takes a second to import, so that only what asks a model imports it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from cutesmith.agent.models import api_errors
+from cutesmith.agent.models.message_stream import Answer, BrokenStream, Event
+from cutesmith.agent.models.messages_request import Asked
+from cutesmith.agent.models.model import Listener, ModelError, Reply, Request, UnknownModelError, Usage, ignore
+from cutesmith.agent.models.prices import dollars
+
+if TYPE_CHECKING:
+    import anthropic
+
+DEFAULT_MODEL = "claude-opus-4-8"
+STREAMS = 4  # answers that are begun at most, of which all but the last broke off
+CONNECT = 10.0  # seconds to a connection
+FIRST_DELAY, LONGEST_DELAY = 0.5, 8.0  # seconds before an answer is asked for again; the SDK's own numbers
+
+
+def key_present(environment: Mapping[str, str]) -> bool:
+    """Whether the environment holds a key for Claude; the SDK's own profiles on the disk do not count."""
+    return any(environment.get(name, "").strip() for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"))
+
+
+class AnthropicModel:
+    """A Claude model.
+
+    `effort`, `max_tokens`, `thinking`, `compaction_trigger`: see `Asked`. `max_retries` is how often a failed request
+    is sent again, `timeout` how many seconds may pass without a byte. Key and address are read from
+    ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN and ANTHROPIC_BASE_URL unless they are given.
+    """
+
+    def __init__(
+        self,
+        name: str = DEFAULT_MODEL,
+        *,
+        effort: str = "high",
+        max_tokens: int = 64_000,
+        thinking: bool = True,
+        compaction_trigger: int | None = 150_000,
+        max_retries: int = 8,
+        timeout: float = 300.0,
+        base_url: str | None = None,
+        api_key: str | None = None,
+    ) -> None:
+        self.name = name.strip()
+        if not self.name:
+            raise UnknownModelError("the model has no name", hint=f"The models: {api_errors.MODELS}")
+        self.asked = Asked(
+            effort=effort, max_tokens=max_tokens, thinking=thinking, compaction_trigger=compaction_trigger
+        )
+        self.max_retries, self.timeout = max_retries, timeout
+        self._address, self._key = base_url, api_key
+
+    async def ready(self) -> None:
+        """Ask the Models API, which costs nothing, what this model can do; later requests ask for no more than that.
+
+        Raises ModelError when there is no key or no answer, UnknownModelError, and UsageError for an effort that the
+        model does not have.
+        """
+        import anthropic
+
+        async with self._client(ignore, retries=min(self.max_retries, 2)) as client:
+            try:
+                model = await client.beta.models.retrieve(self.name)
+            except anthropic.NotFoundError as error:
+                if api_errors.is_of_model(error, self.name):
+                    raise
+                return  # a gateway without a list of models: the first answer will tell
+        known = model.to_dict() if isinstance(model, anthropic.BaseModel) else {}
+        if known.get("lifecycle") == "retired":
+            raise UnknownModelError(f"{self.name} is retired", hint=f"The models: {api_errors.MODELS}")
+        self.asked = self.asked.fitted(known)
+
+    async def reply(self, request: Request, listener: Listener = ignore) -> Reply:
+        """Ask for one answer. After a "retry" the listener is told of the answer from its beginning.
+
+        The usage is that of broken attempts too, as far as they told. Raises ModelError when no answer can be had.
+        """
+        body, paid = self.asked.body(self.name, request), Usage()
+        for number in range(1, STREAMS + 1):
+            answer = Answer(listener)
+            try:
+                async with self._client(listener, retries=self.max_retries) as client:
+                    await _read(client, body, answer)
+                return self._reply(answer, paid)
+            except BrokenStream as broken:
+                paid += answer.usage()
+                if number == STREAMS:
+                    lost = dollars(self.name, paid)
+                    cost = f"; that cost {lost:.4f} dollars at least" if lost else ""
+                    raise ModelError(f"{broken}, {number} times in a row{cost}", hint=api_errors.LATER) from broken
+                listener("retry", f"{broken}; asking again")
+            await asyncio.sleep(min(FIRST_DELAY * 2 ** (number - 1), LONGEST_DELAY) * random.uniform(0.75, 1.0))
+        raise AssertionError("not reached")
+
+    def _reply(self, answer: Answer, paid: Usage) -> Reply:
+        usage = answer.usage() + paid
+        return Reply(
+            content=answer.content(),
+            stop_reason=answer.stop_reason,
+            usage=usage,
+            model=answer.model or self.name,
+            dollars=dollars(answer.model or self.name, usage),
+        )
+
+    @asynccontextmanager
+    async def _client(self, listener: Listener, *, retries: int) -> AsyncIterator[anthropic.AsyncAnthropic]:
+        """A client for one request, 20 ms to make: nothing is left open when a line is cancelled.
+
+        Raises ModelError for whatever the SDK raises inside.
+        """
+        import anthropic
+        import httpx2
+
+        try:
+            client = anthropic.AsyncAnthropic(
+                api_key=self._key or None,
+                base_url=self._address or None,
+                max_retries=retries,
+                timeout=httpx2.Timeout(self.timeout, connect=min(self.timeout, CONNECT)),
+                middleware=[_telling(listener, retries)],
+            )
+        except anthropic.AnthropicError as error:
+            raise ModelError(f"Claude cannot be asked: {error}", hint=api_errors.NO_KEY_HINT) from error
+        except httpx2.InvalidURL as error:
+            raise ModelError(f"the address is not one: {error}", hint=api_errors.ADDRESS_HINT) from error
+        async with client:
+            _check(client)
+            try:
+                yield client
+            except anthropic.AnthropicError as error:
+                raise api_errors.explain(
+                    error, model=self.name, address=str(client.base_url), timeout=self.timeout, tries=retries + 1
+                ) from error
+
+
+def _check(client: anthropic.AsyncAnthropic) -> None:
+    """Find what would only fail after every retry, and with a riddle."""
+    key = client.api_key or client.auth_token
+    if key is None and client.credentials is None:
+        raise ModelError(api_errors.NO_KEY, hint=api_errors.NO_KEY_HINT)
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise ModelError("the API key holds a character that no key has", hint="A line break or a quote, perhaps?")
+    if client.base_url.scheme not in ("http", "https") or not client.base_url.host:
+        raise ModelError(f"{client.base_url} is no address", hint=api_errors.ADDRESS_HINT)
+
+
+def _telling(listener: Listener, retries: int) -> Any:
+    """Middleware of the SDK that tells the listener of what will be tried again."""
+    import anthropic
+
+    async def tell(request: Any, call_next: Any) -> Any:
+        again = request.retries_taken < retries
+        try:
+            response = await call_next(request)
+        except anthropic.APIConnectionError as error:
+            if again:
+                listener("retry", f"no connection ({api_errors.reason(error)}); trying again")
+            raise
+        if again and _is_retried(response.http_response):
+            listener("retry", _announcement(response.http_response))
+        return response
+
+    return tell
+
+
+def _is_retried(response: Any) -> bool:
+    """The SDK's rule, which it keeps to itself."""
+    said = response.headers.get("x-should-retry")
+    status = response.status_code
+    return said == "true" or (said != "false" and (status in (408, 409, 429) or status >= 500))
+
+
+def _announcement(response: Any) -> str:
+    wait = response.headers.get("retry-after")
+    return f"the server answered {response.status_code}; trying again" + (f" in {wait} s" if wait else "")
+
+
+async def _read(client: anthropic.AsyncAnthropic, body: Mapping[str, Any], answer: Answer) -> None:
+    """Take every event of the streamed answer; raises BrokenStream when it ends before its last one."""
+    import anthropic
+    import httpx2
+
+    async with await client.beta.messages.create(**body, stream=True) as stream:
+        if not str(stream.response.headers.get("content-type")).startswith("text/event-stream"):
+            raise ModelError(f"{client.base_url} does not speak the Messages API", hint="Is ANTHROPIC_BASE_URL right?")
+        try:
+            async for event in anthropic.AsyncStream.raw_events(stream.response):
+                answer.take(_data(event))
+                if answer.whole:
+                    return
+        except httpx2.TimeoutException as error:
+            raise BrokenStream("the answer stopped coming") from error
+        except (httpx2.HTTPError, httpx2.StreamError, UnicodeDecodeError) as error:
+            raise BrokenStream(f"the answer broke off ({error})") from error
+    raise BrokenStream("the answer broke off")
+
+
+def _data(event: Any) -> Event:
+    try:
+        data: Event = event.json() if event.data else {}
+    except ValueError as error:
+        raise BrokenStream(f"the answer has an event that is no JSON ({error})") from error
+    return data

@@ -1,0 +1,106 @@
+"""The problem of a session: audited before anything is paid for, and shown to people."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from cutesmith.checks.audit.problem_audit import AuditVerdict, ProblemAuditor
+from cutesmith.errors import CandidateError, ContractError
+from cutesmith.problem_sources import ProblemSource
+from cutesmith.verdicts import ExitCode
+
+AUDIT_SECONDS = 60.0
+REQUEST = "request"
+_SETS_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedProblem:
+    """A problem file's text that passed its audit; `origin` is a path, `file.py:name`, or "request"."""
+
+    source: str
+    origin: str
+    audit: dict[str, Any]  # AuditVerdict.to_dict()
+
+    def lines(self) -> Iterator[str]:
+        """The file and what the audit says of it, for whoever is to accept it."""
+        yield from self.source.strip().splitlines()
+        yield ""
+        yield from describe(self.audit)
+
+
+async def accept_file(source: ProblemSource, arch: str) -> AcceptedProblem:
+    """A problem that somebody gave; raises ContractError with the audit's findings when it cannot be used.
+
+    CandidateError (TIMED_OUT): its reference does not end.
+    """
+    verdict = await audit_text(source.source, source.name, arch)
+    if verdict.exit_code in (ExitCode.TIMED_OUT, ExitCode.INTERNAL, ExitCode.UNAVAILABLE):
+        raise CandidateError(verdict.summary, verdict.exit_code, hint=verdict.hint, log_tail=verdict.log_tail)
+    if not verdict.passed:
+        wrong = verdict.summary.removeprefix(f"{source.name}.py: ")
+        raise ContractError(f"{source.origin}: {wrong}", hint=_more(verdict))
+    return AcceptedProblem(source=source.source, origin=source.origin, audit=verdict.to_dict())
+
+
+async def audit_text(source: str, name: str, arch: str, *, timeout: float = AUDIT_SECONDS) -> AuditVerdict:
+    """The audit of a problem file's text; cancelling it ends its process."""
+    with tempfile.TemporaryDirectory(prefix="cutesmith-problem-") as folder:
+        path = Path(folder) / f"{name}.py"
+        path.write_text(source, encoding="utf-8")
+        auditor = ProblemAuditor(arch=arch, timeout=timeout)
+        try:
+            verdict = await anyio.to_thread.run_sync(partial(_audit, auditor, path), abandon_on_cancel=True)
+            return replace(verdict, path=path.name)  # the folder is gone when somebody reads it
+        finally:
+            auditor.stop()
+
+
+def _audit(auditor: ProblemAuditor, path: Path) -> AuditVerdict:
+    with auditor:
+        return auditor.audit(path)
+
+
+def _more(verdict: AuditVerdict) -> str:
+    """The errors after the first, which is the summary, and what to do."""
+    others = [f"{finding.message}. {finding.fix}" for finding in verdict.errors[1:]]
+    return "\n".join([*others, verdict.hint]).strip()
+
+
+def describe(audit: Mapping[str, Any]) -> Iterator[str]:
+    """An audit's dictionary in lines: inputs, outputs, bytes and floor, other sets, warnings."""
+    for kind in ("inputs", "outputs"):
+        names = [str(entry["name"] or number) for number, entry in enumerate(audit[kind])]
+        width = max(map(len, names), default=0)
+        yield f"{kind}:"
+        yield from (f"  {name:{width}}  {_value(entry)}" for name, entry in zip(names, audit[kind]))
+    if audit["floor_us"] is not None:
+        total = _size(audit["input_bytes"] + audit["output_bytes"])
+        yield f"floor: {audit['floor_us']:,.4g} µs for reading and writing these {total} once at 4 TB/s"
+    if sets := audit["sets"]:
+        more = f" and {len(sets) - _SETS_SHOWN} more" if len(sets) > _SETS_SHOWN else ""
+        yield f"also verified on: {'; '.join(sets[:_SETS_SHOWN])}{more}"
+    else:
+        yield "verified on these shapes alone: there is no get_input_sets()"
+    if audit["tolerance"]:
+        yield "tolerance: " + ", ".join(f"{name} {value:g}" for name, value in audit["tolerance"].items())
+    for finding in audit["findings"]:
+        yield f"{finding['severity']}: {finding['message']}. {finding['fix']}"
+
+
+def _value(entry: Mapping[str, Any]) -> str:
+    return f"{entry['dtype']}{entry['shape']}  {_size(entry['bytes'])}" if "shape" in entry else str(entry["value"])
+
+
+def _size(count: int) -> str:
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count} bytes"

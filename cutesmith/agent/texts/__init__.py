@@ -1,0 +1,1 @@
+"""What the model reads: prompts, verdicts and profiles in words, lessons between lines."""

@@ -1,0 +1,89 @@
+"""What a model reads of a profile: what to change first, then the numbers that say so, by launch and by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cutesmith.agent.texts.stage_texts import dims
+from cutesmith.recording.cubin import source_name
+
+Object = Mapping[str, Any]
+
+_MOST_ADVICE = 10
+_MOST_LINES = 12
+_MOST_FAULTS = 6
+_MOST_PRINTED = 600  # characters
+
+
+def profile_lines(verdict: Object) -> Iterator[str]:
+    """The advice with the sections to read, then each launch as it was measured or counted."""
+    if verdict.get("note"):
+        yield f"note: {verdict['note']}"
+    emulated = verdict.get("emulated") or {}
+    yield from _faults(emulated)
+    yield from _advice(verdict.get("advice", ()))
+    for kernel in verdict.get("kernels", ()):
+        yield from _measured(kernel)
+    for launch in emulated.get("launches", ()):
+        yield from _counted(launch)
+
+
+def _advice(advice: Any) -> Iterator[str]:
+    if advice:
+        yield "what to change, the largest stake first (read_reference takes the address):"
+    for remark in advice[:_MOST_ADVICE]:
+        value = "" if remark["value"] is None else f" {remark['value']:.4g}"
+        yield f"- {remark['kernel']}: {remark['message']} ({remark['metric']}{value}; {remark['reference']})"
+
+
+def _measured(kernel: Object) -> Iterator[str]:
+    """One launch under ncu: every number that it gave."""
+    yield f"{source_name(kernel['name'])}: grid {dims(kernel['grid'])} block {dims(kernel['block'])}"
+    numbers = {name: value for name, value in kernel.items() if isinstance(value, (int, float))}
+    yield "  " + ", ".join(f"{name} {value:.5g}" for name, value in numbers.items())
+    if kernel["occupancy_limiter"]:
+        yield f"  occupancy is limited by {kernel['occupancy_limiter']}"
+    if kernel["stalls"]:
+        waits = ", ".join(f"{name} {100 * share:.0f} %" for name, share in kernel["stalls"].items())
+        yield f"  warps wait for: {waits}"
+
+
+def _faults(emulated: Object) -> Iterator[str]:
+    faults = [fault for launch in emulated.get("launches", ()) for fault in launch["faults"]]
+    for fault in faults[:_MOST_FAULTS]:
+        against = f"; the other access is at {fault['other']}" if fault["other"] else ""
+        where = f"thread {fault['thread']}, block {fault['block']}"
+        yield f"FAULT {fault['kind']} at {fault['where']}: {fault['message']} ({where}){against}"
+
+
+def _counted(launch: Object) -> Iterator[str]:
+    """One launch on the emulated GPU: the pipes, then the lines that cost most."""
+    yield (
+        f"{launch['kernel']}: grid {dims(launch['grid'])} block {dims(launch['block'])}; "
+        f"{launch['instructions']} lane-instructions, waves {launch['waves']}"
+    )
+    if launch["printed"]:
+        yield f"  printed: {launch['printed'][:_MOST_PRINTED]}"
+    profile = launch["profile"]
+    if not profile:
+        return
+    pipes = ", ".join(f"{name} {clocks:.0f}" for name, clocks in profile["clocks"].items())
+    yield f"  modelled clocks by pipe: {pipes} (they rank lines; they are no times)"
+    lines = sorted(profile["lines"], key=lambda line: -line["clocks"])
+    whole = sum(line["clocks"] for line in lines) or 1.0
+    for line in lines[:_MOST_LINES]:
+        mix = ", ".join(f"{name} {count}" for name, count in line["warp_instructions"].items())
+        yield f"  {100 * line['clocks'] / whole:3.0f} % {line['file']}:{line['line']}: warp-instructions {mix}"
+        yield from (f"        {_access(access)}" for access in line["accesses"])
+    if len(lines) > _MOST_LINES:
+        yield f"  and {len(lines) - _MOST_LINES} more lines"
+
+
+def _access(access: Object) -> str:
+    text = f"{access['space']} {access['kind']}, {access['bytes_per_lane']} bytes a lane, {access['requests']} requests"
+    for unit in ("sectors", "wavefronts"):
+        if f"{unit}_per_request" in access and f"ideal_{unit}_per_request" in access:
+            got, ideal = access[f"{unit}_per_request"], access[f"ideal_{unit}_per_request"]
+            text += f", {got:.3g} {unit} each (ideal {ideal:.3g})"
+    return text

@@ -1,0 +1,155 @@
+"""What a model reads of a lint, compile, verify or benchmark verdict below its first line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cutesmith.agent.texts.bounded_text import bounded
+from cutesmith.recording.cubin import source_name
+
+Verdict = Mapping[str, Any]
+"""A verdict's JSON object."""
+
+_MOST_FINDINGS = 25
+_MOST_CASES = 4  # failing ones in full
+_MOST_ERROR = 1800  # characters of one compile error
+
+
+# --------------------------------------------------------------------------------------------------------------- lint
+
+
+def lint_lines(verdict: Verdict) -> Iterator[str]:
+    """Every finding with its fix, errors first."""
+    order = {"error": 0, "warning": 1}
+    findings = sorted(verdict.get("findings", ()), key=lambda f: (order.get(f["severity"], 2), f["line"]))
+    for finding in findings[:_MOST_FINDINGS]:
+        place = f"line {finding['line']}:{finding['column']}"
+        yield f"{place} {finding['severity']} {finding['rule']}: {finding['message']}"
+        if finding["fix"]:
+            yield f"  fix: {finding['fix']}"
+    if len(findings) > _MOST_FINDINGS:
+        yield f"and {len(findings) - _MOST_FINDINGS} more findings"
+
+
+# ------------------------------------------------------------------------------------------------------------ compile
+
+
+def compile_lines(verdict: Verdict) -> Iterator[str]:
+    """Each kernel on each architecture; the error where there is none."""
+    for arch in verdict.get("archs", ()):
+        for kernel in arch["kernels"]:
+            yield from _kernel(arch["arch"], kernel)
+        if arch["error"] and not arch["kernels"]:
+            code = f"{arch['error_code']} " if arch["error_code"] else ""
+            line = f"at line {arch['error_line']}" if arch["error_line"] else "without a known line"
+            yield f"{arch['arch']}: {code}{line}:"
+            yield bounded(arch["error"], _MOST_ERROR)
+
+
+def _kernel(arch: str, kernel: Verdict) -> Iterator[str]:
+    times = f" ×{kernel['launches']}" if kernel["launches"] > 1 else ""
+    cluster = f" cluster {dims(kernel['cluster'])}" if list(kernel["cluster"]) != [1, 1, 1] else ""
+    yield (
+        f"{arch} {source_name(kernel['name'])}{times}: grid {dims(kernel['grid'])} block {dims(kernel['block'])}"
+        f"{cluster}; {kernel['registers']} registers, {_spills(kernel)}, smem {kernel['static_smem_bytes']} B static "
+        f"+ {kernel['dynamic_smem_bytes']} B dynamic, occupancy {kernel['occupancy_percent']:g} % "
+        f"({kernel['occupancy_blocks']} blocks an SM, limited by {kernel['occupancy_limit']}); widest global load "
+        f"{kernel['widest_global_load_bits']} bits, store {kernel['widest_global_store_bits']} bits"
+    )
+    for title, counts in (
+        ("tensor cores", kernel["tensor_core_instructions"]),
+        ("TMA", kernel["tma_instructions"]),
+    ):
+        if counts:
+            yield f"  {title}: " + ", ".join(f"{name} ×{count}" for name, count in counts.items())
+    yield from (f"  the hardware refuses this launch: {sentence}" for sentence in kernel["refused"])
+
+
+def _spills(kernel: Verdict) -> str:
+    if kernel["spill_store_bytes"] is None:
+        return "spills unknown"
+    if not kernel["spill_store_bytes"] and not kernel["spill_load_bytes"]:
+        return "no spills"
+    return f"SPILLS {kernel['spill_store_bytes']} B stored, {kernel['spill_load_bytes']} B loaded"
+
+
+def dims(triple: Sequence[int]) -> str:
+    """Such as 2×1×1."""
+    return "×".join(map(str, triple))
+
+
+# ------------------------------------------------------------------------------------------------------------- verify
+
+
+def verify_lines(verdict: Verdict) -> Iterator[str]:
+    """Failing cases with their worst elements, then those that passed."""
+    cases = verdict.get("cases", ())
+    wrong = [case for case in cases if not case["passed"]]
+    for case in wrong[:_MOST_CASES]:
+        yield from _failing_case(case)
+    if len(wrong) > _MOST_CASES:
+        yield "also FAIL: " + "; ".join(case["name"] for case in wrong[_MOST_CASES:])
+    passed = [case for case in cases if case["passed"]]
+    if passed:
+        declined = sum(str(case["problem"]).startswith("declined") for case in passed)
+        also = f", declined {declined}" if declined else ""
+        cases_said = "; ".join(map(_passed_case, passed))
+        yield f"passed {len(passed) - declined}{also} of {len(cases)} cases: {cases_said}"
+
+
+def _failing_case(case: Verdict) -> Iterator[str]:
+    rule = f" (rule {case['rule']})" if case["rule"] else ""
+    yield f"FAIL {case['name']} [{case['inputs']}]{rule}: {case['problem']}"
+    yield from (f"  {_output_error(output)}" for output in case["outputs"] if output["mismatches"])
+
+
+def _output_error(output: Verdict) -> str:
+    return (
+        f"output {output['output']} {output['dtype']}{list(output['shape'])}: {output['mismatches']} of "
+        f"{output['elements']} elements wrong; largest error {output['max_abs']:.3g} absolute, {output['max_rel']:.3g} "
+        f"relative; worst element {list(output['worst_index'])}: actual {output['worst_actual']}, "
+        f"expected {output['worst_expected']}"
+    )
+
+
+def _passed_case(case: Verdict) -> str:
+    errors = [(output["max_abs"] or 0.0, output["max_rel"] or 0.0) for output in case["outputs"]]
+    worst = ", ".join(f"{absolute:.2g} absolute, {relative:.2g} relative" for absolute, relative in errors)
+    remark = case["problem"] or (f"largest error {worst}" if worst else "")
+    return f"{case['name']} [{case['inputs']}]" + (f" {remark}" if remark else "")
+
+
+# ---------------------------------------------------------------------------------------------------------- benchmark
+
+
+def benchmark_lines(verdict: Verdict) -> Iterator[str]:
+    """The kernel beside its baselines and the floor."""
+    if verdict.get("timings"):
+        yield f"{verdict['device']}; inputs {verdict['inputs']}"
+    for timing in verdict.get("timings", ()):
+        yield f"  {_timing(timing, verdict)}"
+    if verdict.get("floor_us") is not None:
+        share = verdict.get("floor_percent")
+        reached = f"; the kernel reaches {share:.1f} % of it" if share is not None else ""
+        yield f"  floor {verdict['floor_us']:.2f} µs ({_basis(verdict)}){reached}"
+
+
+def _basis(verdict: Verdict) -> str:
+    """What the floor rests on: operations over a measured rate, or bytes over a measured bandwidth."""
+    rate, bandwidth = verdict.get("matmul_flops_per_second"), verdict.get("copy_bytes_per_second")
+    if verdict["floor_kind"] == "flops" and rate:
+        return f"{verdict['algorithmic_flops'] / 1e9:.4g} GFLOP at {rate / 1e12:.4g} TFLOP/s, a large matrix product"
+    if bandwidth and verdict["algorithmic_bytes"]:
+        return f"{verdict['algorithmic_bytes']} bytes at {bandwidth / 1e9:.0f} GB/s, a large copy"
+    return f"by {verdict['floor_kind']}"
+
+
+def _timing(timing: Verdict, verdict: Verdict) -> str:
+    if timing["error"]:
+        return f"{timing['name']}: {timing['error'].splitlines()[0][:200]}"
+    factor = verdict["speedups"].get(timing["name"])
+    speedup = f"; the kernel is {factor:.2f} times as fast" if factor is not None else ""
+    host = f", host {timing['host_us']:.1f} µs a call" if timing["host_us"] is not None else ""
+    quartiles = f"quartiles {timing['q1_us']:.2f} to {timing['q3_us']:.2f}"
+    return f"{timing['name']}: {timing['median_us']:.2f} µs ({quartiles}{host}){speedup}"

@@ -1,0 +1,185 @@
+"""The tools of one line of work: their schemas, and calls that turn whatever a model sends into an Outcome."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from cutesmith.agent.models.message_stream import MALFORMED
+from cutesmith.agent.models.model import Block
+from cutesmith.agent.outcome import Outcome
+from cutesmith.agent.texts.bounded_text import bounded
+from cutesmith.agent.tools.closing_tools import ClosingTools
+from cutesmith.agent.tools.file_tools import FileTools
+from cutesmith.agent.tools.judging import StorageError
+from cutesmith.agent.tools.judging_tools import JudgingTools
+from cutesmith.agent.tools.library_tools import LibraryTools
+from cutesmith.agent.tools.version_tools import VersionTools
+from cutesmith.agent.tools.workbench import Workbench
+from cutesmith.errors import CutesmithError
+from cutesmith.verb_process import VerbError
+
+Tool = Callable[..., Awaitable[Outcome]]
+
+WHOLE_TEXTS = ("text", "old_text", "new_text")  # arguments as large as a file, which has its own limit
+MAX_ARGUMENT = 8000  # characters of any other
+MAX_WHOLE_TEXT = 1_000_000
+CRASHED = "This is a fault of the tool, not of your kernel: go on without it, or with other arguments."
+_MOST_ECHO = 300
+
+
+class Toolbox:
+    """What a model may call. Building one is cheap; its schemas import the SDK (more than a second of CPU time)."""
+
+    def __init__(self, workbench: Workbench) -> None:
+        self._tools: dict[str, Callable[..., Any]] = {tool.__name__: tool for tool in _tools(workbench)}
+
+    @classmethod
+    def of(cls, *tools: Callable[..., Any]) -> Toolbox:
+        """A toolbox of these tools alone, for a conversation that has no workbench."""
+        made = cls.__new__(cls)
+        made._tools = {tool.__name__: tool for tool in tools}
+        return made
+
+    def schemas(self) -> Sequence[dict[str, Any]]:
+        """Name, description and JSON schema of every tool, always in the same order and to the byte."""
+        return self._schemas
+
+    @cached_property
+    def _schemas(self) -> Schemas:
+        return Schemas(self._tools.values())
+
+    @cached_property
+    def _checked(self) -> dict[str, Tool]:
+        """The tools behind pydantic's check of their arguments: the one that the SDK makes the schemas of."""
+        from pydantic import validate_call
+
+        return {name: validate_call(tool) for name, tool in self._tools.items()}
+
+    async def call(self, block: Block) -> Outcome:
+        """Run the tool of a `tool_use` block. What the model did wrong, and a crash in a tool, are error outcomes.
+
+        So is a process of the judge that ended without an answer: the kernel may be the cause. Two things go through:
+        StorageError, as nothing can be judged any more, and a cancellation, which ends the tool's processes.
+        """
+        name, given = str(block.get("name", "")), block.get("input")
+        if complaints := list(self._complaints(name, given)):
+            return _error(" ".join(complaints))
+        try:
+            return await self._run(name, given)
+        except StorageError:
+            raise
+        except VerbError as error:
+            return _error(f"{name} got no answer: {error.message}", hint="Try once more, or something smaller.")
+        except CutesmithError as error:
+            return _error(error.message, hint=error.hint)
+        except Exception as error:
+            return _error(f"{name} failed: {type(error).__name__}: {error}", hint=CRASHED)
+
+    async def _run(self, name: str, given: Any) -> Outcome:
+        from pydantic import ValidationError
+
+        try:
+            return await self._checked[name](**given)
+        except ValidationError as error:
+            return _error("\n".join([f"{name} was not run:", *_argument_lines(error)]))
+
+    def _complaints(self, name: str, given: object) -> Iterator[str]:
+        """What is wrong with a call before its arguments are looked at one by one."""
+        if name not in self._tools:
+            close = difflib.get_close_matches(name, self._tools, n=3, cutoff=0.6)
+            yield f"there is no tool {name[:100]!r}."
+            yield f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(self._tools)}."
+        elif not isinstance(given, Mapping):
+            yield f"the input of {name} is no JSON object, but {str(given)[:_MOST_ECHO]!r}"
+        elif MALFORMED in given:
+            yield from _malformed(name, str(given[MALFORMED]))
+        else:
+            for argument, value in given.items():
+                yield from _unfit(str(argument), value)
+
+
+class Schemas(Sequence[Any]):
+    """The tools' schemas, made when somebody looks: a scripted model never does, and is spared the SDK's import."""
+
+    def __init__(self, tools: Iterable[Callable[..., Any]]) -> None:
+        self._tools = tuple(tools)
+
+    @cached_property
+    def _made(self) -> list[dict[str, Any]]:
+        from anthropic import beta_async_tool
+
+        return [dict(beta_async_tool(tool).to_dict()) for tool in self._tools]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._made[index]
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+
+def _tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
+    library, files, versions = LibraryTools(workbench), FileTools(workbench), VersionTools(workbench)
+    judge, closing = JudgingTools(workbench), ClosingTools(workbench)
+    return (
+        library.search_references,
+        library.read_reference,
+        library.find_example,
+        library.fetch_example,
+        files.view_file,
+        files.create_file,
+        files.edit_file,
+        versions.backup_file,
+        versions.revert_file,
+        versions.list_checkpoints,
+        judge.lint_kernel,
+        judge.compile_kernel,
+        judge.verify_kernel,
+        judge.benchmark_kernel,
+        judge.profile_kernel,
+        closing.note,
+        closing.finish,
+    )
+
+
+def _malformed(name: str, raw: str) -> Iterator[str]:
+    try:
+        json.loads(raw)
+        fault = "it is no object"
+    except (ValueError, RecursionError) as error:
+        fault = str(error)
+    yield f"the input of {name} is no valid JSON, so nothing was done: {fault}. It has {len(raw)} characters and ends:"
+    yield f"{raw[-_MOST_ECHO:]!r}."
+    yield "Send the whole call again; write a long file in several steps."
+
+
+def _unfit(argument: str, value: object) -> Iterator[str]:
+    """What no argument may hold: too much, NUL characters, halves of surrogate pairs."""
+    for text in value if isinstance(value, list) else [value]:
+        if not isinstance(text, str):
+            continue
+        most = MAX_WHOLE_TEXT if argument in WHOLE_TEXTS else MAX_ARGUMENT
+        if len(text) > most:
+            yield f"{argument} has {len(text)} characters; at most {most} are allowed."
+        if "\0" in text:
+            yield f"{argument} holds a NUL character."
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            yield f"{argument} is no valid Unicode: it holds half of a surrogate pair."
+
+
+def _argument_lines(error: Any) -> Iterator[str]:
+    """One line an argument: its name, pydantic's complaint, and what was given."""
+    for fault in error.errors(include_url=False):
+        place = ".".join(map(str, fault["loc"]))
+        given = "" if fault["type"] == "missing_argument" else f" (given: {str(fault['input'])[:80]!r})"
+        yield f"- {place}: {fault['msg']}{given}"
+
+
+def _error(message: str, *, hint: str = "") -> Outcome:
+    return Outcome(text=bounded(f"{message}\n{hint}" if hint else message), is_error=True)
