@@ -40,8 +40,11 @@ demo: $(READY)
 	    $(DEMO)/$$(basename $$problem)/report.html $(DEMO)/$$(basename $$problem)/result.json; done
 
 # A file's tests stay in one process, so that its fixtures are built once; xdist_group does nothing with pytest 9.2.
-test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q
+# Lint runs beside the tests, which leave a core idle now and then; either one failing fails the target.
+test: $(READY)
+	@$(MAKE) --no-print-directory lint & lint=$$!; \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q; tests=$$?; \
+	wait $$lint && exit $$tests
 
 gpu-test: $(READY)
 	$(BIN)/python -m pytest -m gpu -q

@@ -133,14 +133,14 @@ def test_fresh_values_are_the_old_rows_elsewhere():
 
 
 PROBLEM = """
-import numpy, torch
+import torch
 def reference_fn(x, w):
     return torch.relu(x) * w
 def get_inputs():
     return [torch.randn(64, 32, device="cuda"), torch.rand(32, device="cuda")]
 def kernel_fn(x, w):
     y = torch.empty_like(x)
-    y.numpy()[...] = numpy.maximum(x.numpy(), 0) * w.numpy()
+    y.copy_(torch.relu(x) * w)  # stands for a launch: torch's own work is no matter here
     return y
 """
 
