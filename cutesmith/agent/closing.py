@@ -12,7 +12,7 @@ from cutesmith.agent.endings import Finished, Interrupted
 from cutesmith.agent.session import KERNEL, PROBLEM, Session
 from cutesmith.agent.standing import JudgedKernel
 from cutesmith.patterns.target import Target
-from cutesmith.verb_process import run_verb
+from cutesmith.verb_process import VerbError, run_verb
 from cutesmith.verdicts import AgentVerdict, ExitCode
 
 FINALISTS = 2
@@ -22,14 +22,12 @@ async def confirm_best(session: Session, target: Target) -> None:
     """On a GPU: give the fastest kernels the full benchmark, until the best one has had it."""
     for _ in range(FINALISTS):
         best = session.standing.best()
-        if best is None or not target.executes or _is_full(best.benchmark):
+        if best is None or not target.executes or best.is_compared:
             return
-        await _benchmark(session, best, target)
-
-
-def _is_full(benchmark: Mapping[str, Any]) -> bool:
-    """Whether torch.compile took part: a quick timing leaves it out."""
-    return any("compile" in timing["name"] for timing in benchmark.get("timings", ()))
+        try:
+            await _benchmark(session, best, target)
+        except VerbError as error:  # its quick timing stays
+            session.record("judged", best.line, text=error.message, effects=[], seconds=0.0)
 
 
 async def _benchmark(session: Session, kernel: JudgedKernel, target: Target) -> None:

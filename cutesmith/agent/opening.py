@@ -62,7 +62,10 @@ def _judgements(text: str, stages: Any) -> list[outcome.Effect]:
 async def nearest_examples(session: Session, request: str, target: Target) -> list[Mapping[str, Any]]:
     """What the example index holds nearest to the request, or to the problem's own first words."""
     query = request or _first_words(session.folder / PROBLEM)
-    found = await run_verb("find", f"--limit={EXAMPLES}", f"--arch={target.arch}", "--", query)
+    try:
+        found = await run_verb("find", f"--limit={EXAMPLES}", f"--arch={target.arch}", "--", query)
+    except VerbError:  # the model can search for itself
+        return []
     return list(found.get("examples", ()))
 
 

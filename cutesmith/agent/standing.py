@@ -28,7 +28,9 @@ class JudgedKernel:
     condemned: bool = False  # found wrong or rejected once: passing with other inputs does not make it right
 
     def follow(self, verdict: Mapping[str, Any], seq: int) -> None:
-        """Take in one more verdict, of event number `seq`."""
+        """Take in one more verdict, of event number `seq`; a timing that merely failed takes no earlier time away."""
+        if verdict["stage"] == "benchmark" and self.median_us is not None and _says_nothing(verdict):
+            return
         self.verdicts = {**self.verdicts, verdict["stage"]: verdict}
         self.condemned = self.condemned or verdict["status"] in CONDEMNING
         if verdict["stage"] == "verify":
@@ -48,6 +50,11 @@ class JudgedKernel:
     def benchmark(self) -> Mapping[str, Any]:
         """Its benchmark verdict, empty before one."""
         return self.verdicts.get("benchmark", {})
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether it was timed beside torch.compile too, which a quick timing leaves out."""
+        return any("compile" in timing["name"] for timing in self.benchmark.get("timings") or ())
 
     @property
     def median_us(self) -> float | None:
@@ -122,6 +129,11 @@ class Standing:
     def verified(self) -> list[JudgedKernel]:
         """Every kernel that passed verification, best first."""
         return sorted((k for k in self.kernels.values() if k.grade), key=_preference)
+
+
+def _says_nothing(verdict: Mapping[str, Any]) -> bool:
+    """Whether a stage ended without a word on the kernel itself: no time, no process, no machine."""
+    return verdict["exit_code"] != 0 and verdict["status"] not in CONDEMNING
 
 
 def _preference(kernel: JudgedKernel) -> tuple[int, bool, float, int]:

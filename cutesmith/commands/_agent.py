@@ -20,6 +20,7 @@ from cutesmith.agent.models.prices import SOURCE, price_of
 from cutesmith.agent.models.replay_model import ReplayModel
 from cutesmith.agent.models.scripted_model import read_script
 from cutesmith.agent.problems.problem import AcceptedProblem, accept_file
+from cutesmith.agent.problems.request import accept_request
 from cutesmith.agent.run_session import run_session
 from cutesmith.agent.session import PROBLEM, Session, new_session, resumed_session
 from cutesmith.agent.settings import Settings
@@ -43,7 +44,7 @@ def run_agent(options: argparse.Namespace) -> int:
     try:
         verdict = _run(_resume(options) if options.resume else _begin(options))
     except asyncio.CancelledError:
-        print("interrupted before there was a kernel; --resume goes on", file=sys.stderr)
+        print("interrupted before work on a kernel began; where a folder was made, --resume goes on", file=sys.stderr)
         return INTERRUPTED
     return report(verdict, as_json=options.json, lines=summary_lines(verdict))
 
@@ -132,8 +133,6 @@ async def _accept(
         session.limits = settings.limits
         with open_screen(quiet=options.quiet, limits=settings.limits) as screen:
             _show(session, screen)
-            from cutesmith.agent.problems.request import accept_request
-
             given = await accept_request(session, model, choose_target(settings.arch, settings.on).arch)
         _confirm(session, given, options)
     session.record("problem", source=given.source, origin=given.origin, audit=given.audit)
@@ -144,7 +143,7 @@ def _confirm(session: Session, problem: AcceptedProblem, options: argparse.Names
     print("\n".join(problem.lines()), file=sys.stderr)
     if options.yes:
         return
-    go_on = f"--resume {session.folder} --yes"
+    go_on = f"cutesmith generate --resume {session.folder} --yes"
     if not sys.stdin.isatty():
         raise UsageError("nobody is there to accept the problem", hint=f"If it is what you meant: {go_on}")
     print("Is this what you meant? [y/N] ", end="", file=sys.stderr, flush=True)

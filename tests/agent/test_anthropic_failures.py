@@ -256,4 +256,7 @@ def test_what_is_no_messages_api_is_said(status):
 def test_a_gateway_without_a_list_of_models_is_not_held_against_it(status):
     with api.serving() as server:
         server.models["claude-opus-4-8"] = api.page(status)
-        asyncio.run(model_of(server).ready())
+        model = model_of(server)
+        asked = model.asked
+        asyncio.run(model.ready())
+    assert model.asked == asked and server.bodies == [], "nothing was learnt, nothing was paid for"

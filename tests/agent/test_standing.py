@@ -68,6 +68,16 @@ def test_losing_the_best_kernel_is_no_improvement():
     assert standing.best() is None and standing.last_improvement == {1: 1}
 
 
+def test_a_timing_that_fails_takes_no_time_away_and_one_that_condemns_does():
+    late = {"stage": "benchmark", "status": "timed_out", "exit_code": 6, "summary": "", "timings": []}
+    timed_before = [judged("a", VERIFY), judged("a", timed(9, speedups={"eager": 2.0}))]
+    standing = standing_of(timed_before, [judged("a", late)])
+    assert standing.best().median_us == 9 and not standing.best().is_compared
+    assert standing_of(timed_before, [judged("a", timed(8, speedups={"torch.compile": 1.0}))]).best().is_compared
+    assert standing_of([judged("a", VERIFY)], [judged("a", late)]).best().median_us is None
+    assert standing_of(timed_before, [judged("a", REJECTED)]).best() is None
+
+
 def test_what_was_spent_and_when_a_line_last_improved():
     standing = Standing.of(
         [
