@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith import contract
-from cutesmith.checks.isolation import GIB, Limits, Worker
-from cutesmith.checks.processes import fair_memory
-from cutesmith.checks.rounds import START_SECONDS, loading, too_slow
+from cutesmith.checks.isolation.processes import fair_memory
+from cutesmith.checks.isolation.worker import GIB, Limits, Worker
+from cutesmith.checks.judging.rounds import START_SECONDS, loading, too_slow
 from cutesmith.devices import DEFAULT_ARCH, parse_arch
 from cutesmith.errors import CandidateError
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode

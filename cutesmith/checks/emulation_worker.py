@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from cutesmith import contract
-from cutesmith.checks.candidate import candidate_code, start_device
-from cutesmith.checks.cases import Fitted, fit, size_of
-from cutesmith.checks.compile_errors import describe_error
-from cutesmith.checks.confinement import confine
+from cutesmith.checks.compiling.compile_errors import describe_error
 from cutesmith.checks.failures import own_code
-from cutesmith.checks.reference import EMULATED_ELEMENTS, copy_of, seed_everything
-from cutesmith.checks.tensors import summarize
+from cutesmith.checks.isolation.confinement import confine
+from cutesmith.checks.judging.candidate import candidate_code, start_device
+from cutesmith.checks.judging.cases import Fitted, fit, size_of
+from cutesmith.checks.judging.reference import EMULATED_ELEMENTS, copy_of, seed_everything
+from cutesmith.checks.judging.tensors import summarize
 from cutesmith.devices import parse_arch
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, ExitCode
@@ -36,7 +36,7 @@ _PARAMETER = re.compile(r"\bkernel_\w+_param_(?=\d)")  # the DSL's names are lon
 
 
 def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What `checks.worker` calls with each request."""
+    """What `checks.isolation.child` calls with each request."""
     return Emulation().handle
 
 

@@ -25,7 +25,7 @@ from cutesmith.agent.run_session import run_session
 from cutesmith.agent.session import PROBLEM, Session, new_session, resumed_session
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.transcript import FILE, read_transcript
-from cutesmith.checks.confinement import hide_memory
+from cutesmith.checks.isolation.confinement import hide_memory
 from cutesmith.commands._agent_options import AGENTS, settings_of
 from cutesmith.commands._run import INTERRUPTED, report
 from cutesmith.errors import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cutesmith.checks.benchmark import QUICK_ROUNDS, ROUNDS, benchmark_kernel
+from cutesmith.checks.timing.benchmark import QUICK_ROUNDS, ROUNDS, benchmark_kernel
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.verdicts import BenchmarkVerdict, Timing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cutesmith.checks.verification import verify_kernel
+from cutesmith.checks.judging.verification import verify_kernel
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UsageError
 from cutesmith.verdicts import CaseReport, OutputError, VerifyVerdict

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutesmith.checks.isolation import Limits, confine, run_isolated
+from cutesmith.checks.isolation.worker import Limits, confine, run_isolated
 from cutesmith.contract import inspect
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
 from cutesmith.patterns.kernel_file import assemble_kernel

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cutesmith.checks.contest import QUICK_ROUNDS
+from cutesmith.checks.timing.contest import QUICK_ROUNDS
 from cutesmith.contract import problem_source
 from cutesmith.patterns.target import Target
 from cutesmith.runtime.tuning_cache import (

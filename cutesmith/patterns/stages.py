@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cutesmith.checks.benchmark import benchmark_kernel, time_candidates
-from cutesmith.checks.compilation import compile_siblings
+from cutesmith.checks.compiling.compilation import compile_siblings
+from cutesmith.checks.judging.verification import verify_kernel
 from cutesmith.checks.lint import lint_file
-from cutesmith.checks.verification import verify_kernel
+from cutesmith.checks.timing.benchmark import benchmark_kernel, time_candidates
 from cutesmith.patterns.candidates import Candidate
 from cutesmith.patterns.drafting import Draft
 from cutesmith.patterns.remembered_race import RememberedRace

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cutesmith.checks.isolation import GIB, Limits, Worker
-from cutesmith.checks.processes import fair_memory
-from cutesmith.checks.rounds import START_SECONDS
+from cutesmith.checks.isolation.processes import fair_memory
+from cutesmith.checks.isolation.worker import GIB, Limits, Worker
+from cutesmith.checks.judging.rounds import START_SECONDS
 from cutesmith.errors import CandidateError
 from cutesmith.runtime.trials import NOT_COMPILED, NOT_RUN, Trial
 from cutesmith.verdicts import ExitCode

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from cutesmith.checks.stopwatch import Stopwatch
+from cutesmith.checks.timing.stopwatch import Stopwatch
 from cutesmith.devices import parse_arch
 from cutesmith.errors import CandidateError
 from cutesmith.runtime.plan import CuteKernel

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from cutesmith.checks import tensors
-from cutesmith.checks.algorithmic_work import multiplied_dtype
-from cutesmith.checks.candidate import candidate_code, start_device
-from cutesmith.checks.cases import fit
-from cutesmith.checks.confinement import confine
-from cutesmith.checks.reference import EMULATED_ELEMENTS, seed_everything
+from cutesmith.checks.isolation.confinement import confine
+from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.candidate import candidate_code, start_device
+from cutesmith.checks.judging.cases import fit
+from cutesmith.checks.judging.reference import EMULATED_ELEMENTS, seed_everything
+from cutesmith.checks.timing.algorithmic_work import multiplied_dtype
 from cutesmith.contract import check_arity, check_inputs
 from cutesmith.errors import ContractError
 from cutesmith.loading import run_file
@@ -28,7 +28,7 @@ Reply = dict[str, Any]
 
 
 def handler() -> Callable[[Request], Reply]:
-    """What `checks.worker` calls with each request."""
+    """What `checks.isolation.child` calls with each request."""
     return Trials().handle
 
 

@@ -20,8 +20,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Protocol
 
-from cutesmith.checks.gpu_lock import gpu_lock
-from cutesmith.checks.rounds import exchange, new_seed
+from cutesmith.checks.judging.rounds import exchange, new_seed
+from cutesmith.checks.timing.gpu_lock import gpu_lock
 from cutesmith.contract import problem_source
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
@@ -270,7 +270,7 @@ def usual_jobs(count: int) -> int:
 
 def _written(inputs: Sequence[Any], folder: Path) -> list[dict[str, Any]]:
     """The inputs as files, so that every process has the same."""
-    from cutesmith.checks.tensors import write_value
+    from cutesmith.checks.judging.tensors import write_value
 
     folder.mkdir(parents=True)
     return [write_value(value, folder / f"{index}") for index, value in enumerate(inputs)]
@@ -278,6 +278,6 @@ def _written(inputs: Sequence[Any], folder: Path) -> list[dict[str, Any]]:
 
 def _signature(inputs: Sequence[Any]) -> str:
     """Shapes, strides and dtypes in a line; a scalar by its value."""
-    from cutesmith.checks.tensors import summarize
+    from cutesmith.checks.judging.tensors import summarize
 
     return summarize(inputs)

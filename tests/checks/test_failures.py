@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.checks.candidate import candidate_code
 from cutesmith.checks.emulation_worker import Emulation
-from cutesmith.checks.rounds import VerifyOptions, too_slow
+from cutesmith.checks.judging.candidate import candidate_code
+from cutesmith.checks.judging.rounds import VerifyOptions, too_slow
 from cutesmith.emulator.machine.allocations import Allocations
 from cutesmith.errors import CandidateError
 from cutesmith.verdicts import ExitCode
-from tests.checks.in_process import LocalJudge, LocalWorker
+from tests.checks.judging.in_process import LocalJudge, LocalWorker
 
 KERNEL = Path("kernel.py")
 RELU = Path(__file__).resolve().parents[1] / "kernels" / "relu_tvm_ffi.py"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.checks.emulation import _concluded, _filled, emulate_kernel
-from cutesmith.checks.isolation import Worker
+from cutesmith.checks.isolation.worker import Worker
 from cutesmith.commands._emulation_tables import WIDTH, table
 from cutesmith.commands.emulate import main
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode

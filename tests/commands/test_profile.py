@@ -16,7 +16,7 @@ from cutesmith.commands._emulation_tables import WIDTH
 from cutesmith.commands.profile import main, table
 from cutesmith.devices import list_devices
 from cutesmith.verdicts import ExitCode
-from tests.checks.ncu_samples import COPY, KERNEL, raw_page
+from tests.checks.profiles.ncu_samples import COPY, KERNEL, raw_page
 
 ROOT = Path(__file__).parents[2]
 EMULATED = ROOT / "tests" / "emulator" / "kernels"

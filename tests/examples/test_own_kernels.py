@@ -64,8 +64,8 @@ def test_a_kernel_meets_the_contract_by_itself(path: Path) -> None:
 def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
     import torch
 
-    from cutesmith.checks.comparison import compare, tolerance_for
-    from cutesmith.checks.precision import in_float64
+    from cutesmith.checks.judging.comparison import compare, tolerance_for
+    from cutesmith.checks.judging.precision import in_float64
     from cutesmith.emulator.device import emulated_device
 
     torch.manual_seed(7)
@@ -96,7 +96,7 @@ def test_what_the_emulated_gpu_lacks_is_compiled(path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("path", FILES, ids=by_name)
 def test_every_kernel_is_verified_where_it_runs(path: Path) -> None:
-    from cutesmith.checks.verification import verify_kernel
+    from cutesmith.checks.judging.verification import verify_kernel
     from cutesmith.devices import current_device, parse_arch
 
     device = current_device()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cutesmith import contract
-from cutesmith.checks.compilation_reports import kernel_reports
+from cutesmith.checks.compiling.compilation_reports import kernel_reports
 from cutesmith.devices import current_device, sm_of_name
 from cutesmith.recording import session
 

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from cutesmith import contract
-from cutesmith.checks.isolation import GIB, Limits, Worker
-from cutesmith.checks.processes import fair_memory
-from cutesmith.checks.rounds import START_SECONDS, loading
+from cutesmith.checks.isolation.processes import fair_memory
+from cutesmith.checks.isolation.worker import GIB, Limits, Worker
+from cutesmith.checks.judging.rounds import START_SECONDS, loading
 from cutesmith.devices import DEFAULT_ARCH, parse_arch
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.verdicts import ExitCode, Finding, Verdict

@@ -1,4 +1,4 @@
-"""The child's side of `checks.problem_audit`: tries a problem's reference on small draws and says what is wrong."""
+"""The child of `problem_audit`: tries a problem's reference on small draws and says what is wrong."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import torch
 from cutesmith import contract
 from cutesmith.checks.audit.problem_draws import ELEMENTS, MOST_SETS, Problem, bytes_of, elements_of, tensors_of
 from cutesmith.checks.audit.trials import Influence, Run, exact, run, same_bits, with_random_masks
-from cutesmith.checks.cases import Values, fit
-from cutesmith.checks.comparison import tolerance_for
-from cutesmith.checks.confinement import confine
-from cutesmith.checks.tensors import summarize
+from cutesmith.checks.isolation.confinement import confine
+from cutesmith.checks.judging.cases import Values, fit
+from cutesmith.checks.judging.comparison import tolerance_for
+from cutesmith.checks.judging.tensors import summarize
 from cutesmith.errors import ContractError
 from cutesmith.recording.facade import cuda_as_cpu
 
@@ -30,7 +30,7 @@ REORDERED = 1 / 16  # of a tolerance: sums in another order stay within it
 
 
 def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What `checks.worker` calls with each request."""
+    """What `checks.isolation.child` calls with each request."""
     return AuditWorker().handle
 
 
@@ -83,7 +83,7 @@ class AuditWorker:
 
 
 class Trial:
-    """One problem tried: its draws, and what was found (rules of `checks.problem_audit.ADVICE`)."""
+    """One problem tried: its draws, and what was found (rules of `checks.audit.problem_audit.ADVICE`)."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem

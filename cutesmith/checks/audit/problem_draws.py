@@ -16,8 +16,8 @@ import torch
 
 from cutesmith import contract
 from cutesmith.checks.audit.smaller_factories import SmallerFactories
-from cutesmith.checks.cases import Values, halved, resize, smaller_sizes
-from cutesmith.checks.reference import call_of_file, items_of, names_beside, native_outputs, seed_everything
+from cutesmith.checks.judging.cases import Values, halved, resize, smaller_sizes
+from cutesmith.checks.judging.reference import call_of_file, items_of, names_beside, native_outputs, seed_everything
 from cutesmith.errors import ContractError
 
 ELEMENTS = 1 << 16  # of all inputs of a draw together

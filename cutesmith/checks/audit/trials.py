@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from cutesmith.checks.cases import Values
-from cutesmith.checks.precision import in_float64
-from cutesmith.checks.reference import copy_of, native_outputs
+from cutesmith.checks.judging.cases import Values
+from cutesmith.checks.judging.precision import in_float64
+from cutesmith.checks.judging.reference import copy_of, native_outputs
 
 Outputs = Sequence[torch.Tensor]
 Function = Callable[..., Any]

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutesmith.checks.isolation import GIB, Limits, clean_environment
-from cutesmith.checks.processes import ProcessTree
+from cutesmith.checks.isolation.processes import ProcessTree
+from cutesmith.checks.isolation.worker import GIB, Limits, clean_environment
 from cutesmith.errors import without_colours
 
 WATCH_SECONDS = 0.1

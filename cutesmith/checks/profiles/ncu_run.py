@@ -23,8 +23,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cutesmith.checks.isolation import GIB, Limits
-from cutesmith.checks.processes import fair_memory
+from cutesmith.checks.isolation.processes import fair_memory
+from cutesmith.checks.isolation.worker import GIB, Limits
 from cutesmith.checks.profiles.ncu_metrics import SECTIONS
 from cutesmith.checks.profiles.ncu_process import Finished, run_watched
 from cutesmith.checks.profiles.ncu_reader import RawLaunch, read_raw_page, remarks

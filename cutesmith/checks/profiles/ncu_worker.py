@@ -19,11 +19,11 @@ from typing import Any
 import torch
 
 from cutesmith import contract
-from cutesmith.checks import tensors
-from cutesmith.checks.candidate import candidate_code, load_kernel, start_device, synchronize, take_outputs
-from cutesmith.checks.confinement import confine, limit_resources
+from cutesmith.checks.isolation.child import describe
+from cutesmith.checks.isolation.confinement import confine, limit_resources
+from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.candidate import candidate_code, load_kernel, start_device, synchronize, take_outputs
 from cutesmith.checks.profiles.ncu_run import STATUS
-from cutesmith.checks.worker import describe
 
 _SPIN_CYCLES = 10_000
 

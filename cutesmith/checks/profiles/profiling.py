@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cutesmith import contract
-from cutesmith.checks.cheats import find_cheats
 from cutesmith.checks.emulation import emulate_kernel
-from cutesmith.checks.gpu_lock import gpu_lock
-from cutesmith.checks.isolation import GIB, Limits, Worker
-from cutesmith.checks.processes import fair_memory
+from cutesmith.checks.isolation.processes import fair_memory
+from cutesmith.checks.isolation.worker import GIB, Limits, Worker
+from cutesmith.checks.judging.cheats import find_cheats
+from cutesmith.checks.judging.rounds import START_SECONDS, exchange, loading, new_seed, trusted_call, trusted_reply
+from cutesmith.checks.judging.verification import fitting_arch
 from cutesmith.checks.profiles.ncu_advice import ProfileAdvice, advise, busiest
 from cutesmith.checks.profiles.ncu_metrics import ProfiledKernel, profiled_kernel
 from cutesmith.checks.profiles.ncu_run import INSTALL, MOST_LAUNCHES, Collected, NcuRequest, collect, find_ncu
 from cutesmith.checks.profiles.static_advice import static_advice
-from cutesmith.checks.rounds import START_SECONDS, exchange, loading, new_seed, trusted_call, trusted_reply
-from cutesmith.checks.verification import fitting_arch
+from cutesmith.checks.timing.gpu_lock import gpu_lock
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
 from cutesmith.verdicts import EmulateVerdict, ExitCode, Verdict
@@ -165,7 +165,7 @@ class Profiling:
         limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(96 * GIB), processes=512)
         limits = replace(limits, file_bytes=32 * GIB)
         reference = Worker(
-            "cutesmith.checks.reference:handler",
+            "cutesmith.checks.judging.reference:handler",
             limits=limits,
             scratch=folder / "reference",
             gpu=device == "cuda",

@@ -1,0 +1,1 @@
+"""Does it compile: each architecture, registers and spills, errors made readable."""

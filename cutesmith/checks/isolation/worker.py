@@ -1,0 +1,395 @@
+"""A confined child process that runs a candidate: limits, a private pipe, and a kill that reaches every descendant.
+
+`Worker` starts `python -m cutesmith.checks.isolation.child` in a session of its own with a clean environment and a
+scratch folder. It bounds wall-clock time, memory, processes, files and the log. Not covered: reading files of the
+machine, using the GPU's memory and time (a watchdog ends the process, not the kernel in flight), and, where the system
+has no Landlock or seccomp, what `confine()` then reports as off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from cutesmith.checks.isolation.child import HEADER, MAX_FRAME_BYTES, write_frame
+from cutesmith.checks.isolation.confinement import confine
+from cutesmith.checks.isolation.processes import ProcessTree
+from cutesmith.errors import CandidateError, without_colours
+from cutesmith.verdicts import ExitCode
+
+__all__ = ["Limits", "Worker", "clean_environment", "confine", "run_isolated"]
+
+GIB = 1 << 30
+WATCH_SECONDS = 0.05
+# Names that a compiler, CUDA or the DSL needs; nothing that names a mode, a secret or this project.
+ALLOWED_VARIABLES = frozenset(
+    {
+        *(
+            "PATH",
+            "LD_LIBRARY_PATH",
+            "LANG",
+            "LC_ALL",
+            "LC_CTYPE",
+            "TZ",
+            "CC",
+            "CXX",
+            "VIRTUAL_ENV",
+            "OMP_NUM_THREADS",
+        ),
+        *(
+            "CUDA_HOME",
+            "CUDA_PATH",
+            "CUDA_VISIBLE_DEVICES",
+            "CUDA_DEVICE_ORDER",
+            "TRITON_PTXAS_PATH",
+        ),
+        *(
+            "NVIDIA_VISIBLE_DEVICES",
+            "NVIDIA_DRIVER_CAPABILITIES",
+            "CUTE_DSL_ARCH",
+            "CUTE_DSL_LIBS",
+        ),
+        *(
+            "NCCL_NVLS_ENABLE",
+            "TORCH_SYMM_MEM_DISABLE_MULTICAST",
+            "NVSHMEM_DISABLE_NVLS",
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a worker may use: seconds of wall-clock time for a call, bytes, and live processes (itself included)."""
+
+    wall_seconds: float = 120.0
+    memory_bytes: int = 16 * GIB
+    file_bytes: int = 4 * GIB
+    log_bytes: int = 2 << 20
+    processes: int = 64
+
+
+def clean_environment(scratch: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The child's whole environment: the allow-list, its folders, and where to import this package from."""
+    kept = {name: value for name, value in os.environ.items() if name in ALLOWED_VARIABLES}
+    root = str(Path(__file__).resolve().parents[3])
+    paths = [
+        root,
+        *(entry for entry in sys.path if entry and os.path.isdir(entry) and entry != root),
+    ]
+    folders = {name: str(scratch) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUTE_DSL_CACHE_DIR")}
+    python = {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+    }
+    return {**kept, **folders, **python, **(extra or {})}
+
+
+class Worker:
+    """A child that answers JSON requests; use as a context manager.
+
+    `entry` is `package.module:factory`, whose result is called with each request. `scratch` is its current, home and
+    temporary folder (one is made and removed when None); `subject` is
+    whom messages name. With `gpu`, the address space is not limited (CUDA reserves
+    far more than it uses) and memory is only watched. `call` raises `CandidateError`.
+    """
+
+    def __init__(
+        self,
+        entry: str,
+        *,
+        limits: Limits | None = None,
+        scratch: Path | None = None,
+        gpu: bool = False,
+        environment: Mapping[str, str] | None = None,
+        subject: str = "the kernel",
+    ) -> None:
+        self.entry, self.limits, self.gpu, self.subject = (
+            entry,
+            limits or Limits(),
+            gpu,
+            subject,
+        )
+        self._own_scratch = scratch is None
+        self.scratch = Path(tempfile.mkdtemp(prefix="kernel-")) if scratch is None else Path(scratch).resolve()
+        self._environment = dict(environment or {})
+        self._log = bytearray()
+        self._log_dropped = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._verdict: CandidateError | None = None
+
+    def __enter__(self) -> Worker:  # noqa: PYI034 - typing.Self needs Python 3.11
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the child; its libraries are imported at the first call."""
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        requests, self._requests = os.pipe()
+        self._replies, replies = os.pipe()
+        self._log_pipe, log = os.pipe()
+        token = secrets.token_hex(8)
+        address_space = None if self.gpu else self.limits.memory_bytes + 8 * GIB  # libraries map more than they touch
+        options = json.dumps({"file_bytes": self.limits.file_bytes, "memory_bytes": address_space})
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "cutesmith.checks.isolation.child",
+                self.entry,
+                str(requests),
+                str(replies),
+                options,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=self.scratch,
+            env={
+                **clean_environment(self.scratch, self._environment),
+                ProcessTree.MARK: token,
+            },
+            pass_fds=(requests, replies),
+            start_new_session=True,
+        )
+        for descriptor in (requests, replies, log):
+            os.close(descriptor)
+        os.set_blocking(self._log_pipe, False)
+        os.set_blocking(self._replies, False)
+        self._tree = ProcessTree(self._process.pid, token)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child can take another request."""
+        return self._verdict is None and self._process is not None and self._process.poll() is None
+
+    @property
+    def log_tail(self) -> str:
+        """The last lines of what the child printed, with a remark on how much was dropped."""
+        text = without_colours(bytes(self._log).decode(errors="replace"))
+        return f"[{self._log_dropped} bytes of log dropped]\n{text}" if self._log_dropped else text
+
+    def call(self, request: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
+        """The handler's reply to one request.
+
+        Raises `CandidateError`: TIMED_OUT after `timeout` seconds (default: the limit), CRASHED when the child raises,
+        dies or uses too much, REJECTED (rule H2) when bytes that are no reply arrive. After any of them but a raised
+        exception the child is dead and every later call raises the same again.
+        """
+        self.send(request)
+        return self.receive(timeout=timeout)
+
+    def send(self, request: dict[str, Any]) -> None:
+        """Hand over a request without waiting, so that several workers can start at once; `receive` must follow."""
+        if self._verdict is not None:
+            raise self._verdict
+        assert self._process is not None, "start() comes first"
+        self._nonce = secrets.token_hex(16)
+        try:
+            write_frame(self._requests, {"nonce": self._nonce, "request": request})
+        except BrokenPipeError:
+            raise self._end(self._gone()) from None
+
+    def receive(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """The reply to what was sent; raises as `call` does."""
+        if self._verdict is not None:
+            raise self._verdict
+        return self._reply(self._receive(timeout or self.limits.wall_seconds), self._nonce)
+
+    def _receive(self, seconds: float) -> bytes:
+        deadline = time.monotonic() + seconds
+        buffer, poller, watched = bytearray(), select.poll(), 0.0
+        for descriptor in (self._replies, self._log_pipe):
+            poller.register(descriptor, select.POLLIN | select.POLLHUP)
+        while True:
+            ready = {descriptor for descriptor, _ in poller.poll(int(WATCH_SECONDS * 1000))}
+            if self._log_pipe in ready and not self._drain_log():
+                poller.unregister(self._log_pipe)
+            if self._replies in ready:
+                if not self._read_reply(buffer):
+                    raise self._end(self._gone())
+                if (frame := self._complete(buffer)) is not None:
+                    return frame
+            now = time.monotonic()
+            if now > deadline:
+                raise self._end(
+                    self._error(
+                        f"{self.subject} did not finish within {seconds:g} s",
+                        ExitCode.TIMED_OUT,
+                    )
+                )
+            if now > watched + WATCH_SECONDS:
+                watched = now
+                self._watch()
+
+    def _read_reply(self, buffer: bytearray) -> bool:
+        """Append what has come; False at the end of the pipe."""
+        try:
+            part = os.read(self._replies, 1 << 20)
+        except BlockingIOError:
+            return True
+        buffer += part
+        return bool(part)
+
+    def _complete(self, buffer: bytearray) -> bytes | None:
+        if len(buffer) < HEADER.size:
+            return None
+        (size,) = HEADER.unpack_from(buffer)
+        if size > MAX_FRAME_BYTES or len(buffer) > HEADER.size + size:
+            raise self._end(self._forged())
+        return bytes(buffer[HEADER.size :]) if len(buffer) == HEADER.size + size else None
+
+    def _reply(self, frame: bytes, nonce: str) -> dict[str, Any]:
+        try:
+            message = json.loads(frame)
+            genuine = secrets.compare_digest(message["nonce"], nonce)
+        except (ValueError, TypeError, KeyError):
+            genuine = False
+        if not genuine:
+            raise self._end(self._forged())
+        self._drain_log()
+        if "error" not in message:
+            reply: dict[str, Any] = message["reply"]
+            return reply
+        raise self._raised(message["error"])
+
+    def _raised(self, error: dict[str, Any]) -> CandidateError:
+        code = ExitCode(error["exit_code"])
+        message, hint = error["message"], error["hint"]
+        if not error.get("ours"):
+            message = f"{self.subject} raised {error['type']}: {error['message'] or '(no message)'}"
+        tail = f"{self.log_tail}\n{error['traceback']}".strip()
+        return CandidateError(message, code, hint=hint, log_tail=tail, rule=error.get("rule", ""))
+
+    def _watch(self) -> None:
+        usage = self._tree.usage()
+        if usage.resident_bytes > self.limits.memory_bytes:
+            gibibytes = self.limits.memory_bytes / GIB
+            raise self._end(
+                self._error(
+                    f"{self.subject} used more than {gibibytes:.1f} GiB of host memory",
+                    ExitCode.CRASHED,
+                )
+            )
+        if usage.processes > self.limits.processes:
+            raise self._end(
+                self._error(
+                    f"{self.subject} started more than {self.limits.processes} processes",
+                    ExitCode.CRASHED,
+                )
+            )
+
+    def _drain_log(self) -> bool:
+        """Keep the tail of what was printed; False once every writer has closed it."""
+        for _ in range(64):  # bounded, so that a kernel that prints for ever cannot hold the watchdog
+            try:
+                part = os.read(self._log_pipe, 1 << 20)
+            except BlockingIOError:
+                return True
+            if not part:
+                return False
+            self._log += part
+            if (excess := len(self._log) - self.limits.log_bytes) > 0:
+                del self._log[:excess]
+                self._log_dropped += excess
+        return True
+
+    def _gone(self) -> CandidateError:
+        """Why the child is no longer there: the signal's name, or the code it left with."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return self._error(f"{self.subject} closed the pipe to its parent", ExitCode.CRASHED)
+        self._drain_log()
+        if code < 0:
+            return self._error(f"{self.subject} was ended by {_signal_name(-code)}", ExitCode.CRASHED)
+        return self._error(
+            f"{self.subject} left the process with exit code {code} before answering",
+            ExitCode.CRASHED,
+        )
+
+    def _forged(self) -> CandidateError:
+        return self._error(
+            f"{self.subject} wrote to the pipe that carries the result",
+            ExitCode.REJECTED,
+            rule="H2",
+        )
+
+    def _error(self, what: str, code: ExitCode, *, rule: str = "") -> CandidateError:
+        return CandidateError(what, code, log_tail=self.log_tail, rule=rule)
+
+    def _end(self, verdict: CandidateError) -> CandidateError:
+        self._verdict = verdict
+        self._kill()
+        return verdict
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._tree.kill()
+            self._process.wait()
+
+    def kill(self) -> None:
+        """End the child at once, from any thread: a call that waits raises CandidateError (CRASHED)."""
+        self._kill()
+
+    def close(self) -> None:
+        """Kill whatever of the child is left and remove a scratch folder of its own."""
+        if self._process is None:
+            return
+        self._kill()
+        for descriptor in (self._requests, self._replies, self._log_pipe):
+            os.close(descriptor)
+        self._process = None
+        if self._own_scratch:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    meanings = {
+        "SIGSEGV": "segmentation fault",
+        "SIGABRT": "abort",
+        "SIGKILL": "killed",
+        "SIGXFSZ": "file too large",
+    }
+    return f"{name} ({meanings[name]})" if name in meanings else name
+
+
+def run_isolated(
+    entry: str,
+    request: dict[str, Any],
+    *,
+    limits: Limits | None = None,
+    gpu: bool = False,
+    scratch: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """One request to a fresh worker, which is gone afterwards; raises as `Worker.call` does."""
+    with Worker(entry, limits=limits, scratch=scratch, gpu=gpu, environment=environment) as worker:
+        return worker.call(request)

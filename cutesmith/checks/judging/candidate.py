@@ -1,0 +1,360 @@
+"""The handler of the process that holds a candidate: it loads the stripped file and runs `kernel_fn` on given inputs.
+
+It knows neither the seed nor the reference. What it reports of the candidate's behaviour (mutated inputs, aliases,
+guard zones, torch operations) is judged by the parent; values go to the reference worker as files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutesmith import contract
+from cutesmith.checks.failures import describe_failure
+from cutesmith.checks.isolation.confinement import confine
+from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.tensors import Description, Guarded
+from cutesmith.checks.judging.watching import KernelWatch, Surroundings
+from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
+from cutesmith.verdicts import ExitCode
+
+Problem = dict[str, Any]  # {"rule", "text", "reject"}
+
+
+def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What `checks.isolation.child` calls with each request."""
+    return Candidate().handle
+
+
+@dataclass
+class Buffer:
+    """One input as the kernel sees it, and the bytes it had before."""
+
+    value: Any
+    guarded: Guarded | None = None
+    pristine: torch.Tensor | None = None
+
+    def mutated(self) -> bool:
+        """Whether a bit of the tensor or of its guard zones has changed."""
+        if self.guarded is None or self.pristine is None:
+            return False
+        return not _same_bytes(self.guarded.raw, self.pristine)
+
+
+_same_bytes = torch.equal  # captured before any candidate is loaded
+
+
+@dataclass
+class Candidate:
+    """A loaded candidate on one device.
+
+    "cuda", "emulator" (recorded launches are executed on the CPU), "fake" (recorded, shapes only), or "cpu" (the judge
+    tries itself).
+    """
+
+    device: str = "cuda"
+    kernel_fn: Callable[..., Any] | None = None
+    path: Path = Path()
+    buffers: list[Buffer] = field(default_factory=list)
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    poisoned: list[list[torch.Tensor]] = field(default_factory=list)  # masks of a step's outputs
+    exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    surroundings: Surroundings | None = None
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Dispatch on `request["do"]`: start, load, run or record."""
+        actions = {"start": self.start, "load": self.load, "run": self.run, "record": self.record}
+        try:
+            return actions[request["do"]](request)
+        except CandidateError as error:
+            if changes := self.changes():
+                raise CandidateError(changes[0][1], ExitCode.REJECTED, rule=changes[0][0]) from error
+            raise
+
+    def start(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Bring up libraries and device, which takes seconds that are not the file's."""
+        self.device = request["device"]
+        start_device(self.device)
+        if self.device == "fake":
+            from cutesmith.recording import session
+
+            self.session = self.exits.enter_context(session(request["arch"], fake=True))
+        elif self.device == "emulator":
+            from cutesmith.emulator.device import emulated_device
+
+            self.emulated = self.exits.enter_context(emulated_device(request["arch"]))
+        return {}
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Confine this process, then run the file without its reference."""
+        self.path = Path(request["path"])
+        self.surroundings = Surroundings()
+        layers = confine()
+        with candidate_code(self.path):
+            self.kernel_fn = load_kernel(self.path)
+        return {"confinement": layers, "changes": self.changes()}
+
+    def changes(self) -> list[tuple[str, str]]:
+        """What the candidate changed of this process so far."""
+        return [] if self.surroundings is None else self.surroundings.changes()
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run each step: {"inputs", "reuse", "poison", "outputs" (folder)}; a report a step."""
+        self.kept.clear()
+        self.buffers = []
+        self.poisoned = []
+        launched = self._launches()
+        reports = [self._step(step) for step in request["steps"]]
+        if self.device == "emulator" and self._launches() == launched and self._something_to_do():
+            reports[0]["problems"].append(_problem("W1", "kernel_fn launched no CuTe kernel"))
+        unwritten = never_written(self.poisoned)
+        reports = [{**report, "unwritten": unwritten} for report in reports]
+        if any(not _same_bytes(_bytes_of(output), copy) for output, copy in self.kept):
+            reports[-1]["problems"].append(
+                _problem("O13", "a later call overwrote the result of an earlier one: allocate outputs in every call")
+            )
+        self.kept.clear()
+        self.poisoned.clear()
+        return {"steps": reports, "changes": self.changes()}
+
+    def _step(self, step: dict[str, Any]) -> dict[str, Any]:
+        self._place(step["inputs"], reuse=step["reuse"])
+        if self.device == "emulator":
+            self._name_inputs()
+        arguments = [buffer.value for buffer in self.buffers]
+        watch = KernelWatch(self.device, poison=step["poison"])
+        seen = self._findings()
+        with candidate_code(self.path), watch:
+            returned = self._kernel(arguments)
+            synchronize(self.device)
+        outputs, problems = take_outputs(returned)
+        problems += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
+        problems += self._damage(watch) + self._faults(seen)
+        self.kept += [(output, _bytes_of(output).clone()) for output in outputs]
+        folder = Path(step["outputs"])
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [tensors.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs)]
+        self.poisoned.append([poisoned_elements(output, step["poison"]) for output in outputs])
+        return {**_report(returned, watch), "outputs": files, "problems": problems}
+
+    def _kernel(self, arguments: list[Any]) -> Any:
+        assert self.kernel_fn is not None, "load comes first"
+        contract.check_arity(self.kernel_fn, "kernel_fn", arguments)
+        if self.device == "emulator":
+            self.emulated.forget_refusal()  # of an earlier case
+        try:
+            return self.kernel_fn(*arguments)
+        finally:
+            if self.device == "emulator":
+                self.emulated.check()  # what ended a launch reaches host code only as an error number
+
+    def _place(self, inputs: Sequence[Description], *, reuse: bool) -> None:
+        """Put inputs into fresh guarded buffers, or new contents behind the same pointers (rule R1)."""
+        if not reuse:
+            self.buffers = [_new_buffer(description, self.device) for description in inputs]
+            return
+        for buffer, description in zip(self.buffers, inputs, strict=True):
+            if buffer.guarded is None:
+                buffer.value = tensors.read_scalar(description)
+            else:
+                buffer.guarded.fill_from(description)
+                buffer.pristine = buffer.guarded.raw.clone()
+
+    def _name_inputs(self) -> None:
+        """Let the emulated GPU call the inputs by their places."""
+        for index, buffer in enumerate(self.buffers):
+            if isinstance(buffer.value, torch.Tensor):
+                self.emulated.name(buffer.value, f"input {index}")
+
+    def _damage(self, watch: KernelWatch) -> list[Problem]:
+        problems = []
+        for index, buffer in enumerate(self.buffers):
+            if buffer.guarded is not None and not buffer.guarded.zones_intact():
+                problems.append(_problem("O8", f"the kernel wrote outside input {index}", reject=False))
+            elif buffer.mutated():
+                problems.append(_problem("O2", f"the kernel changed input {index}: inputs are read-only"))
+        if not all(guarded.zones_intact() for guarded in watch.allocations):
+            problems.append(_problem("O8", "the kernel wrote outside a tensor that it allocated", reject=False))
+        return problems
+
+    def _something_to_do(self) -> bool:
+        """Whether a kernel is needed: not for empty outputs, and not for the constant that empty inputs come to."""
+        given = [buffer.value for buffer in self.buffers if isinstance(buffer.value, torch.Tensor)]
+        return any(output.numel() for output, _ in self.kept) and (not given or any(v.numel() for v in given))
+
+    def _launches(self) -> int:
+        """How many launches the emulated GPU has executed so far."""
+        return len(self.emulated.launches) if self.device == "emulator" else 0
+
+    def _findings(self) -> tuple[Any, ...]:
+        """What the emulated GPU has found wrong so far."""
+        return tuple(self.emulated.findings) if self.device == "emulator" else ()
+
+    def _faults(self, before: tuple[Any, ...]) -> list[Problem]:
+        """New findings of the emulated GPU as problems, each with its Python line."""
+        new = self._findings()[len(before) :]
+        return [_problem("O8", f"sanitizer: {finding.describe(self.path)}", reject=False) for finding in new]
+
+    def _aliases(self, index: int, output: torch.Tensor) -> list[Problem]:
+        mine = tensors.memory_range(output)
+        for number, buffer in enumerate(self.buffers):
+            if buffer.guarded is not None and tensors.overlap(mine, buffer.guarded.address_range()):
+                return [_problem("O13", f"output {index} shares memory with input {number}: allocate it")]
+        return []
+
+    def record(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run `kernel_fn` on inputs without values; what it launched and returned."""
+        arguments = [_fake_input(description) for description in request["inputs"]]
+        before = len(self.session.launches)
+        watch = KernelWatch("meta", poison=None)
+        with candidate_code(self.path), watch:
+            returned = self._kernel(arguments)
+        outputs, problems = take_outputs(returned)
+        problems += _shared_storage(arguments, outputs)
+        launches = [launch.kernel for launch in self.session.launches[before:]]
+        layouts = [tensors.describe_layout(output) for output in outputs]
+        report = {**_report(returned, watch), "outputs": layouts, "problems": problems, "launches": launches}
+        return {"steps": [report], "changes": self.changes(), "errors": self.session.errors}
+
+
+def start_device(device: str) -> None:
+    """Import the DSL and create the CUDA context while that is still allowed.
+
+    Raises UnavailableError when the DSL is not installed.
+    """
+    if device == "cpu":
+        return
+    for name in ("cutlass", "cutlass.cute"):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise UnavailableError(
+                f"the CuTe DSL cannot be imported: {error}", hint="pip install nvidia-cutlass-dsl"
+            ) from error
+    with contextlib.suppress(ImportError):
+        importlib.import_module("tvm_ffi")
+    if device == "cuda":
+        torch.full((1,), 1.0, device="cuda")
+        torch.cuda.synchronize()
+
+
+def synchronize(device: str) -> None:
+    """Wait for the whole device, so that a fault shows here and not in the next step."""
+    if device == "cuda":
+        _cuda_synchronize()
+
+
+_cuda_synchronize = torch.cuda.synchronize
+
+
+def load_kernel(path: Path) -> Callable[..., Any]:
+    """`kernel_fn` of a file from which reference and inputs have been removed."""
+    return contract.load(path, strip=contract.PROBLEM_NAMES, with_problem=True).kernel_fn
+
+
+@contextlib.contextmanager
+def candidate_code(path: Path) -> Iterator[None]:
+    """Whatever the candidate raises becomes a CandidateError with its line; broken contracts pass through."""
+    try:
+        yield
+    except (CandidateError, UnavailableError):
+        raise
+    except ContractError as error:
+        if error.__cause__ is None:
+            raise
+        raise describe_failure(path, error.__cause__) from error
+    except CutesmithError as error:  # the emulated GPU's own: they say what is wrong, and their exit code is theirs
+        raise CandidateError(error.message, error.exit_code, hint=error.hint) from error
+    except (Exception, SystemExit) as error:
+        raise describe_failure(path, error) from error
+
+
+def take_outputs(returned: Any) -> tuple[list[torch.Tensor], list[Problem]]:
+    """The tensors of what `kernel_fn` returned, which must be exactly a tensor or a tuple of tensors.
+
+    Raises ContractError for anything else; a tensor subclass is a problem of rule T3.
+    """
+    values = list(returned) if type(returned) is tuple else [returned]
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            raise ContractError(
+                f"kernel_fn returned {_kind(returned)}, not a tensor or a tuple of tensors",
+                hint="Allocate the outputs with torch.empty, launch, and return them.",
+            )
+    lazy = [type(value).__name__ for value in values if type(value) is not torch.Tensor]
+    if lazy:
+        return [], [_problem("T3", f"kernel_fn returned a tensor subclass ({lazy[0]}), which may compute later")]
+    return values, []
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements as bytes, so that NaN equals itself."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def poisoned_elements(output: torch.Tensor, poison: int) -> torch.Tensor:
+    """Which elements hold the byte that their memory was filled with, in the order of a contiguous copy."""
+    return (_bytes_of(output).view(-1, output.element_size()) == poison).all(dim=1)
+
+
+def never_written(runs: Sequence[Sequence[torch.Tensor]]) -> int:
+    """How many elements hold their run's poison in every run; by chance an element, above all a byte, does in one.
+
+    `runs` are the `poisoned_elements` of each output; those of other shapes than the first run's are left out.
+    """
+    sizes = [[output.numel() for output in run] for run in runs]
+    alike = [run for run, size in zip(runs, sizes) if size == sizes[0]]
+    return sum(int(functools.reduce(torch.logical_and, masks).sum()) for masks in zip(*alike))
+
+
+def _kind(returned: Any) -> str:
+    if isinstance(returned, (tuple, list)):
+        return f"a {type(returned).__name__} of {', '.join(type(item).__name__ for item in returned) or 'nothing'}"
+    return "None" if returned is None else f"{type(returned).__name__} {returned!r:.40}"
+
+
+def _report(returned: Any, watch: KernelWatch) -> dict[str, Any]:
+    devices = [value.device.type for value in (returned if type(returned) is tuple else (returned,))]
+    return {
+        "tuple": type(returned) is tuple,
+        "devices": devices,
+        "computed": dict(watch.computed),
+        "copied": dict(watch.copied),
+    }
+
+
+def _new_buffer(description: Description, device: str) -> Buffer:
+    if "scalar" in description:
+        return Buffer(tensors.read_scalar(description))
+    zone_bytes = 0 if device == "emulator" else tensors.GUARD_BYTES
+    guarded = Guarded.of_file(description, tensors.torch_device(device), zone_bytes=zone_bytes)
+    return Buffer(guarded.tensor, guarded, guarded.raw.clone())
+
+
+def _fake_input(description: Description) -> Any:
+    if "scalar" in description:
+        return tensors.read_scalar(description)
+    layout = (tuple(description["shape"]), tuple(description["stride"]))
+    return torch.empty_strided(*layout, dtype=tensors.dtype_of(description), device="cuda")
+
+
+def _shared_storage(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> list[Problem]:
+    """Aliases of inputs where there are no addresses: the same storage object."""
+    storages = {v.untyped_storage()._cdata: i for i, v in enumerate(inputs) if isinstance(v, torch.Tensor)}
+    found = [(i, storages.get(output.untyped_storage()._cdata)) for i, output in enumerate(outputs)]
+    return [
+        _problem("O13", f"output {index} shares memory with input {number}: allocate it")
+        for index, number in found
+        if number is not None
+    ]
+
+
+def _problem(rule: str, text: str, *, reject: bool = True) -> Problem:
+    return {"rule": rule, "text": text, "reject": reject}

@@ -1,0 +1,336 @@
+"""The handler of the trusted process: it owns the problem, draws the inputs, and judges outputs after they were given.
+
+Of a kernel file only what the reference needs is run here: the kernel's own top-level names are left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import itertools
+import random
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutesmith import contract
+from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.cases import derive, derived_cases, fit, size_of
+from cutesmith.checks.judging.comparison import Comparison, Tolerance, compare, native_excess, tolerance_for
+from cutesmith.checks.judging.precision import in_float64
+from cutesmith.checks.judging.tensors import Description
+from cutesmith.errors import ContractError
+from cutesmith.verdicts import strict_json
+
+CONTRACT_OPTIONS = ("DERIVED_SHAPES",)
+NEARBY_DRAWS = 8
+EMULATED_ELEMENTS = 1 << 18  # of all inputs of a case together: some tenths of a second on the emulated GPU
+
+
+def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What `checks.isolation.child` calls with each request."""
+    return Reference().handle
+
+
+def names_beside(source: str, path: Path, wanted: Iterable[str]) -> list[str]:
+    """Top-level names of a file that none of `wanted` needs, however indirectly."""
+    body = list(contract.module_scope(contract.parse(source, path).body))
+    needs: dict[str, set[str]] = {}
+    for statement in body:
+        for name in contract.defined_names(statement):
+            needs.setdefault(name, set()).update(n.id for n in ast.walk(statement) if isinstance(n, ast.Name))
+    kept, todo = set(), [name for name in wanted if name in needs]
+    while todo:
+        if (name := todo.pop()) not in kept:
+            kept.add(name)
+            todo += [other for other in needs[name] if other in needs]
+    return sorted(needs.keys() - kept)
+
+
+@dataclass
+class Reference:
+    """A loaded problem on one device: "cuda", "emulator", "cpu" (the judge tries itself) or "fake" (shapes only)."""
+
+    device: str = "cuda"
+    loaded: Any = None
+    size: str = ""  # of the inputs drawn last
+    drawn: dict[str, list[Any]] = field(default_factory=dict)
+    exits: ExitStack = field(default_factory=ExitStack)
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Dispatch on `request["do"]`: start, load, draw, judge, layout."""
+        actions = {
+            "start": self.start,
+            "load": self.load,
+            "draw": self.draw,
+            "judge": self.judge,
+            "layout": self.layout,
+        }
+        return actions[request["do"]](request)
+
+    def start(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Bring up libraries and device, which takes seconds that are not the file's."""
+        if request["device"] == "cuda":
+            torch.full((1,), 1.0, device="cuda")
+        elif request["device"] in tensors.POSING:
+            importlib.import_module("cutesmith.recording")
+        return {}
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run the problem's part of the file and count its input sets. Raises ContractError."""
+        self.device, path = request["device"], Path(request["path"])
+        if self.device in tensors.POSING:
+            from cutesmith.recording import cuda_as_cpu
+
+            self.exits.enter_context(cuda_as_cpu(fake=self.device == "fake", arch=request["arch"]))
+        beside = names_beside(
+            contract.problem_source(path), path, (*contract.PROBLEM_NAMES, *CONTRACT_OPTIONS, "torch")
+        )
+        self.loaded = contract.load(path, strip=beside, with_problem=True)
+        if not hasattr(self.loaded.module, "reference_fn"):
+            raise ContractError(f"{path} defines no reference_fn", hint=contract.PROBLEM_LINES)
+        seed_everything(request["seed"])
+        first = self._inputs(-1)
+        contract.check_arity(self.loaded.reference_fn, "reference_fn", first)
+        for name in ("ALGORITHMIC_FLOPS", "ALGORITHMIC_BYTES"):
+            contract.check_work(getattr(self.loaded.module, name, None), name, first)
+        sets = self._count_sets()
+        shapes = bool(getattr(self.loaded.module, "DERIVED_SHAPES", sets > 0))
+        names = derived_cases(first, shapes=shapes)
+        return {"sets": sets, "derived": names, "inputs": tensors.summarize(first), "tolerance": self.loaded.tolerance}
+
+    def _count_sets(self) -> int:
+        sets = self.loaded.get_input_sets
+        if sets is None:
+            return 0
+        return sum(1 for values in items_of(sets, "get_input_sets") if self._check(values, "get_input_sets()"))
+
+    def _inputs(self, index: int) -> list[Any]:
+        """The inputs of `get_inputs()` (index -1) or of one of the sets."""
+        if index < 0:
+            return self._fit(self._check(call_of_file(self.loaded.get_inputs, (), "get_inputs"), "get_inputs()"))
+        sets = items_of(self.loaded.get_input_sets, "get_input_sets")
+        return self._fit(self._check(next(itertools.islice(sets, index, None)), "get_input_sets()"))
+
+    def _fit(self, values: list[Any]) -> list[Any]:
+        """The inputs as the device can take them: the emulated GPU gets fewer rows, where the reference agrees."""
+        if self.device != "emulator":
+            return values
+        fitted = fit(values, EMULATED_ELEMENTS, self._refusal)
+        self.size = fitted.size
+        return fitted.values
+
+    def _check(self, values: Any, where: str) -> list[Any]:
+        return contract.check_inputs(values, where=where, device=tensors.torch_device(self.device))
+
+    def draw(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Draw the inputs of a case under a key; write them as files, or say that the reference refuses them."""
+        seed_everything(request["seed"])
+        values = self._inputs(request["set"])
+        if name := request.get("derive"):
+            values = derive(name, values)
+            if self._refusal(values):
+                return {"accepted": False}
+        self.drawn[request["key"]] = values
+        folder = Path(request["folder"])
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [tensors.write_value(value, folder / f"{index}") for index, value in enumerate(values)]
+        size = self.size if self.device == "emulator" and not name else size_of(values, 0)
+        return {"accepted": True, "inputs": files, "summary": tensors.summarize(values), "size": size}
+
+    def _refusal(self, values: list[Any]) -> str:
+        """Why the reference does not take these inputs; empty when it does."""
+        try:
+            outputs, _ = self._native(values)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
+            return f"{type(error).__name__}: {str(error)[:300]}"
+        return "" if outputs else "it returns nothing"
+
+    def layout(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Layouts of the inputs of one set and of what the reference returns for them; nothing has values."""
+        values = self._inputs(request["set"])
+        inputs = [
+            tensors.describe_layout(v) if isinstance(v, torch.Tensor) else tensors.write_value(v, Path())
+            for v in values
+        ]
+        summary = tensors.summarize(values)
+        try:
+            outputs, is_tuple = self._native(values)
+        except ContractError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it may need values, which only a GPU gives
+            return {"inputs": inputs, "summary": summary, "outputs": None, "why": f"{type(error).__name__}: {error}"}
+        described = [tensors.describe_layout(output) for output in outputs]
+        return {"inputs": inputs, "summary": summary, "outputs": described, "tuple": is_tuple}
+
+    def _native(self, values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
+        """PyTorch's own result for copies of the inputs, and whether it is a tuple."""
+        outputs, is_tuple = native_outputs(self.loaded.reference_fn, [copy_of(value) for value in values])
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return outputs, is_tuple
+
+    def judge(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Compare a candidate's output files with the reference for the inputs drawn under `key`."""
+        values = self.drawn[request["key"]]
+        native, is_tuple = self._reference(values)
+        if problem := structure_problem(request["outputs"], request["tuple"], native, is_tuple):
+            return {"problem": problem, "rule": "O13", "reject": False, "outputs": []}
+        exact = self._exact(values, native)
+        place = tensors.torch_device(self.device)
+        actual = [tensors.read_tensor(description, place) for description in request["outputs"]]
+        tolerances = [self._tolerance(own.dtype, request) for own in native]
+        results = [compare(index, *sides) for index, sides in enumerate(zip(actual, native, exact, tolerances))]
+        if request.get("derived") and any(result.problem for result in results):
+            errors = self._errors_nearby(values, tolerances)
+            tolerances = [replace(t, native_error=error) for t, error in zip(tolerances, errors)]
+            results = [compare(index, *sides) for index, sides in enumerate(zip(actual, native, exact, tolerances))]
+        return _verdict_of(results)
+
+    def _errors_nearby(self, values: list[Any], tolerances: Sequence[Tolerance]) -> list[float]:
+        """How far off PyTorch is, beyond tolerance, on inputs close by: on the very ones it may be right by luck."""
+        errors = [0.0] * len(tolerances)
+        for _ in range(NEARBY_DRAWS):
+            close = [_nudged(value) for value in values]
+            native, _ = self._reference(close)
+            sides = zip(native, self._exact(close, native), tolerances)
+            errors = [max(error, native_excess(*side)) for error, side in zip(errors, sides)]
+        return errors
+
+    def _reference(self, values: list[Any]) -> tuple[list[torch.Tensor], bool]:
+        try:
+            return self._native(values)
+        except ContractError:
+            raise
+        except Exception as error:
+            raise ContractError(
+                f"reference_fn raised {type(error).__name__}: {str(error)[:1000]}",
+                hint="reference_fn(*get_inputs()) must work as it stands.",
+            ) from error
+
+    def _exact(self, values: list[Any], native: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        """The float64 results, None for each where there is no such thing."""
+        try:
+            returned = in_float64(self.loaded.reference_fn, [copy_of(value) for value in values])
+        except Exception:  # noqa: BLE001 - not every operation exists in float64
+            return [None] * len(native)
+        outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        return [
+            exact if exact.shape == own.shape and exact.is_floating_point() == own.is_floating_point() else None
+            for exact, own in zip(outputs, native)
+        ]
+
+    def _tolerance(self, dtype: torch.dtype, request: dict[str, Any]) -> Tolerance:
+        stated = self.loaded.tolerance
+        rtol = stated.get("rtol") if request["rtol"] is None else request["rtol"]
+        atol = stated.get("atol") if request["atol"] is None else request["atol"]
+        return replace(tolerance_for(dtype, rtol, atol), derived=request.get("derived", False))
+
+
+def native_outputs(reference_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
+    """What the reference returns for these very inputs, and whether it is a tuple; ContractError for anything else."""
+    with torch.no_grad():
+        returned = reference_fn(*values)
+    outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
+        kinds = ", ".join(type(output).__name__ for output in outputs) or "nothing"
+        raise ContractError(f"reference_fn returned {kinds}, not a tensor or a tuple of tensors")
+    return [output.detach() for output in outputs], isinstance(returned, (tuple, list))
+
+
+def seed_everything(seed: int) -> None:
+    """Seed every generator that `get_inputs` may draw from."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    try:
+        import numpy
+    except ImportError:
+        return
+    numpy.random.seed(seed % 2**32)
+
+
+def structure_problem(
+    outputs: Sequence[Description], is_tuple: bool, expected: Sequence[torch.Tensor | Description], wants_tuple: bool
+) -> str:
+    """What is wrong with number, shape, dtype or strides of the outputs (rule O13); empty when nothing."""
+    if is_tuple != wants_tuple or len(outputs) != len(expected):
+        got, wanted = _arity(len(outputs), is_tuple), _arity(len(expected), wants_tuple)
+        return f"kernel_fn returns {got} where reference_fn returns {wanted}"
+    for index, (got_layout, want) in enumerate(zip(outputs, expected)):
+        wanted_layout = tensors.describe_layout(want) if isinstance(want, torch.Tensor) else want
+        for what in ("dtype", "shape"):
+            if got_layout[what] != wanted_layout[what]:
+                return f"output {index} has {what} {got_layout[what]} instead of {wanted_layout[what]}"
+        if not _stride_fits(got_layout, wanted_layout):
+            return f"output {index} has strides {got_layout['stride']} instead of {wanted_layout['stride']}"
+    return ""
+
+
+def _arity(count: int, is_tuple: bool) -> str:
+    return f"a tuple of {count}" if is_tuple else "a tensor"
+
+
+def _stride_fits(got: Description, wanted: Description) -> bool:
+    """Equal to the reference's strides, or contiguous; the stride of a dimension of size 1 says nothing."""
+    contiguous = torch.empty(got["shape"], device="meta").stride()
+    significant = [index for index, size in enumerate(got["shape"]) if size > 1]
+    if 0 in got["shape"]:
+        return True
+    return any(all(got["stride"][i] == want[i] for i in significant) for want in (wanted["stride"], contiguous))
+
+
+def _verdict_of(results: list[Comparison]) -> dict[str, Any]:
+    worst = next((r for r in results if r.reject), None) or next((r for r in results if r.problem), None)
+    errors = [result.error for result in results]
+    problem, rule, reject = (worst.problem, worst.rule, worst.reject) if worst else ("", "", False)
+    note = "; ".join(result.note for result in results if result.note)
+    outputs = [_as_dict(error) for error in errors]
+    return {"problem": problem, "rule": rule, "reject": reject, "outputs": outputs, "note": note}
+
+
+def _as_dict(error: Any) -> Any:
+    import json
+
+    return json.loads(strict_json(error))
+
+
+def copy_of(value: Any) -> Any:
+    """A copy with the same strides, gaps included."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    span = tensors.span_of(value.shape, value.stride())
+    return value.as_strided((span,), (1,)).clone().as_strided(value.shape, value.stride())
+
+
+def _nudged(value: Any) -> Any:
+    """A float tensor with every element shrunk by up to a sixteenth, so that all is rounded anew; else the same."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    return copy_of(value).mul_(1 - torch.rand(value.shape, device=value.device) / 16)
+
+
+def call_of_file(function: Callable[..., Any], arguments: Sequence[Any], name: str) -> Any:
+    """The result of a function of the problem file; ContractError with what it raised."""
+    try:
+        return function(*arguments)
+    except ContractError:
+        raise
+    except Exception as error:
+        raise ContractError(f"{name} raised {type(error).__name__}: {str(error)[:1000]}") from error
+
+
+def items_of(sets: Callable[[], Any], name: str) -> Iterable[Any]:
+    """The items of `get_input_sets()`; what it raises is a broken contract."""
+    iterator = iter(call_of_file(sets, (), name))
+    while True:
+        try:
+            item = call_of_file(next, (iterator,), name)
+        except ContractError as error:
+            if isinstance(error.__cause__, StopIteration):
+                return
+            raise
+        yield item

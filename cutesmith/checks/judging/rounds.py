@@ -1,0 +1,263 @@
+"""One case on its way: drawn by the reference worker, run by the candidate worker, judged by the reference worker."""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cutesmith.checks.isolation.worker import GIB, Worker
+from cutesmith.errors import CandidateError, ContractError, CutesmithError
+from cutesmith.verdicts import CaseReport, ExitCode, OutputError
+
+NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # see checks.judging.tensors, which imports torch: the parent does not need it
+LAYOUT_CASES = ("strided rows", "misaligned", "transposed memory")
+REJECTED = "rejected: "
+FAULT = "sanitizer: "
+DERIVED = "derived"  # the key of such inputs on the reference's side
+SMALLER = (
+    "Return fewer elements from get_inputs() and get_input_sets(), or raise --timeout; if they are few, look for a "
+    "loop or a wait that nothing ends."
+)
+START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a busy machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call."""
+
+    rtol: float | None = None
+    atol: float | None = None
+    arch: str | None = None
+    seeds: int = 2
+    timeout: float = 120.0
+    sanitize: bool = False
+
+
+@dataclass(frozen=True)
+class Round:
+    """The two workers and the folder through which one case goes."""
+
+    folder: Path
+    reference: Worker
+    candidate: Worker
+    options: VerifyOptions
+
+    def replay(self, name: str, index: int) -> CaseReport:
+        """A, then B behind the same pointers, then A behind new ones: all three must be right."""
+        drawn = {key: self._draw(key, {"set": index}) for key in ("a", "b")}
+        case = CaseReport(name=name, inputs=drawn["a"]["summary"], passed=True)
+        same = [d["inputs"] for d in drawn.values()]
+        layouts_agree = [_layout(d) for d in same[0]] == [_layout(d) for d in same[1]]
+        steps = [
+            self._step(0, drawn["a"], reuse=False, poison=NAN_POISON),
+            self._step(1, drawn["b"], reuse=layouts_agree, poison=LARGE_POISON),
+            self._step(2, drawn["a"], reuse=False, poison=LARGE_POISON),
+        ]
+        reply = self._run(name, drawn["a"], steps)
+        try:
+            return self._judge_replay(case, reply)
+        finally:
+            self._clean()
+
+    def _judge_replay(self, case: CaseReport, reply: dict[str, Any]) -> CaseReport:
+        for step, report in enumerate(reply["steps"]):
+            if problem := behaviour(report, reply["changes"], own=True):
+                return failed(case, problem)
+            verdict = _never_written(self._judge("aba"[step], report), report)
+            case = replace(case, outputs=case.outputs or _outputs(verdict))
+            if verdict["problem"] and step > 0 and not verdict["reject"]:
+                text = ("new contents behind the same pointers", "the same contents behind new pointers")[step - 1]
+                if self._replayed(step, reply["steps"]):
+                    stale = f"with {text} it returns an old result: {verdict['problem']}"
+                    return failed(replace(case, outputs=_outputs(verdict)), ("R1", stale, True))
+            if verdict["problem"]:
+                wrong = (verdict["rule"], verdict["problem"], verdict["reject"])
+                return failed(replace(case, outputs=_outputs(verdict)), wrong)
+        return self._deterministic(case, reply["steps"])
+
+    def _replayed(self, step: int, reports: Sequence[dict[str, Any]]) -> bool:
+        """Whether a wrong result is, bit for bit, that of an earlier call."""
+        files = [[Path(output["file"]) for output in report["outputs"]] for report in reports]
+        return any(_same_files(files[step], files[earlier]) for earlier in range(step))
+
+    def _deterministic(self, case: CaseReport, reports: Sequence[dict[str, Any]]) -> CaseReport:
+        """Two right results that differ in their bits are reported, not refused: atomics may reorder sums."""
+        first, _, last = ([Path(output["file"]) for output in report["outputs"]] for report in reports)
+        if _same_files(first, last):
+            return case
+        return replace(case, problem="not reproducible: two calls on equal inputs differ, within tolerance")
+
+    def derived(self, name: str) -> CaseReport | None:
+        """One derived case; None when the reference refuses such inputs. A kernel may refuse layouts and shapes too."""
+        try:
+            drawn = self._draw(DERIVED, {"set": -1, "derive": name})
+        except CutesmithError:  # the reference process died on it: nothing more can be derived
+            return None if self.reference.alive else _skip(name)
+        if not drawn["accepted"]:
+            return None
+        case = CaseReport(name=f"derived: {name}", inputs=drawn["summary"], passed=True)
+        poisons = (NAN_POISON, LARGE_POISON)
+        steps = [self._step(i, drawn, reuse=False, poison=poison) for i, poison in enumerate(poisons)]
+        try:
+            reply = self._run(case.name, drawn, steps)
+        except CandidateError as error:
+            refused = self.candidate.alive and _may_decline(name) and error.exit_code != ExitCode.INTERNAL
+            if refused and "CUDA" not in error.message:
+                return replace(case, problem=f"declined: {error.message[:300]}")
+            raise
+        for report in reply["steps"]:
+            if problem := behaviour(report, reply["changes"], own=False):
+                return failed(case, problem)
+            verdict = _never_written(self._judge(DERIVED, report), report)
+            case = replace(case, outputs=case.outputs or _outputs(verdict), problem=verdict.get("note", ""))
+            if verdict["problem"]:
+                wrong = (verdict["rule"], verdict["problem"], verdict["reject"] and not name.startswith("NaN"))
+                return failed(replace(case, outputs=_outputs(verdict)), wrong)
+        self._clean()
+        return case
+
+    def _draw(self, key: str, what: dict[str, Any]) -> dict[str, Any]:
+        request = {"do": "draw", "key": key, "seed": new_seed(), "folder": str(self.folder / "inputs" / key), **what}
+        return trusted_call(self.reference, request)
+
+    def _step(self, number: int, drawn: dict[str, Any], *, reuse: bool, poison: int) -> dict[str, Any]:
+        outputs = self.folder / "candidate" / "outputs" / str(number)
+        return {"inputs": drawn["inputs"], "reuse": reuse, "poison": poison, "outputs": str(outputs)}
+
+    def _run(self, name: str, drawn: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any]:
+        try:
+            return self.candidate.call({"do": "run", "steps": steps}, timeout=self.options.timeout)
+        except CandidateError as error:
+            if error.exit_code != ExitCode.TIMED_OUT:
+                raise
+            raise too_slow(error, drawn["summary"], drawn["size"], case=f"{name}: ") from error
+
+    def _judge(self, key: str, report: dict[str, Any]) -> dict[str, Any]:
+        request = {"do": "judge", "key": key, "outputs": report["outputs"], "tuple": report["tuple"]}
+        request["derived"] = key == DERIVED
+        tolerances = {"rtol": self.options.rtol, "atol": self.options.atol}
+        return trusted_call(self.reference, {**request, **tolerances})
+
+    def _clean(self) -> None:
+        for name in ("inputs", "candidate/outputs"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+
+def behaviour(report: dict[str, Any], changes: Sequence[Sequence[str]], *, own: bool) -> tuple[str, str, bool] | None:
+    """What the candidate did that no result excuses: (rule, sentence, whether it is cheating)."""
+    for rule, text in changes:
+        return rule, text, True
+    computed = sorted(report["computed"])
+    if computed:
+        return "W1", f"kernel_fn computes with torch ({', '.join(computed[:5])}) instead of a CuTe kernel", True
+    if report["copied"] and own:
+        return "W1", f"kernel_fn copies tensors with torch ({', '.join(report['copied'])}): read strides instead", True
+    for problem in report["problems"]:
+        return problem["rule"], problem["text"], problem["reject"]
+    return None
+
+
+def too_slow(error: CandidateError, inputs: str, size: str, *, case: str = "") -> CandidateError:
+    """A time-out with the inputs on which it happened, and what to do."""
+    message = f"{case}{error.message} on {inputs} ({size})"
+    return CandidateError(message, error.exit_code, hint=SMALLER, log_tail=error.log_tail)
+
+
+def _never_written(verdict: dict[str, Any], report: dict[str, Any]) -> dict[str, Any]:
+    """A wrong result with elements that nobody wrote (rule O1) says so."""
+    if not verdict["outputs"] or not verdict["problem"] or not report["unwritten"]:
+        return verdict
+    text = f"{report['unwritten']} output elements were never written; {verdict['problem']}"
+    return {**verdict, "problem": text, "rule": "O1"}
+
+
+def failed(case: CaseReport, problem: tuple[str, str, bool]) -> CaseReport:
+    rule, text, reject = problem
+    return replace(case, passed=False, rule=rule, problem=f"{REJECTED}{text}" if reject else text)
+
+
+def _skip(name: str) -> CaseReport:
+    return CaseReport(name=f"derived: {name}", inputs="", passed=True, problem="declined: the reference process ended")
+
+
+def _may_decline(name: str) -> bool:
+    """Shapes and layouts that nobody promised to take may be refused aloud; values may not."""
+    return name in LAYOUT_CASES or name.startswith(("odd", "empty", "size 1"))
+
+
+def _outputs(verdict: dict[str, Any]) -> tuple[OutputError, ...]:
+    made = []
+    for output in verdict["outputs"]:
+        tuples = {name: tuple(output[name]) for name in ("shape", "worst_index")}
+        made.append(OutputError(**{**output, **tuples}))
+    return tuple(made)
+
+
+def _layout(description: dict[str, Any]) -> Any:
+    return [description.get(key) for key in ("type", "dtype", "shape", "stride", "misaligned_bytes")]
+
+
+def _same_files(first: Sequence[Path], second: Sequence[Path]) -> bool:
+    """Whether files hold the same bytes; an empty tensor has none."""
+    if len(first) != len(second):
+        return False
+    present = [(a, b) for a, b in zip(first, second) if a.exists() or b.exists()]
+    return all(a.exists() and b.exists() and filecmp.cmp(a, b, shallow=False) for a, b in present)
+
+
+def new_seed() -> int:
+    """A seed that nobody can guess; it never enters the candidate's process."""
+    return secrets.randbits(48)
+
+
+def trusted_call(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+    """A reply of the trusted side; what goes wrong there is a broken contract, not the candidate's fault."""
+    worker.send(request)
+    return trusted_reply(worker)
+
+
+def trusted_reply(worker: Worker, *, timeout: float | None = None) -> dict[str, Any]:
+    """As `trusted_call`, for a request that was sent before."""
+    try:
+        return worker.receive(timeout=timeout)
+    except CandidateError as error:
+        if error.exit_code in (ExitCode.USAGE, ExitCode.UNAVAILABLE, ExitCode.TIMED_OUT):
+            raise
+        raise ContractError(f"the problem cannot be used: {error.message}", hint=error.log_tail[-2000:]) from error
+
+
+def start_both(reference: Worker, candidate: Worker, request: dict[str, Any]) -> None:
+    """Import libraries and bring up the device on both sides: slow, nobody's fault, and on no file's clock."""
+    reference.send({"do": "start", **request})
+    candidate.send({"do": "start", **request})
+    trusted_reply(reference)
+    candidate.receive(timeout=START_SECONDS)
+
+
+@contextlib.contextmanager
+def loading(subject: str, timeout: float) -> Iterator[None]:
+    """A time-out in here is the file's fault, not the reference's: it was only being loaded."""
+    try:
+        yield
+    except CandidateError as error:
+        if error.exit_code != ExitCode.TIMED_OUT:
+            raise
+        message = f"{subject} did not finish loading within {timeout:g} s: look for a loop at module level"
+        raise CandidateError(f"{message} or in get_inputs()", error.exit_code, log_tail=error.log_tail) from error
+
+
+@contextlib.contextmanager
+def exchange() -> Iterator[Path]:
+    """A folder for tensors between processes: in memory where there is room, on disk otherwise; removed at the end."""
+    shared = Path("/dev/shm")
+    roomy = shared.is_dir() and shutil.disk_usage(shared).free > 4 * GIB
+    with tempfile.TemporaryDirectory(prefix="kernel-", dir=shared if roomy else None) as folder:
+        (Path(folder) / "candidate").mkdir()
+        yield Path(folder)

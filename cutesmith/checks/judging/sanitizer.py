@@ -1,0 +1,107 @@
+"""compute-sanitizer over a candidate: memcheck and racecheck of its first input set, where the tool is installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from cutesmith.checks.isolation.worker import clean_environment
+from cutesmith.verdicts import CaseReport
+
+TOOLS: dict[str, tuple[str, ...]] = {
+    "memcheck": ("--report-api-errors", "no"),  # importing the DSL asks the driver for functions that it lacks
+    "racecheck": (),
+}
+NO_CACHING = {
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"
+}  # else a tensor's neighbours in PyTorch's pool hide what is past it
+LOCATIONS = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/cuda/bin/compute-sanitizer")
+FOUND = 71  # the exit code that we ask for when errors are found
+_RUN = """\
+import sys
+from pathlib import Path
+import torch
+from cutesmith import contract
+from cutesmith.checks.judging.candidate import load_kernel, start_device
+from cutesmith.checks.isolation.confinement import confine
+path, problem = map(Path, sys.argv[1:])
+inputs = contract.load(problem, strip=["kernel_fn"], with_problem=True).get_inputs()
+start_device("cuda")
+confine()
+load_kernel(path)(*inputs)
+torch.cuda.synchronize()
+"""
+
+
+def find_sanitizer() -> str | None:
+    """The path of compute-sanitizer, None where it is not installed."""
+    return shutil.which("compute-sanitizer") or next((path for path in LOCATIONS if os.access(path, os.X_OK)), None)
+
+
+def check(path: Path, problem: Path, *, timeout: float) -> Iterator[CaseReport]:
+    """One case a tool; a case without the tool passes and says that nothing was checked."""
+    program = find_sanitizer()
+    for tool in TOOLS:
+        case = CaseReport(name=f"compute-sanitizer {tool}", inputs="get_inputs()", passed=True)
+        if program is None:
+            yield CaseReport(name=case.name, inputs="", passed=True, problem="declined: it is not installed")
+            continue
+        problem_text = _run_tool(program, tool, path, problem, timeout)
+        passed = not problem_text or problem_text.startswith("declined")
+        yield CaseReport(
+            name=case.name, inputs=case.inputs, passed=passed, problem=problem_text, rule="" if passed else "O8"
+        )
+
+
+def _run_tool(program: str, tool: str, path: Path, problem: Path, timeout: float) -> str:
+    """What the tool found: empty for nothing, "declined: …" when it could not look."""
+    with tempfile.TemporaryDirectory(prefix="kernel-") as scratch:
+        command = [
+            program,
+            "--tool",
+            tool,
+            *TOOLS[tool],
+            "--error-exitcode",
+            str(FOUND),
+            "--print-limit",
+            "5",
+            "--target-processes",
+        ]
+        command += ["application-only", sys.executable, "-c", _RUN, str(path.resolve()), str(problem.resolve())]
+        process = subprocess.Popen(
+            command,
+            cwd=scratch,
+            env={**clean_environment(Path(scratch)), **NO_CACHING},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            output = process.communicate(timeout=timeout)[0].decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            return "declined: it did not finish in time"
+        finally:
+            _end(process)
+    return _reading(process.returncode, output)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _reading(code: int, output: str) -> str:
+    if code == FOUND:
+        lines = [line.lstrip("= ") for line in output.splitlines() if line.startswith("=")]
+        said = next((line for line in lines if re.search(r"Invalid|Race|hazard|Error|error", line)), "errors")
+        return f"sanitizer: {said[:300]}"
+    return "" if code == 0 else f"declined: it ended with {code}: {output.strip()[-300:]}"

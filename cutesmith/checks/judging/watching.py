@@ -1,0 +1,143 @@
+"""What `kernel_fn` asks of torch while it runs, and what it has changed of the process round it.
+
+Rule W1 at run time: only allocation and view operations are torch's business inside `kernel_fn`. The same dispatch mode
+serves those allocations from guarded, poisoned memory. Rules T2, T4 and H1: threads and identities before and after.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import sys
+import time
+from collections import Counter
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cutesmith.checks.judging.tensors import GUARD_BYTES, NAN_POISON, Guarded
+
+ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+CONSTANTS = frozenset(
+    {"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full"}
+)
+HARMLESS = frozenset(
+    {"zero_", "fill_", "record_stream", "lift_fresh", "detach_", "sym_size", "sym_stride", "is_pinned"}
+)
+COPIES = frozenset({"clone", "copy_", "_to_copy"})
+_frames = sys._current_frames  # captured before any candidate is loaded
+
+
+class KernelWatch(TorchDispatchMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
+    """Counts the torch operations of `kernel_fn` and guards what it allocates on `device`.
+
+    `computed` counts operations that are neither allocation nor view (rule W1), `copied` plain copies of a layout.
+    With `poison` None (compile only: there are no values) nothing is guarded.
+    """
+
+    def __init__(self, device: str, *, poison: int | None = NAN_POISON) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self.device, self.poison = ("cpu" if device == "emulator" else device), poison
+        self._zone_bytes = 0 if device == "emulator" else GUARD_BYTES
+        self.computed: Counter[str] = Counter()
+        self.copied: Counter[str] = Counter()
+        self.allocations: list[Guarded] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2]
+        if name in ALLOCATIONS or name in CONSTANTS:
+            return self._guard(result, keep_values=name in CONSTANTS)
+        if name in COPIES and _keeps_values(args, result):
+            self.copied[name] += 1
+        elif name not in HARMLESS and not _is_view(func):
+            self.computed[name] += 1
+        return result
+
+    def _guard(self, allocated: Any, *, keep_values: bool) -> Any:
+        if self.poison is None or not isinstance(allocated, torch.Tensor) or allocated.device.type != self.device:
+            return allocated
+        layout = (allocated.shape, allocated.stride(), allocated.dtype)
+        guarded = Guarded(*layout, self.device, poison=self.poison, zone_bytes=self._zone_bytes)
+        if keep_values:
+            guarded.tensor.copy_(allocated)
+        self.allocations.append(guarded)
+        return guarded.tensor
+
+
+def _is_view(func: Any) -> bool:
+    aliases = [value.alias_info for value in func._schema.returns]
+    return any(alias is not None and not alias.is_write for alias in aliases)
+
+
+def _keeps_values(args: tuple[Any, ...], result: Any) -> bool:
+    """Whether a copy changes neither the dtype nor moves data off the device: then it only changes the layout."""
+    source = next((value for value in reversed(args) if isinstance(value, torch.Tensor)), None)
+    if source is None or not isinstance(result, torch.Tensor):
+        return False
+    moved_off = source.device.type != "cpu" and result.device.type != source.device.type
+    return source.dtype == result.dtype and not moved_off
+
+
+class Surroundings:
+    """Identities of what a candidate might replace, and the number of Python threads, at one moment."""
+
+    def __init__(self) -> None:
+        self._identities = dict(_identities())
+        self._threads = len(_frames())
+
+    def changes(self) -> list[tuple[str, str]]:
+        """(rule, sentence) for everything that is no longer what it was."""
+        now = dict(_identities())
+        found = [name for name, identity in self._identities.items() if now.get(name) != identity]
+        changes = [("H1" if name.startswith("cutesmith.") else "T4", f"the kernel replaced {name}") for name in found]
+        if (extra := len(_frames()) - self._threads) > 0:
+            changes.append(("T2", f"the kernel left {extra} background thread{'s' if extra > 1 else ''} running"))
+        return changes
+
+
+_WATCHED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+    ("time", time, ("perf_counter", "perf_counter_ns", "monotonic", "time", "time_ns", "sleep")),
+    ("os", os, ("read", "write", "_exit", "kill")),
+    ("json", json, ("dumps", "loads")),
+    ("builtins", builtins, ("open", "len", "isinstance", "type", "max", "min", "sum", "sorted", "all", "any")),
+    ("torch", torch, ("allclose", "isclose", "equal", "isnan", "empty", "empty_like", "full", "from_file", "testing")),
+    (
+        "torch.cuda",
+        torch.cuda,
+        ("Event", "Stream", "synchronize", "current_stream", "_sleep", "init", "default_stream"),
+    ),
+    ("torch.testing", torch.testing, ("assert_close",)),
+    ("torch.Tensor", torch.Tensor, ("copy_", "equal", "view", "set_", "__eq__", "data_ptr", "cpu", "clone", "zero_")),
+)
+
+
+def _identities() -> list[tuple[str, tuple[int, int]]]:
+    watched = [(f"{title}.{name}", _identity(owner, name)) for title, owner, names in _WATCHED for name in names]
+    event = [(f"torch.cuda.Event.{name}", _identity(torch.cuda.Event, name)) for name in _EVENT_METHODS]
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith("cutesmith.checks.")]
+    return watched + event + [pair for module in ours for pair in _functions(module.__name__, vars(module))]
+
+
+_EVENT_METHODS = ("record", "elapsed_time", "synchronize", "query", "wait")
+
+
+def _functions(prefix: str, names: dict[str, Any]) -> list[tuple[str, tuple[int, int]]]:
+    """Functions and classes of a module (with their methods): which object, and which code."""
+    found = []
+    for name, value in list(names.items()):
+        if isinstance(value, FunctionType):
+            found.append((f"{prefix}.{name}", (id(value), id(value.__code__))))
+        elif isinstance(value, type) and value.__module__ == prefix:
+            found.append((f"{prefix}.{name}", (id(value), 0)))
+            found += _functions(f"{prefix}.{name}", dict(vars(value)))
+    return found
+
+
+def _identity(owner: Any, name: str) -> tuple[int, int]:
+    value = getattr(owner, name, None)
+    own = vars(owner).get(name, value)  # a method looked up on a class may be a new object each time
+    return id(own), id(getattr(value, "__code__", None))

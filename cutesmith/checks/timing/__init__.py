@@ -1,0 +1,1 @@
+"""How fast is it: interleaved rounds, stopwatch, baselines, the floor of the machine."""

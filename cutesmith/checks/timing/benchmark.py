@@ -1,0 +1,66 @@
+"""The two ways to time: one kernel beside its baselines, or several candidates of one problem in a race."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cutesmith.checks.timing.contest import QUICK_ROUNDS, ROUNDS, BenchmarkOptions, Contest
+from cutesmith.checks.timing.race import Race
+from cutesmith.verdicts import BenchmarkVerdict, Timing
+
+__all__ = ["QUICK_ROUNDS", "ROUNDS", "benchmark_kernel", "time_candidates"]
+
+
+def benchmark_kernel(
+    path: str | Path,
+    *,
+    problem: str | Path | None = None,
+    baselines: Sequence[str] = (),
+    rounds: int = ROUNDS,
+    eager: bool = True,
+    compiled: bool = True,
+    timeout: float = 300.0,
+    arch: str | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> BenchmarkVerdict:
+    """Time a kernel file on `get_inputs()`, interleaved with eager PyTorch, torch.compile and `file.py:function`s.
+
+    Times are device microseconds with a cold L2 cache; `rounds` rounds of 3 to 20 launches each. What the candidate
+    does wrong ends in a verdict; so does a machine with no GPU (exit 7).
+    """
+    options = BenchmarkOptions(
+        baselines=tuple(baselines),
+        eager=eager,
+        compiled=compiled,
+        rounds=rounds,
+        timeout=timeout,
+        arch=arch,
+        rtol=rtol,
+        atol=atol,
+    )
+    path = Path(path)
+    begin = time.monotonic()
+    contest = Contest(problem=Path(problem) if problem is not None else path, options=options)
+    return replace(contest.verdict(path), seconds=round(time.monotonic() - begin, 3))
+
+
+def time_candidates(
+    paths: Sequence[str | Path],
+    problem: str | Path,
+    *,
+    rounds: int = QUICK_ROUNDS,
+    timeout: float = 120.0,
+    arch: str | None = None,
+) -> list[Timing]:
+    """Time several kernel files of one problem, interleaved on the same inputs; a Timing each, in their order.
+
+    One that fails has `error` set and no samples; nothing is judged here. Raises UnavailableError without a GPU and
+    ContractError when the problem cannot be used.
+    """
+    options = BenchmarkOptions(eager=False, compiled=False, rounds=rounds, timeout=timeout, arch=arch)
+    files = [Path(path) for path in paths]
+    return Race(problem=Path(problem), options=options).race(files)

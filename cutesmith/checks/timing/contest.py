@@ -1,0 +1,366 @@
+"""The candidate's time beside its baselines and the floor of this machine.
+
+Candidate and baselines live in two processes; this parent draws the order, holds a clock of its own against which
+reported times are checked (rules T1, T4), and lets outputs of randomly chosen timed launches be judged (rules R2, R3).
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from cutesmith import contract
+from cutesmith.checks.isolation.processes import fair_memory
+from cutesmith.checks.isolation.worker import GIB, Limits, Worker
+from cutesmith.checks.judging.cheats import find_cheats
+from cutesmith.checks.judging.rounds import exchange, loading, new_seed, start_both, trusted_call, trusted_reply
+from cutesmith.checks.judging.verification import fitting_arch
+from cutesmith.checks.timing.gpu_lock import gpu_lock
+from cutesmith.checks.timing.roofline import ROOFS, Floor, Work, floor_of
+from cutesmith.devices import current_device, parse_arch
+from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing
+
+NO_GPU = "nothing was timed: this machine has no NVIDIA GPU"
+COMPILE_MODE = "max-autotune-no-cudagraphs"
+ROUNDS, QUICK_ROUNDS = 10, 4
+ROUND_MICROSECONDS = 15_000.0  # of device time, about; between 3 and 20 launches
+IMPOSSIBLE = 0.9  # rule T8: of bytes over peak bandwidth
+CLOCK_FACTOR, CLOCK_SLACK_US = 1.4, 4_000.0  # rule T4: the parent's clock may read this much more
+CHECKED_OUTPUTS = 2
+CACHE = Path("~/.cache/cutesmith")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkOptions:
+    """What to compare with and for how long: baselines (`file.py:function`), rounds, seconds a call."""
+
+    baselines: tuple[str, ...] = ()
+    eager: bool = True
+    compiled: bool = True
+    rounds: int = ROUNDS
+    timeout: float = 300.0
+    arch: str | None = None
+    rtol: float | None = None
+    atol: float | None = None
+
+
+@dataclass
+class Entrant:
+    """One callable of the contest: where it runs, its estimates, its samples and the launches that were kept."""
+
+    name: str
+    worker: Worker
+    host_us: float = 20.0
+    device_us: float = 0.0
+    samples: list[float] = field(default_factory=list)
+    error: str = ""
+
+    @property
+    def launches(self) -> int:
+        """How many launches a round has."""
+        return max(3, min(20, int(ROUND_MICROSECONDS / max(self.device_us, 1.0))))
+
+    def round_request(self, shift: int) -> dict[str, Any]:
+        """One round with fresh values, no output kept."""
+        request = {"do": "round", "name": self.name, "launches": self.launches, "host_us": self.host_us}
+        return {**request, "shift": shift, "keep": -1, "tag": ""}
+
+    def warm_up(self, timeout: float) -> dict[str, Any]:
+        """First calls; estimates of device and host time."""
+        reply = self.worker.call({"do": "warm_up", "name": self.name}, timeout=timeout)
+        self.device_us, self.host_us = reply["device_us"], reply["host_us"]
+        return reply
+
+    def timing(self, byte_count: int | None) -> Timing:
+        """Median and quartiles of the samples."""
+        if not self.samples:
+            return Timing(name=self.name, samples_us=(), median_us=0.0, q1_us=0.0, q3_us=0.0, error=self.error)
+        low, middle, high = quantiles(self.samples, n=4, method="inclusive")
+        return Timing(
+            name=self.name,
+            samples_us=tuple(round(sample, 3) for sample in self.samples),
+            median_us=round(middle, 3),
+            q1_us=round(low, 3),
+            q3_us=round(high, 3),
+            host_us=round(self.host_us, 3),
+            bytes_per_second=None if byte_count is None else byte_count / (middle * 1e-6),
+        )
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One output held back: its tag, the copy it was computed from, and the rolls of that copy until then."""
+
+    tag: str
+    copy: int
+    shifts: tuple[int, ...]
+
+
+@dataclass
+class Contest:
+    """One benchmark: two workers, the entrants, and what is known of the machine."""
+
+    problem: Path
+    options: BenchmarkOptions
+    device: str = ""
+    prepared: dict[str, Any] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    timings: list[Timing] = field(default_factory=list)
+    log_tail: str = ""
+
+    def verdict(self, path: Path) -> BenchmarkVerdict:
+        """Everything from the static checks to the numbers; every failure becomes a verdict."""
+        try:
+            contract.inspect_kernel(path, with_problem=self.problem != path)
+            if self.problem != path:
+                contract.inspect(self.problem)
+            if findings := find_cheats(contract.problem_source(path), path):
+                first = findings[0]
+                message = f"{path.name}:{first.line}: {first.message}; {first.fix}"
+                return self._ended(path, ExitCode.REJECTED, message, first.rule)
+            return self._contest(path)
+        except CandidateError as error:
+            self.log_tail = error.log_tail or self.log_tail
+            return self._ended(path, error.exit_code, f"{path.name}: {error.message}", error.rule)
+        except CutesmithError as error:
+            return self._ended(path, error.exit_code, str(error))
+
+    def _arch(self) -> str:
+        device = current_device()
+        if device is None:
+            raise UnavailableError(NO_GPU)
+        self.device = device.name
+        arch = self.options.arch or fitting_arch(device)
+        if device.sm is not None and not parse_arch(arch).runs_on(device.sm):
+            raise UnavailableError(f"{arch} does not run on this machine's {device.name}")
+        return arch
+
+    @contextmanager
+    def _workers(self, folder: Path, arch: str) -> Iterator[tuple[Worker, Worker]]:
+        memory, patience = fair_memory(32 * GIB), max(600.0, self.options.timeout)
+        limits = Limits(wall_seconds=self.options.timeout, memory_bytes=memory, file_bytes=32 * GIB)
+        cache = CACHE.expanduser()
+        caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
+        trusted = Worker(
+            "cutesmith.checks.timing.timed:baseline_handler",
+            limits=replace(limits, wall_seconds=patience, memory_bytes=fair_memory(96 * GIB), processes=1024),
+            scratch=folder / "reference",
+            gpu=True,
+            environment={"CUTE_DSL_ARCH": arch, **caches},
+            subject="the baseline",
+        )
+        tried = Worker(
+            "cutesmith.checks.timing.timed:candidate_handler",
+            limits=limits,
+            scratch=folder / "candidate",
+            gpu=True,
+            environment={"CUTE_DSL_ARCH": arch},
+        )
+        with trusted as reference, tried as candidate:
+            yield reference, candidate
+
+    def _contest(self, path: Path) -> BenchmarkVerdict:
+        arch = self._arch()
+        with exchange() as folder, self._workers(folder, arch) as (reference, candidate):
+            with gpu_lock(exclusive=False):
+                self._start(folder, reference, candidate)
+                tried = self._enter(candidate, "candidate", path)
+                others = self._baselines(reference)
+            with gpu_lock(exclusive=True):
+                self.machine = trusted_call(
+                    reference, {"do": "machine", "dtypes": list(self.prepared["work"]["flops"])}
+                )
+                kept = self._rounds([tried, *others], reference, candidate)
+                self._host_times([tried, *others])
+                clock = self._clock(tried)
+            self.log_tail = candidate.log_tail
+            changes = candidate.call({"do": "changes"})["changes"]
+            wrong = self._judge(folder, reference, candidate, kept)
+        self._finish([tried, *others])
+        return self._conclude(path, tried, changes, wrong, clock)
+
+    def _start(self, folder: Path, reference: Worker, candidate: Worker) -> None:
+        """Bring both sides up at once; draw the inputs, enough copies of them to leave the cache."""
+        start_both(reference, candidate, {"device": "cuda"})
+        load = {"do": "load", "device": "cuda", "arch": "", "path": str(self.problem.resolve()), "seed": new_seed()}
+        reference.send(load)
+        with loading(self.problem.name, self.options.timeout):
+            trusted_reply(reference, timeout=self.options.timeout)
+        seeds = [new_seed() for _ in range(4)]
+        request = {"do": "prepare", "seeds": seeds, "folder": str(folder / "inputs")}
+        self.prepared = trusted_call(reference, request)
+        candidate.call({"do": "inputs", "copies": self.prepared["copies"]})
+
+    def _enter(self, worker: Worker, name: str, path: Path) -> Entrant:
+        with loading("the file", self.options.timeout):
+            worker.call({"do": "load", "name": name, "path": str(path.resolve())}, timeout=self.options.timeout)
+        entrant = Entrant(name, worker)
+        self.l2_bytes = entrant.warm_up(self.options.timeout)["l2_bytes"]
+        return entrant
+
+    def _baselines(self, reference: Worker) -> list[Entrant]:
+        """Load and warm up each baseline; one that fails is listed with its error."""
+        wanted: list[dict[str, Any]] = []
+        if self.options.eager:
+            wanted.append({"name": "eager", "kind": "eager"})
+        if self.options.compiled:
+            wanted.append({"name": "torch.compile", "kind": "compile", "mode": COMPILE_MODE})
+        wanted += [_file_baseline(text) for text in self.options.baselines]
+        entrants = []
+        for request in wanted:
+            trusted_call(reference, {"do": "baseline", **request})
+            entrant = Entrant(request["name"], reference)
+            try:
+                entrant.warm_up(max(600.0, self.options.timeout))
+            except CandidateError as error:
+                if not reference.alive:
+                    raise
+                entrant.error = error.message
+            entrants.append(entrant)
+        return entrants
+
+    def _rounds(self, entrants: Sequence[Entrant], reference: Worker, candidate: Worker) -> list[Kept]:
+        """Interleaved rounds in random order; a few random launches of the candidate are kept."""
+        source = random.Random(secrets.randbits(64))
+        chosen = set(source.sample(range(self.options.rounds), min(CHECKED_OUTPUTS, self.options.rounds)))
+        shifts: list[int] = []
+        kept: list[Kept] = []
+        running = [entrant for entrant in entrants if not entrant.error]
+        for number in range(self.options.rounds):
+            for entrant in source.sample(running, len(running)):
+                request = entrant.round_request(source.randrange(1, 1 << 20))
+                if entrant.worker is candidate:
+                    shifts.append(request["shift"])
+                    if number in chosen:
+                        request |= {"keep": source.randrange(entrant.launches), "tag": str(number)}
+                        kept.append(Kept(str(number), request["keep"] % len(self.prepared["copies"]), tuple(shifts)))
+                self._round(entrant, request)
+        return kept
+
+    def _round(self, entrant: Entrant, request: dict[str, Any]) -> None:
+        begin = time.perf_counter()
+        samples = entrant.worker.call(request)["samples_us"]
+        wall_us = 1e6 * (time.perf_counter() - begin)
+        if sum(samples) > 1.05 * wall_us:
+            message = "reported times add up to more than the parent's clock saw"
+            raise CandidateError(message, ExitCode.REJECTED, rule="T4")
+        entrant.samples += samples
+
+    def _host_times(self, entrants: Sequence[Entrant]) -> None:
+        for entrant in entrants:
+            if not entrant.error:
+                entrant.host_us = entrant.worker.call({"do": "host", "name": entrant.name})["host_us"]
+
+    def _clock(self, entrant: Entrant) -> str:
+        """Launches back to back on the parent's own clock: no kernel may take longer than it was timed at."""
+        reported = max(median(entrant.samples), entrant.host_us)
+        launches = max(10, min(2000, int(20_000 / reported)))
+        begin = time.perf_counter()
+        entrant.worker.call({"do": "burst", "name": entrant.name, "launches": launches})
+        wall_us = 1e6 * (time.perf_counter() - begin)
+        if wall_us <= CLOCK_FACTOR * launches * reported + CLOCK_SLACK_US:
+            return ""
+        return f"{launches} launches took {wall_us / launches:.1f} us each by the parent's clock, not {reported:.1f}"
+
+    def _judge(self, folder: Path, reference: Worker, candidate: Worker, kept: Sequence[Kept]) -> dict[str, Any]:
+        """The first wrong output among those kept, as the reference judged it."""
+        for item in kept:
+            where = folder / "candidate" / "outputs" / item.tag
+            report = candidate.call({"do": "collect", "tag": item.tag, "folder": str(where)})
+            for problem in report["problems"]:
+                return {"problem": problem["text"], "rule": problem["rule"], "reject": problem["reject"]}
+            request = {"do": "judge_at", "copy": item.copy, "shifts": list(item.shifts), "outputs": report["outputs"]}
+            request |= {"tuple": report["tuple"], "rtol": self.options.rtol, "atol": self.options.atol}
+            if (verdict := trusted_call(reference, request))["problem"]:
+                return verdict
+        return {}
+
+    @property
+    def work(self) -> Work:
+        """What the function must move and compute: declared by the problem, or counted."""
+        return Work(**self.prepared["work"])
+
+    def _finish(self, entrants: Sequence[Entrant]) -> None:
+        self.timings = [entrant.timing(self.work.bytes) for entrant in entrants]
+
+    def _conclude(
+        self, path: Path, tried: Entrant, changes: Sequence[Sequence[str]], wrong: dict[str, Any], clock: str
+    ) -> BenchmarkVerdict:
+        for rule, text in changes:
+            return self._ended(path, ExitCode.REJECTED, f"{path.name}: {text}", rule)
+        if wrong:
+            code = ExitCode.REJECTED if wrong["reject"] else ExitCode.WRONG_RESULT
+            message = f"{path.name}: a timed launch gave a wrong result: {wrong['problem']}"
+            return self._ended(path, code, message, wrong["rule"] if wrong["reject"] else "R3")
+        if impossible := self._impossible():
+            return self._ended(path, ExitCode.REJECTED, f"{path.name}: {impossible}", "T8")
+        if clock:
+            return self._ended(path, ExitCode.REJECTED, f"{path.name}: {clock}", "T4")
+        return self._ended(path, ExitCode.PASSED, self._summary(path), "")
+
+    def _impossible(self) -> str:
+        """Rule T8, with writes that the cache may still hold left out; void when a trusted baseline beats it too."""
+        peak = self.machine["peak"] or 1.25 * self.machine["copy"]
+        written = max(0, self.prepared["written_bytes"] - self.l2_bytes)
+        least_us = 1e6 * (self.prepared["read_bytes"] + written) / peak
+        times = [timing.median_us for timing in self.timings if timing.samples_us]
+        if times[0] >= IMPOSSIBLE * least_us or any(t < IMPOSSIBLE * least_us for t in times[1:]):
+            return ""
+        return f"{times[0]:.1f} us is impossible: the memory needs {least_us:.1f} us for these bytes at its peak"
+
+    def _summary(self, path: Path) -> str:
+        first = self.timings[0]
+        floor = self._floor()
+        percent, roof = 100 * floor.us / first.median_us, ROOFS[floor.kind]
+        versus = ", ".join(f"{speed:.2f}x {name}" for name, speed in self._speedups().items())
+        return f"{path.name}: {first.median_us:.1f} us, {percent:.0f} % of {roof}{', ' if versus else ''}{versus}"
+
+    def _floor(self) -> Floor:
+        return floor_of(self.work, self.machine["copy"], self.machine["matmul"])
+
+    def _speedups(self) -> dict[str, float]:
+        first = self.timings[0].median_us
+        return {t.name: round(t.median_us / first, 4) for t in self.timings[1:] if t.samples_us}
+
+    def _ended(self, path: Path, code: ExitCode, summary: str, rule: str = "") -> BenchmarkVerdict:
+        known: dict[str, Any] = {}
+        if self.timings and self.machine:
+            floor = self._floor()
+            known = {
+                "floor_us": round(floor.us, 3),
+                "floor_kind": floor.kind,
+                "floor_percent": round(100 * floor.us / self.timings[0].median_us, 2),
+                "algorithmic_bytes": self.work.bytes,
+                "algorithmic_flops": self.work.total_flops or None,
+                "matmul_flops_per_second": floor.flops_per_second,
+                "copy_bytes_per_second": self.machine["copy"],
+                "speedups": self._speedups(),
+            }
+        return BenchmarkVerdict(
+            exit_code=code,
+            summary=summary,
+            path=str(path),
+            device=self.device,
+            inputs=self.prepared.get("inputs", ""),
+            timings=tuple(self.timings),
+            rule=rule,
+            log_tail=self.log_tail[-20000:],
+            **known,
+        )
+
+
+def _file_baseline(text: str) -> dict[str, Any]:
+    path, _, function = text.rpartition(":")
+    if not path or not function.isidentifier():
+        raise UsageError(f"--baseline {text}: not of the form file.py:function")
+    if not Path(path).is_file():
+        raise UsageError(f"--baseline {text}: no such file")
+    return {"name": text, "kind": "file", "path": str(Path(path).resolve()), "function": function}

@@ -1,0 +1,227 @@
+"""The handlers of the two processes of a benchmark: candidates in one, the problem and its baselines in the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutesmith.checks.isolation.confinement import confine
+from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.candidate import candidate_code, load_kernel, start_device, take_outputs
+from cutesmith.checks.judging.reference import Reference, copy_of, seed_everything
+from cutesmith.checks.judging.watching import Surroundings
+from cutesmith.checks.timing.algorithmic_work import counting, work_of
+from cutesmith.checks.timing.stopwatch import Function, Stopwatch, peak_bytes_per_second, refresh
+from cutesmith.errors import ContractError
+
+Request = dict[str, Any]
+Reply = dict[str, Any]
+
+
+def candidate_handler() -> Callable[[Request], Reply]:
+    """Handler of the confined process."""
+    return TimedCandidates().handle
+
+
+def baseline_handler() -> Callable[[Request], Reply]:
+    """Handler of the trusted process."""
+    return TimedBaselines().handle
+
+
+@dataclass
+class Bench:
+    """Named functions, rotating copies of their inputs, and outputs that were kept for judgement."""
+
+    functions: dict[str, Function] = field(default_factory=dict)
+    copies: list[list[Any]] = field(default_factory=list)
+    kept: dict[str, Any] = field(default_factory=dict)
+    stopwatch: Stopwatch | None = None
+
+    @property
+    def watch(self) -> Stopwatch:
+        """The stopwatch, made at first use."""
+        if self.stopwatch is None:
+            self.stopwatch = Stopwatch()
+        return self.stopwatch
+
+    def round(self, request: Request) -> Reply:
+        """Fresh values, then one timed round; `keep` holds back one output for `collect`."""
+        for copy in self.copies:
+            refresh(copy, request["shift"])
+        with torch.no_grad():
+            samples, output = self.watch.round(
+                self.functions[request["name"]],
+                self.copies,
+                launches=request["launches"],
+                host_us=request["host_us"],
+                keep=request["keep"],
+            )
+        if request["keep"] >= 0:
+            self.kept[request["tag"]] = output
+        return {"samples_us": samples}
+
+    def refresh_only(self, request: Request) -> Reply:
+        """Keep step with the other process, so that both see the same values in every round."""
+        for copy in self.copies:
+            refresh(copy, request["shift"])
+        return {}
+
+    def warm_up(self, request: Request) -> Reply:
+        """First calls and estimates."""
+        with torch.no_grad():
+            return {**self.watch.warm_up(self.functions[request["name"]], self.copies), "l2_bytes": self.watch.l2_bytes}
+
+    def host(self, request: Request) -> Reply:
+        """Host time of one call."""
+        with torch.no_grad():
+            return {"host_us": self.watch.host_us(self.functions[request["name"]], self.copies)}
+
+    def burst(self, request: Request) -> Reply:
+        """Launches for the parent's own clock."""
+        with torch.no_grad():
+            self.watch.burst(self.functions[request["name"]], self.copies, request["launches"])
+        return {}
+
+
+class TimedCandidates:
+    """One or more stripped kernel files, loaded and timed in a confined process."""
+
+    def __init__(self) -> None:
+        self.bench = Bench()
+        self.paths: dict[str, Path] = {}
+
+    def handle(self, request: Request) -> Reply:
+        """Dispatch on `request["do"]`; what a candidate raises becomes a CandidateError."""
+        own = {"start": self.start, "load": self.load, "inputs": self.inputs, "collect": self.collect}
+        actions = {**own, "round": self.bench.round, "warm_up": self.bench.warm_up, "host": self.bench.host}
+        actions |= {"burst": self.bench.burst, "changes": self.changes}
+        with candidate_code(self.paths.get(request.get("name", ""), Path("kernel.py"))):
+            return actions[request["do"]](request)
+
+    def start(self, request: Request) -> Reply:
+        """Bring up the device and confine the process."""
+        start_device("cuda")
+        self.bench.watch  # noqa: B018 - the flush buffer and its kernels come before the confinement
+        self.surroundings = Surroundings()
+        return {"confinement": confine()}
+
+    def load(self, request: Request) -> Reply:
+        """Load one kernel file under a name."""
+        self.paths[request["name"]] = Path(request["path"])
+        self.bench.functions[request["name"]] = load_kernel(Path(request["path"]))
+        return {}
+
+    def inputs(self, request: Request) -> Reply:
+        """Take the rotating copies from files."""
+        self.bench.copies = [_read(copy) for copy in request["copies"]]
+        return {}
+
+    def collect(self, request: Request) -> Reply:
+        """Write a kept output to files."""
+        returned = self.bench.kept.pop(request["tag"])
+        outputs, problems = take_outputs(returned)
+        folder = Path(request["folder"])
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [tensors.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs)]
+        return {"outputs": files, "tuple": type(returned) is tuple, "problems": problems}
+
+    def changes(self, request: Request) -> Reply:
+        """What the candidates changed of the process (rules T2, T4, H1)."""
+        return {"changes": self.surroundings.changes()}
+
+
+class TimedBaselines(Reference):
+    """The problem, with its reference as eager and compiled baseline, and functions of other files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench = Bench()
+        self.shifts: dict[str, int] = {}
+        self.matmul_rates: dict[str, float | None] = {}
+
+    def handle(self, request: Request) -> Reply:
+        """Dispatch on `request["do"]`."""
+        own = {"baseline": self.baseline, "prepare": self.prepare, "machine": self.machine, "judge_at": self.judge_at}
+        actions = {**own, "round": self.bench.round, "refresh": self.bench.refresh_only, "host": self.bench.host}
+        actions |= {"warm_up": self.bench.warm_up}
+        action = actions.get(request["do"])
+        return action(request) if action else super().handle(request)
+
+    def baseline(self, request: Request) -> Reply:
+        """Make a baseline callable: eager, torch.compile, or `file.py:function`."""
+        kind, name = request["kind"], request["name"]
+        if kind == "eager":
+            self.bench.functions[name] = self.loaded.reference_fn
+        elif kind == "compile":
+            self.bench.functions[name] = torch.compile(self.loaded.reference_fn, mode=request["mode"], dynamic=False)
+        else:
+            self.bench.functions[name] = _function_of(request["path"], request["function"])
+        return {}
+
+    def prepare(self, request: Request) -> Reply:
+        """Draw the rotating copies, write them as files, and count the algorithm's bytes."""
+        copies: list[list[tensors.Description]] = []
+        for index, seed in enumerate(request["seeds"]):
+            if index >= 2 and _bytes_of(self.bench.copies[0]) > 4 * self.bench.watch.l2_bytes:
+                break  # two large copies already leave the cache
+            seed_everything(seed)
+            values = self._inputs(-1)
+            folder = Path(request["folder"]) / str(index)
+            folder.mkdir(parents=True, exist_ok=True)
+            copies.append([tensors.write_value(v, folder / f"{i}") for i, v in enumerate(values)])
+            self.bench.copies.append([copy_of(value) for value in values])
+        self.drawn["pristine"] = [copies]
+        inputs = self.bench.copies[0]
+        (outputs, _), counted = counting(lambda *values: self._native(values), inputs)
+        moved = {"read_bytes": _bytes_of(inputs), "written_bytes": _bytes_of(outputs)}
+        work = work_of(self.loaded.module, inputs, sum(moved.values()), counted)
+        described = {"bytes": work.bytes, "flops": dict(work.flops)}
+        return {"copies": copies, "inputs": tensors.summarize(inputs), **moved, "work": described}
+
+    def machine(self, request: Request) -> Reply:
+        """Copy bandwidth, theoretical peak (bytes a second) and matrix products of `dtypes` (FLOP/s), measured once."""
+        for dtype in request["dtypes"]:
+            if dtype not in self.matmul_rates:
+                self.matmul_rates[dtype] = self.bench.watch.matmul_flops_per_second(getattr(torch, dtype))
+        bandwidth = {"copy": self.bench.watch.copy_bytes_per_second(), "peak": peak_bytes_per_second()}
+        return {**bandwidth, "matmul": {dtype: self.matmul_rates[dtype] for dtype in request["dtypes"]}}
+
+    def judge_at(self, request: Request) -> Reply:
+        """Judge an output of a timed launch: the copy it ran on, rolled by every shift until then."""
+        values = _read(self.drawn["pristine"][0][request["copy"]])
+        for shift in request["shifts"]:
+            refresh(values, shift)
+        self.drawn["timed"] = values
+        return self.judge({**request, "key": "timed"})
+
+
+def _read(copy: Sequence[tensors.Description]) -> list[Any]:
+    return [tensors.read_scalar(d) if "scalar" in d else tensors.read_tensor(d, "cuda") for d in copy]
+
+
+def _bytes_of(values: Sequence[Any]) -> int:
+    """Bytes of the elements, each once (a broadcast dimension is stored once)."""
+    found = [value for value in values if isinstance(value, torch.Tensor)]
+    return sum(min(v.numel(), tensors.span_of(v.shape, v.stride())) * v.element_size() for v in found)
+
+
+def _function_of(path: str, name: str) -> Function:
+    """`name` of a Python file, the file run as it stands. Raises ContractError."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(f"baseline_{Path(path).stem}", path)
+    if spec is None or spec.loader is None or not Path(path).is_file():
+        raise ContractError(f"--baseline {path}: no such Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ContractError(f"--baseline {path}: {type(error).__name__}: {error}") from error
+    function: Function | None = getattr(module, name, None)
+    if not callable(function):
+        raise ContractError(f"--baseline {path}:{name}: the file defines no function {name}")
+    return function

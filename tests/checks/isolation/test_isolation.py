@@ -1,0 +1,206 @@
+"""A worker that misbehaves in every way we know of: each must end in a typed error, and leave nothing behind."""
+
+import os
+import re
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cutesmith.checks.isolation.confinement import landlock_abi
+from cutesmith.checks.isolation.processes import LEAST_MEMORY, fair_memory
+from cutesmith.checks.isolation.worker import Limits, Worker, run_isolated
+from cutesmith.errors import CandidateError
+from cutesmith.verdicts import ExitCode
+
+ROOT = Path(__file__).parents[3]
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
+ENTRY = "isolation_handlers:factory"
+SMALL = Limits(
+    wall_seconds=20,
+    memory_bytes=200 << 20,
+    file_bytes=1 << 20,
+    log_bytes=1 << 16,
+    processes=8,
+)
+
+
+def ask(action, *, limits=SMALL, scratch=None, **request):
+    return run_isolated(
+        ENTRY,
+        {"action": action, **request},
+        limits=limits,
+        scratch=scratch,
+        environment=ENVIRONMENT,
+    )
+
+
+def failure(action, **options):
+    with pytest.raises(CandidateError) as caught:
+        ask(action, **options)
+    return caught.value
+
+
+def test_a_worker_answers_and_keeps_its_state():
+    with Worker(ENTRY, limits=SMALL, environment=ENVIRONMENT) as worker:
+        first = worker.call({"action": "echo", "value": [1, "é"]})
+        second = worker.call({"action": "echo", "value": None})
+    assert first["value"] == [1, "é"]
+    assert second == {"value": None, "pid": first["pid"]}
+    assert not Path(f"/proc/{first['pid']}").exists()
+    assert not worker.scratch.exists()
+
+
+def test_an_exception_does_not_end_the_worker():
+    with Worker(ENTRY, limits=SMALL, environment=ENVIRONMENT) as worker:
+        with pytest.raises(
+            CandidateError,
+            match="the kernel raised ZeroDivisionError: division by zero",
+        ) as caught:
+            worker.call({"action": "raise"})
+        assert caught.value.exit_code == ExitCode.CRASHED
+        assert caught.value.log_tail.rstrip().endswith("ZeroDivisionError: division by zero")
+        assert worker.call({"action": "echo", "value": 1})["value"] == 1
+
+
+def test_our_own_errors_keep_their_exit_code_and_hint():
+    error = failure("contract")
+    assert (error.exit_code, error.message, error.hint) == (
+        ExitCode.USAGE,
+        "no get_inputs",
+        "def get_inputs(): ...",
+    )
+
+
+def test_replies_are_strict_json():
+    assert ask("nan") == {"value": None}
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        ("exit", "SystemExit"),
+        ("os_exit", "left the process with exit code 0 before answering"),
+        ("segfault", r"SIGSEGV \(segmentation fault\)"),
+        ("abort", "SIGABRT"),
+    ],
+)
+def test_a_vanished_worker_is_a_crash(action, message):
+    error = failure(action)
+    assert error.exit_code == ExitCode.CRASHED
+    assert re.search(message, error.message)
+
+
+def test_a_loop_times_out_and_the_worker_stays_dead():
+    with Worker(ENTRY, limits=SMALL, environment=ENVIRONMENT) as worker:
+        worker.call({"action": "echo", "value": 1})
+        begin = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(CandidateError, match="did not finish within 0.3 s") as caught:
+                worker.call({"action": "loop"}, timeout=0.3)
+            assert caught.value.exit_code == ExitCode.TIMED_OUT
+        assert time.monotonic() - begin < 3
+        assert not worker.alive
+
+
+def test_a_double_forked_child_dies_with_the_worker(tmp_path):
+    pid_file = tmp_path / "pid"
+    ask("double_fork", pid_file=str(pid_file))
+    assert not _running(int(pid_file.read_text()))
+
+
+def _running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_too_many_processes_are_a_crash():
+    error = failure("fork_many", limits=replace(SMALL, memory_bytes=4 << 30))
+    assert error.exit_code == ExitCode.CRASHED
+    assert "more than 8 processes" in error.message
+
+
+def test_a_forged_reply_is_rejected():
+    error = failure("forge")
+    assert (error.exit_code, error.rule) == (ExitCode.REJECTED, "H2")
+
+
+def test_a_gigabyte_of_output_keeps_its_tail():
+    with Worker(ENTRY, limits=SMALL, environment=ENVIRONMENT) as worker:
+        worker.call({"action": "print", "bytes": 1 << 30})
+        assert worker.log_tail.endswith("the last line\n")
+        assert len(worker.log_tail) < SMALL.log_bytes + 100
+        assert "bytes of log dropped" in worker.log_tail
+
+
+def test_half_a_terabyte_is_refused():
+    error = failure("allocate", bytes=500 << 30)
+    assert error.exit_code == ExitCode.CRASHED
+    assert "MemoryError" in error.message
+
+
+def test_touched_memory_is_watched():
+    error = failure("touch", bytes=400 << 20)
+    assert error.exit_code == ExitCode.CRASHED
+    assert "0.2 GiB of host memory" in error.message
+
+
+def test_a_worker_never_gets_more_than_half_of_what_is_available():
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    assert LEAST_MEMORY <= fair_memory(1 << 60) <= max(LEAST_MEMORY, 0.6 * available)
+    assert fair_memory(LEAST_MEMORY + 1) <= LEAST_MEMORY + 1
+
+
+def test_beside_a_gpu_memory_is_watched_too():
+    begin = time.monotonic()
+    raises = pytest.raises(CandidateError, match="0.2 GiB of host memory")
+    with Worker(ENTRY, limits=SMALL, gpu=True, environment=ENVIRONMENT) as worker, raises as caught:
+        worker.call({"action": "touch", "bytes": 1 << 30})
+    assert caught.value.exit_code == ExitCode.CRASHED
+    assert time.monotonic() - begin < 10
+
+
+def test_a_large_file_is_refused():
+    assert "OSError" in failure("big_file", bytes=2 << 20).message
+
+
+def test_the_environment_is_clean(monkeypatch, tmp_path):
+    monkeypatch.setenv("SOME_API_KEY", "secret")
+    reply = ask("environment", scratch=tmp_path / "scratch")
+    assert "SOME_API_KEY" not in reply["environment"]
+    assert not [name for name in reply["environment"] if "pytest" in name.lower()]
+    assert reply["cwd"] == reply["environment"]["HOME"] == reply["environment"]["TMPDIR"] == str(tmp_path / "scratch")
+    assert reply["argv"] == ["python"]
+
+
+def test_descriptors_are_closed(tmp_path):
+    with (tmp_path / "held").open("w") as held:
+        os.set_inheritable(held.fileno(), True)
+        assert len(ask("descriptors")["open"]) <= 6  # 0-2, two pipes, and the listing itself
+
+
+def test_confinement_refuses_what_it_says(tmp_path):
+    (tmp_path / "kept").write_text("kept")
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as shared:
+        reply = ask("confined", outside=str(tmp_path), shared=shared.name)
+    layers = reply["layers"]
+    assert layers["no_new_privileges"]
+    assert layers["landlock"] == (landlock_abi() > 0)
+    assert reply["write_inside"] == reply["write_null"] == reply["signal_self"] == reply["thread"] == "done"
+    if layers["landlock"]:
+        assert reply["write_outside"] == reply["write_shared"] == "PermissionError"
+        assert reply["parent_environment"] == "PermissionError", "also of root: it may hold keys"
+        assert (tmp_path / "kept").read_text() == "kept"
+    if layers["seccomp"]:
+        refused = {name: reply[name] for name in ("fork", "exec", "socket", "unix_socket", "kill_parent")}
+        assert set(refused.values()) == {"PermissionError"}, refused
+
+
+def test_an_entry_that_does_not_import_is_reported():
+    with pytest.raises(CandidateError, match="ModuleNotFoundError"):
+        run_isolated("no_such_module:factory", {}, limits=SMALL, environment=ENVIRONMENT)

@@ -1,0 +1,251 @@
+"""What of the benchmark needs no GPU: refusals, statistics, the floor, the lock, the plot; on a GPU, the whole."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cutesmith.checks.judging.watching import Surroundings
+from cutesmith.checks.timing.benchmark import benchmark_kernel, time_candidates
+from cutesmith.checks.timing.contest import BenchmarkOptions, Contest, Entrant
+from cutesmith.checks.timing.gpu_lock import gpu_lock
+from cutesmith.checks.timing.roofline import Work
+from cutesmith.checks.timing.stopwatch import refresh
+from cutesmith.checks.timing.timed import TimedBaselines, TimedCandidates
+from cutesmith.commands.benchmark import main, plot, table
+from cutesmith.devices import current_device
+from cutesmith.errors import UnavailableError
+from cutesmith.recording import cuda_as_cpu
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing, strict_json
+
+ROOT = Path(__file__).parents[3]
+HONEST = ROOT / "evals" / "adversarial" / "honest_plain.py"
+without_gpu = pytest.mark.skipif(current_device() is not None, reason="this machine has a GPU")
+
+
+def contest(**known):
+    made = Contest(problem=HONEST, options=BenchmarkOptions())
+    made.prepared = {"read_bytes": 64 << 20, "written_bytes": 64 << 20, "inputs": "bfloat16[32768, 1024]"}
+    made.prepared["work"] = {"bytes": 128 << 20, "flops": {}}
+    made.machine = {"copy": 4.2e12, "peak": 4.8e12, "matmul": {}}
+    made.l2_bytes = 50 << 20
+    made.timings = [timing(f"{name}", value) for name, value in known.items()]
+    return made
+
+
+def timing(name, median):
+    return Timing(name=name, samples_us=(median,) * 4, median_us=median, q1_us=median, q3_us=median, host_us=6.0)
+
+
+@without_gpu
+def test_without_a_gpu_nothing_is_timed(capsys):
+    verdict = benchmark_kernel(HONEST)
+    assert (verdict.exit_code, verdict.timings) == (ExitCode.UNAVAILABLE, ())
+    assert "no NVIDIA GPU" in verdict.summary
+    assert main([str(HONEST), "--json"]) == 7
+    assert '"status": "unavailable"' in capsys.readouterr().out
+
+
+@without_gpu
+def test_candidates_cannot_race_without_a_gpu():
+    with pytest.raises(UnavailableError):
+        time_candidates([HONEST], HONEST)
+
+
+def test_cheats_and_broken_files_come_before_the_gpu(tmp_path):
+    assert benchmark_kernel(ROOT / "evals" / "adversarial" / "w1_torch_op.py").rule == "W1"
+    assert benchmark_kernel(tmp_path / "none.py").exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--plot", "x.gif"], ["--timeout", "-1"]])
+def test_senseless_options_are_usage_errors(arguments, capsys):
+    assert main([str(HONEST), *arguments]) == ExitCode.USAGE
+    assert capsys.readouterr().err
+
+
+def test_quartiles_and_rates():
+    entrant = Entrant("x", worker=None, device_us=100.0, samples=[1.0, 2.0, 3.0, 4.0, 5.0])
+    made = entrant.timing(3_000_000)
+    assert (made.median_us, made.q1_us, made.q3_us) == (3.0, 2.0, 4.0)
+    assert made.bytes_per_second == pytest.approx(1e12)
+    assert entrant.launches == 20
+    assert replace(entrant, device_us=1e6).launches == 3
+
+
+def test_a_time_below_the_floor_is_impossible():
+    assert "impossible" in contest(candidate=5.0)._impossible()
+    assert contest(candidate=25.0)._impossible() == ""
+
+
+def test_a_floor_that_a_trusted_baseline_beats_is_no_floor():
+    assert contest(candidate=5.0, eager=6.0)._impossible() == ""
+
+
+def test_the_verdict_sets_times_beside_the_floor(tmp_path):
+    verdict = contest(candidate=40.0, eager=60.0)._ended(HONEST, ExitCode.PASSED, "ok")
+    assert verdict.speedups == {"eager": 1.5}
+    assert verdict.floor_us == pytest.approx((128 << 20) / 4.2e6, abs=1e-3)
+    assert verdict.floor_percent == pytest.approx(100 * verdict.floor_us / 40, abs=0.01)
+    lines = "\n".join(table(verdict))
+    assert "1.50x" in lines and "floor" in lines
+    for name in ("times.png", "times.svg"):
+        plot(verdict, tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_products_that_take_longer_than_the_bytes_set_the_floor(tmp_path):
+    made = contest(candidate=200.0, eager=400.0)
+    made.prepared["work"]["flops"] = {"bfloat16": 8 * 10**10}
+    made.machine["matmul"] = {"bfloat16": 8e14}
+    verdict = made._ended(HONEST, ExitCode.PASSED, "ok")
+    assert (verdict.floor_us, verdict.floor_kind, verdict.floor_percent) == (100.0, "flops", 50.0)
+    assert (verdict.algorithmic_flops, verdict.matmul_flops_per_second) == (8 * 10**10, 8e14)
+    assert "50 % of a large matrix product's rate" in made._summary(HONEST)
+    lines = "\n".join(table(verdict))
+    assert "80 GFLOP at 800 TFLOP/s, a large matrix product" in lines and "GB/s, a large copy" not in lines
+    plot(verdict, tmp_path / "times.svg")
+    assert "matrix product" in (tmp_path / "times.svg").read_text()
+
+
+def test_a_failed_baseline_is_listed():
+    verdict = BenchmarkVerdict(
+        exit_code=ExitCode.PASSED,
+        summary="",
+        path="k.py",
+        timings=(timing("candidate", 1.0), replace(timing("torch.compile", 0.0), samples_us=(), error="no gcc\nmore")),
+    )
+    assert any("no gcc" in line for line in table(verdict))
+
+
+def test_fresh_values_are_the_old_rows_elsewhere():
+    x, labels, weight = torch.randn(8, 3), torch.arange(8), torch.randn(5)
+    before = [x.clone(), labels.clone(), weight.clone()]
+    refresh([x, labels, weight, 2.0], 11)
+    assert torch.equal(x, before[0].roll(11 % 8, 0)) and not torch.equal(x, before[0])
+    assert torch.equal(labels, before[1])
+    assert torch.equal(weight.sort().values, before[2].sort().values)
+    refresh([torch.ones(3).expand(4, 3)], 5)
+
+
+PROBLEM = """
+import torch
+def reference_fn(x, w):
+    return torch.relu(x) * w
+def get_inputs():
+    return [torch.randn(64, 32, device="cuda"), torch.rand(32, device="cuda")]
+def kernel_fn(x, w):
+    y = torch.empty_like(x)
+    y.copy_(torch.relu(x) * w)  # stands for a launch: torch's own work is no matter here
+    return y
+"""
+
+
+@dataclass
+class LocalWorker:
+    """A handler behind the face of a Worker, through JSON as on the pipe."""
+
+    handler: object
+    alive: bool = True
+    log_tail: str = ""
+    replies: list = field(default_factory=list)
+
+    def send(self, request):
+        self.replies.append(self.handler.handle(json.loads(json.dumps(request))))
+
+    def receive(self, *, timeout=None):
+        return json.loads(strict_json(self.replies.pop()))
+
+    def call(self, request, *, timeout=None):
+        self.send(request)
+        return self.receive()
+
+
+class UnconfinedCandidates(TimedCandidates):
+    """In this process there is nothing to bring up and nobody to confine."""
+
+    def start(self, request):
+        self.surroundings = Surroundings()
+        return {}
+
+
+@without_gpu
+def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path):
+    """Every request of a benchmark; the clock stands still, as nothing runs on a GPU."""
+    kernel, other = tmp_path / "kernel.py", tmp_path / "other.py"
+    kernel.write_text(PROBLEM)
+    other.write_text("import torch\ndef f(x, w):\n    return torch.relu(x) * w\n")
+    options = BenchmarkOptions(compiled=False, rounds=4, baselines=(f"{other}:f",))
+    made = Contest(problem=kernel, options=options)
+    with cuda_as_cpu():
+        candidates = UnconfinedCandidates()
+        reference, candidate = LocalWorker(TimedBaselines()), LocalWorker(candidates)
+        made._start(tmp_path / "exchange", reference, candidate)
+        tried = made._enter(candidate, "candidate", kernel)
+        others = made._baselines(reference)
+        kept = made._rounds([tried, *others], reference, candidate)
+        made._host_times([tried, *others])
+        # A busy machine delays single bursts, and may have become busy since the calls were timed.
+        assert any((made._host_times([tried]), made._clock(tried))[1] == "" for _ in range(20))
+        assert made._judge(tmp_path, reference, candidate, kept) == {}
+        candidates.bench.functions["candidate"] = lambda x, w: torch.zeros_like(x)
+        kept = made._rounds([tried], reference, candidate)
+        # the copies have been rolled since, so that the rolls of this second contest alone give other inputs
+        assert "out of tolerance" in made._judge(tmp_path, reference, candidate, kept)["problem"]
+        assert candidate.call({"do": "changes"}) == {"changes": []}
+    assert [entrant.name for entrant in others] == ["eager", f"{other}:f"]
+    assert made.prepared["read_bytes"] == 64 * 32 * 4 + 32 * 4
+    assert made.prepared["written_bytes"] == 64 * 32 * 4
+    assert made.work == Work(2 * 64 * 32 * 4 + 32 * 4, {})
+    assert len(made.prepared["copies"]) == 4
+
+
+def holder(folder, exclusive, seconds):
+    code = f"""
+import sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from cutesmith.checks.timing.gpu_lock import gpu_lock
+with gpu_lock(exclusive={exclusive}, folder=Path({str(folder)!r})):
+    print("held", flush=True)
+    time.sleep({seconds})
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_sharers_share_and_the_exclusive_waits(tmp_path):
+    with holder(tmp_path, False, 0.6) as process:
+        with gpu_lock(exclusive=False, folder=tmp_path, timeout=0.1):
+            pass
+        with pytest.raises(UnavailableError, match="in use"), gpu_lock(exclusive=True, folder=tmp_path, timeout=0.1):
+            pass
+        begin = time.monotonic()
+        with gpu_lock(exclusive=True, folder=tmp_path, timeout=10):
+            assert time.monotonic() - begin > 0.1
+        process.wait()
+
+
+@pytest.mark.gpu
+def test_a_whole_benchmark_on_the_gpu(tmp_path):
+    verdict = benchmark_kernel(ROOT / "evals" / "adversarial" / "t8_honest_current_stream.py", rounds=4)
+    assert verdict.passed, verdict.summary
+    assert [t.name for t in verdict.timings] == ["candidate", "eager", "torch.compile"]
+    assert all(len(t.samples_us) >= 12 and t.host_us > 0 for t in verdict.timings)
+    assert 10 < verdict.floor_percent < 115
+
+
+@pytest.mark.gpu
+def test_a_race_of_candidates_on_the_gpu(tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text(HONEST.read_text().replace("y = torch.empty_like(x)", "raise ValueError(1)"))
+    twin = tmp_path / "twin.py"
+    twin.write_text(HONEST.read_text())
+    first, second, third = time_candidates([HONEST, broken, twin], HONEST)
+    assert first.median_us > 0 and third.median_us > 0
+    assert "ValueError" in second.error
