@@ -35,6 +35,7 @@ RANKS = {
     "references": 6,
     "report": 6,
     "agent": 7,
+    "evals": 7,
     "skill": 7,
     "mcp_server": 7,
     "commands": 8,
