@@ -1,0 +1,70 @@
+"""The result types of every stage, and nothing else.
+
+A stage never raises for what the candidate did wrong: it returns a verdict whose `exit_code` is one of `ExitCode`.
+Verdicts are plain frozen dataclasses of JSON-able fields, so that they cross process borders and land in files as they
+are.
+"""
+
+from cutesmith.verdicts.base import (
+    ExitCode,
+    Verdict,
+    strict_json,
+)
+from cutesmith.verdicts.checks import (
+    VERIFIED,
+    VERIFIED_BY_EMULATION,
+    ArchReport,
+    BenchmarkVerdict,
+    CaseReport,
+    CompileVerdict,
+    EmulatedFault,
+    EmulatedLaunch,
+    EmulateVerdict,
+    Finding,
+    KernelReport,
+    LintVerdict,
+    OutputError,
+    Timing,
+    VerifyVerdict,
+)
+from cutesmith.verdicts.products import (
+    AgentVerdict,
+    ApiVerdict,
+    FetchedExample,
+    FetchVerdict,
+    FindVerdict,
+    FoundExample,
+    GenerateVerdict,
+    ReferencesVerdict,
+    SearchVerdict,
+)
+
+__all__ = [
+    "AgentVerdict",
+    "ApiVerdict",
+    "ArchReport",
+    "BenchmarkVerdict",
+    "CaseReport",
+    "CompileVerdict",
+    "EmulateVerdict",
+    "EmulatedFault",
+    "EmulatedLaunch",
+    "ExitCode",
+    "FetchVerdict",
+    "FetchedExample",
+    "FindVerdict",
+    "Finding",
+    "FoundExample",
+    "GenerateVerdict",
+    "KernelReport",
+    "LintVerdict",
+    "OutputError",
+    "ReferencesVerdict",
+    "SearchVerdict",
+    "Timing",
+    "VERIFIED",
+    "VERIFIED_BY_EMULATION",
+    "Verdict",
+    "VerifyVerdict",
+    "strict_json",
+]

@@ -1,0 +1,242 @@
+"""Verdicts on a kernel file: lint, compile, verify, emulate, benchmark, and what they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from cutesmith.verdicts.base import ExitCode, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One remark on a source line: a rule id, where, what is wrong, and the fix."""
+
+    rule: str
+    severity: str  # "error", "warning" or "note"
+    line: int
+    column: int
+    message: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LintVerdict(Verdict):
+    """Static findings of one file."""
+
+    stage: ClassVar[str] = "lint"
+
+    path: str
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelReport:
+    """One device kernel on one architecture, as compiled and as launched (bytes, threads, registers a thread)."""
+
+    name: str
+    arch: str
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int | None
+    spill_load_bytes: int | None
+    static_smem_bytes: int
+    dynamic_smem_bytes: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    occupancy_blocks: int
+    occupancy_percent: float
+    occupancy_limit: str
+    widest_global_load_bits: int
+    widest_global_store_bits: int
+    tensor_core_instructions: dict[str, int] = field(default_factory=dict)
+    tma_instructions: dict[str, int] = field(default_factory=dict)
+    code_bytes: int = 0
+    launches: int = 1
+    refused: tuple[str, ...] = ()  # what the hardware would refuse, one sentence each
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchReport:
+    """All kernels of a file on one architecture; `error` holds the DSL's own code, message and line when it failed."""
+
+    arch: str
+    exit_code: ExitCode
+    compile_seconds: float
+    kernels: tuple[KernelReport, ...] = ()
+    error_code: str = ""
+    error: str = ""
+    error_line: int = 0
+    artifacts: dict[str, str] = field(default_factory=dict)  # "ptx", "cubin" -> path
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileVerdict(Verdict):
+    """What every asked architecture made of the file; nothing was executed."""
+
+    stage: ClassVar[str] = "compile"
+
+    path: str
+    archs: tuple[ArchReport, ...] = ()
+
+    @property
+    def status(self) -> str:
+        """`compiled` rather than `passed`: a compile-only pass is never reported as verified."""
+        return "compiled" if self.passed else super().status
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputError:
+    """How far one output is from the float64 reference, with the worst element named."""
+
+    output: int
+    dtype: str
+    shape: tuple[int, ...]
+    max_abs: float
+    max_rel: float
+    max_ulp: float  # in units of the output dtype's last place
+    mismatches: int
+    elements: int
+    worst_index: tuple[int, ...] = ()
+    worst_actual: float | str | None = None
+    worst_expected: float | str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseReport:
+    """One checked set of inputs: what it was, what was wrong with it (empty when nothing)."""
+
+    name: str
+    inputs: str
+    passed: bool
+    problem: str = ""
+    rule: str = ""  # EXPLOITS row when the case shows cheating
+    outputs: tuple[OutputError, ...] = ()
+
+
+VERIFIED = "verified"
+VERIFIED_BY_EMULATION = "verified on the emulated GPU"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyVerdict(Verdict):
+    """Whether `kernel_fn` computes `reference_fn`, where that was tried, and on which inputs."""
+
+    stage: ClassVar[str] = "verify"
+
+    path: str
+    ran_on: str  # "gpu", "emulator", "compile"
+    device: str = ""
+    cases: tuple[CaseReport, ...] = ()
+    rule: str = ""  # EXPLOITS row when rejected
+    confinement: dict[str, bool] = field(default_factory=dict)
+    log_tail: str = ""
+
+    @property
+    def status(self) -> str:
+        """`verified` only when it was executed on a GPU; `compiled` when everything but execution was checked."""
+        if not self.passed:
+            return super().status
+        return {"compile": "compiled", "emulator": VERIFIED_BY_EMULATION}.get(self.ran_on, VERIFIED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulatedFault:
+    """One finding of the emulated GPU: its kind, a sentence, the line of the kernel's file, who met it first.
+
+    `where` is "kernel.py:31", `other` the line of the other access of a race; `count` how often it was found.
+    """
+
+    kind: str
+    message: str
+    where: str
+    thread: tuple[int, int, int]
+    block: tuple[int, int, int]
+    other: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulatedLaunch:
+    """One launch as the emulated GPU executed it; `seconds` are of this machine's CPU.
+
+    `instructions` are lane-instructions, `waves` how often the machine was filled with blocks. `profile` is empty
+    without `--profile`, else emulator.profiler.as_dict with "advice", "clocks" (by pipe) and "floor_us".
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    instructions: int
+    waves: int
+    seconds: float
+    completed: bool
+    printed: str = ""
+    faults: tuple[EmulatedFault, ...] = ()
+    profile: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulateVerdict(Verdict):
+    """What one call of `kernel_fn` did on the emulated GPU: no word on whether its result is right.
+
+    `inputs` are what ran, `full_inputs` what `get_inputs()` gave if they were shrunk. `trace`: steps of one warp, each
+    {"where", "instruction", "mask", "values"}.
+    """
+
+    stage: ClassVar[str] = "emulate"
+
+    path: str
+    arch: str
+    inputs: str = ""
+    full_inputs: str = ""
+    tensor_bytes: int = 0  # of inputs and outputs
+    launches: tuple[EmulatedLaunch, ...] = ()
+    trace: tuple[dict[str, Any], ...] = ()
+    traced: str = ""  # such as "launch 0, block 0, warp 0, values of lane 0"
+    hint: str = ""
+    confinement: dict[str, bool] = field(default_factory=dict)
+    log_tail: str = ""
+
+    @property
+    def status(self) -> str:
+        """`emulated` rather than `passed`: nothing was compared with the reference."""
+        return "emulated" if self.passed else super().status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Device time of one callable: all samples, their median and quartiles (microseconds), and host time per call."""
+
+    name: str
+    samples_us: tuple[float, ...]
+    median_us: float
+    q1_us: float
+    q3_us: float
+    host_us: float | None = None
+    bytes_per_second: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkVerdict(Verdict):
+    """The candidate's time beside its baselines and the measured floor of this machine."""
+
+    stage: ClassVar[str] = "benchmark"
+
+    path: str
+    device: str = ""
+    inputs: str = ""
+    timings: tuple[Timing, ...] = ()  # the candidate comes first
+    floor_us: float | None = None
+    floor_kind: str = ""  # "bytes" or "flops"
+    floor_percent: float | None = None  # 100 * floor / candidate median
+    algorithmic_bytes: int | None = None
+    algorithmic_flops: int | None = None
+    copy_bytes_per_second: float | None = None
+    matmul_flops_per_second: float | None = None  # of a large matrix product in the function's dtypes, float32 as TF32
+    speedups: dict[str, float] = field(default_factory=dict)  # baseline -> baseline median / candidate median
+    rule: str = ""
+    log_tail: str = ""
