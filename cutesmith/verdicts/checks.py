@@ -129,6 +129,7 @@ class VerifyVerdict(Verdict):
     ran_on: str  # "gpu", "emulator", "compile"
     device: str = ""
     cases: tuple[CaseReport, ...] = ()
+    declined: int = 0  # of the passing cases, those that the kernel refused to run
     rule: str = ""  # EXPLOITS row when rejected
     confinement: dict[str, bool] = field(default_factory=dict)
     log_tail: str = ""

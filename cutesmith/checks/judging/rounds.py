@@ -20,6 +20,8 @@ NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # see checks.judging.tensors, which impor
 LAYOUT_CASES = ("strided rows", "misaligned", "transposed memory")
 REJECTED = "rejected: "
 FAULT = "sanitizer: "
+DECLINED = "declined: "  # so begins the problem of a passing case that the kernel refused to run
+NOT_RUN = "not run: "  # and of one that the judge itself could not run
 DERIVED = "derived"  # the key of such inputs on the reference's side
 SMALLER = (
     "Return fewer elements from get_inputs() and get_input_sets(), or raise --timeout; if they are few, look for a "
@@ -110,7 +112,7 @@ class Round:
         except CandidateError as error:
             refused = self.candidate.alive and _may_decline(name) and error.exit_code != ExitCode.INTERNAL
             if refused and "CUDA" not in error.message:
-                return replace(case, problem=f"declined: {error.message[:300]}")
+                return replace(case, problem=f"{DECLINED}{error.message[:300]}")
             raise
         for report in reply["steps"]:
             if problem := behaviour(report, reply["changes"], own=False):
@@ -184,7 +186,7 @@ def failed(case: CaseReport, problem: tuple[str, str, bool]) -> CaseReport:
 
 
 def _skip(name: str) -> CaseReport:
-    return CaseReport(name=f"derived: {name}", inputs="", passed=True, problem="declined: the reference process ended")
+    return CaseReport(name=f"derived: {name}", inputs="", passed=True, problem=f"{NOT_RUN}the reference process ended")
 
 
 def _may_decline(name: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cutesmith.checks.isolation.worker import clean_environment
+from cutesmith.checks.judging.rounds import NOT_RUN
 from cutesmith.verdicts import CaseReport
 
 TOOLS: dict[str, tuple[str, ...]] = {
@@ -51,17 +52,17 @@ def check(path: Path, problem: Path, *, timeout: float) -> Iterator[CaseReport]:
     for tool in TOOLS:
         case = CaseReport(name=f"compute-sanitizer {tool}", inputs="get_inputs()", passed=True)
         if program is None:
-            yield CaseReport(name=case.name, inputs="", passed=True, problem="declined: it is not installed")
+            yield CaseReport(name=case.name, inputs="", passed=True, problem=f"{NOT_RUN}it is not installed")
             continue
         problem_text = _run_tool(program, tool, path, problem, timeout)
-        passed = not problem_text or problem_text.startswith("declined")
+        passed = not problem_text or problem_text.startswith(NOT_RUN)
         yield CaseReport(
             name=case.name, inputs=case.inputs, passed=passed, problem=problem_text, rule="" if passed else "O8"
         )
 
 
 def _run_tool(program: str, tool: str, path: Path, problem: Path, timeout: float) -> str:
-    """What the tool found: empty for nothing, "declined: …" when it could not look."""
+    """What the tool found: empty for nothing, "not run: …" when it could not look."""
     with tempfile.TemporaryDirectory(prefix="kernel-") as scratch:
         command = [
             program,
@@ -87,7 +88,7 @@ def _run_tool(program: str, tool: str, path: Path, problem: Path, timeout: float
         try:
             output = process.communicate(timeout=timeout)[0].decode(errors="replace")
         except subprocess.TimeoutExpired:
-            return "declined: it did not finish in time"
+            return f"{NOT_RUN}it did not finish in time"
         finally:
             _end(process)
     return _reading(process.returncode, output)
@@ -104,4 +105,4 @@ def _reading(code: int, output: str) -> str:
         lines = [line.lstrip("= ") for line in output.splitlines() if line.startswith("=")]
         said = next((line for line in lines if re.search(r"Invalid|Race|hazard|Error|error", line)), "errors")
         return f"sanitizer: {said[:300]}"
-    return "" if code == 0 else f"declined: it ended with {code}: {output.strip()[-300:]}"
+    return "" if code == 0 else f"{NOT_RUN}it ended with {code}: {output.strip()[-300:]}"

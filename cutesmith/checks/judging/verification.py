@@ -22,7 +22,9 @@ from cutesmith.checks.isolation.worker import GIB, Limits, Worker
 from cutesmith.checks.judging import sanitizer
 from cutesmith.checks.judging.cheats import find_cheats
 from cutesmith.checks.judging.rounds import (
+    DECLINED,
     FAULT,
+    NOT_RUN,
     REJECTED,
     SMALLER,
     Round,
@@ -258,15 +260,23 @@ class Judge:
         tail = candidate.log_tail if candidate is not None else log_tail
         wrong = [case for case in self.cases if not case.passed]
         if not wrong:
-            count = sum(not case.problem.startswith("declined") for case in self.cases)
             done = "compiled" if self.ran_on == "compile" else f"verified on {self.device_name or self.ran_on}"
-            return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {count} cases", log_tail=tail)
+            return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}", log_tail=tail)
         worst = next((case for case in wrong if case.problem.startswith(REJECTED)), wrong[0])
         code = ExitCode.REJECTED if worst.problem.startswith(REJECTED) else ExitCode.WRONG_RESULT
         if worst.problem.startswith(FAULT):
             code = ExitCode.CRASHED
         more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
         return self._ended(code, f"{self.path.name}: {worst.name}: {worst.problem}{more}", worst.rule, tail)
+
+    def _counted(self) -> str:
+        """Such as "13 of 16 cases, 3 declined"; what a tool of the judge could not look at is no case."""
+        declined = self._declined()
+        tried = sum(not case.problem.startswith(NOT_RUN) for case in self.cases)
+        return f"{tried - declined} of {tried} cases, {declined} declined" if declined else f"{tried} cases"
+
+    def _declined(self) -> int:
+        return sum(case.problem.startswith(DECLINED) for case in self.cases)
 
     def _ended(self, code: ExitCode, summary: str, rule: str = "", log_tail: str = "") -> VerifyVerdict:
         return VerifyVerdict(
@@ -276,6 +286,7 @@ class Judge:
             ran_on=self.ran_on,
             device=self.device_name,
             cases=tuple(self.cases),
+            declined=self._declined(),
             rule=rule,
             confinement=self.confinement,
             log_tail=log_tail[-20000:],
