@@ -97,7 +97,7 @@ def _finished(
 def run_task(name: str, out: str, options: dict[str, Any]) -> dict[str, Any]:
     """Generate one task in this worker process: its row of the summary. Whatever is raised becomes the row's status."""
     from cutesmith.errors import CutesmithError
-    from cutesmith.patterns.generate import generate_kernel
+    from cutesmith.patterns.generation.generate import generate_kernel
 
     started = time.monotonic()
     try:

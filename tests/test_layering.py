@@ -118,7 +118,7 @@ def test_imports_point_one_way(module):
 @pytest.mark.parametrize(
     ("module", "statement", "wrong"),
     [
-        ("cutesmith.checks.x", "from cutesmith.patterns import graph", ["cutesmith.patterns.graph"]),
+        ("cutesmith.checks.x", "from cutesmith.patterns.tracing import graph", ["cutesmith.patterns.tracing.graph"]),
         ("cutesmith.verdicts", "import cutesmith.errors", ["cutesmith.errors"]),
         ("cutesmith", "def f():\n    from cutesmith import verdicts", ["cutesmith.verdicts"]),
         ("cutesmith.patterns.x", "from cutesmith.checks.isolation import worker", []),

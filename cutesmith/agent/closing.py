@@ -11,7 +11,7 @@ from cutesmith.agent import outcome
 from cutesmith.agent.endings import Finished, Interrupted
 from cutesmith.agent.session import KERNEL, PROBLEM, Session
 from cutesmith.agent.standing import JudgedKernel
-from cutesmith.patterns.target import Target
+from cutesmith.patterns.generation.target import Target
 from cutesmith.verb_process import VerbError, run_verb
 from cutesmith.verdicts import AgentVerdict, ExitCode
 

@@ -13,7 +13,7 @@ from cutesmith.agent.settings import Settings
 from cutesmith.agent.standing import JudgedKernel
 from cutesmith.agent.texts.prompting import render_prompt
 from cutesmith.agent.transcript import Event
-from cutesmith.patterns.target import Target
+from cutesmith.patterns.generation.target import Target
 from cutesmith.verb_process import VerbError, run_verb
 
 EXAMPLES = 4

@@ -14,7 +14,7 @@ from cutesmith.agent.settings import Settings
 from cutesmith.agent.texts.prompting import system_prompt
 from cutesmith.agent.tools.toolbox import Toolbox
 from cutesmith.agent.tools.workbench import Workbench
-from cutesmith.patterns.target import Target, choose_target, describe_environment
+from cutesmith.patterns.generation.target import Target, choose_target, describe_environment
 from cutesmith.verdicts import AgentVerdict
 
 

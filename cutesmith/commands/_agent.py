@@ -29,8 +29,8 @@ from cutesmith.checks.isolation.confinement import hide_memory
 from cutesmith.commands._agent_options import AGENTS, settings_of
 from cutesmith.commands._run import INTERRUPTED, report
 from cutesmith.errors import UsageError
-from cutesmith.patterns.output_folder import DEFAULT_FOLDER
-from cutesmith.patterns.target import choose_target, describe_environment
+from cutesmith.patterns.generation.output_folder import DEFAULT_FOLDER
+from cutesmith.patterns.generation.target import choose_target, describe_environment
 from cutesmith.problem_sources import InputsNeededError, KernelRequest, ProblemSource, resolve
 from cutesmith.verdicts import AgentVerdict
 

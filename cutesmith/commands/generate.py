@@ -17,7 +17,7 @@ from cutesmith.problem_sources import KernelRequest, resolve
 from cutesmith.verdicts import GenerateVerdict
 
 if TYPE_CHECKING:
-    from cutesmith.patterns.generate import Progress
+    from cutesmith.patterns.generation.generate import Progress
 
 DESCRIPTION = """\
 Write a CuTe DSL kernel for a PyTorch function: trace it, match a pattern (elementwise, or reductions over the last
@@ -68,7 +68,7 @@ def _generate(argv: list[str]) -> int:
         from cutesmith.commands._agent import run_agent
 
         return run_agent(options)
-    from cutesmith.patterns.generate import generate_kernel
+    from cutesmith.patterns.generation.generate import generate_kernel
 
     problem, out = _problem_file(options)
     with progress_display(quiet=options.quiet) as progress:
@@ -88,7 +88,7 @@ def _generate(argv: list[str]) -> int:
 def _problem_file(options: Namespace) -> tuple[Path, Path | None]:
     """The file to generate for and the folder asked for; what is no problem file yet becomes one in that folder."""
     from cutesmith.checkpoints import write_atomically
-    from cutesmith.patterns.output_folder import OutputFolder, default_folder
+    from cutesmith.patterns.generation.output_folder import OutputFolder, default_folder
 
     if options.problem is None:
         raise UsageError("nothing to generate for", hint="Give a problem file or file.py:name.")

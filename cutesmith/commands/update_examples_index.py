@@ -12,10 +12,10 @@ from typing import ClassVar
 from cutesmith import resources
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UsageError
-from cutesmith.examples import curation, integrity, packages, table
-from cutesmith.examples.comparison import KINDS, Change, compare
-from cutesmith.examples.rebuilding import Rebuilt, current, rebuild
-from cutesmith.examples.records import FILE, Example, write_index
+from cutesmith.examples.index import curation, integrity, packages, table
+from cutesmith.examples.index.comparison import KINDS, Change, compare
+from cutesmith.examples.index.rebuilding import Rebuilt, current, rebuild
+from cutesmith.examples.index.records import FILE, Example, write_index
 from cutesmith.verdicts import ExitCode, Verdict
 
 DESCRIPTION = """\

@@ -15,11 +15,11 @@ from typing import Any
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.building.shapes import broadcast
-from cutesmith.patterns.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, Emitter, convert, is_fast
-from cutesmith.patterns.graph import LEAVES, Graph, Node
-from cutesmith.patterns.naming import fresh_name, safe_names
-from cutesmith.patterns.special_functions import HELPERS
-from cutesmith.patterns.templating import render_template
+from cutesmith.patterns.tracing.graph import LEAVES, Graph, Node
+from cutesmith.patterns.writing.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, Emitter, convert, is_fast
+from cutesmith.patterns.writing.naming import fresh_name, safe_names
+from cutesmith.patterns.writing.special_functions import HELPERS
+from cutesmith.patterns.writing.templating import render_template
 from cutesmith.runtime.tiling import Problem, Tiling
 
 _IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph import Graph
+from cutesmith.patterns.tracing.graph import Graph
 from cutesmith.runtime.tiling import Problem, Tiling
 
 NEEDS_MODEL = (

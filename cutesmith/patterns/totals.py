@@ -16,11 +16,11 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns import rows
 from cutesmith.patterns.building.builder import GraphBuilder
 from cutesmith.patterns.building.dtypes import compute_dtype
-from cutesmith.patterns.expressions import ITEM_BYTES
-from cutesmith.patterns.graph import Argument, Graph, Node
-from cutesmith.patterns.naming import safe_names
-from cutesmith.patterns.sections import join_sections
-from cutesmith.patterns.sizes import SizeLaw, with_nodes
+from cutesmith.patterns.tracing.graph import Argument, Graph, Node
+from cutesmith.patterns.tracing.sizes import SizeLaw, with_nodes
+from cutesmith.patterns.writing.expressions import ITEM_BYTES
+from cutesmith.patterns.writing.naming import safe_names
+from cutesmith.patterns.writing.sections import join_sections
 from cutesmith.runtime.tiling import Problem, Tiling
 
 SPLIT = frozenset({"sum", "mean", "prod", "max", "min", "any", "all"})

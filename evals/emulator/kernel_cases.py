@@ -81,7 +81,7 @@ class Task:
         """Drawn on the CPU; the kernel file is written here, because tracing has a device of its own."""
         from cutesmith import contract
         from cutesmith.checks.judging.cases import shrink
-        from cutesmith.patterns.drafting import draft_kernels
+        from cutesmith.patterns.generation.drafting import draft_kernels
         from cutesmith.recording import cuda_as_cpu
 
         source = draft_kernels(self.path, "sm_90a", limit=1).kernels[0][1]

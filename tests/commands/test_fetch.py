@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.commands.fetch import main
-from cutesmith.examples.records import write_index
+from cutesmith.examples.index.records import write_index
 from tests.examples import misbehaving_server as http
 from tests.examples.fetch_samples import COMMIT, ROOT, TEXT, cutlass
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.commands.find import main
-from cutesmith.examples.records import write_index
+from cutesmith.examples.index.records import write_index
 from tests.examples.fetch_samples import cutlass
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ import pytest
 
 from cutesmith import resources
 from cutesmith.commands import update_examples_index
-from cutesmith.examples.records import FILE, read_index
+from cutesmith.examples.index.records import FILE, read_index
 from tests.examples.cutlass_tree import COMMIT, ELEMENTWISE, FILES, FOLDER, HOPPER, entry, write_tree
 
 Run = Callable[..., tuple[int, dict]]

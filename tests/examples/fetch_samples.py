@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cutesmith.examples.cache import sha256_of
-from cutesmith.examples.records import Example
+from cutesmith.examples.bringing.cache import sha256_of
+from cutesmith.examples.index.records import Example
 
 COMMIT = "7107b05535f8977f5ecb9d01ee203205b1fd9bc4"
 ROOT = "examples/python/CuTeDSL"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cutesmith.errors import UsageError
-from cutesmith.examples.downloading import Limits
-from cutesmith.examples.fetching import FetchOptions, fetch_examples
+from cutesmith.examples.bringing.downloading import Limits
+from cutesmith.examples.bringing.fetching import FetchOptions, fetch_examples
 from cutesmith.verdicts import ExitCode, FetchedExample
 from tests.examples import misbehaving_server as http
 from tests.examples.fetch_samples import COMMIT, TEXT, cutlass

@@ -10,13 +10,13 @@ from importlib.metadata import distribution
 import pytest
 
 from cutesmith import contract, resources
-from cutesmith.examples import integrity, table
-from cutesmith.examples.checkout import COMMIT, FOLDER
-from cutesmith.examples.comparison import compare
-from cutesmith.examples.curation import read_curation
-from cutesmith.examples.packages import PACKAGES
-from cutesmith.examples.rebuilding import own
-from cutesmith.examples.records import Example, read_index
+from cutesmith.examples.index import integrity, table
+from cutesmith.examples.index.checkout import COMMIT, FOLDER
+from cutesmith.examples.index.comparison import compare
+from cutesmith.examples.index.curation import read_curation
+from cutesmith.examples.index.packages import PACKAGES
+from cutesmith.examples.index.rebuilding import own
+from cutesmith.examples.index.records import Example, read_index
 from cutesmith.examples.vocabulary import FEATURES, OPERATIONS, Term, canonical
 
 ROOT = resources.folder("examples_index")

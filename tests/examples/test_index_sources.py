@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cutesmith.errors import ContractError, UsageError
-from cutesmith.examples import checkout, features, kernels, packages, rebuilding
-from cutesmith.examples.reading import Source, read_source
-from cutesmith.examples.records import read_index
+from cutesmith.examples.index import checkout, features, kernels, packages, rebuilding
+from cutesmith.examples.index.reading import Source, read_source
+from cutesmith.examples.index.records import read_index
 from tests.examples.cutlass_tree import BLACKWELL_HELPER, ELEMENTWISE, FILES, FOLDER, HOPPER, entry, write_tree
 
 KERNEL = '''\

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cutesmith.examples import synonyms
-from cutesmith.examples.code_names import without_code
-from cutesmith.examples.fit import fit
-from cutesmith.examples.intent import understand
+from cutesmith.examples.finding import synonyms
+from cutesmith.examples.finding.fit import fit
+from cutesmith.examples.finding.intent import understand
+from cutesmith.examples.finding.words import Lexicon, compounds, parts, stem, tokens
+from cutesmith.examples.index.code_names import without_code
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
-from cutesmith.examples.words import Lexicon, compounds, parts, stem, tokens
 from tests.examples.fetch_samples import cutlass
 
 

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from cutesmith import recording
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.elementwise import match
-from cutesmith.patterns.interpret import interpret
-from cutesmith.patterns.trace import trace_function
+from cutesmith.patterns.tracing.interpret import interpret
+from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import like, load, move, normal
 
 

@@ -14,11 +14,11 @@ from cutesmith.commands.generate import summary_lines
 from cutesmith.contract import inspect
 from cutesmith.devices import Device, current_device
 from cutesmith.errors import ContractError, UnavailableError, UsageError
-from cutesmith.patterns.candidates import Candidate
-from cutesmith.patterns.drafting import Draft, Skipped
-from cutesmith.patterns.generate import Generation, generate_kernel
-from cutesmith.patterns.output_folder import OutputFolder
-from cutesmith.patterns.target import Target
+from cutesmith.patterns.generation.candidates import Candidate
+from cutesmith.patterns.generation.drafting import Draft, Skipped
+from cutesmith.patterns.generation.generate import Generation, generate_kernel
+from cutesmith.patterns.generation.output_folder import OutputFolder
+from cutesmith.patterns.generation.target import Target
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import (
     BenchmarkVerdict,

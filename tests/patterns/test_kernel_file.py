@@ -12,7 +12,7 @@ import pytest
 
 from cutesmith.contract import inspect
 from cutesmith.errors import ContractError
-from cutesmith.patterns.kernel_file import assemble_kernel, rename_clashes, split_futures
+from cutesmith.patterns.writing.kernel_file import assemble_kernel, rename_clashes, split_futures
 
 SECTION = """\
 import math

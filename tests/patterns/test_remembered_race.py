@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from cutesmith.devices import Device
-from cutesmith.patterns.candidates import Candidate
-from cutesmith.patterns.drafting import draft_kernels
-from cutesmith.patterns.remembered_race import RememberedRace
-from cutesmith.patterns.stages import Stages
-from cutesmith.patterns.target import Target, choose_target
+from cutesmith.patterns.generation.candidates import Candidate
+from cutesmith.patterns.generation.drafting import draft_kernels
+from cutesmith.patterns.generation.remembered_race import RememberedRace
+from cutesmith.patterns.generation.stages import Stages
+from cutesmith.patterns.generation.target import Target, choose_target
 from cutesmith.runtime.tuning_cache import TuningCache
 from cutesmith.verdicts import Timing
 

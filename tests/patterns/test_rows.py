@@ -11,12 +11,12 @@ import torch.nn.functional as F
 
 from cutesmith import recording
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph import Graph
-from cutesmith.patterns.interpret import interpret
 from cutesmith.patterns.rows.analysis import _lower_variances, analyse
 from cutesmith.patterns.rows.configurations import BASE
 from cutesmith.patterns.rows.plan import match
-from cutesmith.patterns.trace import trace_function
+from cutesmith.patterns.tracing.graph import Graph
+from cutesmith.patterns.tracing.interpret import interpret
+from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording import read_ptx
 from tests.patterns.row_cases import BF16, CASES, COMPILED, integers, layer_norm, targets
 from tests.patterns.running import like, load, move, normal
@@ -337,7 +337,7 @@ def evaluated(output, x) -> torch.Tensor:
 
 
 def applied(node, operands) -> torch.Tensor:
-    from cutesmith.patterns import operations
+    from cutesmith.patterns.tracing import operations
 
     if node.op == "reshape":
         return operands[0].reshape(node.shape)

@@ -9,10 +9,10 @@ import pytest
 
 from cutesmith.devices import SM_VERSIONS
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.drafting import render_valid
-from cutesmith.patterns.graph import Argument, Graph, Node
+from cutesmith.patterns.generation.drafting import render_valid
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.rows import RowsPlan
+from cutesmith.patterns.tracing.graph import Argument, Graph, Node
 from cutesmith.runtime.tiling import Tiling
 
 

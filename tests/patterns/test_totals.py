@@ -11,11 +11,11 @@ import torch.nn.functional as F
 
 from cutesmith import recording
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.interpret import interpret
 from cutesmith.patterns.match import plan_kernel
-from cutesmith.patterns.sections import join_sections
 from cutesmith.patterns.totals import WORTHWHILE, match
-from cutesmith.patterns.trace import trace_function
+from cutesmith.patterns.tracing.interpret import interpret
+from cutesmith.patterns.tracing.trace import trace_function
+from cutesmith.patterns.writing.sections import join_sections
 from tests.patterns.row_cases import BF16, targets
 from tests.patterns.running import like, load, move, normal
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 
 from cutesmith import contract
 from cutesmith.errors import ContractError, UnmatchedError
-from cutesmith.patterns.interpret import interpret
-from cutesmith.patterns.trace import trace_function, trace_problem
+from cutesmith.patterns.tracing.interpret import interpret
+from cutesmith.patterns.tracing.trace import trace_function, trace_problem
 
 NAN, INF = math.nan, math.inf
 ODD = [

@@ -49,7 +49,8 @@ def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_copy_has_every_part(files):
     parts = {name.partition("/")[0] for name in files}
     assert parts == {"SKILL.md", "LICENSE", "references", "examples_index", "scripts", "cutesmith"}
-    assert {"scripts/lint_kernel.py", "cutesmith/patterns/templates/rows.py.j2", "references/api-core.md"} <= set(files)
+    template = "cutesmith/patterns/writing/templates/rows.py.j2"
+    assert {"scripts/lint_kernel.py", template, "references/api-core.md"} <= set(files)
     assert not [name for name in files if "__pycache__" in name or name.endswith(".pyc")]
     assert len(files) == len({path.resolve() for path in files.values()})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cutesmith import resources
 from cutesmith.errors import UnavailableError
-from cutesmith.patterns.target import Target
+from cutesmith.patterns.generation.target import Target
 from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION
 
 FOLDER = Path(__file__).parent / "prompts"

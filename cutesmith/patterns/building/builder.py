@@ -18,7 +18,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.building import folding
 from cutesmith.patterns.building.dtypes import compute_dtype, is_float, same_class, widens
 from cutesmith.patterns.building.shapes import Shape, broadcast, insert_ones, is_squeeze, kept_positions, squeezed_gaps
-from cutesmith.patterns.graph import Node
+from cutesmith.patterns.tracing.graph import Node
 
 Number = int | float | bool
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cutesmith.patterns.building.builder import Number
-from cutesmith.patterns.graph import Graph, Node
+from cutesmith.patterns.tracing.graph import Graph, Node
 
 
 def same_graph(first: Graph, second: Graph) -> bool:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from cutesmith.patterns import operations
 from cutesmith.patterns.building.dtypes import compute_dtype, is_float, torch_dtype
-from cutesmith.patterns.graph import Node
+from cutesmith.patterns.tracing import operations
+from cutesmith.patterns.tracing.graph import Node
 
 if TYPE_CHECKING:
     from cutesmith.patterns.building.builder import GraphBuilder, Number

@@ -15,7 +15,7 @@ from typing import Any
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.building.builder import GraphBuilder, Number
 from cutesmith.patterns.building.dtypes import is_float
-from cutesmith.patterns.graph import Node
+from cutesmith.patterns.tracing.graph import Node
 
 FLOAT_SENTINEL = 1.000000123457
 """Factor that makes a float argument unusual, yet keeps it valid where a range is checked."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cutesmith.patterns.building.builder import GraphBuilder, Number
-from cutesmith.patterns.graph import Graph, Node
+from cutesmith.patterns.tracing.graph import Graph, Node
 
 
 def with_numbers(graph: Graph, numbers: Mapping[int, Number]) -> Graph:

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from cutesmith.patterns.building.shapes import Shape, is_squeeze, kept_positions, regrouped_shape
-from cutesmith.patterns.graph import Node, View
+from cutesmith.patterns.tracing.graph import Node, View
 
 if TYPE_CHECKING:
     from cutesmith.patterns.building.builder import GraphBuilder

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph import Graph, Node
+from cutesmith.patterns.tracing.graph import Graph, Node
 
 Space = str
 """`full`: the node's shape aligns with rows + columns; `row`: with the rows alone (after a keepdim was dropped)."""

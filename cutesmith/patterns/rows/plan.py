@@ -13,18 +13,18 @@ from typing import Any
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, is_fast
-from cutesmith.patterns.graph import Graph, Node
-from cutesmith.patterns.naming import fresh_name, safe_names
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, analyse, output_space
 from cutesmith.patterns.rows.combines import COMBINES
 from cutesmith.patterns.rows.configurations import configurations
 from cutesmith.patterns.rows.parts import Output, Stage, root_of, store_type
 from cutesmith.patterns.rows.stages import StageWriter
-from cutesmith.patterns.sizes import for_traced_sizes
-from cutesmith.patterns.special_functions import HELPERS
-from cutesmith.patterns.templating import render_template
-from cutesmith.patterns.tilings import rows_tiling
+from cutesmith.patterns.tracing.graph import Graph, Node
+from cutesmith.patterns.tracing.sizes import for_traced_sizes
+from cutesmith.patterns.writing.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, is_fast
+from cutesmith.patterns.writing.naming import fresh_name, safe_names
+from cutesmith.patterns.writing.special_functions import HELPERS
+from cutesmith.patterns.writing.templating import render_template
+from cutesmith.patterns.writing.tilings import rows_tiling
 from cutesmith.runtime.tiling import Problem, Tiling
 
 _IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"

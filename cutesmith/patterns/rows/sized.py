@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.expressions import COMPUTE_TYPE
-from cutesmith.patterns.graph import Node
 from cutesmith.patterns.rows.analysis import RowsAnalysis
+from cutesmith.patterns.tracing.graph import Node
+from cutesmith.patterns.writing.expressions import COMPUTE_TYPE
 
 
 def sized_code(analysis: RowsAnalysis, node: Node) -> str:

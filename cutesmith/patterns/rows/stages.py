@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.expressions import COMPUTE_TYPE, STORAGE_TYPE, Emitter, literal
-from cutesmith.patterns.graph import Node
 from cutesmith.patterns.rows.analysis import RowsAnalysis, Space, TensorUse, output_space
 from cutesmith.patterns.rows.parts import Accumulator, Output, Phase, Stage, highest, lowest, root_of, store_type
 from cutesmith.patterns.rows.sized import sized_code
+from cutesmith.patterns.tracing.graph import Node
+from cutesmith.patterns.writing.expressions import COMPUTE_TYPE, STORAGE_TYPE, Emitter, literal
 
 LOG2E = repr(math.log2(math.e))
 

@@ -1,0 +1,1 @@
+"""An example brought here from wherever it is, checked by its hash."""

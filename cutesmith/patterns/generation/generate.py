@@ -1,0 +1,265 @@
+"""The offline generator: problem → draft → lint → compile → verify → time → the best verified kernel.
+
+No model, no key, no network. Every candidate is a whole kernel file that goes through the same stages as anybody's.
+The first guess is verified early, so that there is something to keep; then all are timed, and the fastest are verified
+until one is right: a kernel that was timed but not verified is never kept.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from cutesmith.errors import UnavailableError, UnmatchedError
+from cutesmith.patterns.generation.candidates import Candidate, by_promise, by_speed, skipped_row
+from cutesmith.patterns.generation.drafting import Draft, draft_kernels
+from cutesmith.patterns.generation.output_folder import OutputFolder, default_folder
+from cutesmith.patterns.generation.stages import Stages
+from cutesmith.patterns.generation.target import Target, choose_target, describe_environment
+from cutesmith.runtime.tuning import Progress as Progress
+from cutesmith.runtime.tuning import silent
+from cutesmith.runtime.tuning_cache import TuningCache
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, GenerateVerdict, Verdict, VerifyVerdict
+
+CONFIGURATIONS = 8
+VERIFY_ATTEMPTS = 4
+NOT_EXECUTED = "nothing was executed: this machine has no GPU that runs {arch}"
+
+
+class StageRunner(Protocol):
+    """The checks over candidates: each adds its verdict to the candidate (`stages.Stages` is the real one)."""
+
+    def lint(self, candidates: list[Candidate], report: Callable[[int], None]) -> None: ...
+    def compile(self, candidates: list[Candidate], report: Callable[[int], None]) -> None: ...
+    def verify(self, candidate: Candidate) -> VerifyVerdict: ...
+    def time(self, candidates: list[Candidate]) -> str: ...
+    def benchmark(self, path: Path) -> BenchmarkVerdict: ...
+
+
+def generate_kernel(
+    problem: str | Path,
+    *,
+    arch: str | None = None,
+    out: str | Path | None = None,
+    on: str = "auto",
+    configurations_limit: int = CONFIGURATIONS,
+    benchmark: bool = True,
+    use_cache: bool = True,
+    progress: Progress | None = None,
+) -> GenerateVerdict:
+    """Write a kernel for a problem file into the folder `out` (default `cutesmith-out/NAME`).
+
+    `arch` pins the architecture (default: this machine's GPU, else sm_90a); `on` is "auto", "gpu", "emulator" or
+    "compile". Without a GPU the kernel is verified on the emulated one, or `compiled` where that lacks an instruction.
+    Configurations that the architecture would refuse are skipped before they are compiled. The race's times are
+    remembered: the same candidates on the same device are ordered by those, unless `use_cache` is off; what is kept is
+    verified and benchmarked anew in any case. A function that no pattern takes gives exit
+    code USAGE with the first operation in the way. Ctrl-C keeps the best verified kernel so far.
+    Raises ContractError (broken problem file), UnavailableError (`on="gpu"` without a fitting GPU, no TVM-FFI) and
+    UsageError.
+    """
+    started = time.monotonic()
+    _require_tvm_ffi()
+    target = choose_target(arch, on)
+    tell = progress or silent
+    tell("draft", 0, 1)
+    try:
+        draft = draft_kernels(problem, target.arch, limit=configurations_limit)
+    except UnmatchedError as refusal:
+        return _unmatched(problem, refusal, time.monotonic() - started)
+    skipped = f", {len(draft.skipped)} skipped" if draft.skipped else ""
+    tell("draft", 1, 1, f"pattern {draft.pattern}, {len(draft.kernels)} configurations{skipped}")
+    folder = OutputFolder(default_folder(problem) if out is None else out)
+    stages = Stages(Path(problem), target, draft, TuningCache() if use_cache else None)
+    return Generation(Path(problem), target, draft, stages, folder, tell, started, benchmark).run()
+
+
+def _require_tvm_ffi() -> None:
+    if importlib.util.find_spec("tvm_ffi") is None:
+        wrong = "generated kernels take torch tensors through TVM-FFI, which is not installed"
+        raise UnavailableError(f"{wrong}: pip install apache-tvm-ffi")
+
+
+def _unmatched(problem: str | Path, refusal: UnmatchedError, seconds: float) -> GenerateVerdict:
+    return GenerateVerdict(
+        exit_code=ExitCode.USAGE,
+        summary=f"{refusal.message}\n{refusal.hint}".strip(),
+        problem=str(problem),
+        unmatched=refusal.operation or refusal.message,
+        seconds=seconds,
+    )
+
+
+@dataclass
+class Generation:
+    """One run over the candidates of a draft; `best` is what `kernel.py` holds."""
+
+    problem: Path
+    target: Target
+    draft: Draft
+    stages: StageRunner
+    folder: OutputFolder
+    tell: Progress
+    started: float
+    wants_benchmark: bool
+    candidates: list[Candidate] = field(default_factory=list)
+    best: Candidate | None = None
+    benchmark: BenchmarkVerdict | None = None
+    remark: str = ""
+
+    def __post_init__(self) -> None:
+        for number, (configuration, source) in enumerate(self.draft.kernels, start=1):
+            path = self.folder.write_candidate(number, source)
+            tiling = self.draft.tilings[number - 1] if self.draft.tilings else None
+            self.candidates.append(Candidate(number, configuration, path, source, tiling=tiling))
+
+    def run(self) -> GenerateVerdict:
+        """Walk the stages and finish; Ctrl-C ends early when there is something to keep."""
+        try:
+            self.walk()
+        except KeyboardInterrupt:
+            if self.best is None:
+                raise
+            self.remark = "interrupted; this is the best so far"
+        return self.finish()
+
+    def walk(self) -> None:
+        """All the stages, each over the candidates that the one before left."""
+        linted = self._sieve("lint", self.candidates, self.stages.lint)
+        compiled = self._sieve("compile", linted, self.stages.compile)
+        if not compiled:
+            return
+        if not self.target.executes:
+            self._settle(by_promise(compiled))
+            return
+        self._verify(compiled[0])
+        self._time(compiled)
+        self._settle(by_speed(compiled))
+        if self.best is not None and self.wants_benchmark:
+            self._benchmark(self.best)
+
+    def _settle(self, candidates: Iterable[Candidate]) -> None:
+        """Verify in this order until one holds; without a GPU that is everything but the values."""
+        alive = [candidate for candidate in candidates if candidate.failed is None]
+        for candidate in alive[:VERIFY_ATTEMPTS]:
+            if candidate.verified or self._verify(candidate):
+                return
+
+    def _sieve(
+        self,
+        stage: str,
+        candidates: list[Candidate],
+        check: Callable[[list[Candidate], Callable[[int], None]], None],
+    ) -> list[Candidate]:
+        """Run one stage over the candidates; those that it has nothing against."""
+        self.tell(stage, 0, len(candidates))
+        check(candidates, lambda done: self.tell(stage, done, len(candidates)))
+        return [candidate for candidate in candidates if candidate.failed is None]
+
+    def _verify(self, candidate: Candidate) -> bool:
+        self.tell("verify", 0, 1, f"candidate {candidate.number}")
+        verdict = self.stages.verify(candidate)
+        self.tell("verify", 1, 1, verdict.summary)
+        if verdict.passed and self._beats_best(candidate):
+            self._keep(candidate)
+        return verdict.passed
+
+    def _beats_best(self, candidate: Candidate) -> bool:
+        if self.best is None or self.best.median_us is None:
+            return True
+        return candidate.median_us is not None and candidate.median_us < self.best.median_us
+
+    def _time(self, candidates: list[Candidate]) -> None:
+        alive = [candidate for candidate in candidates if candidate.failed is None]
+        if len(alive) < 2:
+            return
+        self.tell("time", 0, len(alive))
+        date = self.stages.time(alive)
+        if date:
+            self.remark = f"configurations ordered by times from cache of {date}"
+        self.tell("time", len(alive), len(alive), self.remark)
+
+    def _keep(self, candidate: Candidate) -> None:
+        """Make it the kernel, with one checkpoint for each stage that held."""
+        for other in self.candidates:
+            other.chosen = other is candidate
+        self.best = candidate
+        for verdict in candidate.verdicts:
+            self.folder.keep(candidate.source, verdict)
+
+    def _benchmark(self, candidate: Candidate) -> None:
+        self.tell("benchmark", 0, 1)
+        self.benchmark = self.stages.benchmark(self.folder.kernel)
+        self.tell("benchmark", 1, 1, self.benchmark.summary)
+        if self.benchmark.passed:
+            self.folder.keep(candidate.source, self.benchmark)
+
+    def finish(self) -> GenerateVerdict:
+        """The verdict; `result.json` and `report.html` are written."""
+        verdict = self._verdict()
+        result = {**verdict.to_dict(), "environment": describe_environment(self.target)}
+        self.folder.write_result(result)
+        self._write_report(result)
+        return verdict
+
+    def _write_report(self, result: dict[str, Any]) -> None:
+        from cutesmith.report import render_report
+
+        try:
+            self.folder.write_report(render_report(result, self.best.source if self.best else ""))
+        except UnavailableError:  # without jinja2 there was no draft either, unless it vanished meanwhile
+            self.remark = "no report: jinja2 is missing"
+
+    def _verdict(self) -> GenerateVerdict:
+        blocked = self._blocked()
+        stages: list[Verdict] = list(self.best.verdicts) if self.best else []
+        if self.benchmark is not None:
+            stages.append(self.benchmark)
+        return GenerateVerdict(
+            exit_code=blocked.exit_code if blocked else ExitCode.PASSED,
+            summary=self._summary(blocked),
+            seconds=time.monotonic() - self.started,
+            problem=str(self.problem),
+            kernel=str(self.folder.kernel) if self.best else "",
+            pattern=self.draft.pattern,
+            configuration=self.best.configuration if self.best else {},
+            tried=(*(candidate.to_dict() for candidate in self.candidates), *self._skipped()),
+            stages=tuple(stage.to_dict() for stage in stages),
+            state=self._state(),
+        )
+
+    def _skipped(self) -> list[dict[str, Any]]:
+        """A row for each configuration that was refused before it became a candidate."""
+        first = len(self.candidates) + 1
+        return [skipped_row(number, skipped) for number, skipped in enumerate(self.draft.skipped, start=first)]
+
+    def _state(self) -> str:
+        """The status of the best kernel's verify verdict, "" without one."""
+        verdict = self.best.verdict(VerifyVerdict) if self.best else None
+        return verdict.status if verdict is not None else ""
+
+    def _blocked(self) -> Verdict | None:
+        """Why there is no kernel: the first candidate's failure, that is, the best guess's; or why it is rejected."""
+        if self.best is not None:
+            cheating = self.benchmark is not None and self.benchmark.exit_code == ExitCode.REJECTED
+            return self.benchmark if cheating else None
+        failures = [candidate.failed for candidate in self.candidates if candidate.failed is not None]
+        return failures[0] if failures else None
+
+    def _summary(self, blocked: Verdict | None) -> str:
+        name = self.problem.name
+        if blocked is not None:
+            return f"{name}: no kernel held: {blocked.stage} of the best guess says: {blocked.summary}"
+        assert self.best is not None
+        parts = [f"{name}: {self._state()} for {self.target.arch}"]
+        if not self.target.executes:
+            parts.append(self.target.why_not or NOT_EXECUTED.format(arch=self.target.arch))
+        if self.benchmark is not None:
+            parts.append(self.benchmark.summary)
+        elif self.best.median_us is not None:
+            parts.append(f"{self.best.median_us:.1f} µs")
+        return "; ".join([*parts, self.remark] if self.remark else parts)

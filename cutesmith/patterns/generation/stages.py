@@ -1,0 +1,78 @@
+"""The checks, as the generator calls them: over several candidates at once where that is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cutesmith.checks.compiling.compilation import compile_siblings
+from cutesmith.checks.judging.verification import verify_kernel
+from cutesmith.checks.lint import lint_file
+from cutesmith.checks.timing.benchmark import benchmark_kernel, time_candidates
+from cutesmith.patterns.generation.candidates import Candidate
+from cutesmith.patterns.generation.drafting import Draft
+from cutesmith.patterns.generation.remembered_race import RememberedRace
+from cutesmith.patterns.generation.target import Target
+from cutesmith.runtime.tuning import usual_jobs
+from cutesmith.runtime.tuning_cache import TuningCache
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, VerifyVerdict
+
+Report = Callable[[int], None]
+SEEDS = 2
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Lint, compile, verify, time and benchmark for one target; each adds its verdict to the candidate.
+
+    `cache` remembers races; None races anew and remembers nothing.
+    """
+
+    problem: Path
+    target: Target
+    draft: Draft
+    cache: TuningCache | None = None
+
+    def lint(self, candidates: list[Candidate], report: Report) -> None:
+        """Static checks; no candidate is run."""
+        for done, candidate in enumerate(candidates, start=1):
+            candidate.verdicts.append(lint_file(candidate.path))
+            report(done)
+
+    def compile(self, candidates: list[Candidate], report: Report) -> None:
+        """Compile all for the target's architecture, four a worker: starting one costs as much as some compilations."""
+        paths = [candidate.path for candidate in candidates]
+        verdicts = compile_siblings(paths, self.target.arch, jobs=usual_jobs(len(paths)))
+        for done, (candidate, verdict) in enumerate(zip(candidates, verdicts, strict=True), start=1):
+            candidate.verdicts.append(verdict)
+            report(done)
+
+    def verify(self, candidate: Candidate) -> VerifyVerdict:
+        """Execute it against the reference; where nothing can be executed, check everything but the values."""
+        verdict = self._verify(candidate.path, self.target.place)
+        if self.target.emulated and verdict.exit_code == ExitCode.UNAVAILABLE:  # it lacks an instruction
+            verdict = self._verify(candidate.path, "compile")
+        candidate.verdicts.append(verdict)
+        return verdict
+
+    def _verify(self, path: Path, place: str) -> VerifyVerdict:
+        return verify_kernel(path, on=place, arch=self.target.arch, seeds=SEEDS)
+
+    def time(self, candidates: list[Candidate]) -> str:
+        """Interleaved device times of all candidates on the same inputs; the day when they are from an earlier race."""
+        paths = [candidate.path for candidate in candidates]
+        race = RememberedRace(self.problem, self.target, [candidate.source for candidate in candidates], self.cache)
+        timings = race.timings(lambda: time_candidates(paths, self.problem, arch=self.target.arch))
+        for candidate, timing in zip(candidates, timings, strict=True):
+            candidate.timing, candidate.timed_on = timing, race.date
+        return race.date
+
+    def benchmark(self, path: Path) -> BenchmarkVerdict:
+        """The chosen kernel beside its baselines and the floor; what the graph says of the work fills the gaps."""
+        verdict = benchmark_kernel(path, arch=self.target.arch)
+        return replace(
+            verdict,
+            algorithmic_bytes=verdict.algorithmic_bytes or self.draft.algorithmic_bytes,
+            algorithmic_flops=verdict.algorithmic_flops or self.draft.algorithmic_flops,
+        )

@@ -1,0 +1,116 @@
+"""Lowerings of softmax and the normalisations: the forms that the row pattern recognises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cutesmith.patterns.tracing.graph import Node
+from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
+
+
+def _shifted(low: Lowering, x: Node, dim: int) -> tuple[Node, Node, tuple[int, ...]]:
+    """x - max, its exponential, and the reduced dimension."""
+    build = low.build
+    dims = (dim % max(1, len(x.shape)),)
+    shifted = build("sub", x, build.reduce("max", x, dims, low.kind), dtype=low.kind)
+    return shifted, build("exp", shifted), dims
+
+
+@lowers("_softmax", "softmax")
+def _softmax(low: Lowering, x: Node, dim: int, *rest: Any, **named: Any) -> Node:
+    x = low.operand(x)
+    _, powers, dims = _shifted(low, x, dim)
+    return low.build("div", powers, low.build.reduce("sum", powers, dims, low.kind), dtype=low.dtype)
+
+
+@lowers("_log_softmax", "log_softmax")
+def _log_softmax(low: Lowering, x: Node, dim: int, *rest: Any, **named: Any) -> Node:
+    x = low.operand(x)
+    shifted, powers, dims = _shifted(low, x, dim)
+    total = low.build.reduce("sum", powers, dims, low.kind)
+    return low.build("sub", shifted, low.build("log", total), dtype=low.dtype)
+
+
+def _normalised(low: Lowering, x: Node, dims: Sequence[int], eps: float) -> tuple[Node, Node, Node]:
+    """(x - mean)·rstd with mean and rstd = 1/sqrt(var + eps) over `dims`."""
+    build = low.build
+    mean = build.reduce("mean", x, dims, low.kind)
+    variance = build.reduce("var", x, dims, low.kind, correction=0.0)
+    rstd = build("rsqrt", build("add", variance, low.operand(eps)))
+    return build("mul", build("sub", x, mean), rstd), mean, rstd
+
+
+def _affine(low: Lowering, value: Node, weight: Node | None, bias: Node | None) -> Node:
+    value = value if weight is None else low.build("mul", value, low.operand(weight))
+    value = value if bias is None else low.build("add", value, low.operand(bias))
+    return low.build.retype(value, low.dtype)
+
+
+@lowers("native_layer_norm", "layer_norm")
+def _layer_norm(
+    low: Lowering,
+    x: Node,
+    shape: Sequence[int],
+    weight: Node | None = None,
+    bias: Node | None = None,
+    eps: float = 1e-5,
+) -> tuple[Node | None, ...] | Node:
+    dims = range(len(x.shape) - len(shape), len(x.shape))
+    value, mean, rstd = _normalised(low, low.operand(x), dims, eps)
+    result = _affine(low, value, weight, bias)
+    return result if len(low.shapes) == 1 else (result, mean, rstd)
+
+
+@lowers("rms_norm", "_fused_rms_norm")
+def _rms_norm(
+    low: Lowering, x: Node, shape: Sequence[int], weight: Node | None = None, eps: float | None = None
+) -> tuple[Node | None, ...] | Node:
+    build, x = low.build, low.operand(x)
+    epsilon = {"float64": 2.220446049250313e-16}.get(x.dtype, 1.1920928955078125e-07) if eps is None else eps
+    dims = range(len(x.shape) - len(shape), len(x.shape))
+    mean_square = build.reduce("mean", build("mul", x, x), dims, low.kind)
+    rstd = build("rsqrt", build("add", mean_square, low.operand(epsilon)))
+    result = _affine(low, build("mul", x, rstd), weight, None)
+    return result if len(low.shapes) == 1 else (result, rstd)
+
+
+@lowers("native_group_norm")
+def _group_norm(
+    low: Lowering,
+    x: Node,
+    weight: Node | None,
+    bias: Node | None,
+    batch: int,
+    channels: int,
+    spatial: int,
+    groups: int,
+    eps: float,
+) -> tuple[Node, Node, Node]:
+    """Each group of channels is one row: (batch, groups, channels a group, spatial), reduced over the last two.
+
+    A single group needs no reshape: it is all of a sample.
+    """
+    build, single = low.build, groups == 1
+    shape = tuple(x.shape) if single else (batch, groups, channels // groups, spatial)
+    grouped = build.reshape(low.operand(x), shape)
+    value, mean, rstd = _normalised(low, grouped, range(1 if single else 2, len(shape)), eps)
+    outer = (channels, *(1 for _ in shape[2:])) if single else (groups, channels // groups, 1)
+    sides = [None if side is None else build.reshape(side, outer) for side in (weight, bias)]
+    result = build.reshape(_affine(low, value, *sides), x.shape)
+    return result, build.reshape(mean, (batch, groups)), build.reshape(rstd, (batch, groups))
+
+
+@lowers("native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit")
+def _batch_norm(low: Lowering, x: Node, weight: Node | None, bias: Node | None, *rest: Any) -> tuple[Node | None, ...]:
+    """Inference: per-channel scale and shift from the running statistics; training reduces over the batch."""
+    mean, variance = rest[0], rest[1]
+    training, eps = (rest[2] if len(rest) == 5 else False), rest[-1]
+    if training or not isinstance(mean, Node) or not isinstance(variance, Node):
+        raise low.build.unmatched("normalises with the statistics of the batch")
+    build, channel = low.build, (x.shape[1],) + (1,) * (len(x.shape) - 2)
+    mean, variance = (low.operand(build.reshape(value, channel)) for value in (mean, variance))
+    rstd = build("rsqrt", build("add", variance, low.operand(eps)))
+    sides = [None if side is None else build.reshape(side, channel) for side in (weight, bias)]
+    value = build("mul", build("sub", low.operand(x), mean), rstd)
+    return _affine(low, value, *sides), None, None

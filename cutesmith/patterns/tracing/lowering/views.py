@@ -1,0 +1,185 @@
+"""Lowerings of views and of tensors that are made from nothing (full, arange, zeros_like, tril masks)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from cutesmith.patterns.building.views import push_permute, push_slice, view_input
+from cutesmith.patterns.tracing.graph import Node
+from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
+
+
+@lowers(
+    "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten", "_reshape_alias", "prims.squeeze"
+)
+def _reshape(low: Lowering, x: Node, *_: Any, **__: Any) -> Node:
+    if "view.dtype" in low.build.origin:
+        raise low.build.unmatched("reinterprets the bits of a tensor")
+    return low.build.reshape(x, tuple(low.shapes[0]))
+
+
+@lowers("expand", "broadcast_to", "expand_as", "prims.broadcast_in_dim")
+def _expand(low: Lowering, x: Node, *_: Any, **__: Any) -> Node:
+    return low.build.expand(x, tuple(low.shapes[0]))
+
+
+@lowers("permute")
+def _permute(low: Lowering, x: Node, dims: Sequence[int]) -> Node:
+    return push_permute(low.build, x, [dim % len(x.shape) for dim in dims])
+
+
+@lowers("transpose", "swapaxes", "swapdims")
+def _transpose(low: Lowering, x: Node, first: int, second: int) -> Node:
+    order = list(range(len(x.shape)))
+    if order:
+        order[first], order[second] = order[second], order[first]
+    return push_permute(low.build, x, order)
+
+
+@lowers("t", "numpy_T", "mT")
+def _t(low: Lowering, x: Node) -> Node:
+    return push_permute(low.build, x, list(range(len(x.shape)))[::-1])
+
+
+@lowers("slice")
+def _slice(
+    low: Lowering, x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Node:
+    dim = dim % len(x.shape)
+    first, _, _ = slice(start, end, step).indices(x.shape[dim])
+    return push_slice(low.build, x, dim, first, low.shapes[0][dim], step)
+
+
+@lowers("narrow")
+def _narrow(low: Lowering, x: Node, dim: int, start: int, length: int) -> Node:
+    dim = dim % len(x.shape)
+    return push_slice(low.build, x, dim, start % max(1, x.shape[dim]), length)
+
+
+@lowers("select")
+def _select(low: Lowering, x: Node, dim: int, index: int) -> Node:
+    dim = dim % len(x.shape)
+    return low.build.drop_dims(push_slice(low.build, x, dim, index % x.shape[dim], 1), [dim])
+
+
+def _pieces(low: Lowering, x: Node, dim: int) -> tuple[Node, ...]:
+    dim, start, pieces = dim % len(x.shape), 0, []
+    for shape in low.shapes:
+        pieces.append(push_slice(low.build, x, dim, start, shape[dim]))
+        start += shape[dim]
+    return tuple(pieces)
+
+
+@lowers("split", "chunk", "split_with_sizes", "tensor_split")
+def _split(low: Lowering, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
+    return _pieces(low, x, dim)
+
+
+@lowers("unbind")
+def _unbind(low: Lowering, x: Node, dim: int = 0) -> tuple[Node, ...]:
+    dim = dim % len(x.shape)
+    return tuple(low.build.drop_dims(push_slice(low.build, x, dim, at, 1), [dim]) for at in range(x.shape[dim]))
+
+
+def _input_only(low: Lowering, x: Node, code: str, view: Callable[[torch.Tensor], torch.Tensor]) -> Node:
+    viewed = view_input(low.build, x, code, view) if x.op == "input" else None
+    if viewed is None:
+        raise low.build.unmatched("takes such a view of an intermediate value; it can be taken of an argument only")
+    return viewed
+
+
+@lowers("diagonal")
+def _diagonal(low: Lowering, x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
+    return _input_only(
+        low, x, f"{{}}.diagonal({offset}, {dim1}, {dim2})", lambda base: base.diagonal(offset, dim1, dim2)
+    )
+
+
+@lowers("unfold")
+def _unfold(low: Lowering, x: Node, dimension: int, size: int, step: int) -> Node:
+    return _input_only(
+        low, x, f"{{}}.unfold({dimension}, {size}, {step})", lambda base: base.unfold(dimension, size, step)
+    )
+
+
+# Tensors made from nothing
+
+
+def _filled(low: Lowering, value: Operand) -> Node:
+    return low.build.expand(low.operand(value), tuple(low.shapes[0]))
+
+
+@lowers("full", "scalar_tensor", "full_like", "new_full")
+def _full(low: Lowering, *args: Any, **kwargs: Any) -> Node:
+    value = kwargs["fill_value"] if "fill_value" in kwargs else args[0] if len(args) == 1 else args[-1]
+    return _filled(low, value)
+
+
+@lowers("fill")
+def _fill(low: Lowering, x: Node, value: Operand) -> Node:
+    return _filled(low, value)
+
+
+@lowers("zeros", "zeros_like", "new_zeros", "zero")
+def _zeros(low: Lowering, *_: Any, **__: Any) -> Node:
+    return _filled(low, 0)
+
+
+@lowers("ones", "ones_like", "new_ones")
+def _ones(low: Lowering, *_: Any, **__: Any) -> Node:
+    return _filled(low, 1)
+
+
+@lowers("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")
+def _empty(low: Lowering, *_: Any, **__: Any) -> Node:
+    return _filled(low, 0)
+
+
+@lowers("arange.default", "arange.start", "arange.start_step")
+def _arange(low: Lowering, *args: Operand, **_: Any) -> Node:
+    """start + i·step; floats in the result's class."""
+    build, shape = low.build, tuple(low.shapes[0])
+    start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else 1)
+    if shape == (1,):
+        return build.expand(low.operand(start), shape)
+    coordinate = build.operand(build.iota(shape, 0), low.kind)
+    return build("add", build("mul", coordinate, low.operand(step)), low.operand(start), dtype=low.dtype)
+
+
+def _triangle(low: Lowering, x: Node, comparison: str, diagonal: int) -> Node:
+    """Keeps x where column - row compares with `diagonal`."""
+    build, rank = low.build, len(x.shape)
+    row, column = (build.iota(x.shape[-2:], dim) for dim in (0, 1))
+    inside = build(comparison, build("sub", column, row), diagonal)
+    zero = build.constant(0, low.kind)
+    assert rank >= 2
+    return build("where", inside, low.operand(x), zero, dtype=low.dtype)
+
+
+@lowers("tril")
+def _tril(low: Lowering, x: Node, diagonal: int = 0) -> Node:
+    return _triangle(low, x, "le", diagonal)
+
+
+@lowers("triu")
+def _triu(low: Lowering, x: Node, diagonal: int = 0) -> Node:
+    return _triangle(low, x, "ge", diagonal)
+
+
+@lowers("gather")
+def _gather(low: Lowering, x: Node, dim: int, index: Node, **_: Any) -> Node:
+    dim = dim % len(x.shape)
+    expected = tuple(1 if at == dim else size for at, size in enumerate(x.shape))
+    if index.shape != expected:
+        raise low.build.unmatched("gathers several elements a row")
+    return low.build.gather(x, low.build.operand(index, "int64"), dim)
+
+
+@lowers("eye")
+def _eye(low: Lowering, *_: Any, **__: Any) -> Node:
+    build, shape = low.build, tuple(low.shapes[0])
+    same = build("eq", build.iota(shape, 0), build.iota(shape, 1))
+    return build.cast(same, low.dtype)

@@ -1,0 +1,245 @@
+"""Which constants of a traced graph follow the sizes of its arguments, and by what law.
+
+Label smoothing over V classes traces as a multiplication by 0.1 / V, attention scores by d ** -0.5: a kernel that held
+the traced number would be right for the traced sizes only. The function is traced again on larger tensors; a constant
+that changes becomes a `sized` node with a law that all traces obey. What follows sizes in another way (a view, the
+number of operations, a constant without a law) makes the graph one of fixed shapes. Traces see the given sizes and some
+times those: a law that ends beyond, as `min(size, 4096)` does, is for verification on other input sets to find.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from cutesmith.errors import CutesmithError
+from cutesmith.patterns.building.builder import Number
+from cutesmith.patterns.building.equality import constants_beside
+from cutesmith.patterns.tracing.graph import Argument, Graph, Node
+
+Trace = Callable[[tuple[Argument, ...]], Graph]
+Dims = tuple[tuple[int, int], ...]  # (argument, dimension) pairs
+
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23)
+TRACES = 3  # beside the first: two numbers of a law are solved for, the other two traces must agree
+CLOSE = 1e-12
+
+
+@dataclass(frozen=True)
+class SizeLaw:
+    """offset + factor * (product of the sizes of `dims`) ** power; `dims` are (argument, dimension) pairs."""
+
+    offset: float
+    factor: float
+    dims: Dims
+    power: float
+
+    def value(self, shapes: Sequence[Sequence[int]]) -> float:
+        """The constant for arguments of these shapes."""
+        product = math.prod(shapes[argument][dim] for argument, dim in self.dims)
+        return self.offset + self.factor * math.pow(product, self.power)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the value is an integer for all sizes."""
+        return self.power == 1 and self.offset == int(self.offset) and self.factor == int(self.factor)
+
+    def code(self, product: str) -> str:
+        """The value as a Python expression of the product of the sizes, itself an expression of an int.
+
+        Sizes of 0 give NaN where Python would divide by zero.
+        """
+        offset, factor = (int(n) if self.is_integer else n for n in (self.offset, self.factor))
+        if self.power < 0:
+            product = f"({product} or math.nan)"
+        elif self.power == 0.5 and " " in product:
+            product = f"({product})"
+        power = {1: "", -1: "", 0.5: " ** 0.5", -0.5: " ** -0.5"}[self.power]
+        operator = "/" if self.power == -1 else "*"
+        scaled = f"{product}{power}" if factor == 1 and operator == "*" else f"{factor!r} {operator} {product}{power}"
+        return f"{offset!r} + {scaled}" if offset else scaled
+
+    def host_code(self, arguments: Sequence[str]) -> str:
+        """The value as `kernel_fn` computes it from its arguments, given their names."""
+        return self.code(" * ".join(f"{arguments[index]}.shape[{dim}]" for index, dim in self.dims))
+
+
+def follow_sizes(graph: Graph, trace: Trace) -> Graph:
+    """The graph with `sized` nodes for constants that follow sizes, or marked as one of fixed shapes.
+
+    `trace` runs the function again on arguments of other shapes. Distinct sizes grow by distinct primes, so that no
+    ratio of sizes stays by chance; where the function does not take that (one size is half of another), all of them
+    grow alike, which tells which size a constant follows only where there is a single one.
+    """
+    sizes = _sizes(graph.arguments)
+    apart = [dict(zip(sizes, itertools.cycle(PRIMES[shift:] + PRIMES[:shift]))) for shift in range(TRACES)]
+    alike = [dict.fromkeys(sizes, prime) for prime in PRIMES[:TRACES]]
+    for growths in (apart, alike):
+        try:
+            values = constants_beside(graph, trace(grown(graph.arguments, growths[0])))
+        except (CutesmithError, RuntimeError):
+            continue
+        changed = values is None or _changed(graph, values)
+        if values is None or (growths is alike and len(sizes) > 1 and changed) or _follows_ones(graph, trace):
+            break
+        return _Fit(graph, trace, growths, values).graph_with_laws() if changed else graph
+    return replace(graph, fixed_shapes=True)
+
+
+def _follows_ones(graph: Graph, trace: Trace) -> bool:
+    """Whether a constant follows a dimension of size 1, which may be broadcast and so does not grow."""
+    places = [(i, dim) for i, a in enumerate(graph.arguments) for dim, size in enumerate(a.shape) if size == 1]
+    for place in places:
+        try:
+            values = constants_beside(graph, trace(grown(graph.arguments, {1: 2}, only=place)))
+        except (CutesmithError, RuntimeError):
+            continue
+        if values is not None and _changed(graph, values):
+            return True
+    return False
+
+
+def _sizes(arguments: Sequence[Argument]) -> list[int]:
+    return sorted({size for argument in arguments for size in argument.shape if size > 1})
+
+
+def _changed(graph: Graph, values: Mapping[int, Number]) -> list[Node]:
+    """The constants that have other values in another trace."""
+    constants = (node for node in graph.nodes() if node.op == "constant" and id(node) in values)
+    return [node for node in constants if not _close(float(node.attrs["value"]), float(values[id(node)]))]
+
+
+def _close(first: float, second: float) -> bool:
+    both_nan = math.isnan(first) and math.isnan(second)
+    return both_nan or math.isclose(first, second, rel_tol=CLOSE)
+
+
+def grown(
+    arguments: Sequence[Argument], factors: Mapping[int, int], *, only: tuple[int, int] | None = None
+) -> tuple[Argument, ...]:
+    """The arguments with each size times its factor; `only` that (argument, dimension)."""
+    places = [[only in (None, (index, dim)) for dim in range(len(a.shape))] for index, a in enumerate(arguments)]
+    return tuple(_grown(argument, factors, grows) for argument, grows in zip(arguments, places, strict=True))
+
+
+def _grown(argument: Argument, factors: Mapping[int, int], grows: Sequence[bool]) -> Argument:
+    """One argument, dense in the same order of dimensions; broadcast dimensions stay so."""
+    shape = tuple(n * factors.get(n, 1) if on else n for n, on in zip(argument.shape, grows, strict=True))
+    strides, step = [0] * len(shape), 1
+    for dim in sorted(range(len(shape)), key=lambda dim: (argument.stride[dim], -dim)):
+        if argument.stride[dim] or shape[dim] <= 1:
+            strides[dim], step = step, step * max(1, shape[dim])
+    return replace(argument, shape=shape, stride=tuple(strides))
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The search for the laws of the constants that differ between traces; `values` are those of the first growth."""
+
+    graph: Graph
+    trace: Trace
+    growths: Sequence[Mapping[int, int]]
+    values: Mapping[int, Number]
+
+    def graph_with_laws(self) -> Graph:
+        """`sized` nodes in place of constants, when there is a law for every one that changes."""
+        laws = {id(node): self._law(series) for node, series in self._series()}
+        found = {key: law for key, law in laws.items() if law is not None}
+        places = {place for law in found.values() for place in law.dims}
+        if not laws or len(found) < len(laws) or not all(map(self._tied, places)):
+            return replace(self.graph, fixed_shapes=True)
+        return with_nodes(self.graph, lambda node: _sized(node, found[id(node)]) if id(node) in found else node)
+
+    def _series(self) -> list[tuple[Node, list[float]]]:
+        """Each changing constant with its values in all traces; nothing where a trace says something else."""
+        traced = [self.values]
+        for growth in self.growths[1:]:
+            try:
+                values = constants_beside(self.graph, self.trace(grown(self.graph.arguments, growth)))
+            except (CutesmithError, RuntimeError):
+                return []
+            if values is None:
+                return []
+            traced.append(values)
+        changing = {id(node): node for values in traced for node in _changed(self.graph, values)}
+        return [(n, [float(n.attrs["value"]), *(float(v[key]) for v in traced)]) for key, n in changing.items()]
+
+    def _law(self, series: Sequence[float]) -> SizeLaw | None:
+        candidates = [(dims, self._products(dims)) for dims in _products_of_dims(self.graph.arguments)]
+        for shifted in (False, True):
+            for (dims, products), power in itertools.product(candidates, (1.0, -1.0, 0.5, -0.5)):
+                if products[0] == products[1] or not all(map(math.isfinite, series)):
+                    continue
+                solution = _solved(series, [math.pow(product, power) for product in products], shifted)
+                if solution is not None:
+                    return SizeLaw(*solution, dims, power)
+        return None
+
+    def _products(self, dims: Dims) -> list[float]:
+        sizes = [self.graph.arguments[argument].shape[dim] for argument, dim in dims]
+        return [float(math.prod(size * growth.get(size, 1) for size in sizes)) for growth in ({}, *self.growths)]
+
+    def _tied(self, place: tuple[int, int]) -> bool:
+        """Whether all dimensions of this size must be equal: the function takes none that grows on its own."""
+        arguments = self.graph.arguments
+        size = arguments[place[0]].shape[place[1]]
+        same = [(i, dim) for i, a in enumerate(arguments) for dim, other in enumerate(a.shape) if other == size]
+        return len(same) == 1 or not any(self._taken(grown(arguments, {size: 2}, only=one)) for one in same)
+
+    def _taken(self, arguments: tuple[Argument, ...]) -> bool:
+        try:
+            self.trace(arguments)
+        except (CutesmithError, RuntimeError):
+            return False
+        return True
+
+
+def _products_of_dims(arguments: Sequence[Argument]) -> Iterator[Dims]:
+    """Sets of dimensions of one argument, the fewest first; each multiset of sizes once."""
+    found: dict[tuple[int, ...], Dims] = {}
+    for index, argument in enumerate(arguments):
+        dims = [dim for dim, size in enumerate(argument.shape) if size > 1]
+        for count in range(1, len(dims) + 1):
+            for chosen in itertools.combinations(dims, count):
+                sizes = tuple(sorted(argument.shape[dim] for dim in chosen))
+                found.setdefault(sizes, tuple((index, dim) for dim in chosen))
+    return iter(sorted(found.values(), key=len))
+
+
+def _solved(series: Sequence[float], powers: Sequence[float], shifted: bool) -> tuple[float, float] | None:
+    """(offset, factor) such that offset + factor * power is the value in every trace, in few digits; None otherwise."""
+    factor, offset = series[0] / powers[0], 0.0
+    if shifted:
+        factor = (series[1] - series[0]) / (powers[1] - powers[0])
+        offset = series[0] - factor * powers[0]
+    for digits in (6, 9, 12, 15, 17):
+        o, f = (float(f"{number:.{digits}g}") for number in (offset, factor))
+        if all(_close(o + f * power, value) for power, value in zip(powers, series, strict=True)):
+            return o, f
+    return None
+
+
+def _sized(node: Node, law: SizeLaw) -> Node:
+    attrs = MappingProxyType({**node.attrs, "law": law})
+    return Node("sized", (), node.shape, node.dtype, attrs, node.origin)
+
+
+def with_nodes(graph: Graph, change: Callable[[Node], Node]) -> Graph:
+    """The graph with `change` of each node, whose inputs are changed already."""
+    done: dict[int, Node] = {}
+    for node in graph.nodes():
+        inputs = tuple(done[id(child)] for child in node.inputs)
+        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        done[id(node)] = change(node if same else replace(node, inputs=inputs))
+    return replace(graph, outputs=tuple(done[id(node)] for node in graph.outputs))
+
+
+def for_traced_sizes(graph: Graph) -> Graph:
+    """The graph with the traced numbers in place of laws: right for the traced shapes only."""
+    if not any(node.op == "sized" for node in graph.nodes()):
+        return graph
+    fixed = with_nodes(graph, lambda node: replace(node, op="constant") if node.op == "sized" else node)
+    return replace(fixed, fixed_shapes=True)

@@ -1,0 +1,330 @@
+"""Runs `reference_fn` once on tensors without storage and writes down what it does as a `Graph`.
+
+A dispatch mode sees every ATen operation, below autograd and PyTorch's composite functions; each is lowered at once
+(`lower*.py`). Inputs are meta tensors that say they are on CUDA, so 8 GB of inputs cost nothing and no GPU is needed.
+Python numbers among the inputs are followed through Python arithmetic (`scalars.py`); a second, plain trace must agree.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from cutesmith.errors import ContractError, CutesmithError, UnmatchedError
+from cutesmith.patterns.building.builder import GraphBuilder
+from cutesmith.patterns.building.dtypes import SUPPORTED, dtype_name
+from cutesmith.patterns.building.equality import same_graph
+from cutesmith.patterns.building.scalars import Scalars, untraceable
+from cutesmith.patterns.building.substitution import with_numbers
+from cutesmith.patterns.tracing.graph import Argument, Graph, Node
+from cutesmith.patterns.tracing.lowering import dispatch
+from cutesmith.patterns.tracing.sizes import follow_sizes
+from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
+
+if TYPE_CHECKING:
+    from cutesmith.loading import LoadedFile
+
+NEEDS_MODEL = "a model is needed for this function"
+_TORCH = str(Path(torch.__file__).parent)
+_OURS = str(Path(__file__).parents[2])
+
+
+def trace_problem(loaded: LoadedFile) -> Graph:
+    """The graph of a problem's `reference_fn` on the shapes, strides and dtypes of `get_inputs()`.
+
+    Raises UnmatchedError naming the first operation that cannot be followed.
+    """
+    if loaded.contract.wraps_model:
+        loaded.module.reference_model()  # built and cached now: its initialisation is no part of the function
+    with cuda_as_cpu(fake=True):
+        inputs = list(loaded.get_inputs())
+        return _trace(loaded.reference_fn, inputs, str(loaded.contract.path))
+
+
+def trace_function(function: Callable[..., Any], inputs: Sequence[Any]) -> Graph:
+    """The graph of any function on these inputs (tensors and Python numbers); only their metadata is read."""
+    return _trace(function, inputs, "")
+
+
+def _trace(function: Callable[..., Any], inputs: Sequence[Any], path: str) -> Graph:
+    arguments = _arguments(function, inputs)
+    numbers = {index: each.value for index, each in enumerate(arguments) if each.value is not None}
+    graph = _Run(function, arguments, path, follow=True).graph()
+    if numbers:
+        plain = _Run(function, arguments, path, follow=False).graph()
+        if not same_graph(with_numbers(graph, numbers), with_numbers(plain, {})):
+            raise untraceable(" or ".join(arguments[index].name for index in numbers))
+    return follow_sizes(graph, lambda larger: _Run(function, larger, path, follow=True).graph())
+
+
+def _arguments(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Argument, ...]:
+    names = _parameter_names(function, len(inputs))
+    return tuple(_argument(name, value) for name, value in zip(names, inputs, strict=True))
+
+
+def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
+    """The parameters' names; `x0`, `x1`, … where the signature gives none (or a `*args`)."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        parameters = {}.values()
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    taken = set(named)
+    spare = (name for number in range(10**6) if (name := f"x{number}") not in taken)
+    return [named[at] if at < len(named) else next(spare) for at in range(count)]
+
+
+def _argument(name: str, value: Any) -> Argument:
+    if isinstance(value, torch.Tensor):
+        dtype = dtype_name(value.dtype)
+        if value.layout != torch.strided or dtype not in SUPPORTED:
+            raise UnmatchedError(f"argument {name} is a {value.layout} tensor of {dtype}", hint=NEEDS_MODEL)
+        return Argument(name, "tensor", dtype, tuple(value.shape), tuple(value.stride()))
+    if isinstance(value, (bool, int, float)):
+        return Argument(name, "scalar", type(value).__name__, value=value)
+    raise ContractError(f"argument {name} is {type(value).__name__}; inputs are tensors and Python numbers")
+
+
+class _Run:
+    """One run of the function under the dispatch mode."""
+
+    def __init__(
+        self, function: Callable[..., Any], arguments: tuple[Argument, ...], path: str, *, follow: bool
+    ) -> None:
+        self.function, self.arguments, self.path = function, arguments, path
+        self.build, self.scalars = GraphBuilder(), Scalars(follow=follow)
+        self.recorder = _Recorder(self.build, self.scalars, path)
+
+    def graph(self) -> Graph:
+        with _facade():
+            values = [self._value(index, argument) for index, argument in enumerate(self.arguments)]
+            result = self._call(values)
+            outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+            nodes = tuple(self._output(value, index) for index, value in enumerate(outputs))
+            strides = tuple(tuple(value.stride()) for value in outputs)
+        return Graph(self.arguments, nodes, strides, isinstance(result, (tuple, list)))
+
+    def _value(self, index: int, argument: Argument) -> Any:
+        if argument.kind == "scalar":
+            assert argument.value is not None
+            return self.scalars.argument(index, argument.name, argument.value)
+        dtype = getattr(torch, argument.dtype)
+        tensor = torch.empty_strided(argument.shape, argument.stride, dtype=dtype, device="meta")
+        root = (argument.shape, argument.stride)
+        attrs = {"index": index, "views": (), "stride": argument.stride, "offset": 0, "root": root}
+        self.recorder.track(
+            tensor, self.build.node("input", (), argument.shape, argument.dtype, **attrs), argument.name
+        )
+        return tensor
+
+    def _call(self, values: Sequence[Any]) -> Any:
+        with torch.no_grad(), warnings.catch_warnings(), self.recorder:
+            warnings.simplefilter("ignore")
+            try:
+                return self.function(*values)
+            except CutesmithError:
+                raise
+            except ValuesNeeded as error:
+                raise self.recorder.unmatched("aten._local_scalar_dense", _READS_VALUE) from error
+            except Exception as error:
+                raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> CutesmithError:
+        numbers = [argument.name for argument in self.arguments if argument.kind == "scalar"]
+        if numbers:
+            return untraceable(" or ".join(numbers))
+        where = _where_raised(error, self.path)
+        return UnmatchedError(
+            f"reference_fn could not be traced{where}: {type(error).__name__}: {error}",
+            operation=where.strip(),
+            hint=f"It runs on tensors without values here; {NEEDS_MODEL}.",
+        )
+
+    def _output(self, value: Any, index: int) -> Node:
+        if not isinstance(value, torch.Tensor):
+            raise ContractError(f"output {index} of reference_fn is {type(value).__name__}, not a tensor")
+        node = self.recorder.node_of(value)
+        if dtype_name(value.dtype) not in SUPPORTED:
+            raise UnmatchedError(f"output {index} has dtype {value.dtype}", hint=NEEDS_MODEL)
+        self.build.origin = node.origin
+        node = self.build.operand(node, dtype_name(value.dtype))
+        return self.build.materialise(
+            self.build.expand(self.build.retype(node, dtype_name(value.dtype)), tuple(value.shape))
+        )
+
+
+def _facade() -> AbstractContextManager[Any]:
+    """CUDA tensors without storage, unless the caller has made them available already."""
+    return nullcontext() if active_facade() is not None else cuda_as_cpu(fake=True)
+
+
+_READS_VALUE = "reads a value of a tensor (`.item()`, or a branch on it)"
+
+_REFUSED = {
+    "aten._local_scalar_dense": _READS_VALUE,
+    "aten.is_nonzero": _READS_VALUE,
+    "aten.equal": _READS_VALUE,
+    "aten.nonzero": "has a result whose shape depends on values",
+    "aten.masked_select": "has a result whose shape depends on values",
+    "aten.unique": "has a result whose shape depends on values",
+    "aten._unique2": "has a result whose shape depends on values",
+}
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Lowers each operation as it is dispatched; remembers which tensor is which node."""
+
+    def __init__(self, build: GraphBuilder, scalars: Scalars, path: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.build, self.scalars, self.path = build, scalars, path
+        self._tensors: dict[int, tuple[weakref.ref[torch.Tensor], Node]] = {}
+        self._arguments: dict[int, str] = {}
+
+    def track(self, tensor: torch.Tensor, node: Node, argument: str = "") -> None:
+        """Remembers that `tensor` holds the value of `node`; `argument` names the argument whose storage it is."""
+        self._tensors[id(tensor)] = (weakref.ref(tensor), node)
+        if argument:
+            self._arguments[tensor.untyped_storage()._cdata] = argument
+
+    def node_of(self, value: torch.Tensor) -> Node:
+        """The node of a tensor; a number or a constant tensor that the function made for itself becomes a constant."""
+        entry = self._tensors.get(id(value))
+        return entry[1] if entry is not None and entry[0]() is value else self._literal(value)
+
+    def unmatched(self, operation: str, reason: str) -> UnmatchedError:
+        """The error that names an operation and its source line."""
+        self.build.origin = self._origin(operation)
+        return self.build.unmatched(reason)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        name = str(func).rsplit(".", 1)[0]
+        self.build.origin = self._origin(str(func))
+        if name in _REFUSED:
+            raise self.build.unmatched(_REFUSED[name])
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise self.build.unmatched("draws random numbers")
+        if func._schema.is_mutable:
+            return self._in_place(func, args, named)
+        return self._functional(func, args, named)
+
+    def _functional(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        rule = dispatch.rule_for(func)
+        if rule is None:
+            return self._decomposed(func, args, named)
+        result = func(*args, **named)
+        nodes = self._lowered(rule, args, named, result)
+        for tensor, node in zip(_flat(result), nodes, strict=True):
+            if node is not None:
+                self.track(tensor, node)
+        return result
+
+    def _lowered(self, rule: dispatch.Rule, args: Any, named: Any, result: Any) -> list[Node | None]:
+        tensors = _flat(result)
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        dtypes = [dtype_name(tensor.dtype) for tensor in tensors]
+        low = dispatch.Lowering(self.build, self.scalars, shapes, dtypes)
+        nodes = rule(low, *map(self._operand, args), **{name: self._operand(value) for name, value in named.items()})
+        listed = list(nodes) if isinstance(nodes, tuple) else [nodes]
+        return [None if node is None else low.finish(node, index) for index, node in enumerate(listed)]
+
+    def _operand(self, value: Any) -> Any:
+        return self.node_of(value) if isinstance(value, torch.Tensor) else value
+
+    def _decomposed(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """What PyTorch's own decomposition does instead, where it has one."""
+        from torch._decomp import decomposition_table
+
+        decomposition = decomposition_table.get(func)
+        if decomposition is None and func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+            decomposition = func.decompose
+        if decomposition is None:
+            raise self.build.unmatched("is in no pattern")
+        origin = self.build.origin
+        with self:
+            result = decomposition(*args, **named)
+        if result is NotImplemented:
+            self.build.origin = origin
+            raise self.build.unmatched("is in no pattern")
+        return result
+
+    def _in_place(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """`x.add_(y)` gives the tensor a new node; writing to an argument, a view or `out=` is refused."""
+        name, overload = str(func).removeprefix("aten.").rsplit(".", 1)
+        functional = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), overload, None)
+        if not name.endswith("_") or functional is None or "out" in named:
+            raise self.build.unmatched("writes into a tensor that it is given")
+        target = args[0]
+        self._refuse_aliases(target)
+        value = self._functional(functional, args, named)
+        node = self.build.cast(self.node_of(value), dtype_name(target.dtype))
+        self.track(target, self.build.expand(node, tuple(target.shape)))
+        return target
+
+    def _refuse_aliases(self, target: torch.Tensor) -> None:
+        storage = target.untyped_storage()._cdata
+        if storage in self._arguments:
+            raise self.build.unmatched(f"changes argument {self._arguments[storage]} in place")
+        living = (reference() for reference, _ in self._tensors.values())
+        others = (tensor for tensor in living if tensor is not None and tensor is not target)
+        if any(tensor.untyped_storage()._cdata == storage for tensor in others):
+            raise self.build.unmatched("writes into a tensor of which another view is in use")
+
+    def _literal(self, value: torch.Tensor) -> Node:
+        with _disable_current_modes():
+            if value.device.type == "meta":
+                raise self.build.unmatched("reads a tensor that is not an argument")
+            if value.numel() != 1 and not (value.numel() > 0 and bool((value == value.flatten()[0]).all())):
+                raise self.build.unmatched("reads a tensor that is not an argument, of several values")
+            number = value.flatten()[0].item()
+        return self.build.expand(self.scalars.node(self.build, number, dtype_name(value.dtype)), tuple(value.shape))
+
+    def _origin(self, operation: str) -> str:
+        short = operation.removesuffix(".default").removesuffix(".Tensor").removesuffix(".Scalar")
+        frame = _user_frame(self.path)
+        if frame is None:
+            return short
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        place = f"{short} at {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        return f"{place} (`{line}`)" if line else place
+
+
+def _flat(result: Any) -> list[torch.Tensor]:
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def _user_frame(path: str) -> FrameType | None:
+    """The innermost frame of the problem's file, else the innermost that is neither torch's nor ours."""
+    frame: FrameType | None = sys._getframe(1)
+    fallback = None
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if path and name == path:
+            return frame
+        if fallback is None and not name.startswith((_TORCH, _OURS, "<")) and "contextlib" not in name:
+            fallback = frame
+        frame = frame.f_back
+    return fallback
+
+
+def _where_raised(error: BaseException, path: str) -> str:
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if name == path or not (path or name.startswith((_TORCH, _OURS))):
+            place = f" at {Path(name).name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place

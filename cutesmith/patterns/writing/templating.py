@@ -1,0 +1,33 @@
+"""Rendering of the kernel templates: jinja2 with StrictUndefined, so that a missing name is an error, never a blank."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cutesmith.errors import UnavailableError
+
+
+@functools.cache
+def _environment() -> Any:
+    try:
+        import jinja2
+    except ModuleNotFoundError as error:
+        raise UnavailableError("jinja2 is not installed", hint="pip install jinja2") from error
+    loader = jinja2.PackageLoader("cutesmith.patterns.writing", "templates")
+    # Kernel source is Python, not HTML: nothing is escaped.
+    return jinja2.Environment(  # noqa: S701
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def render_template(name: str, context: Mapping[str, Any]) -> str:
+    """The template `name` of patterns/writing/templates with `context`; at most two blank lines in a row."""
+    text: str = _environment().get_template(name).render(**context)
+    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(line.rstrip() for line in text.split("\n")))
