@@ -82,11 +82,16 @@ class Search:
     def conclude_round(self) -> Event:
         """Rank all lines that were not dropped, and record which go on."""
         taking_part = [line for line in begun_lines(self.session) if not self._is_dropped(line)]
-        ranked = sorted(taking_part, key=self._rank)
+        ranked = self._ranked(taking_part)
         kept, dropped = ranked[: self.settings.beam], ranked[self.settings.beam :]
         lessons = lessons_of(self.session.events, self.session.standing, ranked)
         number = len(self._rounds_done()) + 1
         return self.session.record("round", round=number, kept=kept, dropped=dropped, lessons=lessons)
+
+    def _ranked(self, lines: Sequence[int]) -> list[int]:
+        """Best first, by the best kernel of each as the session chooses its result; those without one come last."""
+        places = [kernel.line for kernel in self.session.standing.verified()]
+        return sorted(lines, key=lambda line: (places.index(line) if line in places else len(places), line))
 
     def settle(self, event: Event) -> list[int]:
         """Do what a round's event says, as far as it is not done; gives the open lines."""
@@ -118,13 +123,6 @@ class Search:
             start = self.session.standing.best(parent) or self.session.standing.best()
             number, of = max(begun_lines(self.session)) + 1, self.settings.candidates
             open_line(self.session, number, of=of, parent=parent, start=start, lessons=event["lessons"])
-
-    def _rank(self, line: int) -> tuple[int, bool, float, int]:
-        """Best first: the grade of its best kernel, then its time, then the older line."""
-        best = self.session.standing.best(line)
-        if best is None:
-            return 0, True, 0.0, line
-        return -best.grade, best.median_us is None, best.median_us or 0.0, line
 
     def _rounds_done(self) -> list[Event]:
         return [event for event in self.session.events if event["kind"] == "round"]

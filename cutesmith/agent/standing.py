@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from cutesmith.agent.models.model import Usage
@@ -14,6 +15,9 @@ GRADES = {"compiled": 1, VERIFIED_BY_EMULATION: 2, VERIFIED: 3}
 """How much a verify verdict is worth; anything else is worth nothing."""
 CONDEMNING = ("rejected", "wrong_result")
 """What no later verdict on the same text takes back."""
+
+Merit = tuple[int, int, bool, float]
+"""Less is better: minus the grade, declined cases, whether it is untimed, microseconds."""
 
 
 @dataclass
@@ -26,15 +30,18 @@ class JudgedKernel:
     seq: int  # of the event that verified it last: what else was asked about it makes it no later
     verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     condemned: bool = False  # found wrong or rejected once: passing with other inputs does not make it right
+    evidence: int = 0  # cases that it passed, of every verification with draws of its own
 
     def follow(self, verdict: Mapping[str, Any], seq: int) -> None:
         """Take in one more verdict, of event number `seq`; a timing that merely failed takes no earlier time away."""
         if verdict["stage"] == "benchmark" and self.median_us is not None and _says_nothing(verdict):
             return
+        known = self.verdicts.get(verdict["stage"])
         self.verdicts = {**self.verdicts, verdict["stage"]: verdict}
         self.condemned = self.condemned or verdict["status"] in CONDEMNING
         if verdict["stage"] == "verify":
             self.seq = seq
+            self.evidence += 0 if verdict == known else _passed_cases(verdict)  # `finish` says a verdict once more
 
     @property
     def state(self) -> str:
@@ -45,6 +52,16 @@ class JudgedKernel:
     def grade(self) -> int:
         """0 unless it passed verification and nothing was ever found against it; see GRADES."""
         return 0 if self.condemned else GRADES.get(self.state, 0)
+
+    @property
+    def declined(self) -> int:
+        """How many cases of its verification it refused to take: passed, and yet less than what takes them."""
+        return int(self.verdicts.get("verify", {}).get("declined") or 0)
+
+    @property
+    def merit(self) -> Merit:
+        """What ranks it before anything about its line: grade, cases, time."""
+        return -self.grade, self.declined, self.median_us is None, self.median_us or 0.0
 
     @property
     def benchmark(self) -> Mapping[str, Any]:
@@ -119,22 +136,35 @@ class Standing:
             self.last_improvement[line] = self.turns.get(line, 0)
 
     def best(self, line: int | None = None) -> JudgedKernel | None:
-        """The kernel to deliver: highest grade, then fastest, then (where nothing is timed) the one verified last.
+        """The kernel to deliver, or with `line` the best of that line of work; None where none passed."""
+        return next(iter(self.verified(line)), None)
 
-        None without one. With `line`, of that line of work alone.
+    def verified(self, line: int | None = None) -> list[JudgedKernel]:
+        """Every kernel that passed verification, best first; of one line if it is named. THE ranking: no other is.
+
+        By grade, then fewer declined cases, then time. What is equal in these: in a line the later one; between lines
+        the one with more evidence, then the one verified later.
         """
-        passed = [k for k in self.kernels.values() if k.grade and line in (None, k.line)]
-        return min(passed, key=_preference, default=None)
+        passed = [kernel for kernel in self.kernels.values() if kernel.grade and line in (None, kernel.line)]
+        equals = groupby(sorted(passed, key=_merit_in_line), key=_merit_and_line)
+        peers = [list(group) for _, group in equals]  # of one line and merit, the latest first
+        peers.sort(key=lambda group: (group[0].merit, -group[0].evidence, -group[0].seq))
+        return [kernel for group in peers for kernel in group]
 
-    def verified(self) -> list[JudgedKernel]:
-        """Every kernel that passed verification, best first."""
-        return sorted((k for k in self.kernels.values() if k.grade), key=_preference)
+
+def _merit_and_line(kernel: JudgedKernel) -> tuple[Merit, int]:
+    return kernel.merit, kernel.line
+
+
+def _merit_in_line(kernel: JudgedKernel) -> tuple[Merit, int, int]:
+    return kernel.merit, kernel.line, -kernel.seq
+
+
+def _passed_cases(verdict: Mapping[str, Any]) -> int:
+    """How many cases a verify verdict lists as passed, without those that were declined."""
+    return sum(bool(case["passed"]) for case in verdict.get("cases", ())) - int(verdict.get("declined") or 0)
 
 
 def _says_nothing(verdict: Mapping[str, Any]) -> bool:
     """Whether a stage ended without a word on the kernel itself: no time, no process, no machine."""
     return verdict["exit_code"] != 0 and verdict["status"] not in CONDEMNING
-
-
-def _preference(kernel: JudgedKernel) -> tuple[int, bool, float, int]:
-    return -kernel.grade, kernel.median_us is None, kernel.median_us or 0.0, -kernel.seq

@@ -35,6 +35,11 @@ class Tools:
             sha = hashlib.sha256(text.encode()).hexdigest()
             verdicts = [VERIFY, timed(given["us"])]
             return Outcome(text="judged", effects=tuple(outcome.judged(sha, text, verdict) for verdict in verdicts))
+        if name == "take":  # a pass that nothing timed
+            text = f"# line {self.line}, {given['cases']} cases\n"
+            sha = hashlib.sha256(text.encode()).hexdigest()
+            verdict = {**VERIFY, "cases": [{"passed": True}] * given["cases"]}
+            return Outcome(text="judged", effects=(outcome.judged(sha, text, verdict),))
         if name == "learn":
             return Outcome(text="noted", effects=(outcome.note({"note": given["words"]}),))
         if name == "die":
@@ -112,6 +117,16 @@ def test_the_beam_keeps_the_best_and_forks_from_them(tmp_path):
     assert standing.best().median_us == 10 and len(kinds(events, "round")) == 2
     endings = {line: event["ending"] for line, event in standing.endings.items()}
     assert endings == {1: "dropped", 2: "finished", 3: "dropped", 4: "finished", 5: "dropped"}
+
+
+def test_without_times_the_beam_keeps_the_line_whose_kernel_the_session_would_deliver(tmp_path):
+    def take(cases):
+        return {"calls": [{"name": "take", "input": {"cases": cases}}]}
+
+    script = {"1": [take(8), FINISH], "2": [take(16), FINISH], "3": [take(12), FINISH]}
+    events, standing, _ = search(tmp_path / "s", script, candidates=3, beam=1, rounds=1, round_turns=1)
+    (round_event,) = kinds(events, "round")
+    assert round_event["kept"] == [2] == [standing.best().line] and round_event["dropped"] == [3, 1]
 
 
 def test_a_kept_line_hears_what_the_others_learnt(tmp_path):

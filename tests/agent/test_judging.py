@@ -98,6 +98,13 @@ def test_a_faster_one_names_what_it_beats_and_a_slower_one_what_beats_it(bench):
     assert slower.startswith(f"Best so far is {old} (verified, 20.00 µs; checkpoint 1); it stays the result")
 
 
+def test_a_faster_one_that_declines_cases_hears_why_it_is_not_the_best(bench):
+    record(bench, "old", verify(), benchmark(20.0))
+    kernel, partial = judging.take_snapshot(bench.workbench), verify(declined=3).to_dict()
+    told = judging.comparison(bench.workbench, kernel, [partial, benchmark(2.0).to_dict()])
+    assert told.startswith("Best so far is") and told.endswith("This one declined 3 cases, that one 0.")
+
+
 def test_the_best_of_another_line_is_named_as_such(bench):
     record(bench, "theirs", verify(), benchmark(5.0), line=2)
     told = judging.comparison(bench.workbench, judging.take_snapshot(bench.workbench), [benchmark(9.0).to_dict()])
@@ -344,7 +351,7 @@ def test_of_a_traceback_the_kernels_own_frames_stay():
 def test_where_nothing_is_timed_the_latest_counts_and_it_is_said(bench):
     record(bench, "old", verify())
     told = judging.comparison(bench.workbench, judging.take_snapshot(bench.workbench), [verify().to_dict()])
-    assert told.startswith("NEW BEST: verified, not timed; where nothing is timed the latest verified one counts")
+    assert told.startswith("NEW BEST: verified, not timed; of what is equal and not timed, a line's latest counts")
 
 
 def test_a_benchmark_that_could_not_run_makes_nothing_the_best(bench):

@@ -31,6 +31,36 @@ def test_a_timed_kernel_wins_over_an_untimed_one_and_without_times_the_latest_wi
     assert standing_of([judged("a", VERIFY), judged("a", timed(9))], [judged("b", VERIFY)]).best().sha256 == "a"
 
 
+def taking(cases, declined=0):
+    """A pass of so many cases, some of which the kernel declined."""
+    return {**VERIFY, "cases": [{"passed": True}] * cases, "declined": declined}
+
+
+def test_a_kernel_that_declines_cases_replaces_none_that_takes_them_all_however_fast_it_is():
+    whole = [judged("whole", taking(16)), judged("whole", timed(20))]
+    quick = [judged("quick", taking(16, declined=3)), judged("quick", timed(2))]
+    assert standing_of(whole, quick).best().sha256 == "whole" == standing_of(quick, whole).best().sha256
+    assert standing_of([judged("early", taking(16))], [judged("late", taking(16, 1))]).best().sha256 == "early"
+    assert standing_of([judged("d", {**taking(16), "status": EMULATED["status"]})], quick).best().sha256 == "quick"
+
+
+def test_between_lines_that_nothing_else_tells_apart_more_evidence_wins_and_in_a_line_the_later_kernel():
+    first, second = {"line": 1}, {"line": 2}
+
+    def verified(seq, sha, line, cases=16, seconds=1.0):
+        return tool(seq, f"t{seq}", effects=[judged(sha, {**taking(cases), "seconds": seconds})], **line)
+
+    events = [verified(0, "a", first), verified(1, "b", first), verified(2, "c", second, cases=12)]
+    order = [kernel.sha256 for kernel in Standing.of(events).verified()]
+    assert order == ["b", "a", "c"]
+    again = verified(3, "c", second, cases=12, seconds=2.0)  # with draws of its own: 24 cases in all
+    assert Standing.of([*events, again]).best().sha256 == "c"
+    once_more = verified(3, "c", second, cases=12)  # what `finish` says once more is no evidence
+    assert Standing.of([*events, once_more]).best().sha256 == "b"
+    equal = [verified(0, "a", second), verified(1, "b", first)]
+    assert [kernel.sha256 for kernel in Standing.of(equal).verified()] == ["b", "a"]
+
+
 def test_a_verified_kernel_wins_over_an_emulated_and_that_over_a_compiled_one():
     assert standing_of([judged("a", VERIFY)], [judged("b", EMULATED)], [judged("c", COMPILED)]).best().sha256 == "a"
     assert standing_of([judged("b", EMULATED)], [judged("c", COMPILED)]).best().sha256 == "b"

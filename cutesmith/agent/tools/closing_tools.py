@@ -57,9 +57,11 @@ class ClosingTools:
             )
         text = ConfinedFolder(self.workbench.folder).read_or_none(KERNEL) or ""
         held = self.workbench.standing.kernels.get(hashlib.sha256(text.encode()).hexdigest())
-        if best and held and _as_good(held, best):  # its verdict, said once more, makes it the latest
+        mine = self.workbench.standing.best(self.workbench.line)
+        if best and mine and held and _is_peer(held, mine):  # its verdict, said once more, makes it the latest
             effects = (outcome.judged(held.sha256, held.text, held.verdicts["verify"]),)
-            return Outcome(text=self._told(held, same=True), effects=effects, finish=summary.strip())
+            best = held if best is mine else best
+            return Outcome(text=self._told(best, same=held is best), effects=effects, finish=summary.strip())
         return Outcome(text=self._told(best, same=held is best), finish=summary.strip())
 
     def _told(self, best: JudgedKernel | None, *, same: bool) -> str:
@@ -70,7 +72,6 @@ class ClosingTools:
         return f"This line of work ends. The result is {best.sha256[:8]} ({best.state}{time}){other}."
 
 
-def _as_good(held: JudgedKernel, best: JudgedKernel) -> bool:
-    """Whether only its place in time makes the best one of this line better: neither was timed."""
-    untimed = held.median_us is None and best.median_us is None
-    return held is not best and held.line == best.line and held.grade == best.grade and untimed
+def _is_peer(held: JudgedKernel, best: JudgedKernel) -> bool:
+    """Whether only its place in time makes the best one of this line better."""
+    return held is not best and held.line == best.line and held.merit == best.merit

@@ -139,17 +139,22 @@ def comparison(workbench: Workbench, kernel: Snapshot, verdicts: Iterable[Verdic
     if best is None:
         return f"{doubt}No kernel is verified yet."
     if best.sha256 != kernel.sha256:
-        return f"{doubt}Best so far is {_described(best, workbench)}; it stays the result until something beats it."
+        fewer = trial.grade == best.grade and best.declined < trial.declined
+        why = f" This one declined {trial.declined} cases, that one {best.declined}." if fewer else ""
+        return (
+            f"{doubt}Best so far is {_described(best, workbench)}; it stays the result until something beats it.{why}"
+        )
     if before is None or before.sha256 == kernel.sha256:
         return (
             f"This version is the best so far: {_speed(best)}." if before else f"NEW BEST, the first: {_speed(best)}."
         )
-    why = "" if best.median_us is not None else "; where nothing is timed the latest verified one counts"
+    why = "; of what is equal and not timed, a line's latest counts" if best.merit == before.merit else ""
     return f"NEW BEST: {_speed(best)}{why}; before it {_described(before, workbench)}."
 
 
 def _speed(kernel: JudgedKernel) -> str:
-    return kernel.state + (f", {kernel.median_us:.2f} µs" if kernel.median_us is not None else ", not timed")
+    declined = f", {kernel.declined} cases declined" if kernel.declined else ""
+    return f"{kernel.state}{declined}, " + ("not timed" if kernel.median_us is None else f"{kernel.median_us:.2f} µs")
 
 
 def _described(kernel: JudgedKernel, workbench: Workbench) -> str:
