@@ -12,7 +12,7 @@ Every event has `seq` (from 0), `time` (UTC, ISO 8601), `line` (the line of work
     reply     turn, content, stop_reason, usage, dollars, model, seconds
     tool      turn, id, name, input, text, is_error, effects, finish, seconds: the answer to one tool call
     judged    text, effects, seconds: a judgement that no model asked for: of the first draft (with pattern, unmatched)
-              or of the best kernel at the end
+              or of the best kernel at the end (`confirms`: its hash, where it was verified again)
     round     round, kept, dropped, lessons: what the search did after a round
     ended     ending (the name of an Ending), reason: this line of work is over
     result    verdict: AgentVerdict.to_dict()
@@ -23,25 +23,22 @@ Every event has `seq` (from 0), `time` (UTC, ISO 8601), `line` (the line of work
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from cutesmith.errors import CutesmithError, UsageError
-from cutesmith.verdicts import ExitCode, strict_json
+from cutesmith.append_log import AppendLog, LogWriteError
+from cutesmith.errors import UsageError
+from cutesmith.verdicts import strict_json
 
 FILE = "transcript.jsonl"
 Event = Mapping[str, Any]
 
 
-class TranscriptError(CutesmithError):
+class TranscriptError(LogWriteError):
     """An event could not be written: the disk is full or the folder went away. Nothing after it took effect."""
-
-    exit_code = ExitCode.USAGE
 
 
 class Transcript:
@@ -50,57 +47,31 @@ class Transcript:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.events: list[Event] = []
-        self._descriptor = -1
+        self._log = AppendLog(path, resume=f"--resume {path.parent}")
 
     def __enter__(self) -> Transcript:
         """Open for appending; raises UsageError when another process has it open or the file cannot be written."""
-        try:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._close()
-            raise UsageError(
-                f"{self.path.parent} is in use by another process", hint="Wait for it, or end it."
-            ) from None
-        except OSError as error:
-            raise UsageError(f"{self.path} cannot be written: {error.strerror}", hint="Give another --out.") from error
-        self.events = self._read()
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(self._log)
+            self.events = parse(self.path.read_bytes(), self.path)
+            opened.pop_all()  # it stays open, unless what it holds is no transcript
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        self._log.__exit__()
 
     def append(self, kind: str, *, line: int = 0, **fields: Any) -> Event:
         """Write one event and flush it to the disk; raises TranscriptError, and then the file is as it was."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         event = {"seq": len(self.events), "time": now, "line": line, "kind": kind, **fields}
         text = strict_json(event)
-        end = os.fstat(self._descriptor).st_size
         try:
-            os.lseek(self._descriptor, end, os.SEEK_SET)
-            _write_all(self._descriptor, (text + "\n").encode())
-            os.fsync(self._descriptor)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, end)
-            wrong = f"{self.path} cannot be written: {error.strerror}"
-            raise TranscriptError(wrong, hint=f"Make room, then go on with --resume {self.path.parent}") from error
+            self._log.append(text)
+        except LogWriteError as error:
+            raise TranscriptError(error.message, hint=error.hint) from error
         written: Event = json.loads(text)  # what a resumed process would see
         self.events.append(written)
         return written
-
-    def _read(self) -> list[Event]:
-        """The events of the file; cuts off an unfinished last line."""
-        data = self.path.read_bytes()
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):
-            os.ftruncate(self._descriptor, whole)
-        return parse(data[:whole], self.path)
-
-    def _close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
 
 def parse(data: bytes, path: Path) -> list[Event]:
@@ -135,9 +106,3 @@ def worked_seconds(events: Iterable[Event]) -> float:
             total += (last - begin).total_seconds()
         begin, last = (now if event["kind"] == "run" or begin is None else begin), now
     return total + ((last - begin).total_seconds() if begin is not None and last is not None else 0.0)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
