@@ -121,6 +121,9 @@ class Attempt(Record):
     seconds: dict[str, float] = Field(default_factory=dict)
     worker: str = ""  # which worker judged it, such as "gpu0" or a node's name
     finished: str = ""  # UTC, ISO 8601
+    cached: bool = (
+        False  # taken from an earlier attempt with the same key; `seconds`, `cost` and samples are that one's
+    )
 
     def speedup(self, baseline: str = EAGER) -> float | None:
         """Median of the baseline over the kernel's; None when either was not timed, 0.0 for a wrong kernel."""
