@@ -1,0 +1,1 @@
+"""What a run's raw samples come to: fast_p, pass@k, speed-ups with intervals, costs, comparisons, a ranking."""

@@ -1,0 +1,97 @@
+"""A statistic with its interval, for some tasks of a matrix: the tasks are drawn again, each with its drawn times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutesmith.evals.scores.bootstrap import LEVEL, Interval, generator, interval, replicates_of, resampled_tasks
+from cutesmith.evals.scores.estimators import THRESHOLDS, Floats, nan_mean, nan_median
+from cutesmith.evals.scores.matrices import FLOOR, LOG_SPEEDUP, TaskMatrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """A number, its bootstrap 95 % interval, and over how many tasks it was taken; None where there is none."""
+
+    value: float | None
+    interval: Interval | None = None
+    over: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """fast_p by p, geometric mean and median of the speed-up, median share of the floor."""
+
+    fast: Mapping[float, Score]
+    geometric_mean: Score
+    median: Score
+    floor: Score
+
+
+def summarise(matrix: TaskMatrix, seed: str) -> Summary:
+    """The statistics over all tasks of the matrix; equal seeds draw equal tasks."""
+    tasks = matrix.values.shape[1]
+    chosen = resampled_tasks(tasks, generator("tasks", seed), matrix.replicates.shape[1]) if tasks else None
+    values = _statistics(matrix.values)
+    replicates = _statistics(_drawn(matrix.replicates, chosen)) if chosen is not None else values
+    over = [tasks] * len(THRESHOLDS) + [int(np.isfinite(matrix.values[row]).sum()) for row in _ROWS]
+    scores = [_score(*item) for item in zip(values, replicates, over)]
+    scores = [*map(of_share, scores[: len(THRESHOLDS)]), *scores[len(THRESHOLDS) :]]
+    return Summary(fast=dict(zip(THRESHOLDS, scores)), geometric_mean=scores[-3], median=scores[-2], floor=scores[-1])
+
+
+_ROWS = (LOG_SPEEDUP, LOG_SPEEDUP, FLOOR)
+
+
+def _statistics(values: NDArray[np.floating]) -> list[Floats]:
+    """Every statistic over the last axis of (statistics, …, tasks)."""
+    logs = values[LOG_SPEEDUP]
+    shares = [nan_mean(values[place]) for place in range(len(THRESHOLDS))]
+    return [*shares, np.exp(nan_mean(logs)), np.exp(nan_median(logs)), nan_median(values[FLOOR])]
+
+
+def _drawn(replicates: NDArray[np.float32], chosen: NDArray[np.intp]) -> NDArray[np.float32]:
+    return np.take_along_axis(replicates, np.broadcast_to(chosen, replicates.shape), axis=2)
+
+
+def _score(value: Floats, replicates: Floats, over: int) -> Score:
+    if not over or not np.isfinite(value):
+        return Score(value=None)
+    return Score(value=float(value), interval=interval(replicates), over=over)
+
+
+def score_of_tasks(values: Floats, seed: str) -> Score:
+    """The mean of one number a task, with an interval over tasks alone."""
+    if not len(values):
+        return Score(value=None)
+    chosen = resampled_tasks(len(values), generator("tasks", seed), replicates_of(len(values)))
+    return Score(value=float(values.mean()), interval=interval(values[chosen].mean(axis=1)), over=len(values))
+
+
+def of_share(score: Score) -> Score:
+    """A share of tasks: where all are alike, drawing them again says "certain", so Wilson's interval stands for it.
+
+    Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927): 10 of 10 is 72 to
+    100 %.
+    """
+    if score.value not in (0.0, 1.0):
+        return score
+    slack = _Z_SQUARED / (score.over + _Z_SQUARED)
+    return replace(score, interval=(0.0, slack) if score.value == 0.0 else (1.0 - slack, 1.0))
+
+
+_Z_SQUARED = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
+
+
+def exponential(score: Score) -> Score:
+    """A score of logarithms as one of factors."""
+    if score.value is None or score.interval is None:
+        return score
+    low, high = (math.exp(bound) for bound in score.interval)
+    return replace(score, value=math.exp(score.value), interval=(low, high))
