@@ -89,7 +89,7 @@ def compare(
         parts = [torch.view_as_real(t.contiguous()) for t in (actual, native)]
         double = None if exact is None else torch.view_as_real(exact.contiguous())
         return compare(index, parts[0], parts[1], double, tolerance)
-    comparison = _compare_floats(index, actual, native, native.double() if exact is None else exact, tolerance)
+    comparison = _compare_floats(index, actual, native, (native if exact is None else exact).double(), tolerance)
     return _constant_or_not(comparison, actual, (native,) if exact is None else (native, exact))
 
 
