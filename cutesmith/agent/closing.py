@@ -1,4 +1,4 @@
-"""How a session ends: the fastest kernels get the full benchmark, the best one is the result, and all is written."""
+"""What a session came to: the best kernel is the result, and all is written."""
 
 from __future__ import annotations
 
@@ -7,40 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cutesmith.agent import outcome
+from cutesmith.agent.confirmation import refuted
 from cutesmith.agent.endings import Finished, Interrupted
-from cutesmith.agent.session import KERNEL, PROBLEM, Session
+from cutesmith.agent.session import KERNEL, Session
 from cutesmith.agent.standing import JudgedKernel
-from cutesmith.patterns.generation.target import Target
-from cutesmith.verb_process import VerbError, run_verb
 from cutesmith.verdicts import AgentVerdict, ExitCode
-
-FINALISTS = 2
-
-
-async def confirm_best(session: Session, target: Target) -> None:
-    """On a GPU: give the fastest kernels the full benchmark, until the best one has had it."""
-    for _ in range(FINALISTS):
-        best = session.standing.best()
-        if best is None or not target.executes or best.is_compared:
-            return
-        try:
-            await _benchmark(session, best, target)
-        except VerbError as error:  # its quick timing stays
-            session.record("judged", best.line, text=error.message, effects=[], seconds=0.0)
-
-
-async def _benchmark(session: Session, kernel: JudgedKernel, target: Target) -> None:
-    path = session.folder / KERNEL  # the best kernel is what it holds
-    verdict = await run_verb(
-        "benchmark",
-        str(path),
-        f"--problem={session.folder / PROBLEM}",
-        f"--arch={target.arch}",
-        follower=session.follower(0),
-    )
-    effect = outcome.judged(kernel.sha256, kernel.text, verdict)
-    session.record("judged", kernel.line, text=verdict["summary"], effects=[effect], seconds=verdict["seconds"])
 
 
 def conclude(session: Session, *, problem: str, model: str, interrupted: bool = False) -> AgentVerdict:
@@ -68,6 +39,8 @@ def conclude(session: Session, *, problem: str, model: str, interrupted: bool = 
         floor_us=benchmark.get("floor_us"),
         floor_percent=benchmark.get("floor_percent"),
         verified=len(standing.verified()),
+        confirmed=best.confirmed if best else False,
+        refuted=tuple(refuted(session)),
         rejected=standing.rejected,
         candidates=tuple(_lines(session)),
     )
@@ -87,13 +60,20 @@ def _outcome(session: Session, best: JudgedKernel | None, ending: Mapping[str, A
     if best is not None:
         count = sum(event["kind"] == "line" for event in session.events) or 1
         among = f", the best of {len(session.standing.verified())} kernels on {count} line{'s' * (count > 1)}"
-        return ExitCode.PASSED, f"{best.state}{_speed(best)}{among}; {reason}"
+        return ExitCode.PASSED, f"{best.state}{_speed(best)}{among}{_confirmed(session, best)}; {reason}"
     failures = list(session.standing.failures.values())
     if failures:
         worst = failures[-1]
         return ExitCode(worst["exit_code"]), f"no kernel passed; the last: {worst['summary']}; {reason}"
     code = ExitCode.TIMED_OUT if ending.get("ending") == "budget spent" else ExitCode.UNAVAILABLE
     return code, f"no kernel was judged; {reason}"
+
+
+def _confirmed(session: Session, best: JudgedKernel) -> str:
+    """Whether it passed again at the end, and how many that were better did not."""
+    again = "; verified again with fresh draws" if best.confirmed else ""
+    failed = len(refuted(session))
+    return again + (f"; {failed} that ranked before it failed when verified again" if failed else "")
 
 
 def _speed(best: JudgedKernel) -> str:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
-from cutesmith.agent.closing import conclude, confirm_best, write_result
+from cutesmith.agent.closing import conclude, write_result
+from cutesmith.agent.confirmation import Judge, confirm_best
 from cutesmith.agent.exploration import MakeLine, explore
 from cutesmith.agent.loop import Line
 from cutesmith.agent.models.model import Model
 from cutesmith.agent.opening import draft_kernel, nearest_examples, open_line
 from cutesmith.agent.session import PROBLEM, Session
 from cutesmith.agent.settings import Settings
+from cutesmith.agent.standing import JudgedKernel
 from cutesmith.agent.texts.prompting import system_prompt
+from cutesmith.agent.tools import judging
+from cutesmith.agent.tools.judging import Verdict
 from cutesmith.agent.tools.toolbox import Toolbox
 from cutesmith.agent.tools.workbench import Workbench
 from cutesmith.patterns.generation.target import Target, choose_target, describe_environment
@@ -29,7 +34,7 @@ async def run_session(session: Session, settings: Settings, model: Model) -> Age
     try:
         await _open_lines(session, settings, target)
         await explore(session, settings, _line_maker(session, settings, model, target))
-        await confirm_best(session, target)
+        await confirm_best(session, _closing_judge(session, settings, target), timed=target.executes)
     except asyncio.CancelledError:  # Ctrl-C: what there is, is the result
         interrupted = True
     problem = session.first("problem") or {}
@@ -60,20 +65,34 @@ def _line_maker(session: Session, settings: Settings, model: Model, target: Targ
     system = system_prompt(problem, request, target, describe_environment(target))
 
     def make(number: int) -> Line:
-        workspace = session.workspace(number)
-        workbench = Workbench(
-            line=number,
-            folder=workspace.files.root,
-            problem=session.folder / PROBLEM,
-            judged=session.folder / "judged",
-            checkpoints=workspace.checkpoints,
-            standing=session.standing,
-            arch=target.arch,
-            on=settings.on,
-            timeout=settings.timeout,
-            tolerance=settings.tolerance,
-            follower=session.follower(number),
-        )
-        return Line(number, session, model, Toolbox(workbench), system)
+        return Line(number, session, model, Toolbox(_workbench(session, settings, target, number)), system)
 
     return make
+
+
+def _workbench(session: Session, settings: Settings, target: Target, number: int) -> Workbench:
+    workspace = session.workspace(number)
+    return Workbench(
+        line=number,
+        folder=workspace.files.root,
+        problem=session.folder / PROBLEM,
+        judged=session.folder / "judged",
+        checkpoints=workspace.checkpoints,
+        standing=session.standing,
+        arch=target.arch,
+        on=settings.on,
+        timeout=settings.timeout,
+        tolerance=settings.tolerance,
+        follower=session.follower(number),
+    )
+
+
+def _closing_judge(session: Session, settings: Settings, target: Target) -> Judge:
+    """The judge of the result: no line's, and with twice the patience, so that a busy machine refutes no kernel."""
+    bench = _workbench(session, settings, target, 1)
+    bench = replace(bench, timeout=2 * settings.timeout, follower=session.follower(0))
+
+    async def judge(kernel: JudgedKernel, stage: str) -> Verdict:
+        return await judging.judge(bench, stage, judging.snapshot_of(bench, kernel.text))
+
+    return judge

@@ -31,6 +31,7 @@ class JudgedKernel:
     verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     condemned: bool = False  # found wrong or rejected once: passing with other inputs does not make it right
     evidence: int = 0  # cases that it passed, of every verification with draws of its own
+    confirmed: bool = False  # verified again at the end of a session
 
     def follow(self, verdict: Mapping[str, Any], seq: int) -> None:
         """Take in one more verdict, of event number `seq`; a timing that merely failed takes no earlier time away."""
@@ -114,6 +115,8 @@ class Standing:
         for effect in event.get("effects", ()):
             if effect["do"] == "judged":
                 self._judge(line, int(event["seq"]), effect)
+                kernel = self.kernels[effect["sha256"]]
+                kernel.confirmed = kernel.grade > 0 and (kernel.confirmed or "confirms" in event)
 
     def _count(self, line: int, event: Event) -> None:
         self.usage += Usage(**event["usage"])

@@ -55,6 +55,8 @@ class AgentVerdict(Verdict):
     floor_us: float | None = None
     floor_percent: float | None = None
     verified: int = 0  # how many different kernels passed verification
+    confirmed: bool = False  # the delivered kernel passed again at the end, with fresh draws
+    refuted: tuple[str, ...] = ()  # those that ranked before it and failed then: hash and sentence
     rejected: int = 0  # how often a kernel was rejected as a cheat
     candidates: tuple[dict[str, Any], ...] = ()
 

@@ -16,10 +16,13 @@ from pathlib import Path
 import anthropic  # noqa: F401 - once, and not in every child
 import pydantic  # noqa: F401
 
+from cutesmith.agent.closing import conclude
+from cutesmith.agent.confirmation import confirm_best
 from cutesmith.agent.conversation import messages_of
 from cutesmith.agent.display.screen import Quiet
 from cutesmith.agent.loop import Line
 from cutesmith.agent.models.scripted_model import ScriptedModel
+from cutesmith.agent.outcome import judged
 from cutesmith.agent.session import new_session, resumed_session
 from cutesmith.agent.tools.toolbox import Toolbox
 from cutesmith.agent.tools.workbench import Workbench
@@ -45,6 +48,16 @@ TURNS = [
 ]
 
 
+PASS = {"stage": "verify", "status": "verified", "exit_code": 0, "summary": "19 cases", "seconds": 1.0, "cases": []}
+WRONG = {**PASS, "status": "wrong_result", "exit_code": 1, "summary": "case 7 differs"}
+DRAFTS = [judged(name * 64, f"# {name}\n", PASS) for name in "abc"]  # the last one is the best
+
+
+async def judge(kernel, stage):
+    """Verified again, the two latest drafts turn out to be wrong."""
+    return WRONG if kernel.text in ("# b\n", "# c\n") else PASS
+
+
 class Killer(Quiet):
     """Kills this process when event `at` is on the disk and has not taken effect yet, or while an answer streams."""
 
@@ -66,6 +79,8 @@ def run(folder: Path, *, at: int = -1, while_streaming: int = -1, resume: bool =
     """Run or resume the session to its end, or to its death."""
     opened = resumed_session(folder) if resume else new_session(folder, Killer(at, while_streaming), request="r")
     with opened as session:
+        for draft in DRAFTS[sum(event["kind"] == "judged" for event in session.events) :]:
+            session.record("judged", text="a draft", effects=[draft], seconds=0.0)
         if session.first("line") is None:
             session.record("line", 1, parent=0, opening="begin", effects=[])
         workspace = session.workspace(1)
@@ -80,6 +95,8 @@ def run(folder: Path, *, at: int = -1, while_streaming: int = -1, resume: bool =
         )
         if not session.standing.endings:
             asyncio.run(Line(1, session, ScriptedModel(TURNS), Toolbox(workbench), "system").run())
+        asyncio.run(confirm_best(session, judge, timed=False))
+        session.record("result", verdict=conclude(session, problem="problem.py", model="script").to_dict())
 
 
 def in_child(*args, **kwargs) -> int:
@@ -109,6 +126,9 @@ def state(folder: Path) -> dict:
             "messages": json.loads(json.dumps(messages_of(session.events, 1))),
             "replies": kinds.count("reply"),
             "ending": session.standing.endings[1]["ending"],
+            "delivered": (folder / "kernel.py").read_text(),
+            "asked again": [event["confirms"][0] for event in session.events if "confirms" in event],
+            "summary": session.events[-2]["verdict"]["summary"],  # before this process's `run`
         }
 
 

@@ -92,6 +92,8 @@ def facts(events: Sequence[Event], result: Mapping[str, Any], history: History) 
     return [
         *_speed(standing.best()),
         *([judged] if history.kernels else []),
+        *([("verified again at the end", "passed")] if result.get("confirmed") else []),
+        *([("that ranked before it failed then", f"{len(failed)}")] if (failed := result.get("refuted")) else []),
         *([("times rejected as a cheat", str(standing.rejected))] if standing.rejected else []),
         ("turns", f"{history.replies:,}"),
         ("wall time", _duration(worked_seconds(events))),

@@ -52,7 +52,7 @@ def transcript_entries(
         elif event["kind"] in _REMARKS:
             label, text = _REMARKS[event["kind"]], _said(event)
             if text:
-                yield _remark(event, label, text, texts)
+                yield _remark(event, f"{label} again" if event.get("confirms") else label, text, texts)
 
 
 _REMARKS = {"run": "run", "line": "opening", "message": "told", "judged": "judged", "round": "round", "ended": "ended"}

@@ -189,7 +189,7 @@ def sentences(event: Event, better: bool, standing: Standing) -> Iterator[str]:
         verdicts = judgements(event)
         for index, verdict in enumerate(verdicts, start=1):
             best = BEST if better and index == len(verdicts) else ""
-            yield told(verdict) + best
+            yield ("the result again, " if event.get("confirms") else "") + told(verdict) + best
         if not verdicts and (event.get("is_error") or kind == "judged"):
             yield ": ".join(filter(None, (str(event.get("name", "")), str(event.get("text", "")))))
     elif kind in _SENTENCES:

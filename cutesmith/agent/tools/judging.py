@@ -49,7 +49,11 @@ def take_snapshot(workbench: Workbench) -> Snapshot:
 
     Raises PathError when there is no readable kernel file, StorageError when the copy cannot be written.
     """
-    text = ConfinedFolder(workbench.folder).read(KERNEL)
+    return snapshot_of(workbench, ConfinedFolder(workbench.folder).read(KERNEL))
+
+
+def snapshot_of(workbench: Workbench, text: str) -> Snapshot:
+    """This text where only the judge reads; raises StorageError when it cannot be written."""
     data = text.encode()
     sha256 = hashlib.sha256(data).hexdigest()
     path = workbench.judged / sha256[:SHA_SHOWN] / KERNEL
