@@ -1,4 +1,4 @@
-"""The child's side of `checks.isolation`: `python -m cutesmith.checks.isolation.child ENTRY READ_FD WRITE_FD OPTIONS`.
+"""The child's side of `checks.isolation`: `python -m cutesmith.checks.isolation.child ENTRY READ_FD WRITE_FD SETTINGS`.
 
 Requests and replies are frames on two private pipes: eight bytes of length (little-endian), then one JSON object.
 A reply repeats the nonce of its request; stdout and stderr are only a log.
@@ -110,18 +110,23 @@ def _flush(stream: Any) -> None:
         return
 
 
-def main(argv: list[str] | None = None) -> int:
+def serve_within(settings: dict[str, Any], entry: str, requests: int, replies: int) -> None:
     """Set the limits, then serve; leaves by `os._exit` so that no atexit hook of a candidate can linger."""
-    entry, requests, replies, options = sys.argv[1:] if argv is None else argv
-    settings = json.loads(options)
-    die_with_parent()
     limit_resources(file_bytes=settings["file_bytes"], memory_bytes=settings["memory_bytes"])
-    for descriptor in (int(requests), int(replies)):
+    for descriptor in (requests, replies):
         os.set_inheritable(descriptor, False)
     sys.argv = ["python"]
     with contextlib.suppress(BrokenPipeError):  # the parent has gone
-        serve(entry, int(requests), int(replies))
+        serve(entry, requests, replies)
     os._exit(0)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """A worker as a program of its own."""
+    entry, requests, replies, settings = sys.argv[1:] if argv is None else argv
+    die_with_parent()
+    serve_within(json.loads(settings), entry, int(requests), int(replies))
+    raise AssertionError("a worker does not return")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """A confined child process that runs a candidate: limits, a private pipe, and a kill that reaches every descendant.
 
-`Worker` starts `python -m cutesmith.checks.isolation.child` in a session of its own with a clean environment and a
-scratch folder. It bounds wall-clock time, memory, processes, files and the log. Not covered: reading files of the
-machine, using the GPU's memory and time (a watchdog ends the process, not the kernel in flight), and, where the system
-has no Landlock or seccomp, what `confine()` then reports as off.
+`Worker` starts `child.py` in a session of its own with a clean environment and a scratch folder (`launching.py` says by
+which way). It bounds wall-clock time, memory, processes, files and the log; which files may be read and written is
+`confine()`'s business. Not covered: using the GPU's memory and time (a watchdog ends the process, not the kernel in
+flight), and, where the system has no Landlock or seccomp, what `confine()` then reports as off.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -26,6 +25,8 @@ from typing import Any
 
 from cutesmith.checks.isolation.child import HEADER, MAX_FRAME_BYTES, write_frame
 from cutesmith.checks.isolation.confinement import confine
+from cutesmith.checks.isolation.environment import clean_environment
+from cutesmith.checks.isolation.launching import Launch, WorkerProcess
 from cutesmith.checks.isolation.processes import ProcessTree
 from cutesmith.errors import CandidateError, without_colours
 from cutesmith.verdicts import ExitCode
@@ -34,41 +35,6 @@ __all__ = ["Limits", "Worker", "clean_environment", "confine", "run_isolated"]
 
 GIB = 1 << 30
 WATCH_SECONDS = 0.05
-# Names that a compiler, CUDA or the DSL needs; nothing that names a mode, a secret or this project.
-ALLOWED_VARIABLES = frozenset(
-    {
-        *(
-            "PATH",
-            "LD_LIBRARY_PATH",
-            "LANG",
-            "LC_ALL",
-            "LC_CTYPE",
-            "TZ",
-            "CC",
-            "CXX",
-            "VIRTUAL_ENV",
-            "OMP_NUM_THREADS",
-        ),
-        *(
-            "CUDA_HOME",
-            "CUDA_PATH",
-            "CUDA_VISIBLE_DEVICES",
-            "CUDA_DEVICE_ORDER",
-            "TRITON_PTXAS_PATH",
-        ),
-        *(
-            "NVIDIA_VISIBLE_DEVICES",
-            "NVIDIA_DRIVER_CAPABILITIES",
-            "CUTE_DSL_ARCH",
-            "CUTE_DSL_LIBS",
-        ),
-        *(
-            "NCCL_NVLS_ENABLE",
-            "TORCH_SYMM_MEM_DISABLE_MULTICAST",
-            "NVSHMEM_DISABLE_NVLS",
-        ),
-    }
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,23 +46,6 @@ class Limits:
     file_bytes: int = 4 * GIB
     log_bytes: int = 2 << 20
     processes: int = 64
-
-
-def clean_environment(scratch: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The child's whole environment: the allow-list, its folders, and where to import this package from."""
-    kept = {name: value for name, value in os.environ.items() if name in ALLOWED_VARIABLES}
-    root = str(Path(__file__).resolve().parents[3])
-    paths = [
-        root,
-        *(entry for entry in sys.path if entry and os.path.isdir(entry) and entry != root),
-    ]
-    folders = {name: str(scratch) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUTE_DSL_CACHE_DIR")}
-    python = {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONNOUSERSITE": "1",
-    }
-    return {**kept, **folders, **python, **(extra or {})}
 
 
 class Worker:
@@ -129,7 +78,7 @@ class Worker:
         self._environment = dict(environment or {})
         self._log = bytearray()
         self._log_dropped = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WorkerProcess | None = None
         self._verdict: CandidateError | None = None
 
     def __enter__(self) -> Worker:  # noqa: PYI034 - typing.Self needs Python 3.11
@@ -152,28 +101,15 @@ class Worker:
         self._log_pipe, log = os.pipe()
         token = secrets.token_hex(8)
         address_space = None if self.gpu else self.limits.memory_bytes + 8 * GIB  # libraries map more than they touch
-        options = json.dumps({"file_bytes": self.limits.file_bytes, "memory_bytes": address_space})
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "cutesmith.checks.isolation.child",
-                self.entry,
-                str(requests),
-                str(replies),
-                options,
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=self.scratch,
-            env={
-                **clean_environment(self.scratch, self._environment),
-                ProcessTree.MARK: token,
-            },
-            pass_fds=(requests, replies),
-            start_new_session=True,
-        )
+        self._process = Launch(
+            entry=self.entry,
+            settings={"file_bytes": self.limits.file_bytes, "memory_bytes": address_space},
+            scratch=self.scratch,
+            environment={**clean_environment(self.scratch, self._environment), ProcessTree.MARK: token},
+            requests=requests,
+            replies=replies,
+            log=log,
+        ).start()
         for descriptor in (requests, replies, log):
             os.close(descriptor)
         os.set_blocking(self._log_pipe, False)

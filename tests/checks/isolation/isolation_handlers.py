@@ -1,11 +1,15 @@
 """Handlers that the isolation tests run in a worker: each misbehaves in one way. They import little."""
 
 import ctypes
+import gc
 import os
+import random
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -85,6 +89,34 @@ def _confined(request):
     }
 
 
+def _started():
+    """What a process finds when it starts, its own identity left out."""
+    import cutlass.cute  # noqa: F401
+    import numpy
+    import torch
+    from cutlass.base_dsl import cache_helpers, dsl, pyir_class_facts
+
+    options = {name.__name__: vars(one.envar) for name, one in dsl.DSLSingletonMeta._instances.items()}
+    return {
+        "environment": {name: value for name, value in os.environ.items() if name != "WORKER_ID"},
+        "from_proc": sorted(filter(None, Path("/proc/self/environ").read_text().split("\0"))),
+        "libc": {name: ctypes.CDLL(None).getenv(name.encode()) != 0 for name in ("HOME", "NURSERY_ROOM", "WORKER_ID")},
+        "path": [entry for entry in sys.path if "dsl_packages" not in entry],
+        "dsl_path": sorted({entry for entry in sys.path if "dsl_packages" in entry}),
+        "dsl": {name: {key: repr(value) for key, value in known.items()} for name, known in options.items()},
+        "dsl_cache": [cache_helpers.default_generated_ir_path, *pyir_class_facts._FACTS_CACHE_DIR],
+        "temporary": tempfile.gettempdir(),
+        "folder": os.getcwd(),
+        "torch": [torch.get_num_threads(), torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork()],
+        "session": os.getsid(0) == os.getpid(),
+        "limits": [resource.getrlimit(which) for which in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)],
+        "signals": [str(signal.getsignal(which)) for which in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
+        "collects": gc.isenabled(),
+        "umask": os.umask(0o022),
+        "draws": [random.random(), float(numpy.random.rand()), float(torch.rand(()))],
+    }
+
+
 ACTIONS = {
     "echo": lambda r: {"value": r["value"], "pid": os.getpid()},
     "environment": lambda r: {
@@ -92,6 +124,11 @@ ACTIONS = {
         "cwd": os.getcwd(),
         "argv": sys.argv,
     },
+    "modules": lambda r: {
+        "loaded": [name for name in ("torch", "cutlass.cute") if name in sys.modules],
+        "parent": os.getppid(),
+    },
+    "started": lambda r: _started(),
     "descriptors": lambda r: {"open": [int(fd) for fd in os.listdir("/proc/self/fd")]},
     "raise": lambda r: {"value": 1 / 0},
     "contract": lambda r: _break_contract(),

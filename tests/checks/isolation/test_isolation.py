@@ -1,4 +1,7 @@
-"""A worker that misbehaves in every way we know of: each must end in a typed error, and leave nothing behind."""
+"""A worker that misbehaves in every way we know of: each must end in a typed error, and leave nothing behind.
+
+All of it holds for both ways to start one: forked from the nursery, and as a program of its own.
+"""
 
 import os
 import re
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cutesmith.checks.isolation import nursery
 from cutesmith.checks.isolation.confinement import landlock_abi
 from cutesmith.checks.isolation.processes import LEAST_MEMORY, fair_memory
 from cutesmith.checks.isolation.worker import Limits, Worker, run_isolated
@@ -20,11 +24,33 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).pare
 ENTRY = "isolation_handlers:factory"
 SMALL = Limits(
     wall_seconds=20,
-    memory_bytes=200 << 20,
+    memory_bytes=600 << 20,
     file_bytes=1 << 20,
     log_bytes=1 << 16,
     processes=8,
 )
+
+
+@pytest.fixture(scope="module")
+def full_nursery():
+    """The nursery of this process with PyTorch and the DSL in it, as it is in use."""
+    entry = "cutesmith.checks.judging.candidate:handler"
+    with Worker(entry, environment={"CUTE_DSL_ARCH": "sm_90a"}), Worker(ENTRY, environment=ENVIRONMENT) as worker:
+        assert worker.call({"action": "modules"})["loaded"] == ["torch", "cutlass.cute"]
+
+
+@pytest.fixture(autouse=True, params=["forked", "executed"])
+def way(request, monkeypatch, full_nursery):
+    """How this test's workers start."""
+    if request.param == "executed":
+        monkeypatch.setenv(nursery.OFF, "1")
+    return request.param
+
+
+def test_a_worker_starts_in_the_way_that_was_asked_for(way):
+    reply = ask("modules")
+    assert (reply["parent"] == os.getpid()) == (way == "executed")
+    assert reply["loaded"] == ([] if way == "executed" else ["torch", "cutlass.cute"])
 
 
 def ask(action, *, limits=SMALL, scratch=None, **request):
@@ -144,9 +170,9 @@ def test_half_a_terabyte_is_refused():
 
 
 def test_touched_memory_is_watched():
-    error = failure("touch", bytes=400 << 20)
+    error = failure("touch", bytes=800 << 20)
     assert error.exit_code == ExitCode.CRASHED
-    assert "0.2 GiB of host memory" in error.message
+    assert "0.6 GiB of host memory" in error.message
 
 
 def test_a_worker_never_gets_more_than_half_of_what_is_available():
@@ -158,7 +184,7 @@ def test_a_worker_never_gets_more_than_half_of_what_is_available():
 
 def test_beside_a_gpu_memory_is_watched_too():
     begin = time.monotonic()
-    raises = pytest.raises(CandidateError, match="0.2 GiB of host memory")
+    raises = pytest.raises(CandidateError, match="0.6 GiB of host memory")
     with Worker(ENTRY, limits=SMALL, gpu=True, environment=ENVIRONMENT) as worker, raises as caught:
         worker.call({"action": "touch", "bytes": 1 << 30})
     assert caught.value.exit_code == ExitCode.CRASHED

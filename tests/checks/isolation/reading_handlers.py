@@ -1,0 +1,86 @@
+"""Handlers that read, in a worker: what comes of it once the process is confined. They import little."""
+
+import contextlib
+import importlib
+import os
+import re
+from pathlib import Path
+
+from cutesmith.checks.failures import describe_failure
+from cutesmith.checks.isolation.confinement import confine
+from cutesmith.checks.isolation.readable import readable_paths
+
+
+def outcome(path):
+    path = path.replace("PARENT", str(os.getppid()))
+    try:
+        if os.path.isdir(path):
+            os.listdir(path)
+        else:
+            with open(path, "rb") as file:
+                file.read(16)
+    except OSError as error:
+        return type(error).__name__
+    return "read"
+
+
+def imported(name):
+    try:
+        importlib.import_module(name)
+    except (ImportError, OSError) as error:
+        return type(error).__name__
+    return "read"
+
+
+def look(request):
+    """Import `before`, confine, then read `paths` and import `after`: what became of each."""
+    for name in request.get("before", ()):
+        importlib.import_module(name)
+    layers = confine(readable=[Path(path) for path in request.get("readable", ())])
+    found = {path: outcome(path) for path in request["paths"]} | {name: imported(name) for name in request["after"]}
+    return {"layers": layers, "found": found, "environment": sorted(os.environ)}
+
+
+def told(request):
+    """What a verdict says of a kernel that opens `path` in `mode`."""
+    confine()
+    try:
+        open(request["path"], request["mode"]).close()
+    except OSError as error:
+        failure = describe_failure(Path("kernel.py"), error)
+        return {"message": failure.message, "hint": failure.hint, "rule": failure.rule}
+    return {}
+
+
+def compute_on_cuda(request):
+    """CUDA, the DSL and a first launch after the confinement; the files that the process uses outside its list."""
+    from cutesmith.checks.judging.candidate import load_kernel, start_device
+
+    start_device("cuda")
+    listed = readable_paths()
+    layers = confine(readable=[Path(request["kernel"]).parent])
+    import torch
+
+    x = torch.randn(64, 64, device="cuda", dtype=torch.bfloat16)
+    x @ x
+    load_kernel(Path(request["kernel"]))(torch.randn(1000, device="cuda"))
+    torch.cuda.synchronize()
+    return {"layers": layers, "outside": [path for path in _used() if not _listed(path, listed)]}
+
+
+def _used():
+    """Files that are mapped or open, as far as this process may ask."""
+    mapped = re.findall(r" (/\S+)$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+    with contextlib.suppress(PermissionError):
+        mapped += [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if int(name) > 8]
+    return sorted({path for path in mapped if os.path.exists(path)})
+
+
+def _listed(path, listed):
+    return any(Path(path).is_relative_to(folder) for folder in (*listed, Path.cwd(), Path("/proc")))
+
+
+def factory():
+    """The handler: `action` names what to do."""
+    actions = {"look": look, "told": told, "cuda": compute_on_cuda}
+    return lambda request: actions[request["action"]](request)

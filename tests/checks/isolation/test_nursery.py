@@ -1,0 +1,179 @@
+"""The nursery: its workers are as if started alone, it dies with its judge, and is done without where it cannot be."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cutesmith.checks.isolation import nursery
+from cutesmith.checks.isolation.worker import Worker, run_isolated
+from cutesmith.errors import CandidateError
+
+ROOT = Path(__file__).parents[3]
+ENTRY = "isolation_handlers:factory"
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
+DSL_ENTRY = "cutesmith.checks.judging.candidate:handler"
+DSL_ENVIRONMENT = {"CUTE_DSL_ARCH": "sm_90a"}
+
+
+@pytest.fixture(scope="module")
+def full_nursery():
+    """The nursery of this process with PyTorch and the DSL in it, under another architecture than its workers'."""
+    with Worker(DSL_ENTRY, environment={"CUTE_DSL_ARCH": "sm_100a"}) as worker:
+        assert parent_of(worker) == nursery.SHARED.nursery.pid
+    return nursery.SHARED.nursery
+
+
+def ask(action, *, environment=ENVIRONMENT, **request):
+    return run_isolated(ENTRY, {"action": action, **request}, environment=environment)
+
+
+def status_of(pid, name):
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith(f"{name}:"))
+
+
+def parent_of(worker):
+    return int(status_of(worker._process.pid, "PPid"))
+
+
+def running(pid):
+    try:
+        return status_of(pid, "State") != "Z"
+    except OSError:
+        return False
+
+
+def until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("more", [{}, {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": ""}], ids=["as is", "more"])
+def test_a_forked_worker_is_as_if_it_had_been_started_alone(full_nursery, monkeypatch, tmp_path, more):
+    def started():
+        request, environment = {"action": "started"}, {**ENVIRONMENT, **more, "CUTE_DSL_ARCH": "sm_90a"}
+        return run_isolated(ENTRY, request, environment=environment, scratch=tmp_path)
+
+    forked = [started(), started()]
+    monkeypatch.setenv(nursery.OFF, "1")
+    executed = started()
+    draws = [reply.pop("draws") for reply in forked]
+    assert not set(draws[0]) & set(draws[1]), "random state of Python, NumPy and PyTorch"
+    del executed["draws"]
+    marks = [next(part for part in reply["from_proc"] if part.startswith("WORKER_ID=")) for reply in forked]
+    assert marks[0] != marks[1]
+    for reply in (*forked, executed):
+        reply["from_proc"] = [part for part in reply["from_proc"] if not part.startswith("WORKER_ID=")]
+    assert forked[0] == forked[1] == executed
+    assert executed["dsl"]["CuTeDSL"]["_arch"] == "'sm_90a'"
+    assert executed["libc"] == {"HOME": True, "NURSERY_ROOM": False, "WORKER_ID": True}
+
+
+def test_a_forked_worker_starts_quickly(full_nursery):
+    def seconds():
+        begin = time.monotonic()
+        assert ask("modules")["parent"] == full_nursery.pid
+        return time.monotonic() - begin
+
+    assert min(seconds() for _ in range(5)) < 1  # about 0.05 s on an idle machine; 2 to 3 s when it imports
+
+
+def test_threads_of_the_judge_share_a_nursery(full_nursery):
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda value: ask("echo", value=value), range(24)))
+    assert [reply["value"] for reply in replies] == list(range(24))
+    assert len({reply["pid"] for reply in replies}) == 24
+    children = Path(f"/proc/{full_nursery.pid}/task/{full_nursery.pid}/children").read_text().split()
+    assert not children, "every worker that ended was reaped"
+
+
+def test_a_worker_whose_libraries_would_read_another_environment_is_executed(full_nursery):
+    reply = ask("modules", environment={**ENVIRONMENT, "LC_ALL": "C"})
+    assert (reply["parent"], reply["loaded"]) == (os.getpid(), [])
+
+
+def test_another_environment_of_the_judge_gets_a_nursery_of_its_own(full_nursery, monkeypatch):
+    with Worker(ENTRY, environment=ENVIRONMENT) as held:
+        monkeypatch.setenv("TZ", "UTC")
+        assert ask("modules")["parent"] == os.getpid(), "the old nursery still has a worker"
+        assert held.call({"action": "echo", "value": 1})["value"] == 1
+    other = ask("modules")["parent"]
+    assert other not in (os.getpid(), full_nursery.pid)
+    assert not running(full_nursery.pid)
+
+
+def test_a_nursery_that_was_killed_takes_its_workers_along_and_is_replaced():
+    with Worker(ENTRY, environment=ENVIRONMENT) as worker:
+        worker.call({"action": "echo", "value": 1})
+        first = parent_of(worker)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(CandidateError, match=r"ended by SIGKILL"):
+            worker.call({"action": "loop"})
+    assert ask("modules")["parent"] not in (first, os.getpid())
+
+
+def test_nothing_outlives_a_killed_judge(tmp_path):
+    text = """
+import os, signal, sys
+from cutesmith.checks.isolation.worker import Worker
+worker = Worker("isolation_handlers:factory", environment={"PYTHONPATH": sys.argv[1]})
+worker.start()
+reply = worker.call({"action": "modules"})
+print(worker._process.pid, reply["parent"], os.readlink(f"/proc/{reply['parent']}/cwd"), worker.scratch, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    judge = subprocess.run(
+        [sys.executable, "-c", text, ENVIRONMENT["PYTHONPATH"]],
+        capture_output=True, text=True, cwd=ROOT, timeout=60, check=False, env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert judge.returncode == -signal.SIGKILL, judge.stderr
+    worker, parent, folder, _ = judge.stdout.split()
+    until(lambda: not running(int(worker)) and not running(int(parent)))
+    until(lambda: not Path(folder).exists())
+
+
+def test_a_nursery_with_threads_is_done_without(tmp_path):
+    """As it would be with a release of the DSL that starts threads when it is imported."""
+    (tmp_path / "cutlass").mkdir()
+    (tmp_path / "cutlass" / "__init__.py").touch()
+    lines = ("import threading, time", "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()")
+    (tmp_path / "cutlass" / "cute.py").write_text("\n".join(lines))
+    text = """
+import sys
+from pathlib import Path
+from cutesmith.checks.isolation.worker import Worker
+for _ in range(2):
+    environment = {"PYTHONPATH": sys.argv[1], "CUTE_DSL_ARCH": "sm_90a"}
+    with Worker("cutesmith.checks.emulation_worker:handler", environment=environment) as worker:
+        print([line for line in Path(f"/proc/{worker._process.pid}/status").read_text().splitlines() if "PPid" in line])
+"""
+    command = [sys.executable, "-c", text, f"{tmp_path}{os.pathsep}{ROOT}"]
+    judge = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert judge.communicate(timeout=100)[0] == f"['PPid:\\t{judge.pid}']\n" * 2
+    assert judge.returncode == 0
+
+
+def test_the_nursery_holds_no_secret_of_the_judge(full_nursery, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "secret")
+    ask("modules")
+    told = Path(f"/proc/{nursery.SHARED.nursery.pid}/environ").read_bytes()
+    assert b"SOME_API_KEY" not in told
+    assert b"WORKER_ID" not in told
+
+
+@pytest.mark.gpu
+def test_forked_workers_use_the_gpu_and_the_nursery_does_not(full_nursery):
+    for _ in range(2):
+        with Worker(DSL_ENTRY, gpu=True, environment=DSL_ENVIRONMENT) as worker:
+            worker.call({"do": "start", "device": "cuda", "arch": "sm_90a"})
+            assert parent_of(worker) == full_nursery.pid
+            assert "libcuda.so" in Path(f"/proc/{worker._process.pid}/maps").read_text()
+    assert "libcuda.so" not in Path(f"/proc/{full_nursery.pid}/maps").read_text()

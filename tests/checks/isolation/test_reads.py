@@ -1,0 +1,122 @@
+"""What a confined worker may read: the installation and its own folder, and nothing that is somebody's."""
+
+import inspect
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutesmith import contract
+from cutesmith.checks.isolation.confinement import FREE_READS, landlock_abi
+from cutesmith.checks.isolation.readable import readable_paths
+from cutesmith.checks.isolation.worker import Limits, run_isolated
+
+ROOT = Path(__file__).parents[3]
+PATHS = [str(ROOT), str(Path(__file__).parent), *(entry for entry in sys.path if entry.endswith("site-packages"))]
+LIMITS = Limits(wall_seconds=60)
+needs_landlock = pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")
+
+
+def ask(action, *folders, scratch=None, gpu=False, limits=LIMITS, environment=(), **request):
+    environment = {"PYTHONPATH": os.pathsep.join([*PATHS, *map(str, folders)]), **dict(environment)}
+    request |= {"action": action}
+    entry = "reading_handlers:factory"
+    return run_isolated(entry, request, limits=limits, scratch=scratch, gpu=gpu, environment=environment)
+
+
+@needs_landlock
+def test_people_s_files_and_other_processes_are_not_readable(tmp_path):
+    (tmp_path / "secret.txt").write_text("key")
+    (tmp_path / "scratch").mkdir()
+    people = ["/etc/shadow", "/root", "/home", "/tmp", "/dev/shm", str(tmp_path), str(tmp_path / "secret.txt")]
+    repository = [
+        str(ROOT / name) for name in ("evals", "tests", "pyproject.toml", "evals/adversarial/w4_reference.py")
+    ]
+    processes = [f"/proc/{who}/{name}" for who in ("self", "PARENT") for name in ("environ", "cmdline", "mem", "fd")]
+    paths = [path for path in (*people, *repository, *processes, "/proc", "/proc/PARENT/maps") if _exists(path)]
+    reply = ask("look", scratch=tmp_path / "scratch", paths=paths, after=[])
+    assert reply["layers"]["reads"]
+    assert {path for path, became in reply["found"].items() if became != "PermissionError"} == set()
+
+
+def _exists(path):
+    return os.path.exists(path.replace("PARENT", str(os.getppid())))
+
+
+@needs_landlock
+def test_the_installation_the_machine_and_its_own_folder_are_readable(tmp_path):
+    scratch, inputs = tmp_path / "scratch", tmp_path / "inputs"
+    for folder in (scratch, inputs):
+        folder.mkdir()
+        (folder / "file").write_text("x")
+    own = [str(scratch), str(scratch / "file"), str(inputs / "file")]
+    installed = [json.__file__, pytest.__file__, str(ROOT / "cutesmith" / "contract.py"), "/usr/lib"]
+    machine = ["/proc/self/maps", "/proc/self/status", "/proc/meminfo", "/sys/devices", "/dev/urandom", "/dev/null"]
+    paths = [*own, *installed, *machine, "/proc/self/task"]
+    lazily = ["wave", "jinja2", "encodings.cp037", "cutesmith.devices"]
+    reply = ask("look", scratch=scratch, readable=[str(inputs)], paths=paths, after=lazily)
+    assert {path for path, became in reply["found"].items() if became != "read"} == set()
+
+
+@needs_landlock
+def test_of_folders_on_the_path_an_installation_is_open_and_a_project_only_as_far_as_it_is_imported(tmp_path):
+    site, project = tmp_path / "site", tmp_path / "project"
+    for folder in (site / "library-1.0.dist-info", project / "package"):
+        folder.mkdir(parents=True)
+    for file in (site / "library.py", project / "package" / "__init__.py", project / "package" / "late.py"):
+        file.write_text("")
+    for name in ("pyproject.toml", "keys.txt"):
+        (project / name).write_text("")
+    paths = [str(project), str(project / "keys.txt")]
+    request = {"before": ["package"], "paths": paths, "after": ["library", "package.late"]}
+    reply = ask("look", site, project, **request)
+    assert reply["found"] == {**dict.fromkeys(paths, "PermissionError"), "library": "read", "package.late": "read"}
+
+
+def test_a_switch_leaves_reads_free_and_is_not_seen_by_the_kernel(tmp_path):
+    (tmp_path / "file").write_text("x")
+    reply = ask("look", environment={FREE_READS: "1"}, paths=[str(tmp_path / "file")], after=[])
+    assert reply["found"] == {str(tmp_path / "file"): "read"}
+    assert reply["layers"]["reads"] is False
+    assert FREE_READS not in reply["environment"]
+
+
+@needs_landlock
+@pytest.mark.parametrize(("mode", "rule", "says"), [("r", "R5", "may read only"), ("a", "H5", "may write only")])
+def test_a_refused_file_is_told_with_what_a_kernel_may_do(tmp_path, mode, rule, says):
+    path = Path(json.__file__) if mode == "a" else tmp_path / "file"
+    path.touch()
+    verdict = ask("told", path=str(path), mode=mode)
+    assert verdict["rule"] == rule and says in verdict["hint"]
+    assert verdict["message"].startswith("kernel.py: PermissionError") and path.name in verdict["message"]
+
+
+def test_nothing_on_the_list_would_open_a_home_or_a_temporary_folder(tmp_path):
+    listed = readable_paths()
+    for place in (Path.home().resolve(), Path("/tmp"), tmp_path, Path("/dev/shm"), Path("/etc/shadow"), ROOT):
+        assert not [path for path in listed if place.is_relative_to(path)], place
+    assert all(path.exists() for path in listed)
+
+
+def test_a_file_whose_text_is_held_runs_without_being_read(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text("def kernel_fn(x):\n    return x  # held\n")
+    contract.hold(path)
+    path.write_text("raise AssertionError('this is another text')\n")
+    loaded = contract.load(path, with_problem=True)
+    assert loaded.kernel_fn(3) == 3
+    assert "# held" in inspect.getsource(loaded.kernel_fn)
+
+
+@pytest.mark.gpu
+def test_cuda_and_the_dsl_need_no_more_than_the_list():
+    """When this fails: what a process with free reads has mapped or open, and the list lacks."""
+    request = {"kernel": str(ROOT / "tests" / "kernels" / "relu_tvm_ffi.py")}
+    limits = Limits(wall_seconds=300, memory_bytes=64 << 30, file_bytes=32 << 30)
+    free = ask("cuda", gpu=True, limits=limits, environment={FREE_READS: "1"}, **request)
+    print("outside the list:", *free["outside"], sep="\n")
+    confined = ask("cuda", gpu=True, limits=limits, **request)
+    assert confined["layers"]["reads"] == (landlock_abi() > 0)
+    assert free["outside"] == []
