@@ -110,8 +110,22 @@ def load(path: str | Path, strip: Sequence[str] = (), *, with_problem: bool = Fa
     return load_file(path, strip, with_problem=with_problem)
 
 
+def hold(path: str | Path, source: str | None = None) -> None:
+    """Keep the text of a file (read now, or `source`) for later calls: soon this process may not read the file itself.
+
+    Raises as `problem_source` does.
+    """
+    text = problem_source(path) if source is None else source
+    _held[str(path)] = text
+
+
+_held: dict[str, str] = {}
+
+
 def problem_source(path: str | Path) -> str:
     """The text of a kernel or problem file; ContractError when it is missing, no file, too large, or not UTF-8."""
+    if (held := _held.get(str(path))) is not None:
+        return held
     path = Path(path)
     _require_regular_file(path)
     data = path.read_bytes()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import linecache
 import re
 import sys
 import traceback
@@ -113,7 +114,9 @@ def run_file(path: str | Path) -> ModuleType:
 def _run(contract: FileContract, source: str, strip: Collection[str]) -> ModuleType:
     path = contract.path.resolve()
     tree = strip_names(parse(source, path), strip)
-    spec = ModuleSpec(_module_name(path), _TreeLoader(tree, path), origin=str(path))
+    lines = source.splitlines(keepends=True)
+    linecache.cache[str(path)] = (len(source), None, lines, str(path))  # a confined process may not read the file
+    spec = ModuleSpec(_module_name(path), _TreeLoader(tree, path, source), origin=str(path))
     spec.has_location = True
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -130,11 +133,11 @@ def _run(contract: FileContract, source: str, strip: Collection[str]) -> ModuleT
 class _TreeLoader(InspectLoader):
     """Runs an AST under the file's own name: unlike SourceFileLoader it neither reads nor writes `__pycache__`."""
 
-    def __init__(self, tree: ast.Module, path: Path) -> None:
-        self._tree, self._path = tree, path
+    def __init__(self, tree: ast.Module, path: Path, source: str) -> None:
+        self._tree, self._path, self._source = tree, path, source
 
     def get_source(self, fullname: str) -> str:
-        return self._path.read_text(encoding="utf-8-sig")
+        return self._source
 
     def get_code(self, fullname: str) -> CodeType:
         code: CodeType = compile(self._tree, str(self._path), "exec", dont_inherit=True)

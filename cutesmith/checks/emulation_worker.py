@@ -67,6 +67,8 @@ class Emulation:
         self.profiler, self.tracer = _observers(request)
         self.device: EmulatedDevice | None = None
         self.about = {"inputs": "", "full_inputs": "", "input_bytes": 0, "output_bytes": 0, "size": ""}
+        for path in filter(None, (request["path"], request["problem"])):
+            contract.hold(path)
         self.prepared = {"confinement": confine()}
         self.prepared["error"] = self._told(lambda: self._load(request))
         return {"inputs": self.about["inputs"], "size": self.about["size"]}

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from cutesmith.checks.isolation.readable import refusal
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.verdicts import ExitCode
 
@@ -39,7 +40,9 @@ def describe_failure(path: Path, error: BaseException) -> CandidateError:
     line = _line_in(path, error)
     text = str(error).strip() or "(no message)"
     where = f"{path.name}:{line}" if line else path.name
-    return CandidateError(f"{where}: {type(error).__name__}: {text[:2000]}", code, log_tail=_traceback_of(error))
+    rule, hint = refusal(error)
+    message = f"{where}: {type(error).__name__}: {text[:2000]}"
+    return CandidateError(message, code, hint=hint, log_tail=_traceback_of(error), rule=rule)
 
 
 def _of_the_emulator(error: BaseException) -> bool:

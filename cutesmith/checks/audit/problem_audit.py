@@ -184,6 +184,7 @@ class ProblemAuditor:
         memory = fair_memory(16 * GIB)
         worker = self._started(memory)
         request = {"path": str(path.resolve()), "arch": self.arch, "host_bytes": memory // PARTS_OF_MEMORY}
+        request["source"] = contract.problem_source(path)  # a confined process reads no files but its own
         worker.subject = path.name
         with loading(path.name, self.timeout):
             loaded = worker.call({"do": "load", **request}, timeout=self.timeout)

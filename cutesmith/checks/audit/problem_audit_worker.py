@@ -35,7 +35,7 @@ def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 class AuditWorker:
-    """Requests: {"do": "start"}, then for each file {"do": "load", "path", "arch", "host_bytes"} and {"do": "try"}."""
+    """Requests: {"do": "start"}, then for each file {"do": "load", "path", "source", "arch", "host_bytes"} and {"do": "try"}."""
 
     def __init__(self) -> None:
         self.problem: Problem | None = None
@@ -53,6 +53,7 @@ class AuditWorker:
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the file, first for its shapes, then for its values; the reply tells of its inputs."""
         torch.set_default_dtype(torch.float32)
+        contract.hold(request["path"], request["source"])
         problem, self.arch = Problem(path=Path(request["path"]), host_bytes=request["host_bytes"]), request["arch"]
         with cuda_as_cpu(fake=True, arch=self.arch):
             problem.learn_inputs()

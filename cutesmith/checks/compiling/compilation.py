@@ -116,8 +116,10 @@ class _Compilations:
 
     def ask(self, request: dict[str, Any], arch: str) -> None:
         """Hand over a request without waiting; `answer` must follow."""
+        files = [path for path in (request["path"], request["problem"]) if path]
+        sources = {path: contract.problem_source(path) for path in files}  # a confined process reads only its own
         with contextlib.suppress(CandidateError):  # a worker that is gone says so again
-            self._live_worker().send({**request, "arch": arch})
+            self._live_worker().send({**request, "arch": arch, "sources": sources})
 
     def answer(self, arch: str, keep_dir: str | Path | None) -> ArchReport:
         """The report of what was asked."""

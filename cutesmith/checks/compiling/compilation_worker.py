@@ -27,7 +27,7 @@ if importlib.util.find_spec("tvm_ffi"):
 
 
 def make_handler(*, confined: bool = True) -> Handler:
-    """The handler of requests `{"path", "problem", "arch", "keep"}`; replies are an ArchReport as a dict.
+    """The handler of requests `{"path", "problem", "sources", "arch", "keep"}`; replies are an ArchReport as a dict.
 
     With `keep`, "ptx" and "cubin" (base64) are lists, one item a compilation. The process is confined before the
     first file runs.
@@ -35,6 +35,8 @@ def make_handler(*, confined: bool = True) -> Handler:
     done: list[bool] = []
 
     def handle(request: dict[str, Any]) -> dict[str, Any]:
+        for path, source in request.get("sources", {}).items():
+            contract.hold(path, source)
         if confined and not done:
             done.append(bool(confine()))
         return _compile(request)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from cutesmith.checks.isolation.readable import refusal
 from cutesmith.errors import ContractError, without_colours
 from cutesmith.loading import LoadError
 from cutesmith.verdicts import ExitCode
@@ -43,7 +44,8 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
         )
     tail = _clean("".join(traceback.format_exception(type(cause), cause, _from_file(cause, path))))
     code = type(cause).__name__
-    return CompileError(exit_code=ExitCode.CRASHED, code=code, message=_tail(tail), line=_line(cause, path, ""))
+    message = ". ".join(filter(None, (_tail(tail), refusal(cause)[1])))
+    return CompileError(exit_code=ExitCode.CRASHED, code=code, message=message, line=_line(cause, path, ""))
 
 
 def _own_cause(error: BaseException) -> BaseException:

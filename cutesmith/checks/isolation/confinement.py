@@ -1,4 +1,4 @@
-"""What Linux refuses to a worker once `confine()` has been called: writes, processes, sockets, foreign signals.
+"""What Linux refuses to a worker once `confine()` has been called: files, processes, sockets, foreign signals.
 
 Everything here is plain `prctl`, `landlock_*` and `seccomp` through ctypes, each optional: `confine()` says what is on.
 Sources: landlock(7), seccomp(2), the UAPI headers `linux/landlock.h`, `linux/seccomp.h`, `linux/audit.h`.
@@ -15,8 +15,11 @@ import resource
 import stat
 import struct
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from cutesmith.checks.isolation.readable import proc_files, readable_paths
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -25,14 +28,16 @@ LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 4
 LANDLOCK_RULE_PATH_BENEATH = 1
 LANDLOCK_VERSION_FLAG = 1
 
-# Rights by the Landlock ABI that brought them. Reading and executing files stays free: the candidate needs the DSL.
+# Rights by the Landlock ABI that brought them. Executing a file is seccomp's business.
 _WRITE_FILE = 1 << 1
+_READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
 _CHANGES = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))  # remove, make_*, make_sym
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
 _NET = 0b11  # bind and connect TCP (ABI 4)
 _SCOPES = 0b11  # abstract unix sockets and signals (ABI 6)
 # CUDA opens its devices for writing, threads write their own names. Not /dev itself: /dev/shm holds others' tensors.
 WRITABLE_DEVICES = ("/dev/nvidia*", "/dev/dxg", "/dev/null", "/dev/zero", "/dev/tty", "/proc/self/task")
+FREE_READS = "CUTESMITH_FREE_READS"  # set to anything: files stay readable, for a machine whose driver needs more
 
 
 @dataclass(frozen=True)
@@ -156,21 +161,28 @@ def _lower(which: int, value: int) -> bool:
     return True
 
 
-def confine(scratch: Path | None = None, *, keep_capabilities: bool = False) -> dict[str, bool]:
-    """Refuse what a kernel has no business with: writes outside `scratch` (default: the current folder), new processes,
-    programs, sockets and signals to others, and root's capabilities. To be called in a worker once its libraries and
-    CUDA are up, just before candidate code is loaded; it cannot be undone. Returns which of the layers this system
-    gave. `keep_capabilities` is for a profiler, whose counters a driver may give to administrators alone.
+def confine(
+    scratch: Path | None = None, *, readable: Sequence[Path] = (), keep_capabilities: bool = False
+) -> dict[str, bool]:
+    """Refuse what a kernel has no business with: writes outside `scratch` (default: the current folder), reads of
+    anything but that, `readable` and the installation (`readable.readable_paths`), new processes, programs, sockets and
+    signals to others, and root's capabilities. To be called in a worker once its libraries and CUDA are up, just before
+    candidate code is loaded; it cannot be undone. Returns which of the layers this system gave: "landlock" is the one
+    of writes, "reads" that of reads. `keep_capabilities` is for a profiler, whose counters a driver may give to
+    administrators alone.
     """
+    free_reads = os.environ.pop(FREE_READS, "") != ""
     if not sys.platform.startswith("linux"):
-        return {"no_new_privileges": False, "landlock": False, "seccomp": False}
+        return {"no_new_privileges": False, "landlock": False, "reads": False, "seccomp": False}
+    scratch = Path.cwd() if scratch is None else scratch
     privileges = _libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
     if not keep_capabilities:
         _drop_capabilities()
-    landlock = privileges and _restrict_writes(Path.cwd() if scratch is None else scratch)
+    landlock = privileges and _restrict_writes(scratch)
     return {
         "no_new_privileges": privileges,
         "landlock": landlock,
+        "reads": landlock and not free_reads and _restrict_reads([scratch, *readable]),
         "seccomp": privileges and _filter_syscalls(),
     }
 
@@ -193,18 +205,30 @@ def landlock_abi() -> int:
 
 def _restrict_writes(scratch: Path) -> bool:
     abi = landlock_abi()
-    if abi == 0:
-        return False
     handled = _CHANGES | (_REFER if abi >= 2 else 0) | (_TRUNCATE if abi >= 3 else 0)
-    words = [handled] + ([_NET] if abi >= 4 else []) + ([_SCOPES] if abi >= 6 else [])
-    attributes = struct.pack(f"<{len(words)}Q", *words)
+    devices = [Path(device) for pattern in WRITABLE_DEVICES for device in glob.glob(pattern)]
+    rules = [(scratch, handled), *((device, _WRITE_FILE | (handled & _TRUNCATE)) for device in devices)]
+    return _restrict([handled, *([_NET] if abi >= 4 else ()), *([_SCOPES] if abi >= 6 else ())], rules)
+
+
+def _restrict_reads(extra: Iterable[Path]) -> bool:
+    """A layer of its own: where it cannot be had, that of writes still holds."""
+    both = _READ_FILE | _READ_FOLDER
+    rules = [(path, both) for path in (*readable_paths(), *extra, *proc_files())]
+    return _restrict([both], [*rules, (Path("/proc/self/task"), _READ_FOLDER)])
+
+
+def _restrict(handled: Sequence[int], rules: Iterable[tuple[Path, int]]) -> bool:
+    """Put this thread, and those that it starts, under a ruleset of files, network and scopes: False where none is."""
+    if landlock_abi() == 0:
+        return False
+    attributes = struct.pack(f"<{len(handled)}Q", *handled)
     ruleset = _libc().syscall(LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
     if ruleset < 0:
         return False
     try:
-        _allow_beneath(ruleset, scratch, handled)
-        for device in (path for pattern in WRITABLE_DEVICES for path in glob.glob(pattern)):
-            _allow_beneath(ruleset, Path(device), _WRITE_FILE | (handled & _TRUNCATE))
+        for path, rights in rules:
+            _allow_beneath(ruleset, path, rights)
         return int(_libc().syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0)) == 0
     except OSError:
         return False
@@ -217,14 +241,20 @@ def _allow_beneath(ruleset: int, path: Path, rights: int) -> None:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
         return
+    if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        rights &= _READ_FILE | _WRITE_FILE | _TRUNCATE
     try:
-        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            rights &= _WRITE_FILE | _TRUNCATE
         rule = struct.pack("<Qi", rights, descriptor)
         if _libc().syscall(LANDLOCK_ADD_RULE, ruleset, LANDLOCK_RULE_PATH_BENEATH, rule, 0) != 0:
             raise OSError(ctypes.get_errno(), f"landlock refused a rule for {path}")
     finally:
-        os.close(descriptor)
+        if path.is_relative_to("/proc"):
+            _held.append(descriptor)  # a rule is an inode's, and /proc makes new ones once nobody holds the old
+        else:
+            os.close(descriptor)
+
+
+_held: list[int] = []
 
 
 def _filter_syscalls() -> bool:

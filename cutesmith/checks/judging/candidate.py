@@ -19,6 +19,7 @@ import torch
 from cutesmith import contract
 from cutesmith.checks.failures import describe_failure
 from cutesmith.checks.isolation.confinement import confine
+from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.tensors import Description, Guarded
 from cutesmith.checks.judging.watching import KernelWatch, Surroundings
@@ -95,8 +96,9 @@ class Candidate:
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Confine this process, then run the file without its reference."""
         self.path = Path(request["path"])
+        contract.hold(self.path)
         self.surroundings = Surroundings()
-        layers = confine()
+        layers = confine(readable=[Path.cwd().parent / INPUTS])
         with candidate_code(self.path):
             self.kernel_fn = load_kernel(self.path)
         return {"confinement": layers, "changes": self.changes()}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Worker
 from cutesmith.errors import CandidateError, ContractError, CutesmithError
 from cutesmith.verdicts import CaseReport, ExitCode, OutputError
@@ -126,7 +127,7 @@ class Round:
         return case
 
     def _draw(self, key: str, what: dict[str, Any]) -> dict[str, Any]:
-        request = {"do": "draw", "key": key, "seed": new_seed(), "folder": str(self.folder / "inputs" / key), **what}
+        request = {"do": "draw", "key": key, "seed": new_seed(), "folder": str(self.folder / INPUTS / key), **what}
         return trusted_call(self.reference, request)
 
     def _step(self, number: int, drawn: dict[str, Any], *, reuse: bool, poison: int) -> dict[str, Any]:
@@ -148,8 +149,9 @@ class Round:
         return trusted_call(self.reference, {**request, **tolerances})
 
     def _clean(self) -> None:
-        for name in ("inputs", "candidate/outputs"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+        shutil.rmtree(self.folder / "candidate" / "outputs", ignore_errors=True)
+        for drawn in (self.folder / INPUTS).iterdir():  # the folder stays: the candidate may read this one, no new one
+            shutil.rmtree(drawn, ignore_errors=True)
 
 
 def behaviour(report: dict[str, Any], changes: Sequence[Sequence[str]], *, own: bool) -> tuple[str, str, bool] | None:
@@ -261,5 +263,6 @@ def exchange() -> Iterator[Path]:
     shared = Path("/dev/shm")
     roomy = shared.is_dir() and shutil.disk_usage(shared).free > 4 * GIB
     with tempfile.TemporaryDirectory(prefix="kernel-", dir=shared if roomy else None) as folder:
-        (Path(folder) / "candidate").mkdir()
+        for name in ("candidate", INPUTS):
+            (Path(folder) / name).mkdir()
         yield Path(folder)

@@ -35,6 +35,7 @@ from cutesmith.checks.isolation.confinement import confine
 path, problem = map(Path, sys.argv[1:])
 inputs = contract.load(problem, strip=["kernel_fn"], with_problem=True).get_inputs()
 start_device("cuda")
+contract.hold(path)
 confine()
 load_kernel(path)(*inputs)
 torch.cuda.synchronize()

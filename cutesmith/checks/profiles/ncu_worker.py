@@ -68,6 +68,7 @@ def profile(request: dict[str, Any], status: Status) -> None:
     switch = ProfilerSwitch(device)
     if device == "cuda":
         switch.profiled(torch.cuda._sleep, [_SPIN_CYCLES])  # its kernel is ncu_run.TRUSTED_KERNEL
+    contract.hold(path)
     status.tell(confinement=confine(keep_capabilities=True), stage="loading the file")
     with candidate_code(path):
         kernel_fn = load_kernel(path)

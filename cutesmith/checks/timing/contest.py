@@ -18,6 +18,7 @@ from typing import Any
 
 from cutesmith import contract
 from cutesmith.checks.isolation.processes import fair_memory
+from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker
 from cutesmith.checks.judging.cheats import find_cheats
 from cutesmith.checks.judging.rounds import exchange, loading, new_seed, start_both, trusted_call, trusted_reply
@@ -195,13 +196,14 @@ class Contest:
         with loading(self.problem.name, self.options.timeout):
             trusted_reply(reference, timeout=self.options.timeout)
         seeds = [new_seed() for _ in range(4)]
-        request = {"do": "prepare", "seeds": seeds, "folder": str(folder / "inputs")}
+        request = {"do": "prepare", "seeds": seeds, "folder": str(folder / INPUTS)}
         self.prepared = trusted_call(reference, request)
         candidate.call({"do": "inputs", "copies": self.prepared["copies"]})
 
     def _enter(self, worker: Worker, name: str, path: Path) -> Entrant:
         with loading("the file", self.options.timeout):
-            worker.call({"do": "load", "name": name, "path": str(path.resolve())}, timeout=self.options.timeout)
+            request = {"do": "load", "name": name, "path": str(path.resolve()), "source": contract.problem_source(path)}
+            worker.call(request, timeout=self.options.timeout)
         entrant = Entrant(name, worker)
         self.l2_bytes = entrant.warm_up(self.options.timeout)["l2_bytes"]
         return entrant

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from cutesmith import contract
 from cutesmith.checks.isolation.confinement import confine
+from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate import candidate_code, load_kernel, start_device, take_outputs
 from cutesmith.checks.judging.reference import Reference, copy_of, seed_everything
@@ -107,11 +109,12 @@ class TimedCandidates:
         start_device("cuda")
         self.bench.watch  # noqa: B018 - the flush buffer and its kernels come before the confinement
         self.surroundings = Surroundings()
-        return {"confinement": confine()}
+        return {"confinement": confine(readable=[Path.cwd().parent / INPUTS])}
 
     def load(self, request: Request) -> Reply:
         """Load one kernel file under a name."""
         self.paths[request["name"]] = Path(request["path"])
+        contract.hold(request["path"], request["source"])
         self.bench.functions[request["name"]] = load_kernel(Path(request["path"]))
         return {}
 

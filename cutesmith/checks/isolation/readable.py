@@ -1,0 +1,156 @@
+"""What a confined worker may still read: the interpreter, its packages, system libraries, devices, its own scratch.
+
+Python, PyTorch, CUDA and the DSL open files long after they were imported (sources for error messages, sub-modules,
+the driver's compiler), so what belongs to an installation is allowed whole. People's data is not: home folders, other
+work folders, /tmp, /etc/shadow, other processes. An installation inside a home folder is allowed, the home is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import os
+import pwd
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+# Folders (with all beneath) and files of the system that hold nobody's data.
+SYSTEM = (
+    *("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/nix/store", "/gnu/store", "/sys"),
+    *("/opt/cuda*", "/opt/nvidia*", "/run/nvidia*", "/run/opengl-driver*", "/etc/nvidia*", "/etc/OpenCL"),
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime"),
+    *("/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/etc/os-release", "/etc/timezone", "/etc/locale.alias"),
+)
+DEVICES = (
+    *("/dev/nvidia*", "/dev/dxg", "/dev/infiniband", "/dev/gdrdrv"),
+    *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"),
+)
+# Of /proc what tells of the machine and of this process's own memory map; never an environment or a command line.
+PROC = (
+    *("meminfo", "cpuinfo", "stat", "devices", "version", "filesystems", "modules", "loadavg", "uptime", "cgroups"),
+    *("driver", "sys"),
+)
+PROC_SELF = (
+    *("maps", "smaps", "smaps_rollup", "numa_maps", "status", "stat", "statm", "auxv", "limits", "sched", "schedstat"),
+    *("mounts", "mountinfo", "cgroup", "oom_score", "oom_score_adj"),
+)
+INPUTS = "inputs"  # the folder beside a worker's scratch where the judge puts what the kernel is called with
+READS = (
+    "A kernel may read only installed Python packages, system libraries and its current folder: pass data as inputs, "
+    "and write constants into the file."
+)
+WRITES = "A kernel may write only into its current folder, which is gone afterwards: return what it computes."
+FOLDER_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUTE_DSL_LIBS", "TRITON_PTXAS_PATH")
+
+
+def readable_paths() -> list[Path]:
+    """Folders and files that a confined process may read, as they are at this moment; each exists."""
+    known = _outermost(_sound(_python() | set(_matching((*SYSTEM, *DEVICES))) | _library_folders()))
+    beside = {path for path in _imported() | _library_files() if not _within(path, known)}
+    return _outermost([*known, *_sound(beside)])
+
+
+def proc_files() -> list[Path]:
+    """The files of /proc that a confined process may read: /proc/self is the calling process here."""
+    own = (f"/proc/{os.getpid()}/{name}" for name in PROC_SELF)
+    return [path for path in map(Path, (*(f"/proc/{name}" for name in PROC), *own)) if path.exists()]
+
+
+def refusal(error: BaseException) -> tuple[str, str]:
+    """The EXPLOITS row of a refused access to a file, and what a kernel may do; both empty for any other error.
+
+    R5: it may not read the file, so nothing can be precomputed on a disk. H5: it may not write there.
+    """
+    if not isinstance(error, PermissionError) or error.errno != errno.EACCES or not isinstance(error.filename, str):
+        return "", ""
+    try:
+        os.close(os.open(error.filename, os.O_RDONLY | os.O_NONBLOCK))
+    except PermissionError:
+        return "R5", READS
+    except OSError:
+        return "H5", WRITES
+    return "H5", WRITES
+
+
+def _matching(patterns: Iterable[str]) -> list[str]:
+    return [path for pattern in patterns for path in glob.glob(pattern)]
+
+
+def _python() -> set[str]:
+    """The prefixes of the interpreter, its standard library, and what of sys.path packages are installed in."""
+    installed = (entry for entry in sys.path if entry and _holds_installed_packages(Path(entry)))
+    prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
+    return {*prefixes, *sysconfig.get_paths().values(), *installed}
+
+
+def _holds_installed_packages(folder: Path) -> bool:
+    """Whether an installer filled the folder (pip leaves *.dist-info); a project's own folder is none of these."""
+    if folder.name in ("site-packages", "dist-packages", "lib-dynload") or folder.is_file():  # an archive
+        return True
+    if (folder / ".git").exists() or (folder / "pyproject.toml").exists():
+        return False
+    return next(folder.glob("*.dist-info"), None) is not None
+
+
+def _imported() -> set[str]:
+    """What is imported from elsewhere, such as an editable installation: top-level packages and modules."""
+    found: set[str] = set()
+    for name, module in list(sys.modules.items()):
+        if "." not in name and name != "__main__":
+            folders, file = getattr(module, "__path__", None), getattr(module, "__file__", None)
+            found |= {str(folder) for folder in folders} if folders is not None else {str(file)} if file else set()
+    return found
+
+
+def _library_folders() -> set[str]:
+    """The loader's folders, which root configured, and those that CUDA's and the DSL's variables name."""
+    files = ("/etc/ld.so.conf", *glob.glob("/etc/ld.so.conf.d/*.conf"))
+    configured = {line.strip() for file in files for line in _lines(file) if line.startswith("/")}
+    return configured | {entry for name in FOLDER_VARIABLES for entry in os.environ.get(name, "").split(os.pathsep)}
+
+
+def _library_files() -> set[str]:
+    """Shared libraries beside those that are mapped, or where LD_LIBRARY_PATH points: a driver's may lie anywhere."""
+    mapped = {
+        found[1] for line in _lines("/proc/self/maps") if (found := re.search(r" (/\S+)/[^/\s]+\.so[.\d]*$", line))
+    }
+    folders = mapped | {entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry}
+    return {path for folder in folders for path in glob.glob(f"{glob.escape(folder)}/*.so*")}
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _sound(paths: Iterable[str]) -> list[Path]:
+    """The paths with their links resolved, without those that do not exist, are relative, or would open too much."""
+    found = (Path(path).resolve() for path in paths if os.path.isabs(path) and os.path.exists(path))
+    return [path for path in set(found) if not _too_wide(path)]
+
+
+def _too_wide(path: Path) -> bool:
+    """Whether allowing this folder would allow somebody's whole home folder, /tmp, or the machine."""
+    people = [Path(place) for place in ("/home", "/root", "/tmp", "/var/tmp", "/dev/shm", "/etc")]
+    with contextlib.suppress(KeyError):  # a user without an entry has no home to protect
+        people.append(Path(pwd.getpwuid(os.getuid()).pw_dir).resolve())
+    return path.parent == Path("/home") or any(place.is_relative_to(path) for place in people)
+
+
+def _within(path: str, folders: Sequence[Path]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
+
+
+def _outermost(paths: Iterable[Path]) -> list[Path]:
+    """The paths, without those that lie in another of them."""
+    kept: list[Path] = []
+    for path in sorted(set(paths), key=lambda path: len(path.parts)):
+        if not any(path.is_relative_to(other) for other in kept):
+            kept.append(path)
+    return kept
