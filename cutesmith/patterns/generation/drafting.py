@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutesmith.checks.isolation.worker import Limits, confine, run_isolated
-from cutesmith.contract import inspect
+from cutesmith.contract import hold, inspect
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.runtime.tiling import Tiling
@@ -119,6 +119,7 @@ def drafter() -> Callable[[dict[str, Any]], dict[str, Any]]:
     from cutesmith.patterns.tracing.trace import trace_problem
 
     def handle(request: dict[str, Any]) -> dict[str, Any]:
+        hold(request["path"])  # once confined, it may not read the file itself
         confine()
         try:
             source, graph = _trace(request, trace_problem)
