@@ -25,6 +25,7 @@ VERBS = {
     "search": "look something up in the references: a section, an API name, an error code",
     "find": "the nearest example kernels for what you want to write, with the reason",
     "fetch": "bring an example here: from this package, an installed one, the cache or the network",
+    "eval": "score generated kernels over a suite of tasks: run, report, compare, selftest",
     "skill": "install, uninstall or check the agent skill for Claude, Codex, Gemini, Cursor, Copilot",
     "mcp": "serve these verbs as tools over the Model Context Protocol (stdio)",
 }

@@ -41,11 +41,15 @@ async def _ignore(seconds: float, message: str) -> None:
     """A follower that does not listen."""
 
 
-async def run_verb(verb: str, *arguments: str, follower: Follower = _ignore) -> dict[str, Any]:
-    """Run a verb in a child process and give its JSON object; raises VerbError when it gave none."""
+async def run_verb(verb: str, *arguments: str, follower: Follower = _ignore, keys: bool = False) -> dict[str, Any]:
+    """Run a verb in a child process and give its JSON object; raises VerbError when it gave none.
+
+    It is given no keys, but for one that itself asks a model (`keys`).
+    """
     command = [sys.executable, "-m", "cutesmith", verb, "--json", *arguments]
     path = os.pathsep.join(p for p in (str(resources.PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if p)
-    environment = {**without_secrets(os.environ), "PYTHONPATH": path, PARENT_VARIABLE: "1"}
+    inherited = os.environ if keys else without_secrets(os.environ)
+    environment = {**inherited, "PYTHONPATH": path, PARENT_VARIABLE: "1"}
     async with await anyio.open_process(
         command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
     ) as child:

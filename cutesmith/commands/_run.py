@@ -56,6 +56,13 @@ def command_parser(verb: str, description: str, *, examples: Iterable[str] = ())
     return parser
 
 
+def positive(text: str) -> int:
+    """The type of an option that counts something; argparse makes the usage error of ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
+    return int(text)
+
+
 def report(verdict: Verdict, *, as_json: bool, lines: Iterable[str]) -> int:
     """Print the verdict on stdout, as one JSON object or as the given lines; returns its exit code."""
     print(verdict.to_json() if as_json else "\n".join(lines))

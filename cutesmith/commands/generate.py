@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutesmith.agent.settings import Settings
 from cutesmith.commands._agent_options import AGENTS, add_options, wants_agent
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import command_parser, positive, report, run_command
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.problem_sources import KernelRequest, resolve
 from cutesmith.verdicts import GenerateVerdict
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _generate(argv: list[str]) -> int:
-    options = _parser().parse_args(argv)
+    options = generate_parser().parse_args(argv)
     _require_templates()
     if wants_agent(options):
         from cutesmith.commands._agent import run_agent
@@ -104,7 +104,8 @@ def _problem_file(options: Namespace) -> tuple[Path, Path | None]:
     return folder / "problem.py", folder
 
 
-def _parser() -> Any:
+def generate_parser() -> Any:
+    """The parser of `cutesmith generate`."""
     parser = command_parser("generate", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument(
         "problem", nargs="?", metavar="REQUEST|PROBLEM", help="problem file, file.py:name, or a sentence"
@@ -116,18 +117,12 @@ def _parser() -> Any:
     parser.add_argument(
         "--on", choices=PLACES, default="auto", help="execute on the GPU or the emulated one, or compile only"
     )
-    parser.add_argument("--configurations", type=_positive, metavar="N", help=TRIED)
+    parser.add_argument("--configurations", type=positive, metavar="N", help=TRIED)
     parser.add_argument("--no-benchmark", action="store_true", help="skip the comparison with eager and torch.compile")
     parser.add_argument("--no-cache", action="store_true", help="time the configurations again")
     parser.add_argument("--quiet", action="store_true", help="say nothing on the way")
     add_options(parser)
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is no number from 1 up")
-    return int(text)
 
 
 def _require_templates() -> None:

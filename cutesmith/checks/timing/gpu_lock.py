@@ -12,11 +12,36 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith.errors import UnavailableError
 
 POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Hold:
+    """One use of a GPU: when it was asked for, had and given back, in seconds since the epoch."""
+
+    exclusive: bool
+    asked: float
+    begin: float
+    end: float
+
+
+_recorders: list[list[Hold]] = []
+
+
+@contextlib.contextmanager
+def recorded_holds() -> Iterator[list[Hold]]:
+    """A list that grows by every hold of this process that ends inside, in any of its threads."""
+    holds: list[Hold] = []
+    _recorders.append(holds)
+    try:
+        yield holds
+    finally:
+        _recorders[:] = [other for other in _recorders if other is not holds]
 
 
 @contextlib.contextmanager
@@ -25,14 +50,19 @@ def gpu_lock(*, exclusive: bool, index: int = 0, timeout: float = 900.0, folder:
     where = Path(tempfile.gettempdir()) if folder is None else folder
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", str(index)).replace("/", "_") or str(index)
     paths = [where / f"cutesmith-gpu-{visible}.{name}" for name in ("gate", "lock")]
-    deadline = time.monotonic() + timeout
+    asked, deadline = time.time(), time.monotonic() + timeout
     with contextlib.ExitStack() as stack:
         gate, lock = (stack.enter_context(_opened(path)) for path in paths)
         _acquire(gate, fcntl.LOCK_EX, deadline)
         _acquire(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, deadline)
         if not exclusive:
             fcntl.flock(gate, fcntl.LOCK_UN)
-        yield
+        begin = time.time()
+        try:
+            yield
+        finally:
+            for holds in _recorders:
+                holds.append(Hold(exclusive, asked, begin, time.time()))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,53 @@
+"""`cutesmith eval SUBCOMMAND …`: finds the subcommand's module, imports it only then, and hands on the rest."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from cutesmith.commands._run import EXIT_CODES, run_command
+from cutesmith.errors import UsageError
+
+SUBCOMMANDS = {
+    "run": "take a suite's tasks, have kernels made or take somebody's, and judge them; resumable",
+    "selftest": "the judge against kernels that cheat, and against honest ones that look alike",
+}
+
+HELP = """\
+cutesmith eval scores generated kernels: a suite of tasks, somebody who writes kernels, one judge (docs/evals.md).
+
+usage: cutesmith eval SUBCOMMAND …        (each has --help and --json)
+
+{subcommands}
+
+examples:
+  cutesmith eval run --suite core --agent draft --out RUN
+  cutesmith eval run --suite core --agent dir:their_kernels --out RUN2
+  cutesmith eval run --resume --out RUN
+
+{exit_codes}
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the subcommand; returns its exit code."""
+    return run_command(_dispatch, argv)
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        listed = "\n".join(f"  {name:<12}{line}" for name, line in SUBCOMMANDS.items())
+        print(HELP.format(subcommands=listed, exit_codes=EXIT_CODES), end="")
+        return 0
+    name, *rest = argv
+    if name not in SUBCOMMANDS:
+        close = get_close_matches(name, SUBCOMMANDS, n=1, cutoff=0.5)
+        hint = f"Did you mean `cutesmith eval {close[0]}`?" if close else f"There are: {', '.join(SUBCOMMANDS)}."
+        raise UsageError(f"cutesmith eval has no subcommand {name!r}", hint=hint)
+    return int(importlib.import_module(f"cutesmith.commands.eval_{name}").main(rest))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

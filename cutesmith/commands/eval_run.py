@@ -1,0 +1,242 @@
+"""`cutesmith eval run`: a suite's tasks, kernels for them, and the judge's word on each."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from cutesmith.commands._run import INTERRUPTED, command_parser, positive, report, run_command
+from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.evals.records import Suite, Task
+from cutesmith.evals.running.cache import DEFAULT_CACHE, Cache
+from cutesmith.evals.running.folder import RunFolder
+from cutesmith.evals.running.gpus import choose_gpus
+from cutesmith.evals.running.keys import this_machine
+from cutesmith.evals.running.local_engine import LocalEngine, usual_slots
+from cutesmith.evals.running.pipeline import Plan
+from cutesmith.evals.running.running import run_plan
+from cutesmith.evals.running.screen import open_screen
+from cutesmith.evals.running.settings import TOLERANCES, JudgeSettings, MakerSettings
+from cutesmith.evals.running.sources import AGENTS, parse_source
+from cutesmith.evals.running.summary import EvalVerdict, lines
+from cutesmith.evals.running.task_folder import suite_of_folder
+from cutesmith.patterns.generation.target import PLACES, Target, choose_target
+
+DESCRIPTION = """\
+Judge kernels for every task of a suite: lint, compile, verify, benchmark, one line of results.jsonl each.
+
+--agent says where the kernels come from:
+  draft          the offline generator
+  claude         a session with Claude for each task (ANTHROPIC_API_KEY); options for it after --
+  script:FILE, replay:DIR     sessions with a script or a recording; {task} stands for the task's id
+  dir:PATH       kernels that somebody else made: PATH/TASK.py or PATH/TASK/kernel.py; samples from 0:
+                 PATH/TASK/K.py or PATH/TASK/K/kernel.py; TASK is the id (level1/softmax) or its last part (softmax).
+                 No file: status "missing", which counts as not solved.
+
+The folder given by --out may be killed at any moment: --resume goes on, repeats nothing that was finished and loses
+nothing. Without --suite it resumes as the run was begun. An outcome that is known of the same kernel, task, settings,
+versions and device is taken from the cache and marked.
+
+The exit code is 0 when every attempt has its line, whatever the kernels are worth; 6 when --time-limit came first,
+7 when some could not be judged (a GPU that went away), 130 after Ctrl-C."""
+
+EXAMPLES = (
+    "cutesmith eval run --suite core --agent draft --out RUN",
+    "cutesmith eval run --suite core --only 'level2/*norm*' --agent draft --quick",
+    "cutesmith eval run --suite core --agent dir:kernels --samples 4 --gpus 0,1 --out RUN",
+    "cutesmith eval run --suite core --agent claude --samples 3 --out RUN -- --max-dollars 1 --max-turns 20",
+    "cutesmith eval run --resume --out RUN",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(_eval_run, argv)
+
+
+def _eval_run(argv: list[str]) -> int:
+    own, session = _split(argv)
+    options = _parser().parse_args(own)
+    if options.resume:
+        own, session = _resumed(options, own, session)
+        options = _parser().parse_args(own)
+    verdict, interrupted = _run(options, session, [*own, *(["--", *session] if session else [])])
+    code = report(verdict, as_json=options.json, lines=lines(verdict))
+    return INTERRUPTED if interrupted else code
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our options, and those after -- for a session."""
+    words = list(argv)
+    where = words.index("--") if "--" in words else len(words)
+    return words[:where], words[where + 1 :]
+
+
+def _resumed(options: Namespace, own: list[str], session: list[str]) -> tuple[list[str], list[str]]:
+    """The command line of the run that is resumed, with what is given now behind it."""
+    if not options.out:
+        raise UsageError("--resume needs --out: the folder of the run")
+    known = RunFolder(Path(options.out)).settings().get("command")
+    if not isinstance(known, list):
+        raise UsageError(f"{options.out} holds no run", hint="Leave --resume out to begin one there.")
+    before, before_session = _split([str(word) for word in known])
+    return [*before, *own], session or before_session
+
+
+def _parser() -> Any:
+    parser = command_parser("eval run", DESCRIPTION, examples=EXAMPLES)
+    what = parser.add_argument_group("what")
+    what.add_argument("--suite", default="core", metavar="NAME|DIR", help="suite, or a folder of task files (core)")
+    what.add_argument("--path", metavar="DIR", help="where the suite's own files are (kernelbench: a checkout)")
+    what.add_argument("--level", action="append", type=int, metavar="N", help="only tasks of this level; repeatable")
+    what.add_argument("--only", action="append", metavar="GLOB", help="only tasks whose id matches; repeatable")
+    what.add_argument("--agent", default="draft", metavar="WHO", help=f"{AGENTS} (default: draft)")
+    what.add_argument("--samples", type=positive, default=1, metavar="K", help="kernels for each task (default: 1)")
+    what.add_argument("--configurations", type=positive, default=8, metavar="N", help="draft: how many to try (8)")
+    how = parser.add_argument_group("how they are judged")
+    how.add_argument("--on", choices=PLACES, default="auto", help="the GPU, the emulated one, or compile only")
+    how.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's; sm_90a without one)")
+    how.add_argument("--tolerance", choices=TOLERANCES, default="", help="instead of the tasks' own")
+    how.add_argument("--rounds", type=positive, metavar="N", help="interleaved rounds of a benchmark")
+    how.add_argument("--quick", action="store_true", help="fewer rounds, no torch.compile baseline")
+    how.add_argument("--no-benchmark", action="store_true", help="verify only")
+    how.add_argument("--timeout", type=_seconds, default=120.0, metavar="S", help="seconds a call of a kernel (120)")
+    where = parser.add_argument_group("where and how long")
+    where.add_argument("--out", metavar="DIR", help="the run's folder (default: cutesmith-out/eval-SUITE-AGENT)")
+    where.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    where.add_argument("--engine", choices=("local",), default="local", help="who executes the stages")
+    where.add_argument("--gpus", default="all", metavar="0,1|all|N", help="which GPUs, or how many (default: all)")
+    where.add_argument("--jobs", type=positive, metavar="N", help="kernels at a time (default: 3/4 of the cores)")
+    where.add_argument("--judges", type=positive, metavar="N", help="judges a GPU, one of which times (default: 4)")
+    where.add_argument("--time-limit", type=_seconds, default=float("inf"), metavar="S", help="begin none after S s")
+    where.add_argument("--cache", metavar="DIR", help=f"outcomes of earlier runs (default: {DEFAULT_CACHE})")
+    where.add_argument("--no-cache", action="store_true", help="judge everything anew")
+    where.add_argument("--quiet", action="store_true", help="say nothing on the way")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
+        raise ArgumentTypeError(f"{text!r} is no number of seconds")
+    return value
+
+
+def _run(options: Namespace, session: Sequence[str], command: Sequence[str]) -> tuple[EvalVerdict, bool]:
+    target = choose_target(options.arch, options.on)
+    gpus = _gpus(options, target)
+    plan = _plan(options, session, target, len(gpus))
+    out = Path(options.out or _default_folder(plan))
+    slots = usual_slots(gpus, options.jobs)
+    engine = LocalEngine(replace(slots, judges=options.judges) if options.judges else slots)
+    cache = Cache(None if options.no_cache else Path(options.cache or DEFAULT_CACHE).expanduser())
+    try:
+        screen = open_screen(quiet=options.quiet, gpus=len(gpus))
+        verdict = run_plan(plan, out, engine, cache, screen, resume=options.resume, command=_repeatable(command))
+    finally:
+        engine.close()
+    return verdict, verdict.interrupted
+
+
+def _repeatable(command: Sequence[str]) -> list[str]:
+    """The command line as run.json keeps it: --resume and what only shows is left out."""
+    return [word for word in command if word not in ("--resume", "--json", "--quiet")]
+
+
+def _gpus(options: Namespace, target: Target) -> tuple[str, ...]:
+    if not target.executes:
+        return ()
+    gpus = choose_gpus(options.gpus)
+    if not gpus:
+        raise UnavailableError("CUDA_VISIBLE_DEVICES leaves no GPU", hint="Use --on emulator.")
+    return gpus
+
+
+def _plan(options: Namespace, session: Sequence[str], target: Target, gpus: int) -> Plan:
+    source = parse_source(options.agent)
+    judge = _judge(options, target)
+    maker = MakerSettings(
+        agent=options.agent if source.kind != "dir" else source.name,
+        configurations=options.configurations,
+        race_cache=not options.no_cache,
+        options=tuple(session),
+    )
+    if session and source.kind in ("draft", "dir"):
+        raise UsageError(f"{' '.join(session)}: only a session with a model takes options", hint="Leave them out.")
+    if source.kind == "claude":
+        _require_model(session)
+    return Plan(
+        suite=_suite(options),
+        source=source,
+        maker=maker,
+        judge=judge,
+        machine=this_machine(judge.on),
+        samples=options.samples,
+        tolerance=options.tolerance,
+        seconds=options.time_limit,
+        gpus=gpus,
+    )
+
+
+def _judge(options: Namespace, target: Target) -> JudgeSettings:
+    place = "gpu" if target.executes else options.on if options.on != "auto" else _without_gpu()
+    judge = JudgeSettings(on=place, arch=target.arch, benchmark=not options.no_benchmark, timeout=options.timeout)
+    judge = judge.quick() if options.quick else judge
+    return replace(judge, rounds=options.rounds) if options.rounds else judge
+
+
+def _without_gpu() -> str:
+    """With a GPU of another architecture here, verify must not be let choose."""
+    from cutesmith.devices import current_device
+
+    return "auto" if current_device() is None else "emulator"
+
+
+def _require_model(session: Sequence[str]) -> None:
+    """Find out before the first task that there is no key or no such model."""
+    from cutesmith.agent.settings import Settings
+    from cutesmith.commands._agent import make_model
+    from cutesmith.commands._agent_options import settings_of
+    from cutesmith.commands.generate import generate_parser
+
+    options = generate_parser().parse_args(["problem.py", "--agent=claude", *session])
+    asyncio.run(make_model(settings_of(options, Settings())).ready())
+
+
+def _suite(options: Namespace) -> Suite:
+    """The suite, with the tasks that were asked for; raises UsageError when there are none."""
+    suite = suite_of_folder(Path(options.suite)) if Path(options.suite).is_dir() else _named_suite(options)
+    tasks = tuple(task for task in suite.tasks if _wanted(task, options))
+    if not tasks:
+        raise UsageError(f"no task of {suite.name} matches", hint=f"Its {len(suite.tasks)} tasks: --only 'level1/*'")
+    return replace(suite, tasks=tasks)
+
+
+def _named_suite(options: Namespace) -> Suite:
+    from cutesmith.evals.suites import load_suite
+
+    return load_suite(options.suite, path=options.path)
+
+
+def _wanted(task: Task, options: Namespace) -> bool:
+    level = not options.level or task.level in options.level
+    return level and (not options.only or any(fnmatch(task.id, glob) for glob in options.only))
+
+
+def _default_folder(plan: Plan) -> Path:
+    base = Path("cutesmith-out") / f"eval-{plan.suite.name}-{plan.source.kind}"
+    names = (base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 1000)))
+    return next((folder for folder in names if not folder.exists()), base)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

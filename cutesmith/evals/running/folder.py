@@ -1,0 +1,139 @@
+"""The folder of a run: `run.json`, `results.jsonl`, `gpu_holds.jsonl`, `kernels/TASK/SAMPLE/`, `verdicts/KEY.json`.
+
+One process at a time works in it. Every file appears whole or not at all, and an attempt is done once its line is on
+the disk; what stands in kernels/ and verdicts/ before that is taken up again after a kill.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cutesmith.append_log import AppendLog, LogWriteError
+from cutesmith.checkpoints import write_atomically
+from cutesmith.errors import UsageError
+from cutesmith.evals.reading import RESULTS, RUN, DamagedLine, read_attempts
+from cutesmith.evals.records import Attempt
+from cutesmith.evals.running.sources import folder_name
+from cutesmith.verdicts import strict_json
+
+HOLDS, KERNELS, VERDICTS = "gpu_holds.jsonl", "kernels", "verdicts"
+KERNEL, GENERATION = "kernel.py", "generation.json"
+Unit = tuple[str, int]
+"""A task's id and the number of the sample: what has one line in results.jsonl."""
+
+
+class RunFolder:
+    """A run's files. Use as a context manager: raises UsageError when another process works in the folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._resume = f"cutesmith eval run --resume --out {path}"
+        self._results = AppendLog(self.path / RESULTS, resume=self._resume)
+        self._holds = AppendLog(self.path / HOLDS, resume=self._resume)
+        self._opened = contextlib.ExitStack()
+
+    def __enter__(self) -> RunFolder:  # noqa: PYI034 - typing.Self needs Python 3.11
+        with contextlib.ExitStack() as opened, self._disk_errors():
+            for folder in (self.path, self.path / KERNELS, self.path / VERDICTS):
+                folder.mkdir(parents=True, exist_ok=True)
+            opened.enter_context(self._results)
+            opened.enter_context(self._holds)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.close()
+
+    def attempts(self, damaged: list[DamagedLine] | None = None) -> Iterator[Attempt]:
+        """Every attempt that is done."""
+        return read_attempts(self.path, damaged)
+
+    def settings(self) -> dict[str, Any]:
+        """What `run.json` holds, {} without one; raises UsageError when it is no JSON object."""
+        try:
+            known = json.loads((self.path / RUN).read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{self.path / RUN} cannot be read: {error}", hint="Give another --out.") from error
+        if not isinstance(known, dict):
+            raise UsageError(f"{self.path / RUN} is no run's description", hint="Give another --out.")
+        return known
+
+    def describe(self, about: Mapping[str, Any]) -> None:
+        """Write `run.json`."""
+        self._write(self.path / RUN, about)
+
+    def finish(self, attempt: Attempt) -> None:
+        """Append the attempt: from here on it is done. Raises LogWriteError when the disk takes no more."""
+        self._results.append(attempt.model_dump_json(exclude_defaults=True))
+
+    def hold(self, fields: Mapping[str, Any]) -> None:
+        """Note when a GPU was held."""
+        self._holds.append(strict_json(dict(fields)))
+
+    def holds(self) -> Iterator[dict[str, Any]]:
+        """Every hold that was noted."""
+        with (self.path / HOLDS).open("rb") as lines:
+            for line in lines:
+                yield json.loads(line)
+
+    def kernel_folder(self, unit: Unit) -> Path:
+        """Where the kernel of a sample and all that its making left are."""
+        return self.path / KERNELS / folder_name(unit[0]) / str(unit[1])
+
+    def keep_kernel(self, unit: Unit, data: bytes) -> Path:
+        """Write a sample's kernel, if it is not there yet."""
+        path = self.kernel_folder(unit) / KERNEL
+        with self._disk_errors():
+            if not path.is_file() or path.read_bytes() != data:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, data)
+        return path
+
+    def keep_generation(self, unit: Unit, about: Mapping[str, Any]) -> None:
+        """What the making of a kernel came to; a kernel was kept before."""
+        self._write(self.kernel_folder(unit) / GENERATION, about)
+
+    def generation(self, unit: Unit) -> dict[str, Any] | None:
+        """The same, None where the kernel is yet to be made."""
+        return _object(self.kernel_folder(unit) / GENERATION)
+
+    def keep_verdicts(self, key: str, about: Mapping[str, Any]) -> None:
+        """What the stages said so far of one kernel."""
+        self._write(self.path / self.verdicts_path(key), about)
+
+    def verdicts(self, key: str) -> dict[str, Any] | None:
+        """The same, None where nothing was said yet."""
+        return _object(self.path / self.verdicts_path(key))
+
+    @staticmethod
+    def verdicts_path(key: str) -> str:
+        """Relative to the run's folder."""
+        return f"{VERDICTS}/{key}.json"
+
+    def _write(self, path: Path, about: Mapping[str, Any]) -> None:
+        with self._disk_errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, (strict_json(dict(about), indent=1) + "\n").encode())
+
+    @contextlib.contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            wrong = f"{self.path} cannot be written: {error.strerror}"
+            raise LogWriteError(wrong, hint=f"Make room, then go on with {self._resume}") from error
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    """A JSON object of ours; None where there is none, or where somebody damaged it: then it is made anew."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,71 @@
+"""How much of a run's wall time its GPUs were held for judging and timing, added up as the holds come in."""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+KEPT = 512  # intervals; holds come in within minutes of each other, so that older ones meet nothing any more
+
+
+class Union:
+    """The length of a union of intervals (seconds), in bounded memory."""
+
+    def __init__(self) -> None:
+        self._settled, self._intervals = 0.0, list[tuple[float, float]]()
+
+    def add(self, begin: float, end: float) -> None:
+        """One more interval, in about the order of time."""
+        first = bisect.bisect_left(self._intervals, (begin, begin))
+        if first and self._intervals[first - 1][1] >= begin:
+            first -= 1
+        last = first
+        while last < len(self._intervals) and self._intervals[last][0] <= end:
+            begin, end = min(begin, self._intervals[last][0]), max(end, self._intervals[last][1])
+            last += 1
+        self._intervals[first:last] = [(begin, end)]
+        if len(self._intervals) > KEPT:
+            self._settled += sum(b - a for a, b in self._intervals[: KEPT // 2])
+            del self._intervals[: KEPT // 2]
+
+    @property
+    def length(self) -> float:
+        """Seconds that at least one interval covers."""
+        return self._settled + sum(end - begin for begin, end in self._intervals)
+
+
+class GpuTime:
+    """Held and timed seconds of each GPU; `window` is the wall time of the run so far, of all its processes."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Union] = defaultdict(Union)
+        self._timed: dict[str, Union] = defaultdict(Union)
+
+    def add(self, hold: Mapping[str, Any]) -> None:
+        """One hold as `gpu_holds.jsonl` has it."""
+        kinds = (self._held, self._timed) if hold["exclusive"] else (self._held,)
+        for kind in kinds:
+            kind[str(hold["gpu"])].add(float(hold["begin"]), float(hold["end"]))
+
+    def share(self, gpus: int, window: float) -> float | None:
+        """Held seconds over those that the GPUs were there; None where there are none."""
+        return self._share(self._held, gpus, window)
+
+    def summary(self, gpus: int, window: float) -> dict[str, Any]:
+        """For people and run.json: shares of the window of all GPUs, and the seconds behind them."""
+        return {
+            "gpus": gpus,
+            "window_s": round(window, 1),
+            "held_s": round(sum(union.length for union in self._held.values()), 1),
+            "timed_s": round(sum(union.length for union in self._timed.values()), 1),
+            "busy": self.share(gpus, window),
+            "timing": self._share(self._timed, gpus, window),
+        }
+
+    @staticmethod
+    def _share(unions: Mapping[str, Union], gpus: int, window: float) -> float | None:
+        if not gpus or window <= 0:
+            return None
+        return round(sum(union.length for union in unions.values()) / (gpus * window), 4)

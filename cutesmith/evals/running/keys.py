@@ -1,0 +1,79 @@
+"""What an outcome depends on, as a hash: equal keys need no second run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cutesmith import __version__, resources
+from cutesmith.devices import current_device
+from cutesmith.evals.records import Machine
+from cutesmith.evals.running.settings import JudgeSettings
+from cutesmith.runtime.tuning_cache import package_version
+
+JUDGE_ROOMS = ("checks", "emulator", "recording", "contract.py", "kernelbench.py", "loading.py", "devices.py")
+
+
+def sha256(data: bytes) -> str:
+    """In hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def judge_hash() -> str:
+    """Of the judge's own source: other code may judge otherwise."""
+    digest = hashlib.sha256()
+    for path in _judge_files():
+        digest.update(f"{path.relative_to(resources.PACKAGE)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _judge_files() -> Iterator[Path]:
+    for room in JUDGE_ROOMS:
+        place = resources.PACKAGE / room
+        yield from sorted(place.rglob("*.py")) if place.is_dir() else [place]
+
+
+def this_machine(on: str) -> Machine:
+    """Versions here, and the GPU where kernels are judged on one."""
+    device = current_device() if on == "gpu" else None
+    return Machine(
+        device=device.name if device else "",
+        driver=device.driver if device else "",
+        dsl=package_version("nvidia-cutlass-dsl"),
+        torch=package_version("torch"),
+        cutesmith=__version__,
+    )
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """All of it but the task and the kernel."""
+
+    machine: Machine
+    judge: JudgeSettings
+
+    def key(self, task: bytes, kernel: bytes, tolerance: str) -> str:
+        """Of one kernel judged for one task."""
+        about = {
+            "machine": self.machine.model_dump(),
+            "settings": self.judge.tolerating(tolerance).to_dict(),
+            "judge": judge_hash(),
+            "task": sha256(task),
+            "kernel": sha256(kernel),
+        }
+        return _hash(about)
+
+
+def failure_key(task: str, source: str, sample: int, maker: Mapping[str, Any]) -> str:
+    """Of an attempt that never came to a kernel."""
+    return _hash({"task": task, "source": source, "sample": sample, "maker": dict(maker)})
+
+
+def _hash(about: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(about, sort_keys=True).encode())

@@ -1,0 +1,124 @@
+"""From the stages' verdicts to an attempt: which stage comes next, and what they come to together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from cutesmith.evals.records import KERNEL, LIBRARY, Attempt, Cost, Machine, Task, Timing
+from cutesmith.evals.running.jobs import BENCHMARK, CHECK, VERIFY
+from cutesmith.evals.running.settings import JudgeSettings
+from cutesmith.verdicts import ExitCode
+
+CANDIDATE = "candidate"  # what the benchmark calls the kernel
+DECIDES = (ExitCode.DOES_NOT_COMPILE, ExitCode.USAGE, ExitCode.REJECTED)
+"""What the compiler's word is enough for. A crash or a time-out on its stand-ins for inputs is left to verify."""
+AGAINST = (ExitCode.WRONG_RESULT, ExitCode.REJECTED)
+"""What a benchmark says against a verified kernel; anything else says that it could not be timed."""
+SUMMARY = 2000  # characters
+
+Verdicts = Mapping[str, Mapping[str, Any]]
+
+
+def next_stage(verdicts: Verdicts, settings: JudgeSettings) -> str:
+    """The stage that a kernel with these verdicts still needs, "" when it is judged."""
+    if "lint" not in verdicts:
+        return CHECK
+    if VERIFY not in verdicts:
+        return "" if _stopped(verdicts) else VERIFY
+    verified = verdicts[VERIFY]
+    if verified["exit_code"] == ExitCode.PASSED and verified.get("ran_on") == "gpu" and settings.times:
+        return "" if BENCHMARK in verdicts else BENCHMARK
+    return ""
+
+
+def _stopped(verdicts: Verdicts) -> bool:
+    return "compile" not in verdicts or verdicts["compile"]["exit_code"] in DECIDES
+
+
+def judged(verdicts: Verdicts) -> dict[str, Any]:
+    """The fields of an attempt that verdicts say: of the last stage, and of all of them."""
+    stage = next(name for name in (BENCHMARK, VERIFY, "compile", "lint") if name in verdicts)
+    last, verified = verdicts[stage], verdicts.get(VERIFY, {})
+    passed = verified.get("exit_code") == ExitCode.PASSED and verified.get("ran_on") in ("gpu", "emulator")
+    accused = stage == BENCHMARK and last["exit_code"] in AGAINST
+    return {
+        **said(stage, last),
+        "correct": passed and not accused,
+        "ran_on": str(verified.get("ran_on") or ""),
+        **_timed(verdicts.get(BENCHMARK, {})),
+    }
+
+
+def said(stage: str, verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """What one verdict says."""
+    return {
+        "stage": stage,
+        "exit_code": int(verdict["exit_code"]),
+        "status": str(verdict["status"]),
+        "rule": str(verdict.get("rule") or ""),
+        "summary": str(verdict.get("summary") or "")[:SUMMARY],
+    }
+
+
+def _timed(benchmark: Mapping[str, Any]) -> dict[str, Any]:
+    timings = {_timing_name(timing): _timing(timing) for timing in benchmark.get("timings") or ()}
+    others = [timing for name, timing in timings.items() if ":" in name and timing.median_us]
+    if others:
+        timings[LIBRARY] = min(others, key=lambda timing: timing.median_us or 0.0)
+    return {
+        "timings": timings,
+        "floor_us": benchmark.get("floor_us"),
+        "floor_kind": benchmark.get("floor_kind") or "",
+        "flops": benchmark.get("algorithmic_flops"),
+        "bytes": benchmark.get("algorithmic_bytes"),
+    }
+
+
+def _timing_name(timing: Mapping[str, Any]) -> str:
+    return KERNEL if timing["name"] == CANDIDATE else str(timing["name"])
+
+
+def _timing(timing: Mapping[str, Any]) -> Timing:
+    samples = tuple(timing.get("samples_us") or ())
+    return Timing(
+        samples_us=samples,
+        median_us=timing["median_us"] if samples else None,
+        host_us=timing.get("host_us"),
+        error=str(timing.get("error") or ""),
+    )
+
+
+def cost_of(generation: Mapping[str, Any]) -> Cost:
+    """What a session took, off its AgentVerdict."""
+    usage = generation.get("usage") or {}
+    cached = usage.get("cache_read_tokens", 0) + usage.get("cache_write_tokens", 0)
+    return Cost(
+        dollars=generation.get("dollars"),
+        input_tokens=usage.get("input_tokens", 0),
+        output_tokens=usage.get("output_tokens", 0),
+        cached_tokens=cached,
+        turns=generation.get("turns") or 0,
+    )
+
+
+def about_task(task: Task) -> dict[str, Any]:
+    """The fields of an attempt that its task says."""
+    return {"task": task.id, "level": task.level, "tags": task.tags, "dtypes": task.dtypes}
+
+
+def now() -> str:
+    """UTC, ISO 8601."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def settled(attempt: Attempt, task: Task, **changed: Any) -> Attempt:
+    """A remembered attempt as one of this run."""
+    return attempt.model_copy(update={**about_task(task), "cached": True, "finished": now(), **changed})
+
+
+def no_kernel(stage: str, status: str, code: ExitCode, summary: str) -> dict[str, Any]:
+    """The fields of an attempt that never came to a kernel."""
+    fields = {"stage": stage, "status": status, "exit_code": int(code), "summary": summary[:SUMMARY]}
+    return {**fields, "correct": False, "machine": Machine()}

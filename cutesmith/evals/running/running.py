@@ -1,0 +1,107 @@
+"""A run from its plan to its verdict: the folder described, the pipeline driven, `run.json` brought up to date."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cutesmith.errors import UsageError
+from cutesmith.evals.reading import RESULTS, DamagedLine
+from cutesmith.evals.running.cache import Cache
+from cutesmith.evals.running.folder import RunFolder
+from cutesmith.evals.running.jobs import Engine
+from cutesmith.evals.running.outcomes import about_task, now
+from cutesmith.evals.running.pipeline import Pipeline, Plan
+from cutesmith.evals.running.screen import Screen
+from cutesmith.evals.running.summary import EvalVerdict, summarize
+
+SCHEMA = 1
+FIXED = ("suite", "agent", "samples", "settings")
+"""What must be the same when a run is resumed: its results stand side by side."""
+
+
+def run_plan(
+    plan: Plan, path: Path, engine: Engine, cache: Cache, screen: Screen, *, resume: bool, command: Sequence[str]
+) -> EvalVerdict:
+    """Judge what is not judged yet. Ctrl-C and SIGTERM end it with what is done.
+
+    Raises UsageError: the folder is in use, holds another run, or holds one and `resume` is False.
+    LogWriteError: the disk is full; the run can be resumed.
+    """
+    if not resume and (path / RESULTS).exists() and (path / RESULTS).stat().st_size:
+        raise UsageError(f"{path} holds a run", hint=f"Go on with --resume --out {path}, or give another --out.")
+    began = time.time()
+    with RunFolder(path) as folder, _interruptible(), screen:
+        about = _about(plan, folder, command)
+        folder.describe(about)
+        pipeline = Pipeline(plan, folder, engine, cache, screen)
+        _say_damage(folder)
+        pipeline.take_up()
+        try:
+            tally = pipeline.run()
+        finally:
+            engine.close()
+            windows = [*about["windows"], {"begin": round(began, 3), "end": round(time.time(), 3)}]
+        gpu = pipeline.gpu_time.summary(plan.gpus, sum(w["end"] - w["begin"] for w in windows))
+        verdict = summarize(folder.path, plan.suite.name, plan.source.name, tally, gpu, time.time() - began)
+        folder.describe({**about, "windows": windows, "finished": now(), "summary": verdict.to_dict()})
+    return verdict
+
+
+def _about(plan: Plan, folder: RunFolder, command: Sequence[str]) -> dict[str, Any]:
+    """What `run.json` says, with what an earlier process left; raises UsageError when that was another run."""
+    about = {
+        "schema_version": SCHEMA,
+        "suite": plan.suite.name,
+        "agent": plan.source.name,
+        "samples": plan.samples,
+        "settings": {"judge": plan.judge.to_dict(), "maker": plan.maker.to_dict(), "tolerance": plan.tolerance},
+        "machine": plan.machine.model_dump(),
+        "command": list(command),
+        "gpus": plan.gpus,
+        "tasks": [{**about_task(task), "id": task.id, "sha256": task.sha256} for task in plan.suite.tasks],
+    }
+    known = folder.settings()
+    for name in FIXED:
+        if known and known.get(name) != about[name]:
+            wrong = f"{folder.path} holds a run with another {name}: {_difference(known.get(name), about[name])}"
+            raise UsageError(wrong, hint="Resume it as it was begun, or give another --out.")
+    return {**about, "started": known.get("started", now()), "windows": known.get("windows", [])}
+
+
+def _difference(before: Any, after: Any) -> str:
+    """The first thing that differs, in words."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in after:
+            if before.get(name) != after[name]:
+                return f"{name}: {_difference(before.get(name), after[name])}"
+    return f"{before!r:.80}, not {after!r:.80}"
+
+
+def _say_damage(folder: RunFolder) -> None:
+    damaged: list[DamagedLine] = []
+    for _ in folder.attempts(damaged):
+        pass
+    for line in damaged:
+        fields = asdict(line)
+        print(f"warning: {RESULTS}, line {fields['number']} is no attempt: {fields['reason']}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

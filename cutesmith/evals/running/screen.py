@@ -1,0 +1,169 @@
+"""What people see of a run, on stderr: a live table on a terminal, plain lines elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cutesmith.evals.records import COMPILED, EAGER, KERNEL, Attempt
+from cutesmith.evals.running.gpu_time import GpuTime
+
+if TYPE_CHECKING:
+    from cutesmith.evals.running.pipeline import Tally
+
+LAST = 8  # verdicts that the live table shows
+LONGEST = 150
+
+
+class Screen(Protocol):
+    """Whoever shows a run. Use as a context manager."""
+
+    def __enter__(self) -> Screen: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def finished(self, attempt: Attempt, tally: Tally) -> None:
+        """An attempt has its line in results.jsonl."""
+
+    def left_open(self, unit: str, why: str) -> None:
+        """An attempt could not be judged."""
+
+    def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
+        """Time went by; `flight` attempts are on their way."""
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def __enter__(self) -> Quiet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def finished(self, attempt: Attempt, tally: Tally) -> None:
+        """Nothing is shown."""
+
+    def left_open(self, unit: str, why: str) -> None:
+        """Nothing is shown."""
+
+    def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
+        """Nothing is shown."""
+
+
+class PlainLines(Quiet):
+    """A line for each attempt; falls silent when the stream takes no more."""
+
+    def finished(self, attempt: Attempt, tally: Tally) -> None:
+        """Print what it came to."""
+        self.say(f"[{tally.done}/{tally.total}] {described(attempt)}")
+
+    def left_open(self, unit: str, why: str) -> None:
+        """Print why."""
+        self.say(f"open: {unit}: {why}")
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        try:
+            print(one_line(text), file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            self.say = lambda text: None  # type: ignore[method-assign]
+
+
+class LiveTable(Quiet):
+    """Counts, rate, GPU time and the last verdicts, redrawn in place."""
+
+    def __init__(self, gpus: int) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._gpus, self._began, self._at_first = gpus, time.monotonic(), None
+        self._last: deque[str] = deque(maxlen=LAST)
+        self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=False)
+        self._done_before: int | None = None
+
+    def __enter__(self) -> LiveTable:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def finished(self, attempt: Attempt, tally: Tally) -> None:
+        """Add it to the last verdicts."""
+        self._last.append(one_line(described(attempt)))
+
+    def left_open(self, unit: str, why: str) -> None:
+        """The same."""
+        self._last.append(one_line(f"open: {unit}: {why}"))
+
+    def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
+        """Draw."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.text import Text
+
+        seconds = time.monotonic() - self._began
+        if self._done_before is None:
+            self._done_before = tally.done
+        head = headline(tally, flight, seconds, tally.done - self._done_before, gpu_time.share(self._gpus, seconds))
+        bar = ProgressBar(total=max(1, tally.total), completed=tally.done)
+        self._live.update(Group(Text(head), bar, *(Text(line) for line in self._last)))
+
+
+def headline(tally: Tally, flight: int, seconds: float, done_now: int, busy: float | None) -> str:
+    """Done, solved, rate, how long it takes still, and how busy the GPUs are."""
+    rate = done_now / seconds if seconds else 0.0
+    left = tally.total - tally.done
+    parts = [f"{tally.done}/{tally.total} done", f"{tally.solved} solved", f"{flight} on their way"]
+    if rate:
+        parts += [f"{60 * rate:.1f} a minute", f"about {_minutes(left / rate)} to go"]
+    if busy is not None:
+        parts.append(f"GPU busy {100 * busy:.0f} %")
+    if tally.open:
+        parts.append(f"{len(tally.open)} open")
+    return " · ".join(parts)
+
+
+def described(attempt: Attempt) -> str:
+    """One attempt as a line: what it came to, how fast, who judged it."""
+    sample = f" #{attempt.sample}" if attempt.sample else ""
+    parts = [f"{attempt.task}{sample}: {attempt.status}{f' ({attempt.rule})' if attempt.rule else ''}"]
+    mine = attempt.timings.get(KERNEL)
+    if mine is not None and mine.median_us:
+        parts.append(f"{mine.median_us:.1f} µs")
+        ratios = {name: attempt.speedup(name) for name in (EAGER, COMPILED)}
+        parts += [f"{ratio:.2f}x {name}" for name, ratio in ratios.items() if ratio]
+    elif attempt.exit_code:
+        parts.append(" ".join(attempt.summary.split()))
+    where = "cached" if attempt.cached else attempt.worker
+    return ", ".join(filter(None, [*parts, where]))
+
+
+def one_line(text: str) -> str:
+    """Printable, and short enough for a line."""
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def open_screen(*, quiet: bool, gpus: int) -> Any:
+    """The screen that fits stderr."""
+    if quiet:
+        return Quiet()
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return PlainLines()
+    return LiveTable(gpus)

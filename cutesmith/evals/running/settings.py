@@ -1,0 +1,67 @@
+"""How kernels are made and judged in a run: what the outcome depends on, and hence what its key is made of."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from cutesmith.checks.timing.benchmark import QUICK_ROUNDS, ROUNDS
+from cutesmith.errors import UsageError
+
+TOLERANCES = ("strict", "kernelbench")
+KERNELBENCH_TOLERANCE = 1e-2
+"""rtol and atol of KernelBench's own comparison (torch.allclose in its src/eval.py)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeSettings:
+    """Where and how strictly kernels are judged. `on`: "gpu", "emulator", "auto" (emulator, else compile), "compile".
+
+    `rtol` and `atol` None: the task's, else those of the dtype. Timeouts are seconds a call of the kernel.
+    """
+
+    on: str = "auto"
+    arch: str = "sm_90a"
+    rtol: float | None = None
+    atol: float | None = None
+    seeds: int = 2
+    rounds: int = ROUNDS
+    benchmark: bool = True
+    compile_baseline: bool = True
+    timeout: float = 120.0
+    benchmark_timeout: float = 300.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    def quick(self) -> JudgeSettings:
+        """Fewer rounds, and no torch.compile baseline, which is most of a benchmark's time."""
+        return replace(self, rounds=QUICK_ROUNDS, compile_baseline=False)
+
+    def tolerating(self, tolerance: str) -> JudgeSettings:
+        """With the tolerance of that name, where none was given in numbers."""
+        if tolerance not in TOLERANCES:
+            raise UsageError(f"--tolerance {tolerance}: there is no such tolerance", hint=f"Use {TOLERANCES}")
+        if tolerance == "strict" or self.rtol is not None or self.atol is not None:
+            return self
+        return replace(self, rtol=KERNELBENCH_TOLERANCE, atol=KERNELBENCH_TOLERANCE)
+
+    @property
+    def times(self) -> bool:
+        """Whether verified kernels are timed."""
+        return self.benchmark and self.on == "gpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MakerSettings:
+    """How kernels are made: configurations of the offline generator, options for a session with a model."""
+
+    agent: str = "draft"
+    configurations: int = 8
+    race_cache: bool = True
+    options: tuple[str, ...] = ()  # of `cutesmith generate`, for sessions
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "options": list(self.options)}

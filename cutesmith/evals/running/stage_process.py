@@ -1,0 +1,29 @@
+"""`python -m cutesmith.evals.running.stage_process`: stages of one slot, one after the other, until stdin ends.
+
+Requests and replies are frames of `checks.isolation.child`; stdout carries replies alone, whatever a library prints
+goes to stderr. It ends with its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cutesmith.checks.isolation.child import read_frame, write_frame
+from cutesmith.checks.isolation.confinement import die_with_parent, hide_memory
+from cutesmith.evals.running.stages import run_stage
+
+
+def main() -> int:
+    """Serve; returns 0 once the parent closed its end."""
+    die_with_parent()
+    hide_memory()
+    replies = os.dup(1)
+    os.dup2(2, 1)
+    while (request := read_frame(0)) is not None:
+        write_frame(replies, run_stage(request["stage"], request["payload"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

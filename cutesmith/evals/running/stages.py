@@ -1,0 +1,203 @@
+"""The stages of one attempt as functions from plain data to plain data, for the process that runs them.
+
+Payloads hold the files themselves (base64), so that a worker needs nothing but this package: `task` and `kernel` are
+{"name", "data"}, `settings` a JudgeSettings. Results: `verdicts` by stage, `holds` of the GPU, `gpu_lost` when the
+device and not the kernel is to blame. Nothing that a kernel does raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import socket
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cutesmith.checks.timing.gpu_lock import recorded_holds
+from cutesmith.errors import CandidateError, CutesmithError
+from cutesmith.evals.running.jobs import BENCHMARK, CHECK, DRAFT, SESSION, VERIFY
+from cutesmith.evals.running.settings import JudgeSettings
+from cutesmith.verdicts import ExitCode, Verdict
+
+Payload = dict[str, Any]
+Result = dict[str, Any]
+KERNEL = "kernel.py"
+TAIL = 4000
+SUSPICIOUS = (ExitCode.USAGE, ExitCode.CRASHED, ExitCode.TIMED_OUT, ExitCode.UNAVAILABLE)
+"""What a vanished or broken GPU looks like from inside a verdict; then the GPU itself is asked."""
+
+
+def run_stage(stage: str, payload: Payload) -> Result:
+    """The result of one stage."""
+    with recorded_holds() as holds:
+        result = STAGE_FUNCTIONS[stage](payload)
+    gpu = f"{socket.gethostname()}:{os.environ.get('CUDA_VISIBLE_DEVICES', '0')}"
+    return {"verdicts": {}, "gpu_lost": "", **result, "gpu": gpu, "holds": [asdict(hold) for hold in holds]}
+
+
+def carried(name: str, data: bytes) -> dict[str, str]:
+    """A file as a payload carries it."""
+    return {"name": name, "data": base64.b64encode(data).decode()}
+
+
+def uncarried(file: dict[str, str]) -> bytes:
+    """The bytes of such a file."""
+    return base64.b64decode(file["data"])
+
+
+@contextmanager
+def _files(payload: Payload) -> Iterator[tuple[Path, Path]]:
+    """The task and the kernel (where there is one) as files of a folder that goes away; the judge only reads them."""
+    with tempfile.TemporaryDirectory(prefix="cutesmith-eval-") as folder:
+        task = Path(folder) / "task" / Path(payload["task"]["name"]).name
+        task.parent.mkdir()
+        task.write_bytes(uncarried(payload["task"]))
+        kernel = Path(folder) / KERNEL
+        if "kernel" in payload:
+            kernel.write_bytes(uncarried(payload["kernel"]))
+        yield task, kernel
+
+
+def _check(payload: Payload) -> Result:
+    """Lint, which is advice, and compilation for the target, which decides."""
+    from cutesmith.checks.compiling.compilation import compile_kernel
+    from cutesmith.checks.lint import lint_file
+
+    settings = JudgeSettings(**payload["settings"])
+    with _files(payload) as (task, kernel):
+        verdicts = {"lint": said("lint", lambda: lint_file(kernel))}
+        if verdicts["lint"]["exit_code"] != ExitCode.USAGE:  # else it is no Python file at all
+            verdicts["compile"] = said(
+                "compile",
+                lambda: compile_kernel(kernel, (settings.arch,), problem=task, timeout=settings.timeout),
+            )
+    return {"verdicts": verdicts}
+
+
+def _verify(payload: Payload) -> Result:
+    from cutesmith.checks.judging.verification import verify_kernel
+
+    settings = JudgeSettings(**payload["settings"])
+    with _files(payload) as (task, kernel):
+        verdict = said(
+            VERIFY,
+            lambda: verify_kernel(
+                kernel,
+                problem=task,
+                on=settings.on,
+                rtol=settings.rtol,
+                atol=settings.atol,
+                arch=settings.arch,
+                seeds=settings.seeds,
+                timeout=settings.timeout,
+            ),
+        )
+    return {"verdicts": {VERIFY: verdict}, "gpu_lost": _gpu_lost(verdict, settings)}
+
+
+def _benchmark(payload: Payload) -> Result:
+    from cutesmith.checks.timing.benchmark import benchmark_kernel
+
+    settings = JudgeSettings(**payload["settings"])
+    with _files(payload) as (task, kernel):
+        verdict = said(
+            BENCHMARK,
+            lambda: benchmark_kernel(
+                kernel,
+                problem=task,
+                rounds=settings.rounds,
+                compiled=settings.compile_baseline,
+                timeout=settings.benchmark_timeout,
+                arch=settings.arch,
+                rtol=settings.rtol,
+                atol=settings.atol,
+            ),
+        )
+    return {"verdicts": {BENCHMARK: verdict}, "gpu_lost": _gpu_lost(verdict, settings)}
+
+
+def _draft(payload: Payload) -> Result:
+    """The offline generator's kernel: its verdict, and the file if there is one."""
+    from cutesmith.patterns.generation.generate import generate_kernel
+
+    settings, maker = JudgeSettings(**payload["settings"]), payload["maker"]
+    with _files(payload) as (task, kernel):
+        verdict = said(
+            DRAFT,
+            lambda: generate_kernel(
+                task,
+                arch=settings.arch,
+                out=kernel.parent / "out",
+                on=settings.on,
+                configurations_limit=maker["configurations"],
+                benchmark=False,
+                use_cache=maker["race_cache"],
+            ),
+        )
+        made = kernel.parent / "out" / KERNEL
+        text = {"kernel": carried(KERNEL, made.read_bytes())} if verdict.get("kernel") and made.is_file() else {}
+    return {"verdict": verdict, "gpu_lost": _gpu_lost(verdict, settings), **text}
+
+
+def _session(payload: Payload) -> Result:
+    """A session with a model, in a folder of the run; goes on with the one that is there."""
+    from cutesmith.agent.transcript import FILE
+    from cutesmith.verb_process import run_verb
+
+    folder, options = Path(payload["folder"]), [f"--agent={payload['agent']}", "--yes", "--quiet", *payload["options"]]
+    with _files(payload) as (task, _):
+        begun = (folder / FILE).is_file()
+        what = [f"--resume={folder}"] if begun else [f"--out={folder}", f"--on={payload['settings']['on']}"]
+        arguments = [*options, *what, *(() if begun else (f"--arch={payload['settings']['arch']}", "--", str(task)))]
+        try:
+            verdict = asyncio.run(run_verb("generate", *arguments, keys=True))
+        except CutesmithError as error:
+            verdict = failure(SESSION, error.exit_code, str(error))
+    made = folder / KERNEL
+    text = {"kernel": carried(KERNEL, made.read_bytes())} if verdict.get("kernel") and made.is_file() else {}
+    return {"verdict": verdict, **text}
+
+
+def said(stage: str, judge: Callable[[], Verdict]) -> dict[str, Any]:
+    """A stage's verdict as data; what it raises is one too."""
+    try:
+        return judge().to_dict()
+    except CandidateError as error:
+        return failure(stage, error.exit_code, str(error), rule=error.rule, log_tail=error.log_tail[-TAIL:])
+    except CutesmithError as error:
+        return failure(stage, error.exit_code, str(error))
+    except Exception as error:  # a bug of ours: it must not end the run, and it is no word on the kernel
+        tail = "".join(traceback.format_exception(error))[-TAIL:]
+        return failure(stage, ExitCode.INTERNAL, f"{type(error).__name__}: {error}", log_tail=tail)
+
+
+def failure(stage: str, code: ExitCode, summary: str, **more: Any) -> dict[str, Any]:
+    """A verdict of a stage that gave none of its own."""
+    return {"stage": stage, "status": code.name.lower(), "exit_code": int(code), "summary": summary, **more}
+
+
+def _gpu_lost(verdict: dict[str, Any], settings: JudgeSettings) -> str:
+    """Why this GPU can judge nobody at the moment; "" when it answers, and the verdict stands."""
+    if settings.on != "gpu" or verdict["exit_code"] not in SUSPICIOUS:
+        return ""
+    from cutesmith.evals.running.gpu_probe import probe
+
+    why = probe()
+    if why or verdict["exit_code"] != ExitCode.UNAVAILABLE:
+        return why
+    return f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES', '0')}: {verdict['summary']}"
+
+
+STAGE_FUNCTIONS: dict[str, Callable[[Payload], Result]] = {
+    DRAFT: _draft,
+    SESSION: _session,
+    CHECK: _check,
+    VERIFY: _verify,
+    BENCHMARK: _benchmark,
+}

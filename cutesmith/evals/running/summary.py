@@ -1,0 +1,123 @@
+"""What a run came to, as its last verdict: counts, open attempts, how busy the GPUs were, what judging cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import quantiles
+from typing import Any, ClassVar
+
+from cutesmith.evals.reading import RESULTS
+from cutesmith.evals.running.pipeline import OWN, Tally
+from cutesmith.verdicts import ExitCode, Verdict
+
+JUDGING = ("check", "verify", "benchmark")
+OPEN_SHOWN = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalVerdict(Verdict):
+    """A run as it stands: exit code PASSED when every attempt has its line, whatever the kernels are worth.
+
+    TIMED_OUT: --time-limit came first; UNAVAILABLE: some attempts could not be judged. `gpu` as GpuTime.summary.
+    `judging_s`: seconds that judging one kernel took, without waiting for a GPU, and less its own compilation.
+    """
+
+    stage: ClassVar[str] = "eval"
+
+    folder: str
+    suite: str
+    agent: str
+    total: int
+    done: int
+    solved: int
+    cached: int
+    statuses: dict[str, int] = field(default_factory=dict)
+    open: dict[str, str] = field(default_factory=dict)
+    gpu: dict[str, Any] = field(default_factory=dict)
+    judging_s: dict[str, float] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @property
+    def status(self) -> str:
+        """`complete`, or that something is left for --resume."""
+        return "complete" if self.passed else "incomplete"
+
+
+def summarize(folder: Path, suite: str, agent: str, tally: Tally, gpu: dict[str, Any], seconds: float) -> EvalVerdict:
+    """The verdict of a run's process."""
+    return EvalVerdict(
+        exit_code=_code(tally),
+        summary=_sentence(folder, suite, agent, tally),
+        seconds=round(seconds, 1),
+        folder=str(folder),
+        suite=suite,
+        agent=agent,
+        total=tally.total,
+        done=tally.done,
+        solved=tally.solved,
+        cached=tally.cached,
+        statuses=dict(tally.statuses.most_common()),
+        open=dict(list(tally.open.items())[:OPEN_SHOWN]),
+        gpu=gpu,
+        judging_s=judging_seconds(folder),
+        interrupted=tally.interrupted,
+    )
+
+
+def _code(tally: Tally) -> ExitCode:
+    if tally.complete:
+        return ExitCode.PASSED
+    return ExitCode.TIMED_OUT if tally.out_of_time and not tally.open else ExitCode.UNAVAILABLE
+
+
+def _sentence(folder: Path, suite: str, agent: str, tally: Tally) -> str:
+    head = f"{suite} by {agent}: {tally.done} of {tally.total} attempts judged, {tally.solved} solved"
+    if tally.complete:
+        return head
+    why = "interrupted" if tally.interrupted else "out of time" if tally.out_of_time else "not all could be judged"
+    return f"{head}; {why}; go on with: cutesmith eval run --resume --out {folder}"
+
+
+def judging_seconds(folder: Path) -> dict[str, float]:
+    """Median, 90th percentile and most of what judging one kernel took beyond its own compilation, in seconds."""
+    took = sorted(_judging(folder))
+    if not took:
+        return {}
+    deciles = quantiles(took, n=10, method="inclusive") if len(took) > 1 else [took[0]] * 9
+    return {"median": round(deciles[4], 2), "p90": round(deciles[8], 2), "most": round(took[-1], 2)}
+
+
+def _judging(folder: Path) -> Iterator[float]:
+    with (folder / RESULTS).open("rb") as lines:
+        for line in lines:
+            attempt = _attempt(line)
+            seconds = attempt.get("seconds") or {}
+            if "verify" in seconds and not attempt.get("cached"):
+                yield sum(seconds.get(stage, 0.0) for stage in JUDGING) - seconds.get(OWN, 0.0)
+
+
+def _attempt(line: bytes) -> dict[str, Any]:
+    """The fields of a line, {} for one that is none: `reading.read_attempts` says so where it matters."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def lines(verdict: EvalVerdict) -> Iterator[str]:
+    """The verdict for people."""
+    counted = ", ".join(f"{count} {status}" for status, count in verdict.statuses.items())
+    yield f"{counted}{f' ({verdict.cached} cached)' if verdict.cached else ''}"
+    for unit, why in verdict.open.items():
+        yield f"open: {unit}: {why}"
+    if verdict.gpu.get("busy") is not None:
+        busy, timing = 100 * verdict.gpu["busy"], 100 * verdict.gpu["timing"]
+        yield f"GPU held {busy:.0f} % of the wall time for judging, {timing:.0f} % for timing alone"
+    if verdict.judging_s:
+        took = verdict.judging_s
+        yield f"judging one kernel: {took['median']} s (median), {took['p90']} s (90th percentile), without its compilation"
+    yield f"{verdict.summary} ({verdict.seconds:.0f} s)"
