@@ -108,14 +108,17 @@ def most(kernels: Sequence[Mapping[str, Any]], *names: str) -> int | None:
     return max((sum(kernel.get(name) or 0 for name in names) for kernel in kernels), default=None)
 
 
-def environment() -> Any:
-    """The jinja2 environment of both reports: autoescape, nothing undefined; raises UnavailableError without jinja2."""
+def environment(*folders: Path) -> Any:
+    """The jinja2 environment of all reports, with templates of other folders: autoescape, nothing undefined.
+
+    Raises UnavailableError without jinja2.
+    """
     try:
         import jinja2
     except ImportError as error:
         raise UnavailableError("the report needs jinja2", hint="python3 -m pip install jinja2") from error
     templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader([*folders, Path(__file__).parent]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -1,0 +1,227 @@
+"""Scores as Markdown, and every kernel as a line of CSV with full precision."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from cutesmith.evals.records import KERNEL
+from cutesmith.evals.report import wording
+from cutesmith.evals.scores.costs import Costs, costs_of
+from cutesmith.evals.scores.estimators import THRESHOLDS
+from cutesmith.evals.scores.outcomes import NOT_ATTEMPTED, REJECTED, UNJUDGED, UNTIMED, Outcome, Run
+from cutesmith.evals.scores.scorecard import Against, Scorecard, run_scorecards
+from cutesmith.evals.scores.summaries import Score
+
+KINDS = ("level", "tag", "dtype")
+
+
+@dataclass(frozen=True)
+class ScoredRun:
+    """A run with its scores, which are computed once."""
+
+    run: Run
+
+    @cached_property
+    def cards(self) -> dict[str, list[Scorecard]]:
+        """Of the whole run and of its parts."""
+        return run_scorecards(self.run)
+
+    @property
+    def whole(self) -> Scorecard:
+        """Of all tasks."""
+        return self.cards["all"][0]
+
+    @cached_property
+    def costs(self) -> Costs:
+        """What it took."""
+        return costs_of(self.run)
+
+
+def denominators(card: Scorecard) -> str:
+    """Where every task went, in one sentence: nothing that did not run is left out."""
+    states, words = card.states, []
+    words.append(f"{card.tasks} tasks: {states.get('timed', 0)} correct and timed")
+    named = {UNTIMED: "correct but not timed (fast for p = 0 alone)", "failed": "not correct", REJECTED: "rejected"}
+    named |= {UNJUDGED: "without a verdict (count as not solved)", NOT_ATTEMPTED: "not attempted (count as not solved)"}
+    words += [f"{states[state]} {text}" for state, text in named.items() if states.get(state)]
+    return ", ".join(words)
+
+
+def remarks(run: Run) -> list[str]:
+    """What a reader must know of the data before the numbers."""
+    found = []
+    if run.damaged:
+        first = run.damaged[0]
+        found.append(f"{len(run.damaged)} lines of results.jsonl are no results (line {first.number}: {first.reason})")
+    if run.superseded:
+        found.append(f"{run.superseded} results were made again later; the later one counts")
+    if len({machine.device for machine in run.machines}) > 1:
+        found.append("judged on several devices: " + ", ".join(sorted({machine.device for machine in run.machines})))
+    if any(outcome.attempt.ran_on == "emulator" for outcome in run.outcomes):
+        found.append("kernels were verified on the emulated GPU, which times nothing")
+    cached = sum(outcome.attempt.cached for outcome in run.outcomes)
+    if cached:
+        found.append(f"{cached} results came from the cache, with the cost and the samples of when they were made")
+    if not run.facts.tasks:
+        found.append("run.json names no tasks: tasks that were never attempted cannot be counted")
+    return found
+
+
+def markdown(runs: Sequence[ScoredRun]) -> str:
+    """Every score with its interval and its denominator."""
+    blocks = ["# Scores: " + ", ".join(_cell(scored.run.name) for scored in runs)]
+    for scored in runs:
+        blocks += [
+            f"## {_cell(scored.run.name)}",
+            _about(scored),
+            *_whole(scored),
+            *_parts(scored),
+            *_at_k(scored.whole),
+        ]
+    blocks.append(METHOD)
+    return "\n\n".join(blocks) + "\n"
+
+
+METHOD = (
+    "fast_p: share of all tasks that are correct and more than p times as fast as the baseline (medians of the raw "
+    "samples). Speed-ups: over the tasks with a correct, timed kernel, each once. Brackets: bootstrap 95 % intervals, "
+    "tasks drawn again and within each task its timing samples; Wilson's where all tasks are alike."
+)
+
+
+def _about(scored: ScoredRun) -> str:
+    run, costs = scored.run, scored.costs
+    machine = run.machines[0].model_dump().items() if run.machines else ()
+    lines = [
+        f"- {', '.join(run.suites) or 'unnamed suite'}, kernels by {_cell(', '.join(run.sources)) or 'nobody'}",
+        "- " + (", ".join(f"{key} {_cell(value)}" for key, value in machine if value) or "no machine named"),
+        f"- {denominators(scored.whole)}",
+        f"- a solved task took {took(costs)}, failed attempts included",
+        *(f"- note: {_cell(remark)}" for remark in remarks(run)),
+    ]
+    return "\n".join(lines)
+
+
+def _whole(scored: ScoredRun) -> Iterator[str]:
+    card = scored.whole
+    yield f"Correct {wording.share_score(card.correct)} of {card.tasks}; of the roofline (median) " + (
+        f"{wording.share_score(card.floor)} over {card.floor.over}" if card.floor.over else wording.UNKNOWN
+    )
+    if card.against:
+        yield _table(AGAINST, [_against(entry) for entry in card.against.values()])
+
+
+def took(costs: Costs) -> str:
+    """Minutes, tokens and dollars of a solved task, as far as anything was spent."""
+    parts = [wording.plain(costs.per_win(costs.minutes), "min")]
+    if costs.tokens:
+        parts.append(wording.plain(costs.per_win(costs.tokens), "tokens"))
+    if costs.dollars is not None:
+        parts.append(wording.dollars(costs.per_win(costs.dollars), costs))
+    return ", ".join(parts)
+
+
+AGAINST = (*("against", "tasks"), *(f"fast_{p:g}" for p in THRESHOLDS), "geometric mean", "median", "over", "untimed")
+
+
+def _against(entry: Against) -> list[str]:
+    return [
+        *(entry.baseline, f"{entry.tasks}" + (f" ({entry.outside} without it)" if entry.outside else "")),
+        *(wording.share_score(entry.fast[p]) for p in THRESHOLDS),
+        *(wording.factor_score(entry.geometric_mean), wording.factor_score(entry.median)),
+        *(str(entry.geometric_mean.over), str(entry.untimed)),
+    ]
+
+
+def _parts(scored: ScoredRun) -> Iterator[str]:
+    baselines = scored.run.baselines()
+    for kind in KINDS:
+        head = (kind, "tasks", "correct", *(f"fast_1, {name}" for name in baselines))
+        head = (*head, *(f"geometric mean, {name}" for name in baselines), "of the roofline")
+        if scored.cards[kind]:
+            yield _table(head, [_part(card, baselines) for card in scored.cards[kind]])
+
+
+def _part(card: Scorecard, baselines: Sequence[str]) -> list[str]:
+    return [
+        *(card.name, str(card.tasks), wording.share_score(card.correct)),
+        *(wording.share_score(card.against[name].fast[1.0]) for name in baselines),
+        *(wording.factor_score(card.against[name].geometric_mean) for name in baselines),
+        wording.share_score(card.floor),
+    ]
+
+
+def _at_k(card: Scorecard) -> Iterator[str]:
+    if len(card.pass_at) > 1:
+        rows = [
+            [str(k), wording.share_score(passed), wording.factor_score(card.best_at.get(k, NO_SCORE)), str(passed.over)]
+            for k, passed in card.pass_at.items()
+        ]
+        yield _table(("k", "pass@k", "best@k", "tasks with k samples"), rows)
+
+
+NO_SCORE = Score(value=None)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """Text that ends neither a cell nor a line and is no HTML."""
+    flat = " ".join(text.split())
+    return "".join(f"&#{ord(sign)};" if sign in "|<>&`" else sign for sign in flat)
+
+
+COLUMNS = (
+    *("run", "task", "level", "tags", "dtypes", "source", "sample", "outcome", "stage", "status", "exit_code", "rule"),
+    *("correct", "ran_on", "kernel_us", "samples", "eager_us", "compile_us", "library_us"),
+    *("speedup_eager", "speedup_compile", "speedup_library", "floor_us", "floor_kind", "floor_share", "flops", "bytes"),
+    *("dollars", "input_tokens", "output_tokens", "seconds", "device", "driver", "finished", "summary", "kernel"),
+)
+_BASELINES = {"eager": "eager", "compile": "torch.compile", "library": "library"}
+
+
+def csv_text(runs: Iterable[Run]) -> str:
+    """One line a kernel, one a task without any; numbers are unrounded, unknown ones empty."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for run in runs:
+        for task in run.tasks:
+            own = {"run": _text(run.name), "task": _text(task.task.id), "level": task.task.level}
+            own |= {"tags": _text(" ".join(task.task.tags)), "dtypes": _text(" ".join(task.task.dtypes))}
+            rows = [_row(outcome) for outcome in task.outcomes] or [{"outcome": NOT_ATTEMPTED}]
+            writer.writerows({**own, **row} for row in rows)
+    return text.getvalue()
+
+
+def _row(outcome: Outcome) -> Mapping[str, object]:
+    attempt, kernel = outcome.attempt, outcome.times.get(KERNEL)
+    names = ("stage", "status", "rule", "ran_on", "floor_kind", "finished", "summary", "kernel", "source")
+    numbers = ("sample", "exit_code", "correct", "floor_us", "flops", "bytes")
+    speedups = {key: outcome.speedup(name) if outcome.correct else None for key, name in _BASELINES.items()}
+    return {
+        **{name: _text(getattr(attempt, name)) for name in names},
+        **{name: getattr(attempt, name) for name in numbers},
+        **{f"{key}_us": outcome.median_us(name) for key, name in _BASELINES.items()},
+        **{f"speedup_{key}": value if value == value else None for key, value in speedups.items()},
+        **{name: getattr(attempt.cost, name) for name in ("dollars", "input_tokens", "output_tokens")},
+        **{name: _text(getattr(attempt.machine, name)) for name in ("device", "driver")},
+        "outcome": outcome.outcome,
+        "kernel_us": outcome.median_us(),
+        "samples": len(kernel.samples) if kernel else 0,
+        "floor_share": outcome.floor_share(),
+        "seconds": sum(attempt.seconds.values()),
+    }
+
+
+def _text(text: str) -> str:
+    """One line that no spreadsheet takes for a formula."""
+    flat = " ".join(text.split())
+    return f"'{flat}" if flat[:1] in ("=", "+", "-", "@") else flat
