@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 import pytest
 
 from cutesmith.commands.note import main
-from cutesmith.devlog import append_entry
+from cutesmith.devlog import append_entry, render_entry
 from cutesmith.errors import UsageError
 
 
@@ -31,6 +31,12 @@ def test_lines_of_an_entry_cannot_become_headings(write_file):
     assert [line for line in log.read_text(encoding="utf-8").splitlines() if line.startswith("#")][1:] == [
         next(line for line in log.read_text(encoding="utf-8").splitlines() if line.startswith("## kernel.py"))
     ]
+
+
+def test_nothing_of_an_entry_acts_on_a_terminal():
+    text = "\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b[2J\ta µs\x85next\x9b1m"
+    entry = render_entry("k", {"note": text}, datetime(2026, 1, 1, tzinfo=timezone.utc))
+    assert entry.endswith("- Note: red]0;title[2J\ta µs\n  next1m\n")
 
 
 def test_the_command_takes_a_verdict_from_a_pipe(write_file, run_script):

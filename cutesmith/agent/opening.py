@@ -17,6 +17,8 @@ from cutesmith.patterns.generation.target import Target
 from cutesmith.verb_process import VerbError, run_verb
 
 EXAMPLES = 4
+LOOKED_AT = 12  # the nearest, of which those that run here come first
+NOT_EMULATED = frozenset({"wgmma", "tma", "tcgen05"})
 STAGES = ("lint", "compile", "verify", "benchmark")
 
 
@@ -63,10 +65,16 @@ async def nearest_examples(session: Session, request: str, target: Target) -> li
     """What the example index holds nearest to the request, or to the problem's own first words."""
     query = request or _first_words(session.folder / PROBLEM)
     try:
-        found = await run_verb("find", f"--limit={EXAMPLES}", f"--arch={target.arch}", "--", query)
+        found = await run_verb("find", f"--limit={LOOKED_AT}", f"--arch={target.arch}", "--", query)
     except VerbError:  # the model can search for itself
         return []
-    return list(found.get("examples", ()))
+    return sorted(found.get("examples", ()), key=lambda example: not _runs(example, target))[:EXAMPLES]
+
+
+def _runs(example: Mapping[str, Any], target: Target) -> bool:
+    """Whether an example can be executed where this session executes: as it is, and with what the place has."""
+    lacking = NOT_EMULATED.intersection(example["features"]) if target.place == "emulator" else ()
+    return example["fit"] in ("native", "runs") and not lacking
 
 
 def _first_words(problem: Path) -> str:
@@ -88,6 +96,7 @@ def open_line(
     draft: Event | None = None,
     examples: list[Mapping[str, Any]] | None = None,
     lessons: str = "",
+    floor: str = "",
 ) -> Event:
     """Begin a line of work: its kernel file as `start` has it, and its first message."""
     text = render_prompt(
@@ -96,6 +105,7 @@ def open_line(
         unmatched=draft.get("unmatched", "") if draft else "",
         examples=examples or [],
         lessons=lessons,
+        floor=floor,
         number=number,
         of=of,
     )

@@ -14,12 +14,13 @@ from cutesmith.agent.opening import draft_kernel, nearest_examples, open_line
 from cutesmith.agent.session import PROBLEM, Session
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.standing import JudgedKernel
+from cutesmith.agent.texts.floor_text import floor_text
 from cutesmith.agent.texts.prompting import system_prompt
 from cutesmith.agent.tools import judging
 from cutesmith.agent.tools.judging import Verdict
 from cutesmith.agent.tools.toolbox import Toolbox
 from cutesmith.agent.tools.workbench import Workbench
-from cutesmith.patterns.generation.target import Target, choose_target, describe_environment
+from cutesmith.patterns.generation.target import Target, choose_target
 from cutesmith.verdicts import AgentVerdict
 
 
@@ -53,16 +54,17 @@ async def _open_lines(session: Session, settings: Settings, target: Target) -> N
     if begun >= settings.candidates:
         return
     examples = await nearest_examples(session, request, target)
+    floor = floor_text((session.first("problem") or {}).get("audit") or {}, target)
     for number in range(begun + 1, settings.candidates + 1):
         start = session.standing.best(0)
-        open_line(session, number, of=settings.candidates, start=start, draft=draft, examples=examples)
+        open_line(session, number, of=settings.candidates, start=start, draft=draft, examples=examples, floor=floor)
 
 
 def _line_maker(session: Session, settings: Settings, model: Model, target: Target) -> MakeLine:
     """How a line gets its workbench, tools and system prompt (one prompt for all: it is cached)."""
     request = str((session.first("session") or {}).get("request", ""))
     problem = (session.folder / PROBLEM).read_text(encoding="utf-8")
-    system = system_prompt(problem, request, target, describe_environment(target))
+    system = system_prompt(problem, request, target)
 
     def make(number: int) -> Line:
         return Line(number, session, model, Toolbox(_workbench(session, settings, target, number)), system)

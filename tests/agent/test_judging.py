@@ -377,7 +377,24 @@ def test_cases_that_a_kernel_declines_are_not_counted_as_passed():
         CaseReport(name="a", inputs="x", passed=True),
         CaseReport(name="b", inputs="y", passed=True, problem="declined: z"),
     )
-    assert "passed 1, declined 1 of 2 cases: a [x]; b [y] declined: z" in describe(verify(cases=cases).to_dict())
+    text = describe(verify(cases=cases, declined=1).to_dict())
+    assert "passed 1 of 2 cases\n" in text and "DECLINED 1: b. A kernel that takes every case" in text
+    assert "  b [y]: z" in text
+
+
+def test_a_pass_is_one_line_with_the_worst_error_and_remarks_once():
+    def case(name, ulp, problem=""):
+        output = OutputError(
+            output=0, dtype="bf16", shape=(4,), max_abs=ulp / 8, max_rel=0.01, max_ulp=ulp, mismatches=0, elements=4
+        )
+        return CaseReport(name=name, inputs=f"{name} in", passed=True, problem=problem, outputs=(output,))
+
+    cases = [case(f"set {n}", 0.1 * n, "not reproducible" if n > 6 else "") for n in range(9)]
+    lines = describe(verify(cases=tuple(cases)).to_dict()).splitlines()
+    assert lines[1:] == [
+        "passed 9 of 9 cases: largest error 0.1 absolute, 0.01 relative, 0.8 ulp (set 8 [set 8 in])",
+        "note: set 7 (and 1 more cases): not reproducible",
+    ]
 
 
 def test_paths_of_this_machine_become_names():

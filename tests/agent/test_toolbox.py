@@ -22,7 +22,7 @@ from tests.agent.tool_bench import PROBLEM, RELU, ToolBench
 CHEAT = "    return torch.relu(x)"
 TOOLS = """
 search_references read_reference find_example fetch_example view_file create_file edit_file backup_file revert_file
-list_checkpoints lint_kernel compile_kernel verify_kernel benchmark_kernel profile_kernel note finish
+list_checkpoints lint_kernel compile_kernel verify_kernel benchmark_kernel profile_kernel emulate_kernel note finish
 """.split()
 
 
@@ -36,8 +36,9 @@ def solved(tmp_path_factory) -> tuple[ToolBench, dict[str, Outcome]]:
     """A kernel taken through all stages on the emulated GPU, once for this file, and what each tool said."""
     bench = ToolBench(tmp_path_factory.mktemp("solved"))
     bench.call("create_file", path="kernel.py", text=RELU)
-    stages = ("lint_kernel", "compile_kernel", "verify_kernel", "benchmark_kernel", "finish")
+    stages = ("lint_kernel", "compile_kernel", "verify_kernel", "benchmark_kernel", "emulate_kernel", "finish")
     arguments = {"verify_kernel": {"note": "vectors of four"}, "finish": {"summary": "A ReLU."}}
+    arguments["emulate_kernel"] = {"trace": "0:0", "lane": 3, "steps": 25}
     return bench, {stage: bench.call(stage, **arguments.get(stage, {})) for stage in stages}
 
 
@@ -236,6 +237,17 @@ def test_a_cheat_is_rejected_with_its_rule_and_never_kept(tmp_path):
     assert bench.standing.rejected == 1 and bench.standing.best() is None
     assert bench.call("profile_kernel").text.startswith("profile: rejected (exit code 8")
     assert "no kernel is verified" in bench.refused("finish", summary="done")
+
+
+def test_the_emulated_gpu_is_an_instrument_whose_word_changes_nothing(solved):
+    bench, said = solved
+    text = said["emulate_kernel"].text
+    assert (
+        text.startswith("emulate: emulated (exit code 0") and "lane-instructions" in text and "inputs: float32" in text
+    )
+    assert "values of lane 3" in text and "kernel.py:" in text and text.count("\n") < 80
+    assert not said["emulate_kernel"].effects and not said["emulate_kernel"].is_error
+    assert str(bench.root) not in text
 
 
 def test_what_cannot_be_launched_at_the_problems_own_size_is_not_verified_at_a_smaller_one(tmp_path):

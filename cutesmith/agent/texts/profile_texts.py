@@ -21,12 +21,12 @@ def profile_lines(verdict: Object) -> Iterator[str]:
     if verdict.get("note"):
         yield f"note: {verdict['note']}"
     emulated = verdict.get("emulated") or {}
-    yield from _faults(emulated)
+    yield from fault_lines(emulated)
     yield from _advice(verdict.get("advice", ()))
     for kernel in verdict.get("kernels", ()):
         yield from _measured(kernel)
     for launch in emulated.get("launches", ()):
-        yield from _counted(launch)
+        yield from counted_lines(launch)
 
 
 def _advice(advice: Any) -> Iterator[str]:
@@ -49,7 +49,8 @@ def _measured(kernel: Object) -> Iterator[str]:
         yield f"  warps wait for: {waits}"
 
 
-def _faults(emulated: Object) -> Iterator[str]:
+def fault_lines(emulated: Object) -> Iterator[str]:
+    """What the emulated GPU found, with both places of a race."""
     faults = [fault for launch in emulated.get("launches", ()) for fault in launch["faults"]]
     for fault in faults[:_MOST_FAULTS]:
         against = f"; the other access is at {fault['other']}" if fault["other"] else ""
@@ -57,7 +58,7 @@ def _faults(emulated: Object) -> Iterator[str]:
         yield f"FAULT {fault['kind']} at {fault['where']}: {fault['message']} ({where}){against}"
 
 
-def _counted(launch: Object) -> Iterator[str]:
+def counted_lines(launch: Object) -> Iterator[str]:
     """One launch on the emulated GPU: the pipes, then the lines that cost most."""
     yield (
         f"{launch['kernel']}: grid {dims(launch['grid'])} block {dims(launch['block'])}; "

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cutesmith import resources
+from cutesmith.agent.texts.machine_facts import has_sanitizer, machine_facts
 from cutesmith.errors import UnavailableError
 from cutesmith.patterns.generation.target import Target
 from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION
@@ -34,13 +34,14 @@ def render_prompt(name: str, **values: Any) -> str:
     return environment.get_template(f"{name}.j2").render(**values).strip() + "\n"
 
 
-def system_prompt(problem: str, request: str, target: Target, machine: Mapping[str, str]) -> str:
+def system_prompt(problem: str, request: str, target: Target) -> str:
     """Everything that all lines of a session share: how work is judged, the machine, the manifest, the problem."""
     return render_prompt(
         "system",
         place=PLACES[target.place],
         timed=target.executes,
-        machine=machine,
+        machine=machine_facts(target),
+        sanitizer=has_sanitizer(target),
         manifest=manifest_body(),
         problem=problem.strip(),
         request=request,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cutesmith.agent.texts.bounded_text import bounded
+from cutesmith.checks.judging.rounds import DECLINED, NOT_RUN
 from cutesmith.recording.cubin import source_name
 
 Verdict = Mapping[str, Any]
@@ -14,6 +15,9 @@ Verdict = Mapping[str, Any]
 _MOST_FINDINGS = 25
 _MOST_CASES = 4  # failing ones in full
 _MOST_ERROR = 1800  # characters of one compile error
+_MOST_REMARKS = 3
+_MOST_SAID = 300  # characters of one remark
+DECLINING = "A kernel that takes every case ranks before one that declines some, however fast that is."
 
 
 # --------------------------------------------------------------------------------------------------------------- lint
@@ -83,19 +87,49 @@ def dims(triple: Sequence[int]) -> str:
 
 
 def verify_lines(verdict: Verdict) -> Iterator[str]:
-    """Failing cases with their worst elements, then those that passed."""
+    """Failing cases with their worst elements, then one line on those that passed, and what is to be said of them."""
     cases = verdict.get("cases", ())
     wrong = [case for case in cases if not case["passed"]]
     for case in wrong[:_MOST_CASES]:
         yield from _failing_case(case)
     if len(wrong) > _MOST_CASES:
         yield "also FAIL: " + "; ".join(case["name"] for case in wrong[_MOST_CASES:])
-    passed = [case for case in cases if case["passed"]]
+    declined = [case for case in cases if case["passed"] and _said(case).startswith(DECLINED)]
+    passed = [case for case in cases if case["passed"] and not _said(case).startswith((DECLINED, NOT_RUN))]
     if passed:
-        declined = sum(str(case["problem"]).startswith("declined") for case in passed)
-        also = f", declined {declined}" if declined else ""
-        cases_said = "; ".join(map(_passed_case, passed))
-        yield f"passed {len(passed) - declined}{also} of {len(cases)} cases: {cases_said}"
+        named = "; ".join(f"{case['name']} [{case['inputs']}]" for case in passed) if wrong else _worst(passed)
+        yield f"passed {len(passed)} of {len(cases)} cases" + (f": {named}" if named else "")
+    if declined:
+        yield f"DECLINED {len(declined)}: {'; '.join(case['name'] for case in declined)}. {DECLINING}"
+        why = _said(declined[0]).removeprefix(DECLINED)[:_MOST_SAID]
+        yield f"  {declined[0]['name']} [{declined[0]['inputs']}]: {why}"
+    yield from _remarks([case for case in cases if case["passed"] and case not in declined])
+
+
+def _said(case: Verdict) -> str:
+    return str(case["problem"])
+
+
+def _remarks(cases: Sequence[Verdict]) -> Iterator[str]:
+    """What was noted of cases that passed, each remark once."""
+    names: dict[str, list[str]] = {}
+    for case in cases:
+        if case["problem"]:
+            names.setdefault(_said(case), []).append(str(case["name"]))
+    for said, noted in list(names.items())[:_MOST_REMARKS]:
+        more = f" (and {len(noted) - 1} more cases)" if len(noted) > 1 else ""
+        yield f"note: {noted[0]}{more}: {said[:_MOST_SAID]}"
+
+
+def _worst(cases: Sequence[Verdict]) -> str:
+    """The largest error of all outputs, in units of the last place of its dtype, and where it was."""
+    outputs = [(output, case) for case in cases for output in case["outputs"]]
+    if not outputs:
+        return ""
+    output, case = max(outputs, key=lambda pair: pair[0]["max_ulp"] or 0.0)
+    absolute, relative = output["max_abs"] or 0.0, output["max_rel"] or 0.0
+    text = f"largest error {absolute:.2g} absolute, {relative:.2g} relative, {output['max_ulp'] or 0.0:.2g} ulp"
+    return f"{text} ({case['name']} [{case['inputs']}])"
 
 
 def _failing_case(case: Verdict) -> Iterator[str]:
@@ -111,13 +145,6 @@ def _output_error(output: Verdict) -> str:
         f"relative; worst element {list(output['worst_index'])}: actual {output['worst_actual']}, "
         f"expected {output['worst_expected']}"
     )
-
-
-def _passed_case(case: Verdict) -> str:
-    errors = [(output["max_abs"] or 0.0, output["max_rel"] or 0.0) for output in case["outputs"]]
-    worst = ", ".join(f"{absolute:.2g} absolute, {relative:.2g} relative" for absolute, relative in errors)
-    remark = case["problem"] or (f"largest error {worst}" if worst else "")
-    return f"{case['name']} [{case['inputs']}]" + (f" {remark}" if remark else "")
 
 
 # ---------------------------------------------------------------------------------------------------------- benchmark

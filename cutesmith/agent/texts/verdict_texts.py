@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cutesmith import resources
 from cutesmith.agent.texts.bounded_text import bounded
+from cutesmith.agent.texts.emulation_texts import emulate_lines
 from cutesmith.agent.texts.profile_texts import profile_lines
 from cutesmith.agent.texts.stage_texts import Verdict, benchmark_lines, compile_lines, lint_lines, verify_lines
 from cutesmith.verdicts import ExitCode
@@ -38,6 +39,7 @@ STAGES: dict[str, Callable[[Verdict], Iterator[str]]] = {
     "verify": verify_lines,
     "benchmark": benchmark_lines,
     "profile": profile_lines,
+    "emulate": emulate_lines,
 }
 
 

@@ -13,6 +13,7 @@ from cutesmith.agent.models.model import Block
 from cutesmith.agent.outcome import Outcome
 from cutesmith.agent.texts.bounded_text import bounded
 from cutesmith.agent.tools.closing_tools import ClosingTools
+from cutesmith.agent.tools.emulation_tools import EmulationTools
 from cutesmith.agent.tools.file_tools import FileTools
 from cutesmith.agent.tools.judging import StorageError
 from cutesmith.agent.tools.judging_tools import JudgingTools
@@ -127,6 +128,7 @@ class Schemas(Sequence[Any]):
 def _tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
     library, files, versions = LibraryTools(workbench), FileTools(workbench), VersionTools(workbench)
     judge, closing = JudgingTools(workbench), ClosingTools(workbench)
+    emulation = EmulationTools(workbench)
     return (
         library.search_references,
         library.read_reference,
@@ -143,6 +145,7 @@ def _tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
         judge.verify_kernel,
         judge.benchmark_kernel,
         judge.profile_kernel,
+        emulation.emulate_kernel,
         closing.note,
         closing.finish,
     )

@@ -95,7 +95,8 @@ class AuditVerdict(Verdict):
 
     `inputs` and `outputs` are {"name", "dtype", "shape", "bytes"} or {"name", "value"}, of get_inputs(); outputs that
     cannot be told without values have the shapes that were tried. `floor_us`: microseconds to read all inputs and write
-    all outputs once at 4 TB/s. `tried` and `sets` sum up the draws that the reference was called on.
+    all outputs once at 4 TB/s. `work`: {"bytes", "flops": {dtype: operations}}, `flops` None where counting them needs
+    values. `tried` and `sets` sum up the draws that the reference was called on.
     """
 
     stage: ClassVar[str] = "audit"
@@ -106,6 +107,7 @@ class AuditVerdict(Verdict):
     input_bytes: int = 0
     output_bytes: int = 0
     floor_us: float | None = None
+    work: dict[str, Any] = field(default_factory=dict)
     tried: str = ""
     sets: tuple[str, ...] = ()
     tolerance: dict[str, float] = field(default_factory=dict)
@@ -247,6 +249,7 @@ def _filled(verdict: AuditVerdict, tried: dict[str, Any]) -> AuditVerdict:
         outputs=tuple(tried["outputs"]),
         output_bytes=output_bytes,
         floor_us=round(floor, 2),
+        work=tried["work"],
         tried=tried["tried"],
         sets=tuple(tried["sets"]),
     )

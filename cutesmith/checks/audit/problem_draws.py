@@ -18,6 +18,7 @@ from cutesmith import contract
 from cutesmith.checks.audit.smaller_factories import SmallerFactories
 from cutesmith.checks.judging.cases import Values, halved, resize, smaller_sizes
 from cutesmith.checks.judging.reference import call_of_file, items_of, names_beside, native_outputs, seed_everything
+from cutesmith.checks.timing.algorithmic_work import counting
 from cutesmith.errors import ContractError
 
 ELEMENTS = 1 << 16  # of all inputs of a draw together
@@ -41,6 +42,7 @@ class Problem:
     shapes: Values | None = None
     set_elements: list[int] = field(default_factory=list)
     outputs: Values = field(default_factory=list)
+    flops: dict[str, int] | None = None  # tensor-core operations of that call by dtype; None where it needs values
     smaller_failure: str = ""  # what get_inputs() raised when its sizes were made smaller
     shapeless: Callable[..., Any] | None = None  # the reference as loaded where tensors have no storage
 
@@ -63,14 +65,18 @@ class Problem:
             self.shapeless = None
 
     def learn_outputs(self) -> None:
-        """Shapes of the outputs, likewise."""
+        """Shapes of the outputs and the operations that they take, likewise."""
         if self.shapeless is None or self.shapes is None:
             return
         try:
             with torch.device("meta"):
-                self.outputs = native_outputs(self.shapeless, self.shapes)[0]
+                self.outputs, self.flops = counting(self._shapeless_outputs, self.shapes)
         except Exception:  # noqa: BLE001 - it may need values
             self.outputs = []
+
+    def _shapeless_outputs(self, *values: Any) -> Values:
+        assert self.shapeless is not None
+        return native_outputs(self.shapeless, values)[0]
 
     def load(self) -> None:
         """Run what the reference needs of the file. Raises ContractError."""
@@ -93,9 +99,16 @@ class Problem:
             return
         sizes = list(smaller_sizes(everything, ELEMENTS)) if not self.state else self._sizes_beside_state(shapes)
         yield from (partial(self._with_smaller_factories, smaller) for smaller in sizes)
+        if self.is_bound:
+            return
         if bytes_of(shapes) <= self.host_bytes:
             yield from (partial(self._cut, smaller) for smaller in sizes)
             yield self._whole
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether its sizes belong together (`DERIVED_SHAPES = False`), so that its own sets are its smaller draws."""
+        return bool(self.set_elements) and not getattr(self.loaded.module, "DERIVED_SHAPES", True)
 
     @property
     def state(self) -> int:

@@ -1,0 +1,77 @@
+"""What a line of work is told before its first turn: the floor, the machine, examples, which tools there are."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from cutesmith import resources
+from cutesmith.agent.opening import nearest_examples
+from cutesmith.agent.session import new_session
+from cutesmith.agent.texts.floor_text import floor_text
+from cutesmith.agent.texts.prompting import render_prompt, system_prompt
+from cutesmith.devices import Device
+from cutesmith.patterns.generation.target import Target
+
+EMULATED = Target("sm_90a", None, "nothing was timed: this machine has no GPU", emulated=True)
+H200 = Target("sm_90a", Device(0, "NVIDIA H200", (9, 0), "580.1"))
+COPY = {"work": {"bytes": 426_000_000, "flops": {}}}
+PRODUCT = {"work": {"bytes": 426_000_000, "flops": {"bfloat16": 7_140_000_000_000}}}
+
+
+@pytest.mark.parametrize(
+    ("audit", "target", "words"),
+    [
+        (COPY, H200, ["426 MB", "100 µs at 4.26 TB/s, measured on an H200; bytes set it."]),
+        (PRODUCT, H200, ["7140 GFLOP of bfloat16 products", "10,000 µs at 714 TFLOP/s", "flops set it"]),
+        (COPY, EMULATED, ["100 µs", "There is no GPU here: this is a H200's, usual for sm_90a."]),
+        (COPY, Target("sm_80", None, "", emulated=True), ["208.9 µs at 2.04 TB/s, of the data sheet of an A100"]),
+        (
+            COPY,
+            Target("sm_120a", None, "", emulated=True),
+            ["How fast sm_120a copies and multiplies stands in no table"],
+        ),
+        (COPY, Target("sm_90a", Device(0, "NVIDIA H100 PCIe", (9, 0), "1")), ["How fast NVIDIA H100 PCIe copies"]),
+        ({"work": {"bytes": 1, "flops": {"int4": 5}}}, H200, ["Products of int4 have no rate in the table"]),
+        ({"work": {"bytes": 1, "flops": None}}, H200, ["Its operations could not be counted without values."]),
+    ],
+)
+def test_the_floor_is_told_with_where_its_rates_are_from(audit, target, words):
+    text = floor_text(audit, target)
+    assert all(word in text for word in words), text
+    assert text in render_prompt("opening", **opening(floor=text))
+
+
+def opening(**values):
+    given = {"draft": None, "unmatched": "", "examples": [], "lessons": "", "floor": "", "number": 1, "of": 1}
+    return {**given, **values}
+
+
+def test_a_problem_of_an_earlier_version_has_no_floor():
+    assert floor_text({}, H200) == "" and "floor" not in render_prompt("opening", **opening())
+
+
+def test_examples_that_can_be_executed_here_come_first(tmp_path):
+    with new_session(tmp_path / "s", request="r") as session:
+        here = asyncio.run(nearest_examples(session, "gemm bias gelu bf16 hopper", EMULATED))
+        there = asyncio.run(nearest_examples(session, "gemm bias gelu bf16 hopper", H200))
+    assert len(here) == len(there) == 4
+    assert not {"wgmma", "tma", "tcgen05"}.intersection(here[0]["features"]) and here[0]["fit"] in ("native", "runs")
+    assert there[0]["fit"] == "native" and "wgmma" in there[0]["features"]
+    ranks = [example["fit"] not in ("native", "runs") for example in there]
+    assert ranks == sorted(ranks)
+
+
+def test_the_system_prompt_knows_every_script_of_the_manifest_and_the_machine():
+    prompt = system_prompt("def reference_fn(x): ...", "", EMULATED)
+    told, manifest = prompt.split("It speaks to somebody with a shell.")[1].split("# CuTe DSL kernels", 1)
+    scripts = set(re.findall(r"scripts/(\w+\.py)", resources.manifest().read_text())) - {"build_api_reference.py"}
+    assert len(scripts) > 10 and [name for name in sorted(scripts) if f"`{name}" not in told] == []
+    assert (
+        "nothing is timed here" in prompt and "227 KB of shared memory" in prompt and "no compute-sanitizer" in prompt
+    )
+    assert "--sanitize` has nothing to run here" in told and "# CuTe DSL kernels" in prompt
+    assert str(Path.home()) not in prompt.split("## The problem")[0].replace(manifest, "")
