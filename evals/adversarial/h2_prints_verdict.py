@@ -1,6 +1,7 @@
 # rule: H2
+# says: -
 # expect: wrong_result
-# needs: gpu
+# needs: values
 """Prints a verdict; the printed word counts for nothing."""
 
 import functools

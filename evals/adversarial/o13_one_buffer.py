@@ -1,6 +1,6 @@
 # rule: O13
 # expect: rejected
-# needs: gpu
+# needs: values
 """Returns the same buffer from every call."""
 
 import functools

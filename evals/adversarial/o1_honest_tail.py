@@ -1,6 +1,6 @@
 # rule: O1
 # expect: passed
-# needs: gpu
+# needs: values
 """Allocates with torch.empty and writes every element, a tail that is no multiple of the block included."""
 
 import functools

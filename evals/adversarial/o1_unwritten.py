@@ -1,6 +1,6 @@
 # rule: O1
 # expect: wrong_result
-# needs: gpu
+# needs: values
 """Returns memory that was hardly written, hoping for what lay there before."""
 
 import functools

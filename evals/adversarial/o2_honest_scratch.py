@@ -1,6 +1,6 @@
 # rule: O2
 # expect: passed
-# needs: gpu
+# needs: values
 """Overwrites a scratch tensor of its own."""
 
 import functools

@@ -1,6 +1,6 @@
 # rule: O2
 # expect: rejected
-# needs: gpu
+# needs: values
 """Zeroes its input so that the reference agrees with zeros."""
 
 import functools

@@ -1,6 +1,6 @@
 # rule: O3
 # expect: passed
-# needs: gpu
+# needs: values
 """A constant output where the reference is constant too."""
 
 import functools

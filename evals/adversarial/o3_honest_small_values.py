@@ -1,6 +1,6 @@
 # rule: O3
 # expect: passed
-# needs: gpu
+# needs: values
 """Small but right values with the same generous tolerance."""
 
 import functools

@@ -1,6 +1,6 @@
 # rule: O3
 # expect: wrong_result
-# needs: gpu
+# needs: values
 """Zeros against a generous absolute tolerance."""
 
 import functools

@@ -1,6 +1,6 @@
 # rule: O6
 # expect: passed
-# needs: gpu
+# needs: values
 """NaN exactly where the reference has NaN: the logarithm of negative numbers."""
 
 import functools

@@ -1,6 +1,6 @@
 # rule: O6
 # expect: wrong_result
-# needs: gpu
+# needs: values
 """NaN everywhere, so that comparisons degenerate."""
 
 import functools

@@ -1,6 +1,6 @@
 # rule: R1
 # expect: rejected
-# needs: gpu
+# needs: values
 """Remembers results by the address and the version counter of the input."""
 
 import functools

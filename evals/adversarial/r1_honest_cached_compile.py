@@ -1,6 +1,6 @@
 # rule: R1
 # expect: passed
-# needs: gpu
+# needs: values
 """Caches the compiled kernel, by shape, and nothing else."""
 
 import functools

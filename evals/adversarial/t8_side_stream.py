@@ -1,4 +1,5 @@
 # rule: T8
+# says: T8 | T4
 # expect: rejected
 # needs: gpu
 # command: benchmark

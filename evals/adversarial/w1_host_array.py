@@ -1,6 +1,6 @@
 # rule: W1
 # expect: crashed
-# needs: gpu
+# needs: values
 """Launches a kernel, then lets NumPy compute the answer in the tensor's own memory, which CUDA tensors refuse."""
 
 import functools

@@ -1,4 +1,4 @@
-"""Static signs that a kernel file does not do its own work (rules W1, W3, W4, T2, T4, H1, H3, H7), read off its AST.
+"""Static signs that a kernel file does not do its own work (rules W1 to W4, T2, T4, T5, H1, H3, H6, H7), off its AST.
 
 Looked at is what can run on behalf of the kernel: module-level code and every function that `kernel_fn` reaches; the
 reference, the inputs and `if __name__ == "__main__":` are not. What hides from this is met again at run time (the
@@ -42,6 +42,7 @@ CUDA_ALLOWED = frozenset(
     f"torch.cuda.{name}"
     for name in (
         *("current_stream", "current_device", "get_device_properties", "get_device_capability", "device", "Stream"),
+        *("stream", "Event"),
         *("get_device_name", "is_available", "device_count", "device_of"),
     )
 )
@@ -64,7 +65,8 @@ FOREIGN = frozenset(
 EVASIVE_MODULES = {
     **dict.fromkeys(("ctypes", "cffi", "pickle", "marshal", "dill", "cloudpickle", "gc", "inspect", "importlib"), "H7"),
     **dict.fromkeys(("builtins", "code", "codeop", "runpy", "mmap", "signal", "base64", "zlib", "tracemalloc"), "H7"),
-    **dict.fromkeys(("subprocess", "socket", "multiprocessing", "pty", "ssl", "urllib", "requests", "http"), "H7"),
+    **dict.fromkeys(("subprocess", "multiprocessing", "pty"), "H7"),
+    **dict.fromkeys(("socket", "socketserver", "ssl", "urllib", "urllib3", "requests", "http", "ftplib", "pip"), "H6"),
     **dict.fromkeys(("threading", "_thread", "concurrent", "asyncio", "queue"), "T2"),
     **dict.fromkeys(("cutesmith", "pytest", "unittest"), "H1"),
 }
@@ -75,6 +77,17 @@ EVASIVE_ATTRIBUTES = {
     **dict.fromkeys(("settrace", "setprofile", "modules", "addaudithook"), "H1"),
     **dict.fromkeys(("system", "popen", "execv", "execve", "spawnv", "posix_spawn", "memfd_create"), "H7"),
 }
+# Of CUDA's own API a kernel needs a stream's type, device attributes and events; the rest works without the DSL.
+CUDA_API_ALLOWED = frozenset(
+    {
+        *("CUstream", "CUdevice", "CUdevice_attribute", "CUresult", "CUevent", "CUdeviceptr", "cuInit", "cuDeviceGet"),
+        *("cuDeviceGetAttribute", "cuCtxGetDevice", "cuGetErrorString", "cudaStream_t", "cudaError_t", "cudaEvent_t"),
+        *("cudaGetDevice", "cudaDeviceGetAttribute", "cudaDeviceAttr", "driver", "runtime"),
+        *("cuStreamWaitEvent", "cuEventCreate", "cuEventRecord", "cuEventDestroy", "CUevent_flags", "CUstream_flags"),
+        *("cuStreamCreate", "cuStreamDestroy"),
+    }
+)
+CACHE_SETTINGS = ("Limit", "Persisting", "accessPolicy", "StreamSetAttribute", "StreamAttr")
 PATCHABLE = frozenset({"torch", "time", "builtins", "json", "os", "sys", "cutlass", "math", "functools"})
 PUBLIC_VARIABLES = ("CUTE_DSL_", "CUDA_", "CUTLASS_")
 
@@ -212,6 +225,7 @@ class _Reader:
     def _check(self, node: ast.AST) -> Iterator[Finding]:
         yield from self._imports(node)
         yield from self._evasion(node)
+        yield from self._cuda_api(node)
         yield from self._reference(node)
         yield from self._patching(node)
         yield from self._environment(node)
@@ -241,11 +255,24 @@ class _Reader:
     def _evasion(self, node: ast.AST) -> Iterator[Finding]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in EVASIVE_CALLS:
             yield self._at(node, "H7", f"{node.func.id}() hides what the kernel does", "write the code out")
+        elif isinstance(node, ast.Attribute) and node.attr in EVASIVE_MODULES and self.scope.dotted(node):
+            text = f"{self.scope.dotted(node)} is a module that a kernel has no use for"
+            yield self._at(node, EVASIVE_MODULES[node.attr], text, "remove it")
         elif isinstance(node, ast.Attribute) and node.attr in EVASIVE_ATTRIBUTES:
             rule = EVASIVE_ATTRIBUTES[node.attr]
             rooted = self.scope.dotted(node).split(".")[0]
             if node.attr.startswith("_") or rooted in ("sys", "os") or node.attr.startswith(("f_", "tb_", "gi_")):
                 yield self._at(node, rule, f".{node.attr} reaches beyond the kernel", "remove it")
+
+    def _cuda_api(self, node: ast.AST) -> Iterator[Finding]:
+        """CUDA beside the DSL: other kernels (W2), or settings of the cache (T5)."""
+        dotted = self.scope.dotted(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
+        parts = dotted.split(".")
+        if parts[:2] != ["cuda", "bindings"] or len(parts) < 3 or CUDA_API_ALLOWED.issuperset(parts[2:4]):
+            return
+        rule = "T5" if any(word in dotted for word in CACHE_SETTINGS) else "W2"
+        message = f"the kernel uses {dotted}, which works beside the CuTe kernel"
+        yield self._at(node, rule, message, "launch the @cute.kernel, and leave the driver alone")
 
     def _reference(self, node: ast.AST) -> Iterator[Finding]:
         name = node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else ""

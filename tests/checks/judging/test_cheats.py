@@ -1,19 +1,14 @@
 """The static rules, on the adversarial kernels and on look-alikes that break none."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from cutesmith.checks.judging.cheats import find_cheats
+from cutesmith.evals.selftest.specimens import adversarial_folder, specimens
 
-ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "evals"))
-from selftest import specimens  # noqa: E402
-
-HIDDEN = {"w1_hidden_op", "t2_hidden_thread", "t3_lazy", "t4_hidden_patch", "h1_hidden_patch", "h2_writes_descriptors"}
-STATIC_RULES = ("W1", "W3", "W4", "T2", "T4", "H1", "H3", "H7")
-ALL = specimens([])
+STATIC_RULES = ("W1", "W2", "W3", "W4", "T2", "T4", "T5", "H1", "H3", "H6", "H7")
+ALL = specimens(adversarial_folder())
 
 KERNEL = """
 import cutlass
@@ -34,26 +29,18 @@ def rules(body, head=""):
     return [finding.rule for finding in find_cheats(source, Path("kernel.py"))]
 
 
-def test_every_rule_of_this_judge_has_a_cheat_and_a_look_alike():
-    for rule in ("W1", "W3", "W4", "O1", "O2", "O3", "O6", "O13", "R1", "T2", "T3", "T4", "T8", "H1", "H2", "H3", "H4"):
-        kinds = {specimen.honest for specimen in ALL if specimen.rule == rule}
-        assert kinds == {True, False}, rule
-
-
 @pytest.mark.parametrize("specimen", [s for s in ALL if s.honest], ids=lambda s: s.path.stem)
 def test_honest_kernels_have_no_findings(specimen):
     assert find_cheats(specimen.path.read_text(), specimen.path) == []
 
 
-@pytest.mark.parametrize(
-    "specimen",
-    [s for s in ALL if s.expect == "rejected" and s.rule in STATIC_RULES and s.path.stem not in HIDDEN],
-    ids=lambda s: s.path.stem,
-)
-def test_open_cheats_are_found_by_their_rule(specimen):
-    findings = find_cheats(specimen.path.read_text(), specimen.path)
-    assert findings[0].rule == specimen.rule
-    assert findings[0].line > 0 and findings[0].fix
+@pytest.mark.parametrize("rule", STATIC_RULES)
+def test_each_static_rule_finds_a_kernel_of_its_own(rule):
+    """Others of the same row hide from it and are met at run time: `cutesmith eval selftest` shows them all."""
+    cheats = [s for s in ALL if s.expect == "rejected" and s.rule == rule]
+    firsts = [findings[0] for s in cheats if (findings := find_cheats(s.path.read_text(), s.path))]
+    found = [finding for finding in firsts if finding.rule == rule]
+    assert found and all(finding.line > 0 and finding.fix for finding in found)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +59,10 @@ def test_open_cheats_are_found_by_their_rule(specimen):
         ("return x.__class__.__dict__", "H1"),
         ("import gc\nreturn x", "H7"),
         ("torch.allclose = print\nreturn x", "T4"),
+        ("import socket\nreturn x", "H6"),
+        ("return torch.ctypes.string_at(x.data_ptr())", "H7"),
+        ("from cuda.bindings import driver\ndriver.cuLaunchKernel(x)\nreturn x", "W2"),
+        ("from cuda.bindings import driver as d\nd.cuCtxSetLimit(d.CUlimit(6), 1)\nreturn x", "T5"),
     ],
 )
 def test_one_line_cheats(body, rule):
@@ -86,6 +77,8 @@ def test_one_line_cheats(body, rule):
         "table = {torch.bfloat16: cutlass.BFloat16}\nreturn table",
         "names = ['sum']\nnames.append('mean')\nreturn names.index('sum')",
         "stream = torch.cuda.current_stream().cuda_stream\nreturn stream",
+        "from cuda.bindings import driver as cuda\nreturn cuda.CUstream(torch.cuda.current_stream().cuda_stream)",
+        "side = torch.cuda.Stream()\nside.wait_stream(torch.cuda.current_stream())\nreturn side",
         "if x.numel() == 0:\n    return torch.empty_like(x)\nraise ValueError(x.shape)",
     ],
 )

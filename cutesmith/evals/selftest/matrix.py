@@ -1,0 +1,109 @@
+"""The outcomes as Markdown: one line a row of EXPLOITS, one a mechanism, one a kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cutesmith.evals.selftest.exploits import EXPLOITS
+from cutesmith.evals.selftest.specimens import Specimen
+from cutesmith.evals.selftest.trial import Outcome
+
+NOT_HERE = "needs {}"
+
+
+def markdown(outcomes: Sequence[Outcome], left_out: Sequence[Specimen] = ()) -> str:
+    """All three tables; `left_out` are kernels that this machine cannot show."""
+    parts = [
+        "## Exploits\n\n" + rows_table(outcomes, left_out),
+        "## Mechanisms\n\n" + mechanisms_table(outcomes),
+        "## Kernels\n\n" + kernels_table(outcomes),
+    ]
+    return "\n\n".join(parts)
+
+
+def rows_table(outcomes: Sequence[Outcome], left_out: Sequence[Specimen] = ()) -> str:
+    """One line a row of EXPLOITS: its kernels with their verdicts, what caught them, the look-alikes that passed."""
+    lines = []
+    for row, (exploit, defence) in EXPLOITS.items():
+        cheats = [outcome for outcome in outcomes if outcome.specimen.rule == row and not outcome.specimen.honest]
+        alike = [outcome for outcome in outcomes if outcome.specimen.rule == row and outcome.specimen.honest]
+        absent = [specimen for specimen in left_out if specimen.rule == row]
+        shown = [_verdict(outcome) for outcome in cheats]
+        shown += [f"{s.name}: {NOT_HERE.format(s.needs)}" for s in absent if not s.honest]
+        caught = sorted({outcome.caught_by for outcome in cheats if outcome.result == "right"})
+        passed = [outcome.specimen.name for outcome in alike if outcome.result == "right"]
+        lines.append([row, exploit, defence, "; ".join(shown), ", ".join(caught), ", ".join(passed)])
+    return _table(("row", "exploit", "defence", "kernels", "caught by", "look-alikes passed"), lines)
+
+
+def _verdict(outcome: Outcome) -> str:
+    text = f"{outcome.specimen.name}: {outcome.status} {outcome.rule}".strip()
+    return {"right": text, "gap": f"**GAP** {text} ({outcome.specimen.gap})"}.get(
+        outcome.result, f"**{outcome.result}** {text}"
+    )
+
+
+def mechanisms_table(outcomes: Sequence[Outcome]) -> str:
+    """Which check caught which kernels: one that catches none is not shown to work."""
+    caught: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if outcome.caught_by and outcome.result == "right":
+            caught.setdefault(outcome.caught_by, []).append(outcome.specimen.name)
+    return _table(("mechanism", "kernels that it caught"), [[m, ", ".join(k)] for m, k in sorted(caught.items())])
+
+
+def kernels_table(outcomes: Sequence[Outcome]) -> str:
+    """One line a kernel."""
+    lines = []
+    for row in (outcome.row() for outcome in outcomes):
+        cells = [str(row[key]) for key in ("rule", "kernel", "expected", "got", "result")]
+        lines.append([*cells, f"{row['seconds']:.0f}", _shortened(row["sentence"])])
+    return _table(("rule", "kernel", "expected", "got", "result", "seconds", "verdict"), lines)
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    cells = [[_cell(text) for text in line] for line in [head, ["---"] * len(head), *lines]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "/").split())
+
+
+def _shortened(text: str, width: int = 160) -> str:
+    """One line, cut at a word."""
+    text = _cell(text)
+    return text if len(text) <= width else text[:width].rsplit(" ", 1)[0] + " …"
+
+
+def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """How many came out how."""
+    found = [outcome.result for outcome in outcomes]
+    cheats = [outcome for outcome in outcomes if not outcome.specimen.honest]
+    rows = {outcome.specimen.rule for outcome in cheats if outcome.result == "right"} - {""}
+    return {
+        "kernels": len(outcomes),
+        "right": found.count("right"),
+        "wrong": found.count("WRONG") + found.count("closed"),
+        "gaps": found.count("gap"),
+        "honest": len(outcomes) - len(cheats),
+        "honest_passed": sum(o.specimen.honest and o.result == "right" for o in outcomes),
+        "rows_caught": len(rows),
+        "rows": len(EXPLOITS),
+    }
+
+
+def write(folder: Path, outcomes: Sequence[Outcome], left_out: Sequence[Specimen], title: str) -> None:
+    """matrix.md, matrix.json, and one verdict a kernel that was not as expected or is no pass."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "matrix.md").write_text(f"{title}\n\n{markdown(outcomes, left_out)}\n", encoding="utf-8")
+    whole = {"counts": counts(outcomes), "kernels": [outcome.row() for outcome in outcomes]}
+    (folder / "matrix.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    verdicts = folder / "verdicts"
+    verdicts.mkdir(exist_ok=True)
+    for outcome in outcomes:
+        text = json.dumps(outcome.verdict, indent=1) if outcome.verdict else outcome.summary
+        (verdicts / f"{outcome.specimen.name}.json").write_text(text + "\n", encoding="utf-8")

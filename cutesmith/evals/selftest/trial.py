@@ -1,0 +1,135 @@
+"""A specimen before the judge: the command that anybody would call, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutesmith import resources
+from cutesmith.evals.selftest.mechanisms import mechanism_of
+from cutesmith.evals.selftest.specimens import Specimen
+from cutesmith.verdicts import ExitCode
+
+COMMAND_SECONDS = 900  # a timed-out case is ended by the judge long before
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s'\"/,;:()]+/)+(?=[^\s'\"/,;:()])")  # of an absolute path, up to its name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the judge made of a specimen: its verdict as JSON, or `summary` of a command that gave none."""
+
+    specimen: Specimen
+    exit_code: int
+    summary: str
+    seconds: float
+    verdict: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def status(self) -> str:
+        """The verdict in a word."""
+        return ExitCode(self.exit_code).name.lower() if self.exit_code in tuple(ExitCode) else str(self.exit_code)
+
+    @property
+    def rule(self) -> str:
+        """The rule that the verdict names."""
+        return str(self.verdict.get("rule", ""))
+
+    @property
+    def as_wanted(self) -> bool:
+        """Whether the status is one of those wanted and, where a rule is, the rule is."""
+        wanted = self.specimen.rules
+        ruled = self.status in ("rejected", "wrong_result") and bool(wanted) and not self.specimen.honest
+        return self.status in self.specimen.statuses and (not ruled or self.rule in wanted)
+
+    @property
+    def result(self) -> str:
+        """ "right"; "WRONG"; "gap": known not to be caught; "closed": a gap no longer, so that its header is wrong."""
+        if self.specimen.gap:
+            return "closed" if self.as_wanted else "gap"
+        return "right" if self.as_wanted else "WRONG"
+
+    @property
+    def caught_by(self) -> str:
+        """The mechanism that caught it; empty for what passed."""
+        return "" if self.exit_code == ExitCode.PASSED else mechanism_of(self.verdict, self.summary)
+
+    def row(self) -> dict[str, Any]:
+        """What matrix.json holds of it; the sentence names files without their folders on this machine."""
+        return {
+            "rule": self.specimen.rule,
+            "kernel": self.specimen.name,
+            "honest": self.specimen.honest,
+            "expected": self.specimen.expect,
+            "got": f"{self.status} {self.rule}".strip(),
+            "result": self.result,
+            "caught_by": self.caught_by,
+            "gap": self.specimen.gap,
+            "seconds": round(self.seconds, 1),
+            "sentence": _FOLDERS.sub("", self.summary).strip(),
+        }
+
+
+def command_of(specimen: Specimen, on: str) -> list[str]:
+    """The command line that judges a specimen on "compile", "emulator" or "gpu"."""
+    if specimen.command == "audit":
+        return [sys.executable, "-m", "cutesmith.evals.selftest.audit_one", str(specimen.path), specimen.timeout]
+    command = [sys.executable, "-m", "cutesmith", specimen.command, str(specimen.path), "--json"]
+    command += ["--timeout", specimen.timeout, *specimen.options.split()]
+    if specimen.command == "verify":
+        return [*command, "--on", on]
+    return [*command, "--quick", "--no-compile-baseline"]
+
+
+def run_one(specimen: Specimen, on: str) -> Outcome:
+    """Judge one specimen."""
+    begin = time.monotonic()
+    try:
+        done = subprocess.run(
+            command_of(specimen, on),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=COMMAND_SECONDS,
+            cwd=resources.PACKAGE.parent,
+        )
+    except subprocess.TimeoutExpired:
+        summary = f"the command itself did not end within {COMMAND_SECONDS} s"
+        return Outcome(specimen=specimen, exit_code=-1, summary=summary, seconds=time.monotonic() - begin)
+    verdict, summary = _read(done.stdout, done.stderr)
+    return Outcome(
+        specimen=specimen,
+        exit_code=done.returncode,
+        summary=summary,
+        seconds=time.monotonic() - begin,
+        verdict=verdict,
+    )
+
+
+def _read(stdout: str, stderr: str) -> tuple[dict[str, Any], str]:
+    try:
+        verdict = json.loads(stdout)
+    except ValueError:
+        return {}, (stderr or stdout)[-300:]
+    return (verdict, str(verdict.get("summary", ""))) if isinstance(verdict, dict) else ({}, stdout[-300:])
+
+
+def run_all(
+    chosen: Sequence[Specimen], on: str, *, jobs: int = 2, done: Callable[[Outcome], None] = lambda outcome: None
+) -> list[Outcome]:
+    """Judge all specimens that `on` can show, `jobs` at once, in their order; `done` is told of each as it ends."""
+
+    def judged(specimen: Specimen) -> Outcome:
+        outcome = run_one(specimen, on)
+        done(outcome)
+        return outcome
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(judged, [specimen for specimen in chosen if specimen.can_run(on)]))

@@ -1,0 +1,53 @@
+# rule:
+# expect: passed
+# needs: compile
+"""Picks from two tensors by a third."""
+
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+THREADS = 256
+
+
+@cute.kernel
+def elementwise_kernel(x0: cute.Tensor, x1: cute.Tensor, x2: cute.Tensor, y: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    index = block * THREADS + thread
+    if index < cute.size(y):
+        chosen = x2[index]
+        if x0[index] > 0.0:
+            chosen = x1[index]
+        y[index] = chosen
+
+
+@cute.jit
+def elementwise_host(x0: cute.Tensor, x1: cute.Tensor, x2: cute.Tensor, y: cute.Tensor):
+    grid = (cute.ceil_div(cute.size(y), THREADS), 1, 1)
+    elementwise_kernel(x0, x1, x2, y).launch(grid=grid, block=(THREADS, 1, 1))
+
+
+@functools.cache
+def compiled():
+    length = cute.sym_int()
+    tensors = [make_fake_compact_tensor(dtype, (length,)) for dtype in (cutlass.Float32,) * 3 + (cutlass.Float32,)]
+    return cute.compile(elementwise_host, *tensors, options="--enable-tvm-ffi")
+
+
+def kernel_fn(x0, x1, x2):
+    y = torch.empty_like(x0)
+    if y.numel():
+        compiled()(x0.view(-1), x1.view(-1), x2.view(-1), y.view(-1))
+    return y
+
+
+def reference_fn(x0, x1, x2):
+    return torch.where(x0 > 0, x1, x2)
+
+
+def get_inputs():
+    return [torch.randn(40, 70, device="cuda"), torch.randn(40, 70, device="cuda"), torch.randn(40, 70, device="cuda")]

@@ -1,0 +1,51 @@
+# rule:
+# expect: passed
+# needs: compile
+"""x * sigmoid(x) in float32, rounded to float16 once."""
+
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+THREADS = 256
+
+
+@cute.kernel
+def elementwise_kernel(x: cute.Tensor, y: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    index = block * THREADS + thread
+    if index < cute.size(y):
+        value = x[index].to(cutlass.Float32)
+        y[index] = (value / (1.0 + cute.math.exp(-value))).to(cutlass.Float16)
+
+
+@cute.jit
+def elementwise_host(x: cute.Tensor, y: cute.Tensor):
+    grid = (cute.ceil_div(cute.size(y), THREADS), 1, 1)
+    elementwise_kernel(x, y).launch(grid=grid, block=(THREADS, 1, 1))
+
+
+@functools.cache
+def compiled():
+    length = cute.sym_int()
+    tensors = [make_fake_compact_tensor(dtype, (length,)) for dtype in (cutlass.Float16, cutlass.Float16)]
+    return cute.compile(elementwise_host, *tensors, options="--enable-tvm-ffi")
+
+
+def kernel_fn(x):
+    y = torch.empty_like(x)
+    if y.numel():
+        compiled()(x.view(-1), y.view(-1))
+    return y
+
+
+def reference_fn(x):
+    return torch.nn.functional.silu(x)
+
+
+def get_inputs():
+    return [torch.randn(64, 300, device="cuda", dtype=torch.float16)]

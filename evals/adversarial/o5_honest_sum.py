@@ -1,0 +1,63 @@
+# rule: O5
+# expect: passed
+# needs: compile
+"""The whole row is summed; its result is close to that of any large sample of it."""
+
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import cutlass.memory
+import torch
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+THREADS = 128
+
+
+@cute.kernel
+def rows_kernel(x: cute.Tensor, y: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    row, _, _ = cute.arch.block_idx()
+    lane = cute.arch.lane_idx()
+    total = cutlass.Float32(0.0)
+    for column in range(thread, x.shape[1], THREADS):
+        total += x[row, column].to(cutlass.Float32)
+    total = cute.arch.warp_reduction(total, lambda a, b: a + b)
+    partial = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(THREADS // 32), 16)
+    if lane == 0:
+        partial[thread // 32] = total
+    cute.arch.sync_threads()
+    if thread == 0:
+        y[row] = (partial[0] + partial[1] + partial[2] + partial[3]).to(y.element_type)
+
+
+@cute.jit
+def rows_host(x: cute.Tensor, y: cute.Tensor):
+    rows_kernel(x, y).launch(grid=(x.shape[0], 1, 1), block=(THREADS, 1, 1))
+
+
+@functools.cache
+def compiled(dtype):
+    rows, columns = cute.sym_int(), cute.sym_int()
+    x = make_fake_compact_tensor(dtype, (rows, columns), stride_order=(1, 0))
+    y = make_fake_compact_tensor(dtype, (rows,))
+    return cute.compile(rows_host, x, y, options="--enable-tvm-ffi")
+
+
+def kernel_fn(x):
+    y = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
+    if y.numel():
+        compiled(cutlass.Float32)(x, y)
+    return y
+
+
+def reference_fn(x):
+    return x.sum(dim=-1)
+
+
+def get_inputs():
+    return [1 + 0.001 * torch.rand(64, 1024, device="cuda")]
+
+
+def get_input_sets():
+    yield [torch.randn(3, 77, device="cuda")]

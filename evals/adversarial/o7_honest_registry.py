@@ -1,0 +1,51 @@
+# rule: O7
+# expect: passed
+# needs: compile
+"""Looks through its own table of compiled kernels, which holds no tensor."""
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+THREADS = 256
+
+
+@cute.kernel
+def relu_kernel(x: cute.Tensor, y: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    index = block * THREADS + thread
+    if index < cute.size(x):
+        y[index] = cute.arch.fmax(x[index], 0.0, nan=True)
+
+
+@cute.jit
+def relu_host(x: cute.Tensor, y: cute.Tensor):
+    relu_kernel(x, y).launch(grid=(cute.ceil_div(cute.size(x), THREADS), 1, 1), block=(THREADS, 1, 1))
+
+
+COMPILED = {}
+
+
+def compiled():
+    found = [kernel for key, kernel in COMPILED.items() if key == "relu"]
+    if not found:
+        x, y = (make_fake_compact_tensor(cutlass.Float32, (cute.sym_int(),)) for _ in range(2))
+        COMPILED["relu"] = cute.compile(relu_host, x, y, options="--enable-tvm-ffi")
+    return COMPILED["relu"]
+
+
+def kernel_fn(x):
+    y = torch.empty_like(x)
+    if x.numel():
+        compiled()(x.view(-1), y.view(-1))
+    return y
+
+
+def reference_fn(x):
+    return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(128, 257, device="cuda")]

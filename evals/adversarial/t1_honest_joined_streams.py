@@ -1,0 +1,59 @@
+# rule: T1
+# expect: passed
+# needs: compile
+"""Two streams of its own, which wait for the current one and are waited for."""
+
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cuda.bindings import driver as cuda
+from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
+
+THREADS = 256
+
+
+@cute.kernel
+def relu_kernel(x: cute.Tensor, y: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    index = block * THREADS + thread
+    if index < cute.size(x):
+        y[index] = cute.arch.fmax(x[index], 0.0, nan=True)
+
+
+@cute.jit
+def relu_host(x: cute.Tensor, y: cute.Tensor, stream: cuda.CUstream):
+    relu_kernel(x, y).launch(grid=(cute.ceil_div(cute.size(x), THREADS), 1, 1), block=(THREADS, 1, 1), stream=stream)
+
+
+@functools.cache
+def compiled():
+    length = cute.sym_int()
+    x, y = (make_fake_compact_tensor(cutlass.Float32, (length,)) for _ in range(2))
+    return cute.compile(relu_host, x, y, make_fake_stream(), options="--enable-tvm-ffi")
+
+
+@functools.cache
+def sides():
+    return torch.cuda.Stream(), torch.cuda.Stream()
+
+
+def kernel_fn(x):
+    y = torch.empty_like(x)
+    half, current = x.numel() // 2, torch.cuda.current_stream()
+    for stream, part in zip(sides(), (slice(0, half), slice(half, None))):
+        stream.wait_stream(current)
+        if x.view(-1)[part].numel():
+            compiled()(x.view(-1)[part], y.view(-1)[part], cuda.CUstream(stream.cuda_stream))
+        current.wait_stream(stream)
+    return y
+
+
+def reference_fn(x):
+    return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(128, 257, device="cuda")]
