@@ -35,6 +35,7 @@ ROUNDS, QUICK_ROUNDS = 10, 4
 ROUND_MICROSECONDS = 15_000.0  # of device time, about; between 3 and 20 launches
 IMPOSSIBLE = 0.9  # rule T8: of bytes over peak bandwidth
 CLOCK_FACTOR, CLOCK_SLACK_US = 1.4, 4_000.0  # rule T4: the parent's clock may read this much more
+WARM_UP_FACTOR, WARM_UP_SLACK_US = 4.0, 50.0  # rule T6: clocks alone move a launch by less than a factor of two
 CHECKED_OUTPUTS = 2
 CACHE = Path("~/.cache/cutesmith")
 
@@ -80,6 +81,18 @@ class Entrant:
         self.device_us, self.host_us = reply["device_us"], reply["host_us"]
         return reply
 
+    def estimate(self) -> None:
+        """The device time anew, once nobody else uses the GPU: a slow warm-up must not cut repetitions (rule T6)."""
+        request = {"do": "estimate", "name": self.name, "host_us": self.host_us}
+        self.device_us = self.worker.call(request)["device_us"]
+
+    def slow_start(self) -> str:
+        """Rule T6: what is said of launches that were far slower before the timing than in it; else nothing."""
+        middle = median(self.samples)
+        if self.device_us <= WARM_UP_FACTOR * middle + WARM_UP_SLACK_US:
+            return ""
+        return f"its warm-up took {self.device_us:.1f} us a launch, the timed launches {middle:.1f} us"
+
     def timing(self, byte_count: int | None) -> Timing:
         """Median and quartiles of the samples."""
         if not self.samples:
@@ -98,11 +111,11 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Kept:
-    """One output held back: its tag, the copy it was computed from, and the rolls of that copy until then."""
+    """One output held back: its tag, which launch of its round made it, and (shift, launches) of each round so far."""
 
     tag: str
-    copy: int
-    shifts: tuple[int, ...]
+    launch: int
+    rounds: tuple[tuple[int, int], ...]
 
 
 @dataclass
@@ -179,6 +192,8 @@ class Contest:
                 self.machine = trusted_call(
                     reference, {"do": "machine", "dtypes": list(self.prepared["work"]["flops"])}
                 )
+                for entrant in (entrant for entrant in (tried, *others) if not entrant.error):
+                    entrant.estimate()
                 kept = self._rounds([tried, *others], reference, candidate)
                 self._host_times([tried, *others])
                 clock = self._clock(tried)
@@ -233,17 +248,17 @@ class Contest:
         """Interleaved rounds in random order; a few random launches of the candidate are kept."""
         source = random.Random(secrets.randbits(64))
         chosen = set(source.sample(range(self.options.rounds), min(CHECKED_OUTPUTS, self.options.rounds)))
-        shifts: list[int] = []
+        rounds: list[tuple[int, int]] = []
         kept: list[Kept] = []
         running = [entrant for entrant in entrants if not entrant.error]
         for number in range(self.options.rounds):
             for entrant in source.sample(running, len(running)):
                 request = entrant.round_request(source.randrange(1, 1 << 20))
                 if entrant.worker is candidate:
-                    shifts.append(request["shift"])
+                    rounds.append((request["shift"], request["launches"]))
                     if number in chosen:
-                        request |= {"keep": source.randrange(entrant.launches), "tag": str(number)}
-                        kept.append(Kept(str(number), request["keep"] % len(self.prepared["copies"]), tuple(shifts)))
+                        request |= {"keep": source.randrange(request["launches"]), "tag": str(number)}
+                        kept.append(Kept(str(number), request["keep"], tuple(rounds)))
                 self._round(entrant, request)
         return kept
 
@@ -279,7 +294,7 @@ class Contest:
             report = candidate.call({"do": "collect", "tag": item.tag, "folder": str(where)})
             for problem in report["problems"]:
                 return {"problem": problem["text"], "rule": problem["rule"], "reject": problem["reject"]}
-            request = {"do": "judge_at", "copy": item.copy, "shifts": list(item.shifts), "outputs": report["outputs"]}
+            request = {"do": "judge_at", "launch": item.launch, "rounds": item.rounds, "outputs": report["outputs"]}
             request |= {"tuple": report["tuple"], "rtol": self.options.rtol, "atol": self.options.atol}
             if (verdict := trusted_call(reference, request))["problem"]:
                 return verdict
@@ -302,6 +317,8 @@ class Contest:
             code = ExitCode.REJECTED if wrong["reject"] else ExitCode.WRONG_RESULT
             message = f"{path.name}: a timed launch gave a wrong result: {wrong['problem']}"
             return self._ended(path, code, message, wrong["rule"] if wrong["reject"] else "R3")
+        if slow := tried.slow_start():
+            return self._ended(path, ExitCode.REJECTED, f"{path.name}: {slow}", "T6")
         if impossible := self._impossible():
             return self._ended(path, ExitCode.REJECTED, f"{path.name}: {impossible}", "T8")
         if clock:

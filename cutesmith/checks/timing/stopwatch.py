@@ -15,10 +15,15 @@ from typing import Any
 
 import torch
 
+from cutesmith.checks.timing.fresh_values import Nudge, apply
+from cutesmith.errors import CandidateError
+from cutesmith.verdicts import ExitCode
+
 Function = Callable[..., Any]
 SLEEP_CYCLES_PER_US = 2000  # at 2 GHz; a slower clock only sleeps longer
 MAX_SLEEP_US = 50_000.0
 HOST_CALLS, HOST_BATCHES = 50, 5
+QUEUE_US, CHANGE_US = 25.0, 10.0  # host time of flush and events, and of one change of an input
 
 _perf_counter = time.perf_counter
 
@@ -36,6 +41,8 @@ class Stopwatch:
         self.l2_bytes = int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
         self._flush = torch.empty(max(2 * self.l2_bytes, 32 << 20), dtype=torch.int8, device="cuda")
         self._events: list[tuple[Any, Any]] = []
+        self._persisting_l2 = _persisting_l2_reader()
+        self._persisting_at_first = self._persisting_l2()
 
     def warm_up(self, function: Function, copies: Sequence[Sequence[Any]]) -> dict[str, float]:
         """First calls (they compile), then estimates of device and host time."""
@@ -47,23 +54,44 @@ class Stopwatch:
         return {"device_us": median(samples), "host_us": host}
 
     def round(
-        self, function: Function, copies: Sequence[Sequence[Any]], *, launches: int, host_us: float, keep: int = -1
+        self,
+        function: Function,
+        copies: Sequence[Sequence[Any]],
+        *,
+        launches: int,
+        host_us: float,
+        keep: int = -1,
+        changes: Sequence[Nudge] = (),
     ) -> tuple[list[float], Any]:
-        """Device time of each of `launches` launches over rotating inputs, and what launch number `keep` returned."""
+        """Device time of each of `launches` launches over rotating inputs, and what launch number `keep` returned.
+
+        `changes`: what to do to the inputs before each launch. Raises CandidateError (rule T5) when the function has
+        set lines of the L2 cache aside, which the flush would not reach.
+        """
         kept = None
         pairs = self._pairs(launches)
+        between_us = QUEUE_US + CHANGE_US * max(map(len, changes), default=0)
         self._synchronize()
-        self._sleep(int(min(MAX_SLEEP_US, 200 + 1.5 * launches * (host_us + 25)) * SLEEP_CYCLES_PER_US))
+        self._sleep(int(min(MAX_SLEEP_US, 200 + 1.5 * launches * (host_us + between_us)) * SLEEP_CYCLES_PER_US))
         for index, (begin, end) in enumerate(pairs):
             inputs = copies[index % len(copies)]
+            if changes:
+                apply(changes[index])
             self.flush()
             begin.record()
             output = function(*inputs)
             end.record()
             if index == keep:
                 kept = output
+        self._require_whole_cache()
         self._synchronize()
         return [1000 * begin.elapsed_time(end) for begin, end in pairs], kept
+
+    def _require_whole_cache(self) -> None:
+        """While the launches are still queued, so that a limit set back after the call is set back too early."""
+        if (now := self._persisting_l2()) != self._persisting_at_first:
+            message = f"the kernel set {now} bytes aside as persisting L2, which no flush reaches"
+            raise CandidateError(message, ExitCode.REJECTED, rule="T5")
 
     def flush(self) -> None:
         """Queue a write of twice the L2 cache: what it held is gone."""
@@ -148,15 +176,24 @@ def peak_bytes_per_second() -> float | None:
     return float(peak) or None
 
 
-def refresh(values: Sequence[Any], shift: int) -> None:
-    """New values of the same distribution in place (rule R2): the rows of every float tensor, rolled by `shift`."""
-    for value in values:
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and _writable(value):
-            rows = value.ndim >= 2 and value.shape[0] > 1
-            value.copy_(torch.roll(value, shift % max(1, value.shape[0]), 0) if rows else torch.roll(value, shift))
+def _persisting_l2_reader() -> Callable[[], int | None]:
+    """A function that reads how many bytes of the L2 cache persisting accesses may take; None where it cannot be read.
 
+    Takes hold of the driver's call now, before any candidate is loaded.
+    """
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        return lambda: None
+    read, limit = driver.cuCtxGetLimit, driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+    success = driver.CUresult.CUDA_SUCCESS
 
-def _writable(tensor: torch.Tensor) -> bool:
-    """Whether there is something to roll, and no two elements share memory."""
-    broadcast = any(step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride()))
-    return tensor.numel() > 1 and not broadcast
+    def persisting_l2() -> int | None:
+        status, value = read(limit)
+        return int(value) if status == success else None
+
+    try:
+        persisting_l2()
+    except RuntimeError:  # no driver: nothing is timed on a GPU
+        return lambda: None
+    return persisting_l2

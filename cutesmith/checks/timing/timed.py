@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -17,11 +18,13 @@ from cutesmith.checks.judging.candidate import candidate_code, load_kernel, star
 from cutesmith.checks.judging.reference import Reference, copy_of, seed_everything
 from cutesmith.checks.judging.watching import Surroundings
 from cutesmith.checks.timing.algorithmic_work import counting, work_of
-from cutesmith.checks.timing.stopwatch import Function, Stopwatch, peak_bytes_per_second, refresh
+from cutesmith.checks.timing.fresh_values import apply, nudge, nudges, refresh
+from cutesmith.checks.timing.stopwatch import Function, Stopwatch, peak_bytes_per_second
 from cutesmith.errors import ContractError
 
 Request = dict[str, Any]
 Reply = dict[str, Any]
+ESTIMATES = 5
 
 
 def candidate_handler() -> Callable[[Request], Reply]:
@@ -51,9 +54,10 @@ class Bench:
         return self.stopwatch
 
     def round(self, request: Request) -> Reply:
-        """Fresh values, then one timed round; `keep` holds back one output for `collect`."""
+        """Fresh values, and others for each launch; `keep` holds back one output for `collect`."""
         for copy in self.copies:
             refresh(copy, request["shift"])
+        changes = nudges(self.copies, request["shift"], request["launches"])
         with torch.no_grad():
             samples, output = self.watch.round(
                 self.functions[request["name"]],
@@ -61,6 +65,7 @@ class Bench:
                 launches=request["launches"],
                 host_us=request["host_us"],
                 keep=request["keep"],
+                changes=changes,
             )
         if request["keep"] >= 0:
             self.kept[request["tag"]] = output
@@ -76,6 +81,13 @@ class Bench:
         """First calls and estimates."""
         with torch.no_grad():
             return {**self.watch.warm_up(self.functions[request["name"]], self.copies), "l2_bytes": self.watch.l2_bytes}
+
+    def estimate(self, request: Request) -> Reply:
+        """Device time of a few launches, now that nobody else uses the GPU."""
+        function, host_us = self.functions[request["name"]], request["host_us"]
+        with torch.no_grad():
+            samples, _ = self.watch.round(function, self.copies, launches=ESTIMATES, host_us=host_us)
+        return {"device_us": median(samples)}
 
     def host(self, request: Request) -> Reply:
         """Host time of one call."""
@@ -100,7 +112,7 @@ class TimedCandidates:
         """Dispatch on `request["do"]`; what a candidate raises becomes a CandidateError."""
         own = {"start": self.start, "load": self.load, "inputs": self.inputs, "collect": self.collect}
         actions = {**own, "round": self.bench.round, "warm_up": self.bench.warm_up, "host": self.bench.host}
-        actions |= {"burst": self.bench.burst, "changes": self.changes}
+        actions |= {"burst": self.bench.burst, "changes": self.changes, "estimate": self.bench.estimate}
         with candidate_code(self.paths.get(request.get("name", ""), Path("kernel.py"))):
             return actions[request["do"]](request)
 
@@ -150,7 +162,7 @@ class TimedBaselines(Reference):
         """Dispatch on `request["do"]`."""
         own = {"baseline": self.baseline, "prepare": self.prepare, "machine": self.machine, "judge_at": self.judge_at}
         actions = {**own, "round": self.bench.round, "refresh": self.bench.refresh_only, "host": self.bench.host}
-        actions |= {"warm_up": self.bench.warm_up}
+        actions |= {"warm_up": self.bench.warm_up, "estimate": self.bench.estimate}
         action = actions.get(request["do"])
         return action(request) if action else super().handle(request)
 
@@ -194,10 +206,14 @@ class TimedBaselines(Reference):
         return {**bandwidth, "matmul": {dtype: self.matmul_rates[dtype] for dtype in request["dtypes"]}}
 
     def judge_at(self, request: Request) -> Reply:
-        """Judge an output of a timed launch: the copy it ran on, rolled by every shift until then."""
-        values = _read(self.drawn["pristine"][0][request["copy"]])
-        for shift in request["shifts"]:
+        """Judge an output of a timed launch, with what the copy that it ran on had become by then."""
+        copies, launch = self.drawn["pristine"][0], request["launch"]
+        values = _read(copies[launch % len(copies)])
+        for number, (shift, launches) in enumerate(request["rounds"], start=1):
             refresh(values, shift)
+            count = launch + 1 if number == len(request["rounds"]) else launches
+            for index in range(launch % len(copies), count, len(copies)):
+                apply(nudge(values, shift, index))
         self.drawn["timed"] = values
         return self.judge({**request, "key": "timed"})
 
