@@ -77,6 +77,13 @@ def test_a_constant_that_passes_is_rejected():
     assert (comparison.rule, comparison.reject) == ("O3", True)
 
 
+def test_large_sums_that_differ_by_less_than_a_unit_may_come_out_as_one_number():
+    exact = 1_025_024.5 + 0.01 * torch.rand(64, dtype=torch.float64)
+    native = exact.float()
+    native[0] += 0.0625  # another order of the sum
+    assert compare(0, torch.full((64,), 1_025_024.5), native, exact, tolerance_for(torch.float32, None, None)).rule == ""
+
+
 def test_a_constant_reference_may_be_constant():
     assert not judge(torch.full((9,), 2.0), torch.full((9,), 2.0, dtype=torch.float64)).problem
 
