@@ -80,6 +80,12 @@ def read_tensor(description: Description, device: str) -> torch.Tensor:
     return Guarded.of_file(description, device).tensor
 
 
+def read_bytes(description: Description) -> torch.Tensor | None:
+    """The bytes that a described tensor's strides span, on the CPU; None when there are none."""
+    size = span_of(description["shape"], description["stride"]) * dtype_of(description).itemsize
+    return torch.from_file(description["file"], shared=False, size=size, dtype=torch.uint8) if size else None
+
+
 class Guarded:
     """A tensor between two zones of known bytes, so that a write beside it shows.
 
@@ -127,9 +133,12 @@ class Guarded:
 
     def fill_from(self, description: Description) -> None:
         """Overwrite the tensor's bytes with those of a file of the same layout, unseen by its version counter."""
-        if (size := self.end - self.begin) > 0:
-            source = torch.from_file(description["file"], shared=False, size=size, dtype=torch.uint8)
-            self.alias((size,), (1,), torch.uint8).copy_(source)
+        self.fill(read_bytes(description))
+
+    def fill(self, source: torch.Tensor | None) -> None:
+        """The same with bytes that were read before; None for those of an empty tensor."""
+        if source is not None:
+            self.alias((source.numel(),), (1,), torch.uint8).copy_(source)
 
     def zones_intact(self) -> bool:
         """Whether nobody wrote beside the tensor."""
