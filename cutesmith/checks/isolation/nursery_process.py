@@ -72,10 +72,21 @@ def _import_for(order: dict[str, Any]) -> None:
     if module.startswith(OWN_PACKAGE):
         importlib.import_module(module)
         if "CUTE_DSL_ARCH" in order["environment"]:
-            importlib.import_module("cutlass.cute")
+            _import_dsl(emulated=order["settings"]["memory_bytes"] is not None)
     if len(sys.modules) != before:
         gc.collect()
         gc.freeze()  # a collection in a worker would write to, and so copy, the pages of every object
+
+
+def _import_dsl(*, emulated: bool) -> None:
+    """The DSL, and for workers without a GPU the emulator with its machine code that is the same for every kernel."""
+    importlib.import_module("cutlass.cute")
+    with contextlib.suppress(ImportError):  # both are optional
+        importlib.import_module("tvm_ffi")
+        if emulated:
+            importlib.import_module("cutesmith.emulator.device")
+            access = importlib.import_module("cutesmith.emulator.native.access")
+            importlib.import_module("cutesmith.emulator.native.jit").compiled_access(access.access_ir())
 
 
 def _obstacle() -> str:
