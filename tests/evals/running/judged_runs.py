@@ -1,0 +1,109 @@
+"""What the tests of runs share: suites in a folder, kernels beside them, and a judge that answers by the kernel's text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cutesmith.evals.records import Machine
+from cutesmith.evals.running.cache import Cache
+from cutesmith.evals.running.folder import RunFolder
+from cutesmith.evals.running.instant_engine import InstantEngine, report
+from cutesmith.evals.running.pipeline import Pipeline, Plan
+from cutesmith.evals.running.screen import Quiet
+from cutesmith.evals.running.settings import JudgeSettings, MakerSettings
+from cutesmith.evals.running.sources import parse_source
+from cutesmith.evals.running.stages import carried, uncarried
+from cutesmith.evals.running.task_folder import suite_of_folder
+
+GPU = JudgeSettings(on="gpu", arch="sm_90a")
+
+
+def suite(root: Path, count: int):
+    """A suite of so many task files."""
+    for number in range(count):
+        path = root / "tasks" / f"level{1 + number % 2}" / f"task {number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# task {number}\n")
+    return suite_of_folder(root / "tasks")
+
+
+def kernels(root: Path, count: int, text="kernel {number}") -> str:
+    """The --agent of a folder with a kernel for every task."""
+    folder = root / "made"
+    folder.mkdir(exist_ok=True)
+    for number in range(count):
+        (folder / f"task {number}.py").write_text(text.format(number=number))
+    return f"dir:{folder}"
+
+
+def plan(root: Path, count: int = 3, agent: str = "", judge: JudgeSettings = GPU, **about) -> Plan:
+    source = parse_source(agent or kernels(root, count))
+    maker = MakerSettings(agent=source.name)
+    machine = Machine(device="a GPU", dsl="1")
+    return Plan(suite=suite(root, count), source=source, maker=maker, judge=judge, machine=machine, gpus=1, **about)
+
+
+def verdict(stage: str, code: int = 0, status: str = "passed", **more):
+    return {"stage": stage, "exit_code": code, "status": status, "summary": f"{stage} says {status}", **more}
+
+
+TIMINGS = [
+    {"name": "candidate", "samples_us": [2.0, 2.0, 3.0], "median_us": 2.0, "host_us": 1.0, "error": ""},
+    {"name": "eager", "samples_us": [4.0, 4.0], "median_us": 4.0, "host_us": 1.0, "error": ""},
+    {"name": "torch.compile", "samples_us": [], "median_us": 0.0, "host_us": None, "error": "it did not compile"},
+    {"name": "lib.py:f", "samples_us": [3.0], "median_us": 3.0, "host_us": None, "error": ""},
+]
+VERDICTS = {
+    "check": {
+        "lint": verdict("lint"),
+        "compile": verdict("compile", status="compiled", archs=[{"compile_seconds": 0.5}]),
+    },
+    "verify": {"verify": verdict("verify", status="verified", ran_on="gpu")},
+    "benchmark": {"benchmark": verdict("benchmark", timings=TIMINGS, floor_us=1.0, floor_kind="bytes")},
+}
+
+
+def judge(job):
+    """Everything passes; makers make a kernel that names its job. A stage took 0.25 s, half of it waiting."""
+    result = {"verdicts": VERDICTS.get(job.stage, {})}
+    if job.stage in ("draft", "session"):
+        made = carried("kernel.py", f"made for {job.id}".encode())
+        result = {"verdict": verdict("generate", kernel="kernel.py"), "kernel": made}
+    hold = {"exclusive": job.stage == "benchmark", "asked": 0.0, "begin": 1.0, "end": 2.0}
+    return report(job, "gpu0", **result, gpu="host:0", holds=[] if job.stage == "check" else [hold])
+
+
+def failing(stage: str, code: int, status: str, **more):
+    """A judge that passes everything but one stage."""
+
+    def answer(job):
+        if job.stage != stage:
+            return judge(job)
+        return report(job, "gpu0", verdicts={stage: verdict(stage, code, status, **more)})
+
+    return answer
+
+
+def run(a_plan, folder: Path, answer=judge, *, cache=None, engine=None, folder_class=RunFolder):
+    """The tally of a pipeline over an engine that answers at once."""
+    engine = engine or InstantEngine(answer)
+    with folder_class(folder) as opened:
+        pipeline = Pipeline(a_plan, opened, engine, Cache(cache), Quiet())
+        pipeline.take_up()
+        return pipeline.run()
+
+
+def results(folder: Path):
+    """The lines of results.jsonl by unit, without when they were written."""
+    lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    found = {(line["task"], line.get("sample", 0)): line for line in lines}
+    assert len(found) == len(lines), "an attempt has two lines"
+    for line in lines:
+        line.pop("finished")
+        line.pop("seconds", None)
+    return found
+
+
+def kernel_text(job) -> str:
+    return uncarried(job.payload["kernel"]).decode()
