@@ -11,6 +11,9 @@ from cutesmith.commands._run import EXIT_CODES, run_command
 from cutesmith.errors import UsageError
 
 SUBCOMMANDS = {
+    "compare": "two runs task by task: what flipped, what got faster or slower beyond noise",
+    "leaderboard": "runs ranked by fast_1, ties marked",
+    "report": "numbers from the raw samples: one page for one run or several, Markdown, CSV",
     "run": "take a suite's tasks, have kernels made or take somebody's, and judge them; resumable",
     "selftest": "the judge against kernels that cheat, and against honest ones that look alike",
 }
@@ -26,6 +29,7 @@ examples:
   cutesmith eval run --suite core --agent draft --out RUN
   cutesmith eval run --suite core --agent dir:their_kernels --out RUN2
   cutesmith eval run --resume --out RUN
+  cutesmith eval report RUN
 
 {exit_codes}
 """

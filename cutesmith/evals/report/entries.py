@@ -168,6 +168,8 @@ def stages(text: str) -> Iterator[dict[str, Any]]:
         known = json.loads(text)
     except ValueError:
         return
+    if isinstance(known, dict) and isinstance(known.get("verdicts"), dict):
+        known = known["verdicts"]  # a run keeps the seconds and the worker beside them
     verdicts = list(known.values()) if isinstance(known, dict) else known if isinstance(known, list) else []
     for verdict in verdicts:
         if isinstance(verdict, dict):

@@ -112,7 +112,7 @@ def _whole(scored: ScoredRun) -> Iterator[str]:
         f"{wording.share_score(card.floor)} over {card.floor.over}" if card.floor.over else wording.UNKNOWN
     )
     if card.against:
-        yield _table(AGAINST, [_against(entry) for entry in card.against.values()])
+        yield markdown_table(AGAINST, [_against(entry) for entry in card.against.values()])
 
 
 def took(costs: Costs) -> str:
@@ -143,7 +143,7 @@ def _parts(scored: ScoredRun) -> Iterator[str]:
         head = (kind, "tasks", "correct", *(f"fast_1, {name}" for name in baselines))
         head = (*head, *(f"geometric mean, {name}" for name in baselines), "of the roofline")
         if scored.cards[kind]:
-            yield _table(head, [_part(card, baselines) for card in scored.cards[kind]])
+            yield markdown_table(head, [_part(card, baselines) for card in scored.cards[kind]])
 
 
 def _part(card: Scorecard, baselines: Sequence[str]) -> list[str]:
@@ -161,13 +161,14 @@ def _at_k(card: Scorecard) -> Iterator[str]:
             [str(k), wording.share_score(passed), wording.factor_score(card.best_at.get(k, NO_SCORE)), str(passed.over)]
             for k, passed in card.pass_at.items()
         ]
-        yield _table(("k", "pass@k", "best@k", "tasks with k samples"), rows)
+        yield markdown_table(("k", "pass@k", "best@k", "tasks with k samples"), rows)
 
 
 NO_SCORE = Score(value=None)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose cells cannot end it."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
 

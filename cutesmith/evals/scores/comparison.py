@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -175,7 +176,16 @@ def differences(first: Run, second: Run) -> dict[str, tuple[str, str]]:
 def _circumstances(run: Run) -> dict[str, str]:
     fields = ("device", "driver", "dsl", "torch", "cutesmith")
     machines = {field: sorted({getattr(machine, field) for machine in run.machines} - {""}) for field in fields}
-    settings = {f"setting {name}": [str(value)] for name, value in run.facts.settings.items()}
+    settings = {name: [value] for name, value in _flattened("setting", run.facts.settings)}
     ran_on = sorted({outcome.attempt.ran_on for outcome in run.outcomes} & {"gpu", "emulator"})
     listed = {**machines, "ran on": ran_on, "suite": list(run.suites), **settings}
     return {name: ", ".join(values) for name, values in listed.items()}
+
+
+def _flattened(prefix: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Settings by a name such as "setting judge rounds"."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flattened(f"{prefix} {name}", value)
+        else:
+            yield f"{prefix} {name}", str(value)

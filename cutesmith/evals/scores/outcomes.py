@@ -13,7 +13,7 @@ A planned task without any attempt is not solved either: no denominator shrinks 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -198,6 +198,12 @@ def read_run(folder: Path, name: str = "") -> Run:
     damaged: list[DamagedLine] = []
     outcomes = map(Outcome.of, read_attempts(folder, damaged))
     return run_of(outcomes, read_facts(folder), folder=folder, name=name, damaged=damaged)
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """Runs by the names of their folders, or by the paths as given where two have the same name."""
+    names = [folder.resolve().name for folder in folders]
+    return [read_run(folder, name if names.count(name) == 1 else str(folder)) for folder, name in zip(folders, names)]
 
 
 def run_of(

@@ -1,0 +1,89 @@
+"""The leaderboard as Markdown, as a page, and as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cutesmith.evals.report import wording
+from cutesmith.evals.report.tables import markdown_table, took
+from cutesmith.evals.scores.ranking import Standing, Table
+from cutesmith.report.page import environment
+from cutesmith.report.trimming import displayable
+
+COLUMNS = (
+    "place",
+    "run",
+    "kernels by",
+    "fast_1",
+    "correct",
+    "geometric mean",
+    "of the roofline",
+    "a solved task",
+    "date",
+)
+TIES = "Runs with = share the place of the one above them: their paired 95 % interval does not set them below it."
+
+
+def cells(standing: Standing, baseline: str) -> list[str]:
+    """One line of the table, in the order of COLUMNS."""
+    run, card = standing.run, standing.card
+    entry = card.against[baseline]
+    fast = wording.share_score(entry.fast[1.0]) + (f", {entry.untimed} not timed" if entry.untimed else "")
+    return [
+        *(f"{standing.place}{'=' * standing.tied}", run.name, ", ".join(run.sources) or wording.UNKNOWN),
+        *(fast, wording.share_score(card.correct)),
+        *(wording.factor_score(entry.geometric_mean), wording.share_score(card.floor)),
+        *(took(standing.costs), run.finished[:10] or wording.UNKNOWN),
+    ]
+
+
+def heading(table: Table, baseline: str) -> str:
+    """What a table is over."""
+    return f"{table.title}: {table.tasks} tasks, against {baseline}"
+
+
+def markdown(tables: Sequence[Table], baseline: str) -> str:
+    """Every table, and what a tie is."""
+    blocks = []
+    for table in tables:
+        rows = [cells(standing, baseline) for standing in table.standings]
+        blocks += [f"## {heading(table, baseline)}", markdown_table(COLUMNS, rows)]
+    return "\n\n".join([*blocks, TIES]) + "\n"
+
+
+def page(tables: Sequence[Table], baseline: str) -> str:
+    """One self-contained page; raises UnavailableError without jinja2."""
+    shown = [
+        (heading(table, baseline), [cells(standing, baseline) for standing in table.standings]) for table in tables
+    ]
+    template = environment(Path(__file__).parent).get_template("leaderboard.html.j2")
+    html: str = template.render(tables=shown, columns=COLUMNS, ties=TIES)
+    return displayable(html)
+
+
+def plain(table: Table, baseline: str) -> dict[str, Any]:
+    """A table with unrounded numbers."""
+    return {
+        "title": table.title,
+        "tasks": table.tasks,
+        "standings": [
+            {
+                "place": standing.place,
+                "tied": standing.tied,
+                "name": standing.run.name,
+                "folder": str(standing.run.folder),
+                "sources": standing.run.sources,
+                "machines": [machine.model_dump() for machine in standing.run.machines],
+                "finished": standing.run.finished,
+                "against": standing.card.against[baseline],
+                "correct": standing.card.correct,
+                "costs": standing.costs,
+            }
+            for standing in table.standings
+        ],
+    }
+
+
+FORMS = {".html": page, ".md": markdown}
