@@ -17,8 +17,8 @@ from cutesmith.checks.failures import own_code
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.judging.candidate import candidate_code, start_device
 from cutesmith.checks.judging.cases import Fitted, fit, size_of
-from cutesmith.checks.judging.reference import EMULATED_ELEMENTS, copy_of, seed_everything
-from cutesmith.checks.judging.tensors import summarize
+from cutesmith.checks.judging.reference import EMULATED_ELEMENTS, seed_everything
+from cutesmith.checks.judging.tensors import copy_of, summarize
 from cutesmith.devices import parse_arch
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, ExitCode

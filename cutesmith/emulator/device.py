@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cutesmith.devices import parse_arch
-from cutesmith.emulator.faults import Finding, LaunchRefused
+from cutesmith.devices import SmVersion, parse_arch
+from cutesmith.emulator.faults import EndlessLoop, Finding, LaunchRefused
 from cutesmith.emulator.machine.allocations import Allocation, Allocations
 from cutesmith.emulator.machine.consequences import Snapshot, uninitialised_bytes_matter
 from cutesmith.emulator.machine.device_memory import DeviceMemory
-from cutesmith.emulator.machine.launch import LaunchReport, LaunchRun
+from cutesmith.emulator.machine.launch import LaunchReport, LaunchRun, refuse_over_limits
 from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.observation import Observer
 from cutesmith.emulator.machine.scheduler import NativeCode
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 UNINITIALISED = "uninitialised_read"
+_NOWHERE = 0x7E00_0000_0000  # what `cudaMalloc` gives where nothing is executed
 _MOST_SHOWN = 1 << 14  # characters of a launch's printed text on stderr; its report keeps the whole
 
 
@@ -76,6 +77,21 @@ class EmulatedDevice:
 
     def name(self, tensor: torch.Tensor, name: str) -> None:
         """Call the tensor's memory so in messages, such as "input 0"."""
+    @contextmanager
+    def unexecuted(self, *, storage: bool) -> Iterator[list[Launch]]:
+        """Within it launches are held against the GPU's limits (LaunchRefused) and written down, none is executed.
+
+        Unless tensors have `storage`, new ones are without, so that any size costs nothing.
+        """
+        assert self._session is not None and self._facade is not None
+        recorder = _Recorder(self._sm)
+        self._session.executor = recorder
+        try:
+            with nullcontext() if storage else self._facade.without_storage():
+                yield recorder.launches
+        finally:
+            self._session.executor, self._session.failure = self, None
+
         assert self._facade is not None, "tensors are named while the device is in use"
         if tensor.numel():
             offset = int(tensor.storage_offset()) * tensor.element_size()
@@ -187,6 +203,27 @@ def _allocation(claim: Claim, number: int) -> Allocation:
 @contextmanager
 def emulated_device(
     arch: str, *, sanitize: bool = True, settings: Settings | None = None, observer: Observer | None = None
+class _Recorder:
+    """An executor that executes nothing: launches are only checked, memory is nowhere."""
+
+    def __init__(self, sm: SmVersion) -> None:
+        self.launches: list[Launch] = []
+        self._sm = sm
+
+    def launch(self, launch: Launch, kernel: CubinKernel, module: Module) -> None:
+        refuse_over_limits(launch, kernel, self._sm)
+        self.launches.append(launch)
+
+    def allocate(self, size: int) -> int:
+        return _NOWHERE
+
+    def free(self, address: int) -> None: ...
+
+    def fill(self, address: int, value: int, size: int) -> None: ...
+
+    def copy(self, target: int, source: int, size: int) -> None: ...
+
+
 ) -> Iterator[EmulatedDevice]:
     """Within it, code written for a GPU of `arch` runs unchanged, and its kernels on the emulated GPU.
 

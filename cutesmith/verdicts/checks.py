@@ -130,6 +130,7 @@ class VerifyVerdict(Verdict):
     device: str = ""
     cases: tuple[CaseReport, ...] = ()
     declined: int = 0  # of the passing cases, those that the kernel refused to run
+    reduced: str = ""  # what get_inputs() ran as, where it is more than the emulated GPU affords
     rule: str = ""  # EXPLOITS row when rejected
     confinement: dict[str, bool] = field(default_factory=dict)
     log_tail: str = ""

@@ -16,7 +16,8 @@ import torch
 
 from cutesmith.checks.judging.cases import Values
 from cutesmith.checks.judging.precision import in_float64
-from cutesmith.checks.judging.reference import copy_of, native_outputs
+from cutesmith.checks.judging.reference import native_outputs
+from cutesmith.checks.judging.tensors import copy_of
 
 Outputs = Sequence[torch.Tensor]
 Function = Callable[..., Any]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 Values = list[Any]
 ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; small, so that a case costs nothing
+OF_VALUES = ("large offset", "tiny values", "large values", "NaN and Inf")  # cases that change no shape
 FAR_TOO_MANY = 8  # times the elements that are wanted: slow; above, inputs are hopeless where nothing is executed fast
 LEAST_COLUMNS = 256
 TILE = 128  # no size needs to be divisible by more
@@ -25,7 +26,7 @@ def derived_cases(inputs: Sequence[Any], *, shapes: bool) -> list[str]:
     """Names of the cases to derive: values always, shapes and layouts where the contract allows them."""
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     floats = [value for value in tensors if value.is_floating_point()]
-    names = ["large offset", "tiny values", "large values", "NaN and Inf"] if floats else []
+    names = list(OF_VALUES) if floats else []
     if shapes and any(value.ndim for value in tensors):
         names += ["odd sizes", "empty"] + [f"size 1 for {size}" for size in _sizes(inputs)]
         names += ["strided rows", "misaligned"]
@@ -52,14 +53,8 @@ def _sizes(inputs: Sequence[Any]) -> list[int]:
 
 
 def shrink(inputs: Sequence[Any], most_elements: int) -> Values:
-    """The same inputs with fewer elements, for a machine that is slow; the first of `shrunk`."""
-    return next(shrunk(inputs, most_elements), list(inputs))
-
-
-def shrunk(inputs: Sequence[Any], most_elements: int) -> Iterator[Values]:
-    """The inputs with the sizes of `smaller_sizes`, the best first; none if they fit."""
-    for sizes in smaller_sizes(inputs, most_elements):
-        yield resize(inputs, sizes)
+    """The same inputs with fewer elements, for a machine that is slow: with the first of `smaller_sizes`."""
+    return resize(inputs, next(smaller_sizes(inputs, most_elements), {}))
 
 
 def smaller_sizes(inputs: Sequence[Any], most_elements: int) -> Iterator[dict[int, int]]:
@@ -72,7 +67,7 @@ def smaller_sizes(inputs: Sequence[Any], most_elements: int) -> Iterator[dict[in
     elements, columns are halved as well, to at least `LEAST_COLUMNS`.
     """
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-    if _count(tensors, {}) <= most_elements:
+    if count_elements(tensors, {}) <= most_elements:
         return
     columns = {value.shape[-1] for value in tensors if value.ndim >= 2}
     vectors = {value.shape[0] for value in tensors if value.ndim == 1}
@@ -80,7 +75,7 @@ def smaller_sizes(inputs: Sequence[Any], most_elements: int) -> Iterator[dict[in
     rows = halved(tensors, dict.fromkeys(outer, 1), most_elements)
     least = {**dict.fromkeys(columns | vectors, LEAST_COLUMNS), **dict.fromkeys(outer, 1)}
     ways = [rows, halved(tensors, dict.fromkeys(outer - vectors, 1), most_elements)]
-    if _count(tensors, rows) > FAR_TOO_MANY * most_elements:
+    if count_elements(tensors, rows) > FAR_TOO_MANY * most_elements:
         ways.insert(0, halved(tensors, least, most_elements))
     for number, sizes in enumerate(ways):
         if sizes and sizes not in ways[:number]:
@@ -89,25 +84,30 @@ def smaller_sizes(inputs: Sequence[Any], most_elements: int) -> Iterator[dict[in
 
 @dataclass(frozen=True)
 class Fitted:
-    """Inputs for a slow machine; `size` says how many elements they have and, where too many, why not fewer."""
+    """Inputs for a slow machine; `size` says how many elements they have and, where too many, why not fewer.
+
+    `sizes` are those that became smaller, by what they were.
+    """
 
     values: Values
     size: str
+    sizes: dict[int, int] = field(default_factory=dict)
 
 
 def fit(inputs: Sequence[Any], most_elements: int, refusal: Callable[[Values], str]) -> Fitted:
-    """The first of `shrunk` that the reference takes, else the inputs; `refusal` says why it does not, or nothing."""
+    """The inputs with the first of `smaller_sizes` for which `refusal` gives no reason against it, else as they are."""
     refused = ""
-    for values in shrunk(inputs, most_elements):
+    for sizes in smaller_sizes(inputs, most_elements):
+        values = resize(inputs, sizes)
         if not (why := refusal(values)):
-            return Fitted(values, size_of(values, most_elements, _KEPT))
+            return Fitted(values, size_of(values, most_elements, _KEPT), sizes)
         refused = refused or f"reference_fn refuses fewer: {why}"
     return Fitted(list(inputs), size_of(inputs, most_elements, refused or _KEPT))
 
 
 def size_of(values: Sequence[Any], most_elements: int, why: str = "") -> str:
     """Such as "2,048 elements"; with the reason where they are more than wanted."""
-    elements = _count([value for value in values if isinstance(value, torch.Tensor)], {})
+    elements = count_elements([value for value in values if isinstance(value, torch.Tensor)], {})
     return f"{elements:,} elements" + (f"; {why}" if why and elements > most_elements else "")
 
 
@@ -117,8 +117,8 @@ def halved(tensors: Sequence[torch.Tensor], least: dict[int, int], most_elements
     Only sizes that changed.
     """
     sizes = {size: size for size in least}
-    while _count(tensors, sizes) > most_elements:
-        halves = {size: _half(now) for size, now in sizes.items() if _half(now) >= least[size]}
+    while count_elements(tensors, sizes) > most_elements:
+        halves = {size: half_of(now) for size, now in sizes.items() if half_of(now) >= least[size]}
         if not halves:
             break
         largest = max(halves, key=sizes.__getitem__)
@@ -126,14 +126,15 @@ def halved(tensors: Sequence[torch.Tensor], least: dict[int, int], most_elements
     return {old: new for old, new in sizes.items() if old != new}
 
 
-def _half(size: int) -> int:
+def half_of(size: int) -> int:
     """Half of a size, still divisible by what vectors and tiles need of it; of an odd one odd, for its remainder."""
     if size % 2:
         return size // 2 | 1 if size > 1 else 0
     return size // 2 if size < LEAST_COLUMNS else size // 2 // math.gcd(size, TILE) * math.gcd(size, TILE)
 
 
-def _count(tensors: Sequence[torch.Tensor], sizes: dict[int, int]) -> int:
+def count_elements(tensors: Sequence[torch.Tensor], sizes: dict[int, int]) -> int:
+    """How many elements tensors have once sizes have changed."""
     return sum(math.prod(sizes.get(size, size) for size in value.shape) for value in tensors)
 
 

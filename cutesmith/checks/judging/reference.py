@@ -19,10 +19,21 @@ import torch
 
 from cutesmith import contract
 from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.cases import derive, derived_cases, fit, size_of
+from cutesmith.checks.judging.cases import (
+    OF_VALUES,
+    Fitted,
+    count_elements,
+    derive,
+    derived_cases,
+    fit,
+    resize,
+    size_of,
+)
 from cutesmith.checks.judging.comparison import Comparison, Tolerance, compare, native_excess, tolerance_for
+from cutesmith.checks.judging.full_inputs import FullInputs
+from cutesmith.checks.judging.longer_cases import Longer
 from cutesmith.checks.judging.precision import in_float64
-from cutesmith.checks.judging.tensors import Description
+from cutesmith.checks.judging.tensors import Description, copy_of
 from cutesmith.errors import ContractError
 from cutesmith.verdicts import strict_json
 
@@ -58,17 +69,21 @@ class Reference:
     device: str = "cuda"
     loaded: Any = None
     size: str = ""  # of the inputs drawn last
+    whole: FullInputs | None = None  # where get_inputs() is made smaller
+    asked: str = ""  # what they stand for, where they were made smaller
+    fits: dict[str, Fitted] = field(default_factory=dict)  # how inputs are made smaller, by what they are
     drawn: dict[str, list[Any]] = field(default_factory=dict)
     exits: ExitStack = field(default_factory=ExitStack)
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch on `request["do"]`: start, load, draw, judge, layout."""
+        """Dispatch on `request["do"]`: start, load, draw, judge, layout, full_size."""
         actions = {
             "start": self.start,
             "load": self.load,
             "draw": self.draw,
             "judge": self.judge,
             "layout": self.layout,
+            "full_size": self.full_layout,
         }
         return actions[request["do"]](request)
 
@@ -101,7 +116,8 @@ class Reference:
         sets = self._count_sets()
         shapes = bool(getattr(self.loaded.module, "DERIVED_SHAPES", sets > 0))
         names = derived_cases(first, shapes=shapes)
-        return {"sets": sets, "derived": names, "inputs": tensors.summarize(first), "tolerance": self.loaded.tolerance}
+        about = {"inputs": tensors.summarize(first), "tolerance": self.loaded.tolerance}
+        return {"sets": sets, "derived": names, "shapes": shapes, **about, **(self.whole.about() if self.whole else {})}
 
     def _count_sets(self) -> int:
         sets = self.loaded.get_input_sets
@@ -112,7 +128,11 @@ class Reference:
     def _inputs(self, index: int) -> list[Any]:
         """The inputs of `get_inputs()` (index -1) or of one of the sets."""
         if index < 0:
-            return self._fit(self._check(call_of_file(self.loaded.get_inputs, (), "get_inputs"), "get_inputs()"))
+            self.whole = None  # two of them may be more than there is memory
+            values = self._check(call_of_file(self.loaded.get_inputs, (), "get_inputs"), "get_inputs()")
+            if self.device == "emulator" and (shrunk := self._fitted(values).sizes):
+                self.whole = FullInputs(values, shrunk)
+            return self._fit(values)
         sets = items_of(self.loaded.get_input_sets, "get_input_sets")
         return self._fit(self._check(next(itertools.islice(sets, index, None)), "get_input_sets()"))
 
@@ -120,27 +140,71 @@ class Reference:
         """The inputs as the device can take them: the emulated GPU gets fewer rows, where the reference agrees."""
         if self.device != "emulator":
             return values
-        fitted = fit(values, EMULATED_ELEMENTS, self._refusal)
-        self.size = fitted.size
-        return fitted.values
+        fitted = self._fitted(values)
+        self.size, self.asked = fitted.size, tensors.summarize(values) if fitted.sizes else ""
+        return resize(values, fitted.sizes)
+
+    def _fitted(self, values: list[Any]) -> Fitted:
+        """How these inputs become smaller; the same for all with the same layouts."""
+        key = tensors.summarize(values)
+        if key not in self.fits:
+            self.fits[key] = replace(fit(values, EMULATED_ELEMENTS, self._refusal), values=[])
+        return self.fits[key]
 
     def _check(self, values: Any, where: str) -> list[Any]:
         return contract.check_inputs(values, where=where, device=tensors.torch_device(self.device))
 
     def draw(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Draw the inputs of a case under a key; write them as files, or say that the reference refuses them."""
+        """Draw the inputs of a case under a key; write them as files, or say that the reference refuses them.
+
+        The cases of an emulated `get_inputs()` share one draw of its full size: that takes seconds.
+        """
         seed_everything(request["seed"])
-        values = self._inputs(request["set"])
-        if name := request.get("derive"):
+        found = None
+        if self.whole and {"longer", "beyond"} & request.keys():
+            found = self.whole.longer(request, self.loaded.reference_fn)
+            if not found.kept:
+                return {"accepted": False, "why": found.why}
+        name = request.get("derive", "")
+        values = self._drawn(request["set"], again=bool(name), found=found)
+        if name:
             values = derive(name, values)
             if self._refusal(values):
                 return {"accepted": False}
         self.drawn[request["key"]] = values
-        folder = Path(request["folder"])
+        written = self._written(values, Path(request["folder"]))
+        return {"accepted": True, **written, **self._told(request, written["summary"], found)}
+
+    def _drawn(self, index: int, *, again: bool, found: Longer | None) -> list[Any]:
+        if self.whole is None or not (again or found):
+            return self._inputs(index)
+        fitted = self._fit(self.whole.values)
+        return resize(self.whole.values, found.sizes) if found else fitted
+
+    def _written(self, values: list[Any], folder: Path) -> dict[str, Any]:
         folder.mkdir(parents=True, exist_ok=True)
         files = [tensors.write_value(value, folder / f"{index}") for index, value in enumerate(values)]
-        size = self.size if self.device == "emulator" and not name else size_of(values, 0)
-        return {"accepted": True, "inputs": files, "summary": tensors.summarize(values), "size": size}
+        elements = count_elements([value for value in values if isinstance(value, torch.Tensor)], {})
+        return {"inputs": files, "summary": tensors.summarize(values), "elements": elements}
+
+    def _told(self, request: dict[str, Any], summary: str, found: Longer | None) -> dict[str, Any]:
+        """What a person reads of the drawn inputs: how many elements, and what they stand for where that is more."""
+        name, key = request.get("derive", ""), request["key"]
+        size = self.size if self.device == "emulator" and not name and not found else size_of(self.drawn[key], 0)
+        told = {"size": size, "why": "", "ran_as": []}
+        if self.asked and (not name or name in OF_VALUES):
+            told["summary"] = f"{summary} for {self.asked}"
+        if self.whole and request["set"] < 0 and not name:
+            told["ran_as"] = self.whole.ran_as(self.drawn[key])
+        if found and found.why:
+            told["why"] = f"{found.kept:,} of {found.long:,}: {found.why}"
+        return told
+
+    def full_layout(self, request: dict[str, Any]) -> dict[str, Any]:
+        """`get_inputs()` at full size, as a call of which only the launches are recorded needs it."""
+        assert self.whole is not None, "load comes first"
+        layout = self.whole.layout(Path(request["folder"]))
+        return {"inputs": layout, "summary": tensors.summarize(self.whole.values)}
 
     def _refusal(self, values: list[Any]) -> str:
         """Why the reference does not take these inputs; empty when it does."""
@@ -296,14 +360,6 @@ def _as_dict(error: Any) -> Any:
     import json
 
     return json.loads(strict_json(error))
-
-
-def copy_of(value: Any) -> Any:
-    """A copy with the same strides, gaps included."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    span = tensors.span_of(value.shape, value.stride())
-    return value.as_strided((span,), (1,)).clone().as_strided(value.shape, value.stride())
 
 
 def _nudged(value: Any) -> Any:

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,10 @@ REJECTED = "rejected: "
 FAULT = "sanitizer: "
 DECLINED = "declined: "  # so begins the problem of a passing case that the kernel refused to run
 NOT_RUN = "not run: "  # and of one that the judge itself could not run
+AT_FULL_SIZE = {
+    ExitCode.DOES_NOT_COMPILE: "cannot be launched at full size: ",
+    ExitCode.CRASHED: "raises at full size: ",
+}  # so begins what is wrong with a call whose launches are only recorded
 DERIVED = "derived"  # the key of such inputs on the reference's side
 SMALLER = (
     "Return fewer elements from get_inputs() and get_input_sets(), or raise --timeout; if they are few, look for a "
@@ -45,25 +49,34 @@ class VerifyOptions:
 
 @dataclass(frozen=True)
 class Round:
-    """The two workers and the folder through which one case goes."""
+    """The two workers and the folder through which one case goes.
+
+    `base` is what a call on `get_inputs()` cost on the emulated GPU: "elements", "instructions", "blocks". `ran_as`
+    has the shapes of the largest input, at full size and then as it ran.
+    """
 
     folder: Path
     reference: Worker
     candidate: Worker
     options: VerifyOptions
+    base: dict[str, Any] = field(default_factory=dict)
+    ran_as: list[str] = field(default_factory=list)
 
     def replay(self, name: str, index: int) -> CaseReport:
         """A, then B behind the same pointers, then A behind new ones: all three must be right."""
-        drawn = {key: self._draw(key, {"set": index}) for key in ("a", "b")}
+        drawn = {key: self.draw(key, {"set": index}) for key in ("a", "b")}
         case = CaseReport(name=name, inputs=drawn["a"]["summary"], passed=True)
         same = [d["inputs"] for d in drawn.values()]
         layouts_agree = [_layout(d) for d in same[0]] == [_layout(d) for d in same[1]]
         steps = [
-            self._step(0, drawn["a"], reuse=False, poison=NAN_POISON),
-            self._step(1, drawn["b"], reuse=layouts_agree, poison=LARGE_POISON),
-            self._step(2, drawn["a"], reuse=False, poison=LARGE_POISON),
+            self.step(0, drawn["a"], reuse=False, poison=NAN_POISON),
+            self.step(1, drawn["b"], reuse=layouts_agree, poison=LARGE_POISON),
+            self.step(2, drawn["a"], reuse=False, poison=LARGE_POISON),
         ]
-        reply = self._run(name, drawn["a"], steps)
+        reply = self.run(name, drawn["a"], steps, stub=index < 0)
+        if index < 0:
+            self.base.update({"elements": drawn["a"]["elements"], **reply})
+            self.note_sizes(drawn["a"])
         try:
             return self._judge_replay(case, reply)
         finally:
@@ -100,43 +113,60 @@ class Round:
     def derived(self, name: str) -> CaseReport | None:
         """One derived case; None when the reference refuses such inputs. A kernel may refuse layouts and shapes too."""
         try:
-            drawn = self._draw(DERIVED, {"set": -1, "derive": name})
+            drawn = self.draw(DERIVED, {"set": -1, "derive": name})
         except CutesmithError:  # the reference process died on it: nothing more can be derived
             return None if self.reference.alive else _skip(name)
         if not drawn["accepted"]:
             return None
         case = CaseReport(name=f"derived: {name}", inputs=drawn["summary"], passed=True)
         poisons = (NAN_POISON, LARGE_POISON)
-        steps = [self._step(i, drawn, reuse=False, poison=poison) for i, poison in enumerate(poisons)]
+        steps = [self.step(i, drawn, reuse=False, poison=poison) for i, poison in enumerate(poisons)]
+        reply = self.run(case.name, drawn, steps, may_decline=_may_decline(name))
+        return self.judge_derived(case, reply, forgiving=name.startswith("NaN"))
+
+    def judge_derived(
+        self, case: CaseReport, reply: dict[str, Any], *, note: str = "", forgiving: bool = False
+    ) -> CaseReport:
+        """What came of a case that nobody wrote down; `note` is a remark on it, `forgiving`: no value is cheating."""
         try:
-            reply = self._run(case.name, drawn, steps)
-        except CandidateError as error:
-            refused = self.candidate.alive and _may_decline(name) and error.exit_code != ExitCode.INTERNAL
-            if refused and "CUDA" not in error.message:
-                return replace(case, problem=f"{DECLINED}{error.message[:300]}")
-            raise
+            return self._judged(case, reply, note, forgiving)
+        finally:
+            self._clean()
+
+    def _judged(self, case: CaseReport, reply: dict[str, Any], note: str, forgiving: bool) -> CaseReport:
+        for sentence, prefix in (("declined", DECLINED), ("stopped", NOT_RUN)):
+            if why := reply.get(sentence):
+                changed = [(rule, text, True) for rule, text in reply["changes"]]
+                return failed(case, changed[0]) if changed else replace(case, problem=f"{prefix}{why[:300]}")
         for report in reply["steps"]:
             if problem := behaviour(report, reply["changes"], own=False):
                 return failed(case, problem)
             verdict = _never_written(self._judge(DERIVED, report), report)
-            case = replace(case, outputs=case.outputs or _outputs(verdict), problem=verdict.get("note", ""))
+            remark = "; ".join(filter(None, (note, verdict.get("note", ""))))
+            case = replace(case, outputs=case.outputs or _outputs(verdict), problem=remark)
             if verdict["problem"]:
-                wrong = (verdict["rule"], verdict["problem"], verdict["reject"] and not name.startswith("NaN"))
+                wrong = (verdict["rule"], verdict["problem"], verdict["reject"] and not forgiving)
                 return failed(replace(case, outputs=_outputs(verdict)), wrong)
-        self._clean()
         return case
 
-    def _draw(self, key: str, what: dict[str, Any]) -> dict[str, Any]:
-        request = {"do": "draw", "key": key, "seed": new_seed(), "folder": str(self.folder / INPUTS / key), **what}
+    def draw(self, key: str, what: dict[str, Any]) -> dict[str, Any]:
+        """Inputs of a case under a key, as files; see `reference.Reference.draw`."""
+        request = {"do": "draw", "key": key, "seed": new_seed(), "folder": str(self.folder / "inputs" / key), **what}
         return trusted_call(self.reference, request)
 
-    def _step(self, number: int, drawn: dict[str, Any], *, reuse: bool, poison: int) -> dict[str, Any]:
+    def note_sizes(self, drawn: dict[str, Any]) -> None:
+        """Remember as what `get_inputs()` ran."""
+        self.ran_as.extend(shape for shape in drawn["ran_as"] if shape not in self.ran_as)
+
+    def step(self, number: int, drawn: dict[str, Any], *, reuse: bool, poison: int) -> dict[str, Any]:
+        """One call of the candidate, as `candidate.Candidate.run` takes it."""
         outputs = self.folder / "candidate" / "outputs" / str(number)
         return {"inputs": drawn["inputs"], "reuse": reuse, "poison": poison, "outputs": str(outputs)}
 
-    def _run(self, name: str, drawn: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any]:
+    def run(self, name: str, drawn: dict[str, Any], steps: list[dict[str, Any]], **how: bool) -> dict[str, Any]:
+        """Let the candidate run the steps; `how`: see `trial.Trial`, and "stub" in `candidate.Candidate.run`."""
         try:
-            return self.candidate.call({"do": "run", "steps": steps}, timeout=self.options.timeout)
+            return self.candidate.call({"do": "run", "steps": steps, **how}, timeout=self.options.timeout)
         except CandidateError as error:
             if error.exit_code != ExitCode.TIMED_OUT:
                 raise

@@ -86,6 +86,14 @@ def read_bytes(description: Description) -> torch.Tensor | None:
     return torch.from_file(description["file"], shared=False, size=size, dtype=torch.uint8) if size else None
 
 
+def copy_of(value: Any) -> Any:
+    """A copy with the same strides, gaps included."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    span = span_of(value.shape, value.stride())
+    return value.as_strided((span,), (1,)).clone().as_strided(value.shape, value.stride())
+
+
 class Guarded:
     """A tensor between two zones of known bytes, so that a write beside it shows.
 

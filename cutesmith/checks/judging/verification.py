@@ -21,7 +21,9 @@ from cutesmith.checks.isolation.processes import fair_memory
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker
 from cutesmith.checks.judging import sanitizer
 from cutesmith.checks.judging.cheats import find_cheats
+from cutesmith.checks.judging.full_size import FullSize
 from cutesmith.checks.judging.rounds import (
+    AT_FULL_SIZE,
     DECLINED,
     FAULT,
     NOT_RUN,
@@ -87,6 +89,7 @@ class Judge:
     ran_on: str = "compile"
     device_name: str = ""
     cases: list[CaseReport] = field(default_factory=list)
+    reduced: str = ""
     confinement: dict[str, bool] = field(default_factory=dict)
 
     def verdict(self, on: str) -> VerifyVerdict:
@@ -192,11 +195,28 @@ class Judge:
             self.cases += self._own_set(turn, index)
             if self._settled():
                 return
+        whole = FullSize(turn, plan["shapes"], plan["long_sizes"], plan["elements"]) if "long_sizes" in plan else None
+        if whole and not self._add(whole.launches()):
+            return
         for name in plan["derived"]:
             report = turn.derived(name)
             self.cases += [] if report is None else [report]
             if self._settled() or not turn.reference.alive:
                 return
+        if whole and all(case.passed for case in self.cases):
+            self.cases += whole.longer()
+        self.reduced = self._reduced(turn.ran_as)
+
+    def _add(self, case: CaseReport) -> bool:
+        """Whether others may follow: a call that fails at full size fails the kernel."""
+        self.cases.append(case)
+        return case.passed
+
+    @staticmethod
+    def _reduced(ran_as: Sequence[str]) -> str:
+        """Such as "16384x8192 as 32x8192, 16384x32"; empty where everything ran as it is."""
+        full, smaller = ran_as[:1], [shape for shape in ran_as[1:] if shape not in ran_as[:1]]
+        return f"{full[0]} as {', '.join(smaller)}" if smaller else ""
 
     def _sanitized(self, verdict: VerifyVerdict) -> VerifyVerdict:
         """memcheck and racecheck of compute-sanitizer, in a process of their own."""
@@ -232,7 +252,7 @@ class Judge:
             subject="the reference",
         )
         tried = Worker(
-            "cutesmith.checks.judging.candidate:handler",
+            "cutesmith.checks.judging.trial:handler",
             limits=limits,
             scratch=folder / "candidate",
             gpu=gpu,
@@ -261,11 +281,13 @@ class Judge:
         wrong = [case for case in self.cases if not case.passed]
         if not wrong:
             done = "compiled" if self.ran_on == "compile" else f"verified on {self.device_name or self.ran_on}"
+            done += f" at reduced sizes ({self.reduced})" if self.reduced else ""
             return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}", log_tail=tail)
         worst = next((case for case in wrong if case.problem.startswith(REJECTED)), wrong[0])
         code = ExitCode.REJECTED if worst.problem.startswith(REJECTED) else ExitCode.WRONG_RESULT
         if worst.problem.startswith(FAULT):
             code = ExitCode.CRASHED
+        code = next((code for code, prefix in AT_FULL_SIZE.items() if worst.problem.startswith(prefix)), code)
         more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
         return self._ended(code, f"{self.path.name}: {worst.name}: {worst.problem}{more}", worst.rule, tail)
 
@@ -287,6 +309,7 @@ class Judge:
             device=self.device_name,
             cases=tuple(self.cases),
             declined=self._declined(),
+            reduced=self.reduced,
             rule=rule,
             confinement=self.confinement,
             log_tail=log_tail[-20000:],

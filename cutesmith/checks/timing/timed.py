@@ -15,7 +15,8 @@ from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate import candidate_code, load_kernel, start_device, take_outputs
-from cutesmith.checks.judging.reference import Reference, copy_of, seed_everything
+from cutesmith.checks.judging.reference import Reference, seed_everything
+from cutesmith.checks.judging.tensors import copy_of
 from cutesmith.checks.judging.watching import Surroundings
 from cutesmith.checks.timing.algorithmic_work import counting, work_of
 from cutesmith.checks.timing.fresh_values import apply, nudge, nudges, refresh

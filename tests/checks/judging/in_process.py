@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cutesmith.checks.judging.candidate import Candidate, candidate_code, load_kernel
+from cutesmith.checks.judging.candidate import candidate_code, load_kernel
 from cutesmith.checks.judging.reference import Reference
 from cutesmith.checks.judging.rounds import VerifyOptions
+from cutesmith.checks.judging.trial import Trial
 from cutesmith.checks.judging.verification import Judge
 from cutesmith.checks.judging.watching import Surroundings
 
@@ -35,7 +36,7 @@ class LocalWorker:
         return self.receive()
 
 
-class Unconfined(Candidate):
+class Unconfined(Trial):
     """A candidate that leaves its process as it is; its device comes up last, inside of the reference's."""
 
     def start(self, request):

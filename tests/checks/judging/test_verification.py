@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith.checks.judging.candidate import Candidate, load_kernel, never_written, poisoned_elements
+from cutesmith.checks.judging.candidate import load_kernel, never_written, poisoned_elements
 from cutesmith.checks.judging.cases import derive, derived_cases
 from cutesmith.checks.judging.precision import in_float64
 from cutesmith.checks.judging.reference import Reference, names_beside, structure_problem
+from cutesmith.checks.judging.trial import Trial
 from cutesmith.checks.judging.rounds import Round, VerifyOptions
 from cutesmith.checks.judging.tensors import GUARD_BYTES, Guarded, read_tensor, write_tensor
 from cutesmith.checks.judging.verification import Judge, verify_kernel
@@ -53,7 +54,7 @@ def verdict_of(tmp_path, kernel, problem=PROBLEM, **options):
     path.write_text(problem + kernel)
     reference = Reference()
     plan = reference.load({"device": "cpu", "path": str(path), "seed": 1})
-    candidate = Candidate(device="cpu", path=path, kernel_fn=load_kernel(path), surroundings=Surroundings())
+    candidate = Trial(device="cpu", path=path, kernel_fn=load_kernel(path), surroundings=Surroundings())
     options = VerifyOptions(**options)
     judge = Judge(path=path, problem=path, options=options, ran_on="cpu")
     judge._all_cases(Round(tmp_path, LocalWorker(reference), LocalWorker(candidate), options), plan)

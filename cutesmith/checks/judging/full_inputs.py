@@ -1,0 +1,84 @@
+"""`get_inputs()` at full size on the reference's side, where the emulated GPU runs its cases with less."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.cases import Values, count_elements
+from cutesmith.checks.judging.longer_cases import Growth, Longer, Sizes, long_sizes
+from cutesmith.checks.judging.tensors import Description
+from cutesmith.checks.timing.algorithmic_work import counting
+
+FEW_VALUES, MOST_INTEGER_BYTES = 1 << 16, 64 << 20  # of a tensor that the candidate gets with its values
+MULTIPLY_ADDS = 1 << 26  # of a longer case: about a second on the emulated GPU's tensor cores
+REFERENCE_SECONDS = 0.5  # of CPU time that the reference may take on a longer case
+
+
+@dataclass(frozen=True)
+class FullInputs:
+    """What `get_inputs()` gave last, and the sizes that it is shrunk to: drawing it again would take seconds."""
+
+    values: Values
+    shrunk: Sizes
+
+    def about(self) -> dict[str, Any]:
+        """Which sizes longer cases keep, and how many elements there are."""
+        elements = count_elements([value for value in self.values if isinstance(value, torch.Tensor)], {})
+        return {"long_sizes": long_sizes(self.shrunk), "elements": elements}
+
+    def longer(self, request: dict[str, Any], reference_fn: Callable[..., Any]) -> Longer:
+        """The sizes of a case that keeps the size "longer", or that has "beyond" elements."""
+        growth = Growth(
+            inputs=self.values,
+            shrunk=self.shrunk,
+            other_columns=request.get("columns", False),
+            elements=request["elements"],
+            refusal=lambda values: too_much(reference_fn, values),
+        )
+        return growth.beyond(request["beyond"]) if "beyond" in request else growth.longest(request["longer"])
+
+    def layout(self, folder: Path) -> list[Description]:
+        """Layouts of all; with their values, in files, what host code may read: what is small, or no float."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return [_described(value, folder / f"full{index}") for index, value in enumerate(self.values)]
+
+    def ran_as(self, values: Sequence[Any]) -> list[str]:
+        """The shape of the largest input, such as "16384x8192", and what it is among other `values`."""
+        largest = max(range(len(self.values)), key=lambda index: _elements(self.values[index]))
+        return [_dimensions(inputs[largest]) for inputs in (self.values, values)]
+
+
+def too_much(reference_fn: Callable[..., Any], values: Sequence[Any]) -> str:
+    """Why a longer case cannot have these inputs: the reference refuses them or computes too much; else empty."""
+    begin = time.thread_time()
+    try:
+        with torch.no_grad():
+            _, counted = counting(reference_fn, [tensors.copy_of(value) for value in values])
+    except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
+        return f"reference_fn refuses it: {type(error).__name__}: {str(error)[:300]}"
+    seconds, pairs = time.thread_time() - begin, sum(counted.values()) // 2
+    if pairs > MULTIPLY_ADDS:
+        return f"{pairs:,} multiply-adds take the emulated GPU too long"
+    return f"reference_fn takes {seconds:.1f} s on it" if seconds > REFERENCE_SECONDS else ""
+
+
+def _described(value: Any, path: Path) -> Description:
+    if not isinstance(value, torch.Tensor) or value.numel() <= FEW_VALUES:
+        return tensors.write_value(value, path)
+    readable = not value.is_floating_point() and value.numel() * value.element_size() <= MOST_INTEGER_BYTES
+    return tensors.write_value(value, path) if readable else tensors.describe_layout(value)
+
+
+def _elements(value: Any) -> int:
+    return value.numel() if isinstance(value, torch.Tensor) else -1
+
+
+def _dimensions(value: torch.Tensor) -> str:
+    return "x".join(map(str, value.shape))
