@@ -71,8 +71,8 @@ class EmulatedDevice:
             self._session.surface()
 
     def forget_refusal(self) -> None:
-        """Let calls go on after a refused launch: on a GPU an invalid configuration ends its own call alone."""
-        if self._session is not None and isinstance(self._session.failure, LaunchRefused):
+        """Let calls go on after a refused launch, as on a GPU, or one that was ended for taking too many steps."""
+        if self._session is not None and isinstance(self._session.failure, (LaunchRefused, EndlessLoop)):
             self._session.failure = None
 
     def name(self, tensor: torch.Tensor, name: str) -> None:

@@ -81,7 +81,7 @@ class FullSize:
         return min(max(LEAST_ELEMENTS, most), MOST_ELEMENTS)
 
     def _beyond(self) -> int:
-        """How many elements it takes until the grid stops growing although the inputs go on; 0 if it grows with them."""
+        """How many elements it takes until the grid stops growing though the inputs go on; 0 if it grows with them."""
         base = self.turn.base
         if len(self.blocks) != len(base["blocks"]):
             return 0
