@@ -75,8 +75,6 @@ class EmulatedDevice:
         if self._session is not None and isinstance(self._session.failure, (LaunchRefused, EndlessLoop)):
             self._session.failure = None
 
-    def name(self, tensor: torch.Tensor, name: str) -> None:
-        """Call the tensor's memory so in messages, such as "input 0"."""
     @contextmanager
     def unexecuted(self, *, storage: bool) -> Iterator[list[Launch]]:
         """Within it launches are held against the GPU's limits (LaunchRefused) and written down, none is executed.
@@ -92,6 +90,8 @@ class EmulatedDevice:
         finally:
             self._session.executor, self._session.failure = self, None
 
+    def name(self, tensor: torch.Tensor, name: str) -> None:
+        """Call the tensor's memory so in messages, such as "input 0"."""
         assert self._facade is not None, "tensors are named while the device is in use"
         if tensor.numel():
             offset = int(tensor.storage_offset()) * tensor.element_size()
