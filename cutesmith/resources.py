@@ -45,6 +45,15 @@ def manifest() -> Path:
     raise UnavailableError(f"no SKILL.md in {root}", hint=MEND)
 
 
+def tasks() -> Path:
+    """The folder of our own tasks (`level1/`, …, `speed/`); raises UnavailableError in an installed skill."""
+    for path in (PACKAGE / "_content" / "tasks", PACKAGE.parent / "evals" / "tasks"):
+        if path.is_dir():
+            return path
+    hint = "pip install cutesmith brings them, or name a folder of problem files."
+    raise UnavailableError(f"no tasks in {PACKAGE / '_content'} or {PACKAGE.parent / 'evals'}", hint=hint)
+
+
 def licence() -> Path:
     """`LICENSE`, which a wheel keeps with its metadata; raises UnavailableError."""
     metadata = PACKAGE.parent / f"cutesmith-{__version__}.dist-info" / "licenses"

@@ -4,6 +4,7 @@ import torch
 
 LEVEL = 1
 TAGS = ("elementwise", "mixed")
+DTYPES = ("bf16", "fp32")
 
 
 def reference_fn(x):

@@ -1,5 +1,7 @@
 """The embeddings of BERT-large: word, place and kind of token summed, then layer norm; 30522 words of 1024 numbers."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -15,10 +17,11 @@ def reference_fn(ids, kinds, words, places, types, gain, shift):
 
 
 def ALGORITHMIC_BYTES(ids, kinds, words, places, types, gain, shift):
-    """Each token's row is read, and one written; a word that comes again may be in the cache."""
-    hidden, tokens = words.shape[1], ids.numel()
-    tables = min(tokens, words.shape[0]) + places.shape[0] + types.shape[0] + 2
-    return 16 * tokens + 2 * hidden * (tables + tokens)
+    """Words that random tokens meet at least once (expected), the smaller tables, and a row written for each token."""
+    vocabulary, hidden = words.shape
+    met = vocabulary * (1 - math.exp(-ids.numel() / vocabulary))
+    read = met + places.shape[0] + types.shape[0] + 2
+    return 16 * ids.numel() + int(2 * hidden * (read + ids.numel()))
 
 
 def get_inputs(batch=128, length=512, vocabulary=30522, hidden=1024):

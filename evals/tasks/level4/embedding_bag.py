@@ -1,5 +1,7 @@
 """Sums of the table rows of each bag, as DLRM looks up its sparse features: rows of 128, about 32 in each bag."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -14,9 +16,10 @@ def reference_fn(table, ids, offsets):
 
 
 def ALGORITHMIC_BYTES(table, ids, offsets):
-    """Each lookup reads a row unless the table is smaller than all lookups; each bag writes one."""
-    width = table.shape[1]
-    return 4 * width * (min(len(ids), table.shape[0]) + len(offsets)) + 8 * (len(ids) + len(offsets))
+    """Rows that random lookups meet at least once (expected), the ids, and a row written for each bag."""
+    rows, width = table.shape
+    met = rows * (1 - math.exp(-len(ids) / rows))
+    return int(4 * width * (met + len(offsets))) + 8 * (len(ids) + len(offsets))
 
 
 def get_inputs(rows=1_000_000, width=128, bags=16384, lookups=524288):

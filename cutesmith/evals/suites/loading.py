@@ -1,0 +1,133 @@
+"""`load_suite`: a suite of ours, KernelBench, a folder of problem files or one file."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from cutesmith import resources
+from cutesmith.errors import UsageError
+from cutesmith.evals.records import Suite, Task
+from cutesmith.evals.suites.checkout import problems_of_checkout
+from cutesmith.evals.suites.metadata import read_task
+
+LEVELS = ("level1", "level2", "level3", "level4")
+KERNELBENCH = "kernelbench"
+SUITE_NAMES = ("core", *LEVELS, "speed", KERNELBENCH)
+FOLDERS: dict[str, tuple[str, ...]] = {"core": LEVELS, "speed": ("speed",), **{name: (name,) for name in LEVELS}}
+Ids = Iterable[tuple[str, Path]]
+
+
+def load_suite(
+    name_or_path: str | Path,
+    *,
+    path: str | Path | None = None,
+    ids: Sequence[str] = (),
+    levels: Collection[int] = (),
+    tags: Collection[str] = (),
+) -> Suite:
+    """A suite's tasks, read off their files without running them, in the order of their ids (numbers as numbers).
+
+    `name_or_path`: one of `SUITE_NAMES`, a folder, or a file; `path` is KernelBench's checkout. `ids` keeps tasks by
+    id, last part of the id, KernelBench's number or a pattern ("level2/*norm*"), `levels` those of a level, `tags`
+    those that have all of them. Raises UsageError for an unknown suite or id, or when nothing is left,
+    ContractError for a broken file, UnavailableError where our own tasks are not installed.
+    """
+    suite = _named(str(name_or_path), None if path is None else Path(path))
+    _require_distinct(suite)
+    _require_known(suite, ids)
+    kept = tuple(task for task in suite.tasks if _wanted(task, ids, levels, tags))
+    if not kept:
+        raise UsageError(f"no task of {suite.name} is left of {len(suite.tasks)}", hint=_about(suite))
+    return replace(suite, tasks=kept)
+
+
+def _named(name: str, checkout: Path | None) -> Suite:
+    if name == KERNELBENCH:
+        return _kernelbench(checkout)
+    if name in FOLDERS:
+        root = resources.tasks()
+        return _suite(name, (pair for folder in FOLDERS[name] for pair in _files_of(root / folder, root)))
+    return _of_path(Path(name))
+
+
+def _kernelbench(checkout: Path | None) -> Suite:
+    """Its problems draw with `torch.rand`, hence fp32; they are judged by its own tolerance."""
+    suite = _suite(KERNELBENCH, problems_of_checkout(checkout), tolerance=KERNELBENCH)
+    return replace(
+        suite, tasks=tuple(replace(task, dtypes=task.dtypes or ("fp32",), tags=(KERNELBENCH,)) for task in suite.tasks)
+    )
+
+
+def _of_path(path: Path) -> Suite:
+    if path.is_file():
+        return _suite(path.stem, [(path.stem, path)])
+    if path.is_dir():
+        return _suite(path.resolve().name, _files_of(path, path))
+    close = get_close_matches(str(path), SUITE_NAMES, n=1)
+    meant = f"Did you mean {close[0]}? " if close else ""
+    raise UsageError(
+        f"{path}: no suite, folder or file of this name",
+        hint=f"{meant}Suites: {', '.join(SUITE_NAMES)}; or a folder of problem files, or one file.",
+    )
+
+
+def _files_of(folder: Path, root: Path) -> Ids:
+    """Every .py file below the folder, by its path below `root`; names that begin with a dot or `_` are left out."""
+    files = [path.relative_to(root) for path in folder.rglob("*.py") if path.is_file()]
+    shown = [path for path in files if not any(part.startswith((".", "_")) for part in path.parts)]
+    if not shown:
+        raise UsageError(f"{folder}: the folder holds no .py file", hint="Give a folder of problem files.")
+    return [(path.with_suffix("").as_posix(), root / path) for path in shown]
+
+
+def _suite(name: str, files: Ids, *, tolerance: str = "strict") -> Suite:
+    tasks = (read_task(path, task_id, tolerance=tolerance) for task_id, path in files)
+    return Suite(name=name, tasks=tuple(sorted(tasks, key=lambda task: _order(task.id))))
+
+
+def _order(text: str) -> list[tuple[int, str]]:
+    """2 before 10, and each number before any word."""
+    return [(int(part), "") if part.isdigit() else (1 << 62, part) for part in re.split(r"([0-9]+)", text) if part]
+
+
+def _require_distinct(suite: Suite) -> None:
+    """Results are found by a task's id, and files by it too: where case does not count, two ids are one."""
+    counts = Counter(task.id.casefold() for task in suite.tasks)
+    twice = [task for task in suite.tasks if counts[task.id.casefold()] > 1]
+    if twice:
+        listed = ", ".join(str(task.path) for task in twice[:4])
+        raise UsageError(f"{suite.name}: {twice[0].id} names several tasks: {listed}", hint="Rename one of the files.")
+
+
+def _require_known(suite: Suite, ids: Sequence[str]) -> None:
+    for wanted in ids:
+        if not any(_is_called(task, wanted) for task in suite.tasks):
+            close = get_close_matches(wanted, [task.id for task in suite.tasks], n=3, cutoff=0.5)
+            hint = f"Did you mean {', '.join(close)}?" if close else _about(suite)
+            raise UsageError(f"{suite.name} has no task {wanted!r:.80}", hint=hint)
+
+
+def _wanted(task: Task, ids: Sequence[str], levels: Collection[int], tags: Collection[str]) -> bool:
+    by_id = not ids or any(_is_called(task, wanted) for wanted in ids)
+    return by_id and (not levels or task.level in levels) and set(tags) <= set(task.tags)
+
+
+def _is_called(task: Task, wanted: str) -> bool:
+    last = task.id.rpartition("/")[2]
+    return wanted in (task.id, last, last.partition("_")[0] if last[:1].isdigit() else last) or fnmatchcase(
+        task.id, wanted
+    )
+
+
+def _about(suite: Suite) -> str:
+    """What there is to choose from."""
+    levels = sorted({task.level for task in suite.tasks})
+    tags = [tag for tag, _ in Counter(tag for task in suite.tasks for tag in task.tags).most_common(8)]
+    first = ", ".join(task.id for task in suite.tasks[:3])
+    return f"Levels: {', '.join(map(str, levels))}; tags: {', '.join(tags) or 'none'}; tasks such as {first}."

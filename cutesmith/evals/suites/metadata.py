@@ -1,0 +1,149 @@
+"""What a problem file says of itself at module scope, read off its AST: level, tags, dtypes, architectures, work.
+
+Nothing is run. Values are literals, or arithmetic of literals and of names defined above them.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cutesmith import contract
+from cutesmith.errors import UsageError
+from cutesmith.evals.records import Task
+
+DTYPE_TAGS = ("fp64", "fp32", "fp16", "bf16", "fp8", "int64", "int32", "int8", "int4", "bool")
+"""Tags that name what a task's tensors hold; they are its dtypes where the file declares none."""
+
+LARGEST = 2**63
+LEVEL_FOLDER = re.compile(r"level_?(\d+)")
+_OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+}
+
+
+def read_task(path: Path, task_id: str, *, tolerance: str = "strict") -> Task:
+    """The task that a file holds; its level is `LEVEL`, else that of the folder (`level3/`), else 0.
+
+    Raises ContractError for a file that cannot be read or is no problem, UsageError for metadata of another type.
+    """
+    found = contract.inspect(path)
+    if not found.has_problem:
+        missing = " and ".join(name for name in ("reference_fn", "get_inputs") if name not in found.names)
+        raise UsageError(f"{path}: no task: it defines no {missing}", hint=contract.PROBLEM_LINES)
+    facts = Facts(path, dict(constants(contract.parse(found.source, path))))
+    tags = facts.texts("TAGS")
+    return Task(
+        id=task_id,
+        path=path.absolute(),
+        sha256=contract.content_hash(path),
+        level=facts.level(),
+        tags=tags,
+        dtypes=facts.texts("DTYPES") or tuple(tag for tag in tags if tag in DTYPE_TAGS),
+        archs=facts.texts("ARCHS"),
+        flops=facts.count("ALGORITHMIC_FLOPS"),
+        bytes=facts.count("ALGORITHMIC_BYTES"),
+        tolerance=tolerance,
+    )
+
+
+class Facts:
+    """The constants of one file as the fields of a task; what is there and of another type is a UsageError."""
+
+    def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
+        self._path, self._values = path, values
+
+    def level(self) -> int:
+        """`LEVEL`, else the number in the folder's name, else 0."""
+        if "LEVEL" not in self._values:
+            match = LEVEL_FOLDER.fullmatch(self._path.absolute().parent.name)
+            return int(match.group(1)) if match else 0
+        level = self._values["LEVEL"]
+        if isinstance(level, bool) or not isinstance(level, int) or level < 0:
+            raise self._wrong("LEVEL", "a number from 0 up, such as 2")
+        return level
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A tuple or list of names; empty where there is none."""
+        value = self._values.get(name, ())
+        if not isinstance(value, tuple) or not all(isinstance(item, str) and item for item in value):
+            raise self._wrong(name, 'names, such as ("softmax", "bf16")')
+        return value
+
+    def count(self, name: str) -> int | None:
+        """A number of operations or bytes; None where there is none or where it is a function of the inputs."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST:
+            raise self._wrong(name, "a number from 0 up, or a function of the inputs")
+        return int(value)
+
+    def _wrong(self, name: str, wanted: str) -> UsageError:
+        return UsageError(f"{self._path}: {name} is {self._values[name]!r:.80}, not {wanted}")
+
+
+def constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
+    """Names at module scope and their values, where those can be told without running anything."""
+    known: dict[str, Any] = {}
+    for statement in tree.body:
+        for name, node in _assignments(statement):
+            try:
+                known[name] = constant(node, known)
+            except (ValueError, ArithmeticError, TypeError, RecursionError):
+                known.pop(name, None)
+                continue
+            yield name, known[name]
+
+
+def _assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
+    """`a = 1`, `a: int = 1`, and `a, b = 1, 2` as pairs of name and value."""
+    targets: list[ast.expr] = statement.targets if isinstance(statement, ast.Assign) else []
+    if isinstance(statement, ast.AnnAssign):
+        targets = [statement.target]
+    value = getattr(statement, "value", None)
+    for target in targets:
+        if isinstance(target, ast.Name) and value is not None:
+            yield target.id, value
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            pairs = zip(target.elts, value.elts)
+            yield from ((name.id, node) for name, node in pairs if isinstance(name, ast.Name))
+
+
+def constant(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """A literal, a known name, a tuple or list (as a tuple) of such, or arithmetic of numbers below 2**63.
+
+    Raises ValueError, ArithmeticError or TypeError for anything else.
+    """
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in known:
+        return known[node.id]
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return tuple(constant(item, known) for item in node.elts)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -constant(node.operand, known)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        return _arithmetic(node.op, constant(node.left, known), constant(node.right, known))
+    raise ValueError(f"line {node.lineno}: no constant")
+
+
+def _arithmetic(operation: ast.operator, left: Any, right: Any) -> int | float:
+    """Bounded: `9 ** 9 ** 9` or `"x" * 10 ** 12` of a foreign file would take the machine."""
+    if not all(isinstance(side, (int, float)) and abs(side) <= LARGEST for side in (left, right)):
+        raise ValueError("no number below 2**63")
+    if isinstance(operation, (ast.Pow, ast.LShift)) and not 0 <= right <= 63:
+        raise ValueError("an exponent beyond 63")
+    result: int | float = _OPERATIONS[type(operation)](left, right)
+    if abs(result) > LARGEST:
+        raise ValueError("beyond 2**63")
+    return result

@@ -1,0 +1,96 @@
+"""What a task of a suite must keep beyond what any problem must: metadata, a float64 form, work that is worth timing.
+
+`audit_task` runs `ProblemAuditor`, to which any warning is allowed; here the ones of `STRICT` are faults.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cutesmith import contract
+from cutesmith.checks.audit.problem_audit import BYTES_PER_SECOND, LEAST_US, AuditVerdict, ProblemAuditor
+from cutesmith.checks.timing.roofline import Floor, Work, floor_of
+from cutesmith.evals.records import Suite, Task
+
+STRICT = frozenset(
+    {
+        *("changes-input", "no-float64", "overflow", "unused-scalar", "unused-state", "constant-output", "same-values"),
+        *("no-sets", "many-sets", "slow-on-cpu"),
+    }
+)
+"""Warnings of the problem audit that a task of ours must not have."""
+
+H200_FLOPS_PER_SECOND = {
+    "float64": 67e12,
+    "float32": 494.7e12,  # TF32
+    "float16": 989.4e12,
+    "bfloat16": 989.4e12,
+    "float8_e4m3fn": 1978.9e12,
+    "float8_e5m2": 1978.9e12,
+}
+"""Dense tensor-core peaks of NVIDIA's H200 SXM data sheet, which states twice that, for 2:4 sparse operands."""
+
+LEVELS = range(1, 5)
+LEAST_SETS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskAudit:
+    """A task, what the problem audit says of it, its least time on an H200, and every fault in a sentence."""
+
+    task: Task
+    verdict: AuditVerdict
+    floor: Floor | None
+    faults: tuple[str, ...]
+
+
+def audit_suite(suite: Suite, auditor: ProblemAuditor) -> Iterator[TaskAudit]:
+    """Audit every task of a suite, in its order; they share the auditor's child."""
+    for task in suite.tasks:
+        yield audit_task(task, auditor)
+
+
+def audit_task(task: Task, auditor: ProblemAuditor) -> TaskAudit:
+    """Audit one task; whatever is wrong with it is among the faults."""
+    verdict = auditor.audit(task.path)
+    floor = floor_on_h200(verdict)
+    faults = (*metadata_faults(task), *_faults_of(verdict), *_floor_faults(floor))
+    return TaskAudit(task=task, verdict=verdict, floor=floor, faults=faults)
+
+
+def metadata_faults(task: Task) -> Iterator[str]:
+    """What the file does not say of itself."""
+    if task.level not in LEVELS:
+        yield f"LEVEL is {task.level}, not {LEVELS[0]} to {LEVELS[-1]}"
+    if not task.tags:
+        yield "no TAGS"
+    if not task.dtypes:
+        yield "no DTYPES, and no tag that names one"
+    text = ast.get_docstring(contract.parse(contract.problem_source(task.path), task.path)) or ""
+    if not text.rstrip().endswith("."):
+        yield "no docstring of a sentence"
+
+
+def floor_on_h200(verdict: AuditVerdict) -> Floor | None:
+    """The least time for the work of get_inputs() on an H200: bytes at 4 TB/s, operations at its peaks.
+
+    None where the audit came to no numbers.
+    """
+    if "bytes" not in verdict.work:
+        return None
+    return floor_of(Work(verdict.work["bytes"], verdict.work["flops"] or {}), BYTES_PER_SECOND, H200_FLOPS_PER_SECOND)
+
+
+def _faults_of(verdict: AuditVerdict) -> Iterator[str]:
+    if not verdict.passed:
+        yield verdict.summary
+    yield from (f"{found.rule}: {found.message}" for found in verdict.warnings if found.rule in STRICT)
+    if verdict.passed and len(verdict.sets) < LEAST_SETS:
+        yield f"get_input_sets() has {len(verdict.sets)} of at least {LEAST_SETS} sets"
+
+
+def _floor_faults(floor: Floor | None) -> Iterator[str]:
+    if floor is not None and floor.us <= LEAST_US:
+        yield f"its floor is {floor.us:.3g} µs on an H200: less than {LEAST_US:g}, where a launch is measured"
