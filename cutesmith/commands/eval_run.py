@@ -7,11 +7,11 @@ import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from cutesmith.commands._run import INTERRUPTED, command_parser, positive, report, run_command
+from cutesmith.devices import current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.evals.records import Suite, Task
 from cutesmith.evals.running.cache import DEFAULT_CACHE, Cache
@@ -22,10 +22,11 @@ from cutesmith.evals.running.local_engine import LocalEngine, usual_slots
 from cutesmith.evals.running.pipeline import Plan
 from cutesmith.evals.running.running import run_plan
 from cutesmith.evals.running.screen import open_screen
-from cutesmith.evals.running.settings import TOLERANCES, JudgeSettings, MakerSettings
+from cutesmith.evals.running.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.running.sources import AGENTS, parse_source
 from cutesmith.evals.running.summary import EvalVerdict, lines
-from cutesmith.evals.running.task_folder import suite_of_folder
+from cutesmith.evals.suites import SUITE_NAMES, load_suite
+from cutesmith.evals.suites.tolerances import TOLERANCES
 from cutesmith.patterns.generation.target import PLACES, Target, choose_target
 
 DESCRIPTION = """\
@@ -92,10 +93,18 @@ def _resumed(options: Namespace, own: list[str], session: list[str]) -> tuple[li
 def _parser() -> Any:
     parser = command_parser("eval run", DESCRIPTION, examples=EXAMPLES)
     what = parser.add_argument_group("what")
-    what.add_argument("--suite", default="core", metavar="NAME|DIR", help="suite, or a folder of task files (core)")
+    what.add_argument(
+        "--suite",
+        default="core",
+        metavar="NAME|DIR",
+        help=f"{', '.join(SUITE_NAMES)}, or a folder of problem files (core)",
+    )
     what.add_argument("--path", metavar="DIR", help="where the suite's own files are (kernelbench: a checkout)")
     what.add_argument("--level", action="append", type=int, metavar="N", help="only tasks of this level; repeatable")
-    what.add_argument("--only", action="append", metavar="GLOB", help="only tasks whose id matches; repeatable")
+    what.add_argument("--tag", action="append", metavar="TAG", help="only tasks that have it; repeatable: all of them")
+    what.add_argument(
+        "--only", action="append", metavar="GLOB", help="only these tasks (id, its end, glob); repeatable"
+    )
     what.add_argument("--agent", default="draft", metavar="WHO", help=f"{AGENTS} (default: draft)")
     what.add_argument("--samples", type=positive, default=1, metavar="K", help="kernels for each task (default: 1)")
     what.add_argument("--configurations", type=positive, default=8, metavar="N", help="draft: how many to try (8)")
@@ -175,7 +184,7 @@ def _plan(options: Namespace, session: Sequence[str], target: Target, gpus: int)
     if source.kind == "claude":
         _require_model(session)
     return Plan(
-        suite=_suite(options),
+        suite=_suite(options, target),
         source=source,
         maker=maker,
         judge=judge,
@@ -196,8 +205,6 @@ def _judge(options: Namespace, target: Target) -> JudgeSettings:
 
 def _without_gpu() -> str:
     """With a GPU of another architecture here, verify must not be let choose."""
-    from cutesmith.devices import current_device
-
     return "auto" if current_device() is None else "emulator"
 
 
@@ -212,24 +219,21 @@ def _require_model(session: Sequence[str]) -> None:
     asyncio.run(make_model(settings_of(options, Settings())).ready())
 
 
-def _suite(options: Namespace) -> Suite:
-    """The suite, with the tasks that were asked for; raises UsageError when there are none."""
-    suite = suite_of_folder(Path(options.suite)) if Path(options.suite).is_dir() else _named_suite(options)
-    tasks = tuple(task for task in suite.tasks if _wanted(task, options))
+def _suite(options: Namespace, target: Target) -> Suite:
+    """The tasks that were asked for; those that are for other architectures are left out."""
+    suite = load_suite(
+        options.suite, path=options.path, ids=options.only or (), levels=options.level or (), tags=options.tag or ()
+    )
+    tasks = tuple(task for task in suite.tasks if _fits(task, target))
     if not tasks:
-        raise UsageError(f"no task of {suite.name} matches", hint=f"Its {len(suite.tasks)} tasks: --only 'level1/*'")
+        raise UsageError(f"no task of {suite.name} is for {target.arch}", hint="Give another --arch.")
+    if left_out := len(suite.tasks) - len(tasks):
+        print(f"{left_out} tasks of {suite.name} are not for {target.arch} and left out", file=sys.stderr)
     return replace(suite, tasks=tasks)
 
 
-def _named_suite(options: Namespace) -> Suite:
-    from cutesmith.evals.suites import load_suite
-
-    return load_suite(options.suite, path=options.path)
-
-
-def _wanted(task: Task, options: Namespace) -> bool:
-    level = not options.level or task.level in options.level
-    return level and (not options.only or any(fnmatch(task.id, glob) for glob in options.only))
+def _fits(task: Task, target: Target) -> bool:
+    return not task.archs or parse_arch(target.arch).sm in [parse_arch(arch).sm for arch in task.archs]
 
 
 def _default_folder(plan: Plan) -> Path:

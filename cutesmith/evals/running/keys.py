@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -51,23 +50,16 @@ def this_machine(on: str) -> Machine:
     )
 
 
-@dataclass(frozen=True)
-class Circumstances:
-    """All of it but the task and the kernel."""
-
-    machine: Machine
-    judge: JudgeSettings
-
-    def key(self, task: bytes, kernel: bytes, tolerance: str) -> str:
-        """Of one kernel judged for one task."""
-        about = {
-            "machine": self.machine.model_dump(),
-            "settings": self.judge.tolerating(tolerance).to_dict(),
-            "judge": judge_hash(),
-            "task": sha256(task),
-            "kernel": sha256(kernel),
-        }
-        return _hash(about)
+def judged_key(machine: Machine, judge: JudgeSettings, task: bytes, kernel: bytes) -> str:
+    """Of one kernel judged for one task, by settings that hold the task's tolerance."""
+    about = {
+        "machine": machine.model_dump(),
+        "settings": judge.to_dict(),
+        "judge": judge_hash(),
+        "task": sha256(task),
+        "kernel": sha256(kernel),
+    }
+    return _hash(about)
 
 
 def failure_key(task: str, source: str, sample: int, maker: Mapping[str, Any]) -> str:

@@ -20,11 +20,12 @@ from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import KERNEL, RunFolder, Unit
 from cutesmith.evals.running.gpu_time import GpuTime
 from cutesmith.evals.running.jobs import BENCHMARK, CHECK, DRAFT, SESSION, STAGES, VERIFY, Engine, Job, Report
-from cutesmith.evals.running.keys import Circumstances, failure_key, sha256
+from cutesmith.evals.running.keys import failure_key, judged_key, sha256
 from cutesmith.evals.running.screen import Screen
 from cutesmith.evals.running.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.running.sources import NoKernelError, Source, find_kernel
 from cutesmith.evals.running.stages import carried, uncarried
+from cutesmith.evals.suites import tolerance_of
 from cutesmith.verdicts import ExitCode
 
 TRIES = 3  # of a stage whose process was lost, or that found the GPU's memory full
@@ -53,6 +54,10 @@ class Plan:
     def total(self) -> int:
         """How many attempts there are."""
         return len(self.suite.tasks) * self.samples
+
+    def judging(self, task: Task) -> JudgeSettings:
+        """The settings with the task's tolerance, or with that of the whole run."""
+        return self.judge.tolerating(tolerance_of(task, self.tolerance))
 
     def units(self) -> Iterator[tuple[Task, int]]:
         """Every sample of every task; each task once before any comes again."""
@@ -117,7 +122,6 @@ class Pipeline:
 
     def __init__(self, plan: Plan, folder: RunFolder, engine: Engine, cache: Cache, screen: Screen) -> None:
         self.plan, self.folder, self.engine, self.cache, self.screen = plan, folder, engine, cache, screen
-        self.circumstances = Circumstances(plan.machine, plan.judge)
         self.tally, self.gpu_time = Tally(plan.total), GpuTime()
         self._finished: set[Unit] = set()
         self._keys: set[bytes] = set()
@@ -220,7 +224,7 @@ class Pipeline:
         """Judge it, or take what is known of the same kernel."""
         work.kernel = kernel
         self.folder.keep_kernel(work.unit, kernel)
-        work.key = self.circumstances.key(work.problem, kernel, self._tolerance(work.task))
+        work.key = judged_key(self.plan.machine, self.plan.judging(work.task), work.problem, kernel)
         known = self.folder.verdicts(work.key)
         if known is None and (entry := self.cache.find(work.key)) is not None:
             self.folder.keep_verdicts(work.key, entry.verdicts)
@@ -258,7 +262,7 @@ class Pipeline:
     # Jobs and reports
 
     def _job(self, work: Work, stage: str) -> Job:
-        settings = self.plan.judge.tolerating(self._tolerance(work.task))
+        settings = self.plan.judging(work.task)
         payload: dict[str, Any] = {"task": carried(work.task.path.name, work.problem), "settings": settings.to_dict()}
         if stage == DRAFT:
             payload["maker"] = self.plan.maker.to_dict()
@@ -397,9 +401,6 @@ class Pipeline:
     def _end(self, work: Work) -> None:
         self._flight.pop(work.id, None)
         self._release(work)
-
-    def _tolerance(self, task: Task) -> str:
-        return self.plan.tolerance or task.tolerance
 
 
 class _TaskError(CutesmithError):

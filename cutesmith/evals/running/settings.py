@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cutesmith.checks.timing.benchmark import QUICK_ROUNDS, ROUNDS
-from cutesmith.errors import UsageError
-
-TOLERANCES = ("strict", "kernelbench")
-KERNELBENCH_TOLERANCE = 1e-2
-"""rtol and atol of KernelBench's own comparison (torch.allclose in its src/eval.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +35,9 @@ class JudgeSettings:
         """Fewer rounds, and no torch.compile baseline, which is most of a benchmark's time."""
         return replace(self, rounds=QUICK_ROUNDS, compile_baseline=False)
 
-    def tolerating(self, tolerance: str) -> JudgeSettings:
-        """With the tolerance of that name, where none was given in numbers."""
-        if tolerance not in TOLERANCES:
-            raise UsageError(f"--tolerance {tolerance}: there is no such tolerance", hint=f"Use {TOLERANCES}")
-        if tolerance == "strict" or self.rtol is not None or self.atol is not None:
-            return self
-        return replace(self, rtol=KERNELBENCH_TOLERANCE, atol=KERNELBENCH_TOLERANCE)
+    def tolerating(self, tolerance: Mapping[str, float] | None) -> JudgeSettings:
+        """With this rtol and atol (`suites.tolerance_of`); None leaves the judge's own."""
+        return replace(self, rtol=tolerance["rtol"], atol=tolerance["atol"]) if tolerance else self
 
     @property
     def times(self) -> bool:

@@ -119,5 +119,5 @@ def lines(verdict: EvalVerdict) -> Iterator[str]:
         yield f"GPU held {busy:.0f} % of the wall time for judging, {timing:.0f} % for timing alone"
     if verdict.judging_s:
         took = verdict.judging_s
-        yield f"judging one kernel: {took['median']} s (median), {took['p90']} s (90th percentile), without its compilation"
+        yield f"judging one kernel, without compiling it: median {took['median']} s, 90th percentile {took['p90']} s"
     yield f"{verdict.summary} ({verdict.seconds:.0f} s)"

@@ -1,20 +1,20 @@
-"""What the tests of runs share: suites in a folder, kernels beside them, and a judge that answers by the kernel's text."""
+"""What the tests of runs share: suites in a folder, kernels beside them, and a judge that passes or fails them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from cutesmith.evals.records import Machine
+from cutesmith.evals.records import Machine, Suite, Task
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.instant_engine import InstantEngine, report
+from cutesmith.evals.running.keys import sha256
 from cutesmith.evals.running.pipeline import Pipeline, Plan
 from cutesmith.evals.running.screen import Quiet
 from cutesmith.evals.running.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.running.sources import parse_source
 from cutesmith.evals.running.stages import carried, uncarried
-from cutesmith.evals.running.task_folder import suite_of_folder
 
 GPU = JudgeSettings(on="gpu", arch="sm_90a")
 
@@ -25,7 +25,13 @@ def suite(root: Path, count: int):
         path = root / "tasks" / f"level{1 + number % 2}" / f"task {number}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# task {number}\n")
-    return suite_of_folder(root / "tasks")
+    tasks = (_task(path, root / "tasks") for path in (root / "tasks").rglob("*.py"))
+    return Suite(name="tasks", tasks=tuple(sorted(tasks, key=lambda task: task.id)))
+
+
+def _task(path: Path, folder: Path) -> Task:
+    name = path.relative_to(folder).with_suffix("").as_posix()
+    return Task(id=name, path=path, sha256=sha256(path.read_bytes()), level=int(name[5]))
 
 
 def kernels(root: Path, count: int, text="kernel {number}") -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.evals.running.judged_runs import failing, judge, kernel_text, kernels, plan, report, results, run, verdict
 
 from cutesmith.evals.running.instant_engine import InstantEngine
 from cutesmith.evals.running.jobs import Report
 from cutesmith.evals.running.settings import JudgeSettings
+from tests.evals.running.judged_runs import failing, judge, kernel_text, kernels, plan, report, results, run, verdict
 
 
 def only(folder):

@@ -9,8 +9,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.evals.running import killed_runs
-from tests.evals.running.judged_runs import judge, plan, results, run
 
 from cutesmith.errors import UsageError
 from cutesmith.evals.running.cache import Cache
@@ -18,6 +16,8 @@ from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.instant_engine import InstantEngine
 from cutesmith.evals.running.running import run_plan
 from cutesmith.evals.running.screen import Quiet
+from tests.evals.running import killed_runs
+from tests.evals.running.judged_runs import judge, plan, results, run
 
 ROOT = Path(__file__).resolve().parents[3]
 
