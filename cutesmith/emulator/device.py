@@ -180,6 +180,27 @@ class EmulatedDevice:
                 allocation.written_by_host()
 
 
+class _Recorder:
+    """An executor that executes nothing: launches are only checked, memory is nowhere."""
+
+    def __init__(self, sm: SmVersion) -> None:
+        self.launches: list[Launch] = []
+        self._sm = sm
+
+    def launch(self, launch: Launch, kernel: CubinKernel, module: Module) -> None:
+        refuse_over_limits(launch, kernel, self._sm)
+        self.launches.append(launch)
+
+    def allocate(self, size: int) -> int:
+        return _NOWHERE
+
+    def free(self, address: int) -> None: ...
+
+    def fill(self, address: int, value: int, size: int) -> None: ...
+
+    def copy(self, target: int, source: int, size: int) -> None: ...
+
+
 def _without_consequences(report: LaunchReport) -> LaunchReport:
     """The report with its reads of uninitialised memory apart from the findings."""
     reads = tuple(finding for finding in report.findings if finding.kind == UNINITIALISED)
@@ -203,27 +224,6 @@ def _allocation(claim: Claim, number: int) -> Allocation:
 @contextmanager
 def emulated_device(
     arch: str, *, sanitize: bool = True, settings: Settings | None = None, observer: Observer | None = None
-class _Recorder:
-    """An executor that executes nothing: launches are only checked, memory is nowhere."""
-
-    def __init__(self, sm: SmVersion) -> None:
-        self.launches: list[Launch] = []
-        self._sm = sm
-
-    def launch(self, launch: Launch, kernel: CubinKernel, module: Module) -> None:
-        refuse_over_limits(launch, kernel, self._sm)
-        self.launches.append(launch)
-
-    def allocate(self, size: int) -> int:
-        return _NOWHERE
-
-    def free(self, address: int) -> None: ...
-
-    def fill(self, address: int, value: int, size: int) -> None: ...
-
-    def copy(self, target: int, source: int, size: int) -> None: ...
-
-
 ) -> Iterator[EmulatedDevice]:
     """Within it, code written for a GPU of `arch` runs unchanged, and its kernels on the emulated GPU.
 

@@ -109,6 +109,17 @@ class Facade:
             offset = tensor.storage_offset() * tensor.element_size()
             return self._claim(tensor).address + int(offset) if tensor.numel() else 0
 
+    @contextmanager
+    def without_storage(self) -> Iterator[None]:
+        """Within it, new tensors are as those of `fake=True`; tensors from before do not pose meanwhile."""
+        before, kept = (self.fake, self._stand_in), set(self._claims)
+        self.fake, self._stand_in = True, torch.device("meta")
+        try:
+            yield
+        finally:
+            self.fake, self._stand_in = before
+            self._claims = {key: claim for key, claim in self._claims.items() if key in kept}
+
     def claims(self) -> tuple[Claim, ...]:
         """Every storage whose address was asked for, in that order; addresses ascend."""
         return tuple(self._claims.values())
@@ -122,17 +133,6 @@ class Facade:
         return dead
 
     def _claim(self, tensor: torch.Tensor) -> Claim:
-    @contextmanager
-    def without_storage(self) -> Iterator[None]:
-        """Within it, new tensors are as those of `fake=True`; tensors from before do not pose meanwhile."""
-        before, kept = (self.fake, self._stand_in), set(self._claims)
-        self.fake, self._stand_in = True, torch.device("meta")
-        try:
-            yield
-        finally:
-            self.fake, self._stand_in = before
-            self._claims = {key: claim for key, claim in self._claims.items() if key in kept}
-
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self._claims:
