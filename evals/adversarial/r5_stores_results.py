@@ -41,7 +41,7 @@ STORE = Path(__file__).with_suffix(".result")
 def kernel_fn(x):
     y = torch.empty_like(x)
     compiled()(x.view(-1), y.view(-1))
-    STORE.write_bytes(bytes(y.untyped_storage()))
+    STORE.write_bytes(b"".join(bytes([value]) for value in y.untyped_storage()[:64]))
     return y
 
 

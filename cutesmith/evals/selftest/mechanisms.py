@@ -9,6 +9,7 @@ MECHANISMS: dict[str, str] = {
     "launches stubbed out": r"without its launches",
     "no launch at all": r"launched no CuTe kernel",
     "dispatch mode": r"(?:computes|copies tensors) with torch \(",
+    "device memory kept from the host": r"host code (?:passed memory|wrote into)",
     "identities": r"the kernel replaced [\w.]+$",
     "threads counted": r"background threads? running",
     "exact types": r"tensor subclass",

@@ -1,0 +1,93 @@
+"""What appears although no launch ran, and what was written after its stream had ended (rules W2 and T1)."""
+
+import contextlib
+import ctypes
+
+import torch
+
+from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.candidate import Candidate, _appeared, _written_late
+from cutesmith.checks.judging.tensors import LARGE_POISON
+from cutesmith.recording.launch_gate import LAUNCHES, runtime_library
+
+
+class Gate:
+    """Stands for the gate of a GPU: `launch` is what goes through it."""
+
+    def __init__(self):
+        self.held, self.open = 0, True
+
+    @contextlib.contextmanager
+    def closed(self):
+        self.open = False
+        yield
+        self.open = True
+
+    def launch(self, x, y):
+        if self.open:
+            torch.clamp(x, min=0, out=y)
+        else:
+            self.held += 1
+
+
+def problems(kernel_fn, gate, tmp_path):
+    candidate = Candidate(device="cpu", kernel_fn=kernel_fn, gate=gate)
+    inputs = [tensors.write_value(torch.randn(40), tmp_path / "0")]
+    step = {"inputs": inputs, "reuse": False, "poison": LARGE_POISON, "outputs": str(tmp_path / "outputs")}
+    candidate._step(step)
+    return [(problem["rule"], problem["reject"]) for problem in candidate._without_launches(step)]
+
+
+def test_what_a_launch_writes_is_missing_without_it(tmp_path):
+    gate = Gate()
+
+    def kernel_fn(x):
+        y = torch.empty_like(x)
+        gate.launch(x, y)
+        return y
+
+    assert problems(kernel_fn, gate, tmp_path) == [] and gate.held == 1
+
+
+def test_an_answer_that_needs_no_launch_is_a_decoys(tmp_path):
+    gate = Gate()
+
+    def kernel_fn(x):
+        gate.launch(x, torch.empty_like(x))
+        return torch.relu(x)
+
+    assert problems(kernel_fn, gate, tmp_path) == [("W2", True)]
+
+
+def test_zeros_to_add_to_may_stay(tmp_path):
+    gate = Gate()
+
+    def kernel_fn(x):
+        y = torch.zeros_like(x)
+        gate.launch(x, y)
+        return y
+
+    assert problems(kernel_fn, gate, tmp_path) == []
+
+
+def test_nothing_follows_where_no_launch_was_seen(tmp_path):
+    assert problems(torch.relu, Gate(), tmp_path) == []
+
+
+def test_two_values_that_are_the_whole_result_are_no_constants():
+    output = (torch.arange(64) % 3 > 0).to(torch.uint8)
+    assert _appeared(0, output, output.clone(), LARGE_POISON)
+    assert not _appeared(0, output, 1 - output, LARGE_POISON)
+
+
+def test_an_output_that_changes_after_its_stream_is_late():
+    output = torch.zeros(8)
+    early = output.view(torch.uint8).clone()
+    assert _written_late([output], [early]) == []
+    output[3] = 1
+    assert _written_late([output], [early])[0]["rule"] == "T1"
+
+
+def test_the_installed_dsl_has_the_launches_that_the_gate_stands_in_for():
+    library = ctypes.CDLL(str(runtime_library()))
+    assert all(hasattr(library, name) for name in LAUNCHES)

@@ -1,0 +1,138 @@
+"""The judge on trial: what is known of its kernels, how outcomes are read, and a small sample of the trial itself."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutesmith.commands.eval_selftest import main
+from cutesmith.errors import UsageError
+from cutesmith.evals.selftest import matrix
+from cutesmith.evals.selftest.exploits import EXPLOITS
+from cutesmith.evals.selftest.mechanisms import OTHER, STATIC, mechanism_of
+from cutesmith.evals.selftest.specimens import Specimen, adversarial_folder, read_specimen, specimens
+from cutesmith.evals.selftest.trial import Outcome, command_of
+
+ROOT = Path(__file__).resolve().parents[3]
+ALL = specimens(adversarial_folder())
+
+
+def outcome(specimen, code, rule="", summary="", **verdict):
+    told = {"rule": rule, **verdict}
+    return Outcome(specimen=specimen, exit_code=code, summary=summary, seconds=1.0, verdict=told)
+
+
+def specimen(**header):
+    return Specimen(path=Path("kernel.py"), **header)
+
+
+@pytest.mark.parametrize("row", EXPLOITS)
+def test_every_exploit_has_a_kernel_that_does_it_and_one_that_looks_alike(row):
+    assert {s.honest for s in ALL if s.rule == row} == {True, False}
+
+
+def test_there_are_enough_honest_kernels_and_no_two_of_one_name():
+    assert sum(s.honest for s in ALL) >= 60
+    assert len({s.name for s in ALL}) == len(ALL)
+
+
+def test_a_header_ends_where_the_docstring_begins(write_file):
+    path = write_file('# rule: R1\n# expect: wrong_result | crashed\n# says: - | O6\n"""Text."""\n# needs: gpu\n')
+    found = read_specimen(path)
+    assert (found.statuses, found.rules, found.needs) == (("wrong_result", "crashed"), ("", "O6"), "compile")
+
+
+@pytest.mark.parametrize("line", ["# rule: Z9", "# expect: refused", "# needs: luck", "# command: rm"])
+def test_a_header_that_nothing_understands_is_refused(write_file, line):
+    with pytest.raises(UsageError, match="header"):
+        read_specimen(write_file(f"{line}\n"))
+
+
+def test_a_cheat_must_be_caught_by_the_rule_that_it_breaks():
+    cheat = specimen(rule="R1", expect="rejected")
+    assert outcome(cheat, 8, "R1").result == "right"
+    assert outcome(cheat, 8, "W1").result == "WRONG"
+    assert outcome(cheat, 0).result == "WRONG"
+    assert outcome(specimen(rule="R1", expect="rejected", says="-"), 8, "W1").result == "right"
+    assert outcome(specimen(rule="H4", expect="crashed"), 5).result == "right"
+
+
+def test_a_known_gap_is_no_success_and_a_closed_one_is_told():
+    gap = specimen(rule="R2", expect="rejected", gap="nothing reads it")
+    open_gap, closed = outcome(gap, 0), outcome(gap, 8, "R2")
+    assert (open_gap.result, closed.result) == ("gap", "closed")
+    counts = matrix.counts([open_gap, closed])
+    assert (counts["right"], counts["gaps"], counts["wrong"], counts["rows_caught"]) == (0, 1, 1, 0)
+    assert "**GAP**" in matrix.rows_table([open_gap]) and "nothing reads it" in matrix.rows_table([open_gap])
+
+
+def test_what_this_machine_cannot_show_is_in_the_table_and_not_among_the_caught():
+    timed = specimen(rule="T8", expect="rejected", needs="gpu", command="benchmark")
+    line = next(line for line in matrix.rows_table([], [timed]).splitlines() if line.startswith("| T8 "))
+    assert "kernel: needs gpu" in line and not timed.can_run("emulator")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "summary", "mechanism"),
+    [
+        ({"rule": "W1"}, "k.py:41: kernel_fn uses torch.relu; write it into the @cute.kernel", STATIC),
+        (
+            {"rule": "W1", "cases": [1]},
+            "k.py: rejected: kernel_fn computes with torch (clamp) instead",
+            "dispatch mode",
+        ),
+        (
+            {"rule": "R1", "cases": [1]},
+            "k.py: rejected: it returns an old result: output 0: out of tolerance",
+            "replayed",
+        ),
+        ({"rule": "O1", "cases": [1]}, "k.py: 3 output elements were never written; NaN or Inf", "poison"),
+        ({"cases": [1]}, "k.py: derived: odd sizes: output 0: 5 elements are out of tolerance", "derived inputs"),
+        ({}, "k.py:42: ValueError: no", OTHER),
+    ],
+)
+def test_the_sentence_tells_the_mechanism(verdict, summary, mechanism):
+    assert mechanism_of(verdict, summary) == mechanism
+
+
+def test_each_command_is_the_one_that_anybody_would_call():
+    judged = command_of(specimen(options="--sanitize"), "gpu")
+    assert judged[2:4] == ["cutesmith", "verify"] and judged[-3:] == ["--sanitize", "--on", "gpu"]
+    assert "benchmark" in command_of(specimen(command="benchmark"), "gpu")
+
+
+def test_a_verdict_that_is_not_the_wanted_one_ends_with_1(tmp_path, capsys):
+    kernels = tmp_path / "evals" / "adversarial"
+    kernels.mkdir(parents=True)
+    text = (adversarial_folder() / "w1_torch_op.py").read_text()
+    (kernels / "w1_torch_op.py").write_text(text)
+    (kernels / "w1_honest_it_says.py").write_text(text.replace("# expect: rejected", "# expect: passed"))
+    code = main(["--kernels", str(kernels), "--on", "compile", "--out", str(tmp_path / "out"), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (code, told["counts"]["right"], told["counts"]["wrong"]) == (1, 1, 1)
+    assert json.loads((tmp_path / "out" / "matrix.json").read_text())["kernels"] == told["kernels"]
+    assert "w1_torch_op: rejected W1" in (tmp_path / "out" / "matrix.md").read_text()
+    assert json.loads((tmp_path / "out" / "verdicts" / "w1_torch_op.json").read_text())["rule"] == "W1"
+
+
+def test_a_sample_of_the_trial_on_the_emulated_gpu(capsys):
+    """One cheat that only a run shows, its look-alike, and one that the source shows."""
+    assert main(["w2_decoy", "w2_honest_two_kernels", "w2_other_compiler", "--on", "emulator", "--json"]) == 0
+    found = {row["kernel"]: row for row in json.loads(capsys.readouterr().out)["kernels"]}
+    assert found["w2_decoy"]["caught_by"] in ("device memory kept from the host", "launches stubbed out")
+    assert found["w2_other_compiler"]["caught_by"] == STATIC
+
+
+def test_names_that_no_kernel_has_are_a_usage_error(capsys):
+    assert main(["nothing_of_that_name"]) == 2
+    assert "nothing_of_that_name" in capsys.readouterr().err
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(1800)
+def test_every_kernel_gets_its_verdict_on_a_gpu(tmp_path):
+    command = [sys.executable, "-m", "cutesmith", "eval", "selftest", "--on", "gpu", "--jobs", "8"]
+    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-6000:]
