@@ -103,6 +103,11 @@ class EmulatedDevice:
 
     def launch(self, launch: Launch, kernel: CubinKernel, module: Module) -> None:
         """Execute a launch that host code makes."""
+        assert self._facade is not None
+        with self._facade.at_work():
+            self._execute(launch, kernel, module)
+
+    def _execute(self, launch: Launch, kernel: CubinKernel, module: Module) -> None:
         program, native = self._program(module, launch.kernel)
         self._map_claims()
 
@@ -145,12 +150,16 @@ class EmulatedDevice:
     def fill(self, address: int, value: int, size: int) -> None:
         """`cudaMemset`."""
         self._map_claims()
-        self._memory.fill(address, value, size)
+        assert self._facade is not None
+        with self._facade.at_work():
+            self._memory.fill(address, value, size)
 
     def copy(self, target: int, source: int, size: int) -> None:
         """`cudaMemcpy`."""
         self._map_claims()
-        self._memory.copy(target, source, size)
+        assert self._facade is not None
+        with self._facade.at_work():
+            self._memory.copy(target, source, size)
 
     def _program(self, module: Module, kernel: str) -> tuple[Program, NativeCode]:
         key = (id(module), kernel)  # the module is kept, so that its identity is not used again

@@ -8,11 +8,12 @@ a 256-byte-aligned `data_ptr()`. Tensors that the code makes on the CPU stay CPU
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device as torch_device
 
@@ -64,6 +65,16 @@ def active_facade() -> Facade | None:
 _active: list[Facade] = []
 
 
+class Keeper(Protocol):
+    """Whoever keeps the memory of posing tensors from host code."""
+
+    def posed(self, storage: torch.UntypedStorage) -> None:
+        """A storage poses from now on."""
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """Within it, the memory may be worked on."""
+
+
 @dataclass(frozen=True)
 class Claim:
     """A storage and the device address that its tensors claim; `version` is None if it was allocated with values."""
@@ -92,6 +103,8 @@ class Facade:
         self.fake = fake
         self.mode = _FacadeMode(self)
         self._stand_in = torch.device("meta" if fake else "cpu")
+        self.keeper: Keeper | None = None
+        self._posing: dict[int, StorageWeakRef] = {}
         self._claims: dict[int, Claim] = {}
         self._next_address = _FIRST_FAKE_ADDRESS
 
@@ -183,9 +196,22 @@ class Facade:
         """Let a CPU tensor pose as one on CUDA (a meta tensor always does)."""
         with torch._C.DisableTorchFunction():
             storage = None if self.fake else _storage(tensor)
-            if storage is not None:
+            if storage is not None and storage._cdata not in self._posing:  # a weak reference keeps that from new ones
                 setattr(storage, _MARK, True)  # views and parameters share it
+                self._posing[storage._cdata] = StorageWeakRef(storage)  # type: ignore[no-untyped-call,unused-ignore]
+                if self.keeper is not None:
+                    self.keeper.posed(storage)
         return tensor
+
+    def posing(self) -> list[torch.UntypedStorage]:
+        """The storages of all tensors that pose and are still in use, in the order in which they began to."""
+        found = {key: torch.UntypedStorage._new_with_weak_ptr(weak.cdata) for key, weak in self._posing.items()}
+        self._posing = {key: weak for key, weak in self._posing.items() if found[key] is not None}
+        return [storage for storage in found.values() if storage is not None]
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """What to enter while somebody but torch works on the memory of posing tensors."""
+        return nullcontext() if self.keeper is None else self.keeper.at_work()
 
     def substitute(self, device: Any) -> Any:
         """The device to use where the code asks for `device`."""

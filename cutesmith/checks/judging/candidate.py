@@ -182,6 +182,7 @@ class Candidate:
                 problems.append(_problem("O8", f"the kernel wrote outside input {index}", reject=False))
             elif buffer.mutated():
                 problems.append(_problem("O2", f"the kernel changed input {index}: inputs are read-only"))
+        problems += [_problem("W1", sentence) for sentence in watch.tampering]
         if not all(guarded.zones_intact() for guarded in watch.allocations):
             problems.append(_problem("O8", "the kernel wrote outside a tensor that it allocated", reject=False))
         return problems

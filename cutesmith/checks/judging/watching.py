@@ -12,13 +12,16 @@ import os
 import sys
 import time
 from collections import Counter
+from contextlib import nullcontext
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from cutesmith.checks.judging.device_only import DeviceOnlyMemory
 from cutesmith.checks.judging.tensors import GUARD_BYTES, NAN_POISON, Guarded
+from cutesmith.recording.facade import active_facade
 
 ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 CONSTANTS = frozenset(
@@ -27,6 +30,8 @@ CONSTANTS = frozenset(
 HARMLESS = frozenset(
     {"zero_", "fill_", "record_stream", "lift_fresh", "detach_", "sym_size", "sym_stride", "is_pinned"}
 )
+FILLS = frozenset({"zero_", "fill_"})
+MOST_FILLS = 64  # of a call: who writes an output element by element computes with torch
 COPIES = frozenset({"clone", "copy_", "_to_copy"})
 _frames = sys._current_frames  # captured before any candidate is loaded
 
@@ -45,13 +50,42 @@ class KernelWatch(TorchDispatchMode):  # type: ignore[misc,no-untyped-call,unuse
         self.computed: Counter[str] = Counter()
         self.copied: Counter[str] = Counter()
         self.allocations: list[Guarded] = []
+        self._fills = 0
+        facade = active_facade() if device == "emulator" else None
+        self._memory = None if facade is None else DeviceOnlyMemory(facade)
+
+    @property
+    def tampering(self) -> list[str]:
+        """What host code did to the emulated GPU's memory, a sentence each (rule W1)."""
+        return [] if self._memory is None else self._memory.tampering
+
+    def __enter__(self) -> KernelWatch:  # noqa: PYI034 - typing.Self needs Python 3.11
+        super().__enter__()  # type: ignore[no-untyped-call,unused-ignore]
+        if self._memory is not None:
+            self._memory.take()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._memory is not None:
+            self._memory.give_back()
+        super().__exit__(*error)  # type: ignore[no-untyped-call,unused-ignore]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
         name = func._schema.name.partition("::")[2]
-        if name in ALLOCATIONS or name in CONSTANTS:
-            return self._guard(result, keep_values=name in CONSTANTS)
-        if name in COPIES and _keeps_values(args, result):
+        made = name in ALLOCATIONS or name in CONSTANTS
+        with nullcontext() if self._memory is None or made or _is_view(func) else self._memory.at_work():
+            result = func(*args, **(kwargs or {}))
+        if made:
+            result = self._guard(result, keep_values=name in CONSTANTS)
+        if self._memory is not None and name != "lift_fresh" and not _shares_memory(func):
+            self._memory.note_result(result)  # what is lifted was filled by the host
+        if made:
+            return result
+        if name in FILLS:
+            self._fills += 1
+        if name in FILLS and self._fills > MOST_FILLS:
+            self.computed[f"more than {MOST_FILLS} times {name}"] = self._fills
+        elif name in COPIES and _keeps_values(args, result):
             self.copied[name] += 1
         elif name not in HARMLESS and not _is_view(func):
             self.computed[name] += 1
@@ -69,8 +103,16 @@ class KernelWatch(TorchDispatchMode):  # type: ignore[misc,no-untyped-call,unuse
 
 
 def _is_view(func: Any) -> bool:
-    aliases = [value.alias_info for value in func._schema.returns]
-    return any(alias is not None and not alias.is_write for alias in aliases)
+    return any(alias is not None and not alias.is_write for alias in _aliases(func))
+
+
+def _shares_memory(func: Any) -> bool:
+    """Whether an operation gives memory that it was given: views, and whatever works in place."""
+    return any(alias is not None for alias in _aliases(func))
+
+
+def _aliases(func: Any) -> list[Any]:
+    return [value.alias_info for value in func._schema.returns]
 
 
 def _keeps_values(args: tuple[Any, ...], result: Any) -> bool:
