@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,11 +14,9 @@ from pathlib import Path
 import pytest
 
 from cutesmith.references.sections import read_pages
+from tests.browsing import CHROMIUM, launched_browser
 
 ROOT = Path(__file__).resolve().parent.parent
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
---disable-component-update --disable-sync""".split()
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +55,7 @@ def served(site):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt install chromium)")
 def test_search_finds_a_name_in_a_browser(served, tmp_path):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with launched_browser() as browser:
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -76,7 +70,6 @@ def test_search_finds_a_name_in_a_browser(served, tmp_path):
         assert page.locator("article").inner_text().count("zipped_divide") > 0
         shot = tmp_path / "page.png"
         page.screenshot(path=shot)
-        browser.close()
     assert errors == []
     assert colours(shot) > 20, "the screenshot is blank"
 

@@ -100,10 +100,10 @@ def _summary(comparison: Comparison) -> str:
     from cutesmith.evals.report import wording
 
     solved, speed = comparison.solved, wording.factor_score(comparison.speed)
+    times = f"speed-up {speed} of what it was" if comparison.speed.over else "no times to compare"
     return (
         f"{comparison.second} against {comparison.first} on {comparison.tasks} tasks: {solved['second']} gained, "
-        f"{solved['first']} lost; "
-        + (f"speed-up {speed} of what it was" if comparison.speed.over else "no times to compare")
+        f"{solved['first']} lost; {times}"
     )
 
 

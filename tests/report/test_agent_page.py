@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import shutil
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,12 +18,9 @@ from cutesmith.report.path_chart import Attempt, path_chart
 from cutesmith.report.trimming import TextBudget, cut_middle, displayable, fair_limit, weight
 from tests.agent import sample_session
 from tests.agent.sample_session import kernel, lint, timed, verified
+from tests.browsing import CHROMIUM, CONTRAST, launched_browser, watched_pages
 from tests.report.elements import Elements
 from tests.report.sample import HOSTILE
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
---disable-component-update --disable-sync""".split()
 
 
 def rendered(session: sample_session.Session) -> str:
@@ -236,15 +231,8 @@ def test_a_cut_keeps_both_ends_and_counts():
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with launched_browser() as browser:
         yield browser
-        browser.close()
-
-
-CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt install chromium)")
@@ -253,26 +241,8 @@ class TestInABrowser:
 
     @pytest.fixture
     def open_page(self, browser, tmp_path):
-        """A function that opens a page's HTML and gives it; no error may have been reported at the end."""
-        context = browser.new_context(viewport={"width": 1280, "height": 900})
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        errors: list[str] = []
-
-        def open_page(html: str, **media: str):
-            path = tmp_path / "report.html"
-            path.write_text(html, encoding="utf-8")
-            page = context.new_page()
-            page.emulate_media(**media)
-            page.on("pageerror", lambda error: errors.append(str(error)))
-            page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-            page.on("dialog", lambda dialog: errors.append(dialog.message))
-            page.on("request", lambda request: None if request.url == path.as_uri() else errors.append(request.url))
-            page.goto(path.as_uri())
-            return page
-
-        yield open_page
-        context.close()
-        assert errors == []
+        with watched_pages(browser, tmp_path) as open_page:
+            yield open_page
 
     def test_hostile_text_does_nothing_and_fits_a_phone(self, pages, open_page):
         page = open_page(pages["hostile"])

@@ -57,6 +57,8 @@ def nan_mean(values: NDArray[np.floating], axis: int = -1) -> Floats:
 
 def nan_median(values: NDArray[np.floating]) -> Floats:
     """Median over the last axis of what is a number, NaN where nothing is."""
+    if not values.shape[-1]:
+        return np.full(values.shape[:-1], np.nan)
     ordered, count = np.sort(values, axis=-1).astype(np.float64), np.isfinite(values).sum(axis=-1, keepdims=True)
     low, high = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, values.shape[-1] - 1)
     middle = np.take_along_axis(ordered, low, -1) + np.take_along_axis(ordered, high, -1)
