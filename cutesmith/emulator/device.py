@@ -50,6 +50,8 @@ class EmulatedDevice:
         self.settings = settings
         self.observer = observer
         self.launches: list[LaunchReport] = []
+        self.held = 0  # launches that were held back
+        self._open = True
         self._allocations = Allocations()
         self._memory = DeviceMemory(self._allocations)
         self._sm = parse_arch(arch).sm
@@ -108,6 +110,9 @@ class EmulatedDevice:
             self._execute(launch, kernel, module)
 
     def _execute(self, launch: Launch, kernel: CubinKernel, module: Module) -> None:
+        if not self._open:
+            self.held += 1
+            return
         program, native = self._program(module, launch.kernel)
         self._map_claims()
 
@@ -138,6 +143,15 @@ class EmulatedDevice:
             again = lambda fill: prepare(replace(self.settings, fill=fill)).run()  # noqa: E731
             if not uninitialised_bytes_matter(before, self._allocations, again):
                 self.launches[-1] = _without_consequences(report)
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Within it, launches succeed and do nothing; `held` counts them."""
+        self._open = False
+        try:
+            yield
+        finally:
+            self._open = True
 
     def allocate(self, size: int) -> int:
         """`cudaMalloc`."""

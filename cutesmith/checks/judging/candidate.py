@@ -68,6 +68,7 @@ class Candidate:
     poisoned: list[list[torch.Tensor]] = field(default_factory=list)  # masks of a step's outputs
     exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     surroundings: Surroundings | None = None
+    gate: Any = None  # of launches on a GPU
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Dispatch on `request["do"]`: start, load, run or record."""
@@ -91,6 +92,10 @@ class Candidate:
             from cutesmith.emulator.device import emulated_device
 
             self.emulated = self.exits.enter_context(emulated_device(request["arch"]))
+        elif self.device == "cuda":
+            from cutesmith.recording.launch_gate import launch_gate
+
+            self.gate = self.exits.enter_context(launch_gate())
         return {}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -116,6 +121,8 @@ class Candidate:
         reports = [self._step(step) for step in request["steps"]]
         if self.device == "emulator" and self._launches() == launched and self._something_to_do():
             reports[0]["problems"].append(_problem("W1", "kernel_fn launched no CuTe kernel"))
+        if request.get("stub") and not any(report["problems"] for report in reports):
+            reports[-1]["problems"] += self._without_launches(request["steps"][-1])
         unwritten = never_written(self.poisoned)
         reports = [{**report, "unwritten": unwritten} for report in reports]
         if any(not _same_bytes(_bytes_of(output), copy) for output, copy in self.kept):
@@ -133,13 +140,15 @@ class Candidate:
         arguments = [buffer.value for buffer in self.buffers]
         watch = KernelWatch(self.device, poison=step["poison"])
         seen = self._findings()
-        with candidate_code(self.path), watch:
-            returned = self._kernel(arguments)
+        with candidate_code(self.path):
+            with watch:
+                returned = self._kernel(arguments)
+            early = [_bytes_of(value).clone() for value in plain_tensors(returned)]  # queued on the current stream
             synchronize(self.device)
         outputs, problems = take_outputs(returned)
         problems += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
-        problems += self._damage(watch) + self._faults(seen)
-        self.kept += [(output, _bytes_of(output).clone()) for output in outputs]
+        problems += self._damage(watch) + self._faults(seen) + _written_late(outputs, early)
+        self.kept += list(zip(outputs, early))
         folder = Path(step["outputs"])
         folder.mkdir(parents=True, exist_ok=True)
         files = [tensors.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs)]
@@ -162,12 +171,19 @@ class Candidate:
         if not reuse:
             self.buffers = [_new_buffer(description, self.device) for description in inputs]
             return
-        for buffer, description in zip(self.buffers, inputs, strict=True):
+        sources = [None if "scalar" in description else self._source(description) for description in inputs]
+        keep_busy(self.device)  # what does not wait for the current stream reads the old contents (rule T1)
+        for buffer, description, source in zip(self.buffers, inputs, sources, strict=True):
             if buffer.guarded is None:
                 buffer.value = tensors.read_scalar(description)
             else:
-                buffer.guarded.fill_from(description)
+                buffer.guarded.fill(source)
                 buffer.pristine = buffer.guarded.raw.clone()
+
+    def _source(self, description: Description) -> torch.Tensor | None:
+        """The bytes of an input on the device."""
+        source = tensors.read_bytes(description)
+        return source if source is None else source.to(tensors.torch_device(self.device))
 
     def _name_inputs(self) -> None:
         """Let the emulated GPU call the inputs by their places."""
@@ -186,6 +202,24 @@ class Candidate:
         if not all(guarded.zones_intact() for guarded in watch.allocations):
             problems.append(_problem("O8", "the kernel wrote outside a tensor that it allocated", reject=False))
         return problems
+
+    def _without_launches(self, step: dict[str, Any]) -> list[Problem]:
+        """The last step once more while launches do nothing: whatever appears does not come from a CuTe kernel (W2)."""
+        gate = self.emulated if self.device == "emulator" else self.gate
+        if gate is None:
+            return []
+        held = gate.held
+        self._place(step["inputs"], reuse=False)
+        arguments, watch = [buffer.value for buffer in self.buffers], KernelWatch(self.device, poison=step["poison"])
+        with candidate_code(self.path), gate.closed():
+            with watch:
+                returned = self._kernel(arguments)
+            synchronize(self.device)
+        if gate.held == held:  # no launch was seen to be held back: nothing follows
+            return []
+        usual = [copy for _, copy in self.kept[-len(plain_tensors(returned)) :]]
+        pairs = zip(plain_tensors(returned), usual)
+        return [p for index, pair in enumerate(pairs) for p in _appeared(index, *pair, step["poison"])]
 
     def _something_to_do(self) -> bool:
         """Whether a kernel is needed: not for empty outputs, and not for the constant that empty inputs come to."""
@@ -255,6 +289,15 @@ def synchronize(device: str) -> None:
 
 
 _cuda_synchronize = torch.cuda.synchronize
+_cuda_sleep: Any = torch.cuda._sleep
+BUSY_CYCLES = 40_000_000  # about 20 ms at 2 GHz: far longer than the host needs for a call
+
+
+def keep_busy(device: str) -> None:
+    """Queue a wait on the current stream, behind which the next work has to stand."""
+    if device == "cuda":
+        _cuda_synchronize()
+        _cuda_sleep(BUSY_CYCLES)
 
 
 def load_kernel(path: Path) -> Callable[..., Any]:
@@ -295,6 +338,35 @@ def take_outputs(returned: Any) -> tuple[list[torch.Tensor], list[Problem]]:
     if lazy:
         return [], [_problem("T3", f"kernel_fn returned a tensor subclass ({lazy[0]}), which may compute later")]
     return values, []
+
+
+def plain_tensors(returned: Any) -> list[torch.Tensor]:
+    """The tensors among what was returned, without subclasses: touching those may run code of theirs."""
+    values = returned if type(returned) is tuple else (returned,)
+    return [value for value in values if type(value) is torch.Tensor]
+
+
+def _written_late(outputs: Sequence[torch.Tensor], early: Sequence[torch.Tensor]) -> list[Problem]:
+    """Outputs that changed after the current stream had done what `kernel_fn` queued on it (rule T1)."""
+    changed = [i for i, (output, copy) in enumerate(zip(outputs, early)) if not _same_bytes(_bytes_of(output), copy)]
+    text = "output {} was written after the work of its stream had ended: join every stream that kernel_fn uses"
+    return [_problem("T1", text.format(index)) for index in changed]
+
+
+def _appeared(index: int, output: torch.Tensor, usual: torch.Tensor, poison: int) -> list[Problem]:
+    """Elements that hold neither poison nor one of a few constants although no kernel ran (rule W2)."""
+    size, now = output.element_size(), _bytes_of(output)
+    elements = now.view(-1, size)[~poisoned_elements(output, poison)]
+    if elements.shape[0] == 0 or bool((elements == elements[0]).all()):
+        return []
+    values = torch.unique(elements, dim=0).shape[0]
+    if values <= FEW_CONSTANTS and not _same_bytes(now, usual):
+        return []
+    count = f"{elements.shape[0]} elements of output {index}"
+    return [_problem("W2", f"{count} have values without its launches: they do not come from the CuTe kernel")]
+
+
+FEW_CONSTANTS = 4
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
