@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import re
@@ -296,11 +297,13 @@ def test_graph_replay_agrees_with_events_around_queued_launches(graph_timer, cou
     from cutesmith.checks.timing.stopwatch import Stopwatch
 
     plan = copy_plan(count)
-    kernel = plan.kernel(plan.tilings[0])
+    y = plan.outputs[0]
+    # A kernel: a copy becomes a memcpy node, which replays 2^27 floats in 392 us on an H200, against 256 us outside.
+    negate = functools.partial(torch.neg, out=y)
+    kernel = replace(plan, build=lambda tiling: negate).kernel(plan.tilings[0])
     graph_timer.prepare(kernel)
     replayed = median([sample for _ in range(5) for sample in graph_timer.round(kernel)])
-    y = plan.outputs[0]
-    queued, _ = Stopwatch().round(y.copy_, [(plan.inputs[0],)], launches=30, host_us=20)
+    queued, _ = Stopwatch().round(negate, [(plan.inputs[0],)], launches=30, host_us=20)
     assert replayed == pytest.approx(median(queued), rel=0.1)
 
 
