@@ -21,6 +21,7 @@ VERBS = {
     "benchmark": "time it beside eager and torch.compile, cold L2, against the measured floor",
     "checkpoint": "backup, revert, list and diff a kernel file; nothing is ever lost",
     "note": "append a prediction, change or measurement to DEVLOG.md beside a kernel file",
+    "audit": "try problem files on a CPU: is the reference a function of all its inputs, are sizes sane",
     "doctor": "say what this machine has and what it lacks",
     "search": "look something up in the references: a section, an API name, an error code",
     "find": "the nearest example kernels for what you want to write, with the reason",

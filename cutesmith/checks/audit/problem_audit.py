@@ -68,6 +68,12 @@ ADVICE: dict[str, tuple[str, str, str]] = {
         "get_inputs",
         "Draw them anew, without a seed of its own: a kernel must not know them.",
     ),
+    "ties": (
+        _WARNING,
+        "reference_fn",
+        "Fix it, as the first k of torch.sort(x, dim=-1, descending=True, stable=True) do: a kernel cannot know which "
+        "of equal values is meant.",
+    ),
     "many-sets": (
         _WARNING,
         "get_input_sets",

@@ -12,6 +12,7 @@ import torch
 
 from cutesmith import contract
 from cutesmith.checks.audit.problem_draws import ELEMENTS, MOST_SETS, Problem, bytes_of, elements_of, tensors_of
+from cutesmith.checks.audit.ties import OtherTies, with_many_ties
 from cutesmith.checks.audit.trials import Influence, Run, exact, run, same_bits, with_random_masks
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.judging.cases import Values, fit
@@ -111,6 +112,7 @@ class Trial:
             return
         self._judge_outputs(base, self.first)
         self._judge_influence()
+        self._judge_ties(base)
         self._judge_sets(self.first)
 
     def reply(self) -> dict[str, Any]:
@@ -219,6 +221,28 @@ class Trial:
         if self._draws_alike():
             self._find("same-values", "get_inputs() returns the same values at every call")
 
+    def _judge_ties(self, base: Values) -> None:
+        """Whether the order of equal values shows in the result, with what is drawn first."""
+        drawn = [values for values in (base, *self.sets[:BASES]) if elements_of(values) <= LARGE]
+        for values in [*drawn, *with_many_ties(base)]:
+            operations = self._moved_by_ties(values)
+            if operations:
+                where = "in what is drawn" if any(values is one for one in drawn) else "where values are equal, or NaN"
+                names = " and ".join(sorted(operations))
+                self._find("ties", f"the result hangs on the order in which {names} takes equal values, {where}")
+                return
+
+    def _moved_by_ties(self, values: Values) -> set[str]:
+        """The operations whose other order of equal values gives another result; empty where none does."""
+        mode = OtherTies()
+        try:
+            first = run(self.problem.reference_fn, values)
+            with mode:
+                other = run(self.problem.reference_fn, values)
+        except Exception:  # noqa: BLE001 - made-up values may be refused
+            return set()
+        return mode.operations if mode.operations and not _close(first, other) else set()
+
     def _bases(self) -> Iterator[tuple[Values, Values]]:
         """Inputs and other inputs of the same shapes, get_inputs() first; then with masks drawn anew."""
         pairs = [(self.draws[0], self.draws[-1])] if self.draws else []
@@ -294,11 +318,12 @@ def _has_nan(tensor: torch.Tensor) -> bool:
 
 def _close(first: Run, second: Run) -> bool:
     """Whether two results agree well within the tolerance of their types: the same sums in another order."""
-    pairs = list(zip(first.outputs, second.outputs))
-    if any(a.shape != b.shape or not a.is_floating_point() for a, b in pairs):
-        return False
-    limits = [REORDERED * tolerance_for(output.dtype, None, None).rtol for output in first.outputs]
-    return all(
-        torch.allclose(a.double(), b.double(), rtol=limit, atol=limit * float(a.double().abs().mean()), equal_nan=True)
-        for (a, b), limit in zip(pairs, limits)
-    )
+    return all(map(_are_close, first.outputs, second.outputs))
+
+
+def _are_close(first: torch.Tensor, second: torch.Tensor) -> bool:
+    if first.shape != second.shape or not first.is_floating_point():
+        return same_bits([first], [second])
+    limit = REORDERED * tolerance_for(first.dtype, None, None).rtol
+    least = limit * float(first.double().abs().nan_to_num(0.0, 0.0, 0.0).mean()) if first.numel() else 0.0
+    return torch.allclose(first.double(), second.double(), rtol=limit, atol=least, equal_nan=True)

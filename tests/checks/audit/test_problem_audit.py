@@ -16,6 +16,7 @@ from cutesmith.verdicts import ExitCode
 TASKS = Path(__file__).resolve().parents[3] / "evals" / "tasks"
 MATRIX = 'torch.randn(4096, 4096, device="cuda")'
 SETS = "def get_input_sets():\n    yield [torch.{}]\n    yield [torch.{}]\n"
+BF16 = 'torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)'
 VECTOR = 'torch.randn(4096, device="cuda")'
 DRAWS = f"def get_inputs(): return [{VECTOR}]\n"
 
@@ -127,6 +128,9 @@ def test_a_broken_file_is_told_in_a_sentence(audit, reference, inputs, said):
             "overflow",
         ),
         ("def reference_fn(x): return x * 2, x.abs() >= 0", [MATRIX], "constant-output"),
+        ("def reference_fn(x): return torch.topk(x, 4).indices", [BF16], "ties"),
+        ("def reference_fn(x): return torch.argsort(x)", [MATRIX], "ties"),
+        ("def reference_fn(x): return x.median(-1).indices", [BF16], "ties"),
         ("def reference_fn(x):\n    assert x.dtype != torch.float64\n    return 2 * x", [MATRIX], "no-float64"),
         (SQUARE, ['torch.randn(64, 64, device="cuda")'], "tiny"),
         (SQUARE, ['torch.randn(1 << 17, 1 << 16, device="cuda", dtype=torch.float16)'], ""),
@@ -167,6 +171,11 @@ def test_what_is_only_remarked(audit, reference, inputs, rule):
             id="products",
         ),
         pytest.param(
+            "def reference_fn(x): return torch.sort(x, stable=True)[1], x.argmax(-1), torch.topk(x, 4)[0]",
+            [BF16],
+            id="equal values whose order is fixed, or shows in no result",
+        ),
+        pytest.param(
             "def reference_fn(x): return (x > 3).any(-1)", [MATRIX], id="a bool that is nearly always the same"
         ),
     ],
@@ -190,6 +199,26 @@ def test_the_verdict_tells_of_full_size_and_of_what_was_tried(audit):
     assert verdict.floor_us == pytest.approx((3 << 32) / 4e12 * 1e6, abs=0.01)
     assert verdict.tried == "float32[1, 32768], 0.5" and verdict.tolerance == {"rtol": 1e-2}
     assert verdict.sets == ("float32[33, 7], 2.0", "float32[0, 4], 2.0")
+
+
+def test_ties_name_the_operation_and_whether_they_are_drawn(audit):
+    route = "w, i = torch.topk(x.softmax(-1), 4)\n    return torch.zeros_like(x).scatter(1, i, w)"
+    rare = audit(f"def reference_fn(x):\n    {route}", MATRIX).findings
+    assert [finding.rule for finding in rare] == ["ties"] and "stable=True" in rare[0].fix
+    assert "in which topk takes equal values, where values are equal, or NaN" in rare[0].message
+    drawn = audit("def reference_fn(x): return torch.sort(x, descending=True)[1]", BF16).findings
+    assert "in which sort takes equal values, in what is drawn" in drawn[0].message
+
+
+def test_work_at_full_size_is_counted_or_declared(audit):
+    product = audit("def reference_fn(x, y): return (x.float() @ y.float()).to(x.dtype)", BF16, BF16)
+    assert product.work == {"bytes": 3 * 2 * 4096**2, "flops": {"bfloat16": 2 * 4096**3}}
+    declared = audit(SQUARE, MATRIX, more="ALGORITHMIC_FLOPS = 12\ndef ALGORITHMIC_BYTES(x): return 7 * x.shape[0]\n")
+    assert declared.work == {"bytes": 7 * 4096, "flops": {"float32": 12}}
+    needs_values = audit(
+        "def reference_fn(x, n): return x * n.item()", MATRIX, 'torch.randint(1, 9, (), device="cuda")'
+    )
+    assert needs_values.work["flops"] is None
 
 
 def test_every_input_set_is_tried(audit):

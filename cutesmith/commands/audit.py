@@ -1,0 +1,120 @@
+"""`cutesmith audit FILES…`: whether problem files are worth solving, found by trying their references on a CPU."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from cutesmith.checks.audit.problem_audit import AuditVerdict, ProblemAuditor
+from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.errors import UsageError
+from cutesmith.verdicts import ExitCode, Verdict
+
+DESCRIPTION = """\
+Try problem files before anybody works on them: the reference runs, gives the same for the same inputs, depends on every
+input, gives finite results, runs in float64, and no result hangs on the order of equal values; get_inputs() draws anew,
+with sizes that a GPU is busy with and that fit; what the function reads, writes and multiplies at full size.
+
+Everything is tried on a CPU, on fewer rows where there are many. A folder stands for all *.py below it. All files share
+one confined process, so audit what you do not trust alone. Exit code 0: no errors (warnings may be there); 2: a problem
+cannot be used; 6: one did not end in time; with several files, the code of the first that failed."""
+
+EXAMPLES = (
+    "cutesmith audit problem.py",
+    "cutesmith audit evals/tasks --json > audits.json",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditsVerdict(Verdict):
+    """The audits of all files, in the order in which they were named; the exit code of the first that failed."""
+
+    stage: ClassVar[str] = "audits"
+
+    problems: tuple[AuditVerdict, ...] = ()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(_audit, argv)
+
+
+def _audit(argv: list[str]) -> int:
+    parser = command_parser("audit", DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="problem files, or folders of them")
+    parser.add_argument("--arch", metavar="SM", help="what the problem is to be solved for (default: sm_90a)")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="S", help="seconds a file (default: %(default)g)"
+    )
+    options = parser.parse_args(argv)
+    if not options.timeout > 0:
+        raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")
+    verdict = audit_files(list(_problem_files(options.files)), arch=options.arch, timeout=options.timeout)
+    return report(verdict, as_json=options.json, lines=_lines(verdict))
+
+
+def _problem_files(named: Sequence[str]) -> Iterator[Path]:
+    for name in named:
+        path = Path(name)
+        found = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        if not found:
+            raise UsageError(f"{path} holds no *.py", hint="Give problem files, or a folder of them.")
+        yield from found
+
+
+def audit_files(files: Sequence[Path], *, arch: str | None = None, timeout: float = 60.0) -> AuditsVerdict:
+    """Audit the files one after the other in one confined child; raises UsageError for an unknown architecture."""
+    begin, problems = time.monotonic(), []
+    with ProblemAuditor(arch=arch, timeout=timeout) as auditor:
+        for number, path in enumerate(files, start=1):
+            _progress(f"{number} of {len(files)}: {path.name}")
+            problems.append(auditor.audit(path))
+    _progress("")
+    failed = [verdict for verdict in problems if not verdict.passed]
+    warned = sum(bool(verdict.warnings) for verdict in problems if verdict.passed)
+    first = f"; the first: {failed[0].summary}" if failed else ""
+    return AuditsVerdict(
+        exit_code=failed[0].exit_code if failed else ExitCode.PASSED,
+        summary=f"{len(problems) - len(failed)} of {len(problems)} problems can be used, {warned} with warnings{first}",
+        problems=tuple(problems),
+        seconds=round(time.monotonic() - begin, 3),
+    )
+
+
+def _progress(text: str) -> None:
+    """One line that overwrites itself, on a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _lines(verdict: AuditsVerdict) -> Iterator[str]:
+    width = max(len(_name(problem)) for problem in verdict.problems)
+    yield f"{'problem':{width}}  {'MB':>9}  {'GFLOP':>9}  {'µs at 4 TB/s':>12}"
+    for problem in verdict.problems:
+        yield f"{_name(problem):{width}}  {_numbers(problem)}"
+        yield from _remarks(problem)
+    yield f"{verdict.summary} ({verdict.seconds:.1f} s)"
+
+
+def _name(problem: AuditVerdict) -> str:
+    return "/".join(Path(problem.path).parts[-2:])
+
+
+def _numbers(problem: AuditVerdict) -> str:
+    """What the function moves and multiplies at full size; what is not known is a dash."""
+    work, floor = problem.work, problem.floor_us
+    if not work or floor is None:
+        return f"{'–':>9}  {'–':>9}  {'–':>12}"
+    flops = "–" if work["flops"] is None else f"{sum(work['flops'].values()) / 1e9:.4g}"
+    return f"{work['bytes'] / 1e6:9.4g}  {flops:>9}  {floor:12.4g}"
+
+
+def _remarks(problem: AuditVerdict) -> Iterator[str]:
+    for finding in problem.findings:
+        yield f"    line {finding.line}: {finding.severity} {finding.rule}: {finding.message}. {finding.fix}"
+    if not problem.passed and not problem.errors:
+        yield f"    {problem.status}: {problem.summary}" + (f" {problem.hint}" if problem.hint else "")
