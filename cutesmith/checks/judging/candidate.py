@@ -7,7 +7,6 @@ guard zones, torch operations) is judged by the parent; values go to the referen
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +20,22 @@ from cutesmith.checks.failures import describe_failure
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.outputs import (
+    Problem,
+    appeared,
+    bytes_of,
+    never_written,
+    plain_tensors,
+    poisoned_elements,
+    problem,
+    same_bytes,
+    take_outputs,
+    written_late,
+)
 from cutesmith.checks.judging.tensors import Description, Guarded
 from cutesmith.checks.judging.watching import KernelWatch, Surroundings
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
 from cutesmith.verdicts import ExitCode
-
-Problem = dict[str, Any]  # {"rule", "text", "reject"}
 
 
 def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -46,10 +55,7 @@ class Buffer:
         """Whether a bit of the tensor or of its guard zones has changed."""
         if self.guarded is None or self.pristine is None:
             return False
-        return not _same_bytes(self.guarded.raw, self.pristine)
-
-
-_same_bytes = torch.equal  # captured before any candidate is loaded
+        return not same_bytes(self.guarded.raw, self.pristine)
 
 
 @dataclass
@@ -100,8 +106,7 @@ class Candidate:
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Confine this process, then run the file without its reference."""
-        self.path = Path(request["path"])
-        contract.hold(self.path)
+        self.path = hold_text(contract.problem_source(request["path"]), Path(request["path"]).name)
         self.surroundings = Surroundings()
         layers = confine(readable=[Path.cwd().parent / INPUTS])
         with candidate_code(self.path):
@@ -120,14 +125,14 @@ class Candidate:
         launched = self._launches()
         reports = [self._step(step) for step in request["steps"]]
         if self.device == "emulator" and self._launches() == launched and self._something_to_do():
-            reports[0]["problems"].append(_problem("W1", "kernel_fn launched no CuTe kernel"))
+            reports[0]["problems"].append(problem("W1", "kernel_fn launched no CuTe kernel"))
         if request.get("stub") and not any(report["problems"] for report in reports):
             reports[-1]["problems"] += self._without_launches(request["steps"][-1])
         unwritten = never_written(self.poisoned)
         reports = [{**report, "unwritten": unwritten} for report in reports]
-        if any(not _same_bytes(_bytes_of(output), copy) for output, copy in self.kept):
+        if any(not same_bytes(bytes_of(output), copy) for output, copy in self.kept):
             reports[-1]["problems"].append(
-                _problem("O13", "a later call overwrote the result of an earlier one: allocate outputs in every call")
+                problem("O13", "a later call overwrote the result of an earlier one: allocate outputs in every call")
             )
         self.kept.clear()
         self.poisoned.clear()
@@ -143,11 +148,11 @@ class Candidate:
         with candidate_code(self.path):
             with watch:
                 returned = self._kernel(arguments)
-            early = [_bytes_of(value).clone() for value in plain_tensors(returned)]  # queued on the current stream
+            early = [bytes_of(value).clone() for value in plain_tensors(returned)]  # queued on the current stream
             synchronize(self.device)
         outputs, problems = take_outputs(returned)
         problems += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
-        problems += self._damage(watch) + self._faults(seen) + _written_late(outputs, early)
+        problems += self._damage(watch) + self._faults(seen) + written_late(outputs, early)
         self.kept += list(zip(outputs, early))
         folder = Path(step["outputs"])
         folder.mkdir(parents=True, exist_ok=True)
@@ -161,7 +166,8 @@ class Candidate:
         if self.device == "emulator":
             self.emulated.forget_refusal()  # of an earlier case
         try:
-            return self.kernel_fn(*arguments)
+            with torch.no_grad():  # as while it is timed (rule H3)
+                return self.kernel_fn(*arguments)
         finally:
             if self.device == "emulator":
                 self.emulated.check()  # what ended a launch reaches host code only as an error number
@@ -195,12 +201,12 @@ class Candidate:
         problems = []
         for index, buffer in enumerate(self.buffers):
             if buffer.guarded is not None and not buffer.guarded.zones_intact():
-                problems.append(_problem("O8", f"the kernel wrote outside input {index}", reject=False))
+                problems.append(problem("O8", f"the kernel wrote outside input {index}", reject=False))
             elif buffer.mutated():
-                problems.append(_problem("O2", f"the kernel changed input {index}: inputs are read-only"))
-        problems += [_problem("W1", sentence) for sentence in watch.tampering]
+                problems.append(problem("O2", f"the kernel changed input {index}: inputs are read-only"))
+        problems += [problem("W1", sentence) for sentence in watch.tampering]
         if not all(guarded.zones_intact() for guarded in watch.allocations):
-            problems.append(_problem("O8", "the kernel wrote outside a tensor that it allocated", reject=False))
+            problems.append(problem("O8", "the kernel wrote outside a tensor that it allocated", reject=False))
         return problems
 
     def _without_launches(self, step: dict[str, Any]) -> list[Problem]:
@@ -219,7 +225,7 @@ class Candidate:
             return []
         usual = [copy for _, copy in self.kept[-len(plain_tensors(returned)) :]]
         pairs = zip(plain_tensors(returned), usual)
-        return [p for index, pair in enumerate(pairs) for p in _appeared(index, *pair, step["poison"])]
+        return [p for index, pair in enumerate(pairs) for p in appeared(index, *pair, step["poison"])]
 
     def _something_to_do(self) -> bool:
         """Whether a kernel is needed: not for empty outputs, and not for the constant that empty inputs come to."""
@@ -237,13 +243,13 @@ class Candidate:
     def _faults(self, before: tuple[Any, ...]) -> list[Problem]:
         """New findings of the emulated GPU as problems, each with its Python line."""
         new = self._findings()[len(before) :]
-        return [_problem("O8", f"sanitizer: {finding.describe(self.path)}", reject=False) for finding in new]
+        return [problem("O8", f"sanitizer: {finding.describe(self.path)}", reject=False) for finding in new]
 
     def _aliases(self, index: int, output: torch.Tensor) -> list[Problem]:
         mine = tensors.memory_range(output)
         for number, buffer in enumerate(self.buffers):
             if buffer.guarded is not None and tensors.overlap(mine, buffer.guarded.address_range()):
-                return [_problem("O13", f"output {index} shares memory with input {number}: allocate it")]
+                return [problem("O13", f"output {index} shares memory with input {number}: allocate it")]
         return []
 
     def record(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -278,8 +284,15 @@ def start_device(device: str) -> None:
     with contextlib.suppress(ImportError):
         importlib.import_module("tvm_ffi")
     if device == "cuda":
+        look_alike()
         torch.full((1,), 1.0, device="cuda")
         torch.cuda.synchronize()
+
+
+def look_alike() -> None:
+    """Import whatever a process imports in which a kernel meets a GPU, so that none differs from another (rule H3)."""
+    for name in ("cutesmith.checks.judging.trial", "cutesmith.checks.timing.timed"):
+        importlib.import_module(name)
 
 
 def synchronize(device: str) -> None:
@@ -298,6 +311,16 @@ def keep_busy(device: str) -> None:
     if device == "cuda":
         _cuda_synchronize()
         _cuda_sleep(BUSY_CYCLES)
+
+
+def hold_text(source: str, name: str, number: int = 0) -> Path:
+    """Hold a kernel file's text for `load_kernel`, under a path that tells nobody why it is run (rule H3).
+
+    There is no such file. `number` keeps apart several files of one process.
+    """
+    path = Path.cwd() / str(number) / name
+    contract.hold(path, source)
+    return path
 
 
 def load_kernel(path: Path) -> Callable[..., Any]:
@@ -320,79 +343,6 @@ def candidate_code(path: Path) -> Iterator[None]:
         raise CandidateError(error.message, error.exit_code, hint=error.hint) from error
     except (Exception, SystemExit) as error:
         raise describe_failure(path, error) from error
-
-
-def take_outputs(returned: Any) -> tuple[list[torch.Tensor], list[Problem]]:
-    """The tensors of what `kernel_fn` returned, which must be exactly a tensor or a tuple of tensors.
-
-    Raises ContractError for anything else; a tensor subclass is a problem of rule T3.
-    """
-    values = list(returned) if type(returned) is tuple else [returned]
-    for value in values:
-        if not isinstance(value, torch.Tensor):
-            raise ContractError(
-                f"kernel_fn returned {_kind(returned)}, not a tensor or a tuple of tensors",
-                hint="Allocate the outputs with torch.empty, launch, and return them.",
-            )
-    lazy = [type(value).__name__ for value in values if type(value) is not torch.Tensor]
-    if lazy:
-        return [], [_problem("T3", f"kernel_fn returned a tensor subclass ({lazy[0]}), which may compute later")]
-    return values, []
-
-
-def plain_tensors(returned: Any) -> list[torch.Tensor]:
-    """The tensors among what was returned, without subclasses: touching those may run code of theirs."""
-    values = returned if type(returned) is tuple else (returned,)
-    return [value for value in values if type(value) is torch.Tensor]
-
-
-def _written_late(outputs: Sequence[torch.Tensor], early: Sequence[torch.Tensor]) -> list[Problem]:
-    """Outputs that changed after the current stream had done what `kernel_fn` queued on it (rule T1)."""
-    changed = [i for i, (output, copy) in enumerate(zip(outputs, early)) if not _same_bytes(_bytes_of(output), copy)]
-    text = "output {} was written after the work of its stream had ended: join every stream that kernel_fn uses"
-    return [_problem("T1", text.format(index)) for index in changed]
-
-
-def _appeared(index: int, output: torch.Tensor, usual: torch.Tensor, poison: int) -> list[Problem]:
-    """Elements that hold neither poison nor one of a few constants although no kernel ran (rule W2)."""
-    size, now = output.element_size(), _bytes_of(output)
-    elements = now.view(-1, size)[~poisoned_elements(output, poison)]
-    if elements.shape[0] == 0 or bool((elements == elements[0]).all()):
-        return []
-    values = torch.unique(elements, dim=0).shape[0]
-    if values <= FEW_CONSTANTS and not _same_bytes(now, usual):
-        return []
-    count = f"{elements.shape[0]} elements of output {index}"
-    return [_problem("W2", f"{count} have values without its launches: they do not come from the CuTe kernel")]
-
-
-FEW_CONSTANTS = 4
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements as bytes, so that NaN equals itself."""
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
-
-
-def poisoned_elements(output: torch.Tensor, poison: int) -> torch.Tensor:
-    """Which elements hold the byte that their memory was filled with, in the order of a contiguous copy."""
-    return (_bytes_of(output).view(-1, output.element_size()) == poison).all(dim=1)
-
-
-def never_written(runs: Sequence[Sequence[torch.Tensor]]) -> int:
-    """How many elements hold their run's poison in every run; by chance an element, above all a byte, does in one.
-
-    `runs` are the `poisoned_elements` of each output; those of other shapes than the first run's are left out.
-    """
-    sizes = [[output.numel() for output in run] for run in runs]
-    alike = [run for run, size in zip(runs, sizes) if size == sizes[0]]
-    return sum(int(functools.reduce(torch.logical_and, masks).sum()) for masks in zip(*alike))
-
-
-def _kind(returned: Any) -> str:
-    if isinstance(returned, (tuple, list)):
-        return f"a {type(returned).__name__} of {', '.join(type(item).__name__ for item in returned) or 'nothing'}"
-    return "None" if returned is None else f"{type(returned).__name__} {returned!r:.40}"
 
 
 def _report(returned: Any, watch: KernelWatch) -> dict[str, Any]:
@@ -425,11 +375,7 @@ def _shared_storage(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> l
     storages = {v.untyped_storage()._cdata: i for i, v in enumerate(inputs) if isinstance(v, torch.Tensor)}
     found = [(i, storages.get(output.untyped_storage()._cdata)) for i, output in enumerate(outputs)]
     return [
-        _problem("O13", f"output {index} shares memory with input {number}: allocate it")
+        problem("O13", f"output {index} shares memory with input {number}: allocate it")
         for index, number in found
         if number is not None
     ]
-
-
-def _problem(rule: str, text: str, *, reject: bool = True) -> Problem:
-    return {"rule": rule, "text": text, "reject": reject}

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from cutesmith import contract
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.candidate import candidate_code, load_kernel, start_device, take_outputs
+from cutesmith.checks.judging.candidate import candidate_code, hold_text, load_kernel, start_device
+from cutesmith.checks.judging.outputs import take_outputs
 from cutesmith.checks.judging.reference import Reference, seed_everything
 from cutesmith.checks.judging.tensors import copy_of
 from cutesmith.checks.judging.watching import Surroundings
@@ -126,9 +126,9 @@ class TimedCandidates:
 
     def load(self, request: Request) -> Reply:
         """Load one kernel file under a name."""
-        self.paths[request["name"]] = Path(request["path"])
-        contract.hold(request["path"], request["source"])
-        self.bench.functions[request["name"]] = load_kernel(Path(request["path"]))
+        path = hold_text(request["source"], Path(request["path"]).name, len(self.paths))
+        self.paths[request["name"]] = path
+        self.bench.functions[request["name"]] = load_kernel(path)
         return {}
 
     def inputs(self, request: Request) -> Reply:

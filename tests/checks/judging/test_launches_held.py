@@ -6,7 +6,8 @@ import ctypes
 import torch
 
 from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.candidate import Candidate, _appeared, _written_late
+from cutesmith.checks.judging.candidate import Candidate
+from cutesmith.checks.judging.outputs import appeared, written_late
 from cutesmith.checks.judging.tensors import LARGE_POISON
 from cutesmith.recording.launch_gate import LAUNCHES, runtime_library
 
@@ -76,16 +77,16 @@ def test_nothing_follows_where_no_launch_was_seen(tmp_path):
 
 def test_two_values_that_are_the_whole_result_are_no_constants():
     output = (torch.arange(64) % 3 > 0).to(torch.uint8)
-    assert _appeared(0, output, output.clone(), LARGE_POISON)
-    assert not _appeared(0, output, 1 - output, LARGE_POISON)
+    assert appeared(0, output, output.clone(), LARGE_POISON)
+    assert not appeared(0, output, 1 - output, LARGE_POISON)
 
 
 def test_an_output_that_changes_after_its_stream_is_late():
     output = torch.zeros(8)
     early = output.view(torch.uint8).clone()
-    assert _written_late([output], [early]) == []
+    assert written_late([output], [early]) == []
     output[3] = 1
-    assert _written_late([output], [early])[0]["rule"] == "T1"
+    assert written_late([output], [early])[0]["rule"] == "T1"
 
 
 def test_the_installed_dsl_has_the_launches_that_the_gate_stands_in_for():

@@ -1,20 +1,19 @@
 """The judge of values, tried on CPU functions: honest ones pass, and each kind of wrong is called by its name."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from cutesmith.checks.judging.candidate import load_kernel, never_written, poisoned_elements
+from cutesmith.checks.judging.candidate import load_kernel
 from cutesmith.checks.judging.cases import derive, derived_cases
+from cutesmith.checks.judging.outputs import never_written, poisoned_elements
 from cutesmith.checks.judging.precision import in_float64
 from cutesmith.checks.judging.reference import Reference, names_beside, structure_problem
-from cutesmith.checks.judging.trial import Trial
 from cutesmith.checks.judging.rounds import Round, VerifyOptions
 from cutesmith.checks.judging.tensors import GUARD_BYTES, Guarded, read_tensor, write_tensor
+from cutesmith.checks.judging.trial import Trial
 from cutesmith.checks.judging.verification import Judge, verify_kernel
 from cutesmith.checks.judging.watching import KernelWatch, Surroundings
 from cutesmith.errors import ContractError, UsageError
@@ -352,11 +351,3 @@ def test_a_compile_only_pass_is_never_verified():
     verdict = verdict_here(ROOT / "evals" / "adversarial" / "honest_plain.py", on="compile")
     assert (verdict.exit_code, verdict.status) == (ExitCode.PASSED, "compiled"), verdict.summary
     assert len(verdict.cases) == 4
-
-
-@pytest.mark.gpu
-@pytest.mark.timeout(900)
-def test_every_adversarial_kernel_gets_its_verdict(tmp_path):
-    command = [sys.executable, str(ROOT / "evals" / "selftest.py"), "--jobs", "4", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-6000:]

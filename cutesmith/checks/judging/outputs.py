@@ -1,0 +1,90 @@
+"""What `kernel_fn` returned, held against what the judge knows of it: types, poison, when and whence it was written."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from cutesmith.errors import ContractError
+
+Problem = dict[str, Any]  # {"rule", "text", "reject"}
+FEW_CONSTANTS = 4
+
+same_bytes = torch.equal  # captured before any candidate is loaded
+
+
+def take_outputs(returned: Any) -> tuple[list[torch.Tensor], list[Problem]]:
+    """The tensors of what `kernel_fn` returned, which must be exactly a tensor or a tuple of tensors.
+
+    Raises ContractError for anything else; a tensor subclass is a problem of rule T3.
+    """
+    values = list(returned) if type(returned) is tuple else [returned]
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            raise ContractError(
+                f"kernel_fn returned {_kind(returned)}, not a tensor or a tuple of tensors",
+                hint="Allocate the outputs with torch.empty, launch, and return them.",
+            )
+    lazy = [type(value).__name__ for value in values if type(value) is not torch.Tensor]
+    if lazy:
+        return [], [problem("T3", f"kernel_fn returned a tensor subclass ({lazy[0]}), which may compute later")]
+    return values, []
+
+
+def plain_tensors(returned: Any) -> list[torch.Tensor]:
+    """The tensors among what was returned, without subclasses: touching those may run code of theirs."""
+    values = returned if type(returned) is tuple else (returned,)
+    return [value for value in values if type(value) is torch.Tensor]
+
+
+def written_late(outputs: Sequence[torch.Tensor], early: Sequence[torch.Tensor]) -> list[Problem]:
+    """Outputs that changed after the current stream had done what `kernel_fn` queued on it (rule T1)."""
+    changed = [i for i, (output, copy) in enumerate(zip(outputs, early)) if not same_bytes(bytes_of(output), copy)]
+    text = "output {} was written after the work of its stream had ended: join every stream that kernel_fn uses"
+    return [problem("T1", text.format(index)) for index in changed]
+
+
+def appeared(index: int, output: torch.Tensor, usual: torch.Tensor, poison: int) -> list[Problem]:
+    """Elements that hold neither poison nor one of a few constants although no kernel ran (rule W2)."""
+    size, now = output.element_size(), bytes_of(output)
+    elements = now.view(-1, size)[~poisoned_elements(output, poison)]
+    if elements.shape[0] == 0 or bool((elements == elements[0]).all()):
+        return []
+    values = torch.unique(elements, dim=0).shape[0]
+    if values <= FEW_CONSTANTS and not same_bytes(now, usual):
+        return []
+    count = f"{elements.shape[0]} elements of output {index}"
+    return [problem("W2", f"{count} have values without its launches: they do not come from the CuTe kernel")]
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements as bytes, so that NaN equals itself."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def poisoned_elements(output: torch.Tensor, poison: int) -> torch.Tensor:
+    """Which elements hold the byte that their memory was filled with, in the order of a contiguous copy."""
+    return (bytes_of(output).view(-1, output.element_size()) == poison).all(dim=1)
+
+
+def never_written(runs: Sequence[Sequence[torch.Tensor]]) -> int:
+    """How many elements hold their run's poison in every run; by chance an element, above all a byte, does in one.
+
+    `runs` are the `poisoned_elements` of each output; those of other shapes than the first run's are left out.
+    """
+    sizes = [[output.numel() for output in run] for run in runs]
+    alike = [run for run, size in zip(runs, sizes) if size == sizes[0]]
+    return sum(int(functools.reduce(torch.logical_and, masks).sum()) for masks in zip(*alike))
+
+
+def _kind(returned: Any) -> str:
+    if isinstance(returned, (tuple, list)):
+        return f"a {type(returned).__name__} of {', '.join(type(item).__name__ for item in returned) or 'nothing'}"
+    return "None" if returned is None else f"{type(returned).__name__} {returned!r:.40}"
+
+
+def problem(rule: str, text: str, *, reject: bool = True) -> Problem:
+    return {"rule": rule, "text": text, "reject": reject}
