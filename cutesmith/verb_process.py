@@ -14,7 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import anyio
@@ -33,6 +34,11 @@ Follower = Callable[[float, str], Awaitable[None]]
 """Told of a running child: the seconds since its start, and its last line on stderr or that it is running."""
 
 
+Loan = tuple[Mapping[str, str], tuple[int, ...]]
+"""What a child is given to use something of its parent's: variables, and descriptors to inherit."""
+Lender = Callable[[], AbstractContextManager[Loan]]
+
+
 class VerbError(CutesmithError):
     """The child gave no JSON object; the message keeps the tail of what it printed."""
 
@@ -41,18 +47,31 @@ async def _ignore(seconds: float, message: str) -> None:
     """A follower that does not listen."""
 
 
-async def run_verb(verb: str, *arguments: str, follower: Follower = _ignore, keys: bool = False) -> dict[str, Any]:
+@contextlib.contextmanager
+def _nothing() -> Iterator[Loan]:
+    yield {}, ()
+
+
+async def run_verb(
+    verb: str, *arguments: str, follower: Follower = _ignore, keys: bool = False, lender: Lender = _nothing
+) -> dict[str, Any]:
     """Run a verb in a child process and give its JSON object; raises VerbError when it gave none.
 
-    It is given no keys, but for one that itself asks a model (`keys`).
+    It is given no keys, but for one that itself asks a model (`keys`). `lender` is held while the child is started.
     """
     command = [sys.executable, "-m", "cutesmith", verb, "--json", *arguments]
     path = os.pathsep.join(p for p in (str(resources.PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if p)
     inherited = os.environ if keys else without_secrets(os.environ)
     environment = {**inherited, "PYTHONPATH": path, PARENT_VARIABLE: "1"}
-    async with await anyio.open_process(
-        command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
-    ) as child:
+    with lender() as (variables, descriptors):
+        started = await anyio.open_process(
+            command,
+            stdin=subprocess.DEVNULL,
+            env={**environment, **variables},
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+    async with started as child:
         try:
             output, errors = await _follow(follower, child, verb)
         finally:

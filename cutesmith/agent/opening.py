@@ -13,6 +13,7 @@ from cutesmith.agent.settings import Settings
 from cutesmith.agent.standing import JudgedKernel
 from cutesmith.agent.texts.prompting import render_prompt
 from cutesmith.agent.transcript import Event
+from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.patterns.generation.target import Target
 from cutesmith.verb_process import VerbError, run_verb
 
@@ -51,6 +52,7 @@ async def _generated(session: Session, settings: Settings, target: Target) -> di
             f"--on={settings.on}",
             f"--configurations={settings.configurations}",
             follower=session.follower(0),
+            lender=lend_nursery,
         )
     except VerbError as error:
         return {"summary": error.message, "seconds": 0.0}

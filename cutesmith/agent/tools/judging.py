@@ -16,6 +16,7 @@ from cutesmith.agent.standing import GRADES, JudgedKernel, Standing
 from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.workbench import KERNEL, Workbench
 from cutesmith.checkpoints import write_atomically
+from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.errors import CutesmithError
 from cutesmith.verb_process import run_verb
 from cutesmith.verdicts import ExitCode
@@ -70,7 +71,7 @@ def snapshot_of(workbench: Workbench, text: str) -> Snapshot:
 async def judge(workbench: Workbench, stage: str, kernel: Snapshot, *options: str) -> Verdict:
     """A stage's verdict on a snapshot; raises VerbError when the judge's process gave none."""
     arguments = (*_common(workbench, stage), *options, "--", str(kernel.path))
-    verdict = await run_verb(stage, *arguments, follower=workbench.follower)
+    verdict = await run_verb(stage, *arguments, follower=workbench.follower, lender=lend_nursery)
     return {**verdict, "stage": stage}  # an error of the command line has none of its own
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from cutesmith.checks.isolation.nursery import fork_worker
+from cutesmith.checks.isolation.shared_nursery import fork_worker
 
 
 class WorkerProcess(Protocol):

@@ -1,13 +1,11 @@
 """The judge's side of its nursery: one process that holds the imported libraries and forks workers from them.
 
 A worker that starts as a program of its own imports PyTorch and the DSL anew. The nursery (`nursery_process.py`) is
-given no secret and runs no candidate; the judge talks to it over a pair of sockets that no worker inherits. Whatever it
-cannot do, the judge does without it: `fork_worker` then says None.
+given no secret and runs no candidate; the judge talks to it over a pair of sockets that no worker inherits.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
@@ -22,9 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cutesmith.checks.isolation.environment import NURSERY_ROOM, PACKAGE_ROOT, PER_WORKER, clean_environment
+from cutesmith.checks.isolation.environment import NURSERY_ROOM, PACKAGE_ROOT, clean_environment
 
-OFF = "CUTESMITH_NO_NURSERY"
 ROOM_BYTES = 64 << 10
 REPLY_BYTES = 4096
 IMPORT_SECONDS = 300.0  # PyTorch and the DSL from a cold disk on a busy machine
@@ -33,7 +30,7 @@ SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 class NurseryError(Exception):
-    """The nursery cannot fork this worker; never leaves this module."""
+    """The nursery cannot fork this worker; never leaves this room."""
 
 
 class ForkedProcess:
@@ -67,22 +64,29 @@ class ForkedProcess:
 
 
 class Nursery:
-    """A running nursery; `close` ends it, and with it the kernel ends its workers."""
+    """A nursery at the other end of a socket; `process` is None for one that another judge started."""
 
-    def __init__(self, key: Mapping[str, str]) -> None:
+    def __init__(
+        self, connection: socket.socket, key: Mapping[str, str], process: subprocess.Popen[bytes] | None = None
+    ) -> None:
         self.key = dict(key)
         self.forked = self.living = 0
-        self._lock = threading.Lock()
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.lent = False
+        self._socket, self._process = connection, process
+        self.pid = None if process is None else process.pid
         self._socket.settimeout(IMPORT_SECONDS)
-        with theirs:
-            self._process = _start(theirs.fileno())
-        self.pid = self._process.pid
+        self._lock = threading.Lock()
+        self._broken = False
 
     @property
     def alive(self) -> bool:
         """Whether it can be asked."""
-        return self._process.poll() is None
+        return not self._broken and (self._process is None or self._process.poll() is None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody may still need it: a worker, or a judge that it was lent to."""
+        return self.living > 0 or self.lent
 
     def fork(self, order: dict[str, Any], descriptors: Sequence[int]) -> ForkedProcess:
         """A worker as `order` says, with the pipes for requests, replies and log; raises NurseryError."""
@@ -101,32 +105,50 @@ class Nursery:
         except NurseryError:
             return -signal.SIGKILL  # how the kernel ends the workers of a nursery that has gone
 
+    def connect(self) -> socket.socket:
+        """A connection for another judge, at whose end that judge's workers are ended; raises OSError."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.lent = True
+        with theirs:
+            socket.send_fds(self._socket, [json.dumps({"serve": True}).encode()], [theirs.fileno()])
+        return ours
+
     def _ask(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
         data = json.dumps(message).encode()
         if len(data) > ROOM_BYTES:
             raise NurseryError(f"{len(data)} bytes of environment")
         with self._lock:
-            answer = self._exchange(data, descriptors)
-        if not answer:
-            raise NurseryError("the nursery has ended")
-        reply: dict[str, Any] = json.loads(answer)
+            reply: dict[str, Any] = json.loads(self._exchange(data, descriptors))
         return reply
 
     def _exchange(self, data: bytes, descriptors: Sequence[int]) -> bytes:
         try:
             socket.send_fds(self._socket, [data], list(descriptors))
-            return self._socket.recv(REPLY_BYTES)
+            if answer := self._socket.recv(REPLY_BYTES):
+                return answer
+            raise ConnectionResetError("it has ended")
         except OSError as error:
-            self._process.kill()  # its late answer would be taken for the next one
+            self._broken = True  # its late answer would be taken for the next one
+            if self._process is not None:
+                self._process.kill()
             raise NurseryError(f"the nursery does not answer: {error}") from error
 
     def close(self) -> None:
-        """End the nursery, and so every worker of it that still lives."""
+        """Hang up, which ends this judge's workers, and the nursery if this judge started it."""
         self._socket.close()
+        if self._process is None:
+            return
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
         self._process.kill()
         self._process.wait()
+
+
+def start_nursery(key: Mapping[str, str]) -> Nursery:
+    """A nursery of this process's own; it imports nothing before the first worker is asked for."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        return Nursery(ours, key, _start(theirs.fileno()))
 
 
 def _start(descriptor: int) -> subprocess.Popen[bytes]:
@@ -142,85 +164,3 @@ def _start(descriptor: int) -> subprocess.Popen[bytes]:
         pass_fds=(descriptor,),
         start_new_session=True,
     )
-
-
-class _Shared:
-    """The one nursery of this process, started at the first worker, and anew when the environment has changed."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.nursery: Nursery | None = None
-        self._owner = 0
-        self._given_up = not _supported()
-
-    def get(self, key: Mapping[str, str]) -> Nursery | None:
-        """The nursery for this environment; None where there can be none now."""
-        with self.lock:
-            if self._owner != os.getpid():  # a fork of the judge must not speak on its parent's socket
-                self.nursery, self._owner = None, os.getpid()
-            if self.nursery is not None and not self._fits(self.nursery, key):
-                return None
-            if self.nursery is None and not self._given_up:
-                self.nursery = Nursery(key)
-            return self.nursery
-
-    def _fits(self, nursery: Nursery, key: Mapping[str, str]) -> bool:
-        """False for a nursery of another environment with workers; without, or dead, it is put away."""
-        if nursery.alive and nursery.key == key:
-            return True
-        if nursery.alive and nursery.living:
-            return False
-        self._put_away(nursery)
-        return True
-
-    def _put_away(self, nursery: Nursery) -> None:
-        nursery.close()
-        self.nursery = None
-
-    def failed(self, nursery: Nursery) -> None:
-        """Put one away that never forked a worker, and try no other: the next would fail alike."""
-        with self.lock:
-            if nursery.forked == 0 and nursery is self.nursery:
-                self._given_up = True
-                self._put_away(nursery)
-
-    def close(self) -> None:
-        """End the nursery of this process; the next worker starts another."""
-        with self.lock:
-            if self.nursery is not None and self._owner == os.getpid():
-                self._put_away(self.nursery)
-
-
-def _supported() -> bool:
-    try:
-        os.close(os.pidfd_open(os.getpid()))  # Linux 5.3
-    except (AttributeError, OSError):
-        return False
-    return True
-
-
-SHARED = _Shared()
-atexit.register(SHARED.close)
-
-
-def fork_worker(order: dict[str, Any], descriptors: Sequence[int]) -> ForkedProcess | None:
-    """A worker forked from this process's nursery; None when it has to be started as a program of its own.
-
-    `order` holds the entry, the settings of `child.py`, the scratch folder and the whole environment; `descriptors` are
-    the worker's ends of the pipes for requests, replies and log. CUTESMITH_NO_NURSERY turns forking off.
-    """
-    common = clean_environment(Path("/"))
-    if os.environ.get(OFF) or _fixed(order["environment"]) != _fixed(common):
-        return None
-    nursery = SHARED.get({**_fixed(common), "OMP_NUM_THREADS": common.get("OMP_NUM_THREADS", "")})
-    if nursery is None:
-        return None
-    try:
-        return nursery.fork(order, descriptors)
-    except NurseryError:
-        SHARED.failed(nursery)
-        return None
-
-
-def _fixed(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name not in PER_WORKER}

@@ -2,8 +2,9 @@
 
 It imports what workers need, never touches CUDA, starts no thread, and forks a worker for each order. Orders, one JSON
 object a packet: `{"entry", "settings", "scratch", "environment"}` with the worker's ends of three pipes (requests,
-replies, log; answered by `{"pid"}` or `{"refused"}`), and `{"reap": pid}` for a worker that has ended (answered by
-`{"code"}`). At the end of the socket it leaves, and with it, by the kernel, its workers.
+replies, log; answered by `{"pid"}` or `{"refused"}`); `{"reap": pid}` for a worker that has ended (answered by
+`{"code"}`); `{"serve": true}` with a socket of another judge (no answer). A judge that hangs up leaves no worker; when
+the first one does, the nursery ends, and with it, by the kernel, all workers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import gc
 import importlib
 import json
 import os
+import select
 import shutil
+import signal
 import socket
 import sys
 import traceback
@@ -31,25 +34,88 @@ OWN_PATH = sys.path[1:]  # the first is this process's folder; only the package 
 DRIVERS = ("libcuda.so", "libnvidia-ml.so")  # what CUDA has begun cannot be carried through a fork
 
 
-def serve_orders(judge: socket.socket) -> None:
-    """Answer orders until the judge has gone."""
-    while True:
-        data, pipes, _, _ = socket.recv_fds(judge, ORDER_BYTES, 3)
-        if not data:
+class Judge:
+    """One judge at the other end of a socket, and its workers that were not reaped."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.socket = socket.socket(fileno=descriptor)
+        self.workers: set[int] = set()
+
+    def receive(self) -> tuple[dict[str, Any], list[int]] | None:
+        """The next order and its descriptors; None when the judge has gone."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.socket, ORDER_BYTES, 3)
+        except OSError:
+            return None
+        return (json.loads(data), descriptors) if data else None
+
+    def reply(self, answer: dict[str, Any]) -> None:
+        """Answer; a judge that has gone meanwhile is noticed at the next order."""
+        with contextlib.suppress(OSError):
+            self.socket.send(json.dumps(answer).encode())
+
+    def reap(self, pid: int) -> dict[str, Any]:
+        """How the worker ended."""
+        self.workers.discard(pid)
+        _, status = os.waitpid(pid, 0)
+        return {"code": os.waitstatus_to_exitcode(status)}
+
+    def close(self) -> None:
+        """End its workers."""
+        self.socket.close()
+        for pid in list(self.workers):
+            os.kill(pid, signal.SIGKILL)  # not reaped, so it is still that process
+            self.reap(pid)
+
+
+class Desk:
+    """All judges; the first is the nursery's own."""
+
+    def __init__(self, first: int) -> None:
+        self.judges: dict[int, Judge] = {}
+        self._first, self._poller = first, select.poll()
+        self._admit(first)
+
+    def _admit(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self.judges[descriptor] = Judge(descriptor)
+        self._poller.register(descriptor, select.POLLIN)
+
+    def serve(self) -> None:
+        """Answer orders until the first judge has gone."""
+        while self._first in self.judges:
+            for descriptor, _ in self._poller.poll():
+                self._attend(self.judges[descriptor])
+
+    def _attend(self, judge: Judge) -> None:
+        received = judge.receive()
+        if received is None:
+            self._dismiss(judge)
             return
-        order = json.loads(data)
-        answer = _reaped(order["reap"]) if "reap" in order else _forked(order, pipes, judge)
+        order, descriptors = received
+        if "serve" in order:
+            self._admit(*descriptors)
+        elif "reap" in order:
+            judge.reply(judge.reap(order["reap"]))
+        else:
+            judge.reply(self._forked(judge, order, descriptors))
+
+    def _dismiss(self, judge: Judge) -> None:
+        descriptor = judge.socket.fileno()
+        self._poller.unregister(descriptor)
+        del self.judges[descriptor]
+        judge.close()
+
+    def _forked(self, judge: Judge, order: dict[str, Any], pipes: Sequence[int]) -> dict[str, Any]:
+        answer = _fork(order, pipes, [known.socket for known in self.judges.values()])
         for descriptor in pipes:
             os.close(descriptor)
-        judge.send(json.dumps(answer).encode())
+        if "pid" in answer:
+            judge.workers.add(answer["pid"])
+        return answer
 
 
-def _reaped(pid: int) -> dict[str, Any]:
-    _, status = os.waitpid(pid, 0)
-    return {"code": os.waitstatus_to_exitcode(status)}
-
-
-def _forked(order: dict[str, Any], pipes: Sequence[int], judge: socket.socket) -> dict[str, Any]:
+def _fork(order: dict[str, Any], pipes: Sequence[int], judges: Sequence[socket.socket]) -> dict[str, Any]:
     try:
         _import_for(order)
         renew_dsl()
@@ -60,7 +126,7 @@ def _forked(order: dict[str, Any], pipes: Sequence[int], judge: socket.socket) -
     parent = os.getpid()
     if pid := os.fork():
         return {"pid": pid}
-    _be_worker(order, pipes, judge, parent)
+    _be_worker(order, pipes, judges, parent)
     raise AssertionError("a worker does not return")
 
 
@@ -98,13 +164,14 @@ def _obstacle() -> str:
     return f"{', '.join(sorted(loaded))} loaded" if loaded else ""
 
 
-def _be_worker(order: dict[str, Any], pipes: Sequence[int], judge: socket.socket, parent: int) -> None:
+def _be_worker(order: dict[str, Any], pipes: Sequence[int], judges: Sequence[socket.socket], parent: int) -> None:
     try:
         os.setsid()
         die_with_parent()
         if os.getppid() != parent:  # it ended before that took effect
             os._exit(1)
-        judge.close()
+        for judge in judges:
+            judge.close()
         requests, replies = _place(*pipes)
         os.chdir(order["scratch"])
         renew(order["environment"], OWN_PATH)
@@ -131,14 +198,11 @@ def _place(requests: int, replies: int, log: int) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Serve the judge at the other end of the socket."""
-    judge = socket.socket(fileno=int(sys.argv[1]))
-    judge.set_inheritable(False)
+    """Serve the judge at the other end of the socket, and those that it sends."""
     os.environ.pop(NURSERY_ROOM)
     hide_memory()  # no candidate may write to what later workers are made of
     gc.disable()
-    with contextlib.suppress(OSError):  # the judge has gone
-        serve_orders(judge)
+    Desk(int(sys.argv[1])).serve()
     shutil.rmtree(os.getcwd(), ignore_errors=True)
     os._exit(0)
 

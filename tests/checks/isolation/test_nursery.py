@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.checks.isolation import nursery
+from cutesmith.checks.isolation import shared_nursery
 from cutesmith.checks.isolation.worker import Worker, run_isolated
 from cutesmith.errors import CandidateError
 
@@ -25,8 +25,8 @@ DSL_ENVIRONMENT = {"CUTE_DSL_ARCH": "sm_90a"}
 def full_nursery():
     """The nursery of this process with PyTorch and the DSL in it, under another architecture than its workers'."""
     with Worker(DSL_ENTRY, environment={"CUTE_DSL_ARCH": "sm_100a"}) as worker:
-        assert parent_of(worker) == nursery.SHARED.nursery.pid
-    return nursery.SHARED.nursery
+        assert parent_of(worker) == shared_nursery.SHARED.nursery.pid
+    return shared_nursery.SHARED.nursery
 
 
 def ask(action, *, environment=ENVIRONMENT, **request):
@@ -56,14 +56,14 @@ def until(condition, seconds=20):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("more", [{}, {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": ""}], ids=["as is", "more"])
-def test_a_forked_worker_is_as_if_it_had_been_started_alone(full_nursery, monkeypatch, tmp_path, more):
+def test_a_forked_worker_is_as_if_it_had_been_started_alone(full_nursery, monkeypatch, tmp_path):
+    more = {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "", "CUTE_DSL_ARCH": "sm_90a"}
+
     def started():
-        request, environment = {"action": "started"}, {**ENVIRONMENT, **more, "CUTE_DSL_ARCH": "sm_90a"}
-        return run_isolated(ENTRY, request, environment=environment, scratch=tmp_path)
+        return run_isolated(ENTRY, {"action": "started"}, environment={**ENVIRONMENT, **more}, scratch=tmp_path)
 
     forked = [started(), started()]
-    monkeypatch.setenv(nursery.OFF, "1")
+    monkeypatch.setenv(shared_nursery.OFF, "1")
     executed = started()
     draws = [reply.pop("draws") for reply in forked]
     assert not set(draws[0]) & set(draws[1]), "random state of Python, NumPy and PyTorch"
@@ -161,10 +161,57 @@ for _ in range(2):
     assert judge.returncode == 0
 
 
+LENT_VERB = """
+import os, sys, time
+from cutesmith.checks.isolation.worker import Worker
+print([name for name in os.environ if name.startswith("CUTESMITH_N")], flush=True)
+with Worker("isolation_handlers:factory", environment={"PYTHONPATH": sys.argv[1]}) as worker:
+    reply = worker.call({"action": "modules"})
+    print(worker._process.pid, reply["parent"], len(worker.call({"action": "descriptors"})["open"]), flush=True)
+    if len(sys.argv) > 2:
+        time.sleep(60)
+"""
+
+
+def lent_verb(*more, **environment):
+    with shared_nursery.lend_nursery() as (variables, descriptors):
+        return subprocess.Popen(
+            [sys.executable, "-c", LENT_VERB, ENVIRONMENT["PYTHONPATH"], *more],
+            stdout=subprocess.PIPE, text=True, pass_fds=descriptors,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment, **variables},
+        )  # fmt: skip
+
+
+def test_a_verb_forks_its_workers_from_the_nursery_that_it_was_lent(full_nursery):
+    with lent_verb() as verb:
+        told = verb.communicate(timeout=60)[0].split("\n")
+    _, parent, descriptors = map(int, told[1].split())
+    assert (verb.returncode, parent) == (0, shared_nursery.SHARED.nursery.pid)
+    assert descriptors <= 6
+    assert running(parent), "it is still ours"
+
+
+def test_a_killed_verb_leaves_no_worker_in_the_nursery_that_it_was_lent():
+    with lent_verb("wait") as verb:
+        verb.stdout.readline()
+        worker, parent, _ = map(int, verb.stdout.readline().split())
+        verb.kill()
+        until(lambda: not Path(f"/proc/{worker}").exists())
+    assert running(parent)
+    assert ask("modules")["parent"] == parent
+
+
+def test_a_nursery_of_another_environment_is_not_borrowed():
+    with lent_verb(TZ="UTC") as verb:
+        told = verb.communicate(timeout=60)[0].split("\n")
+    assert verb.returncode == 0
+    assert int(told[1].split()[1]) != shared_nursery.SHARED.nursery.pid
+
+
 def test_the_nursery_holds_no_secret_of_the_judge(full_nursery, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "secret")
     ask("modules")
-    told = Path(f"/proc/{nursery.SHARED.nursery.pid}/environ").read_bytes()
+    told = Path(f"/proc/{shared_nursery.SHARED.nursery.pid}/environ").read_bytes()
     assert b"SOME_API_KEY" not in told
     assert b"WORKER_ID" not in told
 
