@@ -76,7 +76,7 @@ def find_kernel(folder: Path, task: str, sample: int) -> bytes:
         path = os.path.join(root, relative)
         if os.path.lexists(path):
             return _read(path, root, relative)
-    raise NoKernelError(f"{folder} holds no kernel for {task}, sample {sample}", "missing")
+    raise NoKernelError(f"{folder.name} holds no kernel for {task}, sample {sample}", "missing")
 
 
 def _places(task: str, sample: int) -> Iterator[str]:
@@ -94,18 +94,19 @@ def _read(path: str, root: str, shown: str) -> bytes:
     if os.path.commonpath((real, root)) != root:
         raise NoKernelError(f"{shown} is a link that leaves the folder", "unreadable")
     try:
-        descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not make us wait
     except OSError as error:
         raise NoKernelError(f"{shown} cannot be read: {error.strerror}", "unreadable") from error
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
             raise NoKernelError(f"{shown} is no regular file", "unreadable")
         if about.st_size > MAX_BYTES:
-            raise NoKernelError(
-                f"{shown} has {about.st_size} bytes; a kernel file has at most {MAX_BYTES}", "unreadable"
-            )
-        return file.read(MAX_BYTES + 1)
+            wrong = f"{shown} has {about.st_size} bytes; a kernel file has at most {MAX_BYTES}"
+            raise NoKernelError(wrong, "unreadable")
+        return os.read(descriptor, MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
 
 
 def folder_name(text: str) -> str:

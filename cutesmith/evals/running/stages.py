@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
+import re
 import socket
 import tempfile
 import traceback
@@ -23,12 +25,13 @@ from cutesmith.checks.timing.gpu_lock import recorded_holds
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.evals.running.jobs import BENCHMARK, CHECK, DRAFT, SESSION, VERIFY
 from cutesmith.evals.running.settings import JudgeSettings
-from cutesmith.verdicts import ExitCode, Verdict
+from cutesmith.verdicts import ExitCode, Verdict, strict_json
 
 Payload = dict[str, Any]
 Result = dict[str, Any]
 KERNEL = "kernel.py"
 TAIL = 4000
+FOLDER = "cutesmith-eval-"
 SUSPICIOUS = (ExitCode.USAGE, ExitCode.CRASHED, ExitCode.TIMED_OUT, ExitCode.UNAVAILABLE)
 """What a vanished or broken GPU looks like from inside a verdict; then the GPU itself is asked."""
 
@@ -36,9 +39,16 @@ SUSPICIOUS = (ExitCode.USAGE, ExitCode.CRASHED, ExitCode.TIMED_OUT, ExitCode.UNA
 def run_stage(stage: str, payload: Payload) -> Result:
     """The result of one stage."""
     with recorded_holds() as holds:
-        result = STAGE_FUNCTIONS[stage](payload)
+        result = _without_our_folders(STAGE_FUNCTIONS[stage](payload))
     gpu = f"{socket.gethostname()}:{os.environ.get('CUDA_VISIBLE_DEVICES', '0')}"
     return {"verdicts": {}, "gpu_lost": "", **result, "gpu": gpu, "holds": [asdict(hold) for hold in holds]}
+
+
+def _without_our_folders(result: Result) -> Result:
+    """Files by their names alone: the folders of this process mean nothing to anybody, and are new each time."""
+    folder = re.escape(os.path.join(tempfile.gettempdir(), FOLDER))
+    plain: Result = json.loads(re.sub(f"{folder}[^/]+/(task/)?", "", strict_json(result)))
+    return plain
 
 
 def carried(name: str, data: bytes) -> dict[str, str]:
@@ -54,7 +64,7 @@ def uncarried(file: dict[str, str]) -> bytes:
 @contextmanager
 def _files(payload: Payload) -> Iterator[tuple[Path, Path]]:
     """The task and the kernel (where there is one) as files of a folder that goes away; the judge only reads them."""
-    with tempfile.TemporaryDirectory(prefix="cutesmith-eval-") as folder:
+    with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
         task = Path(folder) / "task" / Path(payload["task"]["name"]).name
         task.parent.mkdir()
         task.write_bytes(uncarried(payload["task"]))

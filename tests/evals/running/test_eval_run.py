@@ -1,0 +1,187 @@
+"""`cutesmith eval run` as people call it: real processes, real judge, whatever lies in somebody's folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.evals.running.judged_runs import results
+
+PROBLEM = """\
+import torch
+def reference_fn(x):
+    return torch.relu(x)
+def get_inputs():
+    return [torch.randn(1 << 10, device="cuda")]
+"""
+BROKEN = "def (\n"
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "cutesmith", "eval", "run", *map(str, arguments)]
+
+
+def eval_run(*arguments: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=timeout, cwd=ROOT)
+
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def tasks(write_file, tmp_path):
+    """A folder of problem files; a function that makes one of a name."""
+
+    def make(*names: str) -> Path:
+        for name in names:
+            write_file(PROBLEM, f"tasks/level1/{name}.py")
+        return tmp_path / "tasks"
+
+    return make
+
+
+def theirs(write_file, tmp_path):
+    """Files that are no kernels, each in its own way."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "binary.py").write_bytes(bytes(range(256)) * 20)
+    write_file(BROKEN, "theirs/broken.py")
+    write_file("x = '" + "y" * 10_000_000 + "'\n", "theirs/huge.py")
+    write_file("def kernel_fn(x):\n    raise SystemExit\n", "theirs/../theirs/two words/0.py")
+    (tmp_path / "theirs" / "linked.py").symlink_to("/etc/hostname")
+    return f"dir:{tmp_path / 'theirs'}"
+
+
+def test_whatever_lies_in_a_folder_has_its_verdict(write_file, tasks, tmp_path):
+    suite = tasks("binary", "broken", "huge", "linked", "none")
+    done = eval_run(
+        *("--suite", suite, "--agent", theirs(write_file, tmp_path), "--on", "compile", "--no-cache"),
+        *("--out", tmp_path / "run", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    verdict = json.loads(done.stdout)
+    assert (verdict["status"], verdict["done"], verdict["solved"]) == ("complete", 5, 0)
+    lines = results(tmp_path / "run")
+    found = {task.removeprefix("level1/"): (line["status"], line["summary"]) for (task, _), line in lines.items()}
+    assert {name: status for name, (status, _) in found.items()} == {
+        "binary": "usage",
+        "broken": "usage",
+        "huge": "unreadable",
+        "linked": "unreadable",
+        "none": "missing",
+    }
+    assert found["binary"][1] == "kernel.py is a binary file, not Python source"
+    assert "[5/5]" in done.stderr
+
+
+@pytest.mark.timeout(400)
+def test_a_kernel_goes_through_the_stages_and_a_second_run_takes_it_from_the_cache(write_file, tasks, tmp_path):
+    kernel = (ROOT / "tests" / "kernels" / "relu_tvm_ffi.py").read_text()
+    write_file(kernel, "theirs/relu.py")
+    common = ("--suite", tasks("relu"), "--agent", f"dir:{tmp_path / 'theirs'}", "--on", "compile", "--quiet")
+    done = eval_run(*common, "--cache", tmp_path / "cache", "--out", tmp_path / "one")
+    assert done.returncode == 0 and "1 compiled" in done.stdout, done.stderr + done.stdout
+    (line,) = results(tmp_path / "one").values()
+    assert (line["stage"], line["status"], line["correct"]) == ("verify", "compiled", False)
+    verdicts = json.loads((tmp_path / "one" / line["verdicts"]).read_text())["verdicts"]
+    assert verdicts["compile"]["archs"][0]["kernels"][0]["registers"] > 0 and verdicts["verify"]["ran_on"] == "compile"
+    again = eval_run(*common, "--cache", tmp_path / "cache", "--out", tmp_path / "two")
+    assert again.returncode == 0 and "1 compiled (1 cached)" in again.stdout
+
+
+def test_killed_with_kill_9_and_resumed_by_its_folder_alone(write_file, tasks, tmp_path):
+    names = [f"task{number}" for number in range(12)]
+    for name in names:
+        write_file(f"{BROKEN}# {name}\n", f"theirs/{name}.py")
+    arguments = ("--suite", tasks(*names), "--agent", f"dir:{tmp_path / 'theirs'}", "--on", "compile", "--no-cache")
+    assert eval_run(*arguments, "--out", tmp_path / "whole", "--quiet").returncode == 0
+    out = tmp_path / "killed"
+    with subprocess.Popen(command(*arguments, "--out", out, "--jobs", 1), cwd=ROOT, stderr=subprocess.DEVNULL) as child:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and lines_of(out) < 2:
+            time.sleep(0.01)
+        child.send_signal(signal.SIGKILL)
+    before = lines_of(out)
+    assert 2 <= before < 12
+    resumed = eval_run("--resume", "--out", out)
+    assert resumed.returncode == 0 and f"[{before + 1}/12]" in resumed.stderr and "[12/12]" in resumed.stderr
+    assert results(out) == results(tmp_path / "whole")
+
+
+def lines_of(folder: Path) -> int:
+    file = folder / "results.jsonl"
+    return file.read_bytes().count(b"\n") if file.is_file() else 0
+
+
+def test_ctrl_c_ends_it_with_the_way_to_go_on_and_no_process_left(write_file, tasks, tmp_path):
+    for number in range(40):
+        write_file(f"{BROKEN}# {number}\n", f"theirs/task{number}.py")
+    suite = tasks(*(f"task{number}" for number in range(40)))
+    arguments = ("--suite", suite, "--agent", f"dir:{tmp_path / 'theirs'}", "--on", "compile", "--no-cache")
+    child = subprocess.Popen(
+        command(*arguments, "--out", tmp_path / "run", "--jobs", 1),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "MARK_OF_THIS_TEST": str(tmp_path)},
+    )
+    while child.poll() is None and lines_of(tmp_path / "run") < 1:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    output, _ = child.communicate(timeout=60)
+    assert child.returncode == 130 and f"cutesmith eval run --resume --out {tmp_path / 'run'}" in output
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and marked(pid, str(tmp_path))]
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert about["summary"]["interrupted"] and about["summary"]["done"] == lines_of(tmp_path / "run") < 40
+
+
+def marked(pid: str, mark: str) -> bool:
+    try:
+        return f"MARK_OF_THIS_TEST={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--agent", "gpt"), "there is no such agent"),
+        (("--suite", "nowhere"), "nowhere: no suite, folder or file"),
+        (("--samples", "0"), "'0' is no number from 1 up"),
+        (("--time-limit", "soon"), "'soon' is no number of seconds"),
+        (("--on", "gpu", "--gpus", "x"), "--gpus x" if os.path.exists("/dev/nvidia0") else "has no GPU"),
+        (("--resume",), "--resume needs --out"),
+        (("--resume", "--out", "/nowhere/at/all"), "holds no run"),
+        (("--agent", "draft", "--", "--max-turns", "3"), "only a session with a model takes options"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_sentence(capsys, arguments, said):
+    from cutesmith.commands.eval_run import main
+
+    assert main(list(arguments)) in (2, 7)
+    assert said in capsys.readouterr().err
+
+
+def test_claude_without_a_key_is_found_out_before_the_first_task(capsys, monkeypatch, tmp_path):
+    from cutesmith.commands.eval_run import main
+
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.delenv("ANTHROPIC_AUTH_TOKEN", raising=False)
+    assert main(["--agent", "claude", "--out", str(tmp_path / "run")]) in (2, 7)
+    assert "ANTHROPIC_API_KEY" in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_the_group_lists_its_subcommands_and_suggests_one(capsys):
+    from cutesmith.commands.eval import SUBCOMMANDS, main
+
+    assert main([]) == 0
+    assert all(f"  {name} " in capsys.readouterr().out for name in list(SUBCOMMANDS)[:1])
+    assert main(["rnu"]) == 2 and "cutesmith eval run" in capsys.readouterr().err

@@ -1,0 +1,113 @@
+"""Stages in long-lived processes of this machine: they stay, and one that dies, hangs or loses its GPU is replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from cutesmith.evals.running.jobs import CHECK, VERIFY, Job
+from cutesmith.evals.running.local_engine import LocalEngine, Slots, usual_slots
+from cutesmith.evals.running.settings import JudgeSettings
+from cutesmith.evals.running.stages import carried
+
+NO_KERNEL = b"def (\n"  # lint says so, and nothing more is started
+PROBLEM = b"def reference_fn(x): return x\ndef get_inputs(): return []\n"
+
+
+def job(name: str, stage: str = CHECK, *, on: str = "compile", seconds: float = 100.0) -> Job:
+    files = {"task": carried("problem.py", PROBLEM), "kernel": carried("kernel.py", NO_KERNEL)}
+    payload = {**files, "settings": JudgeSettings(on=on).to_dict()}
+    return Job(id=name, stage=stage, payload=payload, seconds=seconds)
+
+
+@pytest.fixture
+def engine():
+    made = LocalEngine(Slots(makers=1, checks=1, judges=1))
+    yield made
+    made.close()
+
+
+def reports(engine, count):
+    found, deadline = [], time.monotonic() + 100
+    while len(found) < count and time.monotonic() < deadline:
+        found += engine.completed(1.0)
+    return {report.id: report for report in found}
+
+
+def process_of(engine, pool="check"):
+    return engine._pools[pool]._slots[0]._process
+
+
+def test_a_process_stays_and_one_that_is_killed_or_hangs_is_replaced(engine):
+    engine.submit(job("one"))
+    said = reports(engine, 1)["one"]
+    assert said.result["verdicts"]["lint"]["status"] == "usage" and "syntax" in str(said.result) and not said.lost
+    first = process_of(engine).pid
+    engine.submit(job("two"))
+    assert not reports(engine, 1)["two"].lost and process_of(engine).pid == first
+    os.kill(first, signal.SIGKILL)
+    process_of(engine).wait(timeout=60)
+    engine.submit(job("three"))
+    assert not reports(engine, 1)["three"].lost and process_of(engine).pid != first
+    engine.submit(job("hangs", seconds=0.0))
+    assert "did not answer in time" in reports(engine, 1)["hangs"].lost and process_of(engine) is None
+
+
+def test_one_that_dies_over_a_job_loses_that_job_alone(engine):
+    engine.submit(job("warm"))
+    reports(engine, 1)
+    os.kill(process_of(engine).pid, signal.SIGSTOP)
+    engine.submit(job("lost"))
+    while engine.room(CHECK) == 2:  # until it is handed over
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(process_of(engine).pid, signal.SIGKILL)
+    lost = reports(engine, 1)["lost"]
+    assert "ended without an answer" in lost.lost and not lost.result and engine.capacity(CHECK) == 1
+    engine.submit(job("next"))
+    assert not reports(engine, 1)["next"].lost
+
+
+def test_no_process_outlives_the_engine(engine):
+    engine.submit(job("one"))
+    reports(engine, 1)
+    pid = process_of(engine).pid
+    engine.submit(job("two"))
+    engine.close()
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_gpu_that_is_not_there_is_no_verdict_and_its_slots_take_nothing_more():
+    """No machine has a GPU 63: the judge's own question to it says so. The jobs come back as lost."""
+    engine = LocalEngine(Slots(makers=1, checks=1, judges=1, gpus=("63",)))
+    try:
+        assert engine.capacity(VERIFY) == 1 and engine.room(VERIFY) == 2
+        for name in ("one", "two"):
+            engine.submit(job(name, VERIFY, on="gpu"))
+        found = reports(engine, 2)
+        assert "GPU" in found["one"].lost and "no GPU is left" in found["two"].lost
+        assert engine.capacity(VERIFY) == engine.room(VERIFY) == 0
+    finally:
+        engine.close()
+
+
+def test_only_makers_are_given_keys(monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    engine = LocalEngine(Slots(makers=1, checks=1, judges=1, gpus=("3",)))
+    try:
+        environments = {name: pool._slots[0]._environment for name, pool in engine._pools.items()}
+    finally:
+        engine.close()
+    assert {name for name, environment in environments.items() if "ANTHROPIC_API_KEY" in environment} == {"make"}
+    assert {name: environment["CUDA_VISIBLE_DEVICES"] for name, environment in environments.items()} == {
+        "make": "3", "check": "", "judge": "3"
+    }  # fmt: skip
+
+
+def test_how_many_of_each():
+    assert usual_slots(("0",), 16) == Slots(makers=5, checks=4, judges=4, gpus=("0",))
+    assert usual_slots([str(n) for n in range(8)], 128).judges == 4
+    assert usual_slots((), 1) == Slots(makers=1, checks=1, judges=1)
