@@ -1,4 +1,4 @@
-"""The start of a ConvNeXt-T block: depthwise 7 x 7 convolution, then layer norm over 96 channels, channels last."""
+"""The start of a ConvNeXt-T block: depthwise 7 x 7 convolution, then layer norm over 384 channels, channels last."""
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ def reference_fn(x, weight, bias, gain, shift):
     return F.layer_norm(last, last.shape[-1:], gain.float(), shift.float(), eps=1e-6).to(x.dtype).contiguous()
 
 
-def get_inputs(batch=128, channels=96, side=56):
+def get_inputs(batch=512, channels=384, side=14):
     def draw(*shape, scale=1.0):
         return (scale * torch.randn(shape, device="cuda")).half()
 

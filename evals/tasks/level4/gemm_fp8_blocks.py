@@ -11,11 +11,11 @@ ARCHS = ("sm_89", "sm_90a", "sm_100a", "sm_120a")
 
 
 def reference_fn(x, x_scales, weight, weight_scales):
-    """x [tokens, blocks, 128], x_scales [tokens, blocks], weight [output blocks, 128, blocks, 128], weight_scales
-    [output blocks, blocks]; returns [tokens, outputs] bf16.
+    """x [tokens, blocks, 128], x_scales [blocks, tokens], weight [output blocks, 128, blocks, 128], weight_scales
+    [blocks, output blocks]; returns [tokens, outputs] bf16.
     """
-    left = (x.float() * x_scales.unsqueeze(-1)).flatten(1)
-    right = weight.float() * weight_scales[:, None, :, None]
+    left = (x.float() * x_scales.t().unsqueeze(-1)).flatten(1)
+    right = weight.float() * weight_scales.t()[:, None, :, None]
     return (left @ right.flatten(2).flatten(0, 1).t()).bfloat16()
 
 
@@ -26,8 +26,8 @@ def get_inputs(tokens=4096, blocks=56, output_blocks=32, side=128):
     def scales(*shape):
         return (0.25 + torch.rand(shape, device="cuda")) / 64.0
 
-    weight_scales = scales(output_blocks, blocks) * (blocks * side) ** -0.5
-    return [draw(tokens, blocks, side), scales(tokens, blocks), draw(output_blocks, side, blocks, side), weight_scales]
+    weight_scales = scales(blocks, output_blocks) * (blocks * side) ** -0.5
+    return [draw(tokens, blocks, side), scales(blocks, tokens), draw(output_blocks, side, blocks, side), weight_scales]
 
 
 def get_input_sets():

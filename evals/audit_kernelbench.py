@@ -1,0 +1,120 @@
+"""Which problems of a KernelBench checkout cutesmith takes, and what the audit says of each.
+
+python evals/audit_kernelbench.py CHECKOUT [--level N] [--out RESULTS.jsonl] [--timeout S]
+
+Full sizes take a CPU hours: a file is audited with its module's whole numbers made smaller, in a copy that is deleted.
+Every number above 64 is divided by the same power of two, at least to 8 (numbers stay divisible by what they were, up
+to there); where the file refuses that, only those that `get_inputs` alone uses, then none. The line in the results says
+which. Inspection (the AST) and the model's build are those of the whole file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cutesmith.checks.audit.problem_audit import AuditVerdict, ProblemAuditor
+from cutesmith.evals.records import Task
+from cutesmith.evals.suites import load_suite
+
+LARGE, LEAST = 64, 8
+CUT = {"all sizes": 32, "sizes of get_inputs": 16}
+
+
+def main() -> int:
+    """Audit every problem; one JSON line each, counts at the end."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--level", type=int, action="append", default=[])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--timeout", type=float, default=30.0)
+    options = parser.parse_args()
+    suite = load_suite("kernelbench", path=options.checkout, levels=options.level)
+    counts: Counter[tuple[int, str]] = Counter()
+    out = options.out.open("a", encoding="utf-8") if options.out else sys.stdout
+    with ProblemAuditor(timeout=options.timeout) as auditor:
+        for task in suite.tasks:
+            way, verdict = audit(task, auditor)
+            counts[task.level, verdict.status] += 1
+            print(json.dumps(line(task, way, verdict)), file=out, flush=True)
+    for (level, status), number in sorted(counts.items()):
+        print(f"level {level}: {number} {status}", file=sys.stderr)
+    return 0
+
+
+def audit(task: Task, auditor: ProblemAuditor) -> tuple[str, AuditVerdict]:
+    """The first way of making the file smaller whose audit passes; else that of the last way."""
+    verdict = None
+    for way, source in smaller_sources(task.path.read_text(encoding="utf-8")):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / task.path.name
+            copy.write_text(source, encoding="utf-8")
+            verdict = auditor.audit(copy)
+        if verdict.passed:
+            return way, verdict
+    assert verdict is not None
+    return way, verdict
+
+
+def smaller_sources(source: str) -> Iterator[tuple[str, str]]:
+    """The file with smaller numbers, the smallest first, then as it is."""
+    tree = ast.parse(source)
+    shared = names_used(tree, lambda name: name != "get_inputs")
+    for way, divisor in CUT.items():
+        changed = ast.parse(source)
+        for statement in changed.body:
+            if isinstance(statement, ast.Assign) and not (way != "all sizes" and shared & names_of(statement)):
+                Smaller(divisor).visit(statement.value)
+        yield way, ast.unparse(changed)
+    yield "whole", source
+
+
+class Smaller(ast.NodeTransformer):
+    """Divides large whole numbers, in place."""
+
+    def __init__(self, divisor: int) -> None:
+        self.divisor = divisor
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        """Halve while it is large, even, and the divisor is not used up."""
+        value, divisor = node.value, self.divisor
+        if type(value) is int:
+            while value > LARGE and value % 2 == 0 and divisor > 1 and value // 2 >= LEAST:
+                value, divisor = value // 2, divisor // 2
+            node.value = value
+        return node
+
+
+def names_of(statement: ast.Assign) -> set[str]:
+    """The names that an assignment binds."""
+    return {node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+
+
+def names_used(tree: ast.Module, accepted: Callable[[str], bool]) -> set[str]:
+    """The names that the functions and classes of these names read."""
+    parts = [part for part in tree.body if isinstance(part, (ast.FunctionDef, ast.ClassDef)) and accepted(part.name)]
+    return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
+
+
+def line(task: Task, way: str, verdict: AuditVerdict) -> dict[str, object]:
+    """What a reader of the results needs."""
+    return {
+        "task": task.id,
+        "status": verdict.status,
+        "sizes": way,
+        "tried": verdict.tried,
+        "findings": [found.rule for found in verdict.findings],
+        "summary": "" if verdict.passed and not verdict.findings else verdict.summary[:400],
+        "messages": [found.message[:300] for found in verdict.findings],
+        "seconds": verdict.seconds,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
