@@ -16,6 +16,7 @@ DECIDES = (ExitCode.DOES_NOT_COMPILE, ExitCode.USAGE, ExitCode.REJECTED)
 """What the compiler's word is enough for. A crash or a time-out on its stand-ins for inputs is left to verify."""
 AGAINST = (ExitCode.WRONG_RESULT, ExitCode.REJECTED)
 """What a benchmark says against a verified kernel; anything else says that it could not be timed."""
+CUT_SHORT = ("model failed", "interrupted")  # endings of a session that are no end
 SUMMARY = 2000  # characters
 
 Verdicts = Mapping[str, Mapping[str, Any]]
@@ -101,6 +102,26 @@ def cost_of(generation: Mapping[str, Any]) -> Cost:
         cached_tokens=cached,
         turns=generation.get("turns") or 0,
     )
+
+
+def says_nothing(generation: Mapping[str, Any], kind: str) -> bool:
+    """Whether the making of a kernel was cut short by what is neither the maker's nor the task's fault.
+
+    A session that a model's failure ended goes on when it is resumed; a script that has no more to say does not.
+    """
+    ending = generation.get("ending")
+    if ending is None:
+        return not generation.get("kernel") and generation["exit_code"] == ExitCode.UNAVAILABLE
+    return kind == "claude" and ending in CUT_SHORT
+
+
+def nothing_made(generation: Mapping[str, Any]) -> dict[str, Any]:
+    """Status, exit code and summary where no kernel was made. A session says UNAVAILABLE when it judged none."""
+    code = ExitCode(generation["exit_code"])
+    status = "unmatched" if generation.get("unmatched") else str(generation["status"])
+    if "ending" in generation:
+        status, code = "no kernel", ExitCode.USAGE if code == ExitCode.UNAVAILABLE else code
+    return {"status": status, "code": code, "summary": str(generation.get("summary") or "")}
 
 
 def about_task(task: Task) -> dict[str, Any]:

@@ -215,10 +215,8 @@ class Pipeline:
         if kernel is not None:
             self._found(work, kernel)
             return
-        verdict = known["verdict"]
-        status = "unmatched" if verdict.get("unmatched") else str(verdict["status"])
-        code = ExitCode(verdict["exit_code"])
-        self._without_kernel(work, status, code, str(verdict.get("summary") or ""))
+        fields = outcomes.nothing_made(known["verdict"])
+        self._without_kernel(work, **fields)
 
     def _found(self, work: Work, kernel: bytes) -> None:
         """Judge it, or take what is known of the same kernel."""
@@ -309,8 +307,8 @@ class Pipeline:
     def _take_kernel(self, work: Work, report: Report) -> None:
         verdict = report.result["verdict"]
         carried_kernel = report.result.get("kernel")
-        if not carried_kernel and verdict["exit_code"] == ExitCode.UNAVAILABLE:
-            self._leave_open(work, str(verdict["summary"]))  # no word on what the model or the generator can do
+        if outcomes.says_nothing(verdict, self.plan.source.kind):
+            self._leave_open(work, str(verdict["summary"]))
             return
         kernel = uncarried(carried_kernel) if carried_kernel else None
         if kernel is not None:

@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import socket
 import tempfile
 import traceback
@@ -162,7 +163,7 @@ def _session(payload: Payload) -> Result:
 
     folder, options = Path(payload["folder"]), [f"--agent={payload['agent']}", "--yes", "--quiet", *payload["options"]]
     with _files(payload) as (task, _):
-        begun = (folder / FILE).is_file()
+        begun = _begun(folder / FILE)
         what = [f"--resume={folder}"] if begun else [f"--out={folder}", f"--on={payload['settings']['on']}"]
         arguments = [*options, *what, *(() if begun else (f"--arch={payload['settings']['arch']}", "--", str(task)))]
         try:
@@ -172,6 +173,14 @@ def _session(payload: Payload) -> Result:
     made = folder / KERNEL
     text = {"kernel": carried(KERNEL, made.read_bytes())} if verdict.get("kernel") and made.is_file() else {}
     return {"verdict": verdict, **text}
+
+
+def _begun(transcript: Path) -> bool:
+    """Whether there is a session to go on with; what a process left that was killed before is taken away."""
+    if transcript.is_file() and b'"kind": "session"' in transcript.read_bytes():
+        return True
+    shutil.rmtree(transcript.parent, ignore_errors=True)
+    return False
 
 
 def said(stage: str, judge: Callable[[], Verdict]) -> dict[str, Any]:

@@ -161,6 +161,31 @@ def test_a_model_that_does_not_answer_leaves_the_attempt_open(tmp_path):
     assert run(a_plan, tmp_path / "run").complete
 
 
+@pytest.mark.parametrize(
+    ("kind", "said", "status", "code"),
+    [
+        ("script", {"ending": "finished", "exit_code": 7}, "no kernel", 2),  # it judged none: that is its own doing
+        ("script", {"ending": "model failed", "exit_code": 7}, "no kernel", 2),  # no more turns
+        ("script", {"ending": "budget spent", "exit_code": 6}, "no kernel", 6),
+        ("draft", {"exit_code": 2, "unmatched": "aten.sort"}, "unmatched", 2),
+        ("claude", {"ending": "model failed", "exit_code": 7}, "open", 0),
+        ("claude", {"ending": "model failed", "exit_code": 0, "kernel": "kernel.py"}, "open", 0),
+    ],
+)
+def test_no_kernel_is_the_makers_doing_unless_a_model_failed(tmp_path, kind, said, status, code):
+    (tmp_path / "script.json").write_text("[]")
+
+    def answer(job):
+        return report(job, verdict=verdict("agent", status="whatever") | said)
+
+    agent = f"script:{tmp_path / 'script.json'}" if kind == "script" else kind
+    tally = run(plan(tmp_path, 1, agent), tmp_path / "run", answer)
+    if status == "open":
+        assert list(tally.open) == ["level1/task 0#0"]
+    else:
+        assert (only(tmp_path / "run")["status"], only(tmp_path / "run")["exit_code"]) == (status, code)
+
+
 def test_a_lost_judge_is_replaced_and_a_kernel_that_ends_every_judge_is_an_error_of_ours(tmp_path):
     lost = []
 
