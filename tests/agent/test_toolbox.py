@@ -15,7 +15,6 @@ import pytest
 from cutesmith.agent.outcome import Outcome, judged
 from cutesmith.agent.standing import JudgedKernel
 from cutesmith.agent.tools.judging import StorageError
-from cutesmith.agent.tools.judging_tools import SMALLER_ONLY
 from cutesmith.agent.tools.toolbox import MALFORMED, Toolbox
 from tests.agent.tool_bench import PROBLEM, RELU, ToolBench
 
@@ -37,7 +36,7 @@ def solved(tmp_path_factory) -> tuple[ToolBench, dict[str, Outcome]]:
     bench = ToolBench(tmp_path_factory.mktemp("solved"))
     bench.call("create_file", path="kernel.py", text=RELU)
     stages = ("lint_kernel", "compile_kernel", "verify_kernel", "benchmark_kernel", "emulate_kernel", "finish")
-    arguments = {"verify_kernel": {"note": "vectors of four"}, "finish": {"summary": "A ReLU."}}
+    arguments = {"verify_kernel": {"note": "vectors of four", "sanitize": True}, "finish": {"summary": "A ReLU."}}
     arguments["emulate_kernel"] = {"trace": "0:0", "lane": 3, "steps": 25}
     return bench, {stage: bench.call(stage, **arguments.get(stage, {})) for stage in stages}
 
@@ -257,7 +256,8 @@ def test_what_cannot_be_launched_at_the_problems_own_size_is_not_verified_at_a_s
     )
     bench.call("create_file", path="kernel.py", text=tall)
     outcome = bench.call("verify_kernel")
-    assert "grid y is 65536" in outcome.text and outcome.text.endswith(SMALLER_ONLY)
+    assert "verify: does_not_compile (exit code 4" in outcome.text and "grid y is 65536" in outcome.text
+    assert [effect["verdict"]["stage"] for effect in outcome.effects] == ["verify"]
     assert bench.standing.best() is None and not bench.workbench.checkpoints.checkpoints()
 
 
@@ -281,8 +281,10 @@ def test_a_problem_that_cannot_be_read_is_a_verdict_of_its_stage(bench):
 @pytest.mark.gpu
 def test_on_a_gpu_a_verified_version_has_its_time(bench):
     bench.call("create_file", path="kernel.py", text=RELU)
-    outcome = bench.call("verify_kernel")
+    outcome = bench.call("verify_kernel", sanitize=True)
     assert [effect.get("verdict", {}).get("stage") for effect in outcome.effects] == ["verify", "benchmark", "verify"]
+    names = [case["name"] for case in outcome.effects[0]["verdict"]["cases"]]
+    assert names[-2:] == ["compute-sanitizer memcheck", "compute-sanitizer racecheck"]
     assert bench.standing.best().median_us > 0
     assert bench.workbench.checkpoints.checkpoints()[0].verdict["median_us"] == bench.standing.best().median_us
     full = bench.call("benchmark_kernel")

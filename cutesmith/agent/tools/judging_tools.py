@@ -13,10 +13,6 @@ from cutesmith.agent.tools.workbench import Workbench
 from cutesmith.verdicts import ExitCode
 
 LINT_FIRST = "{} was not run: mend these findings in kernel.py first, then call it again."
-SMALLER_ONLY = (
-    "Not verified: the emulated GPU agrees at sizes that it can afford; at those of get_inputs() the kernel cannot be "
-    "launched."
-)
 UNVERIFIED = "This very text is not verified yet: its time counts only once verify_kernel passes on it."
 
 
@@ -45,7 +41,7 @@ class JudgingTools:
         kernel = take_snapshot(self.workbench)
         return self._told(kernel, await judging.judge(self.workbench, "compile", kernel))
 
-    async def verify_kernel(self, note: str = "") -> Outcome:
+    async def verify_kernel(self, note: str = "", sanitize: bool = False) -> Outcome:
         """Let the judge decide whether kernel_fn of kernel.py computes what the problem's reference_fn computes.
 
         It draws secret inputs (several sets, odd shapes, large offsets, NaN and Inf) and compares with a float64
@@ -55,18 +51,15 @@ class JudgingTools:
 
         Args:
             note: one line that says what this version is, kept with its checkpoint.
+            sanitize: after a pass on a GPU also run memcheck and racecheck of compute-sanitizer where it is installed.
         """
         bench, kernel = self.workbench, take_snapshot(self.workbench)
         lint = await judging.judge_once(bench, "lint", kernel)
         if lint["exit_code"] != ExitCode.PASSED:
             return self._told(kernel, lint, closing=LINT_FIRST.format("verify_kernel"))
-        verified = await judging.judge(bench, "verify", kernel)
+        verified = await judging.judge(bench, "verify", kernel, *(["--sanitize"] if sanitize else []))
         if verified["exit_code"] != ExitCode.PASSED:
             return self._told(kernel, verified, closing=judging.comparison(bench, kernel, [verified]))
-        if verified.get("ran_on") == "emulator":
-            compiled = await judging.judge_once(bench, "compile", kernel)
-            if compiled["exit_code"] == ExitCode.DOES_NOT_COMPILE:
-                return self._told(kernel, compiled, closing=SMALLER_ONLY)
         timed = await judging.time_quickly(bench, kernel, verified)
         return self.passed(kernel, verified, timed, note)
 
