@@ -21,6 +21,7 @@ EXAMPLES = (
     "cutesmith eval selftest                        all that this machine can show",
     "cutesmith eval selftest r1 t8                  kernels whose name starts so",
     "cutesmith eval selftest --on gpu --jobs 8 --out DIR",
+    "cutesmith eval selftest --out DIR --resume     goes on with an interrupted one",
 )
 
 
@@ -30,8 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _selftest(argv: list[str]) -> int:
-    from cutesmith.evals.selftest import matrix
-    from cutesmith.evals.selftest.specimens import adversarial_folder, specimens
+    from cutesmith.evals.selftest import matrix, records
+    from cutesmith.evals.selftest.specimens import Specimen, adversarial_folder, specimens
     from cutesmith.evals.selftest.trial import Outcome, run_all
 
     options = _options(argv)
@@ -39,10 +40,15 @@ def _selftest(argv: list[str]) -> int:
     chosen = specimens(options.kernels or adversarial_folder(), options.names)
     left_out = [specimen for specimen in chosen if not specimen.can_run(on)]
 
-    def say(outcome: Outcome) -> None:
-        print(f"{outcome.result:6} {outcome.specimen.name}: {outcome.status} {outcome.rule}", file=sys.stderr)
+    def known(specimen: Specimen) -> Outcome | None:
+        return records.kept(options.out, specimen, on) if options.resume else None
 
-    outcomes = run_all(chosen, on, jobs=options.jobs, done=say)
+    def done(outcome: Outcome) -> None:
+        print(f"{outcome.result:6} {outcome.specimen.name}: {outcome.status} {outcome.rule}", file=sys.stderr)
+        if options.out:
+            records.keep(options.out, outcome, on)
+
+    outcomes = run_all(chosen, on, jobs=options.jobs, known=known, done=done)
     counts = matrix.counts(outcomes)
     summary = (
         f"{counts['right']} of {counts['kernels']} as expected on {on}, {counts['honest_passed']} of "
@@ -69,7 +75,11 @@ def _options(argv: list[str]) -> Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="how many at once (default: 2)")
     parser.add_argument("--out", type=Path, help="folder for matrix.md, matrix.json and the verdicts")
     parser.add_argument("--kernels", type=Path, help="another folder of kernels (default: evals/adversarial)")
-    return parser.parse_args(argv)
+    parser.add_argument("--resume", action="store_true", help="take from --out what it holds of unchanged kernels")
+    options = parser.parse_args(argv)
+    if options.resume and options.out is None:
+        parser.error("--resume needs --out, the folder of the trial that goes on")
+    return options
 
 
 def _has_gpu() -> bool:

@@ -97,13 +97,8 @@ def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def write(folder: Path, outcomes: Sequence[Outcome], left_out: Sequence[Specimen], title: str) -> None:
-    """matrix.md, matrix.json, and one verdict a kernel that was not as expected or is no pass."""
+    """matrix.md and matrix.json."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "matrix.md").write_text(f"{title}\n\n{markdown(outcomes, left_out)}\n", encoding="utf-8")
     whole = {"counts": counts(outcomes), "kernels": [outcome.row() for outcome in outcomes]}
     (folder / "matrix.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-    verdicts = folder / "verdicts"
-    verdicts.mkdir(exist_ok=True)
-    for outcome in outcomes:
-        text = json.dumps(outcome.verdict, indent=1) if outcome.verdict else outcome.summary
-        (verdicts / f"{outcome.specimen.name}.json").write_text(text + "\n", encoding="utf-8")

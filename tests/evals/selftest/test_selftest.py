@@ -9,7 +9,7 @@ import pytest
 
 from cutesmith.commands.eval_selftest import main
 from cutesmith.errors import UsageError
-from cutesmith.evals.selftest import matrix
+from cutesmith.evals.selftest import matrix, records
 from cutesmith.evals.selftest.exploits import EXPLOITS
 from cutesmith.evals.selftest.mechanisms import OTHER, STATIC, mechanism_of
 from cutesmith.evals.selftest.specimens import Specimen, adversarial_folder, read_specimen, specimens
@@ -114,7 +114,28 @@ def test_a_verdict_that_is_not_the_wanted_one_ends_with_1(tmp_path, capsys):
     assert (code, told["counts"]["right"], told["counts"]["wrong"]) == (1, 1, 1)
     assert json.loads((tmp_path / "out" / "matrix.json").read_text())["kernels"] == told["kernels"]
     assert "w1_torch_op: rejected W1" in (tmp_path / "out" / "matrix.md").read_text()
-    assert json.loads((tmp_path / "out" / "verdicts" / "w1_torch_op.json").read_text())["rule"] == "W1"
+    record = tmp_path / "out" / "verdicts" / "w1_torch_op.json"
+    assert json.loads(record.read_text())["verdict"]["rule"] == "W1"
+
+
+def test_a_trial_goes_on_with_what_it_has_unless_the_kernel_or_the_place_is_another(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text("# rule: R1\n# expect: rejected\n")
+    judged = outcome(read_specimen(path), 8, "R1", "k.py: it returns an old result")
+    records.keep(tmp_path, judged, "gpu")
+    assert records.kept(tmp_path, judged.specimen, "gpu") == judged
+    assert records.kept(tmp_path, judged.specimen, "emulator") is None
+    written = tmp_path / "verdicts" / "kernel.json"
+    written.write_text(written.read_text()[:60])
+    assert records.kept(tmp_path, judged.specimen, "gpu") is None
+    records.keep(tmp_path, judged, "gpu")
+    path.write_text("# rule: R1\n# expect: crashed\n")
+    assert records.kept(tmp_path, judged.specimen, "gpu") is None
+
+
+def test_to_go_on_needs_the_folder(capsys):
+    assert main(["--resume"]) == 2
+    assert "--out" in capsys.readouterr().err
 
 
 def test_a_sample_of_the_trial_on_the_emulated_gpu(capsys):
