@@ -37,9 +37,10 @@ class Union:
 
 
 class GpuTime:
-    """Held and timed seconds of each GPU; `window` is the wall time of the run so far, of all its processes."""
+    """Held and timed seconds of each GPU, and wall time: `earlier` is that of the run's processes before this one."""
 
     def __init__(self) -> None:
+        self.earlier = 0.0
         self._held: dict[str, Union] = defaultdict(Union)
         self._timed: dict[str, Union] = defaultdict(Union)
 
@@ -49,18 +50,19 @@ class GpuTime:
         for kind in kinds:
             kind[str(hold["gpu"])].add(float(hold["begin"]), float(hold["end"]))
 
-    def share(self, gpus: int, window: float) -> float | None:
-        """Held seconds over those that the GPUs were there; None where there are none."""
-        return self._share(self._held, gpus, window)
+    def share(self, gpus: int, seconds: float) -> float | None:
+        """Held seconds over those that the GPUs were there, `seconds` of them in this process; None without GPUs."""
+        return self._share(self._held, gpus, self.earlier + seconds)
 
-    def summary(self, gpus: int, window: float) -> dict[str, Any]:
-        """For people and run.json: shares of the window of all GPUs, and the seconds behind them."""
+    def summary(self, gpus: int, seconds: float) -> dict[str, Any]:
+        """For people and run.json: shares of the wall time of all GPUs, and the seconds behind them."""
+        window = self.earlier + seconds
         return {
             "gpus": gpus,
             "window_s": round(window, 1),
             "held_s": round(sum(union.length for union in self._held.values()), 1),
             "timed_s": round(sum(union.length for union in self._timed.values()), 1),
-            "busy": self.share(gpus, window),
+            "busy": self._share(self._held, gpus, window),
             "timing": self._share(self._timed, gpus, window),
         }
 

@@ -39,17 +39,20 @@ def run_plan(
     began = time.time()
     with RunFolder(path) as folder, _interruptible(), screen:
         about = _about(plan, folder, command)
-        folder.describe(about)
+        windows = _ended(about.pop("windows"), path / RESULTS)
+        folder.describe({**about, "windows": [*windows, {"begin": began, "end": None}]})
         pipeline = Pipeline(plan, folder, engine, cache, screen)
         _say_damage(folder)
         pipeline.take_up()
+        pipeline.gpu_time.earlier = sum(window["end"] - window["begin"] for window in windows)
         try:
             tally = pipeline.run()
         finally:
             engine.close()
-            windows = [*about["windows"], {"begin": round(began, 3), "end": round(time.time(), 3)}]
-        gpu = pipeline.gpu_time.summary(plan.gpus, sum(w["end"] - w["begin"] for w in windows))
-        verdict = summarize(folder.path, plan.suite.name, plan.source.name, tally, gpu, time.time() - began)
+        seconds = time.time() - began
+        gpu = pipeline.gpu_time.summary(plan.gpus, seconds)
+        verdict = summarize(folder.path, plan.suite.name, plan.source.name, tally, gpu, seconds)
+        windows.append({"begin": began, "end": began + seconds})
         folder.describe({**about, "windows": windows, "finished": now(), "summary": verdict.to_dict()})
     return verdict
 
@@ -73,6 +76,12 @@ def _about(plan: Plan, folder: RunFolder, command: Sequence[str]) -> dict[str, A
             wrong = f"{folder.path} holds a run with another {name}: {_difference(known.get(name), about[name])}"
             raise UsageError(wrong, hint="Resume it as it was begun, or give another --out.")
     return {**about, "started": known.get("started", now()), "windows": known.get("windows", [])}
+
+
+def _ended(windows: list[dict[str, Any]], results: Path) -> list[dict[str, Any]]:
+    """From when to when processes worked on the run; one that was killed, until its last result."""
+    last = results.stat().st_mtime
+    return [{**window, "end": window["end"] or max(window["begin"], last)} for window in windows]
 
 
 def _difference(before: Any, after: Any) -> str:

@@ -40,6 +40,8 @@ def test_shares_are_of_all_gpus_and_timing_is_apart():
     assert gpu_time.summary(2, 20.0) == {
         "gpus": 2, "window_s": 20.0, "held_s": 20.0, "timed_s": 10.0, "busy": 0.5, "timing": 0.25
     }  # fmt: skip
+    gpu_time.earlier = 20.0  # of a process before this one
+    assert gpu_time.share(2, 20.0) == 0.25
     assert GpuTime().share(0, 20.0) is None
 
 

@@ -78,6 +78,16 @@ def test_a_run_describes_itself_and_what_it_came_to(tmp_path):
     assert verdict.gpu["held_s"] == 1.0 and verdict.gpu["timed_s"] == 1.0 and len(about["windows"]) == 1
 
 
+def test_wall_time_of_a_process_that_was_killed_counts_until_its_last_result(tmp_path):
+    a_plan, file = plan(tmp_path, 2), tmp_path / "run" / "run.json"
+    execute(a_plan, tmp_path / "run")
+    about = json.loads(file.read_text())
+    last = (tmp_path / "run" / "results.jsonl").stat().st_mtime
+    file.write_text(json.dumps({**about, "windows": [{"begin": last - 100.0, "end": None}]}))
+    verdict = execute(a_plan, tmp_path / "run", resume=True)
+    assert 100.0 <= verdict.gpu["window_s"] < 110.0 and verdict.gpu["held_s"] == 1.0
+
+
 def test_a_folder_with_a_run_is_not_begun_again(tmp_path):
     a_plan = plan(tmp_path, 2)
     execute(a_plan, tmp_path / "run")
@@ -141,3 +151,15 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path):
     assert before and before.endswith(b"\n")
     assert run(plan(tmp_path, 4), tmp_path / "run").solved == 4
     assert (tmp_path / "run" / "results.jsonl").read_bytes().startswith(before) and len(results(tmp_path / "run")) == 4
+
+
+def test_memory_does_not_grow_with_the_results(tmp_path):
+    """A small one of evals/bench_controller_memory.py; seven kilobytes kept of each result would be seen."""
+    out = tmp_path / "memory.json"
+    command = [sys.executable, ROOT / "evals" / "bench_controller_memory.py", "--results", "300", "--out", out]
+    if not Path("/dev/shm").is_dir():
+        command += ["--scratch", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    measured = json.loads(out.read_text())
+    assert measured["results"] == 300 and measured["second_half_mib"] < 1.0
