@@ -43,13 +43,15 @@ class ProcessTree:
 
     def __init__(self, root: int, token: str) -> None:
         self.root = root
+        self._start = entry.start if (entry := _stat(root)) else None
         self._mark = f"{self.MARK}={token}".encode()
         self._seen: dict[tuple[int, int], bool] = {}
 
     def members(self) -> list[int]:
         """Pids of the living, zombies left out."""
-        found = {self.root}
         stats = [entry for entry in map(_stat, _pids()) if entry is not None]
+        # A root that somebody else reaped may have given its pid to a stranger.
+        found = {entry.pid for entry in stats if (entry.pid, entry.start) == (self.root, self._start)}
         for _ in range(3):  # parents may come after their children in /proc
             found |= {entry.pid for entry in stats if entry.parent in found or self._is_ours(entry)}
         return [entry.pid for entry in stats if entry.pid in found and entry.state != "Z"]
