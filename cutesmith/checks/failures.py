@@ -41,8 +41,9 @@ def describe_failure(path: Path, error: BaseException) -> CandidateError:
     text = str(error).strip() or "(no message)"
     where = f"{path.name}:{line}" if line else path.name
     rule, hint = refusal(error)
+    told = _traceback_of(error).replace(str(path), path.name)  # it lies nowhere: `judging.candidate.hold_text`
     message = f"{where}: {type(error).__name__}: {text[:2000]}"
-    return CandidateError(message, code, hint=hint, log_tail=_traceback_of(error), rule=rule)
+    return CandidateError(message, code, hint=hint, log_tail=told, rule=rule)
 
 
 def _of_the_emulator(error: BaseException) -> bool:

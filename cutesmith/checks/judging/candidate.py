@@ -291,7 +291,7 @@ def start_device(device: str) -> None:
 
 def look_alike() -> None:
     """Import whatever a process imports in which a kernel meets a GPU, so that none differs from another (rule H3)."""
-    for name in ("cutesmith.checks.judging.trial", "cutesmith.checks.timing.timed"):
+    for name in ("cutesmith.checks.judging.trial", "cutesmith.checks.timing.timed", "encodings.utf_8_sig"):
         importlib.import_module(name)
 
 

@@ -118,12 +118,15 @@ class Guarded:
         self.end = self.begin + span_of(shape, stride) * item_bytes
         total = -(-(self.end + zone_bytes) // 256) * 256 if zone_bytes else self.end
         self.raw = torch.full((total,), poison, dtype=torch.uint8, device=device)
+        inner = _as_own_storage(self.raw[self.begin : self.end]) if zone_bytes else None
+        self._memory, self._first = (inner, 0) if inner is not None else (self.raw.untyped_storage(), self.begin)
         self.tensor = self.alias(shape, stride, dtype)
 
     def alias(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A tensor over the guarded bytes with a version counter of its own: writing to it bumps no other's."""
         tensor = torch.empty(0, dtype=dtype, device=self.raw.device)
-        return tensor.set_(self.raw.untyped_storage(), self.begin // dtype.itemsize, tuple(shape), tuple(stride))
+        with torch.autograd._unsafe_preserve_version_counter(tensor):  # 0, as that of what torch.empty gives
+            return tensor.set_(self._memory, self._first // dtype.itemsize, tuple(shape), tuple(stride))
 
     @classmethod
     def of_file(cls, description: Description, device: str, *, zone_bytes: int = GUARD_BYTES) -> Guarded:
@@ -157,6 +160,13 @@ class Guarded:
         """First and one past the last device address of the tensor."""
         base = self.raw.data_ptr()
         return base + self.begin, base + self.end
+
+
+def _as_own_storage(part: torch.Tensor) -> torch.UntypedStorage:
+    """A storage that begins and ends with the part, as an allocation of torch does: offsets would tell of the zones."""
+    capsule = torch.utils.dlpack.to_dlpack(part)  # type: ignore[attr-defined,unused-ignore]
+    owned: torch.Tensor = torch.utils.dlpack.from_dlpack(capsule)
+    return owned.untyped_storage()
 
 
 def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
