@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from cutesmith import resources
@@ -37,6 +38,7 @@ class Specimen:
     timeout: str = "60"
     gap: str = ""
     options: str = ""
+    sha256: str = ""  # of the file as it was read
 
     def __post_init__(self) -> None:
         """Raise UsageError for a header that says what nothing understands."""
@@ -77,14 +79,15 @@ class Specimen:
 
 def read_specimen(path: Path) -> Specimen:
     """The specimen that a file's `# key: value` lines describe. Raises UsageError."""
-    known = {field.name for field in fields(Specimen)} - {"path"}
+    known = {field.name for field in fields(Specimen)} - {"path", "sha256"}
     found: dict[str, str] = {}
-    for line in path.read_text(encoding="utf-8").splitlines()[:HEADER_LINES]:
+    content = path.read_bytes()
+    for line in content.decode(errors="replace").splitlines()[:HEADER_LINES]:
         key, colon, value = line.removeprefix("# ").partition(":")
         if not line.startswith("# ") or not colon or key not in known:
             break
         found[key] = value.strip()
-    return Specimen(path=path, **found)
+    return Specimen(path=path, sha256=hashlib.sha256(content).hexdigest(), **found)
 
 
 def adversarial_folder() -> Path:
@@ -113,4 +116,4 @@ def _also_honest(folder: Path) -> list[Specimen]:
     listed = folder / ALSO_HONEST
     lines = listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else []
     paths = [folder.parents[1] / line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    return [Specimen(path=path, needs="compile") for path in paths]
+    return [replace(read_specimen(path), needs="compile") for path in paths]

@@ -130,7 +130,7 @@ def test_a_trial_goes_on_with_what_it_has_unless_the_kernel_or_the_place_is_anot
     assert records.kept(tmp_path, judged.specimen, "gpu") is None
     records.keep(tmp_path, judged, "gpu")
     path.write_text("# rule: R1\n# expect: crashed\n")
-    assert records.kept(tmp_path, judged.specimen, "gpu") is None
+    assert records.kept(tmp_path, read_specimen(path), "gpu") is None
 
 
 def test_to_go_on_needs_the_folder(capsys):
