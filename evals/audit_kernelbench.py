@@ -2,10 +2,9 @@
 
 python evals/audit_kernelbench.py CHECKOUT [--level N] [--out RESULTS.jsonl] [--timeout S]
 
-Full sizes take a CPU hours: a file is audited with its module's whole numbers made smaller, in a copy that is deleted.
-Every number above 64 is divided by the same power of two, at least to 8 (numbers stay divisible by what they were, up
-to there); where the file refuses that, only those that `get_inputs` alone uses, then none. The line in the results says
-which. Inspection (the AST) and the model's build are those of the whole file.
+Full sizes take a CPU hours: a file is audited with the whole numbers at module scope made smaller, in a copy that is
+deleted. Even numbers are halved until they are at most 16; where the file refuses that, until at most 64; then only
+those that `get_inputs` alone uses, then none. The line in the results says which.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from cutesmith.checks.audit.problem_audit import AuditVerdict, ProblemAuditor
 from cutesmith.evals.records import Task
 from cutesmith.evals.suites import load_suite
 
-LARGE, LEAST = 64, 8
-CUT = {"all sizes": 32, "sizes of get_inputs": 16}
+WAYS = {"all to 16": (16, False), "all to 64": (64, False), "those of get_inputs to 64": (64, True)}
+"""How files are made smaller: the largest number that is left, and whether only what get_inputs alone uses changes."""
 
 
 def main() -> int:
@@ -66,28 +65,25 @@ def smaller_sources(source: str) -> Iterator[tuple[str, str]]:
     """The file with smaller numbers, the smallest first, then as it is."""
     tree = ast.parse(source)
     shared = names_used(tree, lambda name: name != "get_inputs")
-    for way, divisor in CUT.items():
+    for way, (most, only_inputs) in WAYS.items():
         changed = ast.parse(source)
         for statement in changed.body:
-            if isinstance(statement, ast.Assign) and not (way != "all sizes" and shared & names_of(statement)):
-                Smaller(divisor).visit(statement.value)
+            if isinstance(statement, ast.Assign) and not (only_inputs and shared & names_of(statement)):
+                Smaller(most).visit(statement.value)
         yield way, ast.unparse(changed)
     yield "whole", source
 
 
 class Smaller(ast.NodeTransformer):
-    """Divides large whole numbers, in place."""
+    """Halves large even numbers, in place."""
 
-    def __init__(self, divisor: int) -> None:
-        self.divisor = divisor
+    def __init__(self, most: int) -> None:
+        self.most = most
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-        """Halve while it is large, even, and the divisor is not used up."""
-        value, divisor = node.value, self.divisor
-        if type(value) is int:
-            while value > LARGE and value % 2 == 0 and divisor > 1 and value // 2 >= LEAST:
-                value, divisor = value // 2, divisor // 2
-            node.value = value
+        """Halve while it is large and even."""
+        while type(node.value) is int and node.value > self.most and node.value % 2 == 0:
+            node.value //= 2
         return node
 
 
