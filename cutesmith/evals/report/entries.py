@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +19,9 @@ from cutesmith.evals.scores.outcomes import Outcome, Run, TaskResult, Times
 from cutesmith.report.trimming import cut_middle, displayable
 
 MOST_SAMPLES, FEWEST_SAMPLES = 60, 7  # of a callable; the numbers are always from all of them
-MOST_POINTS = 600_000  # samples on the whole page
+MOST_POINTS = 250_000  # samples on the whole page
 LONGEST_SOURCE, LONGEST_TEXT = 40_000, 500
-TEXT_BYTES = 4_000_000  # of sources, verdicts and transcripts together
+TEXT_BYTES = 3_000_000  # of sources, verdicts and transcripts together
 LARGEST_FILE = 16_000_000  # that is opened at all
 
 
@@ -71,7 +72,7 @@ class Gathering:
         found = [{task.task.id: task for task in run.tasks} for run in self.runs]
         tasks = [self._task([tasks.get(name) for tasks in found], most) for name in names]
         thinned = any(len(t.samples) > most for run in self.runs for o in run.outcomes for t in o.times.values())
-        baselines = list(dict.fromkeys(name for run in self.runs for name in run.baselines()))
+        baselines = list(dict.fromkeys(name for run in self.runs for name in run.baselines))
         content = {"runs": [shown(run.name) for run in self.runs], "baselines": baselines, "tasks": tasks}
         return PageData(content=content, names=names, samples=most, left_out=self.room.left_out, thinned=thinned)
 
@@ -92,7 +93,7 @@ class Gathering:
 
     def _kernel(self, run: Run, outcome: Outcome, most: int) -> dict[str, Any]:
         attempt = outcome.attempt
-        speedups = {name: _number(outcome.speedup(name)) for name in run.baselines()} if outcome.correct else {}
+        speedups = {name: _number(outcome.speedup(name)) for name in run.baselines} if outcome.correct else {}
         speedups = _known(**speedups)
         entry = {
             "outcome": outcome.outcome,
@@ -128,7 +129,7 @@ class Gathering:
     def _link(self, folder: Path, path: str) -> str:
         """A relative address of a file of the run, "" when it is none: a path that leads elsewhere is no link."""
         inside = within(folder, path)
-        return "./" + quote(os.path.relpath(inside, self.beside.resolve())) if inside and inside.is_file() else ""
+        return "./" + quote(os.path.relpath(inside, _resolved(self.beside))) if inside and inside.is_file() else ""
 
 
 def embedded(content: Mapping[str, Any]) -> str:
@@ -142,10 +143,14 @@ def shown(text: str) -> str:
     return displayable(cut_middle(text, LONGEST_TEXT))
 
 
+_resolved = functools.lru_cache(maxsize=8)(Path.resolve)
+
+
 def within(folder: Path, path: str) -> Path | None:
     """The file below the folder, links followed; None for one that lies elsewhere or cannot be named."""
     try:
-        whole, root = (folder / path).resolve(), folder.resolve()
+        root = _resolved(folder)
+        whole = (root / path).resolve()
     except (OSError, ValueError, RuntimeError):
         return None
     return whole if path and whole.is_relative_to(root) else None
@@ -197,7 +202,8 @@ def _details(verdict: Mapping[str, Any]) -> Iterator[str]:
 def _times(times: Times, most: int) -> dict[str, Any]:
     """Median, quartiles and a thinned selection of the samples: every so many of the sorted ones, with both ends."""
     samples = times.samples
-    quartiles: Floats = np.quantile(samples, (0.25, 0.75)) if len(samples) else np.array([])
+    places = np.linspace(0.0, 1.0, len(samples))
+    quartiles: Floats = np.interp((0.25, 0.75), places, np.sort(samples)) if len(samples) else np.array([])
     entry = {
         "median": _number(times.median_us),
         "quartiles": [_number(value) for value in quartiles.tolist()],

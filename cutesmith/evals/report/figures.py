@@ -65,7 +65,7 @@ class CurveChart:
 
 def speed_range(runs: Iterable[Run]) -> tuple[float, float]:
     """Powers of two around the speed-ups of all runs, at least from 1/4 to 4."""
-    known = [value for run in runs for name in run.baselines() for value in timed_speedups(run, name)]
+    known = [value for run in runs for name in run.baselines for value in timed_speedups(run, name)]
     low, high = (float(bound) for bound in np.quantile(known, (0.002, 0.998))) if known else (1.0, 1.0)
     return 2.0 ** min(-2, math.floor(math.log2(low))), 2.0 ** max(2, math.ceil(math.log2(high * 1.02)))
 
@@ -79,12 +79,12 @@ def curve_charts(runs: Sequence[Run]) -> list[CurveChart]:
     """One chart with a line a baseline for a single run, else one chart a baseline with a line a run."""
     low, high = speed_range(runs)
     grid = np.unique(np.concatenate([np.geomspace(low, high, POINTS), [p for p in THRESHOLDS if low <= p <= high]]))
-    names = sorted({name for run in runs for name in run.baselines()}, key=_order)
+    names = sorted({name for run in runs for name in run.baselines}, key=_order)
     if len(runs) == 1:
         series = [(colour, name, runs[0], name) for colour, name in enumerate(names, start=1)]
         return [_curve_chart("", series, grid)] if names else []
     numbered = list(enumerate(runs, start=1))
-    timed = {name: [(at, run.name, run, name) for at, run in numbered if name in run.baselines()] for name in names}
+    timed = {name: [(at, run.name, run, name) for at, run in numbered if name in run.baselines] for name in names}
     return [_curve_chart(name, series, grid) for name, series in timed.items()]
 
 
@@ -170,7 +170,7 @@ def distribution_chart(runs: Sequence[Run], places: dict[str, int]) -> Distribut
     """Speed-ups of every task's best kernel against each baseline but the derived one; `places` are the tasks' rows."""
     low, high = speed_range(runs)
     frame = Frame(low=low, high=high, top=1.0, width=WIDE)
-    names = sorted({name for run in runs for name in run.baselines()}, key=_order)
+    names = sorted({name for run in runs for name in run.baselines}, key=_order)
     names = names[:-1] if len(names) > 2 else names
     several = len(runs) > 1
     series = [

@@ -138,7 +138,7 @@ def _against(entry: Against) -> list[str]:
 
 
 def _parts(scored: ScoredRun) -> Iterator[str]:
-    baselines = scored.run.baselines()
+    baselines = scored.run.baselines
     for kind in KINDS:
         head = (kind, "tasks", "correct", *(f"fast_1, {name}" for name in baselines))
         head = (*head, *(f"geometric mean, {name}" for name in baselines), "of the roofline")

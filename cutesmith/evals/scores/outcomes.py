@@ -157,7 +157,7 @@ class Run:
     damaged: tuple[DamagedLine, ...] = ()
     superseded: int = 0
 
-    @property
+    @cached_property
     def outcomes(self) -> list[Outcome]:
         """Every kernel of every task."""
         return [outcome for task in self.tasks for outcome in task.outcomes]
@@ -187,6 +187,7 @@ class Run:
         """When the last attempt was finished, "" when no line says so."""
         return max((outcome.attempt.finished for outcome in self.outcomes), default="")
 
+    @cached_property
     def baselines(self) -> tuple[str, ...]:
         """The baselines that were timed for any kernel, in the order of BASELINES."""
         timed = {name for o in self.outcomes for name, times in o.times.items() if len(times.samples)} - {KERNEL}

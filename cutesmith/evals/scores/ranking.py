@@ -65,7 +65,7 @@ def _table(runs: Sequence[Run], baseline: str) -> Table:
 
 
 def _scored(run: Run, baseline: str) -> tuple[Run, TaskMatrix, Scorecard]:
-    names = (baseline, *(name for name in run.baselines() if name != baseline))
+    names = (baseline, *(name for name in run.baselines if name != baseline))
     matrices = task_matrices(run.tasks, names)
     card = scorecard("all tasks", run.tasks, np.arange(len(run.tasks)), matrices, run.name)
     return run, matrices[baseline], card

@@ -52,7 +52,7 @@ class Scorecard:
 
 def run_scorecards(run: Run) -> dict[str, list[Scorecard]]:
     """Scores of the whole run, and by level, tag and dtype: {"all": [one], "level": […], "tag": […], "dtype": […]}."""
-    baselines, tasks = run.baselines(), run.tasks
+    baselines, tasks = run.baselines, run.tasks
     matrices = task_matrices(tasks, baselines or ("",))
     groups = {"all": {"all tasks": np.arange(len(tasks))}, **groups_of(tasks)}
     return {
