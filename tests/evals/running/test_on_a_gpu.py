@@ -1,0 +1,68 @@
+"""Runs on a real GPU: a context that a kernel poisoned or hung dies with its worker; the next kernel is judged right.
+
+`--judges 1`: all kernels go through one judge's process, one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.evals.running.judged_runs import results
+from tests.evals.running.test_eval_run import ROOT, eval_run
+
+SOURCE = (ROOT / "evals" / "planted_faults" / "endless_wait.py").read_text()
+PROBLEM = "import torch\n" + SOURCE[SOURCE.index("def reference_fn") :]
+KERNEL = SOURCE[: SOURCE.index("def kernel_fn")]
+GOOD = KERNEL + "def kernel_fn(x):\n    return run(x, True)\n"
+HANGS = KERNEL + "def kernel_fn(x):\n    return run(x, False)\n"
+POISONS = GOOD.replace("y[tidx] = x[tidx]", "y[tidx + 1_000_000_000] = x[tidx]")
+WRONG = GOOD.replace("y[tidx] = x[tidx]", "y[tidx] = x[tidx] + 1.0")
+
+KERNELS = {"1": GOOD, "2": POISONS, "3": GOOD, "4": HANGS, "5": GOOD, "6": WRONG, "7": GOOD}
+
+
+def write(root: Path, kernels: Mapping[str, str]) -> tuple[Path, str]:
+    """A suite of one function under several names, and a folder of kernels, no two of them the same."""
+    for folder in ("tasks", "made"):
+        (root / folder).mkdir()
+    for name, kernel in kernels.items():
+        (root / "tasks" / f"{name}.py").write_text(PROBLEM)
+        (root / "made" / f"{name}.py").write_text(f"{kernel}# {name}\n")
+    return root / "tasks", f"dir:{root / 'made'}"
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+def test_a_poisoned_and_a_hung_context_end_with_their_worker(tmp_path):
+    suite, agent = write(tmp_path, KERNELS)
+    done = eval_run(
+        *("--suite", suite, "--agent", agent, "--on", "gpu", "--gpus", "1", "--judges", 1, "--quick", "--no-cache"),
+        *("--timeout", 15, "--out", tmp_path / "run"),
+        timeout=580,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {task: line for (task, _), line in results(tmp_path / "run").items()}
+    assert {name: line["correct"] for name, line in found.items()} == {n: k is GOOD for n, k in KERNELS.items()}
+    assert found["4"]["status"] == "timed_out" and found["6"]["status"] == "wrong_result"
+    assert found["2"]["status"] in ("crashed", "rejected", "wrong_result")
+    assert all(found[name]["timings"]["kernel"]["median_us"] > 0 for name in "1357")
+    assert len({line["worker"] for line in found.values()}) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+def test_several_judges_share_a_gpu_and_timings_never_overlap(tmp_path):
+    suite, agent = write(tmp_path, {str(number): GOOD for number in range(8)})
+    done = eval_run("--suite", suite, "--agent", agent, "--quick", "--no-cache", "--out", tmp_path / "run", "--json")
+    verdict = json.loads(done.stdout)
+    assert verdict["solved"] == 8 and 0 < verdict["gpu"]["timing"] < verdict["gpu"]["busy"] <= 1
+    holds = [json.loads(line) for line in (tmp_path / "run" / "gpu_holds.jsonl").read_text().splitlines()]
+    timings = sorted((hold["begin"], hold["end"]) for hold in holds if hold["exclusive"])
+    assert len(timings) == 8 and all(earlier[1] <= later[0] for earlier, later in zip(timings, timings[1:]))
+    others = [(hold["begin"], hold["end"]) for hold in holds if not hold["exclusive"]]
+    assert all(end <= begin or begin2 >= stop for begin, stop in timings for begin2, end in others)
+    assert verdict["judging_s"]["median"] > 0
