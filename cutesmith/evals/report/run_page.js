@@ -139,9 +139,11 @@ const strips = (kernel) => {
     floor ? `, the dashed line the floor, ${number(floor)} µs (${kernel.floor.kind || "measured"})` : "", "."));
 };
 const ticks = (low, high) => {
-  const steps = [1, 1.5, 2, 3, 5, 7].flatMap((lead) => [-1, 0, 1, 2, 3, 4, 5, 6].map((power) => lead * 10 ** power)).sort((a, b) => a - b);
-  const inside = steps.filter((value) => value >= low && value <= high);
-  if (inside.length > 1) return inside;
+  for (const leads of [[1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9], [1, 1.5, 2, 3, 4, 5, 7], [1, 2, 5], [1]]) {
+    const steps = [-1, 0, 1, 2, 3, 4, 5, 6].flatMap((power) => leads.map((lead) => Number((lead * 10 ** power).toPrecision(3))));
+    const inside = steps.filter((value) => value >= low && value <= high);
+    if (inside.length > 1 && inside.length < 10) return inside;
+  }
   return [0.1, 0.5, 0.9].map((part) => Number((low * (high / low) ** part).toPrecision(3)));
 };
 const verdictsOf = (kernel) => !kernel.verdicts ? [] : [make("h5", {}, "Verdicts"), make("ul", {}, ...kernel.verdicts.map((verdict) => make("li", {},
