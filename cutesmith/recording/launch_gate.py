@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cutesmith.recording.host_calls import _CALLS
 from cutesmith.recording.patches import Patches
 
 LAUNCHES = ("_cudaLaunchKernelEx", "_cudaLaunchKernel")
+RUNTIME = "dsl_runtime"
 
 
 class LaunchGate:
     """`launches` counts those that were let through, `held` those that were not."""
 
-    def __init__(self, library: Path) -> None:
+    def __init__(self) -> None:
         self.launches = self.held = 0
         self._open = True
-        runtime = ctypes.CDLL(str(library))
-        self._callbacks = {name: self._callback(name, getattr(runtime, name)) for name in LAUNCHES}
+        self._callbacks: dict[str, dict[str, Any]] = {}  # by library
 
     def _callback(self, name: str, launch: Any) -> Any:
         types = _CALLS[name][1]
@@ -40,9 +39,18 @@ class LaunchGate:
 
         return ctypes.CFUNCTYPE(ctypes.c_int32, *types)(call)
 
-    def take(self, engine: Any) -> None:
-        """Stand between an MLIR execution engine and the runtime (before its first look-up)."""
-        for name, callback in self._callbacks.items():
+    def take(self, engine: Any, libraries: Sequence[str]) -> None:
+        """Stand between an MLIR execution engine and its runtime (before its first look-up).
+
+        `libraries` are the engine's own: handles of kernels mean nothing to another copy of the runtime.
+        """
+        library = next((str(path) for path in libraries if RUNTIME in str(path)), None)
+        if library is None:
+            return
+        if library not in self._callbacks:
+            runtime = ctypes.CDLL(library)
+            self._callbacks[library] = {name: self._callback(name, getattr(runtime, name)) for name in LAUNCHES}
+        for name, callback in self._callbacks[library].items():
             engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))
 
     @contextlib.contextmanager
@@ -55,28 +63,17 @@ class LaunchGate:
             self._open = True
 
 
-def runtime_library() -> Path | None:
-    """The DSL's runtime library; None where the installed DSL names none."""
-    from cutlass.runtime import find_runtime_libraries
-
-    return next((Path(path) for path in find_runtime_libraries() if "dsl_runtime" in path), None)
-
-
 @contextlib.contextmanager
-def launch_gate() -> Iterator[LaunchGate | None]:
-    """A gate for every function that is compiled within; None where the runtime library is not found."""
+def launch_gate() -> Iterator[LaunchGate]:
+    """A gate for every function that is compiled within."""
     from cutlass.base_dsl import compiler
 
-    library = runtime_library()
-    if library is None:
-        yield None
-        return
-    gate = LaunchGate(library)
+    gate = LaunchGate()
 
     def gated(original: Callable[..., Any]) -> Callable[..., Any]:
-        def jit(*args: Any, **kwargs: Any) -> Any:
-            engine = original(*args, **kwargs)
-            gate.take(engine)
+        def jit(*args: Any, shared_libs: Sequence[str] = (), **kwargs: Any) -> Any:
+            engine = original(*args, shared_libs=shared_libs, **kwargs)
+            gate.take(engine, shared_libs)
             return engine
 
         return jit

@@ -29,6 +29,7 @@ from cutesmith.checks.judging.outputs import (
     poisoned_elements,
     problem,
     same_bytes,
+    sample_of,
     take_outputs,
     written_late,
 )
@@ -148,11 +149,12 @@ class Candidate:
         with candidate_code(self.path):
             with watch:
                 returned = self._kernel(arguments)
-            early = [bytes_of(value).clone() for value in plain_tensors(returned)]  # queued on the current stream
+            first = [sample_of(value) for value in plain_tensors(returned)]  # queued on the current stream at once
+            early = [bytes_of(value).clone() for value in plain_tensors(returned)]
             synchronize(self.device)
         outputs, problems = take_outputs(returned)
         problems += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
-        problems += self._damage(watch) + self._faults(seen) + written_late(outputs, early)
+        problems += self._damage(watch) + self._faults(seen) + written_late(outputs, first, early)
         self.kept += list(zip(outputs, early))
         folder = Path(step["outputs"])
         folder.mkdir(parents=True, exist_ok=True)

@@ -4,12 +4,13 @@ import contextlib
 import ctypes
 
 import torch
+from cutlass.runtime import find_runtime_libraries
 
 from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate import Candidate
-from cutesmith.checks.judging.outputs import appeared, written_late
+from cutesmith.checks.judging.outputs import appeared, sample_of, written_late
 from cutesmith.checks.judging.tensors import LARGE_POISON
-from cutesmith.recording.launch_gate import LAUNCHES, runtime_library
+from cutesmith.recording.launch_gate import LAUNCHES, LaunchGate
 
 
 class Gate:
@@ -82,13 +83,40 @@ def test_two_values_that_are_the_whole_result_are_no_constants():
 
 
 def test_an_output_that_changes_after_its_stream_is_late():
-    output = torch.zeros(8)
-    early = output.view(torch.uint8).clone()
-    assert written_late([output], [early]) == []
-    output[3] = 1
-    assert written_late([output], [early])[0]["rule"] == "T1"
+    output = torch.zeros(8, 1 << 15)
+    sample, copy = sample_of(output).clone(), output.view(-1).view(torch.uint8).clone()
+    assert written_late([output], [sample], [copy]) == []
+    output[3, 1] = 1
+    assert written_late([output], [sample], [copy])[0]["rule"] == "T1"
+    output[:] = 1
+    copy = output.view(-1).view(torch.uint8).clone()
+    assert written_late([output], [sample], [copy])[0]["rule"] == "T1"  # written between the sample and the copy
+    assert written_late([output.t()[:0]], [sample_of(output.t()[:0])], [copy[:0]]) == []
+    assert sample_of(torch.tensor(3.0)).numel() == 4
 
 
-def test_the_installed_dsl_has_the_launches_that_the_gate_stands_in_for():
-    library = ctypes.CDLL(str(runtime_library()))
-    assert all(hasattr(library, name) for name in LAUNCHES)
+class Engine:
+    """What the gate asks of an execution engine."""
+
+    def __init__(self):
+        self.registered = {}
+
+    def raw_register_runtime(self, name, address):
+        self.registered[name] = address.value
+
+
+def test_the_gate_stands_between_an_engine_and_the_runtime_of_the_installed_dsl():
+    libraries = find_runtime_libraries()
+    gate, engine = LaunchGate(), Engine()
+    gate.take(engine, libraries)
+    assert set(engine.registered) == set(LAUNCHES) and all(engine.registered.values())
+    launch = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(engine.registered["_cudaLaunchKernelEx"])
+    with gate.closed():
+        assert launch(None, None, None) == 0
+    assert (gate.held, gate.launches) == (1, 0)
+
+
+def test_an_engine_without_the_runtime_is_left_alone():
+    gate, engine = LaunchGate(), Engine()
+    gate.take(engine, ["libtvm_ffi.so"])
+    assert engine.registered == {}
