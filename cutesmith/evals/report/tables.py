@@ -10,7 +10,7 @@ from functools import cached_property
 
 from cutesmith.evals.records import KERNEL
 from cutesmith.evals.report import wording
-from cutesmith.evals.scores.costs import Costs, costs_of
+from cutesmith.evals.scores.costs import Costs, costs_of, worked_seconds
 from cutesmith.evals.scores.estimators import THRESHOLDS
 from cutesmith.evals.scores.outcomes import NOT_ATTEMPTED, REJECTED, UNJUDGED, UNTIMED, Outcome, Run
 from cutesmith.evals.scores.scorecard import Against, Scorecard, run_scorecards
@@ -218,7 +218,7 @@ def _row(outcome: Outcome) -> Mapping[str, object]:
         "kernel_us": outcome.median_us(),
         "samples": len(kernel.samples) if kernel else 0,
         "floor_share": outcome.floor_share(),
-        "seconds": sum(attempt.seconds.values()),
+        "seconds": worked_seconds(outcome),
     }
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cutesmith.evals.scores.outcomes import Outcome, Run
 
-QUEUED = "queued"  # waiting for a GPU that somebody else had is no work
+NOT_ADDED = ("queued", "compiler")
+"""Of an attempt's seconds: waiting for a GPU is no work, and what the compiler took is within its stage already."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ def costs_of(run: Run) -> Costs:
         dollars=sum(priced) if priced else None,
         unpriced=sum(_tokens(o) > 0 and o.attempt.cost.dollars is None for o in outcomes),
         tokens=sum(map(_tokens, outcomes)),
-        minutes=_minutes(outcomes),
+        minutes=sum(worked_seconds(outcome) for outcome in outcomes) / 60,
     )
 
 
@@ -46,5 +46,6 @@ def _tokens(outcome: Outcome) -> int:
     return outcome.attempt.cost.input_tokens + outcome.attempt.cost.output_tokens
 
 
-def _minutes(outcomes: Iterable[Outcome]) -> float:
-    return sum(s for o in outcomes for stage, s in o.attempt.seconds.items() if stage != QUEUED) / 60
+def worked_seconds(outcome: Outcome) -> float:
+    """Wall-clock seconds that went into one attempt."""
+    return sum(seconds for stage, seconds in outcome.attempt.seconds.items() if stage not in NOT_ADDED)
