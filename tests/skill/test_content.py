@@ -82,9 +82,18 @@ def test_the_wheel_carries_the_same_bytes(files, unpacked_wheel):
     metadata = f"cutesmith-{__version__}.dist-info/"
     places = {name: name if name.startswith("cutesmith/") else f"cutesmith/_content/{name}" for name in files}
     places["LICENSE"] = metadata + "licenses/LICENSE"
-    assert {name for name in package if not name.startswith(metadata)} == set(places.values()) - {places["LICENSE"]}
+    tasks = {f"cutesmith/_content/{p.relative_to(ROOT / 'evals')}" for p in (ROOT / "evals/tasks").rglob("*.py")}
+    held = {name for name in package if not name.startswith(metadata)}
+    assert held == set(places.values()) - {places["LICENSE"]} | tasks
     for name, place in places.items():
         assert (unpacked_wheel / place).read_bytes() == files[name].read_bytes(), name
+
+
+def test_the_package_of_the_wheel_has_the_tasks(unpacked_wheel, tmp_path):
+    code = "from cutesmith.evals.suites import load_suite; print(load_suite('core').tasks[0].path)"
+    environment = {**os.environ, "PYTHONPATH": str(unpacked_wheel)}
+    found = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, env=environment, text=True, timeout=60)
+    assert Path(found.strip()).is_relative_to(unpacked_wheel / "cutesmith/_content/tasks/level1")
 
 
 def test_the_package_of_the_wheel_finds_them_and_installs_them(files, unpacked_wheel, tmp_path):
