@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.cases import Values, count_elements
 from cutesmith.checks.judging.longer_cases import Growth, Longer, Sizes, long_sizes
 from cutesmith.checks.judging.tensors import Description
-from cutesmith.checks.timing.algorithmic_work import counting
 
 FEW_VALUES, MOST_INTEGER_BYTES = 1 << 16, 64 << 20  # of a tensor that the candidate gets with its values
 MULTIPLY_ADDS = 1 << 26  # of a longer case: about a second on the emulated GPU's tensor cores
@@ -59,14 +60,56 @@ def too_much(reference_fn: Callable[..., Any], values: Sequence[Any]) -> str:
     """Why a longer case cannot have these inputs: the reference refuses them or computes too much; else empty."""
     begin = time.thread_time()
     try:
-        with torch.no_grad():
-            _, counted = counting(reference_fn, [tensors.copy_of(value) for value in values])
+        with torch.no_grad(), _Products() as products:
+            reference_fn(*[tensors.copy_of(value) for value in values])
     except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
         return f"reference_fn refuses it: {type(error).__name__}: {str(error)[:300]}"
-    seconds, pairs = time.thread_time() - begin, sum(counted.values()) // 2
-    if pairs > MULTIPLY_ADDS:
-        return f"{pairs:,} multiply-adds take the emulated GPU too long"
+    seconds = time.thread_time() - begin
+    if products.multiply_adds > MULTIPLY_ADDS:
+        return f"{products.multiply_adds:,} multiply-adds take the emulated GPU too long"
     return f"reference_fn takes {seconds:.1f} s on it" if seconds > REFERENCE_SECONDS else ""
+
+
+class _Products(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
+    """Counts what matrix products and convolutions multiply; a dispatch mode would take 1.3 s of imports for it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self.multiply_adds = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        factors = [value for value in args if isinstance(value, torch.Tensor)]
+        if name in _PRODUCTS and len(factors) >= 2 and isinstance(result, torch.Tensor):
+            self.multiply_adds += _PRODUCTS[name](result, *factors[-2:] if name in _WITH_ADDEND else factors[:2])
+        return result
+
+
+def _of_matrices(result: torch.Tensor, left: torch.Tensor, _right: torch.Tensor) -> int:
+    return result.numel() * left.shape[-1]
+
+
+def _of_attention(_result: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> int:
+    return 2 * query.numel() * key.shape[-2]
+
+
+def _of_convolution(result: torch.Tensor, _values: torch.Tensor, weight: torch.Tensor) -> int:
+    return result.numel() * weight[0].numel()
+
+
+def _of_einsum(result: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> int:
+    """Exact for one product of matrices, and more for a batch of them."""
+    return math.isqrt(result.numel() * left.numel() * right.numel())
+
+
+_WITH_ADDEND = ("addmm", "baddbmm")
+_PRODUCTS: dict[str, Callable[..., int]] = {
+    **dict.fromkeys(("matmul", "__matmul__", "mm", "bmm", "mv", "linear", *_WITH_ADDEND), _of_matrices),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _of_convolution),
+    "scaled_dot_product_attention": _of_attention,
+    "einsum": _of_einsum,
+}
 
 
 def _described(value: Any, path: Path) -> Description:
