@@ -95,7 +95,7 @@ def test_all_scripts_have_one_form_and_every_verb_for_agents_has_one():
         verbs.add(verb)
         assert os.access(path, os.X_OK), path
     assert len(forms) == 1
-    assert verbs == cli.VERBS.keys() - {"skill", "mcp"} | cli.MAINTENANCE.keys()
+    assert verbs == cli.VERBS.keys() - {"skill", "mcp", "eval"} | cli.MAINTENANCE.keys()
 
 
 def body_that_raises(error: BaseException):

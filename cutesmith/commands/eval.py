@@ -49,7 +49,8 @@ def _dispatch(argv: list[str]) -> int:
     if name not in SUBCOMMANDS:
         close = get_close_matches(name, SUBCOMMANDS, n=1, cutoff=0.5)
         hint = f"Did you mean `cutesmith eval {close[0]}`?" if close else f"There are: {', '.join(SUBCOMMANDS)}."
-        raise UsageError(f"cutesmith eval has no subcommand {name!r}", hint=hint)
+        usage = "usage: cutesmith eval SUBCOMMAND …"
+        raise UsageError(f"cutesmith eval has no subcommand {name!r}", hint=f"{hint}\n{usage}")
     return int(importlib.import_module(f"cutesmith.commands.eval_{name}").main(rest))
 
 
