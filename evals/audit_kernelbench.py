@@ -3,8 +3,9 @@
 python evals/audit_kernelbench.py CHECKOUT [--level N] [--out RESULTS.jsonl] [--timeout S]
 
 Full sizes take a CPU hours: a file is audited with the whole numbers at module scope made smaller, in a copy that is
-deleted. Even numbers are halved until they are at most 16; where the file refuses that, until at most 64; then only
-those that `get_inputs` alone uses, then none. The line in the results says which.
+deleted. Even numbers are halved until they are at most 16; where the file refuses that, the batch alone to 2; then
+those that `get_inputs` alone uses, to 64; then none. The line in the results says which. --resume goes on in a file of
+results.
 """
 
 from __future__ import annotations
@@ -21,9 +22,15 @@ from pathlib import Path
 from cutesmith.checks.audit.problem_audit import AuditVerdict, ProblemAuditor
 from cutesmith.evals.records import Task
 from cutesmith.evals.suites import load_suite
+from cutesmith.verdicts import ExitCode
 
-WAYS = {"all to 16": (16, False), "all to 64": (64, False), "those of get_inputs to 64": (64, True)}
-"""How files are made smaller: the largest number that is left, and whether only what get_inputs alone uses changes."""
+WAYS: dict[str, tuple[int, Callable[[set[str], set[str]], bool]]] = {
+    "all to 16": (16, lambda names, shared: True),
+    "batch to 2": (2, lambda names, shared: any("batch" in name for name in names) and len(names) == 1),
+    "those of get_inputs to 64": (64, lambda names, shared: not names & shared),
+}
+"""How files are made smaller: the largest number that is left, and of which assignments: their names, and those that
+other parts than get_inputs use."""
 
 
 def main() -> int:
@@ -32,13 +39,15 @@ def main() -> int:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--level", type=int, action="append", default=[])
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--resume", action="store_true")
     parser.add_argument("--timeout", type=float, default=30.0)
     options = parser.parse_args()
     suite = load_suite("kernelbench", path=options.checkout, levels=options.level)
     counts: Counter[tuple[int, str]] = Counter()
+    done = names_in(options.out) if options.resume and options.out else set()
     out = options.out.open("a", encoding="utf-8") if options.out else sys.stdout
     with ProblemAuditor(timeout=options.timeout) as auditor:
-        for task in suite.tasks:
+        for task in (task for task in suite.tasks if task.id not in done):
             way, verdict = audit(task, auditor)
             counts[task.level, verdict.status] += 1
             print(json.dumps(line(task, way, verdict)), file=out, flush=True)
@@ -48,14 +57,14 @@ def main() -> int:
 
 
 def audit(task: Task, auditor: ProblemAuditor) -> tuple[str, AuditVerdict]:
-    """The first way of making the file smaller whose audit passes; else that of the last way."""
+    """The first way of making the file smaller whose audit passes or takes too long; else that of the last way."""
     verdict = None
     for way, source in smaller_sources(task.path.read_text(encoding="utf-8")):
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / task.path.name
             copy.write_text(source, encoding="utf-8")
             verdict = auditor.audit(copy)
-        if verdict.passed:
+        if verdict.passed or verdict.exit_code == ExitCode.TIMED_OUT:
             return way, verdict
     assert verdict is not None
     return way, verdict
@@ -65,10 +74,10 @@ def smaller_sources(source: str) -> Iterator[tuple[str, str]]:
     """The file with smaller numbers, the smallest first, then as it is."""
     tree = ast.parse(source)
     shared = names_used(tree, lambda name: name != "get_inputs")
-    for way, (most, only_inputs) in WAYS.items():
+    for way, (most, is_meant) in WAYS.items():
         changed = ast.parse(source)
         for statement in changed.body:
-            if isinstance(statement, ast.Assign) and not (only_inputs and shared & names_of(statement)):
+            if isinstance(statement, ast.Assign) and is_meant(names_of(statement), shared):
                 Smaller(most).visit(statement.value)
         yield way, ast.unparse(changed)
     yield "whole", source
@@ -96,6 +105,11 @@ def names_used(tree: ast.Module, accepted: Callable[[str], bool]) -> set[str]:
     """The names that the functions and classes of these names read."""
     parts = [part for part in tree.body if isinstance(part, (ast.FunctionDef, ast.ClassDef)) and accepted(part.name)]
     return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
+
+
+def names_in(results: Path) -> set[str]:
+    """The tasks that were audited before."""
+    return {json.loads(text)["task"] for text in results.read_text(encoding="utf-8").splitlines()}
 
 
 def line(task: Task, way: str, verdict: AuditVerdict) -> dict[str, object]:

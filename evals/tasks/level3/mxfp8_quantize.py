@@ -1,6 +1,7 @@
 """Blocks of 32 values quantised to e4m3 with a shared power of two as scale: the OCP format MXFP8.
 
 The exponent is floor(log2(largest magnitude)) - 8, stored with a bias of 127; what exceeds 448 after that saturates.
+A block with a number that is not finite gets 255, which is the format's NaN.
 """
 
 import torch
@@ -16,6 +17,7 @@ def reference_fn(x):
     largest = value.abs().amax(dim=-1, keepdim=True)
     exponent = torch.frexp(largest).exponent - 9  # frexp gives a mantissa below one
     exponent = torch.where(largest > 0, exponent, 0).clamp(-127, 127)
+    exponent = torch.where(torch.isfinite(largest), exponent, 128)
     scaled = torch.ldexp(value, -exponent).clamp(-448.0, 448.0)
     return scaled.to(torch.float8_e4m3fn), (exponent.squeeze(-1) + 127).to(torch.uint8)
 
