@@ -19,7 +19,7 @@ def elementwise_kernel(x: cute.Tensor, y: cute.Tensor):
     block, _, _ = cute.arch.block_idx()
     index = block * THREADS + thread
     if index < cute.size(y):
-        value = cute.arch.fmin(cute.arch.fmax(x[index], -448.0), 448.0)
+        value = cute.arch.fmin(cute.arch.fmax(x[index], -448.0, nan=True), 448.0, nan=True)
         y[index] = value.to(cutlass.Float8E4M3FN)
 
 

