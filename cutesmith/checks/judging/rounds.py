@@ -156,7 +156,9 @@ class Round:
 
     def note_sizes(self, drawn: dict[str, Any]) -> None:
         """Remember as what `get_inputs()` ran."""
-        self.ran_as.extend(shape for shape in drawn["ran_as"] if shape not in self.ran_as)
+        full, *smaller = drawn["ran_as"] or [""]
+        self.ran_as.extend([full] if full and not self.ran_as else [])
+        self.ran_as.extend(shape for shape in smaller if shape not in self.ran_as[1:])
 
     def step(self, number: int, drawn: dict[str, Any], *, reuse: bool, poison: int) -> dict[str, Any]:
         """One call of the candidate, as `candidate.Candidate.run` takes it."""

@@ -215,8 +215,7 @@ class Judge:
     @staticmethod
     def _reduced(ran_as: Sequence[str]) -> str:
         """Such as "16384x8192 as 32x8192, 16384x32"; empty where everything ran as it is."""
-        full, smaller = ran_as[:1], [shape for shape in ran_as[1:] if shape not in ran_as[:1]]
-        return f"{full[0]} as {', '.join(smaller)}" if smaller else ""
+        return f"{ran_as[0]} as {', '.join(ran_as[1:])}" if ran_as else ""
 
     def _sanitized(self, verdict: VerifyVerdict) -> VerifyVerdict:
         """memcheck and racecheck of compute-sanitizer, in a process of their own."""
