@@ -75,6 +75,7 @@ EVASIVE_ATTRIBUTES = {
     **dict.fromkeys(("__code__", "__globals__", "__closure__", "__subclasses__", "__builtins__", "__dict__"), "H1"),
     **dict.fromkeys(("f_back", "f_locals", "f_globals", "tb_frame", "gi_frame", "_getframe", "_current_frames"), "H1"),
     **dict.fromkeys(("settrace", "setprofile", "modules", "addaudithook"), "H1"),
+    **dict.fromkeys(("extract_stack", "format_stack", "print_stack", "walk_stack", "currentframe"), "H3"),
     **dict.fromkeys(("system", "popen", "execv", "execve", "spawnv", "posix_spawn", "memfd_create"), "H7"),
 }
 # Of CUDA's own API a kernel needs a stream's type, device attributes and events; the rest works without the DSL.
@@ -258,10 +259,13 @@ class _Reader:
         elif isinstance(node, ast.Attribute) and node.attr in EVASIVE_MODULES and self.scope.dotted(node):
             text = f"{self.scope.dotted(node)} is a module that a kernel has no use for"
             yield self._at(node, EVASIVE_MODULES[node.attr], text, "remove it")
+        elif isinstance(node, ast.Attribute) and node.attr.startswith("_cutesmith"):
+            yield self._at(node, "H1", f".{node.attr} is the judge's own", "remove it")
         elif isinstance(node, ast.Attribute) and node.attr in EVASIVE_ATTRIBUTES:
             rule = EVASIVE_ATTRIBUTES[node.attr]
             rooted = self.scope.dotted(node).split(".")[0]
-            if node.attr.startswith("_") or rooted in ("sys", "os") or node.attr.startswith(("f_", "tb_", "gi_")):
+            of_module = rooted in ("sys", "os", "traceback")
+            if of_module or node.attr.startswith(("_", "f_", "tb_", "gi_")):
                 yield self._at(node, rule, f".{node.attr} reaches beyond the kernel", "remove it")
 
     def _cuda_api(self, node: ast.AST) -> Iterator[Finding]:
