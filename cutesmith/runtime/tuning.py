@@ -272,7 +272,7 @@ def _written(inputs: Sequence[Any], folder: Path) -> list[dict[str, Any]]:
     """The inputs as files, so that every process has the same."""
     from cutesmith.checks.judging.tensors import write_value
 
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     return [write_value(value, folder / f"{index}") for index, value in enumerate(inputs)]
 
 
