@@ -31,7 +31,8 @@ from cutesmith.evals.running.gpu_time import GpuTime  # noqa: E402
 from cutesmith.evals.running.instant_engine import InstantEngine, report  # noqa: E402
 from cutesmith.evals.running.jobs import Job, Report  # noqa: E402
 from cutesmith.evals.running.keys import sha256  # noqa: E402
-from cutesmith.evals.running.pipeline import Pipeline, Plan, Tally  # noqa: E402
+from cutesmith.evals.running.pipeline import Pipeline  # noqa: E402
+from cutesmith.evals.running.plan import Plan, Tally  # noqa: E402
 from cutesmith.evals.running.screen import Quiet  # noqa: E402
 from cutesmith.evals.running.settings import JudgeSettings, MakerSettings  # noqa: E402
 from cutesmith.evals.running.sources import Source  # noqa: E402

@@ -19,7 +19,7 @@ from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.gpus import choose_gpus
 from cutesmith.evals.running.keys import this_machine
 from cutesmith.evals.running.local_engine import LocalEngine, usual_slots
-from cutesmith.evals.running.pipeline import Plan
+from cutesmith.evals.running.plan import Plan
 from cutesmith.evals.running.running import run_plan
 from cutesmith.evals.running.screen import open_screen
 from cutesmith.evals.running.settings import JudgeSettings, MakerSettings

@@ -43,10 +43,13 @@ class GpuTime:
         self.earlier = 0.0
         self._held: dict[str, Union] = defaultdict(Union)
         self._timed: dict[str, Union] = defaultdict(Union)
+        self._by: dict[str, float] = defaultdict(float)
 
     def add(self, hold: Mapping[str, Any]) -> None:
         """One hold as `gpu_holds.jsonl` has it."""
         kinds = (self._held, self._timed) if hold["exclusive"] else (self._held,)
+        what = f"{hold.get('stage', '')}{' timing' if hold['exclusive'] else ''}"
+        self._by[what] += float(hold["end"]) - float(hold["begin"])
         for kind in kinds:
             kind[str(hold["gpu"])].add(float(hold["begin"]), float(hold["end"]))
 
@@ -55,7 +58,10 @@ class GpuTime:
         return self._share(self._held, gpus, self.earlier + seconds)
 
     def summary(self, gpus: int, seconds: float) -> dict[str, Any]:
-        """For people and run.json: shares of the wall time of all GPUs, and the seconds behind them."""
+        """For people and run.json: shares of the wall time of all GPUs, and the seconds behind them.
+
+        `by_stage_s` adds up holds of each stage, those that overlapped several times.
+        """
         window = self.earlier + seconds
         return {
             "gpus": gpus,
@@ -64,6 +70,7 @@ class GpuTime:
             "timed_s": round(sum(union.length for union in self._timed.values()), 1),
             "busy": self._share(self._held, gpus, window),
             "timing": self._share(self._timed, gpus, window),
+            "by_stage_s": {what: round(seconds, 1) for what, seconds in sorted(self._by.items())},
         }
 
     @staticmethod

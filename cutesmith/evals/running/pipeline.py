@@ -7,25 +7,23 @@ What says nothing of a kernel (a GPU that is gone, a model that does not answer)
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cutesmith.errors import CutesmithError
-from cutesmith.evals.records import Attempt, Machine, Suite, Task
+from cutesmith.evals.records import Attempt, Task
 from cutesmith.evals.running import outcomes
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import KERNEL, RunFolder, Unit
 from cutesmith.evals.running.gpu_time import GpuTime
 from cutesmith.evals.running.jobs import BENCHMARK, CHECK, DRAFT, SESSION, STAGES, VERIFY, Engine, Job, Report
 from cutesmith.evals.running.keys import failure_key, judged_key, sha256
+from cutesmith.evals.running.plan import Plan, Tally, TaskFileError, Work, read_task_file
 from cutesmith.evals.running.screen import Screen
-from cutesmith.evals.running.settings import JudgeSettings, MakerSettings
-from cutesmith.evals.running.sources import NoKernelError, Source, find_kernel
+from cutesmith.evals.running.settings import JudgeSettings
+from cutesmith.evals.running.sources import NoKernelError, find_kernel
 from cutesmith.evals.running.stages import carried, uncarried
-from cutesmith.evals.suites import tolerance_of
 from cutesmith.verdicts import ExitCode
 
 TRIES = 3  # of a stage whose process was lost, or that found the GPU's memory full
@@ -34,87 +32,6 @@ MADE = "generate"  # the stage that an attempt without a kernel ended in
 OWN = "compiler"  # of an attempt's seconds: what the compiler itself took, within the check
 STAGE_SHOWN = {CHECK: "compile", VERIFY: VERIFY, BENCHMARK: BENCHMARK}
 TRANSCRIPT = "transcript.jsonl"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is to be run. `tolerance` "" is each task's own; `seconds` after which nothing new is begun."""
-
-    suite: Suite
-    source: Source
-    maker: MakerSettings
-    judge: JudgeSettings
-    machine: Machine
-    samples: int = 1
-    tolerance: str = ""
-    seconds: float = float("inf")
-    gpus: int = 0
-
-    @property
-    def total(self) -> int:
-        """How many attempts there are."""
-        return len(self.suite.tasks) * self.samples
-
-    def judging(self, task: Task) -> JudgeSettings:
-        """The settings with the task's tolerance, or with that of the whole run."""
-        return self.judge.tolerating(tolerance_of(task, self.tolerance))
-
-    def units(self) -> Iterator[tuple[Task, int]]:
-        """Every sample of every task; each task once before any comes again."""
-        return ((task, sample) for sample in range(self.samples) for task in self.suite.tasks)
-
-
-@dataclass
-class Work:
-    """An attempt on its way."""
-
-    task: Task
-    sample: int
-    problem: bytes = b""
-    kernel: bytes = b""
-    key: str = ""
-    verdicts: dict[str, Any] = field(default_factory=dict)
-    generation: dict[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    worker: str = ""
-    tries: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def unit(self) -> Unit:
-        return self.task.id, self.sample
-
-    @property
-    def id(self) -> str:
-        return f"{self.task.id}#{self.sample}"
-
-    def took(self, name: str, seconds: float) -> None:
-        self.seconds[name] = round(self.seconds.get(name, 0.0) + seconds, 3)
-
-
-@dataclass
-class Tally:
-    """What a run came to so far; `open` are attempts that were begun and could not be judged, with the reason."""
-
-    total: int
-    done: int = 0
-    solved: int = 0
-    cached: int = 0
-    statuses: Counter[str] = field(default_factory=Counter)
-    open: dict[str, str] = field(default_factory=dict)
-    out_of_time: bool = False
-    interrupted: bool = False
-
-    def count(self, attempt: Attempt) -> None:
-        """One more line of results.jsonl."""
-        self.done += 1
-        self.solved += attempt.correct
-        self.cached += attempt.cached
-        self.statuses[attempt.status] += 1
-
-    @property
-    def complete(self) -> bool:
-        """Whether every attempt has its line."""
-        return self.done >= self.total
 
 
 class Pipeline:
@@ -185,14 +102,14 @@ class Pipeline:
     def _begin(self, work: Work) -> None:
         self._flight[work.id] = work
         try:
-            work.problem = _read_task(work.task)
+            work.problem = read_task_file(work.task)
             if not self.plan.source.stage:
                 self._found(work, find_kernel(Path(self.plan.source.place), *work.unit))
             else:
                 self._make(work)
         except NoKernelError as error:
             self._without_kernel(work, error.status, ExitCode.USAGE, error.message)
-        except _TaskError as error:
+        except TaskFileError as error:
             self._without_kernel(work, "no task", ExitCode.USAGE, error.message)
 
     def _make(self, work: Work) -> None:
@@ -399,20 +316,6 @@ class Pipeline:
     def _end(self, work: Work) -> None:
         self._flight.pop(work.id, None)
         self._release(work)
-
-
-class _TaskError(CutesmithError):
-    """A task's file went away or changed since the suite was read."""
-
-
-def _read_task(task: Task) -> bytes:
-    try:
-        data = task.path.read_bytes()
-    except OSError as error:
-        raise _TaskError(f"the task's file {task.path.name} cannot be read: {error.strerror}") from error
-    if task.sha256 and sha256(data) != task.sha256:
-        raise _TaskError(f"the task's file {task.path.name} was changed since the suite was read")
-    return data
 
 
 def _patience(stage: str, settings: JudgeSettings) -> float:

@@ -17,7 +17,8 @@ from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.jobs import Engine
 from cutesmith.evals.running.outcomes import about_task, now
-from cutesmith.evals.running.pipeline import Pipeline, Plan
+from cutesmith.evals.running.pipeline import Pipeline
+from cutesmith.evals.running.plan import Plan
 from cutesmith.evals.running.screen import Screen
 from cutesmith.evals.running.summary import EvalVerdict, summarize
 

@@ -13,7 +13,7 @@ from cutesmith.evals.records import COMPILED, EAGER, KERNEL, Attempt
 from cutesmith.evals.running.gpu_time import GpuTime
 
 if TYPE_CHECKING:
-    from cutesmith.evals.running.pipeline import Tally
+    from cutesmith.evals.running.plan import Tally
 
 LAST = 8  # verdicts that the live table shows
 LONGEST = 150

@@ -10,7 +10,8 @@ from statistics import quantiles
 from typing import Any, ClassVar
 
 from cutesmith.evals.reading import RESULTS
-from cutesmith.evals.running.pipeline import OWN, Tally
+from cutesmith.evals.running.pipeline import OWN
+from cutesmith.evals.running.plan import Tally
 from cutesmith.verdicts import ExitCode, Verdict
 
 JUDGING = ("check", "verify", "benchmark")

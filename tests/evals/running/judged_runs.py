@@ -10,7 +10,8 @@ from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.instant_engine import InstantEngine, report
 from cutesmith.evals.running.keys import sha256
-from cutesmith.evals.running.pipeline import Pipeline, Plan
+from cutesmith.evals.running.pipeline import Pipeline
+from cutesmith.evals.running.plan import Plan
 from cutesmith.evals.running.screen import Quiet
 from cutesmith.evals.running.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.running.sources import parse_source

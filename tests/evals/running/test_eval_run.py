@@ -112,7 +112,15 @@ def test_killed_with_kill_9_and_resumed_by_its_folder_alone(write_file, tasks, t
     assert 2 <= before < 12
     resumed = eval_run("--resume", "--out", out)
     assert resumed.returncode == 0 and f"[{before + 1}/12]" in resumed.stderr and "[12/12]" in resumed.stderr
-    assert results(out) == results(tmp_path / "whole")
+    assert said(out) == said(tmp_path / "whole")
+
+
+def said(folder: Path):
+    """The results without their keys, which change with the judge's source: somebody may be at work on it."""
+    lines = results(folder)
+    for line in lines.values():
+        assert line.pop("key") in line.pop("verdicts")
+    return lines
 
 
 def lines_of(folder: Path) -> int:

@@ -1,0 +1,112 @@
+"""What a run is to do (`Plan`), an attempt on its way (`Work`), and what it came to so far (`Tally`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutesmith.errors import CutesmithError
+from cutesmith.evals.records import Attempt, Machine, Suite, Task
+from cutesmith.evals.running.folder import Unit
+from cutesmith.evals.running.keys import sha256
+from cutesmith.evals.running.settings import JudgeSettings, MakerSettings
+from cutesmith.evals.running.sources import Source
+from cutesmith.evals.suites import tolerance_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be run. `tolerance` "" is each task's own; `seconds` after which nothing new is begun."""
+
+    suite: Suite
+    source: Source
+    maker: MakerSettings
+    judge: JudgeSettings
+    machine: Machine
+    samples: int = 1
+    tolerance: str = ""
+    seconds: float = float("inf")
+    gpus: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many attempts there are."""
+        return len(self.suite.tasks) * self.samples
+
+    def judging(self, task: Task) -> JudgeSettings:
+        """The settings with the task's tolerance, or with that of the whole run."""
+        return self.judge.tolerating(tolerance_of(task, self.tolerance))
+
+    def units(self) -> Iterator[tuple[Task, int]]:
+        """Every sample of every task; each task once before any comes again."""
+        return ((task, sample) for sample in range(self.samples) for task in self.suite.tasks)
+
+
+@dataclass
+class Work:
+    """An attempt on its way."""
+
+    task: Task
+    sample: int
+    problem: bytes = b""
+    kernel: bytes = b""
+    key: str = ""
+    verdicts: dict[str, Any] = field(default_factory=dict)
+    generation: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    worker: str = ""
+    tries: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def unit(self) -> Unit:
+        return self.task.id, self.sample
+
+    @property
+    def id(self) -> str:
+        return f"{self.task.id}#{self.sample}"
+
+    def took(self, name: str, seconds: float) -> None:
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + seconds, 3)
+
+
+@dataclass
+class Tally:
+    """What a run came to so far; `open` are attempts that were begun and could not be judged, with the reason."""
+
+    total: int
+    done: int = 0
+    solved: int = 0
+    cached: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    open: dict[str, str] = field(default_factory=dict)
+    out_of_time: bool = False
+    interrupted: bool = False
+
+    def count(self, attempt: Attempt) -> None:
+        """One more line of results.jsonl."""
+        self.done += 1
+        self.solved += attempt.correct
+        self.cached += attempt.cached
+        self.statuses[attempt.status] += 1
+
+    @property
+    def complete(self) -> bool:
+        """Whether every attempt has its line."""
+        return self.done >= self.total
+
+
+class TaskFileError(CutesmithError):
+    """A task's file went away or changed since the suite was read."""
+
+
+def read_task_file(task: Task) -> bytes:
+    """The task's file as the suite was read; raises TaskFileError."""
+    try:
+        data = task.path.read_bytes()
+    except OSError as error:
+        raise TaskFileError(f"the task's file {task.path.name} cannot be read: {error.strerror}") from error
+    if task.sha256 and sha256(data) != task.sha256:
+        raise TaskFileError(f"the task's file {task.path.name} was changed since the suite was read")
+    return data
