@@ -140,12 +140,16 @@ class Dot:
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """Speed-ups of one series as stacked dots, with the middle half and the median below."""
+    """Speed-ups of one series as stacked dots, with the middle half and the median below.
+
+    More than MOST_STACKED are columns instead, as (x, y, width, height).
+    """
 
     name: str
     colour: int
     base: float
     dots: tuple[Dot, ...]
+    columns: tuple[tuple[float, float, float, float], ...]
     quartiles: tuple[float, float, float]
     count: int
     words: str
@@ -162,8 +166,8 @@ class DistributionChart:
     one: float
 
 
-STRIP, WIDE = 92.0, 1080.0
-BINS = 128
+STRIP, STACK, WIDE = 92.0, 52.0, 1080.0  # heights of a strip and of its tallest column, width of the chart
+BINS, MOST_STACKED = 128, 400
 
 
 def distribution_chart(runs: Sequence[Run], places: dict[str, int]) -> DistributionChart | None:
@@ -201,34 +205,43 @@ def _strip(run: Run, baseline: str, colour: int, row: int, frame: Frame, places:
         name=f"{run.name}, against {baseline}" if named else f"against {baseline}",
         colour=colour,
         base=base,
-        dots=tuple(_stacked(found, base, colour, frame, places)),
+        dots=tuple(_stacked(found, base, colour, frame, places)) if len(found) <= MOST_STACKED else (),
+        columns=tuple(_columns(found, base, frame)) if len(found) > MOST_STACKED else (),
         quartiles=(low, median, high),
         count=len(found),
         words=f"{len(found)} tasks, median {middle[1]:.2f}×",
     )
 
 
+def _binned(found: Sequence[tuple[float, str]], frame: Frame) -> tuple[dict[int, list[tuple[float, str]]], float]:
+    """The speed-ups by bin, and a bin's width."""
+    bins: dict[int, list[tuple[float, str]]] = {}
+    width = (frame.width - LEFT - RIGHT) / BINS
+    for value, task in sorted(found):
+        bins.setdefault(min(int((frame.x(value) - LEFT) / width), BINS - 1), []).append((value, task))
+    return bins, width
+
+
 def _stacked(
     found: Sequence[tuple[float, str]], base: float, colour: int, frame: Frame, places: dict[str, int]
 ) -> Iterable[Dot]:
-    columns: dict[int, list[tuple[float, str]]] = {}
-    width = (frame.width - LEFT - RIGHT) / BINS
-    for value, task in sorted(found):
-        columns.setdefault(int((frame.x(value) - LEFT) / width), []).append((value, task))
-    tallest = max(map(len, columns.values()), default=1)
-    step = min(width, (STRIP - 40) / tallest)
-    thin = max(1, math.ceil(len(found) / MOST_DOTS))
-    for column, members in columns.items():
-        for level, (value, task) in enumerate(members[::thin]):
-            x, y = LEFT + (column + 0.5) * width, base - 5 - (level + 0.5) * step * thin
-            yield Dot(
-                x=x,
-                y=y,
-                r=max(0.8, min(step, width) * 0.44),
-                colour=colour,
-                task=places[task],
-                words=f"{task}: {value:.2f}×",
-            )
+    bins, width = _binned(found, frame)
+    step = min(width, STACK / max(map(len, bins.values())))
+    for column, members in bins.items():
+        for level, (value, task) in enumerate(members):
+            x, y = LEFT + (column + 0.5) * width, base - 5 - (level + 0.5) * step
+            radius, words = max(0.8, step * 0.44), f"{task}: {value:.2f}×"
+            yield Dot(x=x, y=y, r=radius, colour=colour, task=places[task], words=words)
+
+
+def _columns(
+    found: Sequence[tuple[float, str]], base: float, frame: Frame
+) -> Iterable[tuple[float, float, float, float]]:
+    bins, width = _binned(found, frame)
+    tallest = max(map(len, bins.values()))
+    for column, members in sorted(bins.items()):
+        height = STACK * len(members) / tallest
+        yield LEFT + column * width, base - 5 - height, width * 0.86, height
 
 
 @dataclass(frozen=True, kw_only=True)

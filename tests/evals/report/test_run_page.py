@@ -17,12 +17,13 @@ import pytest
 
 from cutesmith.evals.records import Cost
 from cutesmith.evals.report.entries import thinned, within
+from cutesmith.evals.report.figures import distribution_chart
 from cutesmith.evals.report.page import render_runs
 from cutesmith.evals.report.tables import ScoredRun
 from cutesmith.evals.report.transcripts import excerpt
 from cutesmith.evals.scores.outcomes import read_runs
 from tests.browsing import CHROMIUM, CONTRAST, launched_browser, watched_pages
-from tests.evals.sample_attempts import H200, attempt, noisy, unjudged, write_run, wrong
+from tests.evals.sample_attempts import H200, attempt, noisy, run, unjudged, write_run, wrong
 from tests.report.elements import Elements
 from tests.report.sample import HOSTILE
 
@@ -146,7 +147,7 @@ def test_thinned_samples_keep_their_ends_and_an_order():
     kept = thinned(samples, 40)
     assert len(kept) <= 40 and {samples.min(), samples.max()} <= set(kept.tolist())
     places = [samples.tolist().index(value) for value in kept.tolist()]
-    assert places == sorted(places) and thinned(samples[:40], 40) is not None and len(thinned(samples[:40], 40)) == 40
+    assert places == sorted(places) and len(thinned(samples[:40], 40)) == 40
 
 
 def test_a_transcript_that_was_cut_or_is_none_costs_no_page():
@@ -190,6 +191,7 @@ def many(tmp_path_factory) -> tuple[str, float]:
 def test_the_page_of_many_results_is_bounded(many):
     page, seconds = many
     assert len(page) < 6_000_000 and seconds < 20
+
     sources = [task["runs"][0]["kernels"][0].get("source") for task in payload(page)["tasks"]]
     assert sources[0] is not None and sources[-1] is None
     assert f"{sources.count(None)} sources of kernels are not on this page" in page
@@ -269,3 +271,14 @@ def test_links_stay_right_when_the_page_lies_elsewhere(recorded, tmp_path):
     page = render_runs([ScoredRun(run) for run in read_runs([recorded / "sessions"])], beside=tmp_path)
     kernel = next(task for task in payload(page)["tasks"] if task["id"] == "repaired")["runs"][0]["kernels"][0]
     assert (Path(os.fspath(tmp_path)) / kernel["links"]["kernel"]).resolve().is_file()
+
+
+@pytest.mark.parametrize("count", [60, 500])
+def test_a_strip_is_dots_or_columns_by_how_many_there_are(count):
+    made = run([noisy(f"t{n}", 0.5 + 3 * n / count, n, 3) for n in range(count)])
+    chart = distribution_chart([made], {task.task.id: place for place, task in enumerate(made.tasks)})
+    [strip] = chart.strips
+    assert strip.count == count
+    assert (len(strip.dots), bool(strip.columns)) == ((60, False) if count == 60 else (0, True))
+    tops = [dot.y - dot.r for dot in strip.dots] + [y for _, y, _, _ in strip.columns]
+    assert strip.base - 58 < min(tops) and max(tops) < strip.base, "below the strip's name"

@@ -186,11 +186,10 @@ def test_a_run_in_which_nothing_was_judged_has_scores():
 
 
 def test_a_win_pays_for_the_attempts_that_failed_and_not_for_waiting():
+    waited = {"queued": 999.0, "check": 120.0, "compiler": 60.0}  # the compiler's share lies within the check
     made = [
         attempt("a", 2.0, cost=Cost(dollars=0.3, input_tokens=700, output_tokens=300), seconds={"verify": 60.0}),
-        wrong(
-            "b", cost=Cost(dollars=0.5, input_tokens=1000), seconds={"queued": 999.0, "check": 120.0, "compiler": 60.0}
-        ),
+        wrong("b", cost=Cost(dollars=0.5, input_tokens=1000), seconds=waited),
         wrong("c", cost=Cost(input_tokens=5)),
     ]
     costs = costs_of(run(made))
