@@ -16,7 +16,7 @@ from cutesmith.checks.judging.tensors import GUARD_BYTES, Guarded, read_tensor, 
 from cutesmith.checks.judging.trial import Trial
 from cutesmith.checks.judging.verification import Judge, verify_kernel
 from cutesmith.checks.judging.watching import KernelWatch, Surroundings
-from cutesmith.errors import ContractError, UsageError
+from cutesmith.errors import CandidateError, ContractError, UsageError
 from cutesmith.verdicts import ExitCode
 from tests.checks.judging.in_process import LocalWorker, verdict_here
 
@@ -137,7 +137,17 @@ def test_a_kernel_may_refuse_shapes_that_nobody_promised(tmp_path):
     # the local worker passes CandidateError on as the pipe does
     verdict = verdict_of(tmp_path, kernel_returning("y", before))
     assert verdict.passed, verdict.summary
-    assert any(case.problem.startswith("declined: ") for case in verdict.cases)
+    declined = sum(case.problem.startswith("declined: ") for case in verdict.cases)
+    assert verdict.declined == declined > 0
+    assert f"{len(verdict.cases) - declined} of {len(verdict.cases)} cases, {declined} declined" in verdict.summary
+
+
+@pytest.mark.parametrize("mistake", ["undefined", "[][0]", "None + 1", "x.no_such", "1 // 0"])
+def test_a_mistake_on_shapes_that_nobody_promised_is_no_refusal(tmp_path, mistake):
+    before = f"if x.shape[-1] not in (6, 20):\n    {mistake}\n{WRITE}"
+    with pytest.raises(CandidateError) as caught:
+        verdict_of(tmp_path, kernel_returning("y", before))
+    assert caught.value.exit_code == ExitCode.CRASHED and "kernel.py" in caught.value.message
 
 
 def test_a_kernel_that_is_silently_wrong_on_odd_sizes_fails(tmp_path):
