@@ -80,7 +80,7 @@ class FullSize:
     def _affordable(self, instructions: int) -> int:
         """Elements that take so many lane-instructions, by what the case of `get_inputs()` took."""
         base = self.turn.base
-        most = base["elements"] * instructions // max(1, base["instructions"])
+        most = int(base["elements"]) * instructions // max(1, int(base["instructions"]))
         return min(max(LEAST_ELEMENTS, most), MOST_ELEMENTS)
 
     def _beyond(self) -> int:
