@@ -72,6 +72,38 @@ def test_a_fault_is_found(tmp_path: Path, auditor: ProblemAuditor, name: str) ->
     assert any(told in fault for fault in audited(tmp_path, text.replace(before, after), auditor).faults)
 
 
+BOUND = '''"""Rows of a table, in the order of a permutation."""
+import torch
+
+LEVEL = 4
+TAGS = ("gather", "fp32")
+DERIVED_SHAPES = False
+
+def reference_fn(table, order):
+    torch._assert_async((order.sort().values == torch.arange(len(order))).all(), "no permutation")
+    return table[order]
+
+def get_inputs(groups=4096, members=64):
+    rows = groups * members
+    return [torch.randn(rows, 32, device="cuda"), torch.randperm(rows, device="cuda").flip(0)]
+
+def get_input_sets():
+    yield get_inputs(3, 5)
+    yield get_inputs(1, 1)
+'''
+
+
+def test_a_task_whose_sizes_belong_together_is_tried_on_its_own_sets(tmp_path: Path, auditor: ProblemAuditor) -> None:
+    """Smaller draws of get_inputs() are refused here: that is no fault, and nothing is drawn at full size."""
+    found = audited(tmp_path, BOUND, auditor)
+    assert found.faults == () and found.verdict.sets == ("float32[15, 32], int64[15]", "float32[1, 32], int64[1]")
+
+
+def test_a_refused_set_is_a_fault_all_the_same(tmp_path: Path, auditor: ProblemAuditor) -> None:
+    found = audited(tmp_path, BOUND.replace("table[order]", "table[order].view(-1, 5, 32)"), auditor)
+    assert any("get_input_sets()" in fault and "invalid for input" in fault for fault in found.faults)
+
+
 def test_a_suite_is_audited_in_its_order(tmp_path: Path, auditor: ProblemAuditor) -> None:
     for name in ("b", "a"):
         (tmp_path / f"{name}.py").write_text(SOUND.format(rows=4096), encoding="utf-8")
