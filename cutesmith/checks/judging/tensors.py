@@ -125,7 +125,8 @@ class Guarded:
     def alias(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A tensor over the guarded bytes with a version counter of its own: writing to it bumps no other's."""
         tensor = torch.empty(0, dtype=dtype, device=self.raw.device)
-        with torch.autograd._unsafe_preserve_version_counter(tensor):  # 0, as that of what torch.empty gives
+        keep: Any = torch.autograd._unsafe_preserve_version_counter  # type: ignore[attr-defined,unused-ignore]
+        with keep(tensor):  # 0, as that of what torch.empty gives
             return tensor.set_(self._memory, self._first // dtype.itemsize, tuple(shape), tuple(stride))
 
     @classmethod
