@@ -41,7 +41,7 @@ def kernel_fn(x):
     y = torch.empty_like(x)
     compiled()(x.view(-1), y.view(-1))
     name = "".join(("Thr", "ead"))
-    getattr(logging.threading, name)(target=time.sleep, args=(60,), daemon=True).start()
+    getattr(getattr(logging, "thre" + "ading"), name)(target=time.sleep, args=(60,), daemon=True).start()
     return y
 
 

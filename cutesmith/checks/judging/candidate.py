@@ -127,14 +127,14 @@ class Candidate:
         reports = [self._step(step) for step in request["steps"]]
         if self.device == "emulator" and self._launches() == launched and self._something_to_do():
             reports[0]["problems"].append(problem("W1", "kernel_fn launched no CuTe kernel"))
-        if request.get("stub") and not any(report["problems"] for report in reports):
-            reports[-1]["problems"] += self._without_launches(request["steps"][-1])
         unwritten = never_written(self.poisoned)
         reports = [{**report, "unwritten": unwritten} for report in reports]
         if any(not same_bytes(bytes_of(output), copy) for output, copy in self.kept):
             reports[-1]["problems"].append(
                 problem("O13", "a later call overwrote the result of an earlier one: allocate outputs in every call")
             )
+        if request.get("stub") and not any(report["problems"] for report in reports):
+            reports[-1]["problems"] += self._without_launches(request["steps"][-1])
         self.kept.clear()
         self.poisoned.clear()
         return {"steps": reports, "changes": self.changes()}

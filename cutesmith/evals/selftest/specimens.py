@@ -101,8 +101,8 @@ def adversarial_folder() -> Path:
 def specimens(folder: Path, prefixes: Iterable[str] = ()) -> list[Specimen]:
     """The folder's kernels, and the honest ones that its `also_honest.txt` names; those that start with a prefix.
 
-    Each line of that file is a path from the folder's second parent. Raises UsageError for a header that is wrong, and
-    when no name starts so.
+    Each line of that file is a path from the folder's second parent and, where it is not "compile", what it needs.
+    Raises UsageError for a header that is wrong, and when no name starts so.
     """
     chosen = tuple(prefixes)
     found = [read_specimen(path) for path in sorted(folder.glob("*.py"))] + _also_honest(folder)
@@ -115,5 +115,8 @@ def specimens(folder: Path, prefixes: Iterable[str] = ()) -> list[Specimen]:
 def _also_honest(folder: Path) -> list[Specimen]:
     listed = folder / ALSO_HONEST
     lines = listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else []
-    paths = [folder.parents[1] / line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    return [replace(read_specimen(path), needs="compile") for path in paths]
+    entries = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+    return [
+        replace(read_specimen(folder.parents[1] / path), timeout="300", **({"needs": needs[0]} if needs else {}))
+        for path, *needs in entries
+    ]
