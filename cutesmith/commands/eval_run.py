@@ -67,7 +67,7 @@ def _eval_run(argv: list[str]) -> int:
     if options.resume:
         own, session = _resumed(options, own, session)
         options = _parser().parse_args(own)
-    verdict, interrupted = _run(options, session, [*own, *(["--", *session] if session else [])])
+    verdict, interrupted = _run(options, session, _repeatable(options, own, session))
     code = report(verdict, as_json=options.json, lines=lines(verdict))
     return INTERRUPTED if interrupted else code
 
@@ -150,15 +150,22 @@ def _run(options: Namespace, session: Sequence[str], command: Sequence[str]) -> 
     cache = Cache(None if options.no_cache else Path(options.cache or DEFAULT_CACHE).expanduser())
     try:
         screen = open_screen(quiet=options.quiet, gpus=len(gpus))
-        verdict = run_plan(plan, out, engine, cache, screen, resume=options.resume, command=_repeatable(command))
+        verdict = run_plan(plan, out, engine, cache, screen, resume=options.resume, command=command)
     finally:
         engine.close()
     return verdict, verdict.interrupted
 
 
-def _repeatable(command: Sequence[str]) -> list[str]:
-    """The command line as run.json keeps it: --resume and what only shows is left out."""
-    return [word for word in command if word not in ("--resume", "--json", "--quiet")]
+def _repeatable(options: Namespace, own: Sequence[str], session: Sequence[str]) -> list[str]:
+    """The command line as run.json keeps it: good from any folder, without --resume and what only shows."""
+    kept = [word for word in own if word not in ("--resume", "--json", "--quiet")]
+    if Path(options.suite).exists():
+        kept += ["--suite", str(Path(options.suite).absolute())]
+    if options.path:
+        kept += ["--path", str(Path(options.path).absolute())]
+    source = parse_source(options.agent)
+    kept += ["--agent", f"{source.kind}:{source.place}"] if source.place else []
+    return [*kept, *(["--", *session] if session else [])]
 
 
 def _gpus(options: Namespace, target: Target) -> tuple[str, ...]:

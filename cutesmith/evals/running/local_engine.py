@@ -50,10 +50,11 @@ class LocalEngine:
 
     def __init__(self, slots: Slots) -> None:
         self._done: queue.Queue[Report] = queue.Queue()
+        common = {"OMP_NUM_THREADS": str(_threads(slots)), **os.environ}
         self._pools = {
-            "make": _Pool(self._done, _named("make", slots.makers, slots.gpus)),
-            "check": _Pool(self._done, _named("check", slots.checks, ())),
-            "judge": _Pool(self._done, _judges(slots)),
+            "make": _Pool(self._done, _named("make", slots.makers, slots.gpus, common)),
+            "check": _Pool(self._done, _named("check", slots.checks, (), without_secrets(common))),
+            "judge": _Pool(self._done, _judges(slots, without_secrets(common))),
         }
 
     def capacity(self, stage: str) -> int:
@@ -85,15 +86,19 @@ class LocalEngine:
             pool.close()
 
 
-def _named(kind: str, count: int, gpus: Sequence[str]) -> list[Slot]:
+def _threads(slots: Slots) -> int:
+    """Threads of each process, so that all of them together have the cores: waiting ones spin."""
+    processes = slots.makers + slots.checks + slots.judges * max(1, len(slots.gpus))
+    return max(1, len(os.sched_getaffinity(0)) // processes)
+
+
+def _named(kind: str, count: int, gpus: Sequence[str], base: Mapping[str, str]) -> list[Slot]:
     """Slots that may use one GPU each, in turn; none without GPUs. Makers alone are given keys, for their models."""
-    base = os.environ if kind == "make" else without_secrets(os.environ)
     devices = [gpus[number % len(gpus)] if gpus else "" for number in range(count)]
     return [Slot(f"{kind}{number}", _seeing(base, device)) for number, device in enumerate(devices)]
 
 
-def _judges(slots: Slots) -> list[Slot]:
-    base = without_secrets(os.environ)
+def _judges(slots: Slots, base: Mapping[str, str]) -> list[Slot]:
     if not slots.gpus:
         return [Slot(f"cpu{number}", _seeing(base, "")) for number in range(slots.judges)]
     return [Slot(f"gpu{gpu}", _seeing(base, gpu)) for _ in range(slots.judges) for gpu in slots.gpus]

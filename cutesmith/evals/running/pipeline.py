@@ -236,9 +236,14 @@ class Pipeline:
 
     def _take_verdicts(self, work: Work, report: Report) -> None:
         verdicts = report.result["verdicts"]
-        if self._memory_was_full(verdicts.get(report.stage, {})) and work.tries[report.stage] < TRIES - 1:
-            work.tries[report.stage] += 1  # neighbours on the GPU hold memory too
+        verdict = verdicts.get(report.stage, {})
+        again = self._memory_was_full(verdict) or self._no_word(verdict)
+        if again and work.tries[report.stage] < TRIES - 1:
+            work.tries[report.stage] += 1
             self._ready[report.stage].append(work)
+            return
+        if self._no_word(verdict):
+            self._leave_open(work, str(verdict["summary"]))
             return
         work.verdicts.update(verdicts)
         for arch in verdicts.get("compile", {}).get("archs") or ():
@@ -248,7 +253,12 @@ class Pipeline:
         self.folder.keep_verdicts(work.key, known)
         self._go_on(work, known)
 
+    def _no_word(self, verdict: dict[str, Any]) -> bool:
+        """Whether the GPU answers and yet was not to be had, such as when others hold it for very long."""
+        return self.plan.judge.on == "gpu" and verdict.get("exit_code") == ExitCode.UNAVAILABLE
+
     def _memory_was_full(self, verdict: dict[str, Any]) -> bool:
+        """Whether neighbours on the GPU may have been in the way."""
         failed = verdict.get("exit_code") in (ExitCode.CRASHED, ExitCode.USAGE)
         return self.plan.judge.on == "gpu" and failed and "out of memory" in str(verdict.get("summary"))
 

@@ -207,10 +207,7 @@ def _gpu_lost(verdict: dict[str, Any], settings: JudgeSettings) -> str:
         return ""
     from cutesmith.evals.running.gpu_probe import probe
 
-    why = probe()
-    if why or verdict["exit_code"] != ExitCode.UNAVAILABLE:
-        return why
-    return f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES', '0')}: {verdict['summary']}"
+    return probe()
 
 
 STAGE_FUNCTIONS: dict[str, Callable[[Payload], Result]] = {

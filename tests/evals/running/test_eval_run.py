@@ -100,10 +100,12 @@ def test_killed_with_kill_9_and_resumed_by_its_folder_alone(write_file, tasks, t
     names = [f"task{number}" for number in range(12)]
     for name in names:
         write_file(f"{BROKEN}# {name}\n", f"theirs/{name}.py")
-    arguments = ("--suite", tasks(*names), "--agent", f"dir:{tmp_path / 'theirs'}", "--on", "compile", "--no-cache")
-    assert eval_run(*arguments, "--out", tmp_path / "whole", "--quiet").returncode == 0
-    out = tmp_path / "killed"
-    with subprocess.Popen(command(*arguments, "--out", out, "--jobs", 1), cwd=ROOT, stderr=subprocess.DEVNULL) as child:
+    tasks(*names)
+    arguments = ("--suite", "tasks", "--agent", "dir:theirs", "--on", "compile", "--no-cache")  # from where they are
+    out, here = tmp_path / "killed", {"cwd": tmp_path, "stderr": subprocess.DEVNULL}
+    whole = command(*arguments, "--out", tmp_path / "whole", "--quiet")
+    assert subprocess.run(whole, **here, stdout=subprocess.DEVNULL, timeout=250).returncode == 0
+    with subprocess.Popen(command(*arguments, "--out", out, "--jobs", 1), **here) as child:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and lines_of(out) < 2:
             time.sleep(0.01)

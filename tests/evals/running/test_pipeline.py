@@ -257,6 +257,20 @@ def test_memory_that_neighbours_hold_is_asked_for_again(tmp_path):
     assert run(plan(tmp_path, 2), tmp_path / "run", answer).solved == 2
 
 
+def test_a_gpu_that_others_hold_is_asked_again_and_then_the_attempt_stays_open(tmp_path):
+    asked = []
+
+    def answer(job):
+        if job.stage == "benchmark" and (job.id == "level1/task 0#0" or not asked):
+            asked.append(job.id)
+            return report(job, verdicts={"benchmark": verdict("benchmark", 7, "unavailable")})
+        return judge(job)
+
+    tally = run(plan(tmp_path, 2), tmp_path / "run", answer)
+    assert list(tally.open) == ["level1/task 0#0"] and asked.count("level1/task 0#0") == 3 and tally.solved == 1
+    assert run(plan(tmp_path, 2), tmp_path / "run").solved == 2
+
+
 def test_earlier_outcomes_are_taken_from_the_cache_and_marked(tmp_path):
     a_plan, cache = plan(tmp_path, 2), tmp_path / "cache"
     run(a_plan, tmp_path / "one", cache=cache)
