@@ -186,7 +186,8 @@ def _details(verdict: Mapping[str, Any]) -> Iterator[str]:
     """What a reader asks next: which cases failed, what lint found, what the kernels take."""
     cases = [case for case in verdict.get("cases") or () if isinstance(case, dict)]
     if cases:
-        yield f"{sum(bool(case.get('passed')) for case in cases)} of {len(cases)} cases right"
+        good = "launched, no value was compared" if verdict.get("ran_on") == "compile" else "right"
+        yield f"{sum(bool(case.get('passed')) for case in cases)} of {len(cases)} cases {good}"
     yield from (f"{case.get('name')}: {case.get('problem')}" for case in cases[:40] if not case.get("passed"))
     for finding in list(verdict.get("findings") or ())[:8]:
         if isinstance(finding, dict):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cutesmith.evals.report import figures, wording
 from cutesmith.evals.report.entries import Gathering, PageData, embedded
-from cutesmith.evals.report.tables import KINDS, METHOD, ScoredRun, denominators, remarks, took
+from cutesmith.evals.report.tables import KINDS, METHOD, ScoredRun, denominators, price_of_a_win, remarks
 from cutesmith.evals.scores.estimators import THRESHOLDS
 from cutesmith.evals.scores.summaries import Score
 from cutesmith.report.page import environment
@@ -69,9 +69,8 @@ def _rendered(page: Page) -> str:
     script = (HERE / SCRIPT).read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     templates = environment(HERE)
-    templates.globals.update(
-        wording=wording, figures=figures, thresholds=THRESHOLDS, kinds=KINDS, method=METHOD, took=took
-    )
+    templates.globals.update(wording=wording, figures=figures, thresholds=THRESHOLDS, kinds=KINDS, method=METHOD)
+    templates.globals.update(price_of_a_win=price_of_a_win)
     templates.filters["zip"] = zip
     templates.globals.update(denominators=denominators)
     data = embedded(page.data.content)
@@ -90,7 +89,9 @@ def _facts(scored: ScoredRun) -> list[tuple[str, str, str]]:
         found.append(_share_fact(card.floor, "of the roofline, median"))
     if costs.dollars:
         found.append((wording.dollars(costs.per_win(costs.dollars), costs), "a solved task", ""))
-    return [*found, (wording.plain(costs.per_win(costs.minutes), "min"), "a solved task, all attempts", "")]
+    if costs.wins:
+        found.append((wording.plain(costs.per_win(costs.minutes), "min"), "a solved task, all attempts", ""))
+    return found
 
 
 def _share_fact(score: Score, label: str) -> tuple[str, str, str]:

@@ -12,7 +12,7 @@ from cutesmith.evals.records import KERNEL
 from cutesmith.evals.report import wording
 from cutesmith.evals.scores.costs import Costs, costs_of, worked_seconds
 from cutesmith.evals.scores.estimators import THRESHOLDS
-from cutesmith.evals.scores.outcomes import NOT_ATTEMPTED, REJECTED, UNJUDGED, UNTIMED, Outcome, Run
+from cutesmith.evals.scores.outcomes import FAILED, NOT_ATTEMPTED, REJECTED, TIMED, UNJUDGED, UNTIMED, Outcome, Run
 from cutesmith.evals.scores.scorecard import Against, Scorecard, run_scorecards
 from cutesmith.evals.scores.summaries import Score
 
@@ -43,12 +43,11 @@ class ScoredRun:
 
 def denominators(card: Scorecard) -> str:
     """Where every task went, in one sentence: nothing that did not run is left out."""
-    states, words = card.states, []
-    words.append(f"{card.tasks} tasks: {states.get('timed', 0)} correct and timed")
-    named = {UNTIMED: "correct but not timed (fast for p = 0 alone)", "failed": "not correct", REJECTED: "rejected"}
+    named = {TIMED: "correct and timed", UNTIMED: "correct but not timed (fast for p = 0 alone)"}
+    named |= {FAILED: "not correct", REJECTED: "rejected"}
     named |= {UNJUDGED: "without a verdict (count as not solved)", NOT_ATTEMPTED: "not attempted (count as not solved)"}
-    words += [f"{states[state]} {text}" for state, text in named.items() if states.get(state)]
-    return ", ".join(words)
+    parts = [f"{card.states[state]} {text}" for state, text in named.items() if card.states.get(state)]
+    return f"{card.tasks} tasks: {', '.join(parts) or 'none'}"
 
 
 def remarks(run: Run) -> list[str]:
@@ -100,7 +99,7 @@ def _about(scored: ScoredRun) -> str:
         f"- {', '.join(run.suites) or 'unnamed suite'}, kernels by {_cell(', '.join(run.sources)) or 'nobody'}",
         "- " + (", ".join(f"{key} {_cell(value)}" for key, value in machine if value) or "no machine named"),
         f"- {denominators(scored.whole)}",
-        f"- a solved task took {took(costs)}, failed attempts included",
+        f"- {price_of_a_win(costs)}",
         *(f"- note: {_cell(remark)}" for remark in remarks(run)),
     ]
     return "\n".join(lines)
@@ -117,12 +116,24 @@ def _whole(scored: ScoredRun) -> Iterator[str]:
 
 def took(costs: Costs) -> str:
     """Minutes, tokens and dollars of a solved task, as far as anything was spent."""
-    parts = [wording.plain(costs.per_win(costs.minutes), "min")]
+    return spent(costs, costs.wins) if costs.wins else wording.UNKNOWN
+
+
+def spent(costs: Costs, tasks: int) -> str:
+    """Minutes, tokens and dollars of all attempts over so many tasks, as far as anything was spent."""
+    parts = [wording.plain(costs.minutes / tasks, "min")]
     if costs.tokens:
-        parts.append(wording.plain(costs.per_win(costs.tokens), "tokens"))
+        parts.append(wording.plain(costs.tokens / tasks, "tokens"))
     if costs.dollars is not None:
-        parts.append(wording.dollars(costs.per_win(costs.dollars), costs))
+        parts.append(wording.dollars(costs.dollars / tasks, costs))
     return ", ".join(parts)
+
+
+def price_of_a_win(costs: Costs) -> str:
+    """What a solved task took, in one sentence."""
+    if not costs.wins:
+        return f"Nothing was solved; all attempts together took {spent(costs, 1)}."
+    return f"A solved task took {took(costs)}, failed attempts included."
 
 
 AGAINST = (*("against", "tasks"), *(f"fast_{p:g}" for p in THRESHOLDS), "geometric mean", "median", "over", "untimed")

@@ -53,6 +53,13 @@ def test_markdown_is_not_broken_by_what_it_quotes():
     assert "<script>" not in text and "| x&#124;y&#60;/td&#62; # z | 1 |" in text
 
 
+def test_where_nothing_was_solved_the_cost_of_all_is_named():
+    compiled = wrong("a", exit_code=0, status="compiled", ran_on="compile", seconds={"check": 90.0})
+    text = markdown([ScoredRun(run([compiled]))])
+    assert "Nothing was solved; all attempts together took 1.5 min." in text
+    assert "1 tasks: 1 without a verdict (count as not solved)" in text and "correct and timed" not in text
+
+
 def test_a_comparison_says_what_flipped_and_warns_of_other_settings(two, capsys):
     assert main(["eval", "compare", *map(str, two)]) == 0
     out, err = capsys.readouterr()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from cutesmith.evals.records import Cost
-from cutesmith.evals.report.entries import thinned, within
+from cutesmith.evals.report.entries import stages, thinned, within
 from cutesmith.evals.report.figures import distribution_chart
 from cutesmith.evals.report.page import render_runs
 from cutesmith.evals.report.tables import ScoredRun
@@ -167,6 +167,18 @@ def test_what_was_not_attempted_or_not_judged_is_on_the_page(tmp_path):
     assert "1 correct but not timed" in page and "1 not attempted (count as not solved)" in page
     assert "1 without a verdict (count as not solved)" in page and "1 lines of results.jsonl are no results" in page
     assert [task["runs"][0]["state"] for task in payload(page)["tasks"]] == ["untimed", "unjudged", "not attempted"]
+
+
+def test_a_case_that_was_only_launched_is_not_called_right():
+    verdict = {
+        "stage": "verify",
+        "ran_on": "compile",
+        "cases": [{"passed": True}, {"passed": False, "problem": "grid"}],
+    }
+    for text, words in ((verdict, "launched, no value was compared"), ({**verdict, "ran_on": "gpu"}, "right")):
+        [found] = stages(json.dumps({"verdicts": {"verify": text}}))
+        assert found["details"] == [f"1 of 2 cases {words}", "None: grid"]
+    assert list(stages("no json")) == list(stages("7")) == list(stages('["x"]')) == []
 
 
 @pytest.fixture(scope="module")
