@@ -42,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _eval_leaderboard(argv: list[str]) -> int:
-    from cutesmith.checkpoints import write_atomically
     from cutesmith.evals.report import leaderboard
+    from cutesmith.evals.report.files import write_texts
     from cutesmith.evals.scores.outcomes import BASELINES, FASTEST, read_runs
     from cutesmith.evals.scores.ranking import rank
 
@@ -57,8 +57,7 @@ def _eval_leaderboard(argv: list[str]) -> int:
         raise UsageError(f"--out {options.out}: its form is not known", hint="Name it FILE.html or FILE.md")
     tables = rank(read_runs(options.folders), options.baseline)
     if options.out:
-        text = leaderboard.FORMS[options.out.suffix](tables, options.baseline)
-        write_atomically(options.out, text.encode("utf-8", "replace"))
+        write_texts({options.out: leaderboard.FORMS[options.out.suffix](tables, options.baseline)})
     runs = sum(len(table.standings) for table in tables)
     verdict = LeaderboardVerdict(
         exit_code=ExitCode.PASSED,

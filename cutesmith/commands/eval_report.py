@@ -56,7 +56,7 @@ def _eval_report(argv: list[str]) -> int:
 
 
 def _written(options: Namespace) -> tuple[ReportVerdict, list[str]]:
-    from cutesmith.checkpoints import write_atomically
+    from cutesmith.evals.report.files import write_texts
     from cutesmith.evals.report.page import render_runs
     from cutesmith.evals.report.tables import ScoredRun, csv_text, markdown
     from cutesmith.evals.scores.outcomes import read_runs
@@ -66,9 +66,7 @@ def _written(options: Namespace) -> tuple[ReportVerdict, list[str]]:
     runs = [ScoredRun(run) for run in read_runs([Path(folder) for folder in options.folders])]
     texts = {page: render_runs(runs, beside=page.parent), page.with_suffix(".md"): markdown(runs)}
     texts[page.with_suffix(".csv")] = csv_text(scored.run for scored in runs)
-    for path, text in texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode("utf-8", "replace"))
+    write_texts(texts)
     verdict = ReportVerdict(
         exit_code=ExitCode.PASSED,
         summary=f"{page}: {len(runs)} run{'s' * (len(runs) > 1)}, {sum(len(r.run.tasks) for r in runs)} tasks",

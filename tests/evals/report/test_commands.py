@@ -95,10 +95,12 @@ def test_a_leaderboard_ranks_and_marks_ties(two, tmp_path, capsys):
         (["compare", "ONE", "ONE", "--noise", "2"], "no share"),
         (["leaderboard", "ONE", "--out", "board.pdf"], "its form is not known"),
         (["leaderboard"], "required"),
+        (["report", "ONE", "--out", "ONE/results.jsonl/page.html"], "cannot be written"),
+        (["leaderboard", "ONE", "--out", "ONE/results.jsonl/board.html"], "cannot be written"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(two, capsys, arguments, said):
-    assert main(["eval", *(str(two[0]) if word == "ONE" else word for word in arguments)]) == 2
+    assert main(["eval", *(word.replace("ONE", str(two[0])) for word in arguments)]) == 2
     assert said in capsys.readouterr().err
 
 
