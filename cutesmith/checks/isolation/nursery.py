@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -77,6 +78,7 @@ class Nursery:
         self._socket.settimeout(IMPORT_SECONDS)
         self._lock = threading.Lock()
         self._broken = False
+        self._folder: str | None = None
 
     @property
     def alive(self) -> bool:
@@ -142,25 +144,29 @@ class Nursery:
             self._process.wait(timeout=5)
         self._process.kill()
         self._process.wait()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)  # of one that was killed
 
 
 def start_nursery(key: Mapping[str, str]) -> Nursery:
     """A nursery of this process's own; it imports nothing before the first worker is asked for."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    folder = tempfile.mkdtemp(prefix="nursery-")  # removed by the nursery when it ends, also after a killed judge
     with theirs:
-        return Nursery(ours, key, _start(theirs.fileno()))
+        nursery = Nursery(ours, key, _start(theirs.fileno(), folder))
+    nursery._folder = folder
+    return nursery
 
 
-def _start(descriptor: int) -> subprocess.Popen[bytes]:
-    scratch = tempfile.mkdtemp(prefix="nursery-")  # removed by the nursery when it ends
+def _start(descriptor: int, folder: str) -> subprocess.Popen[bytes]:
     more = {**SINGLE_THREADED, NURSERY_ROOM: "-" * ROOM_BYTES, "PYTHONPATH": PACKAGE_ROOT}
     return subprocess.Popen(
         [sys.executable, "-m", "cutesmith.checks.isolation.nursery_process", str(descriptor)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,  # the worker that is started instead meets it again, and says so
-        cwd=scratch,
-        env=clean_environment(Path(scratch), more),
+        cwd=folder,
+        env=clean_environment(Path(folder), more),
         pass_fds=(descriptor,),
         start_new_session=True,
     )

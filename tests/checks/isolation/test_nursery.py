@@ -114,10 +114,12 @@ def test_a_nursery_that_was_killed_takes_its_workers_along_and_is_replaced():
     with Worker(ENTRY, environment=ENVIRONMENT) as worker:
         worker.call({"action": "echo", "value": 1})
         first = parent_of(worker)
+        folder = Path(os.readlink(f"/proc/{first}/cwd"))
         os.kill(first, signal.SIGKILL)
         with pytest.raises(CandidateError, match=r"ended by SIGKILL"):
             worker.call({"action": "loop"})
     assert ask("modules")["parent"] not in (first, os.getpid())
+    assert not folder.exists()
 
 
 def test_nothing_outlives_a_killed_judge(tmp_path):
