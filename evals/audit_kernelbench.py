@@ -3,9 +3,10 @@
 python evals/audit_kernelbench.py CHECKOUT [--level N] [--out RESULTS.jsonl] [--timeout S]
 
 Full sizes take a CPU hours: a file is audited with the whole numbers at module scope made smaller, in a copy that is
-deleted. Even numbers are halved until they are at most 16; where the file refuses that, the batch alone to 2; then
-those that `get_inputs` alone uses, to 64; then none. The line in the results says which. --resume goes on in a file of
-results.
+deleted: even ones are halved until they are at most 16. Where the file refuses that, or comes out as unfit (a group
+norm whose groups have one member left), large ones are divided by 32; then the batch is made 2; then numbers that
+`get_inputs` alone uses are halved to 64; then none is changed. A line in the results says which. --resume goes on in a
+file of results.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from cutesmith.evals.records import Task
 from cutesmith.evals.suites import load_suite
 from cutesmith.verdicts import ExitCode
 
-WAYS: dict[str, tuple[int, Callable[[set[str], set[str]], bool]]] = {
-    "all to 16": (16, lambda names, shared: True),
-    "batch to 2": (2, lambda names, shared: any("batch" in name for name in names) and len(names) == 1),
-    "those of get_inputs to 64": (64, lambda names, shared: not names & shared),
+WAYS: dict[str, tuple[Callable[[int], int], Callable[[set[str], set[str]], bool]]] = {
+    "all to 16": (lambda value: halved(value, 16), lambda names, shared: True),
+    "large ones by 32": (lambda value: value // 32 if value % 512 == 0 else value, lambda names, shared: True),
+    "batch to 2": (lambda value: halved(value, 2), lambda names, shared: names <= {"batch_size", "batch", "N"}),
+    "those of get_inputs to 64": (lambda value: halved(value, 64), lambda names, shared: not names & shared),
 }
-"""How files are made smaller: the largest number that is left, and of which assignments: their names, and those that
-other parts than get_inputs use."""
+"""How numbers change, and in which assignments, by their names and those that other parts than get_inputs use."""
 
 
 def main() -> int:
@@ -57,43 +58,59 @@ def main() -> int:
 
 
 def audit(task: Task, auditor: ProblemAuditor) -> tuple[str, AuditVerdict]:
-    """The first way of making the file smaller whose audit passes or takes too long; else that of the last way."""
-    verdict = None
+    """The first way whose audit passes, else the first that the reference takes, else the last; a time-out ends it."""
+    unfit, found = None, None
     for way, source in smaller_sources(task.path.read_text(encoding="utf-8")):
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / task.path.name
-            copy.write_text(source, encoding="utf-8")
-            verdict = auditor.audit(copy)
-        if verdict.passed or verdict.exit_code == ExitCode.TIMED_OUT:
-            return way, verdict
-    assert verdict is not None
-    return way, verdict
+        verdict = audit_copy(task.path.name, source, auditor)
+        found = way, verdict
+        if verdict.passed:
+            return found
+        unfit = unfit or (found if verdict.findings else None)
+        if verdict.exit_code == ExitCode.TIMED_OUT:
+            break
+    assert found is not None
+    return unfit or found
+
+
+def audit_copy(name: str, source: str, auditor: ProblemAuditor) -> AuditVerdict:
+    """The audit of a file of this name and text."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / name
+        copy.write_text(source, encoding="utf-8")
+        return auditor.audit(copy)
 
 
 def smaller_sources(source: str) -> Iterator[tuple[str, str]]:
     """The file with smaller numbers, the smallest first, then as it is."""
     tree = ast.parse(source)
     shared = names_used(tree, lambda name: name != "get_inputs")
-    for way, (most, is_meant) in WAYS.items():
+    for way, (smaller, is_meant) in WAYS.items():
         changed = ast.parse(source)
         for statement in changed.body:
             if isinstance(statement, ast.Assign) and is_meant(names_of(statement), shared):
-                Smaller(most).visit(statement.value)
+                Smaller(smaller).visit(statement.value)
         yield way, ast.unparse(changed)
     yield "whole", source
 
 
 class Smaller(ast.NodeTransformer):
-    """Halves large even numbers, in place."""
+    """Changes whole numbers, in place."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, smaller: Callable[[int], int]) -> None:
+        self.smaller = smaller
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-        """Halve while it is large and even."""
-        while type(node.value) is int and node.value > self.most and node.value % 2 == 0:
-            node.value //= 2
+        """One number; True is none."""
+        if type(node.value) is int:
+            node.value = self.smaller(node.value)
         return node
+
+
+def halved(value: int, most: int) -> int:
+    """Halved while it is larger than `most`, and even."""
+    while value > most and value % 2 == 0:
+        value //= 2
+    return value
 
 
 def names_of(statement: ast.Assign) -> set[str]:
