@@ -71,8 +71,8 @@ def launch_gate() -> Iterator[LaunchGate]:
     gate = LaunchGate()
 
     def gated(original: Callable[..., Any]) -> Callable[..., Any]:
-        def jit(*args: Any, shared_libs: Sequence[str] = (), **kwargs: Any) -> Any:
-            engine = original(*args, shared_libs=shared_libs, **kwargs)
+        def jit(self: Any, module: Any, opt_level: int = 2, shared_libs: Sequence[str] = ()) -> Any:
+            engine = original(self, module, opt_level, shared_libs)
             gate.take(engine, shared_libs)
             return engine
 
