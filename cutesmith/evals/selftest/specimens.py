@@ -115,8 +115,6 @@ def specimens(folder: Path, prefixes: Iterable[str] = ()) -> list[Specimen]:
 def _also_honest(folder: Path) -> list[Specimen]:
     listed = folder / ALSO_HONEST
     lines = listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else []
-    entries = [line.split() for line in lines if line.strip() and not line.startswith("#")]
-    return [
-        replace(read_specimen(folder.parents[1] / path), timeout="300", **({"needs": needs[0]} if needs else {}))
-        for path, *needs in entries
-    ]
+    entries = [line.partition(" ") for line in lines if line.strip() and not line.startswith("#")]
+    found = [(read_specimen(folder.parents[1] / path), needs.strip()) for path, _, needs in entries]
+    return [replace(specimen, timeout="300", needs=needs or specimen.needs) for specimen, needs in found]
