@@ -1,7 +1,8 @@
 """An advisory lock on one GPU, so that measurements of several processes do not disturb each other.
 
-Shared while something merely uses the GPU, exclusive while it is timed. Two files: whoever waits for the exclusive lock
-holds the gate, so that no stream of sharers can starve it.
+Shared while something merely uses the GPU, exclusive while it is timed. Two files: all who wait for the exclusive lock
+or have it hold the gate together, and a sharer enters when nobody does. So no stream of sharers starves a timing, and
+timings that wait follow each other before anybody shares again: each change of kind waits for the slowest sharer.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def gpu_lock(*, exclusive: bool, index: int = 0, timeout: float = 900.0, folder:
     asked, deadline = time.time(), time.monotonic() + timeout
     with contextlib.ExitStack() as stack:
         gate, lock = (stack.enter_context(_opened(path)) for path in paths)
-        _acquire(gate, fcntl.LOCK_EX, deadline)
+        _acquire(gate, fcntl.LOCK_SH if exclusive else fcntl.LOCK_EX, deadline)
         _acquire(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, deadline)
         if not exclusive:
             fcntl.flock(gate, fcntl.LOCK_UN)

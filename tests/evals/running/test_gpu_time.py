@@ -64,3 +64,22 @@ def test_the_lock_says_when_it_was_asked_for_had_and_given_back(tmp_path):
     assert timing.exclusive and not waited.exclusive
     assert timing.asked <= timing.begin <= timing.end and timing.end - timing.begin >= 0.2
     assert waited.asked < timing.end <= waited.begin
+
+
+def test_timings_that_wait_follow_each_other_before_anybody_shares_again(tmp_path):
+    """A sharer that was there first waits for both: whoever times next would have to wait for it otherwise."""
+    entered = []
+
+    def use(exclusive):
+        with gpu_lock(exclusive=exclusive, folder=tmp_path):
+            entered.append(exclusive)
+            time.sleep(0.1)
+
+    with gpu_lock(exclusive=True, folder=tmp_path):
+        threads = [threading.Thread(target=use, args=(exclusive,)) for exclusive in (False, True, True)]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.1)
+    for thread in threads:
+        thread.join()
+    assert entered == [True, True, False]
