@@ -122,7 +122,9 @@ def _parser() -> Any:
     where.add_argument("--engine", choices=("local",), default="local", help="who executes the stages")
     where.add_argument("--gpus", default="all", metavar="0,1|all|N", help="which GPUs, or how many (default: all)")
     where.add_argument("--jobs", type=positive, metavar="N", help="kernels at a time (default: 3/4 of the cores)")
-    where.add_argument("--judges", type=positive, metavar="N", help="judges a GPU, one of which times (default: 4)")
+    where.add_argument(
+        "--judges", type=positive, metavar="N", help="judges a GPU, one of them times (default: up to 8)"
+    )
     where.add_argument("--time-limit", type=_seconds, default=float("inf"), metavar="S", help="begin none after S s")
     where.add_argument("--cache", metavar="DIR", help=f"outcomes of earlier runs (default: {DEFAULT_CACHE})")
     where.add_argument("--no-cache", action="store_true", help="judge everything anew")

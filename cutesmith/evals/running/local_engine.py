@@ -20,7 +20,7 @@ from cutesmith.verb_process import without_secrets
 POOL_OF = {DRAFT: "make", SESSION: "make", CHECK: "check", VERIFY: "judge", BENCHMARK: "judge"}
 URGENCY = {BENCHMARK: 0, VERIFY: 1}  # what is nearest to its end first
 AHEAD = 1  # jobs that wait for each pool's next free slot
-SLOTS_A_GPU = 4
+SLOTS_A_GPU = 8  # measured over the lock alone: 48 kernels in 21.8 s with 4 judges, 14.6 with 8, 12.0 with 12
 
 
 @dataclass(frozen=True, kw_only=True)

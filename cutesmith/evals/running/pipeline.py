@@ -17,7 +17,7 @@ from cutesmith.evals.running import outcomes
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import KERNEL, RunFolder, Unit
 from cutesmith.evals.running.gpu_time import GpuTime
-from cutesmith.evals.running.jobs import BENCHMARK, CHECK, DRAFT, SESSION, STAGES, VERIFY, Engine, Job, Report
+from cutesmith.evals.running.jobs import BENCHMARK, CHECK, DRAFT, ON_A_GPU, SESSION, STAGES, VERIFY, Engine, Job, Report
 from cutesmith.evals.running.keys import failure_key, judged_key, sha256
 from cutesmith.evals.running.plan import Plan, Tally, TaskFileError, Work, read_task_file
 from cutesmith.evals.running.screen import Screen
@@ -44,6 +44,8 @@ class Pipeline:
         self._keys: set[bytes] = set()
         self._flight: dict[str, Work] = {}
         self._ready: dict[str, deque[Work]] = {stage: deque() for stage in STAGES}
+        self._alone: deque[tuple[Work, str]] = deque()  # what waits until nobody else is on a GPU
+        self._on_gpus: set[str] = set()
         self._leaders: dict[str, str] = {}
         self._followers: dict[str, list[Work]] = defaultdict(list)
         self._limit = 2 + 2 * sum(engine.capacity(stage) for stage in (DRAFT, CHECK, VERIFY))
@@ -94,8 +96,15 @@ class Pipeline:
             ready = self._ready[stage]
             while ready and not self.engine.capacity(stage):
                 self._leave_open(ready.popleft(), "nobody is left who could go on")
-            while ready and self.engine.room(stage):
-                self.engine.submit(self._job(ready.popleft(), stage))
+            while ready and self.engine.room(stage) and not (self._alone and stage in ON_A_GPU):
+                self._hand_over(ready.popleft(), stage)
+        if self._alone and not self._on_gpus:
+            self._hand_over(*self._alone.popleft())
+
+    def _hand_over(self, work: Work, stage: str) -> None:
+        if stage in ON_A_GPU:
+            self._on_gpus.add(work.id)
+        self.engine.submit(self._job(work, stage))
 
     # From a task to a kernel
 
@@ -191,6 +200,7 @@ class Pipeline:
 
     def _take(self, report: Report) -> None:
         work = self._flight[report.id]
+        self._on_gpus.discard(report.id)
         self._note_holds(work, report)
         if report.lost:
             self._lost(work, report)
@@ -237,8 +247,11 @@ class Pipeline:
     def _take_verdicts(self, work: Work, report: Report) -> None:
         verdicts = report.result["verdicts"]
         verdict = verdicts.get(report.stage, {})
-        again = self._memory_was_full(verdict) or self._no_word(verdict)
-        if again and work.tries[report.stage] < TRIES - 1:
+        if self._memory_was_full(verdict) and not work.tries["alone"]:
+            work.tries["alone"] += 1
+            self._alone.append((work, report.stage))
+            return
+        if self._no_word(verdict) and work.tries[report.stage] < TRIES - 1:
             work.tries[report.stage] += 1
             self._ready[report.stage].append(work)
             return

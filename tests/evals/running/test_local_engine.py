@@ -108,6 +108,6 @@ def test_only_makers_are_given_keys(monkeypatch):
 
 
 def test_how_many_of_each():
-    assert usual_slots(("0",), 16) == Slots(makers=5, checks=4, judges=4, gpus=("0",))
-    assert usual_slots([str(n) for n in range(8)], 128).judges == 4
+    assert usual_slots(("0",), 16) == Slots(makers=5, checks=4, judges=8, gpus=("0",))
+    assert usual_slots([str(n) for n in range(8)], 128).judges == 8
     assert usual_slots((), 1) == Slots(makers=1, checks=1, judges=1)

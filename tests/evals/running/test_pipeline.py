@@ -244,17 +244,35 @@ def test_when_no_gpu_is_left_the_rest_stays_open_for_another_time(tmp_path):
     assert {key: line for key, line in results(tmp_path / "run").items() if key in done} == done
 
 
-def test_memory_that_neighbours_hold_is_asked_for_again(tmp_path):
-    full = []
+class Crowded(InstantEngine):
+    """A GPU whose memory is full whenever two kernels are on it; the last one that came is the one to fail."""
+
+    def completed(self, seconds):
+        on_gpu = [job for job in self._waiting if job.stage in ("verify", "benchmark")]
+        if len(on_gpu) < 2:
+            return super().completed(seconds)
+        self._waiting.remove(on_gpu[-1])
+        crashed = {**verdict("verify", 5, "crashed"), "summary": "kernel_fn raised: CUDA out of memory"}
+        return [report(on_gpu[-1], verdicts={on_gpu[-1].stage: crashed})]
+
+
+def test_memory_that_neighbours_hold_is_no_fault_of_the_kernel(tmp_path):
+    assert run(plan(tmp_path, 6), tmp_path / "run", engine=Crowded(judge)).solved == 6
+
+
+def test_a_kernel_that_fills_the_memory_alone_has_its_verdict(tmp_path):
+    asked = []
 
     def answer(job):
-        if job.stage == "verify" and len(full) < 1:
-            full.append(job.id)
-            crashed = {**verdict("verify", 5, "crashed"), "summary": "kernel_fn raised: CUDA out of memory"}
-            return report(job, verdicts={"verify": crashed})
-        return judge(job)
+        asked.append(job.id)
+        if job.stage != "verify" or "task 0" not in job.id:
+            return judge(job)
+        full = {**verdict("verify", 5, "crashed"), "summary": "kernel_fn raised: CUDA out of memory"}
+        return report(job, verdicts={"verify": full})
 
-    assert run(plan(tmp_path, 2), tmp_path / "run", answer).solved == 2
+    run(plan(tmp_path, 3), tmp_path / "run", answer)
+    line = results(tmp_path / "run")["level1/task 0", 0]
+    assert line["status"] == "crashed" and asked.count("level1/task 0#0") == 3  # check, and verify twice
 
 
 def test_a_gpu_that_others_hold_is_asked_again_and_then_the_attempt_stays_open(tmp_path):
