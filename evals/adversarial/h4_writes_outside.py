@@ -39,7 +39,7 @@ def compiled():
 def kernel_fn(x):
     y = torch.empty_like(x)
     compiled()(x.view(-1), y.view(-1))
-    open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "written.tmp"), "w").write("x")
+    open(os.path.join(os.sep, "var", "tmp", "written_by_a_kernel.tmp"), "w").write("x")
     return y
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from cutesmith import resources
@@ -72,7 +73,7 @@ class Outcome:
             "caught_by": self.caught_by,
             "gap": self.specimen.gap,
             "seconds": round(self.seconds, 1),
-            "sentence": _FOLDERS.sub("", self.summary).strip(),
+            "sentence": _FOLDERS.sub("", self.summary.replace(str(Path.home()), "~")).strip(),
         }
 
 

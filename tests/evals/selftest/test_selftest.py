@@ -11,12 +11,16 @@ from cutesmith.commands.eval_selftest import main
 from cutesmith.errors import UsageError
 from cutesmith.evals.selftest import matrix, records
 from cutesmith.evals.selftest.exploits import EXPLOITS
-from cutesmith.evals.selftest.mechanisms import OTHER, STATIC, mechanism_of
+from cutesmith.evals.selftest.mechanisms import MECHANISMS, OTHER, STATIC, mechanism_of
 from cutesmith.evals.selftest.specimens import Specimen, adversarial_folder, read_specimen, specimens
 from cutesmith.evals.selftest.trial import Outcome, command_of
 
 ROOT = Path(__file__).resolve().parents[3]
 ALL = specimens(adversarial_folder())
+GPU_ONLY = {
+    *("launches stubbed out", "guard zones", "stream order", "timed outputs"),
+    *("persisting L2", "warm-up taken anew", "physical floor", "parent's clock"),
+}
 
 
 def outcome(specimen, code, rule="", summary="", **verdict):
@@ -95,6 +99,12 @@ def test_what_this_machine_cannot_show_is_in_the_table_and_not_among_the_caught(
 )
 def test_the_sentence_tells_the_mechanism(verdict, summary, mechanism):
     assert mechanism_of(verdict, summary) == mechanism
+
+
+def test_each_mechanism_caught_a_kernel_in_the_committed_trial_or_needs_a_gpu():
+    committed = ROOT / "evals" / "results" / "emulator" / "selftest" / "matrix.json"
+    caught = {row["caught_by"] for row in json.loads(committed.read_text())["kernels"] if row["result"] == "right"}
+    assert MECHANISMS.keys() - caught <= GPU_ONLY
 
 
 def test_each_command_is_the_one_that_anybody_would_call():
