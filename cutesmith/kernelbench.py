@@ -84,7 +84,7 @@ def _occurrences(contract: FileContract) -> list[tuple[int, int]]:
 def adapt(contract: FileContract, module: ModuleType) -> str:
     """Give the module `reference_fn` and `get_inputs`; returns the adapter's text.
 
-    Builds the model once to learn its parameters' names. Raises ContractError when that fails.
+    Builds the model to learn its parameters' names. Raises ContractError when that fails.
     """
     text = adapter_source(*_forward_and_state_names(contract, module))
     filename = f"{contract.path} (adapter)"
@@ -108,7 +108,7 @@ def _forward_and_state_names(contract: FileContract, module: ModuleType) -> tupl
     names = vars(module)
     try:
         count = _count_inputs(names[FORWARD_INPUTS])
-        model = _build(names["Model"], names["get_init_inputs"]())
+        model = _shapeless_model(names["Model"], names["get_init_inputs"])
     except Exception as error:
         hint = "Model(*get_init_inputs()) and get_inputs() must work as they stand."
         raise ContractError(
@@ -127,6 +127,17 @@ def _count_inputs(get_inputs: Any) -> int:
             return len(get_inputs())
     except Exception:  # noqa: BLE001 - it computes with what it draws
         return len(get_inputs())
+
+
+def _shapeless_model(model: Any, get_init_inputs: Any) -> Any:
+    """The model for its names alone; built without values, as they can be gigabytes, where that is possible."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return _build(model, get_init_inputs())
+    except Exception:  # noqa: BLE001 - it computes with what it draws
+        return _build(model, get_init_inputs())
 
 
 def _build(model: Any, arguments: Any) -> Any:
