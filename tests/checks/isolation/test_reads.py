@@ -14,7 +14,8 @@ from cutesmith.checks.isolation.readable import readable_paths
 from cutesmith.checks.isolation.worker import Limits, run_isolated
 
 ROOT = Path(__file__).parents[3]
-PATHS = [str(ROOT), str(Path(__file__).parent), *(entry for entry in sys.path if entry.endswith("site-packages"))]
+INSTALLED = [entry for entry in sys.path if "site-packages" in entry or not Path(entry).is_relative_to(ROOT)]
+PATHS = [str(ROOT), str(Path(__file__).parent), *INSTALLED]
 LIMITS = Limits(wall_seconds=60)
 needs_landlock = pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")
 
