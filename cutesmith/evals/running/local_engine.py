@@ -122,9 +122,12 @@ class _Pool:
             thread.start()
 
     def put(self, job: Job) -> None:
-        with self._lock:
+        with self._lock:  # before or after the last slot went, never in between
             self.outstanding += 1
-        self._jobs.put((URGENCY.get(job.stage, 2), next(self._numbers), job))
+            self._jobs.put((URGENCY.get(job.stage, 2), next(self._numbers), job))
+            nobody = self.alive == 0
+        if nobody:
+            self._give_back()
 
     def close(self) -> None:
         """End the processes; a thread that waits for one finds it gone."""
@@ -156,8 +159,11 @@ class _Pool:
 
     def _give_back(self) -> None:
         """The last slot is gone: what still waits is lost."""
-        while not self._jobs.empty():
-            job = self._jobs.get()[2]
+        while True:
+            try:
+                job = self._jobs.get_nowait()[2]
+            except queue.Empty:
+                return
             if job is not None:
                 with self._lock:
                     self.outstanding -= 1

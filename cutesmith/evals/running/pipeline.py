@@ -98,7 +98,9 @@ class Pipeline:
                 self._leave_open(ready.popleft(), "nobody is left who could go on")
             while ready and self.engine.room(stage) and not (self._alone and stage in ON_A_GPU):
                 self._hand_over(ready.popleft(), stage)
-        if self._alone and not self._on_gpus:
+        if self._alone and not self.engine.capacity(self._alone[0][1]):
+            self._leave_open(self._alone.popleft()[0], "nobody is left who could go on")
+        elif self._alone and not self._on_gpus and self.engine.room(self._alone[0][1]):
             self._hand_over(*self._alone.popleft())
 
     def _hand_over(self, work: Work, stage: str) -> None:

@@ -90,6 +90,8 @@ def test_a_gpu_that_is_not_there_is_no_verdict_and_its_slots_take_nothing_more()
         found = reports(engine, 2)
         assert "GPU" in found["one"].lost and "no GPU is left" in found["two"].lost
         assert engine.capacity(VERIFY) == engine.room(VERIFY) == 0
+        engine.submit(job("three", VERIFY, on="gpu"))  # by somebody who looked a moment too early
+        assert "no GPU is left" in reports(engine, 1)["three"].lost
     finally:
         engine.close()
 
