@@ -163,3 +163,26 @@ def test_memory_does_not_grow_with_the_results(tmp_path):
     assert done.returncode == 0, done.stderr
     measured = json.loads(out.read_text())
     assert measured["results"] == 300 and measured["second_half_mib"] < 1.0
+
+
+def agreement(*runs):
+    done = subprocess.run(
+        [sys.executable, ROOT / "evals" / "run_agreement.py", *runs], capture_output=True, text=True, timeout=100
+    )
+    return done.returncode, done.stdout
+
+
+def test_two_runs_agree_unless_a_verdict_or_a_median_differs(tmp_path):
+    a_plan = plan(tmp_path, 4)
+    for name in ("one", "two"):
+        run(a_plan, tmp_path / name)
+    code, said = agreement(tmp_path / "one", tmp_path / "two")
+    assert code == 0 and '"verdicts_agree": 1.0' in said and '"medians_within": 1.0' in said and '"compared": 4' in said
+    file = tmp_path / "two" / "results.jsonl"
+    whole = file.read_text()
+    file.write_text(whole.replace('"median_us":2.0', '"median_us":2.1', 1))
+    code, said = agreement(tmp_path / "one", tmp_path / "two")
+    assert code == 1 and '"medians_within": 0.75' in said and '"largest_difference": 0.05' in said
+    file.write_text(whole.replace('"correct":true', '"correct":false', 1))
+    code, said = agreement(tmp_path / "one", tmp_path / "two")
+    assert code == 1 and "flipped: level1/task 0 #0" in said
