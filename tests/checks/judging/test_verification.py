@@ -75,6 +75,7 @@ def test_an_honest_function_passes_every_case(tmp_path):
     assert verdict.cases[0].outputs[0].max_ulp <= 1
 
 
+WRITE_BEFORE = "if y.numel():\n    import ctypes\n    ctypes.c_float.from_address(y.data_ptr() - 4).value = 1"
 WRITE = "y.numpy()[...] = compute(x, w)"
 WRONG = {
     "unwritten tail": ("y", "y.view(-1).numpy()[:-1] = compute(x, w).reshape(-1)[:-1]", "O1", ExitCode.WRONG_RESULT),
@@ -92,7 +93,7 @@ WRONG = {
     "subclass": ("y.as_subclass(torch.nn.Parameter)", WRITE, "T3", ExitCode.REJECTED),
     "torch": ("torch.softmax(x, -1) * w", "", "W1", ExitCode.REJECTED),
     "copy": ("y", f"x.transpose(0, 1).contiguous()\n{WRITE}", "W1", ExitCode.REJECTED),
-    "outside": ("y", f"{WRITE}\ntorch.as_strided(y, (1,), (1,), y.storage_offset() - 1).numpy()[0] = 1", "O8", None),
+    "outside": ("y", f"{WRITE}\n{WRITE_BEFORE}", "O8", None),
 }
 
 
@@ -353,7 +354,7 @@ def test_the_whole_path_through_two_processes(tmp_path):
     verdict = verify_kernel(path, on="cpu", seeds=1)
     assert verdict.exit_code == ExitCode.PASSED, verdict.summary
     assert verdict.status == "verified" and verdict.ran_on == "cpu"
-    assert set(verdict.confinement) == {"no_new_privileges", "landlock", "seccomp"}
+    assert set(verdict.confinement) == {"no_new_privileges", "landlock", "reads", "seccomp"}
     assert json.loads(verdict.to_json())["cases"]
 
 
