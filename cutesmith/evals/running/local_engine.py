@@ -81,7 +81,9 @@ class LocalEngine:
         return found
 
     def close(self) -> None:
-        """Kill every process."""
+        """End every process."""
+        for pool in self._pools.values():
+            pool.ask_to_close()
         for pool in self._pools.values():
             pool.close()
 
@@ -129,9 +131,14 @@ class _Pool:
         if nobody:
             self._give_back()
 
+    def ask_to_close(self) -> None:
+        """Begin nothing more, and let the processes clear up, all at the same time."""
+        self._closed = True
+        for slot in self._slots:
+            slot.ask_to_end()
+
     def close(self) -> None:
         """End the processes; a thread that waits for one finds it gone."""
-        self._closed = True
         for _ in self._slots:
             self._jobs.put((-1, next(self._numbers), None))
         for slot in self._slots:

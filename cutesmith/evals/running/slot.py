@@ -25,6 +25,7 @@ from cutesmith.evals.running.jobs import Job
 
 JOBS_BEFORE_RENEWAL = 100  # whatever leaks in a library ends with the child
 LOG_TAIL = 1500
+GRACE_SECONDS = 5.0
 
 
 class LostJobError(CutesmithError):
@@ -53,11 +54,19 @@ class Slot:
         self._served += 1
         return result
 
+    def ask_to_end(self) -> None:
+        """Let the process clear up after itself; `end` waits for it."""
+        if self._process is not None:
+            self._process.terminate()
+
     def end(self) -> None:
-        """Kill the process and whatever it started; any thread may do so."""
+        """End the process, by force if it takes long, and whatever it started; any thread may do so."""
         process, self._process = self._process, None
         if process is None:
             return
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=GRACE_SECONDS)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

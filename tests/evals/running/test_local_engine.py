@@ -96,6 +96,25 @@ def test_a_gpu_that_is_not_there_is_no_verdict_and_its_slots_take_nothing_more()
         engine.close()
 
 
+def test_what_a_process_had_in_hand_is_cleared_up_when_it_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    engine = LocalEngine(Slots(makers=1, checks=1, judges=1))
+    try:
+        files = {
+            "task": carried("problem.py", PROBLEM),
+            "kernel": carried("kernel.py", b"def kernel_fn(x): return x\n"),
+        }
+        payload = {**files, "settings": JudgeSettings(on="compile").to_dict()}
+        engine.submit(Job(id="one", stage=VERIFY, payload=payload, seconds=100.0))
+        while not list(tmp_path.glob("cutesmith-eval-*/kernel.py")):
+            time.sleep(0.01)
+        time.sleep(0.3)  # its workers import PyTorch by now
+        pid = process_of(engine, "judge").pid
+    finally:
+        engine.close()
+    assert not os.path.exists(f"/proc/{pid}") and not list(tmp_path.glob("cutesmith-eval-*"))
+
+
 def test_only_makers_are_given_keys(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     engine = LocalEngine(Slots(makers=1, checks=1, judges=1, gpus=("3",)))
