@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cutesmith.checks.isolation.child import serve_within
@@ -148,11 +148,24 @@ def _import_dsl(*, emulated: bool) -> None:
     """The DSL, and for workers without a GPU the emulator with its machine code that is the same for every kernel."""
     importlib.import_module("cutlass.cute")
     with contextlib.suppress(ImportError):  # both are optional
-        importlib.import_module("tvm_ffi")
+        with _cuda_by_its_device_file():
+            importlib.import_module("tvm_ffi")
         if emulated:
             importlib.import_module("cutesmith.emulator.device")
             access = importlib.import_module("cutesmith.emulator.native.access")
             importlib.import_module("cutesmith.emulator.native.jit").compiled_access(access.access_ir())
+
+
+@contextlib.contextmanager
+def _cuda_by_its_device_file() -> Iterator[None]:
+    """Within it `torch.cuda.is_available()`, which tvm_ffi asks when it is imported, starts no CUDA and no thread."""
+    cuda = importlib.import_module("torch").cuda
+    asked = cuda.is_available
+    cuda.is_available = lambda: os.path.exists("/dev/nvidiactl")
+    try:
+        yield
+    finally:
+        cuda.is_available = asked
 
 
 def _obstacle() -> str:

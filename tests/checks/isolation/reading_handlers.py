@@ -72,7 +72,9 @@ def _used():
     """Files that are mapped or open, as far as this process may ask."""
     mapped = re.findall(r" (/\S+)$", Path("/proc/self/maps").read_text(), re.MULTILINE)
     with contextlib.suppress(PermissionError):
-        mapped += [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if int(name) > 8]
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):  # the listing's own
+                mapped.append(os.readlink(f"/proc/self/fd/{name}"))
     return sorted({path for path in mapped if os.path.exists(path)})
 
 

@@ -13,9 +13,9 @@ import torch
 from cutesmith.checks.judging.watching import Surroundings
 from cutesmith.checks.timing.benchmark import benchmark_kernel, time_candidates
 from cutesmith.checks.timing.contest import BenchmarkOptions, Contest, Entrant
+from cutesmith.checks.timing.fresh_values import refresh
 from cutesmith.checks.timing.gpu_lock import gpu_lock
 from cutesmith.checks.timing.roofline import Work
-from cutesmith.checks.timing.fresh_values import refresh
 from cutesmith.checks.timing.timed import TimedBaselines, TimedCandidates
 from cutesmith.commands.benchmark import main, plot, table
 from cutesmith.devices import current_device
