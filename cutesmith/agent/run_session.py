@@ -15,7 +15,7 @@ from cutesmith.agent.session import PROBLEM, Session
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.standing import JudgedKernel
 from cutesmith.agent.texts.floor_text import floor_text
-from cutesmith.agent.texts.prompting import system_prompt
+from cutesmith.agent.texts.prompting import bare_prompt, system_prompt
 from cutesmith.agent.tools import judging
 from cutesmith.agent.tools.judging import Verdict
 from cutesmith.agent.tools.toolbox import Toolbox
@@ -48,13 +48,14 @@ async def _open_lines(session: Session, settings: Settings, target: Target) -> N
     """The draft and the first messages, as far as they are not there yet."""
     request = str((session.first("session") or {}).get("request", ""))
     draft = next((event for event in session.events if event["kind"] == "judged" and "pattern" in event), None)
-    if draft is None and settings.draft:
+    if draft is None and settings.draft and not settings.bare:
         draft = await draft_kernel(session, settings, target)
     begun = sum(event["kind"] == "line" for event in session.events)
     if begun >= settings.candidates:
         return
-    examples = await nearest_examples(session, request, target)
-    floor = floor_text((session.first("problem") or {}).get("audit") or {}, target)
+    examples = [] if settings.bare else await nearest_examples(session, request, target)
+    audit = (session.first("problem") or {}).get("audit") or {}
+    floor = "" if settings.bare else floor_text(audit, target)
     for number in range(begun + 1, settings.candidates + 1):
         start = session.standing.best(0)
         open_line(session, number, of=settings.candidates, start=start, draft=draft, examples=examples, floor=floor)
@@ -64,7 +65,10 @@ def _line_maker(session: Session, settings: Settings, model: Model, target: Targ
     """How a line gets its workbench, tools and system prompt (one prompt for all: it is cached)."""
     request = str((session.first("session") or {}).get("request", ""))
     problem = (session.folder / PROBLEM).read_text(encoding="utf-8")
-    system = system_prompt(problem, request, target)
+    if settings.bare:
+        system = bare_prompt(problem, target)
+    else:
+        system = system_prompt(problem, request, target, settings.hidden_pages)
 
     def make(number: int) -> Line:
         return Line(number, session, model, Toolbox(_workbench(session, settings, target, number)), system)
@@ -86,6 +90,8 @@ def _workbench(session: Session, settings: Settings, target: Target, number: int
         timeout=settings.timeout,
         tolerance=settings.tolerance,
         follower=session.follower(number),
+        bare=settings.bare,
+        hidden_pages=settings.hidden_pages,
     )
 
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from cutesmith.agent.budget import Limits
 
+WHOLE, BARE = "whole", "bare"
+"""How much of the skill a session has: all of it, or a bare prompt with the judge's tools alone."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -15,6 +18,7 @@ class Settings:
 
     `candidates` lines of work run at the same time; with `beam` > 0 the best so many go on after each of `rounds`
     rounds of `round_turns` turns. `draft`: begin with the offline generator, `configurations` of its kernels.
+    `skill` BARE: neither the manifest nor references, examples, draft; `hidden_pages` of the references do not exist.
     """
 
     agent: str = "claude"
@@ -27,6 +31,8 @@ class Settings:
     rounds: int = 3
     round_turns: int = 8
     draft: bool = True
+    skill: str = WHOLE
+    hidden_pages: tuple[str, ...] = ()
     configurations: int = 4
     timeout: float = 120.0  # seconds a call of a kernel
     tolerance: dict[str, float] = field(default_factory=dict)  # "rtol", "atol" where the problem's own do not serve
@@ -41,4 +47,10 @@ class Settings:
         """What `to_dict` gave; fields that this version does not know are left out."""
         known = {f.name for f in fields(cls)}
         values = {name: value for name, value in saved.items() if name in known}
-        return replace(cls(**values), limits=Limits(**values.get("limits", {})))
+        hidden = tuple(values.get("hidden_pages", ()))
+        return replace(cls(**values), limits=Limits(**values.get("limits", {})), hidden_pages=hidden)
+
+    @property
+    def bare(self) -> bool:
+        """Whether the session is without the skill."""
+        return self.skill == BARE

@@ -10,7 +10,8 @@ from typing import Any
 
 from cutesmith.agent.models.anthropic_model import DEFAULT_MODEL, key_present
 from cutesmith.agent.models.messages_request import EFFORTS
-from cutesmith.agent.settings import Settings
+from cutesmith.agent.settings import BARE, Settings
+from cutesmith.agent.texts.hidden_pages import check_pages
 from cutesmith.errors import UsageError
 
 AGENTS = "draft: patterns, no model; claude; auto: claude when a key is present; script:FILE; replay:DIR"
@@ -23,6 +24,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--effort", choices=EFFORTS, help="how much the model thinks (default: high)")
     group.add_argument("--yes", action="store_true", help="do not ask whether the problem file is what was meant")
     group.add_argument("--no-draft", action="store_true", help="do not begin with the offline generator's kernel")
+    group.add_argument("--bare", action="store_true", help="without the skill: its text, references, examples, draft")
+    group.add_argument(
+        "--without-page", action="append", default=[], metavar="PAGE", help="as if this reference did not exist"
+    )
     group.add_argument("--candidates", type=int, metavar="N", help="lines of work at the same time (default: 1)")
     group.add_argument("--beam", type=int, metavar="K", help="after each round go on with the best K lines")
     group.add_argument("--rounds", type=int, metavar="N", help="rounds of a search with --beam (default: 3)")
@@ -59,13 +64,26 @@ def settings_of(options: argparse.Namespace, base: Settings) -> Settings:
         "round_turns": options.round_turns,
         "draft": False if options.no_draft else None,
         "configurations": options.configurations,
+        "skill": BARE if options.bare else None,
+        "hidden_pages": check_pages(options.without_page) or None,
     }
+    _require_same_skill(options, base, given)
     _require_positive(options)
     changed = {name: value for name, value in given.items() if value is not None}
     settings = replace(base, **changed, limits=replace(base.limits, **_limits(options)))
     if settings.beam and not 0 < settings.beam <= settings.candidates:
         raise UsageError(f"--beam {settings.beam}: from 1 to the number of --candidates ({settings.candidates})")
+    if settings.bare and (settings.candidates > 1 or settings.hidden_pages):
+        raise UsageError("--bare is one line of work without any reference", hint="Leave --candidates, --without-page.")
     return settings
+
+
+def _require_same_skill(options: argparse.Namespace, base: Settings, given: Mapping[str, Any]) -> None:
+    """A session has all of its conversation with one and the same part of the skill."""
+    for name in ("skill", "hidden_pages"):
+        if options.resume and given[name] not in (None, getattr(base, name)):
+            wrong = f"{options.resume} was begun with another part of the skill ({name}: {getattr(base, name)!r})"
+            raise UsageError(wrong, hint="Leave --bare and --without-page out, or begin a new session.")
 
 
 def _limits(options: argparse.Namespace) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UsageError
@@ -38,24 +38,26 @@ def _search(argv: list[str]) -> int:
     parser.add_argument("--limit", type=int, default=5, help="how many sections (default 5)")
     parser.add_argument("--full", action="store_true", help="print the sections whole")
     parser.add_argument("--read", metavar="PAGE[#ANCHOR]", help="print this section or page instead of searching")
+    parser.add_argument("--without", action="append", default=[], metavar="PAGE", help="as if it did not exist")
     options = parser.parse_args(argv)
+    pages = [page for page in read_pages() if page.name not in options.without]
     start = time.perf_counter()
     if options.read:
-        sections = read_section(options.read)
+        sections = read_section(options.read, pages)
         verdict = _verdict("", [Hit(section, 0.0, (), ()) for section in sections], start, full=True)
         return report(verdict, as_json=options.json, lines=[section.text + "\n" for section in sections])
     query = " ".join(options.query).strip()
     if not query or options.limit < 1:
         raise UsageError("cutesmith search: no query was given", hint='cutesmith search "named barrier"')
-    hits = search(query, limit=options.limit)
+    hits = search(query, pages, limit=options.limit)
     verdict = _verdict(query, hits, start, full=options.full)
     return report(verdict, as_json=options.json, lines=_table(verdict, hits, full=options.full))
 
 
-def read_section(address: str) -> list[Section]:
+def read_section(address: str, pages: Iterable[Page] | None = None) -> list[Section]:
     """The sections under `PAGE.md#anchor` (with what is below it), or all of a page; raises UsageError."""
     name, _, anchor = address.removeprefix("references/").partition("#")
-    page = _page(name if name.endswith(".md") else f"{name}.md")
+    page = _page(name if name.endswith(".md") else f"{name}.md", read_pages() if pages is None else pages)
     if not anchor:
         return page.sections
     for position, section in enumerate(page.sections):
@@ -66,11 +68,11 @@ def read_section(address: str) -> list[Section]:
     raise UsageError(f"{page.name} has no section #{anchor}", hint=f"It has: {known}")
 
 
-def _page(name: str) -> Page:
-    pages = {page.name: page for page in read_pages()}
-    if name not in pages:
-        raise UsageError(f"there is no reference page {name}", hint=f"There are: {', '.join(pages)}")
-    return pages[name]
+def _page(name: str, pages: Iterable[Page]) -> Page:
+    known = {page.name: page for page in pages}
+    if name not in known:
+        raise UsageError(f"there is no reference page {name}", hint=f"There are: {', '.join(known)}")
+    return known[name]
 
 
 def _verdict(query: str, hits: list[Hit], start: float, *, full: bool) -> SearchVerdict:

@@ -37,7 +37,7 @@ class Hit:
 
 def search(query: str, pages: Iterable[Page] | None = None, *, limit: int = 5) -> list[Hit]:
     """The sections that answer a query best, best first; empty when no word of it occurs."""
-    sections = [unit for page in pages or read_pages() for unit in _units(page)]
+    sections = [unit for page in (read_pages() if pages is None else pages) for unit in _units(page)]
     bags = [_bag(section) for section in sections]
     words, literals = words_of(query), _LITERAL.findall(query)
     scores = _bm25(words, bags)

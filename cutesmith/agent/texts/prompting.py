@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith import resources
+from cutesmith.agent.texts.hidden_pages import without_pages
 from cutesmith.agent.texts.machine_facts import has_sanitizer, machine_facts
 from cutesmith.errors import UnavailableError
 from cutesmith.patterns.generation.target import Target
 from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION
 
 FOLDER = Path(__file__).parent / "prompts"
+REASON = " reason about speed with `profile_kernel` and `compile_kernel`, and"
 PLACES = {
     "gpu": f"on this machine's GPU; a pass reads `{VERIFIED}`, and is timed.",
     "emulator": "on an emulated GPU, which has no wgmma, TMA or tcgen05; a pass reads "
-    f"`{VERIFIED_BY_EMULATION}`. Nothing is timed: reason about speed with `profile_kernel` and `compile_kernel`, "
-    "and claim none.",
+    f"`{VERIFIED_BY_EMULATION}`. Nothing is timed:{REASON} claim none.",
     "compile": "nowhere: kernels are compiled, never executed; a pass reads `compiled`. Claim neither correctness nor "
     "speed.",
 }
@@ -34,17 +35,31 @@ def render_prompt(name: str, **values: Any) -> str:
     return environment.get_template(f"{name}.j2").render(**values).strip() + "\n"
 
 
-def system_prompt(problem: str, request: str, target: Target) -> str:
-    """Everything that all lines of a session share: how work is judged, the machine, the manifest, the problem."""
+def system_prompt(problem: str, request: str, target: Target, hidden_pages: tuple[str, ...] = ()) -> str:
+    """Everything that all lines of a session share: how work is judged, the machine, the manifest, the problem.
+
+    `hidden_pages` of the references are not named in the manifest.
+    """
     return render_prompt(
         "system",
         place=PLACES[target.place],
         timed=target.executes,
         machine=machine_facts(target),
         sanitizer=has_sanitizer(target),
-        manifest=manifest_body(),
+        manifest=without_pages(manifest_body(), hidden_pages),
         problem=problem.strip(),
         request=request,
+    )
+
+
+def bare_prompt(problem: str, target: Target) -> str:
+    """The same for a session without the skill: the contract, the judge, the machine, the problem, and no advice."""
+    return render_prompt(
+        "bare",
+        place=PLACES[target.place].replace(REASON, ""),
+        timed=target.executes,
+        machine=machine_facts(target),
+        problem=problem.strip(),
     )
 
 

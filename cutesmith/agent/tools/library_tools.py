@@ -46,7 +46,7 @@ class LibraryTools:
             query: a few words, an API name such as cute.zipped_divide, or an error code such as UNSUP_EARLY_EXIT.
             limit: how many sections, at most 10.
         """
-        found = await self._verb("search", f"--limit={_within(limit, MOST_HITS)}", "--", _words(query))
+        found = await self._verb("search", f"--limit={_within(limit, MOST_HITS)}", *self._hidden(), "--", _words(query))
         lines = [line for hit in found["hits"] for line in _hit(hit)]
         return Outcome(text=bounded("\n".join([*lines, found["summary"]]), ANSWER_CHARACTERS))
 
@@ -56,7 +56,7 @@ class LibraryTools:
         Args:
             address: PAGE.md#section as search_references gives it, or PAGE.md.
         """
-        found = await self._verb("search", f"--read={_words(address)}")
+        found = await self._verb("search", f"--read={_words(address)}", *self._hidden())
         text = "\n\n".join(section["text"] for section in found["hits"])
         if len(text) <= PAGE_CHARACTERS:
             return Outcome(text=text)
@@ -96,6 +96,9 @@ class LibraryTools:
             flag = ["--with-siblings"] if with_siblings else []
             fetched = await self._verb("fetch", f"--out={folder}", *flag, "--", *map(_words, ids))
             return await anyio.to_thread.run_sync(self._brought, fetched, Path(folder))
+
+    def _hidden(self) -> list[str]:
+        return [f"--without={page}" for page in self.workbench.hidden_pages]
 
     def _brought(self, fetched: Object, folder: Path) -> Outcome:
         """What was fetched, as files of the work folder; what was not, with the reason."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,7 @@ from cutesmith.agent.models.message_stream import MALFORMED
 from cutesmith.agent.models.model import Block
 from cutesmith.agent.outcome import Outcome
 from cutesmith.agent.texts.bounded_text import bounded
+from cutesmith.agent.texts.hidden_pages import without_pages
 from cutesmith.agent.tools.closing_tools import ClosingTools
 from cutesmith.agent.tools.emulation_tools import EmulationTools
 from cutesmith.agent.tools.file_tools import FileTools
@@ -26,6 +28,7 @@ from cutesmith.verb_process import VerbError
 Tool = Callable[..., Awaitable[Outcome]]
 
 WHOLE_TEXTS = ("text", "old_text", "new_text")  # arguments as large as a file, which has its own limit
+EXACT_TEXTS = ("view_file", "create_file", "edit_file")  # answer with lines of files, which an edit has to match
 MAX_ARGUMENT = 8000  # characters of any other
 MAX_WHOLE_TEXT = 1_000_000
 CRASHED = "This is a fault of the tool, not of your kernel: go on without it, or with other arguments."
@@ -36,13 +39,15 @@ class Toolbox:
     """What a model may call. Building one is cheap; its schemas import the SDK (more than a second of CPU time)."""
 
     def __init__(self, workbench: Workbench) -> None:
-        self._tools: dict[str, Callable[..., Any]] = {tool.__name__: tool for tool in _tools(workbench)}
+        tools = _bare_tools(workbench) if workbench.bare else _tools(workbench)
+        self._tools: dict[str, Callable[..., Any]] = {tool.__name__: tool for tool in tools}
+        self._hidden = workbench.hidden_pages
 
     @classmethod
     def of(cls, *tools: Callable[..., Any]) -> Toolbox:
         """A toolbox of these tools alone, for a conversation that has no workbench."""
         made = cls.__new__(cls)
-        made._tools = {tool.__name__: tool for tool in tools}
+        made._tools, made._hidden = {tool.__name__: tool for tool in tools}, ()
         return made
 
     def schemas(self) -> Sequence[dict[str, Any]]:
@@ -66,6 +71,12 @@ class Toolbox:
         So is a process of the judge that ended without an answer: the kernel may be the cause. Two things go through:
         StorageError, as nothing can be judged any more, and a cancellation, which ends the tool's processes.
         """
+        outcome = await self._called(block)
+        if outcome.is_error or block.get("name") in EXACT_TEXTS:  # an error repeats what was asked for
+            return outcome
+        return replace(outcome, text=without_pages(outcome.text, self._hidden))
+
+    async def _called(self, block: Block) -> Outcome:
         name, given = str(block.get("name", "")), block.get("input")
         if complaints := list(self._complaints(name, given)):
             return _error(" ".join(complaints))
@@ -147,6 +158,21 @@ def _tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
         judge.profile_kernel,
         emulation.emulate_kernel,
         closing.note,
+        closing.finish,
+    )
+
+
+def _bare_tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
+    """Files, the judge, and the end: what a bare prompt is about."""
+    files, judge, closing = FileTools(workbench), JudgingTools(workbench), ClosingTools(workbench)
+    return (
+        files.view_file,
+        files.create_file,
+        files.edit_file,
+        judge.lint_kernel,
+        judge.compile_kernel,
+        judge.verify_kernel,
+        judge.benchmark_kernel,
         closing.finish,
     )
 
