@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from cutesmith.evals.running.settings import JudgeSettings
 from cutesmith.evals.running.stages import carried
 
 NO_KERNEL = b"def (\n"  # lint says so, and nothing more is started
+SLOW = (Path(__file__).resolve().parents[2] / "kernels" / "relu_tvm_ffi.py").read_bytes()  # workers import PyTorch
 PROBLEM = b"def reference_fn(x): return x\ndef get_inputs(): return []\n"
 
 
@@ -102,13 +104,15 @@ def test_what_a_process_had_in_hand_is_cleared_up_when_it_is_ended(tmp_path, mon
     try:
         files = {
             "task": carried("problem.py", PROBLEM),
-            "kernel": carried("kernel.py", b"def kernel_fn(x): return x\n"),
+            "kernel": carried("kernel.py", SLOW),
         }
         payload = {**files, "settings": JudgeSettings(on="compile").to_dict()}
         engine.submit(Job(id="one", stage=VERIFY, payload=payload, seconds=100.0))
-        while not list(tmp_path.glob("cutesmith-eval-*/kernel.py")):
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("cutesmith-eval-*/kernel.py")) and time.monotonic() < deadline:
             time.sleep(0.01)
-        time.sleep(0.3)  # its workers import PyTorch by now
+        time.sleep(0.3)
+        assert not engine.completed(0.01)  # it is at work
         pid = process_of(engine, "judge").pid
     finally:
         engine.close()
