@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from cutesmith.evals.records import Suite, Task
 from cutesmith.evals.running.cache import DEFAULT_CACHE, Cache
 from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.gpus import choose_gpus
+from cutesmith.evals.running.jobs import Engine
 from cutesmith.evals.running.keys import this_machine
 from cutesmith.evals.running.local_engine import LocalEngine, usual_slots
 from cutesmith.evals.running.plan import Plan
@@ -93,43 +94,49 @@ def _resumed(options: Namespace, own: list[str], session: list[str]) -> tuple[li
 def _parser() -> Any:
     parser = command_parser("eval run", DESCRIPTION, examples=EXAMPLES)
     what = parser.add_argument_group("what")
-    what.add_argument(
-        "--suite",
-        default="core",
-        metavar="NAME|DIR",
-        help=f"{', '.join(SUITE_NAMES)}, or a folder of problem files (core)",
-    )
-    what.add_argument("--path", metavar="DIR", help="where the suite's own files are (kernelbench: a checkout)")
-    what.add_argument("--level", action="append", type=int, metavar="N", help="only tasks of this level; repeatable")
-    what.add_argument("--tag", action="append", metavar="TAG", help="only tasks that have it; repeatable: all of them")
-    what.add_argument(
-        "--only", action="append", metavar="GLOB", help="only these tasks (id, its end, glob); repeatable"
-    )
+    add_task_options(what)
     what.add_argument("--agent", default="draft", metavar="WHO", help=f"{AGENTS} (default: draft)")
     what.add_argument("--samples", type=positive, default=1, metavar="K", help="kernels for each task (default: 1)")
     what.add_argument("--configurations", type=positive, default=8, metavar="N", help="draft: how many to try (8)")
-    how = parser.add_argument_group("how they are judged")
-    how.add_argument("--on", choices=PLACES, default="auto", help="the GPU, the emulated one, or compile only")
-    how.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's; sm_90a without one)")
-    how.add_argument("--tolerance", choices=TOLERANCES, default="", help="instead of the tasks' own")
-    how.add_argument("--rounds", type=positive, metavar="N", help="interleaved rounds of a benchmark")
-    how.add_argument("--quick", action="store_true", help="fewer rounds, no torch.compile baseline")
-    how.add_argument("--no-benchmark", action="store_true", help="verify only")
-    how.add_argument("--timeout", type=_seconds, default=120.0, metavar="S", help="seconds a call of a kernel (120)")
+    add_judge_options(parser.add_argument_group("how they are judged"))
     where = parser.add_argument_group("where and how long")
     where.add_argument("--out", metavar="DIR", help="the run's folder (default: cutesmith-out/eval-SUITE-AGENT)")
     where.add_argument("--resume", action="store_true", help="go on with the run in --out")
     where.add_argument("--engine", choices=("local",), default="local", help="who executes the stages")
-    where.add_argument("--gpus", default="all", metavar="0,1|all|N", help="which GPUs, or how many (default: all)")
-    where.add_argument("--jobs", type=positive, metavar="N", help="kernels at a time (default: 3/4 of the cores)")
-    where.add_argument(
-        "--judges", type=positive, metavar="N", help="judges a GPU, one of them times (default: up to 8)"
-    )
+    add_machine_options(where)
     where.add_argument("--time-limit", type=_seconds, default=float("inf"), metavar="S", help="begin none after S s")
     where.add_argument("--cache", metavar="DIR", help=f"outcomes of earlier runs (default: {DEFAULT_CACHE})")
     where.add_argument("--no-cache", action="store_true", help="judge everything anew")
     where.add_argument("--quiet", action="store_true", help="say nothing on the way")
     return parser
+
+
+def add_task_options(group: Any) -> None:
+    """The options that choose tasks."""
+    names = f"{', '.join(SUITE_NAMES)}, or a folder of problem files (core)"
+    group.add_argument("--suite", default="core", metavar="NAME|DIR", help=names)
+    group.add_argument("--path", metavar="DIR", help="where the suite's own files are (kernelbench: a checkout)")
+    group.add_argument("--level", action="append", type=int, metavar="N", help="only tasks of this level; repeatable")
+    group.add_argument("--tag", action="append", metavar="TAG", help="only tasks that have it; repeatable: all of them")
+    group.add_argument("--only", action="append", metavar="GLOB", help="only these (id, its end, glob); repeatable")
+
+
+def add_judge_options(group: Any) -> None:
+    """The options that say how strictly and where kernels are judged."""
+    group.add_argument("--on", choices=PLACES, default="auto", help="the GPU, the emulated one, or compile only")
+    group.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's; sm_90a without one)")
+    group.add_argument("--tolerance", choices=TOLERANCES, default="", help="instead of the tasks' own")
+    group.add_argument("--rounds", type=positive, metavar="N", help="interleaved rounds of a benchmark")
+    group.add_argument("--quick", action="store_true", help="fewer rounds, no torch.compile baseline")
+    group.add_argument("--no-benchmark", action="store_true", help="verify only")
+    group.add_argument("--timeout", type=_seconds, default=120.0, metavar="S", help="seconds a call of a kernel (120)")
+
+
+def add_machine_options(group: Any) -> None:
+    """The options that say how much of this machine is used."""
+    group.add_argument("--gpus", default="all", metavar="0,1|all|N", help="which GPUs, or how many (default: all)")
+    group.add_argument("--jobs", type=positive, metavar="N", help="kernels at a time (default: 3/4 of the cores)")
+    group.add_argument("--judges", type=positive, metavar="N", help="judges a GPU, one of them times (up to 8)")
 
 
 def _seconds(text: str) -> float:
@@ -143,19 +150,35 @@ def _seconds(text: str) -> float:
 
 
 def _run(options: Namespace, session: Sequence[str], command: Sequence[str]) -> tuple[EvalVerdict, bool]:
-    target = choose_target(options.arch, options.on)
-    gpus = _gpus(options, target)
-    plan = _plan(options, session, target, len(gpus))
+    plan, make_engine = _prepared(options, session)
     out = Path(options.out or _default_folder(plan))
-    slots = usual_slots(gpus, options.jobs)
-    engine = LocalEngine(replace(slots, judges=options.judges) if options.judges else slots)
+    engine = make_engine()
     cache = Cache(None if options.no_cache else Path(options.cache or DEFAULT_CACHE).expanduser())
     try:
-        screen = open_screen(quiet=options.quiet, gpus=len(gpus))
+        screen = open_screen(quiet=options.quiet, gpus=plan.gpus)
         verdict = run_plan(plan, out, engine, cache, screen, resume=options.resume, command=command)
     finally:
         engine.close()
     return verdict, verdict.interrupted
+
+
+def prepared_run(argv: Sequence[str]) -> tuple[Plan, Callable[[], Engine], list[str]]:
+    """What a command line of `eval run` asks for: its plan, how to get an engine, and the line as run.json keeps it.
+
+    Raises UsageError, UnavailableError or ModelError for what cannot be run.
+    """
+    own, session = _split(argv)
+    options = _parser().parse_args(own)
+    return *_prepared(options, session), _repeatable(options, own, session)
+
+
+def _prepared(options: Namespace, session: Sequence[str]) -> tuple[Plan, Callable[[], Engine]]:
+    target = choose_target(options.arch, options.on)
+    gpus = _gpus(options, target)
+    slots = usual_slots(gpus, options.jobs)
+    if options.judges:
+        slots = replace(slots, judges=options.judges)
+    return _plan(options, session, target, len(gpus)), lambda: LocalEngine(slots)
 
 
 def _repeatable(options: Namespace, own: Sequence[str], session: Sequence[str]) -> list[str]:
