@@ -15,6 +15,7 @@ SUBCOMMANDS = {
     "leaderboard": "runs ranked by fast_1, ties marked",
     "report": "numbers from the raw samples: one page for one run or several, Markdown, CSV",
     "run": "take a suite's tasks, have kernels made or take somebody's, and judge them; resumable",
+    "skill": "the same tasks with the skill, without it, without a page of it; and whether it is chosen when it should",
     "selftest": "the judge against kernels that cheat, and against honest ones that look alike",
 }
 

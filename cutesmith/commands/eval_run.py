@@ -53,6 +53,7 @@ EXAMPLES = (
     "cutesmith eval run --suite core --only 'level2/*norm*' --agent draft --quick",
     "cutesmith eval run --suite core --agent dir:kernels --samples 4 --gpus 0,1 --out RUN",
     "cutesmith eval run --suite core --agent claude --samples 3 --out RUN -- --max-dollars 1 --max-turns 20",
+    "cutesmith eval run --suite core --agent draft --engine ray --address auto --out RUN",
     "cutesmith eval run --resume --out RUN",
 )
 
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _eval_run(argv: list[str]) -> int:
-    own, session = _split(argv)
+    own, session = split_options(argv)
     options = _parser().parse_args(own)
     if options.resume:
         own, session = _resumed(options, own, session)
@@ -73,7 +74,7 @@ def _eval_run(argv: list[str]) -> int:
     return INTERRUPTED if interrupted else code
 
 
-def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_options(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Our options, and those after -- for a session."""
     words = list(argv)
     where = words.index("--") if "--" in words else len(words)
@@ -87,7 +88,7 @@ def _resumed(options: Namespace, own: list[str], session: list[str]) -> tuple[li
     known = RunFolder(Path(options.out)).settings().get("command")
     if not isinstance(known, list):
         raise UsageError(f"{options.out} holds no run", hint="Leave --resume out to begin one there.")
-    before, before_session = _split([str(word) for word in known])
+    before, before_session = split_options([str(word) for word in known])
     return [*before, *own], session or before_session
 
 
@@ -102,9 +103,10 @@ def _parser() -> Any:
     where = parser.add_argument_group("where and how long")
     where.add_argument("--out", metavar="DIR", help="the run's folder (default: cutesmith-out/eval-SUITE-AGENT)")
     where.add_argument("--resume", action="store_true", help="go on with the run in --out")
-    where.add_argument("--engine", choices=("local",), default="local", help="who executes the stages")
+    where.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
+    where.add_argument("--address", default="auto", metavar="HOST:PORT", help="of the Ray cluster (auto: this node's)")
     add_machine_options(where)
-    where.add_argument("--time-limit", type=_seconds, default=float("inf"), metavar="S", help="begin none after S s")
+    where.add_argument("--time-limit", type=seconds, default=float("inf"), metavar="S", help="begin none after S s")
     where.add_argument("--cache", metavar="DIR", help=f"outcomes of earlier runs (default: {DEFAULT_CACHE})")
     where.add_argument("--no-cache", action="store_true", help="judge everything anew")
     where.add_argument("--quiet", action="store_true", help="say nothing on the way")
@@ -129,7 +131,7 @@ def add_judge_options(group: Any) -> None:
     group.add_argument("--rounds", type=positive, metavar="N", help="interleaved rounds of a benchmark")
     group.add_argument("--quick", action="store_true", help="fewer rounds, no torch.compile baseline")
     group.add_argument("--no-benchmark", action="store_true", help="verify only")
-    group.add_argument("--timeout", type=_seconds, default=120.0, metavar="S", help="seconds a call of a kernel (120)")
+    group.add_argument("--timeout", type=seconds, default=120.0, metavar="S", help="seconds a call of a kernel (120)")
 
 
 def add_machine_options(group: Any) -> None:
@@ -139,7 +141,8 @@ def add_machine_options(group: Any) -> None:
     group.add_argument("--judges", type=positive, metavar="N", help="judges a GPU, one of them times (up to 8)")
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """The type of an option that is a number from 0 up."""
     try:
         value = float(text)
     except ValueError:
@@ -167,12 +170,19 @@ def prepared_run(argv: Sequence[str]) -> tuple[Plan, Callable[[], Engine], list[
 
     Raises UsageError, UnavailableError or ModelError for what cannot be run.
     """
-    own, session = _split(argv)
+    own, session = split_options(argv)
     options = _parser().parse_args(own)
     return *_prepared(options, session), _repeatable(options, own, session)
 
 
 def _prepared(options: Namespace, session: Sequence[str]) -> tuple[Plan, Callable[[], Engine]]:
+    if options.engine == "ray":
+        from cutesmith.commands._on_ray import prepared_on_ray
+
+        def folder(plan: Plan) -> Path:
+            return Path(options.out or _default_folder(plan))
+
+        return prepared_on_ray(options, lambda target, gpus: _plan(options, session, target, gpus), folder)
     target = choose_target(options.arch, options.on)
     gpus = _gpus(options, target)
     slots = usual_slots(gpus, options.jobs)

@@ -1,0 +1,282 @@
+"""`cutesmith eval skill`: does the skill help, which of its pages do, and is it chosen when it should be?"""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from cutesmith.agent.settings import Settings
+from cutesmith.commands import eval_run
+from cutesmith.commands._agent_options import settings_of
+from cutesmith.commands._run import INTERRUPTED, command_parser, positive, report, run_command
+from cutesmith.errors import UsageError
+from cutesmith.evals.report.files import write_texts
+from cutesmith.evals.running.screen import open_screen
+from cutesmith.evals.running.sources import parse_source
+from cutesmith.evals.skill_trials.report import Findings, findings, markdown
+from cutesmith.evals.skill_trials.running import Progress, run_trial, spent_dollars
+from cutesmith.evals.skill_trials.trial import Arm, Trial, arms_of, is_complete, keep_trial, read_trial, run_folder
+from cutesmith.evals.suites import load_suite
+from cutesmith.verdicts import ExitCode, Verdict
+
+DESCRIPTION = """\
+Give the same tasks to the same agent with the skill (its text, references, examples, the offline generator's draft) and
+with a bare prompt (the contract, the problem, the judge's tools), several times each, and say what the difference is:
+share solved, fast_1, speed-up, dollars, tokens, turns, each paired by task with a bootstrap 95 % interval.
+
+--ablate leaves one page of the references out at a time and lists them by what their absence costs.
+--triggers asks something else: whether a model that sees the skill's name and description among others loads it, for
+queries that it is for and for near misses; precision and recall with Wilson's intervals.
+
+--agent is claude, script:FILE or replay:DIR; {task}, {arm} (with, bare, without-PAGE) and {repeat} stand for what they
+say. Options after -- are those of every session (cutesmith generate). Each repeat of each arm is a run of its own in
+OUT/runs/ARM/REPEAT, made repeat by repeat with the arms in random order. The folder may be killed at any moment:
+--resume goes on. --plan says how many sessions there are and what they cost at most, and does nothing.
+
+The exit code is 0 when every session has its line, whatever it shows; 6 when --max-dollars came first, 7 when some
+could not be judged or the model could not be asked, 130 after Ctrl-C."""
+
+EXAMPLES = (
+    "cutesmith eval skill --suite level2 --agent claude --max-dollars 100 --plan",
+    "cutesmith eval skill --suite level2 --agent claude --repeats 3 --out TRIAL -- --max-dollars 1 --max-turns 20",
+    "cutesmith eval skill --only '*softmax*' --agent claude --ablate patterns-reduction,faq --out TRIAL",
+    "cutesmith eval skill --resume --out TRIAL",
+    "cutesmith eval skill --triggers --agent claude --max-dollars 5 --out TRIGGERS",
+)
+FORWARDED = (
+    *("suite", "path", "level", "tag", "only"),
+    *("on", "arch", "tolerance", "rounds", "quick", "no_benchmark", "timeout", "gpus", "jobs", "judges"),
+)
+"""Options that every run gets as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillTrialVerdict(Verdict):
+    """A trial as it stands; PASSED when every session has its line, whatever it shows."""
+
+    stage: ClassVar[str] = "eval skill"
+
+    folder: str
+    sessions: int
+    runs: int
+    done: int
+    dollars: float
+    open: dict[str, str]
+    findings: Findings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_command(_eval_skill, argv)
+
+
+def _eval_skill(argv: list[str]) -> int:
+    own, session = eval_run.split_options(argv)
+    options = _parser().parse_args(own)
+    if options.triggers:
+        from cutesmith.commands._skill_triggers import ask_triggers
+
+        return ask_triggers(options, session)
+    trial, arms = _trial(options, session)
+    tasks = _tasks(trial)
+    for line in plan_lines(trial, tasks, options.max_dollars):
+        print(line, file=sys.stdout if options.plan and not options.json else sys.stderr)
+    if options.plan:
+        return 0
+    if not options.out:
+        raise UsageError("--out is missing: the folder of the trial", hint="--plan alone needs none.")
+    out = Path(options.out)
+    accept_costs(trial.cap is not None, options.yes)
+    keep_trial(out, trial)
+    return _run(options, trial, arms, tasks, out)
+
+
+def _parser() -> Any:
+    parser = command_parser("eval skill", DESCRIPTION, examples=EXAMPLES)
+    what = parser.add_argument_group("what")
+    eval_run.add_task_options(what)
+    what.add_argument("--agent", default="claude", metavar="WHO", help="claude, script:FILE, replay:DIR (claude)")
+    what.add_argument("--repeats", type=positive, default=3, metavar="K", help="of each arm (default and least: 3)")
+    what.add_argument("--with", dest="whole", action="store_true", help="the skill's arm (default: this and --without)")
+    what.add_argument("--without", dest="bare", action="store_true", help="the bare prompt's arm")
+    what.add_argument("--ablate", default="", metavar="all|PAGES", help="leave out these pages, one at a time: a,b,c")
+    what.add_argument("--seed", type=int, default=0, metavar="N", help="of the order of the arms (0)")
+    what.add_argument("--triggers", action="store_true", help="ask whether the skill is chosen, and nothing else")
+    what.add_argument("--queries", metavar="FILE", help="with --triggers: instead of our own triggers.json")
+    eval_run.add_judge_options(parser.add_argument_group("how kernels are judged"))
+    where = parser.add_argument_group("where, how long, and what it may cost")
+    where.add_argument("--out", metavar="DIR", help="the trial's folder")
+    where.add_argument("--resume", action="store_true", help="go on with the trial in --out, as it was begun")
+    eval_run.add_machine_options(where)
+    where.add_argument("--max-dollars", type=_dollars, metavar="USD", help="of all sessions together")
+    where.add_argument("--plan", action="store_true", help="say what would be done and what it costs at most")
+    where.add_argument("--yes", action="store_true", help="do not ask before dollars are spent")
+    where.add_argument("--quiet", action="store_true", help="say nothing on the way")
+    return parser
+
+
+def _dollars(text: str) -> float:
+    value = eval_run.seconds(text)
+    if not 0 < value < float("inf"):
+        raise UsageError(f"--max-dollars {text}: it must be positive")
+    return value
+
+
+# What is to be done
+
+
+def _trial(options: Namespace, session: list[str]) -> tuple[Trial, tuple[Arm, ...]]:
+    """The trial that is asked for, or the one that is resumed."""
+    known = read_trial(Path(options.out)) if options.out else None
+    if options.resume:
+        if known is None:
+            raise UsageError(f"{options.out or '--resume'}: no trial to go on with", hint="Give its folder by --out.")
+        return known, _arms_named(known.arms)
+    both = not (options.whole or options.bare)
+    pages = [page for page in options.ablate.split(",") if page]
+    arms = arms_of(whole=options.whole or both, bare=options.bare or (both and not pages), pages=pages)
+    trial = Trial(
+        words=tuple(_forwarded(options)),
+        agent=_agent(options.agent),
+        session=tuple(session),
+        arms=tuple(arm.name for arm in arms),
+        repeats=options.repeats,
+        seed=options.seed,
+    )
+    cap = known.cap if known else _cap(options, session, trial)
+    return replace(trial, cap=cap), arms
+
+
+def _arms_named(names: Sequence[str]) -> tuple[Arm, ...]:
+    pages = [page for name in names if (page := Arm(name=name).page)]
+    return arms_of(whole="with" in names, bare="bare" in names, pages=pages)
+
+
+def _forwarded(options: Namespace) -> Iterator[str]:
+    """The options of `eval run` that were given, files by their absolute paths."""
+    for name in FORWARDED:
+        value, flag = getattr(options, name), f"--{name.replace('_', '-')}"
+        if value in (None, "", False):
+            continue
+        if name == "path" or (name == "suite" and Path(value).exists()):
+            value = str(Path(value).absolute())
+        for item in value if isinstance(value, list) else [value]:
+            yield flag
+            yield from () if item is True else (str(item),)
+
+
+def _agent(text: str) -> str:
+    """The agent with the absolute place of its files; raises UsageError for one that holds no conversation."""
+    kind, _, place = text.partition(":")
+    if kind in ("draft", "dir"):
+        raise UsageError(f"--agent {text}: it reads no skill", hint="Use claude, script:FILE or replay:DIR.")
+    if "{arm}" in place or "{repeat}" in place:
+        return f"{kind}:{Path(place).absolute()}"
+    source = parse_source(text)
+    return f"{source.kind}:{source.place}" if source.place else source.kind
+
+
+def _cap(options: Namespace, session: Sequence[str], trial: Trial) -> float | None:
+    """What a session may cost: as it says after --, else its part of --max-dollars; UsageError without either."""
+    if options.agent != "claude":
+        return None
+    from cutesmith.commands.generate import generate_parser
+
+    given = generate_parser().parse_args(["problem.py", "--agent=claude", *session])
+    own = settings_of(given, Settings()).limits.dollars
+    if own is None and options.max_dollars is None:
+        raise UsageError(
+            "nothing limits what this costs",
+            hint="Give --max-dollars for all sessions together, or after -- for each of them.",
+        )
+    return own if own is not None else options.max_dollars / (_tasks(trial) * len(trial.arms) * trial.repeats)
+
+
+def _tasks(trial: Trial) -> int:
+    """How many sessions a run has."""
+    options = _parser().parse_args(list(trial.words))
+    suite = load_suite(
+        options.suite, path=options.path, ids=options.only or (), levels=options.level or (), tags=options.tag or ()
+    )
+    return len(suite.tasks)
+
+
+def plan_lines(trial: Trial, tasks: int, most: float | None) -> Iterator[str]:
+    """What will be done and what it costs at most."""
+    sessions = tasks * len(trial.arms) * trial.repeats
+    yield f"{sessions} sessions with {trial.agent}: {tasks} tasks, {trial.repeats} repeats of {', '.join(trial.arms)}"
+    if trial.cap is None:
+        yield "no session costs anything"
+        return
+    total = sessions * trial.cap
+    yield f"at most {trial.cap:.4g} dollars a session, {min(total, most or total):,.2f} in all"
+    if most is not None and most < total:
+        yield f"--max-dollars {most:g} ends it earlier when every session takes what it may ({total:,.2f})"
+
+
+def accept_costs(costs: bool, yes: bool) -> None:
+    """Ask before anything is spent; raises UsageError when nobody says yes."""
+    if not costs or yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("nobody is there to accept what this costs", hint="Add --yes.")
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("the costs were not accepted", hint="Give fewer tasks, repeats or dollars.")
+
+
+# Doing it
+
+
+def _run(options: Namespace, trial: Trial, arms: Sequence[Arm], tasks: int, out: Path) -> int:
+    began = time.monotonic()
+    progress = run_trial(
+        trial,
+        arms,
+        out,
+        eval_run.prepared_run,
+        lambda plan: open_screen(quiet=options.quiet, gpus=plan.gpus),
+        tasks=tasks,
+        most_dollars=options.max_dollars,
+        say=lambda text: None if options.quiet else print(text, file=sys.stderr, flush=True),
+    )
+    found = findings(trial, out)
+    text = "\n".join(markdown(found)) + "\n"
+    verdict = SkillTrialVerdict(
+        exit_code=_code(progress),
+        summary=_summary(progress, out),
+        seconds=round(time.monotonic() - began, 1),
+        folder=str(out),
+        sessions=tasks * progress.total,
+        runs=progress.total,
+        done=sum(is_complete(run_folder(out, step)) for step in trial.steps()),
+        dollars=round(spent_dollars(trial, out), 4),
+        open=progress.open,
+        findings=found,
+    )
+    write_texts({out / "report.md": text, out / "result.json": verdict.to_json(indent=1) + "\n"})
+    code = report(verdict, as_json=options.json, lines=[text, verdict.summary])
+    return INTERRUPTED if progress.interrupted else code
+
+
+def _code(progress: Progress) -> ExitCode:
+    if progress.complete:
+        return ExitCode.PASSED
+    return ExitCode.TIMED_OUT if progress.out_of_dollars and not progress.open else ExitCode.UNAVAILABLE
+
+
+def _summary(progress: Progress, out: Path) -> str:
+    head = f"{progress.done} of {progress.total} runs are whole"
+    if progress.complete:
+        return f"{head}; {out / 'report.md'}"
+    why = "interrupted" if progress.interrupted else "no dollars left" if progress.out_of_dollars else "some are open"
+    return f"{head}; {why}; go on with: cutesmith eval skill --resume --out {out}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
