@@ -153,7 +153,7 @@ class _Pool:
             if slot.name in self._lost:  # another slot of this GPU found it gone
                 self._jobs.put((URGENCY.get(job.stage, 2), next(self._numbers), job))
                 break
-            report = _executed(slot, job)
+            report = executed(slot, job)
             if report.lost and report.result:
                 self._lost.add(slot.name)
             with self._lock:
@@ -177,7 +177,7 @@ class _Pool:
                 self._done.put(Report(id=job.id, stage=job.stage, lost="no GPU is left"))
 
 
-def _executed(slot: Slot, job: Job) -> Report:
+def executed(slot: Slot, job: Job) -> Report:
     """The report of a job; a result that says that the GPU is lost is no verdict, and is reported as lost."""
     begin = time.time()
     result: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cutesmith import __version__
@@ -36,11 +37,14 @@ class Target:
         return "gpu" if self.executes else "emulator" if self.emulated else "compile"
 
 
-def choose_target(arch: str | None, on: str) -> Target:
-    """The target for `--arch` and `--on`; UsageError: unknown; UnavailableError: a GPU was asked for in vain."""
+def choose_target(arch: str | None, on: str, *, find_device: Callable[[], Device | None] | None = None) -> Target:
+    """The target for `--arch` and `--on`; UsageError: unknown; UnavailableError: a GPU was asked for in vain.
+
+    `find_device` finds the GPU that executes, where that is not one of this machine.
+    """
     if on not in PLACES:
         raise UsageError(f"--on {on!r}: there is no such place", hint=f"Use one of: {', '.join(PLACES)}")
-    device = current_device() if on in ("auto", "gpu") else None
+    device = (find_device or current_device)() if on in ("auto", "gpu") else None
     wanted = parse_arch(arch) if arch else None
     if device is None or device.sm is None:
         reason = f"--on {on} was asked" if on in ("compile", "emulator") else _no_gpu(device)

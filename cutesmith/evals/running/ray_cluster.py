@@ -1,0 +1,178 @@
+"""The connection to a Ray cluster that runs already: its nodes, actors on them; Ray's own words stay off the screen.
+
+Ray is imported here alone, and only when it is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cutesmith.devices import Device
+from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.evals.running.ray_nodes import Node, Post
+from cutesmith.evals.running.ray_worker import RayWorker, device_of_node
+
+INSTALL = "pip install 'cutesmith[ray]'"
+CONNECT_SECONDS = 30.0
+DEVICE_SECONDS = 120.0
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+NO_CLUSTER = "Start one with `ray start --head`, and `ray start --address=HEAD:6379` on each further node."
+
+
+class RayLog(io.TextIOBase):
+    """Ray prints about nodes and workers to stdout, which belongs to the result: here it goes to a file of the run."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path, self._early = path, ""
+
+    def write(self, text: str) -> int:
+        """Append; before the run's folder is there, keep it in memory."""
+        self._early = (self._early + text)[-100_000:]
+        if self.path is not None and self.path.parent.is_dir():
+            early, self._early = self._early, ""
+            with self.path.open("a", encoding="utf-8", errors="replace") as file:
+                file.write(early)
+        return len(text)
+
+
+class RayCluster:
+    """A driver's connection. Everything that it started on the cluster ends with it, also when it is killed."""
+
+    def __init__(self, address: str, log: RayLog) -> None:
+        """Connect; raises UsageError: ray is not installed or `address` is no address; UnavailableError: no cluster."""
+        self.log = log
+        self.ray = _import_ray()
+        self._stdout = contextlib.ExitStack()
+        _require_cluster(address)
+        self._stdout.enter_context(contextlib.redirect_stdout(log))
+        try:
+            self._connect(address)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, address: str) -> None:
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            self.ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        except Exception as error:  # RuntimeError, ConnectionError, ValueError, by what is wrong
+            raise UnavailableError(
+                f"the Ray cluster at {address} does not take this process: {_first_line(error)}",
+                hint="Run the command on a node of the cluster, with its versions of Python and Ray.",
+            ) from error
+        finally:
+            if handler is not None:
+                signal.signal(signal.SIGTERM, handler)  # Ray sets its own
+
+    def nodes(self) -> list[Node]:
+        """Those that are alive and offer a core."""
+        found = [_node(node, node["Resources"]) for node in self.ray.nodes() if node["Alive"]]
+        return [node for node in found if node.cpus]
+
+    def device(self) -> Device | None:
+        """The GPU of the first node that offers one; None when none does. Raises UnavailableError."""
+        for node in self.nodes():
+            if not node.gpus:
+                continue
+            asked = self.ray.remote(device_of_node).options(num_cpus=0, max_retries=0, **self._on(node)).remote()
+            try:
+                found = self.ray.get(asked, timeout=DEVICE_SECONDS)
+            except self.ray.exceptions.RayError as error:
+                raise UnavailableError(f"node {node.address} cannot be asked for its GPU: {reason(error)}") from error
+            if found is None:
+                raise UnavailableError(f"node {node.address} offers GPUs to Ray, and nvidia-smi lists none there")
+            return Device(**{**found, "capability": tuple(found["capability"])})
+        return None
+
+    def hire(self, node: Node, post: Post) -> Any:
+        """The actor of a post, on its way."""
+        actor = self.ray.remote(RayWorker).options(
+            num_cpus=post.cpus, num_gpus=post.gpus, max_restarts=0, max_task_retries=0, **self._on(node)
+        )
+        return actor.remote(f"{node.address} {post.name}", bool(post.gpus), post.threads)
+
+    def _on(self, node: Node) -> dict[str, Any]:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=False)}
+
+    def dismiss(self, actor: Any) -> None:
+        """Kill an actor, and with it the process of its slot."""
+        with contextlib.suppress(self.ray.exceptions.RayError):  # it is dead already
+            self.ray.kill(actor, no_restart=True)
+
+    def answered(self, calls: Sequence[Any], seconds: float) -> list[Any]:
+        """The calls that are done; waits up to so many seconds for the first."""
+        if not calls:
+            return []
+        first, _ = self.ray.wait(calls, num_returns=1, timeout=seconds)
+        return self.ray.wait(calls, num_returns=len(calls), timeout=0)[0] if first else []
+
+    def close(self) -> None:
+        """Leave the cluster, which goes on; the second time nothing."""
+        self.ray.shutdown()
+        self._stdout.close()
+
+
+def _node(about: Mapping[str, Any], has: Mapping[str, float]) -> Node:
+    cpus, gpus = int(has.get("CPU", 0)), int(has.get("GPU", 0))
+    return Node(id=about["NodeID"], address=about["NodeManagerAddress"], cpus=cpus, gpus=gpus)
+
+
+def reason(error: BaseException) -> str:
+    """What Ray says of a failure, in one line."""
+    text = str(error)
+    if "No module named 'cutesmith" in text:
+        return f"cutesmith is not installed there ({INSTALL})"
+    detail = text.rpartition("Worker exit detail:")[2].strip()
+    return _first_line(detail or type(error).__name__)
+
+
+def _first_line(text: object) -> str:
+    lines = [line.strip() for line in str(text).splitlines() if line.strip()]
+    return (lines or [type(text).__name__])[0][:300]
+
+
+def _import_ray() -> Any:
+    os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})
+    try:
+        import ray
+        import ray.exceptions
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "ray":
+            raise
+        raise UsageError("--engine ray needs the package ray", hint=INSTALL) from error
+    return ray
+
+
+def _require_cluster(address: str) -> None:
+    """Ask in a process of its own: `ray.init` waits for minutes, with messages of its own, for what is no cluster."""
+    if address != "auto" and (address.count(":") != 1 or not address.rpartition(":")[2].isdecimal()):
+        raise UsageError(f"--address {address}: neither auto nor HOST:PORT", hint="HOST:6379, as `ray start` says it.")
+    asked = [] if address == "auto" else ["--address", address]
+    if asked and not _listens(*address.split(":")):
+        raise UnavailableError(f"nothing listens at {address}", hint=NO_CLUSTER)
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", *asked]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=CONNECT_SECONDS, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"no Ray cluster answers at {address}", hint=NO_CLUSTER) from None
+    if done.returncode:
+        raise UnavailableError(f"no Ray cluster answers at {address}", hint=NO_CLUSTER)
+
+
+def _listens(host: str, port: str) -> bool:
+    try:
+        with socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS):
+            return True
+    except (OSError, OverflowError):
+        return False

@@ -1,0 +1,70 @@
+"""A worker of a Ray cluster: an actor that holds one slot of its node. Stages run in the slot's process, not in Ray's.
+
+So what holds on one machine holds here: confined workers below a process that ends with its parent, and neither Ray's
+connections nor its variables are inherited. Jobs and reports travel as bytes of JSON, the files in them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import asdict
+from typing import Any
+
+from cutesmith.devices import current_device
+from cutesmith.errors import CutesmithError
+from cutesmith.evals.running.jobs import Job, Report
+from cutesmith.evals.running.keys import judge_hash, this_machine
+from cutesmith.evals.running.local_engine import executed
+from cutesmith.evals.running.slot import Slot
+from cutesmith.verb_process import without_secrets
+
+MESSAGE_BYTES = 64 << 20
+"""Of one job or report. A kernel has at most 5 MB, and the verdicts of 20 cases with 600 samples have 0.1 MB."""
+
+
+class MessageSizeError(CutesmithError):
+    """A job or a report is larger than what may travel."""
+
+
+def packed(message: Job | Report) -> bytes:
+    """A job or a report as bytes; raises MessageSizeError."""
+    data = json.dumps(asdict(message)).encode()
+    if len(data) > MESSAGE_BYTES:
+        raise MessageSizeError(f"{message.stage}: {len(data)} bytes to send, and at most {MESSAGE_BYTES} travel")
+    return data
+
+
+def unpacked_report(data: bytes) -> Report:
+    """The report that `packed` made bytes of."""
+    return Report(**json.loads(data))
+
+
+class RayWorker:
+    """One slot. With `gpu` it uses the one that Ray gave the actor, else none; `threads` is OMP_NUM_THREADS."""
+
+    def __init__(self, name: str, gpu: bool, threads: int) -> None:
+        self._gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "") if gpu else ""
+        plain = {key: value for key, value in without_secrets(os.environ).items() if not key.startswith("RAY_")}
+        own = {"CUDA_VISIBLE_DEVICES": self._gpu, "OMP_NUM_THREADS": str(threads)}
+        self._slot = Slot(name, {**plain, **own})
+
+    def greet(self) -> dict[str, Any]:
+        """What an outcome depends on besides the files, and which GPU this is."""
+        machine = this_machine("gpu" if self._gpu else "compile").model_dump()
+        return {"machine": machine, "judge": judge_hash(), "gpu": self._gpu, "host": socket.gethostname()}
+
+    def run(self, job: bytes) -> bytes:
+        """The report of one job."""
+        report = executed(self._slot, Job(**json.loads(job)))
+        try:
+            return packed(report)
+        except MessageSizeError as error:
+            return packed(Report(id=report.id, stage=report.stage, lost=str(error), worker=report.worker))
+
+
+def device_of_node() -> dict[str, Any] | None:
+    """The GPU that a node's driver names first, None without one."""
+    device = current_device()
+    return None if device is None else asdict(device)
