@@ -31,7 +31,7 @@ from cutesmith.checks.isolation.fresh_start import import_path, renew, renew_dsl
 ORDER_BYTES = 1 << 18
 OWN_PACKAGE = "cutesmith."
 OWN_PATH = sys.path[1:]  # the first is this process's folder; only the package itself came by PYTHONPATH
-DRIVERS = ("libcuda.so", "libnvidia-ml.so")  # what CUDA has begun cannot be carried through a fork
+DRIVER = "/dev/nvidia"  # open once CUDA or NVML has begun, which cannot be carried through a fork; loaded, they may be
 
 
 class Judge:
@@ -172,9 +172,13 @@ def _obstacle() -> str:
     """Why a fork would be unsound now."""
     if (threads := len(os.listdir("/proc/self/task"))) != 1:
         return f"{threads} threads"
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
-        loaded = {driver for line in lines for driver in DRIVERS if driver in line}
-    return f"{', '.join(sorted(loaded))} loaded" if loaded else ""
+    return next((f"{path} is open" for path in _open_files() if path.startswith(DRIVER)), "")
+
+
+def _open_files() -> Iterator[str]:
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            yield os.readlink(f"/proc/self/fd/{name}")
 
 
 def _be_worker(order: dict[str, Any], pipes: Sequence[int], judges: Sequence[socket.socket], parent: int) -> None:
