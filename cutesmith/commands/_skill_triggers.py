@@ -6,7 +6,6 @@ import asyncio
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -23,6 +22,16 @@ from cutesmith.evals.skill_trials import forms, tables, triggers
 from cutesmith.evals.skill_trials.trigger_scores import TriggerScores, trigger_scores
 from cutesmith.evals.skill_trials.triggers import Answer, Asking
 from cutesmith.verdicts import ExitCode, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriggerPlanVerdict(Verdict):
+    """What would be asked, and at most how many dollars it costs."""
+
+    stage: ClassVar[str] = "eval skill --triggers --plan"
+
+    answers: int
+    dollars: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +54,10 @@ def ask_triggers(options: Namespace, session: list[str]) -> int:
     queries = forms.read_triggers(Path(options.queries) if options.queries else forms.folder() / forms.TRIGGERS)
     asking = Asking(queries=queries, repeats=options.repeats, most_dollars=options.max_dollars)
     model, paid = _model(options, session)
-    for line in _plan_lines(asking, model, paid):
-        print(line, file=sys.stdout if options.plan and not options.json else sys.stderr)
+    plan = _plan(asking, model, paid)
     if options.plan:
-        return 0
+        return report(plan, as_json=options.json, lines=[plan.summary])
+    print(plan.summary, file=sys.stderr)
     if not options.out:
         raise UsageError("--out is missing: the folder of the answers", hint="--plan alone needs none.")
     accept_costs(paid, options.yes)
@@ -68,17 +77,19 @@ def _model(options: Namespace, session: list[str]) -> tuple[Model, bool]:
     return AnthropicModel(name, effort=settings.effort, max_tokens=triggers.ANSWER_TOKENS), True
 
 
-def _plan_lines(asking: Asking, model: Model, paid: bool) -> Iterator[str]:
+def _plan(asking: Asking, model: Model, paid: bool) -> TriggerPlanVerdict:
+    """What will be asked and what it costs at most; raises UsageError for a model without a known price."""
     should = sum(query.should_trigger for query in asking.queries)
     kinds = f"{should} that should load the skill, {len(asking.queries) - should} that should not"
-    yield f"{asking.total} answers of {model.name}: {kinds}, {asking.repeats} repeats"
-    if not paid:
-        yield "no answer costs anything"
-        return
-    bound = triggers.most_dollars_of(asking, model.name)
-    if bound is None:
-        raise UsageError(f"the price of {model.name} is not known", hint=f"Take a model of the table: {SOURCE}")
-    yield f"at most {min(bound, asking.most_dollars or bound):,.2f} dollars in all"
+    bound, cost = None, "no answer costs anything"
+    if paid:
+        bound = triggers.most_dollars_of(asking, model.name)
+        if bound is None:
+            raise UsageError(f"the price of {model.name} is not known", hint=f"Take a model of the table: {SOURCE}")
+        bound = min(bound, asking.most_dollars or bound)
+        cost = f"at most {bound:,.2f} dollars in all"
+    said = f"{asking.total} answers of {model.name}: {kinds}, {asking.repeats} repeats\n{cost}"
+    return TriggerPlanVerdict(exit_code=ExitCode.PASSED, summary=said, answers=asking.total, dollars=bound)
 
 
 def _ask(options: Namespace, asking: Asking, model: Model) -> int:

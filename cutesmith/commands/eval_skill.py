@@ -55,6 +55,23 @@ FORWARDED = (
 """Options that every run gets as they are."""
 
 
+OVERSHOOT = "a session's last answer may go above that by what it costs more than the one before"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanVerdict(Verdict):
+    """What a trial would do; `dollars` and `dollars_a_session` None where nothing costs anything."""
+
+    stage: ClassVar[str] = "eval skill --plan"
+
+    sessions: int
+    tasks: int
+    repeats: int
+    arms: tuple[str, ...]
+    dollars_a_session: float | None
+    dollars: float | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class SkillTrialVerdict(Verdict):
     """A trial as it stands; PASSED when every session has its line, whatever it shows."""
@@ -84,10 +101,10 @@ def _eval_skill(argv: list[str]) -> int:
         return ask_triggers(options, session)
     trial, arms = _trial(options, session)
     tasks = _tasks(trial)
-    for line in plan_lines(trial, tasks, options.max_dollars):
-        print(line, file=sys.stdout if options.plan and not options.json else sys.stderr)
+    plan = _plan(trial, tasks, options.max_dollars)
     if options.plan:
-        return 0
+        return report(plan, as_json=options.json, lines=[plan.summary])
+    print(plan.summary, file=sys.stderr)
     if not options.out:
         raise UsageError("--out is missing: the folder of the trial", hint="--plan alone needs none.")
     out = Path(options.out)
@@ -206,17 +223,28 @@ def _tasks(trial: Trial) -> int:
     return len(suite.tasks)
 
 
-def plan_lines(trial: Trial, tasks: int, most: float | None) -> Iterator[str]:
+def _plan(trial: Trial, tasks: int, most: float | None) -> PlanVerdict:
     """What will be done and what it costs at most."""
     sessions = tasks * len(trial.arms) * trial.repeats
-    yield f"{sessions} sessions with {trial.agent}: {tasks} tasks, {trial.repeats} repeats of {', '.join(trial.arms)}"
-    if trial.cap is None:
-        yield "no session costs anything"
-        return
-    total = sessions * trial.cap
-    yield f"at most {trial.cap:.4g} dollars a session, {min(total, most or total):,.2f} in all"
-    if most is not None and most < total:
-        yield f"--max-dollars {most:g} ends it earlier when every session takes what it may ({total:,.2f})"
+    total = None if trial.cap is None else min(sessions * trial.cap, most or float("inf"))
+    arms = ", ".join(trial.arms)
+    said = [f"{sessions} sessions with {trial.agent}: {tasks} tasks, {trial.repeats} repeats of {arms}"]
+    if trial.cap is None or total is None:
+        said.append("no session costs anything")
+    else:
+        said.append(f"at most {trial.cap:.4g} dollars a session, {total:,.2f} in all; {OVERSHOOT}")
+        if total < sessions * trial.cap:
+            said.append(f"sessions that all take what they may would come to {sessions * trial.cap:,.2f}")
+    return PlanVerdict(
+        exit_code=ExitCode.PASSED,
+        summary="\n".join(said),
+        sessions=sessions,
+        tasks=tasks,
+        repeats=trial.repeats,
+        arms=trial.arms,
+        dollars_a_session=trial.cap,
+        dollars=total,
+    )
 
 
 def accept_costs(costs: bool, yes: bool) -> None:

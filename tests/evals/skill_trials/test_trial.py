@@ -103,6 +103,12 @@ def test_what_cannot_be_tried_is_told_before_anything_is_made(suite, capsys, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["tasks"]
 
 
+def test_the_plan_is_one_json_object_too(suite, capsys):
+    assert main([*suite, "--max-dollars", "6", "--plan", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["sessions"], told["dollars_a_session"], told["dollars"]) == (12, 0.5, 6.0)
+
+
 def test_nothing_is_spent_without_a_yes(suite, capsys, tmp_path):
     out = tmp_path / "out"
     assert main([*suite, "--max-dollars", "1", "--out", str(out)]) == 2
