@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cutesmith.evals.report import wording
+from cutesmith.evals.running.screen import one_line
 from cutesmith.evals.scores.summaries import Score
 from cutesmith.evals.skill_trials.measuring import ArmScores, Difference
 from cutesmith.evals.skill_trials.pages import Ablation, PageUse
 from cutesmith.evals.skill_trials.trigger_scores import Share, TriggerScores
 
 SHOWN_FLIPS = 30
-LONGEST = 160
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _flips(found: Difference) -> Iterator[str]:
         counts = [f"{correct} of {judged}" for correct, judged in (flip.first, flip.second)]
         yield f"- {flip.task}: {counts[0]} with `{found.first}`, {counts[1]} with `{found.second}`"
         worse = flip.first_said if flip.first[0] * flip.second[1] < flip.second[0] * flip.first[1] else flip.second_said
-        yield f"  {worse[:LONGEST]}"
+        yield f"  {one_line(worse)}"
     if len(found.flips) > SHOWN_FLIPS:
         yield f"- and {len(found.flips) - SHOWN_FLIPS} more"
 
@@ -112,8 +112,8 @@ def trigger_lines(scores: TriggerScores) -> Iterator[str]:
         yield ""
     for query in wrong:
         kind = "missed" if query.should_trigger else "should not"
-        instead = f", took {', '.join(query.others)}" if query.others else ""
-        yield f"- {kind} ({query.triggered} of {query.repeats}{instead}): {' '.join(query.query.split())[:LONGEST]}"
+        instead = f", took {one_line(', '.join(query.others))}" if query.others else ""
+        yield f"- {kind} ({query.triggered} of {query.repeats}{instead}): {one_line(query.query)}"
 
 
 def share(value: Share) -> str:

@@ -18,6 +18,7 @@ from cutesmith.commands.eval_skill import main
 from cutesmith.errors import UsageError
 from cutesmith.evals.skill_trials import forms, triggers
 from cutesmith.evals.skill_trials.forms import TriggerQuery, read_evals, read_triggers
+from cutesmith.evals.skill_trials.tables import trigger_lines
 from cutesmith.evals.skill_trials.trigger_scores import share_of, trigger_scores
 from cutesmith.evals.skill_trials.triggers import Answer, Asking, ask_all, most_dollars_of, request_of
 
@@ -124,6 +125,12 @@ def test_a_skill_is_triggered_by_a_call_that_loads_it_and_by_no_words(tmp_path):
     assert (scores.recall.count, scores.recall.of) == (1, 2) and (scores.precision.count, scores.precision.of) == (1, 2)
     assert (scores.specificity.value, scores.right_answers, scores.unstable) == (0.5, 5, 1)
     assert scores.queries[1].others == ("triton-kernels",)
+
+
+def test_what_a_model_says_is_no_command_to_a_terminal(tmp_path):
+    answers, _ = asked(tmp_path, [load("\x1b[2J\u202etriton")] * 2)
+    told = "\n".join(trigger_lines(trigger_scores(answers)))
+    assert "missed (0 of 2, took  [2J triton): query 0" in told and "\x1b" not in told and "\u202e" not in told
 
 
 class Failing(ScriptedModel):
