@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Throughput of `cutesmith eval run --engine ray` by the number of GPUs of this host, over the same kernels.
+
+    cutesmith eval run --suite core --agent draft --no-benchmark --out DRAFTS       kernels, once
+    python evals/bench_ray_scaling.py --kernels DRAFTS --counts 1,2,4,8 --out evals/results/h200/ray_scaling.json
+
+Kernels are those of an earlier run's folder that its judge verified, each a few times over with a comment of its own,
+since equal kernels are judged once. For each count a cluster of one node with so many GPUs is started, used and
+stopped; every GPU has the same share of the cores at each count (--jobs-per-gpu). Written: when each attempt was
+finished (seconds since the first GPU was held), the GPU's shares, and two throughputs in kernels a minute: of the whole
+run, and of its middle, from the 10th to the 90th percentile of the finished, which leaves start and end out. `linear`
+is the middle's throughput over that of the smallest count, for each GPU; exit code 1 when it is below --at-least.
+
+A count may be measured in a call of its own: what --out holds of other counts stays. --on emulator or compile tries
+all of it without a GPU; counts are nodes then, and tell nothing about GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from cutesmith.devices import current_device  # noqa: E402
+from cutesmith.evals.reading import read_attempts  # noqa: E402
+
+MARGIN = 0.1  # of the attempts, at either end, that the middle leaves out
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure every count; returns the exit code."""
+    options = _parser().parse_args(argv)
+    known = json.loads(options.out.read_text()) if options.out.is_file() else {"counts": {}}
+    with tempfile.TemporaryDirectory(prefix="ray-scaling-") as folder:
+        tasks, kernels = lay_out(options.kernels, options.count, Path(folder))
+        for count in options.counts:
+            known["counts"][str(count)] = measure(count, tasks, kernels, options, Path(folder))
+            written = {**about(options), "counts": known["counts"], "linear": linear(known["counts"])}
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            options.out.write_text(json.dumps(written, indent=1) + "\n")
+            print(f"{count}: {known['counts'][str(count)]['middle_a_minute']:.1f} kernels a minute")
+    print("of linear:", ", ".join(f"{count}: {share:.3f}" for count, share in written["linear"].items()))
+    return int(min(written["linear"].values()) < options.at_least)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernels", type=Path, required=True, metavar="RUN", help="folder of an earlier run")
+    parser.add_argument("--counts", type=_counts, default=[1, 2, 4, 8], metavar="1,2,…", help="GPUs (1,2,4,8)")
+    parser.add_argument("--count", type=int, default=208, metavar="N", help="kernels (208)")
+    parser.add_argument("--jobs-per-gpu", type=int, default=12, metavar="N", help="kernels at a time (12)")
+    parser.add_argument("--judges", type=int, default=4, metavar="N", help="judges a GPU (4)")
+    parser.add_argument("--on", default="gpu", choices=("gpu", "emulator", "compile"))
+    parser.add_argument("--time-limit", type=float, metavar="S", help="begin no kernel after so many seconds")
+    parser.add_argument("--at-least", type=float, default=0.9, metavar="SHARE", help="of linear (0.9)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    return parser
+
+
+def _counts(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def about(options: argparse.Namespace) -> dict[str, Any]:
+    """What the numbers depend on."""
+    import ray
+
+    device = current_device()
+    return {
+        "gpu": device.name if device else "",
+        "driver": device.driver if device else "",
+        "cores": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.machine()}",
+        "ray": ray.__version__,
+        "kernels": options.count,
+        "jobs_per_gpu": options.jobs_per_gpu,
+        "judges": options.judges,
+        "on": options.on,
+    }
+
+
+def lay_out(run: Path, count: int, folder: Path) -> tuple[Path, Path]:
+    """Folders of tasks and of kernels, a kernel each: the run's verified (or compiled) ones, over and over."""
+    named = {task["id"]: task for task in json.loads((run / "run.json").read_text())["tasks"]}
+    fit = [one for one in read_attempts(run) if one.kernel and (one.correct or one.status == "compiled")]
+    fit = [one for one in fit if one.task in named and (ROOT / "evals" / "tasks" / f"{one.task}.py").is_file()]
+    if not fit:
+        raise SystemExit(f"{run} holds no verified kernel of a task of evals/tasks")
+    tasks, kernels = folder / "tasks", folder / "kernels"
+    for number in range(count):
+        attempt = fit[number % len(fit)]
+        name = f"{attempt.task.replace('/', '_')}_{number // len(fit)}.py"
+        for place, text in (
+            (tasks, (ROOT / "evals" / "tasks" / f"{attempt.task}.py").read_text()),
+            (kernels, f"{(run / attempt.kernel).read_text()}\n# copy {number // len(fit)}\n"),
+        ):
+            place.mkdir(exist_ok=True)
+            (place / name).write_text(text)
+    return tasks, kernels
+
+
+def measure(count: int, tasks: Path, kernels: Path, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """One run over all kernels on so many GPUs (without a GPU: nodes)."""
+    out = folder / f"run-{count}"
+    jobs = options.jobs_per_gpu * (count if options.on == "gpu" else 1)
+    line = [sys.executable, "-m", "cutesmith", "eval", "run", "--suite", tasks, "--agent", f"dir:{kernels}"]
+    line += ["--engine", "ray", "--on", options.on, "--jobs", jobs, "--judges", options.judges]
+    line += ["--quick", "--no-cache", "--out", out, "--json"]
+    line += ["--time-limit", options.time_limit] if options.time_limit else []
+    with cluster(count, options.on) as address:
+        done = subprocess.run(
+            [*map(str, line), "--address", address], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False
+        )
+    summary = json.loads(done.stdout)
+    if "gpu" not in summary:
+        raise SystemExit(f"{count}: {summary}")
+    return {"exit_code": done.returncode, "summary": summary, **throughput(out)}
+
+
+def throughput(run: Path) -> dict[str, Any]:
+    """Finishing times, and kernels a minute of the whole run and of its middle."""
+    begin, finished = moments(run)
+    first, last = int(MARGIN * len(finished)), int((1 - MARGIN) * (len(finished) - 1))
+    return {
+        "a_minute": 60 * len(finished) / (finished[-1] - begin),
+        "middle_a_minute": 60 * (last - first) / (finished[last] - finished[first]),
+        "finished_s": [round(moment - begin, 3) for moment in finished],
+    }
+
+
+def moments(run: Path) -> tuple[float, list[float]]:
+    """When the first GPU was held, and when each kernel's last hold ended; by the lines themselves without a GPU."""
+    path = run / "gpu_holds.jsonl"
+    holds = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    if holds:
+        ends: dict[str, float] = {}
+        for hold in holds:
+            ends[hold["job"]] = max(hold["end"], ends.get(hold["job"], 0.0))
+        return min(hold["begin"] for hold in holds), sorted(ends.values())
+    begin = json.loads((run / "run.json").read_text())["windows"][0]["begin"]
+    return begin, sorted(datetime.fromisoformat(one.finished).timestamp() for one in read_attempts(run))
+
+
+def linear(counts: dict[str, Any]) -> dict[str, float]:
+    """For each count its throughput for a GPU, over that of the smallest count."""
+    least = min(counts, key=int)
+    alone = counts[least]["middle_a_minute"] / int(least)
+    return {name: found["middle_a_minute"] / int(name) / alone for name, found in counts.items()}
+
+
+@contextmanager
+def cluster(count: int, on: str) -> Iterator[str]:
+    """The address of a cluster on this host: one node with so many GPUs; without a GPU so many nodes of a core each."""
+    from ray.cluster_utils import Cluster
+
+    cores = len(os.sched_getaffinity(0))
+    head = {"include_dashboard": False, "num_cpus": cores, "num_gpus": count} if on == "gpu" else {"num_cpus": 0}
+    made = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **head})
+    try:
+        for _ in range(0 if on == "gpu" else count):
+            made.add_node(num_cpus=1)
+        yield made.address
+    finally:
+        made.shutdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
