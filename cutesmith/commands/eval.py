@@ -31,6 +31,7 @@ examples:
   cutesmith eval run --suite core --agent dir:their_kernels --out RUN2
   cutesmith eval run --resume --out RUN
   cutesmith eval report RUN
+  cutesmith eval skill --suite level2 --agent claude --max-dollars 100 --plan
 
 {exit_codes}
 """

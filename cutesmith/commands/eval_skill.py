@@ -44,7 +44,7 @@ could not be judged or the model could not be asked, 130 after Ctrl-C."""
 EXAMPLES = (
     "cutesmith eval skill --suite level2 --agent claude --max-dollars 100 --plan",
     "cutesmith eval skill --suite level2 --agent claude --repeats 3 --out TRIAL -- --max-dollars 1 --max-turns 20",
-    "cutesmith eval skill --only '*softmax*' --agent claude --ablate patterns-reduction,faq --out TRIAL",
+    "cutesmith eval skill --only '*softmax*' --agent claude --ablate patterns-reduction,faq --max-dollars 30 --out TRIAL",
     "cutesmith eval skill --resume --out TRIAL",
     "cutesmith eval skill --triggers --agent claude --max-dollars 5 --out TRIGGERS",
 )
@@ -53,6 +53,8 @@ FORWARDED = (
     *("on", "arch", "tolerance", "rounds", "quick", "no_benchmark", "timeout", "gpus", "jobs", "judges"),
 )
 """Options that every run gets as they are."""
+WITH_RESUME = ("out", "resume", "max_dollars", "plan", "yes", "quiet", "json")
+NAMES = {"whole": "with", "bare": "without"}
 
 
 OVERSHOOT = "a session's last answer may go above that by what it costs more than the one before"
@@ -118,7 +120,7 @@ def _parser() -> Any:
     what = parser.add_argument_group("what")
     eval_run.add_task_options(what)
     what.add_argument("--agent", default="claude", metavar="WHO", help="claude, script:FILE, replay:DIR (claude)")
-    what.add_argument("--repeats", type=positive, default=3, metavar="K", help="of each arm (default and least: 3)")
+    what.add_argument("--repeats", type=positive, default=3, metavar="K", help="of each arm (3; fewer say little)")
     what.add_argument("--with", dest="whole", action="store_true", help="the skill's arm (default: this and --without)")
     what.add_argument("--without", dest="bare", action="store_true", help="the bare prompt's arm")
     what.add_argument("--ablate", default="", metavar="all|PAGES", help="leave out these pages, one at a time: a,b,c")
@@ -153,6 +155,7 @@ def _trial(options: Namespace, session: list[str]) -> tuple[Trial, tuple[Arm, ..
     if options.resume:
         if known is None:
             raise UsageError(f"{options.out or '--resume'}: no trial to go on with", hint="Give its folder by --out.")
+        _require_unchanged(options, session)
         return known, _arms_named(known.arms)
     both = not (options.whole or options.bare)
     pages = [page for page in options.ablate.split(",") if page]
@@ -167,6 +170,16 @@ def _trial(options: Namespace, session: list[str]) -> tuple[Trial, tuple[Arm, ..
     )
     cap = known.cap if known else _cap(options, session, trial)
     return replace(trial, cap=cap), arms
+
+
+def _require_unchanged(options: Namespace, session: Sequence[str]) -> None:
+    """A trial goes on as it was begun: what is given beside that would be passed over in silence."""
+    usual = vars(_parser().parse_args([]))
+    others = [name for name in usual if name not in WITH_RESUME and getattr(options, name) != usual[name]]
+    if others or session:
+        named = ", ".join(f"--{NAMES.get(name, name).replace('_', '-')}" for name in others)
+        wrong = f"--resume goes on with the trial as it was begun, without {named or 'options after --'}"
+        raise UsageError(wrong, hint="Leave them out, or begin another trial.")
 
 
 def _arms_named(names: Sequence[str]) -> tuple[Arm, ...]:

@@ -121,9 +121,12 @@ async def ask_all(asking: Asking, model: Model, out: Path, say: Told = lambda an
     """Every answer, those that the folder holds already taken from there; each is on the disk once it is there.
 
     Ends early where the next answer could pass `most_dollars`. Raises ModelError and LogWriteError; what was answered
-    stays.
+    stays. UsageError: the folder cannot be written or another process writes there.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{out} cannot be made a folder: {error.strerror}", hint="Give another --out.") from error
     shown = _hash(descriptions())
     with AppendLog(out / FILE, resume=f"cutesmith eval skill --triggers --out {out}") as log:
         known = {(a.query, a.repeat): a for a in read_answers(out) if (a.model, a.description) == (model.name, shown)}

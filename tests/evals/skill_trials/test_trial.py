@@ -60,6 +60,13 @@ def test_a_file_that_describes_no_trial_is_told(tmp_path, text):
         read_trial(tmp_path)
 
 
+def test_a_place_that_is_no_folder_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UsageError, match=r"cannot be written|describes no trial"):
+            keep_trial(out, trial())
+
+
 @pytest.fixture
 def suite(write_file, tmp_path):
     for name in ("one", "two"):
@@ -122,5 +129,9 @@ def test_the_share_of_a_session_stays_when_a_trial_is_resumed(suite, capsys, tmp
     main([*suite, "--max-dollars", "6", "--yes", "--quiet", "--out", out])  # no key: it ends at the first run
     capsys.readouterr()
     assert json.loads((tmp_path / "out" / "trial.json").read_text())["cap"] == 0.5
+    assert main(["--resume", "--out", out, "--repeats=5", "--without"]) == 2
+    assert "as it was begun, without --repeats, --without" in capsys.readouterr().err
+    assert main(["--resume", "--out", out, "--", "--max-turns", "5"]) == 2
+    capsys.readouterr()
     assert main(["--resume", "--max-dollars", "9", "--out", out, "--plan"]) == 0
     assert "at most 0.5 dollars a session, 6.00 in all" in capsys.readouterr().out

@@ -168,6 +168,13 @@ def test_a_line_that_is_no_answer_is_told(tmp_path):
         asked(tmp_path, [load()] * 2)
 
 
+def test_a_place_that_is_no_folder_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UsageError, match="cannot be made a folder"):
+            asked(out, [load()] * 2)
+
+
 # -------------------------------------------------------------------------------------------------- numbers, dollars
 
 
