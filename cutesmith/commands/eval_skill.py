@@ -44,7 +44,7 @@ could not be judged or the model could not be asked, 130 after Ctrl-C."""
 EXAMPLES = (
     "cutesmith eval skill --suite level2 --agent claude --max-dollars 100 --plan",
     "cutesmith eval skill --suite level2 --agent claude --repeats 3 --out TRIAL -- --max-dollars 1 --max-turns 20",
-    "cutesmith eval skill --only '*softmax*' --agent claude --ablate patterns-reduction,faq --max-dollars 30 --out TRIAL",
+    "cutesmith eval skill --only '*softmax*' --agent claude --ablate patterns-reduction --max-dollars 30 --out PAGES",
     "cutesmith eval skill --resume --out TRIAL",
     "cutesmith eval skill --triggers --agent claude --max-dollars 5 --out TRIGGERS",
 )
