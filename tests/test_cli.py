@@ -160,7 +160,8 @@ def test_a_reader_that_goes_away_ends_a_command_with_141():
 
 def test_ctrl_c_ends_a_command_with_130():
     code = (
-        "from cutesmith.commands._run import run_command; import sys, time\n"
+        "from cutesmith.commands._run import run_command; import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it\n"
         "def body(argv):\n    print('ready', flush=True)\n    time.sleep(60)\n    return 0\n"
         "sys.exit(run_command(body, []))"
     )

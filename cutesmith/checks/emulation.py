@@ -58,12 +58,13 @@ def emulate_kernel(
     """
     begin = time.monotonic()
     path, arch = Path(path), str(parse_arch(arch or DEFAULT_ARCH))
-    contract.inspect_kernel(path, with_problem=problem is not None)
+    sources = {str(path.resolve()): contract.inspect_kernel(path, with_problem=problem is not None).source}
     if problem is not None:
-        contract.inspect(problem)
+        sources[str(Path(problem).resolve())] = contract.inspect(problem).source
     request = {
         "path": str(path.resolve()),
         "problem": str(Path(problem).resolve()) if problem is not None else "",
+        "sources": sources,  # the worker may not read the files
         "arch": arch,
         "full": full,
         "profile": profile,

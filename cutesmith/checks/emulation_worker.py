@@ -41,7 +41,7 @@ def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 class Emulation:
-    """One call of `kernel_fn`: requests are {"do": "start"}, {"do": "prepare", "path", "problem", "arch", …}, and
+    """One call of `kernel_fn`: requests are {"do": "start"}, {"do": "prepare", "path", "problem", "sources", …}, and
     {"do": "emulate", …} with the same fields, which prepares what was not."""
 
     def __init__(self) -> None:
@@ -67,8 +67,8 @@ class Emulation:
         self.profiler, self.tracer = _observers(request)
         self.device: EmulatedDevice | None = None
         self.about = {"inputs": "", "full_inputs": "", "input_bytes": 0, "output_bytes": 0, "size": ""}
-        for path in filter(None, (request["path"], request["problem"])):
-            contract.hold(path)
+        for path, source in request["sources"].items():
+            contract.hold(path, source)
         self.prepared = {"confinement": confine()}
         self.prepared["error"] = self._told(lambda: self._load(request))
         return {"inputs": self.about["inputs"], "size": self.about["size"]}

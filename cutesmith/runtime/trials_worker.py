@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from cutesmith import contract
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate import candidate_code, start_device
@@ -65,23 +66,24 @@ class Trials:
     def load(self, request: Request) -> Reply:
         """Run the file, draw its inputs or take those that were given, and make the plan."""
         self.path = Path(request["path"])
+        contract.hold(self.path)  # once confined, it may read neither the file nor the inputs
+        given = None if request["inputs"] is None else [_read(description) for description in request["inputs"]]
         layers = confine()
         module = run_file(self.path)
         plan_fn = getattr(module, request["function"], None)
         if not callable(plan_fn):
             raise ContractError(f"{self.path} defines no function {request['function']}", hint=PLAN_LINES)
-        inputs = self._inputs(module, plan_fn, request)
+        inputs = self._drawn(module, plan_fn, request["seed"]) if given is None else given
         check_arity(plan_fn, request["function"], inputs)
         self.plan = KernelPlan.for_inputs(plan_fn, inputs)
         return {**self._described(), "confinement": layers}
 
-    def _inputs(self, module: Any, plan_fn: Callable[..., Any], request: Request) -> list[Any]:
-        if request["inputs"] is not None:
-            return [_read(description) for description in request["inputs"]]
+    def _drawn(self, module: Any, plan_fn: Callable[..., Any], seed: int) -> list[Any]:
+        """What the file's own `get_inputs` gives."""
         if not callable(getattr(module, "get_inputs", None)):
             hint = "Define get_inputs() there, or give inputs=[…] to autotune."
             raise ContractError(f"{self.path} has no get_inputs, and no inputs were given", hint=hint)
-        seed_everything(request["seed"])
+        seed_everything(seed)
         values = check_inputs(module.get_inputs())
         if self.device != "emulator":
             return values
@@ -122,7 +124,9 @@ class Trials:
 
 
 def _read(description: dict[str, Any]) -> Any:
-    return tensors.read_scalar(description) if "scalar" in description else tensors.read_tensor(description, "cuda")
+    if "scalar" in description:
+        return tensors.read_scalar(description)
+    return tensors.Guarded.of_file(description, "cuda", zone_bytes=0).tensor  # nobody looks at what lies beside it
 
 
 def _refusal(plan_fn: Callable[..., Any], values: Sequence[Any]) -> str:

@@ -44,6 +44,7 @@ def worker():
 def concluded(worker, path):
     """The JSON of what `emulate_kernel` concludes from the worker's reply."""
     options = {"problem": "", "arch": "sm_90a", "full": False, "profile": False, "trace": None, "seed": 0}
+    options["sources"] = {str(path): path.read_text()}  # once confined, it may not read them
     reply = worker.call({"do": "emulate", "path": str(path), **options})
     blank = EmulateVerdict(exit_code=ExitCode.PASSED, summary="", path=str(path), arch="sm_90a")
     return json.loads(_concluded(_filled(blank, reply, worker.log_tail), reply["error"]).to_json())

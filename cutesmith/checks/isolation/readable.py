@@ -50,7 +50,7 @@ FOLDER_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUTE_DSL_LIBS", "TRITON_PTXAS_PAT
 def readable_paths() -> list[Path]:
     """Folders and files that a confined process may read, as they are at this moment; each exists."""
     known = _outermost(_sound(_python() | set(_matching((*SYSTEM, *DEVICES))) | _library_folders()))
-    beside = {path for path in _imported() | _library_files() if not _within(path, known)}
+    beside = {path for path in _imported() | _library_files() if not _within(os.path.realpath(path), known)}
     return _outermost([*known, *_sound(beside)])
 
 
@@ -82,9 +82,16 @@ def _matching(patterns: Iterable[str]) -> list[str]:
 
 def _python() -> set[str]:
     """The prefixes of the interpreter, its standard library, and what of sys.path packages are installed in."""
-    installed = (entry for entry in sys.path if entry and _holds_installed_packages(Path(entry)))
+    installed = [entry for entry in sys.path if entry and _holds_installed_packages(Path(entry))]
     prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
-    return {*prefixes, *sysconfig.get_paths().values(), *installed}
+    return {*prefixes, *sysconfig.get_paths().values(), *installed, *_linked_from(installed)}
+
+
+def _linked_from(installed: Iterable[str]) -> set[str]:
+    """Where the packages lie that an installer linked instead of copying (uv's symlink mode): METADATA tells."""
+    found = (path for folder in installed for path in glob.glob(f"{glob.escape(folder)}/*.dist-info/METADATA"))
+    linked = (Path(path) for path in found if os.path.islink(path) or os.path.islink(os.path.dirname(path)))
+    return {str(path.resolve().parents[1]) for path in linked}
 
 
 def _holds_installed_packages(folder: Path) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from cutesmith import contract
 from cutesmith.checks.isolation.confinement import FREE_READS, landlock_abi
-from cutesmith.checks.isolation.readable import readable_paths
+from cutesmith.checks.isolation.readable import _linked_from, readable_paths
 from cutesmith.checks.isolation.worker import Limits, run_isolated
 
 ROOT = Path(__file__).parents[3]
@@ -121,3 +121,16 @@ def test_cuda_and_the_dsl_need_no_more_than_the_list():
     confined = ask("cuda", gpu=True, limits=limits, **request)
     assert confined["layers"]["reads"] == (landlock_abi() > 0)
     assert free["outside"] == []
+
+
+@pytest.mark.parametrize("linked", ["torch-2.dist-info", "torch-2.dist-info/METADATA"])
+def test_packages_that_an_installer_linked_are_read_where_they_lie(tmp_path, linked):
+    """Whole folders, or file by file as uv's symlink mode does."""
+    store, site = tmp_path / "cache/4f2a", tmp_path / "site-packages"
+    (store / "torch-2.dist-info").mkdir(parents=True)
+    (store / "torch-2.dist-info/METADATA").touch()
+    (site / linked).parent.mkdir(parents=True)
+    (site / linked).symlink_to(store / linked)
+    (site / "own-1.dist-info").mkdir()
+    (site / "own-1.dist-info/METADATA").touch()
+    assert _linked_from([str(site)]) == {str(store)}

@@ -111,7 +111,6 @@ FAULTS = {
     "an index that wraps": {"INDEX": "row % 128"},
     "a grid that ends early": {"LAST_ROW": "block + 1"},
     "a loop over the first tiles": {"LAST_ROW": "cutlass.min(mX.shape[0], 2 * blocks)", "BLOCKS": "512"},
-    "an index of 16 bits": {"INDEX": "row & 0xFFFF", "ROWS": "66000", "COLUMNS": "32"},
 }
 
 

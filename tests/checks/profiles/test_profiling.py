@@ -445,7 +445,7 @@ def test_the_whole_way_with_a_program_in_place_of_ncu(tmp_path, write_file):
     assert [kernel.name for kernel in verdict.kernels] == ["copy_kernel"]
     assert verdict.advice[0].kernel == "copy_kernel" and "DRAM 88 % of its peak" in verdict.summary
     assert verdict.log_tail.count("called") == 2  # once to warm up, once profiled
-    assert set(verdict.confinement) == {"no_new_privileges", "landlock", "seccomp"}
+    assert set(verdict.confinement) == {"no_new_privileges", "landlock", "reads", "seccomp"}
     assert kept.read_text() == "report\n" and verdict.report == str(kept)
 
 
