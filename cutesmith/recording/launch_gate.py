@@ -1,7 +1,8 @@
 """Launches of the DSL's compiled host code on a real GPU, let through or held back.
 
 Host code launches by the symbols `_cudaLaunchKernelEx` and `_cudaLaunchKernel` of `libcute_dsl_runtime.so`; callbacks
-of ours stand in their places and call them. A launch costs some microseconds more: not for timing.
+of ours stand in their places and call them. TVM-FFI functions stay in the MLIR engine, as the DSL would move them into
+one that takes no callbacks. A launch costs some microseconds more: not for timing.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ from typing import Any
 
 from cutesmith.recording.host_calls import _CALLS
 from cutesmith.recording.patches import Patches
+from cutesmith.recording.tvm_ffi_calls import stay_in_engine
 
 LAUNCHES = ("_cudaLaunchKernelEx", "_cudaLaunchKernel")
 RUNTIME = "dsl_runtime"
 
 
 class LaunchGate:
-    """`launches` counts those that were let through, `held` those that were not."""
+    """`launches` counts those that were let through, `held` those that were not.
+
+    `blind` once a function was compiled between which and its runtime nothing could stand.
+    """
 
     def __init__(self) -> None:
         self.launches = self.held = 0
+        self.blind = False
         self._open = True
         self._callbacks: dict[str, dict[str, Any]] = {}  # by library
 
@@ -46,6 +52,7 @@ class LaunchGate:
         """
         library = next((str(path) for path in libraries if RUNTIME in str(path)), None)
         if library is None:
+            self.blind = True
             return
         if library not in self._callbacks:
             runtime = ctypes.CDLL(library)
@@ -80,4 +87,5 @@ def launch_gate() -> Iterator[LaunchGate]:
 
     with Patches() as patches:
         patches.set(compiler.Compiler, "jit", gated(compiler.Compiler.jit))
+        stay_in_engine(patches)
         yield gate

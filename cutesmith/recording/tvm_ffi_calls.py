@@ -30,12 +30,21 @@ def hook_tvm_ffi(patches: Patches) -> None:
     except ImportError:
         return
     patches.set(tvm_ffi, "from_dlpack", _with_views(tvm_ffi.from_dlpack, _view))
-    patches.set(provider.TVMFFIJitCompiledFunctionBase, "_create_tvm_ffi_function", _function_in_engine)
+    stay_in_engine(patches)
     for name in ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs"):
         owner = getattr(provider, name)
         patches.set(owner, "__call__", surfacing(_with_views(owner.__call__, _tvm_tensor)))
     # Whoever asks for the bare TVM-FFI function gets the object around it, whose calls are the ones converted above.
     patches.set(provider.TVMFFIJitCompiledFunctionWithKwargs, "__tvm_ffi_object__", lambda compiled: compiled)
+
+
+def stay_in_engine(patches: Patches) -> None:
+    """Run TVM-FFI functions where callbacks can be registered; nothing to do where tvm_ffi is not installed."""
+    try:
+        from cutlass.cutlass_dsl import tvm_ffi_provider as provider
+    except ImportError:
+        return
+    patches.set(provider.TVMFFIJitCompiledFunctionBase, "_create_tvm_ffi_function", _function_in_engine)
 
 
 def _with_views(original: Any, convert: Any) -> Any:

@@ -19,11 +19,10 @@ THREADS, SAMPLE, SLOTS = 256, 64, 8
 def look_kernel(x: cute.Tensor, seen: cute.Tensor, hit: cute.Tensor):
     thread, _, _ = cute.arch.thread_idx()
     place = thread * (cute.size(x) // SAMPLE)
-    same = seen[thread] == x[place]
-    if cute.arch.vote_ballot_sync(same) != 0xFFFFFFFF:
-        hit[thread // 32] = cutlass.Int32(0)
-    else:
+    if cute.arch.vote_all_sync(seen[thread] == x[place]):
         hit[thread // 32] = cutlass.Int32(1)
+    else:
+        hit[thread // 32] = cutlass.Int32(0)
     seen[thread] = x[place]
 
 

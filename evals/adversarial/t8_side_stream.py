@@ -1,6 +1,6 @@
 # rule: T8
-# says: T8 | T4
-# expect: rejected
+# says: T8 | T4 | R3
+# expect: rejected | wrong_result
 # needs: gpu
 # command: benchmark
 """Works on a stream of its own, so that events on the current one see nothing."""

@@ -32,6 +32,7 @@ from cutesmith.checks.judging.outputs import (
     sample_of,
     take_outputs,
     written_late,
+    written_too_early,
 )
 from cutesmith.checks.judging.tensors import Description, Guarded
 from cutesmith.checks.judging.watching import KernelWatch, Surroundings
@@ -125,10 +126,11 @@ class Candidate:
         self.poisoned = []
         launched = self._launches()
         reports = [self._step(step) for step in request["steps"]]
-        if self.device == "emulator" and self._launches() == launched and self._something_to_do():
+        if self._sees_launches() and self._launches() == launched and self._something_to_do():
             reports[0]["problems"].append(problem("W1", "kernel_fn launched no CuTe kernel"))
         unwritten = never_written(self.poisoned)
-        reports = [{**report, "unwritten": unwritten} for report in reports]
+        early = written_too_early(self.poisoned)
+        reports = [{**report, "unwritten": unwritten, "early": here} for report, here in zip(reports, early)]
         if any(not same_bytes(bytes_of(output), copy) for output, copy in self.kept):
             reports[-1]["problems"].append(
                 problem("O13", "a later call overwrote the result of an earlier one: allocate outputs in every call")
@@ -140,7 +142,7 @@ class Candidate:
         return {"steps": reports, "changes": self.changes()}
 
     def _step(self, step: dict[str, Any]) -> dict[str, Any]:
-        self._place(step["inputs"], reuse=step["reuse"])
+        self._place(step["inputs"], reuse=step["reuse"], poison=step["poison"])
         if self.device == "emulator":
             self._name_inputs()
         arguments = [buffer.value for buffer in self.buffers]
@@ -174,10 +176,13 @@ class Candidate:
             if self.device == "emulator":
                 self.emulated.check()  # what ended a launch reaches host code only as an error number
 
-    def _place(self, inputs: Sequence[Description], *, reuse: bool) -> None:
-        """Put inputs into fresh guarded buffers, or new contents behind the same pointers (rule R1)."""
+    def _place(self, inputs: Sequence[Description], *, reuse: bool, poison: int) -> None:
+        """Put inputs into fresh guarded buffers, or new contents behind the same pointers (rule R1).
+
+        Fresh ones lie between bytes of `poison`: a result that hangs on what is read there is wrong with one of them.
+        """
         if not reuse:
-            self.buffers = [_new_buffer(description, self.device) for description in inputs]
+            self.buffers = [_new_buffer(description, self.device, poison) for description in inputs]
             return
         sources = [None if "scalar" in description else self._source(description) for description in inputs]
         keep_busy(self.device)  # what does not wait for the current stream reads the old contents (rule T1)
@@ -217,7 +222,7 @@ class Candidate:
         if gate is None:
             return []
         held = gate.held
-        self._place(step["inputs"], reuse=False)
+        self._place(step["inputs"], reuse=False, poison=step["poison"])
         arguments, watch = [buffer.value for buffer in self.buffers], KernelWatch(self.device, poison=step["poison"])
         with candidate_code(self.path), gate.closed():
             with watch:
@@ -234,9 +239,15 @@ class Candidate:
         given = [buffer.value for buffer in self.buffers if isinstance(buffer.value, torch.Tensor)]
         return any(output.numel() for output, _ in self.kept) and (not given or any(v.numel() for v in given))
 
+    def _sees_launches(self) -> bool:
+        """Whether every launch of a CuTe kernel passes us by."""
+        return self.device == "emulator" or (self.gate is not None and not self.gate.blind)
+
     def _launches(self) -> int:
-        """How many launches the emulated GPU has executed so far."""
-        return len(self.emulated.launches) if self.device == "emulator" else 0
+        """How many launches have been executed so far, where they are seen."""
+        if self.device == "emulator":
+            return len(self.emulated.launches)
+        return 0 if self.gate is None else int(self.gate.launches)
 
     def _findings(self) -> tuple[Any, ...]:
         """What the emulated GPU has found wrong so far."""
@@ -357,11 +368,11 @@ def _report(returned: Any, watch: KernelWatch) -> dict[str, Any]:
     }
 
 
-def _new_buffer(description: Description, device: str) -> Buffer:
+def _new_buffer(description: Description, device: str, poison: int) -> Buffer:
     if "scalar" in description:
         return Buffer(tensors.read_scalar(description))
     zone_bytes = 0 if device == "emulator" else tensors.GUARD_BYTES
-    guarded = Guarded.of_file(description, tensors.torch_device(device), zone_bytes=zone_bytes)
+    guarded = Guarded.of_file(description, tensors.torch_device(device), zone_bytes=zone_bytes, poison=poison)
     return Buffer(guarded.tensor, guarded, guarded.raw.clone())
 
 

@@ -92,6 +92,16 @@ def never_written(runs: Sequence[Sequence[torch.Tensor]]) -> int:
     return sum(int(functools.reduce(torch.logical_and, masks).sum()) for masks in zip(*alike))
 
 
+def written_too_early(runs: Sequence[Sequence[torch.Tensor]]) -> list[bool]:
+    """Of each run, whether its outputs hold nothing but poison although those of another run do not (rule T1).
+
+    Memory is poisoned on the current stream: what a launch wrote that did not wait for it is gone. `runs` are the
+    `poisoned_elements` of each output.
+    """
+    empty = [any(mask.numel() for mask in run) and all(bool(mask.all()) for mask in run) for run in runs]
+    return [here and not all(empty) for here in empty]
+
+
 def _kind(returned: Any) -> str:
     if isinstance(returned, (tuple, list)):
         return f"a {type(returned).__name__} of {', '.join(type(item).__name__ for item in returned) or 'nothing'}"

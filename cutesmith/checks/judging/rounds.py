@@ -27,6 +27,7 @@ AT_FULL_SIZE = {
     ExitCode.DOES_NOT_COMPILE: "cannot be launched at full size: ",
     ExitCode.CRASHED: "raises at full size: ",
 }  # so begins what is wrong with a call whose launches are only recorded
+TOO_EARLY = "nothing that this call wrote stayed: let every stream that you use wait for the current one first"
 DERIVED = "derived"  # the key of such inputs on the reference's side
 SMALLER = (
     "Return fewer elements from get_inputs() and get_input_sets(), or raise --timeout; if they are few, look for a "
@@ -207,8 +208,12 @@ def too_slow(error: CandidateError, inputs: str, size: str, *, case: str = "") -
 
 
 def _never_written(verdict: dict[str, Any], report: dict[str, Any]) -> dict[str, Any]:
-    """A wrong result with elements that nobody wrote (rule O1) says so."""
-    if not verdict["outputs"] or not verdict["problem"] or not report["unwritten"]:
+    """A wrong result with elements that nobody wrote (rule O1), or that were written too early (T1), says so."""
+    if not verdict["outputs"] or not verdict["problem"]:
+        return verdict
+    if report.get("early"):
+        return {**verdict, "problem": f"{TOO_EARLY}: {verdict['problem']}", "rule": "T1", "reject": False}
+    if not report["unwritten"]:
         return verdict
     text = f"{report['unwritten']} output elements were never written; {verdict['problem']}"
     return {**verdict, "problem": text, "rule": "O1"}

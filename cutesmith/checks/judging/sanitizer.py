@@ -17,7 +17,10 @@ from cutesmith.checks.judging.rounds import NOT_RUN
 from cutesmith.verdicts import CaseReport
 
 TOOLS: dict[str, tuple[str, ...]] = {
-    "memcheck": ("--report-api-errors", "no"),  # importing the DSL asks the driver for functions that it lacks
+    "memcheck": (
+        *("--report-api-errors", "no"),  # importing the DSL asks the driver for functions that it lacks
+        *("--padding", "512"),  # bytes past each allocation: those of a multiple of 512 bytes touch one another
+    ),
     "racecheck": (),
 }
 NO_CACHING = {

@@ -130,13 +130,16 @@ class Guarded:
             return tensor.set_(self._memory, self._first // dtype.itemsize, tuple(shape), tuple(stride))
 
     @classmethod
-    def of_file(cls, description: Description, device: str, *, zone_bytes: int = GUARD_BYTES) -> Guarded:
+    def of_file(
+        cls, description: Description, device: str, *, zone_bytes: int = GUARD_BYTES, poison: int = NAN_POISON
+    ) -> Guarded:
         """The described tensor, read from its file."""
         guarded = cls(
             description["shape"],
             description["stride"],
             dtype_of(description),
             device,
+            poison=poison,
             misaligned_bytes=description["misaligned_bytes"],
             zone_bytes=zone_bytes,
         )

@@ -36,7 +36,7 @@ ROUND_MICROSECONDS = 15_000.0  # of device time, about; between 3 and 20 launche
 IMPOSSIBLE = 0.9  # rule T8: of bytes over peak bandwidth
 CLOCK_FACTOR, CLOCK_SLACK_US = 1.4, 4_000.0  # rule T4: the parent's clock may read this much more
 WARM_UP_FACTOR, WARM_UP_SLACK_US = 4.0, 50.0  # rule T6: clocks alone move a launch by less than a factor of two
-CHECKED_OUTPUTS = 2
+CHECKED_OUTPUTS = 3
 CACHE = Path("~/.cache/cutesmith")
 
 
@@ -257,7 +257,9 @@ class Contest:
                 if entrant.worker is candidate:
                     rounds.append((request["shift"], request["launches"]))
                     if number in chosen:
-                        request |= {"keep": source.randrange(request["launches"]), "tag": str(number)}
+                        copies, again = len(self.prepared["copies"]), bool(kept)
+                        keep = launch_to_keep(source, request["launches"], copies, again=again)
+                        request |= {"keep": keep, "tag": str(number)}
                         kept.append(Kept(str(number), request["keep"], tuple(rounds)))
                 self._round(entrant, request)
         return kept
@@ -374,6 +376,14 @@ class Contest:
             log_tail=self.log_tail[-20000:],
             **known,
         )
+
+
+def launch_to_keep(source: random.Random, launches: int, copies: int, *, again: bool) -> int:
+    """A random launch of a round; `again`: one that finds a copy as another left it, where results can be remembered.
+
+    Inputs rotate through `copies`; where no launch of the round sees one again, any may be kept.
+    """
+    return source.randrange(copies if again and launches > copies else 0, launches)
 
 
 def _file_baseline(text: str) -> dict[str, Any]:

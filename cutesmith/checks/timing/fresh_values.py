@@ -1,7 +1,8 @@
 """New values for the inputs of timed launches, in place and the same in every process that is told the same numbers.
 
 Between rounds the rows of every float tensor are rolled (rule R3). Before each launch one element of each takes the
-value of another one: results remembered by a fingerprint of the contents (rule R2) are wrong there, or are never found.
+value of another one, or about a thousandth of them do, which a sum over all shows: results remembered by a fingerprint
+of the contents (rule R2) are wrong there, or are never found.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 
 import torch
 
-Nudge = list[tuple[torch.Tensor, torch.Tensor]]  # (one element, the element that takes its place)
+Nudge = list[tuple[torch.Tensor, torch.Tensor]]  # (some elements, those whose values they take)
+STEPS = range(512, 2048)  # elements from one that changes to the next
 
 
 def refresh(values: Sequence[Any], shift: int) -> None:
@@ -28,15 +30,25 @@ def nudges(copies: Sequence[Sequence[Any]], shift: int, launches: int) -> list[N
 
 
 def nudge(values: Sequence[Any], shift: int, launch: int) -> Nudge:
-    """One element of each float tensor and another one of the same tensor, as views of them."""
+    """One element of each float tensor, or one in every step, and as many others of it, as views of the tensor."""
     source = random.Random(f"{shift} {launch}")
-    return [(_element(value, source), _element(value, source)) for value in _floats(values)]
+    return [_elements(value, source) for value in _floats(values)]
 
 
 def apply(changes: Nudge) -> None:
     """Overwrite the elements."""
     for target, source in changes:
         target.copy_(source)
+
+
+def _elements(tensor: torch.Tensor, source: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
+    step = source.choice(STEPS)
+    if source.random() < 0.5 or step >= tensor.numel() or not tensor.is_contiguous():
+        return _element(tensor, source), _element(tensor, source)
+    begins = source.sample(range(step), 2)
+    count = (tensor.numel() - 1 - max(begins)) // step + 1
+    ours, theirs = (tensor.as_strided((count,), (step,), tensor.storage_offset() + begin) for begin in begins)
+    return ours, theirs
 
 
 def _element(tensor: torch.Tensor, source: random.Random) -> torch.Tensor:

@@ -1,8 +1,10 @@
 """New values for timed launches: the same in both processes, and none that a remembered result survives."""
 
+import random
+
 import torch
 
-from cutesmith.checks.timing.contest import Entrant
+from cutesmith.checks.timing.contest import Entrant, launch_to_keep
 from cutesmith.checks.timing.fresh_values import apply, nudge, nudges, refresh
 
 
@@ -56,6 +58,23 @@ def test_a_result_remembered_by_a_sample_of_the_contents_is_stale():
         remembered += key in seen and not torch.equal(seen[key], x.relu())
         seen.setdefault(key, x.relu().clone())
     assert remembered > 20
+
+
+def test_some_launches_find_a_change_that_a_sum_over_all_shows():
+    x = torch.randn(512, 1024)
+    changed = []
+    for launch in range(12):
+        before = x.clone()
+        apply(nudge([x], 4, launch))
+        changed.append(int((x != before).sum()))
+    assert min(changed) <= 1 < 200 < max(changed) < 1100
+
+
+def test_most_of_the_launches_that_are_judged_find_a_copy_of_the_inputs_again():
+    source = random.Random(1)
+    assert {launch_to_keep(source, 6, 4, again=True) for _ in range(50)} == {4, 5}
+    assert {launch_to_keep(source, 6, 4, again=False) for _ in range(99)} == set(range(6))
+    assert {launch_to_keep(source, 3, 4, again=True) for _ in range(50)} == {0, 1, 2}
 
 
 def test_a_warm_up_that_was_far_slower_than_the_timing_is_told():
