@@ -20,10 +20,12 @@ from cutesmith.devices import Device
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.evals.running.ray_nodes import Node, Post
 from cutesmith.evals.running.ray_worker import RayWorker, device_of_node
+from cutesmith.evals.running.slot import GRACE_SECONDS
 
 INSTALL = "pip install 'cutesmith[ray]'"
 CONNECT_SECONDS = 30.0
 DEVICE_SECONDS = 120.0
+PART_SECONDS = GRACE_SECONDS + 2.0
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 NO_CLUSTER = "Start one with `ray start --head`, and `ray start --address=HEAD:6379` on each further node."
 
@@ -95,15 +97,23 @@ class RayCluster:
 
     def hire(self, node: Node, post: Post) -> Any:
         """The actor of a post, on its way."""
-        actor = self.ray.remote(RayWorker).options(
-            num_cpus=post.cpus, num_gpus=post.gpus, max_restarts=0, max_task_retries=0, **self._on(node)
-        )
+        options = {"num_cpus": post.cpus, "num_gpus": post.gpus, "max_restarts": 0, "max_task_retries": 0}
+        options["max_concurrency"] = 2  # a job, and the word to end it
+        actor = self.ray.remote(RayWorker).options(**options, **self._on(node))
         return actor.remote(f"{node.address} {post.name}", bool(post.gpus), post.threads)
 
     def _on(self, node: Node) -> dict[str, Any]:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=False)}
+
+    def part(self, actors: Sequence[Any]) -> None:
+        """End actors that may be at work; Ray would kill their processes, and their folders would stay."""
+        calls = [actor.end.remote() for actor in actors]
+        if calls:
+            self.ray.wait(calls, num_returns=len(calls), timeout=PART_SECONDS)
+        for actor in actors:
+            self.dismiss(actor)
 
     def dismiss(self, actor: Any) -> None:
         """Kill an actor, and with it the process of its slot."""

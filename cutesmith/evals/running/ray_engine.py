@@ -119,11 +119,13 @@ class RayEngine:
                 return found
 
     def close(self) -> None:
-        """Kill every worker and leave the cluster."""
+        """End every worker and leave the cluster."""
         self._sessions.close()
         workers, self._workers = self._workers, []
+        self._cluster.part([worker.actor for worker in workers if worker.ready])
         for worker in workers:
-            self._cluster.dismiss(worker.actor)
+            if not worker.ready:
+                self._cluster.dismiss(worker.actor)
         self._cluster.close()
 
     # Jobs

@@ -63,6 +63,10 @@ class RayWorker:
         except MessageSizeError as error:
             return packed(Report(id=report.id, stage=report.stage, lost=str(error), worker=report.worker))
 
+    def end(self) -> None:
+        """End the slot's process while another thread may wait for it: it takes its folders with it."""
+        self._slot.end()
+
 
 def device_of_node() -> dict[str, Any] | None:
     """The GPU that a node's driver names first, None without one."""
