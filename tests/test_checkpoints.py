@@ -214,14 +214,20 @@ def test_writers_at_once_lose_nothing(kernel):
 
 
 VERSIONS = 5
-WORK_UNTIL_KILLED = """
-    import itertools, sys
+FORK_WORKERS = """
+    import itertools, os, sys
     from cutesmith.checkpoints import CheckpointStore
-    store = CheckpointStore(sys.argv[1])
-    print("ready", flush=True)
-    for turn in itertools.count(int(sys.argv[2])):
-        store.revert(str(turn % 5 + 1))
-        print(store.backup(note=f"turn {turn}").number, flush=True)
+    def work(turn):
+        store = CheckpointStore(sys.argv[1])
+        print(os.getpid(), flush=True)
+        for turn in itertools.count(turn):
+            store.revert(str(turn % 5 + 1))
+            print(store.backup(note=f"turn {turn}").number, flush=True)
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            work(int(line))
+        print(f"ended {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}", flush=True)
 """
 
 
@@ -233,10 +239,12 @@ def test_a_kill_at_any_moment_loses_neither_the_file_nor_a_checkpoint(kernel, st
         store.backup()
     promised = VERSIONS
     delays = random.Random(7)
-    for turn in range(64):
-        promised = max(promised, kill_after(delays.uniform(0, 0.03), kernel, turn))
-        assert kernel.read_bytes() in contents, f"kill {turn} tore the file"
-        assert len(store.checkpoints()) >= promised, f"kill {turn} lost a checkpoint that had been reported"
+    with start(FORK_WORKERS, kernel, stdin=subprocess.PIPE) as forks:
+        for turn in range(64):
+            promised = max(promised, kill_after(delays.uniform(0, 0.03), forks, turn))
+            assert kernel.read_bytes() in contents, f"kill {turn} tore the file"
+            assert len(store.checkpoints()) >= promised, f"kill {turn} lost a checkpoint that had been reported"
+        assert forks.communicate(timeout=30)[1] == ""
     assert promised > VERSIONS, "no process lived long enough to back anything up"
     assert_whole(store)
     kernel.write_bytes(b"last\n")
@@ -245,16 +253,18 @@ def test_a_kill_at_any_moment_loses_neither_the_file_nor_a_checkpoint(kernel, st
     assert not list(store.folder.glob(".*.tmp")), "a later writer removes what killed ones left"
 
 
-def kill_after(seconds: float, kernel: Path, turn: int) -> int:
+def kill_after(seconds: float, forks: subprocess.Popen[str], turn: int) -> int:
     """Kill a working process that long after it is ready; the number of the last checkpoint it reported."""
-    process = start(WORK_UNTIL_KILLED, kernel, turn)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    assert forks.stdin is not None and forks.stdout is not None
+    forks.stdin.write(f"{turn}\n")
+    forks.stdin.flush()
+    pid = int(forks.stdout.readline())
     time.sleep(seconds)
-    process.send_signal(signal.SIGKILL)
-    output, errors = process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGKILL, errors
-    reported = [int(line) for line in output.split("\n")[:-1]]
+    os.kill(pid, signal.SIGKILL)
+    reported = []
+    while not (line := forks.stdout.readline()).startswith("ended"):
+        reported.append(int(line))
+    assert line == f"ended {-signal.SIGKILL}\n"
     return max(reported, default=0)
 
 
