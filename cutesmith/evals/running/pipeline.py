@@ -48,7 +48,6 @@ class Pipeline:
         self._on_gpus: set[str] = set()
         self._leaders: dict[str, str] = {}
         self._followers: dict[str, list[Work]] = defaultdict(list)
-        self._limit = 2 + 2 * sum(engine.capacity(stage) for stage in (DRAFT, CHECK, VERIFY))
 
     def take_up(self) -> None:
         """Count what earlier processes finished."""
@@ -77,7 +76,7 @@ class Pipeline:
 
     def _feed(self, units: Iterator[tuple[Task, int]], deadline: float) -> bool:
         """Begin attempts while there is room; whether there may be more to begin."""
-        while len(self._flight) < self._limit:
+        while len(self._flight) < self._limit():
             if time.monotonic() > deadline:
                 self.tally.out_of_time = not self.tally.complete
                 return False
@@ -89,6 +88,10 @@ class Pipeline:
             if (unit[0].id, unit[1]) not in self._finished:
                 self._begin(Work(*unit))
         return True
+
+    def _limit(self) -> int:
+        """Attempts on their way: enough for all who work now, who may become more or fewer."""
+        return 2 + 2 * sum(self.engine.capacity(stage) for stage in (DRAFT, CHECK, VERIFY))
 
     def _submit(self) -> None:
         """Hand over what the engine has room for; what is nearest to its end comes first."""
