@@ -231,7 +231,18 @@ def test_a_candidate_is_confined_as_on_one_machine(engine):
     assert "found ['PermissionError', 'PermissionError', []]" in text, text
 
 
-def test_a_report_and_a_job_that_are_too_large_do_not_travel(engine):
+def test_a_node_that_joins_later_works_too(cluster, engine):
+    node = cluster.add_node(num_cpus=1)
+    deadline = time.monotonic() + 60
+    while engine.room(CHECK) < 3 + AHEAD and time.monotonic() < deadline:
+        engine.completed(0.5)
+    assert engine.capacity(CHECK) == 3 and engine.room(CHECK) == 3 + AHEAD
+    warm(engine, 3)
+    assert len(children([raylet(node)], "stage_process")) == 1
+    cluster.remove_node(node)
+
+
+def test_a_job_that_is_too_large_does_not_travel(engine):
     large = Job(id="large", stage=CHECK, payload={"kernel": "x" * MESSAGE_BYTES}, seconds=1.0)
     engine.submit(large)
     assert "travel" in reports(engine, 1)["large"].lost
