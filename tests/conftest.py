@@ -15,8 +15,30 @@ ROOT = Path(__file__).resolve().parent.parent
 # the CPU time. Workers inherit it (`checks.isolation` lets the name pass). Before any import of torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# What takes more than five seconds, the longest first: begun last, such a file would keep one process alone at work.
+LONGEST = (
+    *("agent/test_scripted_sessions.py", "examples/test_own_kernels.py", "checks/judging/test_longer_cases.py"),
+    *(
+        "references/test_pages.py",
+        "evals/running/test_eval_run.py",
+        "test_bad_input.py",
+        "agent/test_generate_claude.py",
+    ),
+    *("test_mcp_server.py", "test_site.py", "agent/test_toolbox.py", "checks/audit/test_problem_audit.py"),
+    *("skill/test_alone.py", "patterns/test_generate.py", "checks/profiles/test_profiling.py"),
+    *("agent/test_anthropic_failures.py", "agent/test_live_sessions.py", "checks/lint/test_symbols.py"),
+    *("agent/test_resume.py", "patterns/test_totals.py", "evals/selftest/test_selftest.py", "runtime/test_autotune.py"),
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):  # of pytest-xdist: files by the number of their tests, not by time
+        config.option.loadscopereorder = False
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0].removeprefix("tests/"), len(LONGEST)))
     marked = [item for item in items if "gpu" in item.keywords]
     if marked and not _has_gpu():
         for item in marked:

@@ -15,7 +15,7 @@ WHOLE = api.answer(api.text("Here."), VIEW)
 
 
 def model_of(server, **options) -> AnthropicModel:
-    return AnthropicModel(**{"base_url": server.address, "api_key": api.KEY, **options})
+    return AnthropicModel(**{"base_url": server.address, "api_key": api.KEY, "first_delay": 0.05, **options})
 
 
 def ask(server, *messages, heard: list | None = None, **options) -> Reply:

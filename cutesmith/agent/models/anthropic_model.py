@@ -36,8 +36,9 @@ class AnthropicModel:
     """A Claude model.
 
     `effort`, `max_tokens`, `thinking`, `compaction_trigger`: see `Asked`. `max_retries` is how often a failed request
-    is sent again, `timeout` how many seconds may pass without a byte. Key and address are read from
-    ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN and ANTHROPIC_BASE_URL unless they are given.
+    is sent again, `timeout` how many seconds may pass without a byte, `first_delay` how many before an answer that
+    broke off is asked for again, twice as many each time. Key and address are read from ANTHROPIC_API_KEY,
+    ANTHROPIC_AUTH_TOKEN and ANTHROPIC_BASE_URL unless they are given.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class AnthropicModel:
         compaction_trigger: int | None = 150_000,
         max_retries: int = 8,
         timeout: float = 300.0,
+        first_delay: float = FIRST_DELAY,
         base_url: str | None = None,
         api_key: str | None = None,
     ) -> None:
@@ -59,7 +61,7 @@ class AnthropicModel:
         self.asked = Asked(
             effort=effort, max_tokens=max_tokens, thinking=thinking, compaction_trigger=compaction_trigger
         )
-        self.max_retries, self.timeout = max_retries, timeout
+        self.max_retries, self.timeout, self.first_delay = max_retries, timeout, first_delay
         self._address, self._key = base_url, api_key
 
     async def ready(self) -> None:
@@ -101,7 +103,7 @@ class AnthropicModel:
                     cost = f"; that cost {lost:.4f} dollars at least" if lost else ""
                     raise ModelError(f"{broken}, {number} times in a row{cost}", hint=api_errors.LATER) from broken
                 listener("retry", f"{broken}; asking again")
-            await asyncio.sleep(min(FIRST_DELAY * 2 ** (number - 1), LONGEST_DELAY) * random.uniform(0.75, 1.0))
+            await asyncio.sleep(min(self.first_delay * 2 ** (number - 1), LONGEST_DELAY) * random.uniform(0.75, 1.0))
         raise AssertionError("not reached")
 
     def _reply(self, answer: Answer, paid: Usage) -> Reply:

@@ -345,8 +345,8 @@ def test_an_audit_that_was_stopped_before_it_began_ends_at_once(write_file):
 
 def test_an_endless_reference_is_ended(write_file):
     slow = f"import time\nimport torch\ndef reference_fn(x):\n    while True: time.sleep(1)\n{DRAWS}"
-    with ProblemAuditor(timeout=5) as impatient:
+    with ProblemAuditor(timeout=3) as impatient:
         verdict = impatient.audit(write_file(slow, "slow.py"))
         assert verdict.exit_code == ExitCode.TIMED_OUT
-        assert verdict.summary == "slow.py: reference_fn did not finish within 5 s"
+        assert verdict.summary == "slow.py: reference_fn did not finish within 3 s"
         assert "loop" in verdict.hint
