@@ -283,9 +283,10 @@ class Worker:
         return verdict
 
     def _kill(self) -> None:
-        if self._process is not None:
+        process = self._process  # another thread may close this worker meanwhile
+        if process is not None:
             self._tree.kill()
-            self._process.wait()
+            process.wait()
 
     def kill(self) -> None:
         """End the child at once, from any thread: a call that waits raises CandidateError (CRASHED)."""
