@@ -30,6 +30,7 @@ def main() -> int:
 
 def _end(number: int, frame: object) -> NoReturn:
     """Unwind: every `with` on the way ends its workers and removes its folder, in memory or on disk."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would end the clearing up
     raise SystemExit(128 + number)
 
 
