@@ -1,5 +1,7 @@
-"""What is tried of `get_inputs()` at its own size where the emulated GPU runs cases with less: its launches, recorded,
-and cases that keep one of its sizes whole. The parent's side."""
+"""The parent's side of what is tried of `get_inputs()` at its own size, where the emulated GPU runs cases with less.
+
+Its launches are recorded instead of executed, and further cases keep one of its sizes whole.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,10 @@ from cutesmith.checks.judging.rounds import (
 from cutesmith.verdicts import CaseReport, ExitCode
 
 INSTRUCTIONS = 1 << 26  # lane-instructions of a longer case: about a second
-FOR_A_GRID = (
-    3 * INSTRUCTIONS
-)  # of one that goes beyond the last block of a grid that is smaller than the inputs ask for
+FOR_A_GRID = 3 * INSTRUCTIONS  # of one beyond the last block of a grid that is smaller than the inputs ask for
 MOST_SIGNED = 2**31 - 1
 OVERFLOW = "; whether offsets beyond 2^31 elements overflow 32 bits cannot be tried at any size that is executed"
-LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 19, 1 << 24
+LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 19, 1 << 24  # of a case, however slow or quick the kernel is
 
 
 @dataclass

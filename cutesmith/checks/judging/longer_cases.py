@@ -19,7 +19,6 @@ from cutesmith.checks.judging.cases import Values, count_elements, half_of, halv
 MOST_CASES = 4  # the sizes that were shrunk the most
 NARROW = 32  # columns: a warp's lanes, and enough for vectors of 16 bytes
 LEAST_ROWS = 2  # that a second one is there
-LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 19, 1 << 23  # of a case, however slow or quick the kernel is
 
 Sizes = dict[int, int]
 Refusal = Callable[[Values], str]  # why these inputs cannot be used; empty when they can
