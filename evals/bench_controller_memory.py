@@ -24,19 +24,19 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from cutesmith.evals.engines.instant_engine import InstantEngine, report  # noqa: E402
+from cutesmith.evals.engines.jobs import Job, Report  # noqa: E402
+from cutesmith.evals.engines.stages import carried  # noqa: E402
 from cutesmith.evals.records import Attempt, Machine, Suite, Task  # noqa: E402
 from cutesmith.evals.running.cache import Cache  # noqa: E402
 from cutesmith.evals.running.folder import RunFolder  # noqa: E402
 from cutesmith.evals.running.gpu_time import GpuTime  # noqa: E402
-from cutesmith.evals.running.instant_engine import InstantEngine, report  # noqa: E402
-from cutesmith.evals.running.jobs import Job, Report  # noqa: E402
 from cutesmith.evals.running.keys import sha256  # noqa: E402
 from cutesmith.evals.running.pipeline import Pipeline  # noqa: E402
 from cutesmith.evals.running.plan import Plan, Tally  # noqa: E402
 from cutesmith.evals.running.screen import Quiet  # noqa: E402
-from cutesmith.evals.running.settings import JudgeSettings, MakerSettings  # noqa: E402
 from cutesmith.evals.running.sources import Source  # noqa: E402
-from cutesmith.evals.running.stages import carried  # noqa: E402
+from cutesmith.evals.settings import JudgeSettings, MakerSettings  # noqa: E402
 
 TASKS = 100
 PAGE = 4096

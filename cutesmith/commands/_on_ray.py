@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from cutesmith.errors import UnavailableError, UsageError
-from cutesmith.evals.running.gpus import visible_gpus
-from cutesmith.evals.running.jobs import DRAFT, SESSION, Engine
-from cutesmith.evals.running.local_engine import LocalEngine, Slots
+from cutesmith.evals.engines.gpus import visible_gpus
+from cutesmith.evals.engines.jobs import DRAFT, SESSION, Engine
+from cutesmith.evals.engines.local_engine import LocalEngine, Slots
+from cutesmith.evals.engines.ray_cluster import RayCluster, RayLog
+from cutesmith.evals.engines.ray_engine import RayEngine
+from cutesmith.evals.engines.ray_nodes import Staffing
 from cutesmith.evals.running.plan import Plan
-from cutesmith.evals.running.ray_cluster import RayCluster, RayLog
-from cutesmith.evals.running.ray_engine import RayEngine
-from cutesmith.evals.running.ray_nodes import Staffing
 from cutesmith.patterns.generation.target import Target, choose_target
 
 LOG = "ray.log"

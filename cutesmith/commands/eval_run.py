@@ -13,19 +13,19 @@ from typing import Any
 from cutesmith.commands._run import INTERRUPTED, command_parser, positive, report, run_command
 from cutesmith.devices import current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.evals.engines.gpus import choose_gpus
+from cutesmith.evals.engines.jobs import Engine
+from cutesmith.evals.engines.local_engine import LocalEngine, usual_slots
 from cutesmith.evals.records import Suite, Task
 from cutesmith.evals.running.cache import DEFAULT_CACHE, Cache
 from cutesmith.evals.running.folder import RunFolder
-from cutesmith.evals.running.gpus import choose_gpus
-from cutesmith.evals.running.jobs import Engine
 from cutesmith.evals.running.keys import this_machine
-from cutesmith.evals.running.local_engine import LocalEngine, usual_slots
 from cutesmith.evals.running.plan import Plan
 from cutesmith.evals.running.running import run_plan
 from cutesmith.evals.running.screen import open_screen
-from cutesmith.evals.running.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.running.sources import AGENTS, parse_source
 from cutesmith.evals.running.summary import EvalVerdict, lines
+from cutesmith.evals.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.suites import SUITE_NAMES, load_suite
 from cutesmith.evals.suites.tolerances import TOLERANCES
 from cutesmith.patterns.generation.target import PLACES, Target, choose_target

@@ -1,1 +1,1 @@
-"""A run over a suite: its folder, its results and cache, the pipeline of stages, and the engines that execute them."""
+"""A run over a suite: its folder, its results and cache, and the pipeline of stages that engines execute."""

@@ -12,7 +12,7 @@ from typing import Any
 from cutesmith import __version__, resources
 from cutesmith.devices import current_device
 from cutesmith.evals.records import Machine
-from cutesmith.evals.running.settings import JudgeSettings
+from cutesmith.evals.settings import JudgeSettings
 from cutesmith.runtime.tuning_cache import package_version
 
 JUDGE_ROOMS = ("checks", "emulator", "recording", "contract.py", "kernelbench.py", "loading.py", "devices.py")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, VERIFY
 from cutesmith.evals.records import KERNEL, LIBRARY, Attempt, Cost, Machine, Task, Timing
-from cutesmith.evals.running.jobs import BENCHMARK, CHECK, VERIFY
-from cutesmith.evals.running.settings import JudgeSettings
+from cutesmith.evals.settings import JudgeSettings
 from cutesmith.verdicts import ExitCode
 
 CANDIDATE = "candidate"  # what the benchmark calls the kernel

@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, ON_A_GPU, SESSION, STAGES, VERIFY, Engine, Job, Report
+from cutesmith.evals.engines.stages import carried, uncarried
 from cutesmith.evals.records import Attempt, Task
 from cutesmith.evals.running import outcomes
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import KERNEL, RunFolder, Unit
 from cutesmith.evals.running.gpu_time import GpuTime
-from cutesmith.evals.running.jobs import BENCHMARK, CHECK, DRAFT, ON_A_GPU, SESSION, STAGES, VERIFY, Engine, Job, Report
 from cutesmith.evals.running.keys import failure_key, judged_key, sha256
 from cutesmith.evals.running.plan import Plan, Tally, TaskFileError, Work, read_task_file
 from cutesmith.evals.running.screen import Screen
-from cutesmith.evals.running.settings import JudgeSettings
 from cutesmith.evals.running.sources import NoKernelError, find_kernel
-from cutesmith.evals.running.stages import carried, uncarried
+from cutesmith.evals.settings import JudgeSettings
 from cutesmith.verdicts import ExitCode
 
 TRIES = 3  # of a stage whose process was lost, or that found the GPU's memory full
@@ -62,10 +62,10 @@ class Pipeline:
             self.gpu_time.add(hold)
 
     def run(self) -> Tally:
-        """Judge everything that is not finished; Ctrl-C keeps what is."""
+        """Judge everything that is not finished, until somebody calls `interrupt`; what is finished stays."""
         units, deadline = iter(self.plan.units()), time.monotonic() + self.plan.seconds
         try:
-            while self._feed(units, deadline) or self._flight:
+            while not self.tally.interrupted and (self._feed(units, deadline) or self._flight):
                 self._submit()
                 for report in self.engine.completed(PATIENCE) if self._flight else ():
                     self._take(report)
@@ -73,6 +73,10 @@ class Pipeline:
         except KeyboardInterrupt:
             self.tally.interrupted = True
         return self.tally
+
+    def interrupt(self) -> None:
+        """End before the next step: what is counted then is what was written. A signal handler may call it."""
+        self.tally.interrupted = True
 
     def _feed(self, units: Iterator[tuple[Task, int]], deadline: float) -> bool:
         """Begin attempts while there is room; whether there may be more to begin."""

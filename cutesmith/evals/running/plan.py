@@ -11,8 +11,8 @@ from cutesmith.errors import CutesmithError
 from cutesmith.evals.records import Attempt, Machine, Suite, Task
 from cutesmith.evals.running.folder import Unit
 from cutesmith.evals.running.keys import sha256
-from cutesmith.evals.running.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.running.sources import Source
+from cutesmith.evals.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.suites import tolerance_of
 
 

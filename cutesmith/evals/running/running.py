@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.errors import UsageError
+from cutesmith.evals.engines.jobs import Engine
 from cutesmith.evals.reading import RESULTS, DamagedLine
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
-from cutesmith.evals.running.jobs import Engine
 from cutesmith.evals.running.outcomes import about_task, now
 from cutesmith.evals.running.pipeline import Pipeline
 from cutesmith.evals.running.plan import Plan
@@ -38,7 +38,7 @@ def run_plan(
     if not resume and (path / RESULTS).exists() and (path / RESULTS).stat().st_size:
         raise UsageError(f"{path} holds a run", hint=f"Go on with --resume --out {path}, or give another --out.")
     began = time.time()
-    with RunFolder(path) as folder, _interruptible(), screen:
+    with RunFolder(path) as folder, screen:
         about = _about(plan, folder, command)
         windows = _ended(about.pop("windows"), path / RESULTS)
         folder.describe({**about, "windows": [*windows, {"begin": began, "end": None}]})
@@ -46,10 +46,8 @@ def run_plan(
         _say_damage(folder)
         pipeline.take_up()
         pipeline.gpu_time.earlier = sum(window["end"] - window["begin"] for window in windows)
-        try:
+        with _interruptible(pipeline), contextlib.closing(engine):
             tally = pipeline.run()
-        finally:
-            engine.close()
         seconds = time.time() - began
         gpu = pipeline.gpu_time.summary(plan.gpus, seconds)
         verdict = summarize(folder.path, plan.suite.name, plan.source.name, tally, gpu, seconds)
@@ -104,14 +102,17 @@ def _say_damage(folder: RunFolder) -> None:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does."""
+def _interruptible(pipeline: Pipeline) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the run between two of its steps; a second one ends it wherever it is."""
 
     def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
+        if pipeline.tally.interrupted:
+            raise KeyboardInterrupt
+        pipeline.interrupt()
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

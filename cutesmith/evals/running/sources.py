@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cutesmith.contract import MAX_BYTES
 from cutesmith.errors import UsageError
-from cutesmith.evals.running.jobs import DRAFT, SESSION
+from cutesmith.evals.engines.jobs import DRAFT, SESSION
 
 AGENTS = "draft, claude, script:FILE, replay:DIR or dir:PATH"
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cutesmith.evals.engines.jobs import Engine
 from cutesmith.evals.reading import RESULTS, read_attempts
 from cutesmith.evals.running.cache import Cache
-from cutesmith.evals.running.jobs import Engine
 from cutesmith.evals.running.plan import Plan
 from cutesmith.evals.running.running import run_plan
 from cutesmith.evals.running.screen import Screen

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cutesmith.evals.engines.instant_engine import InstantEngine, report
+from cutesmith.evals.engines.stages import carried, uncarried
 from cutesmith.evals.records import Machine, Suite, Task
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
-from cutesmith.evals.running.instant_engine import InstantEngine, report
 from cutesmith.evals.running.keys import sha256
 from cutesmith.evals.running.pipeline import Pipeline
 from cutesmith.evals.running.plan import Plan
 from cutesmith.evals.running.screen import Quiet
-from cutesmith.evals.running.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.running.sources import parse_source
-from cutesmith.evals.running.stages import carried, uncarried
+from cutesmith.evals.settings import JudgeSettings, MakerSettings
 
 GPU = JudgeSettings(on="gpu", arch="sm_90a")
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from cutesmith.evals.running.instant_engine import InstantEngine
-from cutesmith.evals.running.jobs import Report
-from cutesmith.evals.running.settings import JudgeSettings
+from cutesmith.evals.engines.instant_engine import InstantEngine
+from cutesmith.evals.engines.jobs import Report
+from cutesmith.evals.settings import JudgeSettings
 from tests.evals.running.judged_runs import failing, judge, kernel_text, kernels, plan, report, results, run, verdict
 
 

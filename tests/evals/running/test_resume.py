@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cutesmith.errors import UsageError
+from cutesmith.evals.engines.instant_engine import InstantEngine
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
-from cutesmith.evals.running.instant_engine import InstantEngine
 from cutesmith.evals.running.running import run_plan
 from cutesmith.evals.running.screen import Quiet
 from tests.evals.running import killed_runs

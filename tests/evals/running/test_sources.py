@@ -9,8 +9,8 @@ import pytest
 
 from cutesmith.contract import MAX_BYTES
 from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.evals.engines.gpus import choose_gpus
 from cutesmith.evals.running.folder import RunFolder
-from cutesmith.evals.running.gpus import choose_gpus
 from cutesmith.evals.running.sources import NoKernelError, find_kernel, folder_name, parse_source
 
 TASK = "level1/soft max"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cutesmith.evals.engines.instant_engine import InstantEngine, report
 from cutesmith.evals.records import Cost
-from cutesmith.evals.running.instant_engine import InstantEngine, report
 from cutesmith.evals.running.screen import Quiet
-from cutesmith.evals.running.settings import MakerSettings
+from cutesmith.evals.settings import MakerSettings
 from cutesmith.evals.skill_trials.running import run_trial
 from cutesmith.evals.skill_trials.trial import Step, Trial, arms_of, run_folder
 from tests.evals import sample_attempts

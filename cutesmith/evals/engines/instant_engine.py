@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from cutesmith.evals.running.jobs import Job, Report
+from cutesmith.evals.engines.jobs import Job, Report
 
 Answer = Callable[[Job], Report]
 

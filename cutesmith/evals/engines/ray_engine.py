@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutesmith.errors import UnavailableError
+from cutesmith.evals.engines.jobs import SESSION, Job, Report
+from cutesmith.evals.engines.local_engine import AHEAD, POOL_OF, URGENCY, LocalEngine
+from cutesmith.evals.engines.ray_cluster import RayCluster, reason
+from cutesmith.evals.engines.ray_nodes import Node, Post, Staffing, posts_on
+from cutesmith.evals.engines.ray_worker import MessageSizeError, packed, unpacked_report
 from cutesmith.evals.records import Machine
-from cutesmith.evals.running.jobs import SESSION, Job, Report
 from cutesmith.evals.running.keys import judge_hash
-from cutesmith.evals.running.local_engine import AHEAD, POOL_OF, URGENCY, LocalEngine
-from cutesmith.evals.running.ray_cluster import RayCluster, reason
-from cutesmith.evals.running.ray_nodes import Node, Post, Staffing, posts_on
-from cutesmith.evals.running.ray_worker import MessageSizeError, packed, unpacked_report
 
 START_SECONDS = 120.0  # for a worker to greet; one that waits for cores or GPUs of others may come later
 SURVEY_SECONDS = 5.0  # between two looks at the nodes

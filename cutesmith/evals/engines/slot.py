@@ -21,7 +21,7 @@ from typing import Any
 from cutesmith import resources
 from cutesmith.checks.isolation.child import HEADER, write_frame
 from cutesmith.errors import CutesmithError
-from cutesmith.evals.running.jobs import Job
+from cutesmith.evals.engines.jobs import Job
 
 JOBS_BEFORE_RENEWAL = 100  # whatever leaks in a library ends with the child
 LOG_TAIL = 1500
@@ -86,7 +86,7 @@ class Slot:
         self._served, self._log = 0, tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         path = os.pathsep.join(p for p in (str(resources.PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if p)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cutesmith.evals.running.stage_process"],
+            [sys.executable, "-m", "cutesmith.evals.engines.stage_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -1,4 +1,4 @@
-"""`python -m cutesmith.evals.running.stage_process`: stages of one slot, one after the other, until stdin ends.
+"""`python -m cutesmith.evals.engines.stage_process`: stages of one slot, one after the other, until stdin ends.
 
 Requests and replies are frames of `checks.isolation.child`; stdout carries replies alone, whatever a library prints
 goes to stderr. When it is asked to end, or its parent ends, it takes its workers and their folders with it.
@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from cutesmith.checks.isolation.child import read_frame, write_frame
 from cutesmith.checks.isolation.confinement import die_with_parent, hide_memory
-from cutesmith.evals.running.stages import run_stage
+from cutesmith.evals.engines.stages import run_stage
 
 
 def main() -> int:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.evals.running.jobs import CHECK, VERIFY, Job
-from cutesmith.evals.running.local_engine import LocalEngine, Slots, usual_slots
-from cutesmith.evals.running.settings import JudgeSettings
-from cutesmith.evals.running.stages import carried
+from cutesmith.evals.engines.jobs import CHECK, VERIFY, Job
+from cutesmith.evals.engines.local_engine import LocalEngine, Slots, usual_slots
+from cutesmith.evals.engines.stages import carried
+from cutesmith.evals.settings import JudgeSettings
 
 NO_KERNEL = b"def (\n"  # lint says so, and nothing more is started
 SLOW = (Path(__file__).resolve().parents[2] / "kernels" / "relu_tvm_ffi.py").read_bytes()  # workers import PyTorch

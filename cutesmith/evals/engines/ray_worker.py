@@ -14,10 +14,10 @@ from typing import Any
 
 from cutesmith.devices import current_device
 from cutesmith.errors import CutesmithError
-from cutesmith.evals.running.jobs import Job, Report
+from cutesmith.evals.engines.jobs import Job, Report
+from cutesmith.evals.engines.local_engine import executed
+from cutesmith.evals.engines.slot import Slot
 from cutesmith.evals.running.keys import judge_hash, this_machine
-from cutesmith.evals.running.local_engine import executed
-from cutesmith.evals.running.slot import Slot
 from cutesmith.verb_process import without_secrets
 
 MESSAGE_BYTES = 64 << 20

@@ -18,9 +18,9 @@ from typing import Any
 
 from cutesmith.devices import Device
 from cutesmith.errors import UnavailableError, UsageError
-from cutesmith.evals.running.ray_nodes import Node, Post
-from cutesmith.evals.running.ray_worker import RayWorker, device_of_node
-from cutesmith.evals.running.slot import GRACE_SECONDS
+from cutesmith.evals.engines.ray_nodes import Node, Post
+from cutesmith.evals.engines.ray_worker import RayWorker, device_of_node
+from cutesmith.evals.engines.slot import GRACE_SECONDS
 
 INSTALL = "pip install 'cutesmith[ray]'"
 CONNECT_SECONDS = 30.0

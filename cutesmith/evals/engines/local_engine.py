@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutesmith.evals.running.jobs import BENCHMARK, CHECK, DRAFT, SESSION, VERIFY, Job, Report
-from cutesmith.evals.running.slot import LostJobError, Slot
+from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, SESSION, VERIFY, Job, Report
+from cutesmith.evals.engines.slot import LostJobError, Slot
 from cutesmith.verb_process import without_secrets
 
 POOL_OF = {DRAFT: "make", SESSION: "make", CHECK: "check", VERIFY: "judge", BENCHMARK: "judge"}

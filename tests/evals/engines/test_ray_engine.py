@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 from cutesmith.errors import UnavailableError
-from cutesmith.evals.running.jobs import CHECK, VERIFY, Job
+from cutesmith.evals.engines.jobs import CHECK, VERIFY, Job
+from cutesmith.evals.engines.local_engine import AHEAD, LocalEngine, Slots
+from cutesmith.evals.engines.ray_cluster import RayCluster, RayLog
+from cutesmith.evals.engines.ray_engine import RayEngine
+from cutesmith.evals.engines.ray_nodes import Node, Staffing, posts_on
+from cutesmith.evals.engines.ray_worker import MESSAGE_BYTES, RayWorker
+from cutesmith.evals.engines.stages import carried
 from cutesmith.evals.running.keys import this_machine
-from cutesmith.evals.running.local_engine import AHEAD, LocalEngine, Slots
-from cutesmith.evals.running.ray_cluster import RayCluster, RayLog
-from cutesmith.evals.running.ray_engine import RayEngine
-from cutesmith.evals.running.ray_nodes import Node, Staffing, posts_on
-from cutesmith.evals.running.ray_worker import MESSAGE_BYTES, RayWorker
-from cutesmith.evals.running.settings import JudgeSettings
-from cutesmith.evals.running.stages import carried
+from cutesmith.evals.settings import JudgeSettings
+from tests.evals.engines.test_local_engine import job, reports
 from tests.evals.running import judged_runs
 from tests.evals.running.test_eval_run import PROBLEM, command
-from tests.evals.running.test_local_engine import job, reports
 
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 pytestmark = [

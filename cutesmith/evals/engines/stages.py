@@ -24,8 +24,8 @@ from typing import Any
 
 from cutesmith.checks.timing.gpu_lock import recorded_holds
 from cutesmith.errors import CandidateError, CutesmithError
-from cutesmith.evals.running.jobs import BENCHMARK, CHECK, DRAFT, SESSION, VERIFY
-from cutesmith.evals.running.settings import JudgeSettings
+from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, SESSION, VERIFY
+from cutesmith.evals.settings import JudgeSettings
 from cutesmith.verdicts import ExitCode, Verdict, strict_json
 
 Payload = dict[str, Any]
@@ -205,7 +205,7 @@ def _gpu_lost(verdict: dict[str, Any], settings: JudgeSettings) -> str:
     """Why this GPU can judge nobody at the moment; "" when it answers, and the verdict stands."""
     if settings.on != "gpu" or verdict["exit_code"] not in SUSPICIOUS:
         return ""
-    from cutesmith.evals.running.gpu_probe import probe
+    from cutesmith.evals.engines.gpu_probe import probe
 
     return probe()
 

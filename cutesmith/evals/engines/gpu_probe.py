@@ -29,7 +29,7 @@ def probe() -> str:
         return "nvidia-smi lists no GPU any more"
     limits = Limits(wall_seconds=PROBE_SECONDS)
     try:
-        run_isolated("cutesmith.evals.running.gpu_probe:handler", {}, limits=limits, gpu=True)
+        run_isolated("cutesmith.evals.engines.gpu_probe:handler", {}, limits=limits, gpu=True)
     except CandidateError as error:
         return f"the GPU does not answer: {error.message}"
     return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cutesmith.evals.running.local_engine import Slots, usual_slots
+from cutesmith.evals.engines.local_engine import Slots, usual_slots
 
 SHARES = 10_000  # Ray counts resources in ten-thousandths
 
