@@ -6,9 +6,11 @@ occupancy rules that NVIDIA publishes in `cuda_occupancy.h`. Sizes are bytes, re
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutesmith.errors import UsageError
@@ -323,6 +325,7 @@ class Device:
     capability: tuple[int, int]
     driver: str
     memory_bytes: int = 0
+    uuid: str = ""  # "GPU-…"
 
     @property
     def sm(self) -> SmVersion | None:
@@ -331,8 +334,40 @@ class Device:
 
 
 def current_device() -> Device | None:
-    """The first GPU that `nvidia-smi` lists (CUDA_VISIBLE_DEVICES is not read); None without a GPU or a driver."""
-    return next(iter(list_devices()), None)
+    """The first GPU that a program started now would use; None without a GPU or a driver, or where none is visible.
+
+    CUDA_VISIBLE_DEVICES is read as CUDA does. Its indices count as `nvidia-smi` lists them: on a machine with GPUs of
+    several kinds set CUDA_DEVICE_ORDER=PCI_BUS_ID, so that CUDA counts alike.
+    """
+    return next(iter(visible_devices(list_devices(), os.environ.get("CUDA_VISIBLE_DEVICES"))), None)
+
+
+def visible_devices(devices: Sequence[Device], visible: str | None) -> list[Device]:
+    """Those of the devices that `visible`, a value of CUDA_VISIBLE_DEVICES, leaves, in its order; None leaves all.
+
+    A name is an index or the beginning of one device's UUID; the first that names none ends the list (CUDA C++
+    Programming Guide, "CUDA Environment Variables"), as does one that was there before. A part of a GPU by the UUID of
+    its own ("MIG-…"), which tells nothing of the GPU, is taken as a part of the first.
+    """
+    if visible is None:
+        return list(devices)
+    chosen: list[Device] = []
+    for name in (name.strip() for name in visible.split(",")):
+        device = _named_device(devices, name)
+        if device is None or device in chosen:
+            break
+        chosen.append(device)
+    return chosen
+
+
+def _named_device(devices: Sequence[Device], name: str) -> Device | None:
+    if name.isdecimal():
+        return next((device for device in devices if device.index == int(name)), None)
+    whole = name.removeprefix("MIG-").partition("/")[0]  # drivers before 470 named parts MIG-GPU-…/1/0
+    if name.startswith("MIG-") and not whole.startswith("GPU-"):
+        return next(iter(devices), None)
+    found = [device for device in devices if whole.startswith("GPU-") and device.uuid.startswith(whole)]
+    return found[0] if len(found) == 1 else None
 
 
 def list_devices() -> list[Device]:
@@ -340,7 +375,7 @@ def list_devices() -> list[Device]:
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
-    query = "--query-gpu=index,name,compute_cap,driver_version,memory.total"
+    query = "--query-gpu=index,name,compute_cap,driver_version,memory.total,uuid"
     try:
         done = subprocess.run(
             [program, query, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=20, check=True
@@ -352,8 +387,10 @@ def list_devices() -> list[Device]:
 
 def _device_of_line(line: str) -> Device | None:
     fields = [field.strip() for field in line.split(",")]
-    match = re.fullmatch(r"(\d+)\.(\d+)", fields[2]) if len(fields) == 5 else None
+    match = re.fullmatch(r"(\d+)\.(\d+)", fields[2]) if len(fields) >= 5 else None
     if match is None:
         return None
     memory = int(fields[4]) << 20 if fields[4].isdigit() else 0
-    return Device(int(fields[0]), fields[1], (int(match.group(1)), int(match.group(2))), fields[3], memory)
+    return Device(
+        int(fields[0]), fields[1], (int(match.group(1)), int(match.group(2))), fields[3], memory, *fields[5:6]
+    )
