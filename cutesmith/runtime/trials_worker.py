@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -21,6 +22,7 @@ from cutesmith.checks.timing.algorithmic_work import multiplied_dtype
 from cutesmith.contract import check_arity, check_inputs
 from cutesmith.errors import ContractError
 from cutesmith.loading import run_file
+from cutesmith.runtime.neighbours import NeighbourFinder, neighbours_of
 from cutesmith.runtime.plan import PLAN_LINES, CuteKernel, KernelPlan
 from cutesmith.runtime.timers import Timer
 
@@ -64,11 +66,13 @@ class Trials:
         return {"timer": self.timer.name, "repeats": self.timer.repeats, "is_time": self.timer.is_time}
 
     def load(self, request: Request) -> Reply:
-        """Run the file, draw its inputs or take those that were given, and make the plan."""
+        """Run the file, with what it imports from beside it, draw its inputs or take those given, and make the plan."""
         self.path = Path(request["path"])
         contract.hold(self.path)  # once confined, it may read neither the file nor the inputs
         given = None if request["inputs"] is None else [_read(description) for description in request["inputs"]]
-        layers = confine()
+        neighbours = neighbours_of(self.path)
+        layers = confine(readable=tuple(neighbours.values()))
+        sys.meta_path.insert(0, NeighbourFinder(neighbours))
         module = run_file(self.path)
         plan_fn = getattr(module, request["function"], None)
         if not callable(plan_fn):

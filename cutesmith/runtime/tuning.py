@@ -26,6 +26,7 @@ from cutesmith.contract import problem_source
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.runtime.lanes import Lanes, Subject
+from cutesmith.runtime.neighbours import imported_sources
 from cutesmith.runtime.plan import PLAN_NAME
 from cutesmith.runtime.tiling import Problem, Tiling, with_tuples
 from cutesmith.runtime.trials import SKIPPED, TIMED, WAITING, AutotuneResult, Trial, name_of
@@ -75,7 +76,8 @@ def autotune(
     `inputs` default to the file's `get_inputs()`. `on` is "auto" (the GPU, else the emulated one, whose order rests on
     counts and not on time), "gpu" or "emulator". `jobs` processes compile at once (default: one for four tilings,
     at most 8 and a core each); `rounds` interleaved rounds; `timer` another `module:Class` than the device's own;
-    `timeout` seconds for one step of one tiling. The file alone is part of the cache's key, not what it imports.
+    `timeout` seconds for one step of one tiling. The file may import modules and packages from its own folder; they
+    are part of the cache's key as the file is, what is installed is not.
     Raises UsageError, ContractError and CandidateError for a file that makes no plan, UnavailableError without a GPU.
     """
     begin = time.monotonic()
@@ -178,7 +180,7 @@ class _Run:
         gpu = self.place.gpu
         where = f"{device_identity(gpu) if gpu else self.place.name}, {self.place.arch}"
         return TuningKey(
-            sources=source_hashes([problem_source(self.path), self.function]),
+            sources=source_hashes([problem_source(self.path), self.function, *imported_sources(self.path)]),
             device=where,
             inputs="get_inputs()" if inputs is None else _signature(inputs),
             method=f"{self.timer}, {self.rounds} rounds",
