@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from cutesmith.commands import eval_run
 from cutesmith.errors import UnavailableError
 from cutesmith.evals.engines.jobs import CHECK, VERIFY, Job
 from cutesmith.evals.engines.local_engine import AHEAD, LocalEngine, Slots
@@ -34,10 +35,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # the same, when collected late
 ]
 COMPILE = JudgeSettings(on="compile", arch="sm_90a")
-QUICK_TO_NOTICE = {  # a node's death: within two seconds, not twenty
-    "health_check_initial_delay_ms": 500,
+SETTINGS = {
+    "health_check_initial_delay_ms": 500,  # a node's death is noticed within two seconds, not twenty
     "health_check_period_ms": 500,
     "health_check_failure_threshold": 4,
+    "worker_niceness": 0,  # by default workers give way to whatever else a busy machine has to do
 }
 NO_SESSIONS = Slots(makers=1, checks=0, judges=0)
 PROBE = """\
@@ -62,45 +64,64 @@ def temporary(tmp_path_factory):
     return tmp_path_factory.mktemp("nodes")
 
 
+class Nodes:
+    """A head that offers nothing, a node with a core and two GPUs that are not there, and one with a core, `last`.
+
+    The last one may die, and another may join in its place. Their processes see a key that nobody may pass on.
+    """
+
+    def __init__(self, temporary):
+        self._variables = {"RAY_USAGE_STATS_ENABLED": "0", "ANTHROPIC_API_KEY": "sk-secret"}
+        self._variables |= {"RAY_TMPDIR": "/tmp", "TMPDIR": str(temporary)}  # paths of Ray's sockets must be short
+        head = {"num_cpus": 0, "include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+        with self._environment():
+            self.cluster = cluster_utils.Cluster(
+                initialize_head=True, head_node_args={**head, "_system_config": SETTINGS}
+            )
+            self.cluster.add_node(num_cpus=1, num_gpus=2)
+        self.join()
+
+    @contextlib.contextmanager
+    def _environment(self):
+        with pytest.MonkeyPatch.context() as environment:
+            for name, value in self._variables.items():
+                environment.setenv(name, value)
+            yield
+
+    def join(self):
+        with self._environment():
+            self.last = self.cluster.add_node(num_cpus=1)
+
+    def die(self):
+        self.cluster.remove_node(self.last, allow_graceful=False)
+
+    def processes(self, name, *, on_last=False):
+        """Those of the workers' processes, and of what they started, whose command line or title holds the name."""
+        nodes = [self.last] if on_last else self.cluster.list_all_nodes()
+        return children([node.all_processes["raylet"][0].process.pid for node in nodes], name)
+
+
 @pytest.fixture(scope="module")
-def cluster(temporary):
-    """A head that offers nothing, and two nodes with a core each. Its processes see a key that nobody may pass on."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        environment.setenv("RAY_TMPDIR", "/tmp")  # paths of its sockets must be short
-        environment.setenv("TMPDIR", str(temporary))
-        environment.setenv("ANTHROPIC_API_KEY", "sk-secret")
-        head = {"num_cpus": 0, "include_dashboard": False, "_system_config": QUICK_TO_NOTICE}
-        made = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
-        for _ in range(2):
-            made.add_node(num_cpus=1)
+def nodes(temporary):
+    made = Nodes(temporary)
     yield made
-    made.shutdown()
+    made.cluster.shutdown()
 
 
-def connected(cluster, tmp_path):
-    return RayCluster(cluster.address, RayLog(tmp_path / "ray.log"))
-
-
-def made_engine(cluster, tmp_path, staffing=None, machine=None):
+def made_engine(nodes, folder, staffing=None, machine=None):
+    cluster = RayCluster(nodes.cluster.address, RayLog(folder / "ray.log"))
     staffing = staffing or Staffing(judges_on_gpu=False, drafts=False)
-    return RayEngine(
-        connected(cluster, tmp_path), staffing, machine or this_machine("compile"), LocalEngine(NO_SESSIONS)
-    )
+    return RayEngine(cluster, staffing, machine or this_machine("compile"), LocalEngine(NO_SESSIONS))
 
 
-@pytest.fixture
-def engine(cluster, tmp_path):
-    made = made_engine(cluster, tmp_path)
-    yield made
-    made.close()
+class Watched:
+    """An engine that is watched: no more jobs are on their way than it has workers for, and one ahead.
 
+    Once the first result is there, `then` is called: every worker has had its job by then.
+    """
 
-class Counting:
-    """An engine that is watched: no more jobs are on their way than it has workers for, and one ahead."""
-
-    def __init__(self, engine):
-        self._engine, self.outstanding, self.most = engine, 0, 0
+    def __init__(self, engine, then):
+        self._engine, self._then, self.outstanding, self.most = engine, then, 0, 0
         self.capacity, self.close, self.most_capacity = engine.capacity, engine.close, engine.capacity(CHECK)
 
     def room(self, stage):
@@ -116,6 +137,9 @@ class Counting:
     def completed(self, seconds):
         found = self._engine.completed(seconds)
         self.outstanding -= len(found)
+        if found and self._then is not None:
+            self._then()
+            self._then = None
         return found
 
 
@@ -139,131 +163,134 @@ def children(parents, name):
     return sorted(found)
 
 
-def raylet(node):
-    return node.all_processes["raylet"][0].process.pid
-
-
-def raylets(cluster):
-    return [raylet(node) for node in cluster.list_all_nodes()]
-
-
-def gone_within(seconds, find):
+def within(seconds, true):
+    """Whether it becomes true in time."""
     deadline = time.monotonic() + seconds
-    while find() and time.monotonic() < deadline:
+    while not true() and time.monotonic() < deadline:
         time.sleep(0.1)
-    return not find()
+    return true()
+
+
+def heard(engine, stage=CHECK, *, capacity, seconds=90):
+    """Whether the engine comes to have so many workers of the stage, all of them idle."""
+    deadline = time.monotonic() + seconds
+    while (engine.capacity(stage), engine.room(stage)) != (capacity, capacity + AHEAD) and time.monotonic() < deadline:
+        engine.completed(0.2)
+    return (engine.capacity(stage), engine.room(stage)) == (capacity, capacity + AHEAD)
 
 
 def warm(engine, count=2):
     """Every worker has its process."""
     for number in range(count):
         engine.submit(job(f"warm {number}"))
-    reports(engine, count)
+    assert not any(report.lost for report in reports(engine, count).values())
 
 
-def test_a_node_that_dies_loses_nothing_and_nothing_comes_twice(cluster, tmp_path):
-    """The other node's results are those of this machine alone; the lost job is among them, once."""
-    node = cluster.add_node(num_cpus=1)
-    engine = made_engine(cluster, tmp_path)
-    assert engine.capacity(CHECK) == engine.capacity(VERIFY) == 3 and engine.room(CHECK) == 3 + AHEAD
-    warm(engine, 3)
-    hanging = children([raylet(node)], "stage_process")
-    assert len(hanging) == 1
-    for pid in hanging:
-        os.kill(pid, signal.SIGSTOP)
-    killer = threading.Timer(1.0, cluster.remove_node, [node], {"allow_graceful": False})
-    killer.start()
-    plan = judged_runs.plan(tmp_path, 8, judged_runs.kernels(tmp_path, 8, "def ({number}\n"), COMPILE)
-    counting = Counting(engine)
-    try:
-        tally = judged_runs.run(plan, tmp_path / "ray", engine=counting)
-        assert tally.complete and not tally.open
-        deadline = time.monotonic() + 30
-        while engine.capacity(CHECK) != 2 and time.monotonic() < deadline:  # Ray takes a while to be sure
-            engine.completed(0.5)
-        assert engine.capacity(CHECK) == 2
-    finally:
-        killer.join()
-        engine.close()
-        for pid in children([1, os.getpid()], "stage_process"):
-            if pid in hanging:
-                os.kill(pid, signal.SIGKILL)
-    assert counting.outstanding == 0 and counting.most <= counting.most_capacity + AHEAD
-    local = LocalEngine(Slots(makers=1, checks=1, judges=1))
-    try:
-        judged_runs.run(plan, tmp_path / "local", engine=local)
-    finally:
-        local.close()
-    assert judged_runs.results(tmp_path / "ray") == judged_runs.results(tmp_path / "local")
-    assert len(judged_runs.results(tmp_path / "ray")) == 8
+@pytest.fixture(scope="class")
+def hired(nodes, tmp_path_factory):
+    made = made_engine(nodes, tmp_path_factory.mktemp("engine"))
+    yield made
+    made.close()
 
 
-def test_workers_that_are_killed_lose_their_jobs_and_others_come(cluster, engine):
-    """Who dies while it is idle is found out with the next job: a run gives each job three tries."""
-    warm(engine)
-    pids = children(raylets(cluster), "ray::RayWorker")
-    stages = children(raylets(cluster), "stage_process")
-    for pid in stages:
-        os.kill(pid, signal.SIGSTOP)
-    engine.submit(job("lost"))
-    time.sleep(0.3)
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    lost = reports(engine, 1)["lost"]
-    assert lost.lost and not lost.result
-    for pid in stages:
-        os.kill(pid, signal.SIGCONT)
-    assert gone_within(30, lambda: set(stages) & set(children([1, *raylets(cluster)], "stage_process")))
-    for number in range(3):
-        engine.submit(job(f"again {number}"))
-        report = reports(engine, 1)[f"again {number}"]
-        if not report.lost:
-            break
-    assert not report.lost
+@pytest.fixture
+def engine(hired):
+    """It, once all of its workers are idle."""
+    assert heard(hired, CHECK, capacity=2) and heard(hired, VERIFY, capacity=2)
+    return hired
 
 
-def test_a_candidate_is_confined_as_on_one_machine(engine):
-    """It has no sockets, does not see Ray's folder, and neither Ray's variables nor keys are in its environment."""
-    files = {"task": carried("problem.py", PROBLEM.encode()), "kernel": carried("kernel.py", PROBE.encode())}
-    probe = Job(id="probe", stage=CHECK, payload={**files, "settings": COMPILE.to_dict()}, seconds=250.0)
-    engine.submit(probe)
-    text = str(reports(engine, 1)["probe"].result["verdicts"]["compile"])
-    assert "found ['PermissionError', 'PermissionError', []]" in text, text
+class TestOneEngine:
+    """An engine on both nodes; each test leaves as many workers as it found, or more on their way."""
+
+    def test_a_node_that_dies_loses_nothing_and_one_that_joins_later_works_too(self, nodes, engine, tmp_path):
+        """The other node's results are those of this machine alone; the lost job is among them, and nothing twice."""
+        warm(engine)
+        (hanging,) = nodes.processes("stage_process", on_last=True)
+        os.kill(hanging, signal.SIGSTOP)
+        plan = judged_runs.plan(tmp_path, 8, judged_runs.kernels(tmp_path, 8, "def ({number}\n"), COMPILE)
+        lost = []
+        watched = Watched(engine, then=lambda: lost.extend(self.jobs_that_die(nodes, engine)))
+        try:
+            tally = judged_runs.run(plan, tmp_path / "ray", engine=watched)
+        finally:
+            if hanging in children([1], "stage_process"):
+                os.kill(hanging, signal.SIGKILL)
+        assert tally.complete and not tally.open and len(lost) == 1
+        assert watched.outstanding == 0 and watched.most <= watched.most_capacity + AHEAD
+        assert heard(engine, capacity=1)  # Ray takes a while to be sure
+        assert judged_runs.results(tmp_path / "ray") == self.results_of_this_machine(plan, tmp_path / "local")
+        assert len(judged_runs.results(tmp_path / "ray")) == 8
+        nodes.join()
+        assert heard(engine, capacity=2)
+        warm(engine)
+        assert len(nodes.processes("stage_process", on_last=True)) == 1
+
+    def jobs_that_die(self, nodes, engine):
+        """Kill the last node: what its workers had in hand."""
+        jobs = [worker.job for worker in engine._workers if worker.job and worker.node.id == nodes.last.node_id]
+        nodes.die()
+        return jobs
+
+    def results_of_this_machine(self, plan, folder):
+        local = LocalEngine(Slots(makers=1, checks=1, judges=1))
+        try:
+            judged_runs.run(plan, folder, engine=local)
+        finally:
+            local.close()
+        return judged_runs.results(folder)
+
+    def test_workers_that_are_killed_lose_their_jobs_and_others_come(self, nodes, engine):
+        """Who dies while it is idle is found out with the next job: a run gives each job three tries."""
+        warm(engine)
+        pids, stages = nodes.processes("ray::RayWorker"), nodes.processes("stage_process")
+        assert len(pids) == 4 and len(stages) == 2
+        for pid in stages:
+            os.kill(pid, signal.SIGSTOP)
+        engine.submit(job("lost"))
+        time.sleep(0.3)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        lost = reports(engine, 1)["lost"]
+        assert lost.lost and not lost.result
+        for pid in stages:
+            os.kill(pid, signal.SIGCONT)
+        assert within(30, lambda: not set(stages) & set(children([1], "stage_process")))
+        for number in range(3):
+            engine.submit(job(f"again {number}"))
+            report = reports(engine, 1)[f"again {number}"]
+            if not report.lost:
+                break
+        assert not report.lost
+
+    def test_a_candidate_is_confined_as_on_one_machine(self, engine):
+        """It has no sockets, does not see Ray's folder, and neither Ray's variables nor keys are in its environment."""
+        files = {"task": carried("problem.py", PROBLEM.encode()), "kernel": carried("kernel.py", PROBE.encode())}
+        probe = Job(id="probe", stage=CHECK, payload={**files, "settings": COMPILE.to_dict()}, seconds=250.0)
+        engine.submit(probe)
+        text = str(reports(engine, 1)["probe"].result["verdicts"]["compile"])
+        assert "found ['PermissionError', 'PermissionError', []]" in text, text
+
+    def test_a_job_that_is_too_large_does_not_travel(self, engine):
+        large = Job(id="large", stage=CHECK, payload={"kernel": "x" * MESSAGE_BYTES}, seconds=1.0)
+        engine.submit(large)
+        assert "travel" in reports(engine, 1)["large"].lost
 
 
-def test_a_node_that_joins_later_works_too(cluster, engine):
-    node = cluster.add_node(num_cpus=1)
-    deadline = time.monotonic() + 60
-    while engine.room(CHECK) < 3 + AHEAD and time.monotonic() < deadline:
-        engine.completed(0.5)
-    assert engine.capacity(CHECK) == 3 and engine.room(CHECK) == 3 + AHEAD
-    warm(engine, 3)
-    assert len(children([raylet(node)], "stage_process")) == 1
-    cluster.remove_node(node)
-
-
-def test_a_job_that_is_too_large_does_not_travel(engine):
-    large = Job(id="large", stage=CHECK, payload={"kernel": "x" * MESSAGE_BYTES}, seconds=1.0)
-    engine.submit(large)
-    assert "travel" in reports(engine, 1)["large"].lost
-
-
-def test_nodes_with_other_versions_are_left_out_and_said_so(cluster, tmp_path, capsys):
+def test_nodes_with_other_versions_are_left_out_and_said_so(nodes, tmp_path, capsys):
     other = this_machine("compile").model_copy(update={"torch": "0.1"})
     with pytest.raises(UnavailableError, match="torch .* there, 0.1 here"):
-        made_engine(cluster, tmp_path, machine=other)
+        made_engine(nodes, tmp_path, machine=other)
     assert "is left out: torch" in capsys.readouterr().err
 
 
-def test_gpus_are_shared_by_their_judges_and_one_that_is_lost_gets_no_more(cluster, tmp_path):
+def test_gpus_are_shared_by_their_judges_and_one_that_is_lost_gets_no_more(nodes, tmp_path):
     """Ray hands out the GPUs that a node is said to have; the judge finds out that they do not answer."""
-    node = cluster.add_node(num_cpus=2, num_gpus=2)
-    staffing = Staffing(judges_on_gpu=True, drafts=False, judges=2)
-    engine = made_engine(cluster, tmp_path, staffing)
+    engine = made_engine(nodes, tmp_path, Staffing(judges_on_gpu=True, drafts=False, judges=2))
     try:
         judges = [worker for worker in engine._workers if worker.post.pool == "judge"]
         assert sorted(worker.gpu for worker in judges) == ["0", "0", "1", "1"]
-        assert engine.capacity(VERIFY) == 4 and engine.capacity(CHECK) == 3
+        assert engine.capacity(VERIFY) == 4 and engine.capacity(CHECK) == 2
         engine.submit(job("one", VERIFY, on="gpu"))
         found = reports(engine, 1)["one"]
         assert "GPU" in found.lost and found.result and engine.capacity(VERIFY) == 2
@@ -271,11 +298,10 @@ def test_gpus_are_shared_by_their_judges_and_one_that_is_lost_gets_no_more(clust
         assert "GPU" in reports(engine, 1)["two"].lost and engine.capacity(VERIFY) == engine.room(VERIFY) == 0
     finally:
         engine.close()
-        cluster.remove_node(node)
 
 
 def test_a_run_on_the_cluster_prints_its_result_alone_and_ctrl_c_leaves_nothing_behind(
-    cluster, temporary, write_file, tmp_path
+    nodes, temporary, write_file, tmp_path
 ):
     write_file(PROBLEM, "tasks/level1/a.py")
     write_file(PROBLEM, "tasks/level1/b.py")
@@ -283,17 +309,14 @@ def test_a_run_on_the_cluster_prints_its_result_alone_and_ctrl_c_leaves_nothing_
     write_file("import time\ntime.sleep(300)\ndef kernel_fn(x):\n    return x\n", "theirs/b.py")
     line = command(
         *("--suite", tmp_path / "tasks", "--agent", f"dir:{tmp_path / 'theirs'}", "--on", "compile", "--no-cache"),
-        *("--engine", "ray", "--address", cluster.address, "--out", tmp_path / "run", "--json"),
+        *("--engine", "ray", "--address", nodes.cluster.address, "--out", tmp_path / "run", "--json"),
     )
     run = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         lines = tmp_path / "run" / "results.jsonl"
-        deadline = time.monotonic() + 200
-        while not (lines.is_file() and lines.stat().st_size) and run.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.1)
-        while not any(temporary.glob("cutesmith-eval-*")) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert children(raylets(cluster), "ray::RayWorker")
+        assert within(200, lambda: run.poll() is not None or (lines.is_file() and lines.stat().st_size))
+        assert within(100, lambda: run.poll() is not None or any(temporary.glob("cutesmith-eval-*")))
+        assert nodes.processes("ray::RayWorker")
         run.send_signal(signal.SIGINT)
         output, errors = run.communicate(timeout=100)
     finally:
@@ -302,34 +325,31 @@ def test_a_run_on_the_cluster_prints_its_result_alone_and_ctrl_c_leaves_nothing_
     assert json.loads(output)["done"] == 1 and "level1/a" in errors
     assert len(errors.splitlines()) <= 3, errors
     for name in ("ray::RayWorker", "stage_process"):
-        assert gone_within(30, lambda name=name: children(raylets(cluster), name))
+        assert within(30, lambda name=name: not nodes.processes(name))
     assert not any(temporary.glob("cutesmith-eval-*"))
+
+
+@pytest.fixture
+def arguments(write_file, tmp_path):
+    """Of `eval run --engine ray`, but for the address."""
+    suite = write_file(PROBLEM, "tasks/level1/a.py").parent
+    return ["--suite", str(suite), "--agent", f"dir:{tmp_path}", "--engine", "ray", "--address"]
 
 
 @pytest.mark.parametrize(
     "address, code, words",
     [("127.0.0.1:1", 7, "nothing listens at 127.0.0.1:1"), ("nonsense", 2, "neither auto nor HOST:PORT")],
 )
-def test_an_address_without_a_cluster_is_one_sentence(write_file, tmp_path, address, code, words, run_main):
-    done = run_main(address)
-    assert done.returncode == code and words in done.stderr and "Traceback" not in done.stderr
+def test_an_address_without_a_cluster_is_one_sentence(arguments, address, code, words, capsys):
+    assert eval_run.main([*arguments, address]) == code
+    said = capsys.readouterr().err
+    assert words in said and "Traceback" not in said
 
 
-@pytest.fixture
-def run_main(write_file, tmp_path):
-    """`eval run --engine ray` in a process of its own, with code before it."""
-    suite = write_file(PROBLEM, "tasks/level1/a.py").parent
-
-    def run(address, before=""):
-        arguments = ["--suite", str(suite), "--agent", f"dir:{tmp_path}", "--engine", "ray", "--address", address]
-        code = f"{before}\nimport sys\nfrom cutesmith.commands.eval_run import main\nsys.exit(main({arguments!r}))"
-        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, cwd=tmp_path)
-
-    return run
-
-
-def test_without_ray_the_line_that_installs_it_is_said(run_main):
-    done = run_main("auto", "import sys\nsys.modules['ray'] = None")
+def test_without_ray_the_line_that_installs_it_is_said(arguments, tmp_path):
+    code = "import sys\nsys.modules['ray'] = None\nfrom cutesmith.commands.eval_run import main\nsys.exit(main())"
+    line = [sys.executable, "-c", code, *arguments, "auto"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=100, cwd=tmp_path)
     assert done.returncode == 2 and "pip install 'cutesmith[ray]'" in done.stderr
 
 
