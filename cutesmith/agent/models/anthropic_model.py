@@ -7,6 +7,7 @@ is asked for again here. `anthropic` takes a second to import, so that only what
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,6 +20,8 @@ from cutesmith.agent.models.model import Listener, ModelError, Reply, Request, U
 from cutesmith.agent.models.prices import dollars
 
 if TYPE_CHECKING:
+    import ssl
+
     import anthropic
 
 DEFAULT_MODEL = "claude-opus-4-8"
@@ -118,7 +121,7 @@ class AnthropicModel:
 
     @asynccontextmanager
     async def _client(self, listener: Listener, *, retries: int) -> AsyncIterator[anthropic.AsyncAnthropic]:
-        """A client for one request, 20 ms to make: nothing is left open when a line is cancelled.
+        """A client for one request: nothing is left open when a line is cancelled.
 
         Raises ModelError for whatever the SDK raises inside.
         """
@@ -131,6 +134,7 @@ class AnthropicModel:
                 base_url=self._address or None,
                 max_retries=retries,
                 timeout=httpx2.Timeout(self.timeout, connect=min(self.timeout, CONNECT)),
+                http_client=anthropic.DefaultAsyncHttpxClient(verify=_certificates()),
                 middleware=[_telling(listener, retries)],
             )
         except anthropic.AnthropicError as error:
@@ -145,6 +149,14 @@ class AnthropicModel:
                 raise api_errors.explain(
                     error, model=self.name, address=str(client.base_url), timeout=self.timeout, tries=retries + 1
                 ) from error
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """What servers are known by: 24 ms to read, where the rest of a client takes 0.2 ms to make."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 def _check(client: anthropic.AsyncAnthropic) -> None:
