@@ -133,6 +133,7 @@ class VerifyVerdict(Verdict):
     reduced: str = ""  # what get_inputs() ran as, where it is more than the emulated GPU affords
     rule: str = ""  # EXPLOITS row when rejected
     confinement: dict[str, bool] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)  # seconds by process and what it did: "reference draw"
     log_tail: str = ""
 
     @property
@@ -241,4 +242,5 @@ class BenchmarkVerdict(Verdict):
     matmul_flops_per_second: float | None = None  # of a large matrix product in the function's dtypes, float32 as TF32
     speedups: dict[str, float] = field(default_factory=dict)  # baseline -> baseline median / candidate median
     rule: str = ""
+    phases: dict[str, float] = field(default_factory=dict)  # seconds by process and what it did: "kernel round"
     log_tail: str = ""

@@ -31,7 +31,7 @@ from cutesmith.checks.isolation.processes import ProcessTree
 from cutesmith.errors import CandidateError, without_colours
 from cutesmith.verdicts import ExitCode
 
-__all__ = ["Limits", "Worker", "clean_environment", "confine", "run_isolated"]
+__all__ = ["Limits", "Worker", "clean_environment", "confine", "phases", "run_isolated"]
 
 GIB = 1 << 30
 WATCH_SECONDS = 0.05
@@ -52,9 +52,9 @@ class Worker:
     """A child that answers JSON requests; use as a context manager.
 
     `entry` is `package.module:factory`, whose result is called with each request. `scratch` is its current, home and
-    temporary folder (one is made and removed when None); `subject` is
-    whom messages name. With `gpu`, the address space is not limited (CUDA reserves
-    far more than it uses) and memory is only watched. `call` raises `CandidateError`.
+    temporary folder (one is made and removed when None); `subject` is whom messages name. With `gpu`, the address space
+    is not limited (CUDA reserves far more than it uses) and memory is only watched. `seconds` is what each kind of
+    request (its "do") has taken so far, from sending to reply. `call` raises `CandidateError`.
     """
 
     def __init__(
@@ -67,12 +67,7 @@ class Worker:
         environment: Mapping[str, str] | None = None,
         subject: str = "the kernel",
     ) -> None:
-        self.entry, self.limits, self.gpu, self.subject = (
-            entry,
-            limits or Limits(),
-            gpu,
-            subject,
-        )
+        self.entry, self.limits, self.gpu, self.subject = entry, limits or Limits(), gpu, subject
         self._own_scratch = scratch is None
         self.scratch = Path(tempfile.mkdtemp(prefix="kernel-")) if scratch is None else Path(scratch).resolve()
         self._environment = dict(environment or {})
@@ -80,6 +75,8 @@ class Worker:
         self._log_dropped = 0
         self._process: WorkerProcess | None = None
         self._verdict: CandidateError | None = None
+        self.seconds: dict[str, float] = {}
+        self._asked: tuple[str, float] = ("", 0.0)
 
     def __enter__(self) -> Worker:  # noqa: PYI034 - typing.Self needs Python 3.11
         self.start()
@@ -142,7 +139,7 @@ class Worker:
         if self._verdict is not None:
             raise self._verdict
         assert self._process is not None, "start() comes first"
-        self._nonce = secrets.token_hex(16)
+        self._nonce, self._asked = secrets.token_hex(16), (str(request.get("do", "")), time.monotonic())
         try:
             write_frame(self._requests, {"nonce": self._nonce, "request": request})
         except BrokenPipeError:
@@ -152,7 +149,11 @@ class Worker:
         """The reply to what was sent; raises as `call` does."""
         if self._verdict is not None:
             raise self._verdict
-        return self._reply(self._receive(timeout or self.limits.wall_seconds), self._nonce)
+        try:
+            return self._reply(self._receive(timeout or self.limits.wall_seconds), self._nonce)
+        finally:
+            kind, begin = self._asked
+            self.seconds[kind] = self.seconds.get(kind, 0.0) + time.monotonic() - begin
 
     def _receive(self, seconds: float) -> bytes:
         deadline = time.monotonic() + seconds
@@ -302,6 +303,11 @@ class Worker:
         self._process = None
         if self._own_scratch:
             shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def phases(**workers: Worker) -> dict[str, float]:
+    """Seconds by who did what, such as {"reference draw": 1.2}; calls that overlap count on both sides."""
+    return {f"{who} {what}": round(took, 3) for who, worker in workers.items() for what, took in worker.seconds.items()}
 
 
 def _signal_name(number: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import filecmp
 import secrets
 import shutil
 import tempfile
@@ -33,6 +32,8 @@ SMALLER = (
     "Return fewer elements from get_inputs() and get_input_sets(), or raise --timeout; if they are few, look for a "
     "loop or a wait that nothing ends."
 )
+COMPARED_BYTES = 1 << 20
+KEPT_BYTES = 8 * GIB  # of files that the next case writes over; making pages anew costs more than filling them
 START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a busy machine
 
 
@@ -101,13 +102,13 @@ class Round:
 
     def _replayed(self, step: int, reports: Sequence[dict[str, Any]]) -> bool:
         """Whether a wrong result is, bit for bit, that of an earlier call."""
-        files = [[Path(output["file"]) for output in report["outputs"]] for report in reports]
-        return any(_same_files(files[step], files[earlier]) for earlier in range(step))
+        outputs = [report["outputs"] for report in reports]
+        return any(_same_bytes(outputs[step], outputs[earlier]) for earlier in range(step))
 
     def _deterministic(self, case: CaseReport, reports: Sequence[dict[str, Any]]) -> CaseReport:
         """Two right results that differ in their bits are reported, not refused: atomics may reorder sums."""
-        first, _, last = ([Path(output["file"]) for output in report["outputs"]] for report in reports)
-        if _same_files(first, last):
+        first, _, last = (report["outputs"] for report in reports)
+        if _same_bytes(first, last):
             return case
         return replace(case, problem="not reproducible: two calls on equal inputs differ, within tolerance")
 
@@ -152,7 +153,8 @@ class Round:
 
     def draw(self, key: str, what: dict[str, Any]) -> dict[str, Any]:
         """Inputs of a case under a key, as files; see `reference.Reference.draw`."""
-        request = {"do": "draw", "key": key, "seed": new_seed(), "folder": str(self.folder / "inputs" / key), **what}
+        place = self.folder / INPUTS / ("a" if key == DERIVED else key)  # over those of a case that is done
+        request = {"do": "draw", "key": key, "seed": new_seed(), "folder": str(place), **what}
         return trusted_call(self.reference, request)
 
     def note_sizes(self, drawn: dict[str, Any]) -> None:
@@ -182,9 +184,11 @@ class Round:
         return trusted_call(self.reference, {**request, **tolerances})
 
     def _clean(self) -> None:
-        shutil.rmtree(self.folder / "candidate" / "outputs", ignore_errors=True)
-        for drawn in (self.folder / INPUTS).iterdir():  # the folder stays: the candidate may read this one, no new one
-            shutil.rmtree(drawn, ignore_errors=True)
+        """Make room, where the files of this case take so much that the next one's might not fit beside them."""
+        outputs, drawn = self.folder / "candidate" / "outputs", list((self.folder / INPUTS).iterdir())
+        if sum(_bytes_below(folder) for folder in (outputs, *drawn)) > KEPT_BYTES:
+            for folder in (outputs, *drawn):  # the one above stays: the candidate may read that, and no new one
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def behaviour(report: dict[str, Any], changes: Sequence[Sequence[str]], *, own: bool) -> tuple[str, str, bool] | None:
@@ -241,16 +245,25 @@ def _outputs(verdict: dict[str, Any]) -> tuple[OutputError, ...]:
     return tuple(made)
 
 
+def _bytes_below(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def _layout(description: dict[str, Any]) -> Any:
     return [description.get(key) for key in ("type", "dtype", "shape", "stride", "misaligned_bytes")]
 
 
-def _same_files(first: Sequence[Path], second: Sequence[Path]) -> bool:
-    """Whether files hold the same bytes; an empty tensor has none."""
-    if len(first) != len(second):
+def _same_bytes(first: Sequence[dict[str, Any]], second: Sequence[dict[str, Any]]) -> bool:
+    """Whether described tensors hold the same bytes; their files may be longer."""
+    if [d["bytes"] for d in first] != [d["bytes"] for d in second]:
         return False
-    present = [(a, b) for a, b in zip(first, second) if a.exists() or b.exists()]
-    return all(a.exists() and b.exists() and filecmp.cmp(a, b, shallow=False) for a, b in present)
+    return all(_same_beginning(a["file"], b["file"], a["bytes"]) for a, b in zip(first, second) if a["bytes"])
+
+
+def _same_beginning(first: str, second: str, size: int) -> bool:
+    with open(first, "rb") as one, open(second, "rb") as other:
+        pieces = range(0, size, COMPARED_BYTES)
+        return all(one.read(count) == other.read(count) for count in (min(COMPARED_BYTES, size - p) for p in pieces))
 
 
 def new_seed() -> int:

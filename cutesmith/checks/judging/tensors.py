@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from cutesmith.checks.judging.mapped_files import FILES
+
 GUARD_BYTES = 4096
 ALIGNMENT_BYTES = {"cuda": 256, "cpu": 64}  # what the allocators guarantee
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # all-ones is NaN in every float type; 0x5A5A is a large finite number
@@ -46,13 +48,12 @@ def describe_layout(tensor: torch.Tensor) -> Description:
 
 
 def write_tensor(tensor: torch.Tensor, path: Path) -> Description:
-    """Write the bytes that the tensor's strides span; returns the description."""
-    description = {**describe_layout(tensor), "file": str(path)}
-    if (span := span_of(tensor.shape, tensor.stride())) > 0:
-        flat = tensor.detach().as_strided((span,), (1,)).view(torch.uint8)
-        mapped = torch.from_file(str(path), shared=True, size=flat.numel(), dtype=torch.uint8)
-        mapped.copy_(flat)
-    return description
+    """Write the bytes that the tensor's strides span; returns the description, with how many of the file they are."""
+    span = span_of(tensor.shape, tensor.stride())
+    size = span * tensor.element_size()
+    if size:
+        FILES.to_write(path, size).copy_(tensor.detach().as_strided((span,), (1,)).view(torch.uint8))
+    return {**describe_layout(tensor), "file": str(path), "bytes": size}
 
 
 def write_value(value: Any, path: Path) -> Description:
@@ -81,9 +82,9 @@ def read_tensor(description: Description, device: str) -> torch.Tensor:
 
 
 def read_bytes(description: Description) -> torch.Tensor | None:
-    """The bytes that a described tensor's strides span, on the CPU; None when there are none."""
+    """The bytes that a described tensor's strides span, on the CPU, to be copied; None when there are none."""
     size = span_of(description["shape"], description["stride"]) * dtype_of(description).itemsize
-    return torch.from_file(description["file"], shared=False, size=size, dtype=torch.uint8) if size else None
+    return FILES.to_read(Path(description["file"]), size) if size else None
 
 
 def copy_of(value: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 from cutesmith import contract
 from cutesmith.checks.emulation import require_emulator
 from cutesmith.checks.isolation.processes import fair_memory
-from cutesmith.checks.isolation.worker import GIB, Limits, Worker
+from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
 from cutesmith.checks.judging import sanitizer
 from cutesmith.checks.judging.cheats import find_cheats
 from cutesmith.checks.judging.full_size import FullSize
@@ -91,6 +91,7 @@ class Judge:
     cases: list[CaseReport] = field(default_factory=list)
     reduced: str = ""
     confinement: dict[str, bool] = field(default_factory=dict)
+    workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by what they do
 
     def verdict(self, on: str) -> VerifyVerdict:
         """Static checks, then the workers; every failure becomes a verdict."""
@@ -257,6 +258,7 @@ class Judge:
             gpu=gpu,
             environment=environment,
         )
+        self.workers = {"reference": trusted, "kernel": tried}
         with trusted as reference, tried as candidate:
             yield reference, candidate
 
@@ -311,6 +313,7 @@ class Judge:
             reduced=self.reduced,
             rule=rule,
             confinement=self.confinement,
+            phases=phases(**self.workers),
             log_tail=log_tail[-20000:],
         )
 

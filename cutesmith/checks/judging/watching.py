@@ -146,7 +146,7 @@ _WATCHED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("os", os, ("read", "write", "_exit", "kill")),
     ("json", json, ("dumps", "loads")),
     ("builtins", builtins, ("open", "len", "isinstance", "type", "max", "min", "sum", "sorted", "all", "any")),
-    ("torch", torch, ("allclose", "isclose", "equal", "isnan", "empty", "empty_like", "full", "from_file", "testing")),
+    ("torch", torch, ("allclose", "isclose", "equal", "isnan", "empty", "empty_like", "full", "frombuffer", "testing")),
     (
         "torch.cuda",
         torch.cuda,

@@ -19,7 +19,7 @@ from typing import Any
 from cutesmith import contract
 from cutesmith.checks.isolation.processes import fair_memory
 from cutesmith.checks.isolation.readable import INPUTS
-from cutesmith.checks.isolation.worker import GIB, Limits, Worker
+from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
 from cutesmith.checks.judging.cheats import find_cheats
 from cutesmith.checks.judging.rounds import exchange, loading, new_seed, start_both, trusted_call, trusted_reply
 from cutesmith.checks.judging.verification import fitting_arch
@@ -128,6 +128,7 @@ class Contest:
     prepared: dict[str, Any] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     timings: list[Timing] = field(default_factory=list)
+    workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by whom they run
     log_tail: str = ""
 
     def verdict(self, path: Path) -> BenchmarkVerdict:
@@ -178,6 +179,7 @@ class Contest:
             gpu=True,
             environment={"CUTE_DSL_ARCH": arch},
         )
+        self.workers = {"reference": trusted, "kernel": tried}
         with trusted as reference, tried as candidate:
             yield reference, candidate
 
@@ -373,6 +375,7 @@ class Contest:
             inputs=self.prepared.get("inputs", ""),
             timings=tuple(self.timings),
             rule=rule,
+            phases=phases(**self.workers),
             log_tail=self.log_tail[-20000:],
             **known,
         )
