@@ -153,13 +153,14 @@ def start_nursery(key: Mapping[str, str]) -> Nursery:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     folder = tempfile.mkdtemp(prefix="nursery-")  # removed by the nursery when it ends, also after a killed judge
     with theirs:
-        nursery = Nursery(ours, key, _start(theirs.fileno(), folder))
+        nursery = Nursery(ours, key, _start(key, theirs.fileno(), folder))
     nursery._folder = folder
     return nursery
 
 
-def _start(descriptor: int, folder: str) -> subprocess.Popen[bytes]:
-    more = {**SINGLE_THREADED, NURSERY_ROOM: "-" * ROOM_BYTES, "PYTHONPATH": PACKAGE_ROOT}
+def _start(key: Mapping[str, str], descriptor: int, folder: str) -> subprocess.Popen[bytes]:
+    known = {name: value for name, value in key.items() if value}
+    more = {**known, **SINGLE_THREADED, NURSERY_ROOM: "-" * ROOM_BYTES, "PYTHONPATH": PACKAGE_ROOT}
     return subprocess.Popen(
         [sys.executable, "-m", "cutesmith.checks.isolation.nursery_process", str(descriptor)],
         stdin=subprocess.DEVNULL,

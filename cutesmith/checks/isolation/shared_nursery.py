@@ -115,9 +115,12 @@ def _key(common: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def lend_nursery() -> Iterator[tuple[Mapping[str, str], tuple[int, ...]]]:
-    """What `run_verb` gives a verb to use this process's nursery; to be left once the verb has been started."""
-    key = _key(clean_environment(Path("/")))
+def lend_nursery(threads: str | None = None) -> Iterator[tuple[Mapping[str, str], tuple[int, ...]]]:
+    """What a child process needs to use this process's nursery, variables and descriptors; to be left once it started.
+
+    `threads` is the child's OMP_NUM_THREADS, where that is not this process's.
+    """
+    key = _key(clean_environment(Path("/"), None if threads is None else {_SAME_THREADS: threads}))
     nursery = None if os.environ.get(OFF) else SHARED.get(key)
     with contextlib.ExitStack() as opened:
         try:

@@ -1,7 +1,8 @@
 """One slot of this machine: a long-lived child process that runs stages one at a time, replaced when it dies or hangs.
 
-A child that stays saves its imports (measured: docs/evals.md) and keeps what its workers are forked from warm. The
-candidates never run in it: each is in confined workers of its own, so that a poisoned CUDA context dies with those.
+A child that stays saves its imports (measured: docs/evals.md), and all slots of this process have their workers
+forked from one nursery. The candidates never run in it: each is in confined workers of its own, so that a poisoned CUDA
+context dies with those.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from cutesmith import resources
 from cutesmith.checks.isolation.child import HEADER, write_frame
+from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.errors import CutesmithError
 from cutesmith.evals.engines.jobs import Job
 
@@ -85,14 +87,16 @@ class Slot:
     def _start(self) -> None:
         self._served, self._log = 0, tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         path = os.pathsep.join(p for p in (str(resources.PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if p)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "cutesmith.evals.engines.stage_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**self._environment, "PYTHONPATH": path},
-            start_new_session=True,
-        )
+        with lend_nursery(self._environment.get("OMP_NUM_THREADS")) as (variables, descriptors):
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "cutesmith.evals.engines.stage_process"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env={**self._environment, **variables, "PYTHONPATH": path},
+                pass_fds=descriptors,
+                start_new_session=True,
+            )
 
     def _reply(self, descriptor: int, seconds: float) -> bytes:
         deadline = time.monotonic() + seconds

@@ -22,6 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.checks.timing.gpu_lock import recorded_holds
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, SESSION, VERIFY
@@ -167,7 +168,7 @@ def _session(payload: Payload) -> Result:
         what = [f"--resume={folder}"] if begun else [f"--out={folder}", f"--on={payload['settings']['on']}"]
         arguments = [*options, *what, *(() if begun else (f"--arch={payload['settings']['arch']}", "--", str(task)))]
         try:
-            verdict = asyncio.run(run_verb("generate", *arguments, keys=True))
+            verdict = asyncio.run(run_verb("generate", *arguments, keys=True, lender=lend_nursery))
         except CutesmithError as error:
             verdict = failure(SESSION, error.exit_code, str(error))
     made = folder / KERNEL
