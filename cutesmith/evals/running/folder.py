@@ -37,7 +37,7 @@ class RunFolder:
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> RunFolder:  # noqa: PYI034 - typing.Self needs Python 3.11
-        with contextlib.ExitStack() as opened, self._disk_errors():
+        with contextlib.ExitStack() as opened, self._disk_errors("Make room, or give another --out."):
             for folder in (self.path, self.path / KERNELS, self.path / VERDICTS):
                 folder.mkdir(parents=True, exist_ok=True)
             opened.enter_context(self._results)
@@ -122,12 +122,12 @@ class RunFolder:
             write_atomically(path, (strict_json(dict(about), indent=1) + "\n").encode())
 
     @contextlib.contextmanager
-    def _disk_errors(self) -> Iterator[None]:
+    def _disk_errors(self, hint: str = "") -> Iterator[None]:
         try:
             yield
         except OSError as error:
             wrong = f"{self.path} cannot be written: {error.strerror}"
-            raise LogWriteError(wrong, hint=f"Make room, then go on with {self._resume}") from error
+            raise LogWriteError(wrong, hint=hint or f"Make room, then go on with {self._resume}") from error
 
 
 def _object(path: Path) -> dict[str, Any] | None:

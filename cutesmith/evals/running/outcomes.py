@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
@@ -18,6 +19,8 @@ AGAINST = (ExitCode.WRONG_RESULT, ExitCode.REJECTED)
 """What a benchmark says against a verified kernel; anything else says that it could not be timed."""
 CUT_SHORT = ("model failed", "interrupted")  # endings of a session that are no end
 SUMMARY = 2000  # characters
+HOST_MEMORY = re.compile(r"the reference used more than [\d.]+ GiB of host memory|can't allocate memory")
+"""What the judge's own side says when `get_inputs()` and the reference are too large for this machine."""
 
 Verdicts = Mapping[str, Mapping[str, Any]]
 
@@ -115,6 +118,12 @@ def says_nothing(generation: Mapping[str, Any], kind: str) -> bool:
     return kind == "claude" and ending in CUT_SHORT
 
 
+def too_little_memory(verdict: Mapping[str, Any]) -> str:
+    """Why this machine cannot hold the problem, so that the verdict says nothing of the kernel; "" where it can."""
+    found = HOST_MEMORY.search(str(verdict.get("summary"))) if verdict.get("exit_code") == ExitCode.USAGE else None
+    return f"this machine has too little memory to judge it: {found[0]}" if found else ""
+
+
 def nothing_made(generation: Mapping[str, Any]) -> dict[str, Any]:
     """Status, exit code and summary where no kernel was made. A session says UNAVAILABLE when it judged none."""
     code = ExitCode(generation["exit_code"])
@@ -130,8 +139,8 @@ def about_task(task: Task) -> dict[str, Any]:
 
 
 def now() -> str:
-    """UTC, ISO 8601."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    """UTC, ISO 8601, with milliseconds: results come faster than one a second."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
 def settled(attempt: Attempt, task: Task, **changed: Any) -> Attempt:

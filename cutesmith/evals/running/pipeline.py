@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from cutesmith.evals.running.plan import Plan, Tally, TaskFileError, Work, read_
 from cutesmith.evals.running.screen import Screen
 from cutesmith.evals.running.sources import NoKernelError, find_kernel
 from cutesmith.evals.settings import JudgeSettings
+from cutesmith.evals.unicode import encodable
 from cutesmith.verdicts import ExitCode
 
 TRIES = 3  # of a stage whose process was lost, or that found the GPU's memory full
@@ -50,14 +52,16 @@ class Pipeline:
         self._followers: dict[str, list[Work]] = defaultdict(list)
 
     def take_up(self) -> None:
-        """Count what earlier processes finished."""
-        known = {(task.id, sample) for task, sample in self.plan.units()}
+        """Count what earlier processes finished; what they left of tasks that are gone stays open."""
+        known = {*((task.id, sample) for task, sample in self.plan.units()), *self.plan.gone_units()}
         for attempt in self.folder.attempts():
             unit = (attempt.task, attempt.sample)
             if unit in known and unit not in self._finished:
                 self._finished.add(unit)
                 self._keys.add(bytes.fromhex(attempt.key))
                 self.tally.count(attempt)
+        for task, sample in set(self.plan.gone_units()) - self._finished:
+            self.tally.open[f"{task}#{sample}"] = "the suite no longer has this task"
         for hold in self.folder.holds():
             self.gpu_time.add(hold)
 
@@ -68,7 +72,7 @@ class Pipeline:
             while not self.tally.interrupted and (self._feed(units, deadline) or self._flight):
                 self._submit()
                 for report in self.engine.completed(PATIENCE) if self._flight else ():
-                    self._take(report)
+                    self._take(replace(report, lost=encodable(report.lost), result=encodable(report.result)))
                 self.screen.tick(self.tally, len(self._flight), self.gpu_time)
         except KeyboardInterrupt:
             self.tally.interrupted = True
@@ -128,7 +132,7 @@ class Pipeline:
         except NoKernelError as error:
             self._without_kernel(work, error.status, ExitCode.USAGE, error.message)
         except TaskFileError as error:
-            self._without_kernel(work, "no task", ExitCode.USAGE, error.message)
+            self._without_kernel(work, "no task", ExitCode.UNAVAILABLE, error.message)  # no word on a kernel
 
     def _make(self, work: Work) -> None:
         """Take the kernel that was made before, or have it made; the offline generator's samples are all alike."""
@@ -243,6 +247,8 @@ class Pipeline:
     def _take_kernel(self, work: Work, report: Report) -> None:
         verdict = report.result["verdict"]
         carried_kernel = report.result.get("kernel")
+        if self._waits_for_memory(work, report.stage, verdict):
+            return
         if outcomes.says_nothing(verdict, self.plan.source.kind):
             self._leave_open(work, str(verdict["summary"]))
             return
@@ -256,9 +262,7 @@ class Pipeline:
     def _take_verdicts(self, work: Work, report: Report) -> None:
         verdicts = report.result["verdicts"]
         verdict = verdicts.get(report.stage, {})
-        if self._memory_was_full(verdict) and not work.tries["alone"]:
-            work.tries["alone"] += 1
-            self._alone.append((work, report.stage))
+        if self._waits_for_memory(work, report.stage, verdict):
             return
         if self._no_word(verdict) and work.tries[report.stage] < TRIES - 1:
             work.tries[report.stage] += 1
@@ -275,12 +279,23 @@ class Pipeline:
         self.folder.keep_verdicts(work.key, known)
         self._go_on(work, known)
 
+    def _waits_for_memory(self, work: Work, stage: str, verdict: dict[str, Any]) -> bool:
+        """Judge again with nobody beside it what found no memory; what this machine has too little for stays open."""
+        too_little = outcomes.too_little_memory(verdict)
+        if (too_little or self._memory_was_full(verdict)) and not work.tries[f"{stage} alone"]:
+            work.tries[f"{stage} alone"] += 1
+            self._alone.append((work, stage))
+            return True
+        if too_little:
+            self._leave_open(work, too_little)
+        return bool(too_little)
+
     def _no_word(self, verdict: dict[str, Any]) -> bool:
         """Whether the GPU answers and yet was not to be had, such as when others hold it for very long."""
         return self.plan.judge.on == "gpu" and verdict.get("exit_code") == ExitCode.UNAVAILABLE
 
     def _memory_was_full(self, verdict: dict[str, Any]) -> bool:
-        """Whether neighbours on the GPU may have been in the way."""
+        """Whether neighbours on the GPU may have taken its memory."""
         failed = verdict.get("exit_code") in (ExitCode.CRASHED, ExitCode.USAGE)
         return self.plan.judge.on == "gpu" and failed and "out of memory" in str(verdict.get("summary"))
 

@@ -18,7 +18,10 @@ from cutesmith.evals.suites import tolerance_of
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be run. `tolerance` "" is each task's own; `seconds` after which nothing new is begun."""
+    """What is to be run. `tolerance` "" is each task's own; `seconds` after which nothing new is begun.
+
+    `gone`: ids of tasks that the run was begun with and that its suite no longer has.
+    """
 
     suite: Suite
     source: Source
@@ -29,11 +32,12 @@ class Plan:
     tolerance: str = ""
     seconds: float = float("inf")
     gpus: int = 0
+    gone: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
-        """How many attempts there are."""
-        return len(self.suite.tasks) * self.samples
+        """How many attempts there are, those of tasks that are gone among them."""
+        return (len(self.suite.tasks) + len(self.gone)) * self.samples
 
     def judging(self, task: Task) -> JudgeSettings:
         """The settings with the task's tolerance, or with that of the whole run."""
@@ -42,6 +46,10 @@ class Plan:
     def units(self) -> Iterator[tuple[Task, int]]:
         """Every sample of every task; each task once before any comes again."""
         return ((task, sample) for sample in range(self.samples) for task in self.suite.tasks)
+
+    def gone_units(self) -> Iterator[Unit]:
+        """Every sample of the tasks that are gone: they count, and nobody can judge them."""
+        return ((task, sample) for sample in range(self.samples) for task in self.gone)
 
 
 @dataclass

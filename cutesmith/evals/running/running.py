@@ -6,8 +6,8 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.outcomes import about_task, now
 from cutesmith.evals.running.pipeline import Pipeline
 from cutesmith.evals.running.plan import Plan
-from cutesmith.evals.running.screen import Screen
+from cutesmith.evals.running.screen import Screen, one_line
 from cutesmith.evals.running.summary import EvalVerdict, summarize
 
 SCHEMA = 1
@@ -39,7 +39,10 @@ def run_plan(
         raise UsageError(f"{path} holds a run", hint=f"Go on with --resume --out {path}, or give another --out.")
     began = time.time()
     with RunFolder(path) as folder, screen:
-        about = _about(plan, folder, command)
+        _say_changed(plan, folder.settings())
+        gone = _gone(plan, folder.settings())
+        plan = replace(plan, gone=tuple(task["id"] for task in gone))
+        about = _about(plan, folder, command, gone)
         windows = _ended(about.pop("windows"), path / RESULTS)
         folder.describe({**about, "windows": [*windows, {"begin": began, "end": None}]})
         pipeline = Pipeline(plan, folder, engine, cache, screen)
@@ -56,8 +59,24 @@ def run_plan(
     return verdict
 
 
-def _about(plan: Plan, folder: RunFolder, command: Sequence[str]) -> dict[str, Any]:
+def _say_changed(plan: Plan, known: Mapping[str, Any]) -> None:
+    """Whose file is another one now: what was judged before was judged by the earlier one."""
+    before = {task["id"]: task.get("sha256") for task in known.get("tasks") or ()}
+    changed = [task.id for task in plan.suite.tasks if before.get(task.id) not in (None, task.sha256)]
+    if changed:
+        listed = one_line(f"{', '.join(changed[:4])}{' and others' * (len(changed) > 4)}")
+        print(f"warning: changed since the run began, earlier results stay: {listed}", file=sys.stderr)
+
+
+def _gone(plan: Plan, known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tasks of an earlier process that the suite no longer has, as `run.json` names them."""
+    there = {task.id for task in plan.suite.tasks}
+    return [task for task in known.get("tasks") or () if task["id"] not in there]
+
+
+def _about(plan: Plan, folder: RunFolder, command: Sequence[str], gone: list[dict[str, Any]]) -> dict[str, Any]:
     """What `run.json` says, with what an earlier process left; raises UsageError when that was another run."""
+    tasks = [{**about_task(task), "id": task.id, "sha256": task.sha256} for task in plan.suite.tasks]
     about = {
         "schema_version": SCHEMA,
         "suite": plan.suite.name,
@@ -67,7 +86,7 @@ def _about(plan: Plan, folder: RunFolder, command: Sequence[str]) -> dict[str, A
         "machine": plan.machine.model_dump(),
         "command": list(command),
         "gpus": plan.gpus,
-        "tasks": [{**about_task(task), "id": task.id, "sha256": task.sha256} for task in plan.suite.tasks],
+        "tasks": [*tasks, *gone],
     }
     known = folder.settings()
     for name in FIXED:

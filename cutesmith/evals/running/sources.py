@@ -12,6 +12,7 @@ from pathlib import Path
 from cutesmith.contract import MAX_BYTES
 from cutesmith.errors import UsageError
 from cutesmith.evals.engines.jobs import DRAFT, SESSION
+from cutesmith.evals.unicode import encodable
 
 AGENTS = "draft, claude, script:FILE, replay:DIR or dir:PATH"
 
@@ -42,7 +43,7 @@ class Source:
     @property
     def name(self) -> str:
         """What attempts say of it: the folder's name and not where it lies."""
-        return f"{self.kind}:{Path(self.place).name}" if self.place else self.kind
+        return f"{self.kind}:{encodable(Path(self.place).name)}" if self.place else self.kind
 
     def agent(self, task: str) -> str:
         """The `--agent` of `cutesmith generate` for a task."""

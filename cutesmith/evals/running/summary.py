@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from cutesmith.evals.reading import RESULTS
 from cutesmith.evals.running.pipeline import OWN
 from cutesmith.evals.running.plan import Tally
+from cutesmith.evals.running.screen import one_line
 from cutesmith.verdicts import ExitCode, Verdict
 
 JUDGING = ("check", "verify", "benchmark")
@@ -114,7 +115,7 @@ def lines(verdict: EvalVerdict) -> Iterator[str]:
     counted = ", ".join(f"{count} {status}" for status, count in verdict.statuses.items())
     yield f"{counted}{f' ({verdict.cached} cached)' if verdict.cached else ''}"
     for unit, why in verdict.open.items():
-        yield f"open: {unit}: {why}"
+        yield one_line(f"open: {unit}: {why}")
     if verdict.gpu.get("busy") is not None:
         busy, timing = 100 * verdict.gpu["busy"], 100 * verdict.gpu["timing"]
         yield f"GPU held {busy:.0f} % of the wall time for judging, {timing:.0f} % for timing alone"

@@ -15,6 +15,7 @@ from cutesmith.errors import UsageError
 from cutesmith.evals.records import Suite, Task
 from cutesmith.evals.suites.checkout import problems_of_checkout
 from cutesmith.evals.suites.metadata import read_task
+from cutesmith.evals.unicode import encodable
 
 LEVELS = ("level1", "level2", "level3", "level4")
 KERNELBENCH = "kernelbench"
@@ -87,8 +88,15 @@ def _files_of(folder: Path, root: Path) -> Ids:
 
 
 def _suite(name: str, files: Ids, *, tolerance: str = "strict") -> Suite:
-    tasks = (read_task(path, task_id, tolerance=tolerance) for task_id, path in files)
-    return Suite(name=name, tasks=tuple(sorted(tasks, key=lambda task: _order(task.id))))
+    tasks = (read_task(path, _utf8(task_id, path), tolerance=tolerance) for task_id, path in files)
+    return Suite(name=encodable(name), tasks=tuple(sorted(tasks, key=lambda task: _order(task.id))))
+
+
+def _utf8(task_id: str, path: Path) -> str:
+    """The id, by which results and kernels are found: they are UTF-8. Raises UsageError."""
+    if encodable(task_id) != task_id:
+        raise UsageError(f"{encodable(str(path))}: the file's name is no UTF-8", hint="Rename the file.")
+    return task_id
 
 
 def _order(text: str) -> list[tuple[int, str]]:
