@@ -20,7 +20,16 @@ from cutesmith.evals.running.screen import open_screen
 from cutesmith.evals.running.sources import parse_source
 from cutesmith.evals.skill_trials.report import Findings, findings, markdown
 from cutesmith.evals.skill_trials.running import Progress, run_trial, spent_dollars
-from cutesmith.evals.skill_trials.trial import Arm, Trial, arms_of, is_complete, keep_trial, read_trial, run_folder
+from cutesmith.evals.skill_trials.trial import (
+    Arm,
+    Trial,
+    arms_of,
+    is_complete,
+    is_of_evals,
+    keep_trial,
+    read_trial,
+    run_folder,
+)
 from cutesmith.evals.suites import load_suite
 from cutesmith.verdicts import ExitCode, Verdict
 
@@ -32,11 +41,14 @@ share solved, fast_1, speed-up, dollars, tokens, turns, each paired by task with
 --ablate leaves one page of the references out at a time and lists them by what their absence costs.
 --triggers asks something else: whether a model that sees the skill's name and description among others loads it, for
 queries that it is for and for near misses; precision and recall with Wilson's intervals.
+--evals holds the prompts of evals.json with and without the skill, and decides each of their expectations: by code
+where checks.json beside it has a check, else by --grader, else not at all; pass rates of each with intervals.
 
 --agent is claude, script:FILE or replay:DIR; {task}, {arm} (with, bare, without-PAGE) and {repeat} stand for what they
 say. Options after -- are those of every session (cutesmith generate). Each repeat of each arm is a run of its own in
-OUT/runs/ARM/REPEAT, made repeat by repeat with the arms in random order. The folder may be killed at any moment:
---resume goes on. --plan says how many sessions there are and what they cost at most, and does nothing.
+OUT/runs/ARM/REPEAT, made repeat by repeat with the arms in random order; with --engine ray its kernels are judged on a
+cluster, while sessions stay on this machine. The folder may be killed at any moment: --resume goes on. --plan says how
+many sessions there are and what they cost at most, and does nothing.
 
 The exit code is 0 when every session has its line, whatever it shows; 6 when --max-dollars came first, 7 when some
 could not be judged or the model could not be asked, 130 after Ctrl-C."""
@@ -46,17 +58,33 @@ EXAMPLES = (
     "cutesmith eval skill --suite level2 --agent claude --repeats 3 --out TRIAL -- --max-dollars 1 --max-turns 20",
     "cutesmith eval skill --only '*softmax*' --agent claude --ablate patterns-reduction --max-dollars 30 --out PAGES",
     "cutesmith eval skill --resume --out TRIAL",
+    "cutesmith eval skill --suite level2 --agent claude --max-dollars 100 --engine ray --address auto --out TRIAL",
     "cutesmith eval skill --triggers --agent claude --max-dollars 5 --out TRIGGERS",
+    "cutesmith eval skill --evals --agent claude --grader claude --max-dollars 20 --out EVALS",
 )
 FORWARDED = (
     *("suite", "path", "level", "tag", "only"),
     *("on", "arch", "tolerance", "rounds", "quick", "no_benchmark", "timeout", "gpus", "jobs", "judges"),
+    *("engine", "address"),
 )
 """Options that every run gets as they are."""
+REFUSED = {
+    "--samples": "every repeat of an arm is a run of one sample: say --repeats",
+    "--configurations": "sessions have it: give it after --",
+    "--cache": "every session of a trial is held anew",
+    "--no-cache": "every session of a trial is held anew, and needs no such option",
+    "--time-limit": "it is one run's, and a trial has many: end it by Ctrl-C, and go on by --resume",
+}
+"""Options of `eval run` that a trial cannot forward, and why."""
+SHARED = ("agent", "repeats", "out", "max_dollars", "plan", "yes", "quiet", "json")
+FITTING = {
+    "--triggers": ("triggers", "queries", *SHARED),
+    "--evals": ("evals", "grader", "whole", "bare", "only", "seed", "resume", *SHARED),
+}
+"""What goes with these; a trial over a suite takes everything else and none of their own."""
+OF_OTHERS = ("queries", "grader")
 WITH_RESUME = ("out", "resume", "max_dollars", "plan", "yes", "quiet", "json")
 NAMES = {"whole": "with", "bare": "without"}
-
-
 OVERSHOOT = "a session's last answer may go above that by what it costs more than the one before"
 
 
@@ -96,11 +124,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _eval_skill(argv: list[str]) -> int:
     own, session = eval_run.split_options(argv)
+    _require_forwardable(own)
     options = _parser().parse_args(own)
     if options.triggers:
         from cutesmith.commands._skill_triggers import ask_triggers
 
+        _require_fitting(options, "--triggers")
         return ask_triggers(options, session)
+    if options.evals is not None or (options.resume and options.out and is_of_evals(read_trial(Path(options.out)))):
+        return _hold_evals(options, session)
+    _require_fitting(options)
     trial, arms = _trial(options, session)
     tasks = _tasks(trial)
     plan = _plan(trial, tasks, options.max_dollars)
@@ -115,6 +148,38 @@ def _eval_skill(argv: list[str]) -> int:
     return _run(options, trial, arms, tasks, out)
 
 
+def _hold_evals(options: Namespace, session: list[str]) -> int:
+    from cutesmith.commands._skill_expectations import hold_evals
+
+    _require_fitting(options, "--evals")
+    if options.resume:
+        _require_unchanged(options, session, but=("evals", "grader"))
+    return hold_evals(options, session)
+
+
+def _require_forwardable(words: Sequence[str]) -> None:
+    """Raise UsageError for an option of `eval run` that means nothing to a trial."""
+    for word in words:
+        name = word.partition("=")[0]
+        if name in REFUSED:
+            raise UsageError(f"{name} is not for a trial: {REFUSED[name]}")
+
+
+def _require_fitting(options: Namespace, kind: str = "") -> None:
+    """Raise UsageError for an option that would be passed over in silence."""
+    usual = vars(_parser().parse_args([]))
+    given = [name for name in usual if getattr(options, name) != usual[name]]
+    wrong = [name for name in given if (name not in FITTING[kind] if kind else name in OF_OTHERS)]
+    if wrong:
+        beside = kind or "a trial over the tasks of a suite"
+        homes = "" if kind else " --queries goes with --triggers, --grader with --evals."
+        raise UsageError(f"{_flags(wrong)}: not with {beside}", hint=f"Leave it out.{homes}")
+
+
+def _flags(names: Sequence[str]) -> str:
+    return ", ".join(f"--{NAMES.get(name, name).replace('_', '-')}" for name in names)
+
+
 def _parser() -> Any:
     parser = command_parser("eval skill", DESCRIPTION, examples=EXAMPLES)
     what = parser.add_argument_group("what")
@@ -127,10 +192,16 @@ def _parser() -> Any:
     what.add_argument("--seed", type=int, default=0, metavar="N", help="of the order of the arms (0)")
     what.add_argument("--triggers", action="store_true", help="ask whether the skill is chosen, and nothing else")
     what.add_argument("--queries", metavar="FILE", help="with --triggers: instead of our own triggers.json")
+    what.add_argument("--evals", nargs="?", const="", metavar="FILE", help="hold the prompts of evals.json (our own)")
+    what.add_argument(
+        "--grader", default="", metavar="WHO", help="with --evals, decides what code cannot: claude, script:FILE"
+    )
     eval_run.add_judge_options(parser.add_argument_group("how kernels are judged"))
     where = parser.add_argument_group("where, how long, and what it may cost")
     where.add_argument("--out", metavar="DIR", help="the trial's folder")
     where.add_argument("--resume", action="store_true", help="go on with the trial in --out, as it was begun")
+    where.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
+    where.add_argument("--address", default="auto", metavar="HOST:PORT", help="of the Ray cluster (auto: this node's)")
     eval_run.add_machine_options(where)
     where.add_argument("--max-dollars", type=_dollars, metavar="USD", help="of all sessions together")
     where.add_argument("--plan", action="store_true", help="say what would be done and what it costs at most")
@@ -172,13 +243,12 @@ def _trial(options: Namespace, session: list[str]) -> tuple[Trial, tuple[Arm, ..
     return replace(trial, cap=cap), arms
 
 
-def _require_unchanged(options: Namespace, session: Sequence[str]) -> None:
+def _require_unchanged(options: Namespace, session: Sequence[str], but: Sequence[str] = ()) -> None:
     """A trial goes on as it was begun: what is given beside that would be passed over in silence."""
-    usual = vars(_parser().parse_args([]))
-    others = [name for name in usual if name not in WITH_RESUME and getattr(options, name) != usual[name]]
+    usual, free = vars(_parser().parse_args([])), (*WITH_RESUME, *but)
+    others = [name for name in usual if name not in free and getattr(options, name) != usual[name]]
     if others or session:
-        named = ", ".join(f"--{NAMES.get(name, name).replace('_', '-')}" for name in others)
-        wrong = f"--resume goes on with the trial as it was begun, without {named or 'options after --'}"
+        wrong = f"--resume goes on with the trial as it was begun, without {_flags(others) or 'options after --'}"
         raise UsageError(wrong, hint="Leave them out, or begin another trial.")
 
 
@@ -189,9 +259,12 @@ def _arms_named(names: Sequence[str]) -> tuple[Arm, ...]:
 
 def _forwarded(options: Namespace) -> Iterator[str]:
     """The options of `eval run` that were given, files by their absolute paths."""
+    here = options.engine == "local"
+    if here and options.address != "auto":
+        raise UsageError("--address is that of a Ray cluster", hint="Add --engine ray.")
     for name in FORWARDED:
         value, flag = getattr(options, name), f"--{name.replace('_', '-')}"
-        if value in (None, "", False):
+        if value in (None, "", False) or (here and name in ("engine", "address")):
             continue
         if name == "path" or (name == "suite" and Path(value).exists()):
             value = str(Path(value).absolute())

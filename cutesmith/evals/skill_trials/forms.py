@@ -81,7 +81,12 @@ def read_evals(path: Path, root: Path) -> SkillEvals:
     return evals
 
 
-def _read(path: Path, form: TypeAdapter[Form]) -> Form:
+def read_form(path: Path, form: type[Form], shape: str) -> Form:
+    """A JSON file of this form; raises UsageError that names what is wrong first, with the shape as its hint."""
+    return _read(path, TypeAdapter(form), shape)
+
+
+def _read(path: Path, form: TypeAdapter[Form], shape: str = str(__doc__)) -> Form:
     try:
         return form.validate_json(path.read_bytes())
     except OSError as error:
@@ -89,7 +94,7 @@ def _read(path: Path, form: TypeAdapter[Form]) -> Form:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise UsageError(f"{path}: {where}: {first['msg']}", hint=str(__doc__).partition("\n\n")[2]) from error
+        raise UsageError(f"{path}: {where}: {first['msg']}", hint=shape.partition("\n\n")[2]) from error
 
 
 def _require_different(path: Path, values: Iterable[Hashable]) -> None:

@@ -29,7 +29,8 @@ _Z_SQUARED = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
 class ArmScores:
     """One arm: shares of the tasks and geometric mean of the speed-up against eager; sums and means over sessions.
 
-    `dollars` is None when no session has a price; `unpriced` sessions used tokens and have none.
+    `dollars` is None when no session has a price; `unpriced` sessions used tokens and have none. Tokens are all that
+    were read and written, `cached_a_session` those of them that the cache gave or took.
     """
 
     arm: str
@@ -43,6 +44,7 @@ class ArmScores:
     unpriced: int
     dollars_a_session: float | None
     tokens_a_session: float | None
+    cached_a_session: float | None
     turns_a_session: float | None
 
 
@@ -61,14 +63,18 @@ class Flip:
 class Difference:
     """The second arm less the first, task by task, over `tasks` that both have judged; `unpaired` are left out.
 
-    `solved` and `fast`: shares; `speedup`: geometric mean of the ratios of speed-ups where both timed; dollars, tokens
-    and turns: a session's. Intervals: 95 %, tasks drawn again in pairs. `solved_p`, `speed_p`: exact sign tests.
+    `more`, `less`, `alike`: tasks that the second solves more often, less often, as often. `solved` and `fast`: shares;
+    `speedup`: geometric mean of the ratios of speed-ups where both timed; dollars, tokens and turns: a session's.
+    Intervals: 95 %, tasks drawn again in pairs. `solved_p`, `speed_p`: exact sign tests.
     """
 
     first: str
     second: str
     tasks: int
     unpaired: int
+    more: int
+    less: int
+    alike: int
     solved: Score
     solved_p: float
     fast: Score
@@ -111,6 +117,7 @@ def arm_scores(run: Run) -> ArmScores:
         unpriced=costs.unpriced,
         dollars_a_session=_mean(priced),
         tokens_a_session=_mean([_tokens(outcome) for outcome in run.outcomes]),
+        cached_a_session=_mean([outcome.attempt.cost.cached_tokens for outcome in run.outcomes]),
         turns_a_session=_mean([outcome.attempt.cost.turns for outcome in run.outcomes]),
     )
 
@@ -135,14 +142,18 @@ def difference(first: Run, second: Run) -> Difference:
         EAGER,
     )
     gains = [_solved(after) - _solved(before) for before, after in pairs]
+    more, less = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
     return Difference(
         first=first.name,
         second=second.name,
         tasks=len(pairs),
         unpaired=len({task.task.id for run in (first, second) for task in run.tasks}) - len(pairs),
-        solved=_share_difference(pairs, _solved),
-        solved_p=sign_test(sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)),
-        fast=_share_difference(pairs, _fast),
+        more=more,
+        less=less,
+        alike=len(pairs) - more - less,
+        solved=difference_of_shares(gains),
+        solved_p=sign_test(more, less),
+        fast=difference_of_shares([_fast(after) - _fast(before) for before, after in pairs]),
         speedup=compared.speed,
         speed_p=compared.speed_p,
         dollars=_number_difference(pairs, _dollars),
@@ -167,28 +178,29 @@ def _dollars(task: TaskResult) -> float:
     return float(nan_mean(np.array([float("nan") if value is None else value for value in known])))
 
 
-def _paired(pairs: Pairs, value: Callable[[TaskResult], float]) -> Score:
-    """The mean over tasks of what the second has more than the first; tasks where either has no value are left out."""
-    values = np.array([value(after) - value(before) for before, after in pairs])
-    return score_of_tasks(values[np.isfinite(values)], "skill trial")
+def difference_of_shares(values: Sequence[float]) -> Score:
+    """The mean of one difference of shares a task, each from -1 to 1; tasks without a value (NaN) are left out.
 
-
-def _share_difference(pairs: Pairs, value: Callable[[TaskResult], float]) -> Score:
-    """A difference of shares: where all tasks differ alike, drawing them again would call it certain.
-
-    Then none of n tasks differed otherwise, and Wilson's interval for 0 of n stands on both sides.
+    Where all of n tasks differ alike, drawing them again would call that certain. Then none of n was otherwise: by
+    Wilson's interval for 0 of n so large a share of all tasks may be, and these may differ by -1 or by 1.
     """
-    score = _paired(pairs, value)
+    score = _mean_of_tasks(values)
     if score.value is None or not _is_a_point(score):
         return score
     slack = _Z_SQUARED / (score.over + _Z_SQUARED)
-    return replace(score, interval=(max(-1.0, score.value - slack), min(1.0, score.value + slack)))
+    low, high = score.value - slack * (1 + score.value), score.value + slack * (1 - score.value)
+    return replace(score, interval=(low, high))
 
 
 def _number_difference(pairs: Pairs, value: Callable[[TaskResult], float]) -> Score:
     """A difference of numbers without bounds; without an interval where all tasks differ alike."""
-    score = _paired(pairs, value)
+    score = _mean_of_tasks([value(after) - value(before) for before, after in pairs])
     return replace(score, interval=None) if _is_a_point(score) else score
+
+
+def _mean_of_tasks(values: Sequence[float]) -> Score:
+    known = np.array(values, dtype=np.float64)
+    return score_of_tasks(known[np.isfinite(known)], "skill trial")
 
 
 def _is_a_point(score: Score) -> bool:

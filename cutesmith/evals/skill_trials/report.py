@@ -48,6 +48,7 @@ def markdown(found: Findings) -> Iterator[str]:
     if found.repeats < FEW:
         yield f"With {found.repeats} of at least {FEW} repeats: what a single session happens to do weighs too much."
         yield ""
+    yield from tables.too_few(max((arm.tasks for arm in found.arms), default=0), "tasks")
     yield from tables.arms_table(found.arms)
     if found.difference:
         yield ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,8 +78,9 @@ def _run(
 ) -> bool:
     """Make one run; whether it was interrupted."""
     plan, make_engine, command = prepare(trial.command(step, arm, out))
-    folder = run_folder(out, step)
-    verdict = run_plan(plan, folder, make_engine(), Cache(None), screen(plan), resume=True, command=command)
+    folder, engine = run_folder(out, step), make_engine()
+    with contextlib.closing(engine):  # also where the folder is refused: a cluster must not stay connected
+        verdict = run_plan(plan, folder, engine, Cache(None), screen(plan), resume=True, command=command)
     progress.done += verdict.passed
     progress.open.update({f"{step.arm}/{step.repeat} {unit}": why for unit, why in verdict.open.items()})
     progress.interrupted = verdict.interrupted

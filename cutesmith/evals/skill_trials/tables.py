@@ -8,10 +8,12 @@ from cutesmith.evals.report import wording
 from cutesmith.evals.running.screen import one_line
 from cutesmith.evals.scores.summaries import Score
 from cutesmith.evals.skill_trials.measuring import ArmScores, Difference
-from cutesmith.evals.skill_trials.pages import Ablation, PageUse
+from cutesmith.evals.skill_trials.pages import CHARACTERS_A_TOKEN, Ablation, PageUse
 from cutesmith.evals.skill_trials.trigger_scores import Share, TriggerScores
 
 SHOWN_FLIPS = 30
+FEW_TASKS = 10
+"""Below so many tasks an interval by drawing them again is too narrow: of few, the same few come up."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -21,6 +23,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     padded = [[cell.ljust(width) for cell, width in zip(row, widths)] for row in cells]
     ruled = [padded[0], ["-" * width for width in widths], *padded[1:]]
     yield from (f"| {' | '.join(row)} |" for row in ruled)
+
+
+ABOUT = f"Tokens of a page: its characters over {CHARACTERS_A_TOKEN}, a rule of thumb."
+
+
+def too_few(count: int, what: str) -> Iterator[str]:
+    """A warning about intervals over few tasks, where there is one to give."""
+    if 0 < count < FEW_TASKS:
+        yield f"With {count} {what} intervals that draw these again are too narrow: take {FEW_TASKS} or more to conclude."
+        yield ""
 
 
 def arms_table(arms: Sequence[ArmScores]) -> Iterator[str]:
@@ -41,9 +53,16 @@ def _arm(arm: ArmScores) -> tuple[str, ...]:
         wording.factor_score(arm.speedup),
         dollars,
         wording.plain(arm.dollars_a_session),
-        wording.plain(arm.tokens_a_session),
+        _tokens(arm),
         wording.plain(arm.turns_a_session),
     )
+
+
+def _tokens(arm: ArmScores) -> str:
+    """All tokens of a session, and how many of them the cache gave or took: they cost a fraction of the others."""
+    told = wording.plain(arm.tokens_a_session)
+    cached = arm.cached_a_session / arm.tokens_a_session if arm.cached_a_session and arm.tokens_a_session else 0.0
+    return f"{told} ({wording.share(cached)} cached)" if cached else told
 
 
 def difference_lines(found: Difference) -> Iterator[str]:
@@ -51,7 +70,8 @@ def difference_lines(found: Difference) -> Iterator[str]:
     left_out = f"; {found.unpaired} without a judged sample in both are left out" if found.unpaired else ""
     yield f"`{found.second}` less `{found.first}`, paired over {found.tasks} tasks{left_out}:"
     yield ""
-    yield f"- solved: {points(found.solved)} (sign test p = {found.solved_p:.3g})"
+    counts = f"{found.more} tasks more often, {found.less} less often, {found.alike} alike"
+    yield f"- solved: {points(found.solved)}; {counts} (sign test p = {found.solved_p:.3g})"
     yield f"- fast_1: {points(found.fast)}"
     if found.speedup.over:
         factor = wording.factor_score(found.speedup)
@@ -80,14 +100,18 @@ def _flips(found: Difference) -> Iterator[str]:
 
 def ablation_lines(found: Sequence[Ablation]) -> Iterator[str]:
     """Pages by what their absence costs."""
-    head = ("without", "solved lost", "p", "speed-up lost", "tasks", "tokens, about", "read in", "reads", "hits")
+    head = ("without", "solved lost", "+ / - / =", "p", "speed-up lost", "tokens, about", "read in", "reads", "hits")
     yield from table(head, map(_ablation, found))
+    yield ""
+    yield "+ / - / =: tasks that are solved less often, more often, as often without the page. p is of one page alone: of"
+    yield f"{len(found)} pages that do nothing, {len(found) / 20:.2g} come out below 0.05. {ABOUT}"
 
 
 def _ablation(row: Ablation) -> tuple[str, ...]:
     use, found = row.use, row.difference
     speed = wording.factor_score(found.speedup) if found.speedup.over else wording.UNKNOWN
-    return (use.page, points(found.solved), f"{found.solved_p:.2g}", speed, str(found.tasks), *_use(use))
+    counts = f"{found.more} / {found.less} / {found.alike}"
+    return (use.page, points(found.solved), counts, f"{found.solved_p:.2g}", speed, *_use(use))
 
 
 def _use(use: PageUse) -> tuple[str, ...]:
@@ -97,7 +121,11 @@ def _use(use: PageUse) -> tuple[str, ...]:
 def uses_lines(uses: Iterable[PageUse]) -> Iterator[str]:
     """Pages by how often they are read."""
     ordered = sorted(uses, key=lambda use: (-use.reads, -use.hits, use.page))
-    yield from table(("page", "tokens, about", "read in", "reads", "hits"), ((use.page, *_use(use)) for use in ordered))
+    used = [use for use in ordered if use.reads or use.hits]
+    yield from table(("page", "tokens, about", "read in", "reads", "hits"), ((use.page, *_use(use)) for use in used))
+    yield ""
+    unused = ", ".join(use.page.removesuffix(".md") for use in ordered if not (use.reads or use.hits))
+    yield f"{ABOUT}{f' Neither read nor found: {unused}.' if unused else ''}"
 
 
 def trigger_lines(scores: TriggerScores) -> Iterator[str]:

@@ -22,6 +22,8 @@ from cutesmith.verdicts import strict_json
 FILE = "trial.json"
 WITH, BARE, WITHOUT = "with", "bare", "without-"
 ALL = "all"
+EVALS = "--evals"
+"""The first of a trial's words where it is over evals.json: its file and the chosen numbers follow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +113,11 @@ def read_trial(out: Path) -> Trial | None:
         return None
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"{path} describes no trial: {error}", hint="Give another --out.") from error
+
+
+def is_of_evals(trial: Trial | None) -> bool:
+    """Whether a trial is over the evaluations of a file, and not over the tasks of a suite."""
+    return trial is not None and trial.words[:1] == (EVALS,)
 
 
 def _trial(known: Any) -> Trial:
