@@ -109,6 +109,7 @@ def _summary(comparison: Comparison) -> str:
 
 def _lines(comparison: Comparison) -> Iterator[str]:
     from cutesmith.evals.report import wording
+    from cutesmith.evals.running.screen import one_line
 
     solved, share = comparison.solved, comparison.share
     yield f"tasks: {comparison.tasks} in both, {comparison.only_first} only in A, {comparison.only_second} only in B"
@@ -120,10 +121,10 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     speed = f"{wording.factor_score(comparison.speed)} over {comparison.speed.over} tasks"
     yield f"speed-up against {comparison.baseline}, B over A: {speed} (sign test p = {comparison.speed_p:.3g})"
     for flip in comparison.flips:
-        yield f"{'gained' if flip.gained else 'lost  '}  {flip.task}"
-        yield from (f"          {letter}: {said}" for letter, said in (("A", flip.before), ("B", flip.after)))
+        yield one_line(f"{'gained' if flip.gained else 'lost  '}  {flip.task}")
+        yield from (one_line(f"          {letter}: {said}") for letter, said in (("A", flip.before), ("B", flip.after)))
     sure = [change for change in comparison.changes if change.beyond_noise]
-    yield from map(_change, sure)
+    yield from map(one_line, map(_change, sure))
     yield f"{len(comparison.changes) - len(sure)} of {len(comparison.changes)} timed tasks did not change beyond noise"
 
 

@@ -64,7 +64,10 @@ def remarks(run: Run) -> list[str]:
         found.append("kernels were verified on the emulated GPU, which times nothing")
     cached = sum(outcome.attempt.cached for outcome in run.outcomes)
     if cached:
-        found.append(f"{cached} results came from the cache, with the cost and the samples of when they were made")
+        known = "were known of the same kernel, from the cache or this run"
+        found.append(f"{cached} results {known}, with the cost and the samples of when they were made")
+    if run.tolerance:
+        found.append(f"judged by the tolerance {run.tolerance} instead of the tasks' own")
     if not run.facts.tasks:
         found.append("run.json names no tasks: tasks that were never attempted cannot be counted")
     return found

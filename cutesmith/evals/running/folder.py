@@ -22,6 +22,7 @@ from cutesmith.verdicts import strict_json
 
 HOLDS, KERNELS, VERDICTS = "gpu_holds.jsonl", "kernels", "verdicts"
 KERNEL, GENERATION = "kernel.py", "generation.json"
+HOLD = ("gpu", "exclusive", "begin", "end")  # what a line of HOLDS cannot do without
 Unit = tuple[str, int]
 """A task's id and the number of the sample: what has one line in results.jsonl."""
 
@@ -77,10 +78,13 @@ class RunFolder:
         self._holds.append(strict_json(dict(fields)))
 
     def holds(self) -> Iterator[dict[str, Any]]:
-        """Every hold that was noted."""
+        """Every hold that was noted; lines that are none are passed over, as they only say how busy a GPU was."""
         with (self.path / HOLDS).open("rb") as lines:
             for line in lines:
-                yield json.loads(line)
+                with contextlib.suppress(ValueError):
+                    found = json.loads(line)
+                    if isinstance(found, dict) and set(HOLD) <= found.keys():
+                        yield found
 
     def kernel_folder(self, unit: Unit) -> Path:
         """Where the kernel of a sample and all that its making left are."""

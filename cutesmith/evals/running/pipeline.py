@@ -58,10 +58,11 @@ class Pipeline:
             unit = (attempt.task, attempt.sample)
             if unit in known and unit not in self._finished:
                 self._finished.add(unit)
-                self._keys.add(bytes.fromhex(attempt.key))
+                self._keys.add(_packed(attempt.key))
                 self.tally.count(attempt)
-        for task, sample in set(self.plan.gone_units()) - self._finished:
-            self.tally.open[f"{task}#{sample}"] = "the suite no longer has this task"
+        for task, sample in self.plan.gone_units():
+            if (task, sample) not in self._finished:
+                self.tally.open[f"{task}#{sample}"] = "the suite no longer has this task"
         for hold in self.folder.holds():
             self.gpu_time.add(hold)
 
@@ -302,7 +303,7 @@ class Pipeline:
     # The end of an attempt
 
     def _judged(self, work: Work) -> None:
-        again = bytes.fromhex(work.key) in self._keys
+        again = _packed(work.key) in self._keys
         fields = {"machine": self.plan.machine, "worker": work.worker, "cached": again}
         self._finish(work, self._attempt(work, **outcomes.judged(work.verdicts), **fields), self._entry(work))
 
@@ -349,7 +350,7 @@ class Pipeline:
         if entry is not None:
             self.cache.keep(attempt, entry)
         self._finished.add(work.unit)
-        self._keys.add(bytes.fromhex(attempt.key))
+        self._keys.add(_packed(attempt.key))
         self.tally.count(attempt)
         self.tally.open.pop(work.id, None)
         self.screen.finished(attempt, self.tally)
@@ -363,6 +364,14 @@ class Pipeline:
     def _end(self, work: Work) -> None:
         self._flight.pop(work.id, None)
         self._release(work)
+
+
+def _packed(key: str) -> bytes:
+    """A key in half the memory; one that somebody edited need not be a number."""
+    try:
+        return bytes.fromhex(key)
+    except ValueError:
+        return key.encode()
 
 
 def _patience(stage: str, settings: JudgeSettings) -> float:

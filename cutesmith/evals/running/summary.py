@@ -113,7 +113,8 @@ def _attempt(line: bytes) -> dict[str, Any]:
 def lines(verdict: EvalVerdict) -> Iterator[str]:
     """The verdict for people."""
     counted = ", ".join(f"{count} {status}" for status, count in verdict.statuses.items())
-    yield f"{counted}{f' ({verdict.cached} cached)' if verdict.cached else ''}"
+    if counted:
+        yield f"{counted}{f' ({verdict.cached} cached)' if verdict.cached else ''}"
     for unit, why in verdict.open.items():
         yield one_line(f"open: {unit}: {why}")
     if verdict.gpu.get("busy") is not None:

@@ -16,6 +16,7 @@ from cutesmith.evals.scores.matrices import LOG_SPEEDUP, task_matrices
 from cutesmith.evals.scores.outcomes import Outcome, Run, TaskResult
 from cutesmith.evals.scores.summaries import Score, exponential
 
+TASKS_OWN = "each task's own"
 NOISE = 0.03
 """Change of a speed-up that two runs of the same kernel may show: medians of two runs agree within 3 %."""
 
@@ -188,4 +189,4 @@ def _flattened(prefix: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, 
         if isinstance(value, Mapping):
             yield from _flattened(f"{prefix} {name}", value)
         else:
-            yield f"{prefix} {name}", str(value)
+            yield f"{prefix} {name}", str(value) or (TASKS_OWN if name == "tolerance" else "")

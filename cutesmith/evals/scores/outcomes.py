@@ -172,6 +172,18 @@ class Run:
         return tuple(sorted(seen, key=lambda machine: (-seen[machine], machine.model_dump_json())))
 
     @property
+    def devices(self) -> str:
+        """The devices that it was judged on, by name; the emulated GPU is one."""
+        named = sorted({machine.device for machine in self.machines} - {""})
+        emulated = any(outcome.attempt.ran_on == "emulator" for outcome in self.outcomes)
+        return ", ".join(named) or ("the emulated GPU" if emulated else "no device named")
+
+    @property
+    def tolerance(self) -> str:
+        """The tolerance that all tasks were judged by, "" where each was by its own."""
+        return str(self.facts.settings.get("tolerance") or "")
+
+    @property
     def suites(self) -> tuple[str, ...]:
         """Names of the suites that the results are of."""
         known = {outcome.attempt.suite for outcome in self.outcomes} | {self.facts.suite}

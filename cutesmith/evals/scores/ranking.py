@@ -30,7 +30,7 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Runs that can be ranked against each other: the same tasks on the same device."""
+    """Runs that can be ranked against each other: the same tasks on the same device by the same tolerance."""
 
     title: str
     tasks: int
@@ -38,17 +38,12 @@ class Table:
 
 
 def rank(runs: Iterable[Run], baseline: str = FASTEST) -> list[Table]:
-    """A table for each set of tasks and device, the largest set first."""
+    """A table for each set of tasks, device and tolerance, the largest set first."""
     groups: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
-        groups.setdefault((devices(run), *(task.task.id for task in run.tasks)), []).append(run)
+        groups.setdefault((run.devices, run.tolerance, *(task.task.id for task in run.tasks)), []).append(run)
     tables = [_table(members, baseline) for members in groups.values()]
     return sorted(tables, key=lambda table: (-table.tasks, table.title))
-
-
-def devices(run: Run) -> str:
-    """The devices that a run was judged on, by name."""
-    return ", ".join(sorted({machine.device for machine in run.machines} - {""})) or "no device named"
 
 
 def _table(runs: Sequence[Run], baseline: str) -> Table:
@@ -60,7 +55,8 @@ def _table(runs: Sequence[Run], baseline: str) -> Table:
         if not tied:
             leader, place = index, index + 1
         standings.append(Standing(place=place, tied=tied, run=run, card=card, costs=costs_of(run)))
-    title = f"{', '.join(runs[0].suites) or 'unnamed suite'} on {devices(runs[0])}"
+    title = f"{', '.join(runs[0].suites) or 'unnamed suite'} on {runs[0].devices}"
+    title += f", tolerance {runs[0].tolerance}" if runs[0].tolerance else ""
     return Table(title=title, tasks=len(runs[0].tasks), standings=standings)
 
 
