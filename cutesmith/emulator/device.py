@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cutesmith.devices import SmVersion, parse_arch
@@ -54,7 +54,7 @@ class EmulatedDevice:
         self._open = True
         self._allocations = Allocations()
         self._memory = DeviceMemory(self._allocations)
-        self._sm = parse_arch(arch).sm
+        self.sm = parse_arch(arch).sm
         self._programs: dict[tuple[int, str], tuple[Module, Program, NativeCode]] = {}
         self._mapped: dict[int, Allocation] = {}  # by the address that the storage claims
         self._tensors = 0
@@ -78,13 +78,13 @@ class EmulatedDevice:
             self._session.failure = None
 
     @contextmanager
-    def unexecuted(self, *, storage: bool) -> Iterator[list[Launch]]:
+    def unexecuted(self, *, storage: bool) -> Iterator[list[Unexecuted]]:
         """Within it launches are held against the GPU's limits (LaunchRefused) and written down, none is executed.
 
         Unless tensors have `storage`, new ones are without, so that any size costs nothing.
         """
         assert self._session is not None and self._facade is not None
-        recorder = _Recorder(self._sm)
+        recorder = _Recorder(self.sm, self._facade)
         self._session.executor = recorder
         try:
             with nullcontext() if storage else self._facade.without_storage():
@@ -94,10 +94,13 @@ class EmulatedDevice:
 
     def name(self, tensor: torch.Tensor, name: str) -> None:
         """Call the tensor's memory so in messages, such as "input 0"."""
-        assert self._facade is not None, "tensors are named while the device is in use"
         if tensor.numel():
-            offset = int(tensor.storage_offset()) * tensor.element_size()
-            self._names[self._facade.address(tensor) - offset] = name
+            self._names[self.memory_of(tensor)] = name
+
+    def memory_of(self, tensor: torch.Tensor) -> int:
+        """The device address at which the memory of a tensor with elements begins."""
+        assert self._facade is not None, "tensors have addresses while the device is in use"
+        return self._facade.address(tensor) - int(tensor.storage_offset()) * tensor.element_size()
 
     def enter(self, recorded: Session, facade: Facade) -> None:
         """The session and the facade of its tensors."""
@@ -122,7 +125,7 @@ class EmulatedDevice:
                 native=native,
                 launch=launch,
                 kernel=kernel,
-                sm=self._sm,
+                sm=self.sm,
                 memory=Memory(program, self._allocations, sanitize=settings.sanitize),
                 settings=settings,
                 grid_id=len(self.launches) + 1,
@@ -203,16 +206,27 @@ class EmulatedDevice:
                 allocation.written_by_host()
 
 
+@dataclass(frozen=True)
+class Unexecuted:
+    """A launch that was only written down, and the memory that tensors had then: (address, bytes)."""
+
+    launch: Launch
+    kernel: CubinKernel
+    module: Module
+    memory: tuple[tuple[int, int], ...]
+
+
 class _Recorder:
     """An executor that executes nothing: launches are only checked, memory is nowhere."""
 
-    def __init__(self, sm: SmVersion) -> None:
-        self.launches: list[Launch] = []
-        self._sm = sm
+    def __init__(self, sm: SmVersion, facade: Facade) -> None:
+        self.launches: list[Unexecuted] = []
+        self._sm, self._facade = sm, facade
 
     def launch(self, launch: Launch, kernel: CubinKernel, module: Module) -> None:
         refuse_over_limits(launch, kernel, self._sm)
-        self.launches.append(launch)
+        memory = tuple((claim.address, claim.storage.nbytes()) for claim in self._facade.claims())
+        self.launches.append(Unexecuted(launch, kernel, module, memory))
 
     def allocate(self, size: int) -> int:
         return _NOWHERE

@@ -22,8 +22,6 @@ from cutesmith.verdicts import CaseReport, ExitCode
 
 INSTRUCTIONS = 1 << 26  # lane-instructions of a longer case: about a second
 FOR_A_GRID = 3 * INSTRUCTIONS  # of one beyond the last block of a grid that is smaller than the inputs ask for
-MOST_SIGNED = 2**31 - 1
-OVERFLOW = "; whether offsets beyond 2^31 elements overflow 32 bits cannot be tried at any size that is executed"
 LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 19, 1 << 24  # of a case, however slow or quick the kernel is
 
 
@@ -58,10 +56,12 @@ class FullSize:
             return failed(case, ("W1", f"{text} instead of a CuTe kernel", True))
         if not reply["blocks"]:
             return failed(case, ("W1", "kernel_fn launches no CuTe kernel at full size", True))
+        if reply["wraps"]:
+            return failed(case, ("", reply["wraps"], False))
         self.blocks = reply["blocks"]
         grids = ", ".join(f"{blocks:,}" for blocks in self.blocks[:8])
-        overflow = OVERFLOW if self.elements > MOST_SIGNED else ""
-        return _with(case, f"recorded, not executed: {grids} block{'s' * (self.blocks != [1])}{overflow}")
+        recorded = f"recorded, not executed: {grids} block{'s' * (self.blocks != [1])}"
+        return _with(case, "; ".join(filter(None, (recorded, reply["remark"]))))
 
     def longer(self) -> Iterator[CaseReport]:
         """A case for each size that was shrunk, and one beyond the last block of a grid that ends early."""

@@ -88,7 +88,7 @@ class Trial(Candidate):
             with candidate_code(self.path):
                 kernel = load_kernel(self.path) if request["fresh"] else self.kernel_fn
                 assert kernel is not None, "load comes first"
-                call = record_call(self.emulated, kernel, request["inputs"])
+                call = record_call(self.emulated, kernel, request["inputs"], self.path)
         except CandidateError as error:
             if error.exit_code in (ExitCode.UNAVAILABLE, ExitCode.INTERNAL):
                 call = RecordedCall([], {}, error.message)

@@ -57,10 +57,10 @@ class Geometry:
         return (x, y, z)
 
 
-def block_coordinates(geometry: Geometry, first: int, last: int) -> Array:
-    """int64 (blocks, 3): the blocks of clusters `first` to `last` (exclusive), those of a cluster in order of rank."""
+def blocks_of(geometry: Geometry, numbers: Array) -> Array:
+    """int64 (blocks, 3): the blocks of clusters of those numbers, those of a cluster in order of rank."""
     ranks = _unflatten(np.arange(geometry.cluster_blocks), geometry.cluster)
-    clusters = _unflatten(np.arange(first, last), geometry.cluster_grid)
+    clusters = _unflatten(numbers, geometry.cluster_grid)
     coordinates: Array = (clusters[:, None, :] * np.array(geometry.cluster) + ranks).reshape(-1, 3)
     return coordinates
 

@@ -13,7 +13,7 @@ import numpy as np
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SMEM_ALLOCATION_UNIT, SmVersion, occupancy
 from cutesmith.emulator.faults import EndlessLoop, Finding, LaunchRefused
 from cutesmith.emulator.machine.findings import Findings
-from cutesmith.emulator.machine.geometry import Geometry, block_coordinates, members, registers_read, special_registers
+from cutesmith.emulator.machine.geometry import Geometry, blocks_of, members, registers_read, special_registers
 from cutesmith.emulator.machine.lanes import Array
 from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.observation import Observer
@@ -64,7 +64,10 @@ class LaunchReport:
 
 @dataclass
 class LaunchRun:
-    """A launch being executed: its program and machine code, memory, settings, and what has come of it so far."""
+    """A launch being executed: its program and machine code, memory, settings, and what has come of it so far.
+
+    `chosen`: int64 numbers of the clusters to run; None: all.
+    """
 
     program: Program
     native: NativeCode
@@ -75,6 +78,7 @@ class LaunchRun:
     settings: Settings
     grid_id: int = 0
     observer: Observer | None = None
+    chosen: Array | None = None
     findings: Findings = field(init=False)
     printed: Printed = field(default_factory=Printed)
     steps: int = 0
@@ -153,7 +157,7 @@ class LaunchRun:
         return max(1, held) * self.sm.multiprocessors
 
     def _wave_ranges(self) -> Iterator[tuple[int, int]]:
-        """(first, last) cluster of each wave."""
+        """(first, last) of each wave, of all clusters or of the chosen ones."""
         geometry = self.geometry
         by_lanes = self.settings.lanes_per_wave // geometry.threads
         by_shared = self.settings.shared_bytes_per_wave // max(1, self.shared_bytes)
@@ -161,9 +165,13 @@ class LaunchRun:
         if waits_for_other_blocks(self.program) or self.launch.attributes.get("cooperative"):
             blocks = max(blocks, self.resident_blocks)
         clusters = max(1, blocks // geometry.cluster_blocks)
-        waves = -(-geometry.clusters // clusters)
-        bounds = [wave * geometry.clusters // waves for wave in range(waves + 1)]
+        waves = -(-self._clusters // clusters)
+        bounds = [wave * self._clusters // waves for wave in range(waves + 1)]
         return zip(bounds, bounds[1:], strict=False)
+
+    @property
+    def _clusters(self) -> int:
+        return self.geometry.clusters if self.chosen is None else len(self.chosen)
 
     def _run_wave(self, first: int, last: int, plans: tuple[StopPlan, ...]) -> None:
         wave = self._wave(first, last)
@@ -178,7 +186,7 @@ class LaunchRun:
                 self.steps = scheduler.steps
 
     def _with_absent_blocks(self, error: EndlessLoop, last: int) -> EndlessLoop:
-        waiting = self.geometry.clusters - last
+        waiting = self._clusters - last
         if not waiting:
             return error
         blocks = waiting * self.geometry.cluster_blocks
@@ -191,7 +199,8 @@ class LaunchRun:
 
     def _wave(self, first: int, last: int) -> Wave:
         geometry = self.geometry
-        blocks = block_coordinates(geometry, first, last)
+        numbers = np.arange(first, last) if self.chosen is None else self.chosen[first:last]
+        blocks = blocks_of(geometry, numbers)
         lanes = len(blocks) * geometry.threads
         block_of_lane = np.repeat(np.arange(len(blocks), dtype=np.uint32), geometry.threads)
         wave = Wave(

@@ -43,6 +43,7 @@ HOMES = (
     "native.atomics",
     "operations.message_barriers",
     "operations.system",
+    "operations.positions",
 )
 """Modules that register handlers when they are imported."""
 

@@ -1,0 +1,226 @@
+"""A launch at full size, of which some blocks are run for their addresses: does an index wrap on the way to memory?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Protocol
+
+import numpy as np
+
+from cutesmith.devices import SmVersion
+from cutesmith.emulator.faults import EmulationError
+from cutesmith.emulator.machine.allocations import Allocations
+from cutesmith.emulator.machine.geometry import Geometry
+from cutesmith.emulator.machine.lanes import Array, Lanes
+from cutesmith.emulator.machine.launch import LaunchRun
+from cutesmith.emulator.machine.memory import Memory
+from cutesmith.emulator.machine.settings import Settings
+from cutesmith.emulator.native.jit import compile_program
+from cutesmith.emulator.positions.elision import reduced
+from cutesmith.emulator.positions.widened import widened
+from cutesmith.emulator.program.build import build_program
+from cutesmith.emulator.program.calls import without_calls
+from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator.ptx.parser import parse
+from cutesmith.emulator.ptx.syntax import Function, Location, Module
+from cutesmith.recording.cubin import CubinKernel
+from cutesmith.recording.sessions import Launch
+from cutesmith.recording.sessions import Module as Compiled
+
+LARGE = 1 << 30  # bytes: of a tensor of two elements a byte, the first whose positions leave 31 bits
+_MOST_STEPS = 30_000_000  # some seconds; see Settings.step_limit
+_FARTHEST = 17  # blocks 2^0 to 2^16 before the last: those that an index of 16 bits confuses with it
+_BETWEEN = 8
+_MASKS = "|".join(str(mask << low) for mask in (0x7FFF, 0xFFFF) for low in range(16))
+_MAY_BE_NARROW = re.compile(
+    r"\bcvt\.(?:[us]\d+\.[us](?:8|16)|[us](?:8|16)\.[us]\d+)\b|\bshr\.s32\b.*, (?:16|24);"
+    rf"|\band\.b32\b.*, (?:{_MASKS});"
+)
+"""In PTX text: fewer than 32 bits of an integer, perhaps of an index."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Bytes of memory from a device address on, as a person calls them; whether `kernel_fn` returns them."""
+
+    name: str
+    address: int
+    size: int
+    returned: bool = False
+
+
+class Held(Protocol):
+    """A launch that is not executed."""
+
+    @property
+    def launch(self) -> Launch:
+        """Grid, block and parameters."""
+
+    @property
+    def kernel(self) -> CubinKernel:
+        """What the cubin says of it."""
+
+    @property
+    def module(self) -> Compiled:
+        """The compilation that holds it."""
+
+
+@dataclass(frozen=True)
+class Wrap:
+    """An access that meant byte `meant` of a tensor and goes to byte `got` of it, by one thread of many."""
+
+    location: Location | None
+    tensor: Tensor
+    meant: int
+    got: int
+    thread: tuple[int, int, int]
+    block: tuple[int, int, int]
+    bits: int
+
+
+@dataclass(frozen=True)
+class Searched:
+    """How many blocks were run, what was found first, or why nothing could be looked for."""
+
+    blocks: int = 0
+    wrap: Wrap | None = None
+    untried: str = ""
+
+
+def search(held: Held, tensors: Sequence[Tensor], sm: SmVersion) -> Searched:
+    """Whether an index of 32 or 16 bits wraps in the launch, by some of its blocks, the last among them.
+
+    An access counts where the address that integers of 64 bits give lies in a tensor and is another one. Through 16
+    bits it counts where the actual address lies in no tensor, or two positions of an output are written to one address.
+    Nothing is run where no tensor is large and no integer that an address is made of is narrow.
+    """
+    large = any(tensor.size >= LARGE for tensor in tensors)
+    if not large and not _MAY_BE_NARROW.search(held.module.ptx):
+        return Searched()
+    try:
+        return _Search(held, tensors, sm).result(large)
+    except EmulationError as error:
+        return Searched(untried=error.message)
+
+
+class _Search:
+    def __init__(self, held: Held, tensors: Sequence[Tensor], sm: SmVersion) -> None:
+        self._held, self._tensors, self._sm = held, tensors, sm
+        self._module = parse(held.module.ptx)
+        self._function = reduced(without_calls(self._module, self._module.functions[held.launch.kernel]))
+
+    def result(self, large: bool) -> Searched:
+        searched = self._run(self._function, _Wrapped) if large else Searched()
+        if searched.wrap is None and widened(self._function).narrow:
+            narrow = self._run(self._function, _Collisions)
+            return replace(narrow, blocks=max(narrow.blocks, searched.blocks))
+        return searched
+
+    def _run(self, function: Function, kind: type[_Log]) -> Searched:
+        function = widened(function, through_16_bits=kind is _Collisions).function
+        module: Module = replace(self._module, functions={function.name: function})
+        program = build_program(module, function.name)
+        log = kind(program, self._tensors)
+        run = self._launch(program, log)
+        run.chosen = _chosen(run.geometry)
+        run.run()
+        return Searched(len(run.chosen) * run.geometry.cluster_blocks, log.found())
+
+    def _launch(self, program: Program, log: _Log) -> LaunchRun:
+        return LaunchRun(
+            program=program,
+            native=compile_program(program),
+            launch=self._held.launch,
+            kernel=self._held.kernel,
+            sm=self._sm,
+            memory=log,
+            settings=Settings(sanitize=False, step_limit=_MOST_STEPS),
+        )
+
+
+def _chosen(geometry: Geometry) -> Array:
+    """Numbers of the clusters to run: corners of the grid, some between, and those 2^n before the last of each axis."""
+    x, y, z = geometry.cluster_grid
+    last = np.array([x - 1, y - 1, z - 1])
+    places = {tuple(int(i) for i in last * corner) for corner in product((0, 1), repeat=3)}
+    places |= {tuple(int(i) for i in last * part // _BETWEEN) for part in range(_BETWEEN)}
+    for axis, power in product(range(3), range(_FARTHEST)):
+        before = last.copy()
+        before[axis] -= 1 << power
+        places |= {tuple(int(i) for i in before)} if before[axis] >= 0 else set()
+    return np.array(sorted(i + x * (j + y * k) for i, j, k in places), np.int64)
+
+
+class _Log(Memory):
+    """The memory of a launch that is run for its addresses; global memory is empty."""
+
+    def __init__(self, program: Program, tensors: Sequence[Tensor]) -> None:
+        super().__init__(program, Allocations(), sanitize=False)
+        self.tensors = sorted(tensors, key=lambda tensor: tensor.address)
+        self._starts = np.array([tensor.address for tensor in self.tensors] or [0], np.uint64)
+        self._sizes = np.array([tensor.size for tensor in self.tensors] or [0], np.uint64)
+        self._wrap: Wrap | None = None
+
+    def found(self) -> Wrap | None:
+        """What was found first."""
+        return self._wrap
+
+    def note(self, lanes: Lanes, addresses: Array, wide: Array) -> None:
+        """See operations.positions.PositionLog."""
+        raise NotImplementedError
+
+    def in_tensors(self, addresses: Array) -> tuple[Array, Array]:
+        """The tensor at or before each address, and whether the address lies in it."""
+        index = np.maximum(np.searchsorted(self._starts, addresses, side="right") - 1, 0)
+        return index, (addresses - self._starts[index] < self._sizes[index]) & (addresses >= self._starts[index])
+
+    def keep(self, lanes: Lanes, addresses: Array, wide: Array, first: int, bits: int) -> None:
+        """Remember the access of the lane at place `first`."""
+        tensor = self.tensors[int(self.in_tensors(wide[first : first + 1])[0][0])]
+        lane = int(lanes.lanes[first])
+        self._wrap = self._wrap or Wrap(
+            location=lanes.instruction.location,
+            tensor=tensor,
+            meant=int(wide[first]) - tensor.address,
+            got=int(addresses[first]) - tensor.address,
+            thread=lanes.wave.thread(lane),
+            block=lanes.wave.block(lane),
+            bits=bits,
+        )
+
+
+class _Wrapped(_Log):
+    """Accesses whose address wide integers make another one of, in a tensor."""
+
+    def note(self, lanes: Lanes, addresses: Array, wide: Array) -> None:
+        wrapped = (addresses != wide) & self.in_tensors(wide)[1]
+        if wrapped.any():
+            self.keep(lanes, addresses, wide, int(np.flatnonzero(wrapped)[0]), 32)
+
+
+class _Collisions(_Log):
+    """Accesses through 16 bits that lie in no tensor, and stores of several positions to one address of an output."""
+
+    def __init__(self, program: Program, tensors: Sequence[Tensor]) -> None:
+        super().__init__(program, tensors)
+        self._meant: dict[int, int] = {}
+
+    def note(self, lanes: Lanes, addresses: Array, wide: Array) -> None:
+        index, meant = self.in_tensors(wide)
+        wrong = (addresses != wide) & meant & ~self.in_tensors(addresses)[1]
+        if lanes.instruction.modifiers[0] == "st":
+            wrong |= meant & self._taken(addresses, wide, index)
+        if wrong.any():
+            self.keep(lanes, addresses, wide, int(np.flatnonzero(wrong)[0]), 16)
+
+    def _taken(self, addresses: Array, wide: Array, index: Array) -> Array:
+        """Whether another position was written to the address, or is by one of these lanes."""
+        returned = np.array([tensor.returned for tensor in self.tensors] or [False])[index]
+        taken = np.zeros(len(addresses), bool)
+        for place in np.flatnonzero(returned):
+            meant = int(wide[place])
+            taken[place] = self._meant.setdefault(int(addresses[place]), meant) != meant
+        return taken
