@@ -183,8 +183,7 @@ class Judge:
         """All cases with values."""
         with exchange() as folder, self._workers(folder, device, arch) as (reference, candidate):
             plan = self._load(reference, candidate, device, arch)
-            with gpu_lock(exclusive=False) if device == "cuda" else contextlib.nullcontext():
-                self._all_cases(Round(folder, reference, candidate, self.options), plan)
+            self._all_cases(Round(folder, reference, candidate, self.options), plan)
             verdict = self._conclude(candidate)
         if verdict.passed and self.options.sanitize and device == "cuda":
             return self._sanitized(verdict)
@@ -200,7 +199,8 @@ class Judge:
         if whole and not self._add(whole.launches()):
             return
         for name in plan["derived"]:
-            report = turn.derived(name)
+            with self._sharing():
+                report = turn.derived(name)
             self.cases += [] if report is None else [report]
             if self._settled() or not turn.reference.alive:
                 return
@@ -228,10 +228,15 @@ class Judge:
         """Several draws of one input set, in one buffer and in new ones (rule R1), twice for determinism."""
         reports = []
         for pair in range(max(1, (self.options.seeds + 1) // 2)):
-            reports.append(turn.replay(f"{_set_name(index)}, draws {2 * pair + 1} and {2 * pair + 2}", index))
+            with self._sharing():
+                reports.append(turn.replay(f"{_set_name(index)}, draws {2 * pair + 1} and {2 * pair + 2}", index))
             if not reports[-1].passed:
                 break
         return reports
+
+    def _sharing(self) -> contextlib.AbstractContextManager[None]:
+        """The GPU beside others for one step: whoever waits to time a kernel waits for a case, not for all of them."""
+        return gpu_lock(exclusive=False) if self.ran_on == "gpu" else contextlib.nullcontext()
 
     def _settled(self) -> bool:
         return any(case.rule and not case.passed and case.problem.startswith(REJECTED) for case in self.cases[-1:])
@@ -265,13 +270,15 @@ class Judge:
     def _load(self, reference: Worker, candidate: Worker, device: str, arch: str) -> dict[str, Any]:
         """Load both sides at once; the reference's complaint comes first, as it is about the contract."""
         common, timeout = {"device": device, "arch": arch}, self.options.timeout
-        start_both(reference, candidate, common)
-        reference.send({"do": "load", **common, "path": str(self.problem.resolve()), "seed": new_seed()})
-        candidate.send({"do": "load", **common, "path": str(self.path.resolve())})
-        with loading("the file" if self.problem == self.path else self.problem.name, timeout):
-            plan = trusted_reply(reference, timeout=timeout)
-        with loading("the file", timeout):
-            loaded = candidate.receive(timeout=timeout)
+        with self._sharing():
+            start_both(reference, candidate, common)
+        with self._sharing():
+            reference.send({"do": "load", **common, "path": str(self.problem.resolve()), "seed": new_seed()})
+            candidate.send({"do": "load", **common, "path": str(self.path.resolve())})
+            with loading("the file" if self.problem == self.path else self.problem.name, timeout):
+                plan = trusted_reply(reference, timeout=timeout)
+            with loading("the file", timeout):
+                loaded = candidate.receive(timeout=timeout)
         self.confinement = loaded["confinement"]
         for rule, text in loaded["changes"]:
             raise CandidateError(text, ExitCode.REJECTED, rule=rule)

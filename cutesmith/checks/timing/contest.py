@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 from cutesmith import contract
@@ -23,6 +23,7 @@ from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
 from cutesmith.checks.judging.cheats import find_cheats
 from cutesmith.checks.judging.rounds import exchange, loading, new_seed, start_both, trusted_call, trusted_reply
 from cutesmith.checks.judging.verification import fitting_arch
+from cutesmith.checks.timing.entrant import Entrant
 from cutesmith.checks.timing.gpu_lock import gpu_lock
 from cutesmith.checks.timing.roofline import ROOFS, Floor, Work, floor_of
 from cutesmith.devices import current_device, parse_arch
@@ -32,10 +33,8 @@ from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing
 NO_GPU = "nothing was timed: this machine has no NVIDIA GPU"
 COMPILE_MODE = "max-autotune-no-cudagraphs"
 ROUNDS, QUICK_ROUNDS = 10, 4
-ROUND_MICROSECONDS = 15_000.0  # of device time, about; between 3 and 20 launches
 IMPOSSIBLE = 0.9  # rule T8: of bytes over peak bandwidth
 CLOCK_FACTOR, CLOCK_SLACK_US = 1.4, 4_000.0  # rule T4: the parent's clock may read this much more
-WARM_UP_FACTOR, WARM_UP_SLACK_US = 4.0, 50.0  # rule T6: clocks alone move a launch by less than a factor of two
 CHECKED_OUTPUTS = 3
 CACHE = Path("~/.cache/cutesmith")
 
@@ -52,61 +51,6 @@ class BenchmarkOptions:
     arch: str | None = None
     rtol: float | None = None
     atol: float | None = None
-
-
-@dataclass
-class Entrant:
-    """One callable of the contest: where it runs, its estimates, its samples and the launches that were kept."""
-
-    name: str
-    worker: Worker
-    host_us: float = 20.0
-    device_us: float = 0.0
-    samples: list[float] = field(default_factory=list)
-    error: str = ""
-
-    @property
-    def launches(self) -> int:
-        """How many launches a round has."""
-        return max(3, min(20, int(ROUND_MICROSECONDS / max(self.device_us, 1.0))))
-
-    def round_request(self, shift: int) -> dict[str, Any]:
-        """One round with fresh values, no output kept."""
-        request = {"do": "round", "name": self.name, "launches": self.launches, "host_us": self.host_us}
-        return {**request, "shift": shift, "keep": -1, "tag": ""}
-
-    def warm_up(self, timeout: float) -> dict[str, Any]:
-        """First calls; estimates of device and host time."""
-        reply = self.worker.call({"do": "warm_up", "name": self.name}, timeout=timeout)
-        self.device_us, self.host_us = reply["device_us"], reply["host_us"]
-        return reply
-
-    def estimate(self) -> None:
-        """The device time anew, once nobody else uses the GPU: a slow warm-up must not cut repetitions (rule T6)."""
-        request = {"do": "estimate", "name": self.name, "host_us": self.host_us}
-        self.device_us = self.worker.call(request)["device_us"]
-
-    def slow_start(self) -> str:
-        """Rule T6: what is said of launches that were far slower before the timing than in it; else nothing."""
-        middle = median(self.samples)
-        if self.device_us <= WARM_UP_FACTOR * middle + WARM_UP_SLACK_US:
-            return ""
-        return f"its warm-up took {self.device_us:.1f} us a launch, the timed launches {middle:.1f} us"
-
-    def timing(self, byte_count: int | None) -> Timing:
-        """Median and quartiles of the samples."""
-        if not self.samples:
-            return Timing(name=self.name, samples_us=(), median_us=0.0, q1_us=0.0, q3_us=0.0, error=self.error)
-        low, middle, high = quantiles(self.samples, n=4, method="inclusive")
-        return Timing(
-            name=self.name,
-            samples_us=tuple(round(sample, 3) for sample in self.samples),
-            median_us=round(middle, 3),
-            q1_us=round(low, 3),
-            q3_us=round(high, 3),
-            host_us=round(self.host_us, 3),
-            bytes_per_second=None if byte_count is None else byte_count / (middle * 1e-6),
-        )
 
 
 @dataclass(frozen=True)
@@ -186,10 +130,9 @@ class Contest:
     def _contest(self, path: Path) -> BenchmarkVerdict:
         arch = self._arch()
         with exchange() as folder, self._workers(folder, arch) as (reference, candidate):
-            with gpu_lock(exclusive=False):
-                self._start(folder, reference, candidate)
-                tried = self._enter(candidate, "candidate", path)
-                others = self._baselines(reference)
+            self._start(folder, reference, candidate)
+            tried = self._enter(candidate, "candidate", path)
+            others = self._baselines(reference)
             with gpu_lock(exclusive=True):
                 self.machine = trusted_call(
                     reference, {"do": "machine", "dtypes": list(self.prepared["work"]["flops"])}
@@ -206,8 +149,16 @@ class Contest:
         return self._conclude(path, tried, changes, wrong, clock)
 
     def _start(self, folder: Path, reference: Worker, candidate: Worker) -> None:
-        """Bring both sides up at once; draw the inputs, enough copies of them to leave the cache."""
-        start_both(reference, candidate, {"device": "cuda"})
+        """Bring both sides up at once; draw the inputs, enough copies of them to leave the cache.
+
+        This and what follows until the timing shares the GPU step by step: who waits to time waits for one of them.
+        """
+        with gpu_lock(exclusive=False):
+            start_both(reference, candidate, {"device": "cuda"})
+        with gpu_lock(exclusive=False):
+            self._draw(folder, reference, candidate)
+
+    def _draw(self, folder: Path, reference: Worker, candidate: Worker) -> None:
         load = {"do": "load", "device": "cuda", "arch": "", "path": str(self.problem.resolve()), "seed": new_seed()}
         reference.send(load)
         with loading(self.problem.name, self.options.timeout):
@@ -218,11 +169,12 @@ class Contest:
         candidate.call({"do": "inputs", "copies": self.prepared["copies"]})
 
     def _enter(self, worker: Worker, name: str, path: Path) -> Entrant:
-        with loading("the file", self.options.timeout):
+        with gpu_lock(exclusive=False), loading("the file", self.options.timeout):
             request = {"do": "load", "name": name, "path": str(path.resolve()), "source": contract.problem_source(path)}
             worker.call(request, timeout=self.options.timeout)
         entrant = Entrant(name, worker)
-        self.l2_bytes = entrant.warm_up(self.options.timeout)["l2_bytes"]
+        with gpu_lock(exclusive=False):
+            self.l2_bytes = entrant.warm_up(self.options.timeout)["l2_bytes"]
         return entrant
 
     def _baselines(self, reference: Worker) -> list[Entrant]:
@@ -238,7 +190,8 @@ class Contest:
             trusted_call(reference, {"do": "baseline", **request})
             entrant = Entrant(request["name"], reference)
             try:
-                entrant.warm_up(max(600.0, self.options.timeout))
+                with gpu_lock(exclusive=False):
+                    entrant.warm_up(max(600.0, self.options.timeout))
             except CandidateError as error:
                 if not reference.alive:
                     raise
@@ -294,15 +247,19 @@ class Contest:
     def _judge(self, folder: Path, reference: Worker, candidate: Worker, kept: Sequence[Kept]) -> dict[str, Any]:
         """The first wrong output among those kept, as the reference judged it."""
         for item in kept:
-            where = folder / "candidate" / "outputs" / item.tag
-            report = candidate.call({"do": "collect", "tag": item.tag, "folder": str(where)})
-            for problem in report["problems"]:
-                return {"problem": problem["text"], "rule": problem["rule"], "reject": problem["reject"]}
-            request = {"do": "judge_at", "launch": item.launch, "rounds": item.rounds, "outputs": report["outputs"]}
-            request |= {"tuple": report["tuple"], "rtol": self.options.rtol, "atol": self.options.atol}
-            if (verdict := trusted_call(reference, request))["problem"]:
+            with gpu_lock(exclusive=False):
+                verdict = self._judge_one(folder / "candidate" / "outputs" / item.tag, reference, candidate, item)
+            if verdict["problem"]:
                 return verdict
         return {}
+
+    def _judge_one(self, where: Path, reference: Worker, candidate: Worker, item: Kept) -> dict[str, Any]:
+        report = candidate.call({"do": "collect", "tag": item.tag, "folder": str(where)})
+        for problem in report["problems"]:
+            return {"problem": problem["text"], "rule": problem["rule"], "reject": problem["reject"]}
+        request = {"do": "judge_at", "launch": item.launch, "rounds": item.rounds, "outputs": report["outputs"]}
+        request |= {"tuple": report["tuple"], "rtol": self.options.rtol, "atol": self.options.atol}
+        return trusted_call(reference, request)
 
     @property
     def work(self) -> Work:

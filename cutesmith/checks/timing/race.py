@@ -10,7 +10,8 @@ from typing import Any
 
 from cutesmith.checks.isolation.worker import Worker
 from cutesmith.checks.judging.rounds import exchange
-from cutesmith.checks.timing.contest import Contest, Entrant
+from cutesmith.checks.timing.contest import Contest
+from cutesmith.checks.timing.entrant import Entrant
 from cutesmith.checks.timing.gpu_lock import gpu_lock
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.verdicts import Timing
@@ -39,11 +40,10 @@ class Race(Contest):
         self, folder: Path, reference: Worker, candidate: Worker, files: Sequence[Path], failed: dict[int, str]
     ) -> dict[int, Entrant]:
         entrants: dict[int, Entrant] = {}
-        with gpu_lock(exclusive=False):
-            self._start(folder, reference, candidate)
-            for index, path in enumerate(files):
-                if index not in failed:
-                    self._try_to_enter(entrants, failed, candidate, index, path)
+        self._start(folder, reference, candidate)
+        for index, path in enumerate(files):
+            if index not in failed:
+                self._try_to_enter(entrants, failed, candidate, index, path)
         with gpu_lock(exclusive=True):
             for index in list(entrants):
                 self._guarded(candidate, index, lambda index=index: entrants[index].warm_up(self.options.timeout))

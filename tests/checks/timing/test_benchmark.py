@@ -12,7 +12,8 @@ import torch
 
 from cutesmith.checks.judging.watching import Surroundings
 from cutesmith.checks.timing.benchmark import benchmark_kernel, time_candidates
-from cutesmith.checks.timing.contest import BenchmarkOptions, Contest, Entrant
+from cutesmith.checks.timing.contest import BenchmarkOptions, Contest
+from cutesmith.checks.timing.entrant import Entrant
 from cutesmith.checks.timing.fresh_values import refresh
 from cutesmith.checks.timing.gpu_lock import gpu_lock
 from cutesmith.checks.timing.roofline import Work

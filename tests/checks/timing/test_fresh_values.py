@@ -4,7 +4,8 @@ import random
 
 import torch
 
-from cutesmith.checks.timing.contest import Entrant, launch_to_keep
+from cutesmith.checks.timing.contest import launch_to_keep
+from cutesmith.checks.timing.entrant import Entrant
 from cutesmith.checks.timing.fresh_values import apply, nudge, nudges, refresh
 
 
