@@ -51,6 +51,7 @@ The exit code is 0 when every attempt has its line, whatever the kernels are wor
 EXAMPLES = (
     "cutesmith eval run --suite core --agent draft --out RUN",
     "cutesmith eval run --suite core --only 'level2/*norm*' --agent draft --quick",
+    "cutesmith eval run --suite kernelbench --path KernelBench --level 1 --ids 19 23 --agent dir:kernels --out RUN",
     "cutesmith eval run --suite core --agent dir:kernels --samples 4 --gpus 0,1 --out RUN",
     "cutesmith eval run --suite core --agent claude --samples 3 --out RUN -- --max-dollars 1 --max-turns 20",
     "cutesmith eval run --suite core --agent draft --engine ray --address auto --out RUN",
@@ -120,7 +121,8 @@ def add_task_options(group: Any) -> None:
     group.add_argument("--path", metavar="DIR", help="where the suite's own files are (kernelbench: a checkout)")
     group.add_argument("--level", action="append", type=int, metavar="N", help="only tasks of this level; repeatable")
     group.add_argument("--tag", action="append", metavar="TAG", help="only tasks that have it; repeatable: all of them")
-    group.add_argument("--only", action="append", metavar="GLOB", help="only these (id, its end, glob); repeatable")
+    only = "only these: an id, its end, KernelBench's number, or a glob; repeatable"
+    group.add_argument("--only", "--ids", action="extend", nargs="+", metavar="GLOB", help=only)
 
 
 def add_judge_options(group: Any) -> None:

@@ -19,7 +19,9 @@ AGAINST = (ExitCode.WRONG_RESULT, ExitCode.REJECTED)
 """What a benchmark says against a verified kernel; anything else says that it could not be timed."""
 CUT_SHORT = ("model failed", "interrupted")  # endings of a session that are no end
 SUMMARY = 2000  # characters
-HOST_MEMORY = re.compile(r"the reference used more than [\d.]+ GiB of host memory|can't allocate memory")
+HOST_MEMORY = re.compile(
+    r"the reference used more than [\d.]+ GiB of host memory|can't allocate memory(: you tried to allocate \d+ bytes)?"
+)
 """What the judge's own side says when `get_inputs()` and the reference are too large for this machine."""
 
 Verdicts = Mapping[str, Mapping[str, Any]]

@@ -39,6 +39,10 @@ def load_suite(
     those that have all of them. Raises UsageError for an unknown suite or id, or when nothing is left,
     ContractError for a broken file, UnavailableError where our own tasks are not installed.
     """
+    if path is not None and str(name_or_path) != KERNELBENCH:
+        raise UsageError(
+            f"--path {path}: {name_or_path} has its own files", hint=f"Did you mean --suite {KERNELBENCH}?"
+        )
     suite = _named(str(name_or_path), None if path is None else Path(path))
     _require_distinct(suite)
     _require_known(suite, ids)

@@ -1,0 +1,267 @@
+"""What nobody should hand to a run and somebody will: it has its verdict or one sentence, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from cutesmith.append_log import LogWriteError
+from cutesmith.commands.eval_run import main
+from cutesmith.errors import UsageError
+from cutesmith.evals.engines.instant_engine import InstantEngine, report
+from cutesmith.evals.reading import read_attempts
+from cutesmith.evals.records import Suite
+from cutesmith.evals.running.cache import Cache
+from cutesmith.evals.running.running import run_plan
+from cutesmith.evals.running.screen import Quiet
+from cutesmith.evals.running.sources import parse_source
+from cutesmith.evals.running.summary import lines
+from cutesmith.evals.scores.outcomes import UNJUDGED, read_run
+from cutesmith.evals.settings import JudgeSettings
+from cutesmith.evals.suites import load_suite
+from tests.evals.running.judged_runs import failing, judge, plan, results, run, verdict
+
+HALF = "half \ud800 of a pair"
+NAME = os.fsdecode(b"caf\xe9")  # as a disk holds it, and no UTF-8
+PROBLEM = "def reference_fn(x):\n    return x\n\ndef get_inputs():\n    return []\n"
+
+
+def execute(a_plan, folder, *, resume=False, answer=judge):
+    return run_plan(
+        a_plan, folder, InstantEngine(answer), Cache(None), Quiet(), resume=resume, command=["--agent", "x"]
+    )
+
+
+# Text that UTF-8 cannot hold
+
+
+def test_a_kernel_that_raises_half_a_surrogate_pair_ends_no_run(tmp_path):
+    folder = tmp_path / "run"
+    answer = failing("verify", 5, "crashed", log_tail=HALF, cases=[{"name": HALF}])
+
+    def raising(job):
+        answered = answer(job)
+        for said in answered.result["verdicts"].values():
+            said["summary"] = HALF
+        return answered
+
+    assert run(plan(tmp_path, 3), folder, raising).complete
+    lines = results(folder).values()
+    assert [line["summary"] for line in lines] == ["half \\ud800 of a pair"] * 3
+    assert run(plan(tmp_path, 3), folder, raising).complete and len(read_run(folder).outcomes) == 3
+
+
+def test_what_a_lost_judge_said_may_be_no_utf8_either(tmp_path):
+    def lost(job):
+        return replace(report(job), lost=HALF)
+
+    assert run(plan(tmp_path, 1), tmp_path / "run", lost).complete
+    assert "half \\ud800 of a pair" in next(iter(results(tmp_path / "run").values()))["summary"]
+
+
+def test_a_folder_of_kernels_may_be_called_anything(tmp_path):
+    folder = tmp_path / NAME
+    folder.mkdir()
+    (folder / "task 0.py").write_text("kernel")
+    a_plan = plan(tmp_path, 1, agent=f"dir:{folder}")
+    assert execute(a_plan, tmp_path / "run").solved == 1 and execute(a_plan, tmp_path / "run", resume=True).done == 1
+    assert parse_source(f"dir:{folder}").name == "dir:caf\\udce9"
+
+
+def test_a_task_whose_name_is_no_utf8_is_refused_in_one_sentence(tmp_path, capsys):
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "suite" / f"{NAME}.py").write_text(PROBLEM)
+    with pytest.raises(UsageError, match="name is no UTF-8") as refused:
+        load_suite(tmp_path / "suite")
+    assert str(refused.value).encode() and refused.value.hint == "Rename the file."
+
+
+# A problem that is larger than the machine
+
+TOO_MUCH = "the problem cannot be used: the reference used more than 9.3 GiB of host memory"
+REFUSED = "get_inputs raised RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."
+EMULATED = JudgeSettings(on="emulator")
+
+
+def filling(stage: str, times: int, said: str, code: int = 2, key: str = "verdicts"):
+    """A judge that finds so often too little memory for task 0; `asked` are all its jobs, `beside` those in flight."""
+    asked = []
+
+    def answer(job):
+        asked.append((job.id, job.stage))
+        if "task 0" not in job.id or job.stage != stage or asked.count((job.id, stage)) > times:
+            return judge(job)
+        found = {**verdict(stage, code, "usage"), "summary": said}
+        return report(job, **{key: {stage: found} if key == "verdicts" else found})
+
+    answer.asked = asked
+    return answer
+
+
+@pytest.mark.parametrize("said", [TOO_MUCH, REFUSED])
+def test_what_finds_room_once_nobody_is_beside_it_has_its_verdict(tmp_path, said):
+    answer = filling("verify", 1, said)
+    assert run(plan(tmp_path, 4, judge=EMULATED), tmp_path / "run", answer).done == 4
+    assert results(tmp_path / "run")["level1/task 0", 0]["status"] == "verified"
+
+
+@pytest.mark.parametrize(("stage", "agent", "key"), [("verify", "", "verdicts"), ("draft", "draft", "verdict")])
+def test_a_problem_for_which_the_machine_is_too_small_stays_open(tmp_path, stage, agent, key):
+    answer = filling(stage, 99, f"task 0.py: no kernel held: verify says: {TOO_MUCH}", key=key)
+    verdict = execute(plan(tmp_path, 3, agent=agent, judge=EMULATED), tmp_path / "run", answer=answer)
+    assert (verdict.exit_code, verdict.done) == (7, 2)
+    assert verdict.open["level1/task 0#0"].endswith("too little memory to judge it: " + TOO_MUCH.partition(": ")[2])
+    assert answer.asked.count(("level1/task 0#0", stage)) == 2
+    again = execute(plan(tmp_path, 3, agent=agent, judge=EMULATED), tmp_path / "run", resume=True)
+    assert again.done == 3 and again.exit_code == 0
+
+
+def test_a_kernel_that_wants_too_much_itself_has_its_verdict(tmp_path):
+    answer = filling("verify", 99, "kernel.py:3: RuntimeError: DefaultCPUAllocator: can't allocate memory", code=5)
+    assert run(plan(tmp_path, 2, judge=EMULATED), tmp_path / "run", answer).complete
+    assert results(tmp_path / "run")["level1/task 0", 0]["exit_code"] == 5
+
+
+# Tasks that go away
+
+
+def without(a_plan, name: str):
+    """The plan of a suite that lost a task."""
+    tasks = tuple(task for task in a_plan.suite.tasks if task.id != name)
+    return replace(a_plan, suite=Suite(name=a_plan.suite.name, tasks=tasks))
+
+
+def test_a_task_that_is_gone_when_a_run_goes_on_still_counts(tmp_path):
+    a_plan, folder = plan(tmp_path, 4, seconds=0.0), tmp_path / "run"
+    assert execute(a_plan, folder).done == 0
+    a_plan = replace(a_plan, seconds=float("inf"))
+    less = execute(without(a_plan, "level1/task 2"), folder, resume=True)
+    assert (less.exit_code, less.done, less.total) == (7, 3, 4)
+    assert less.open == {"level1/task 2#0": "the suite no longer has this task"}
+    assert {task.state for task in read_run(folder).tasks} == {"timed", "not attempted"}
+    whole = execute(a_plan, folder, resume=True)
+    assert (whole.exit_code, whole.done, whole.total) == (0, 4, 4)
+
+
+def test_results_of_a_task_that_is_gone_stay(tmp_path):
+    a_plan, folder = plan(tmp_path, 3), tmp_path / "run"
+    execute(a_plan, folder)
+    less = execute(without(a_plan, "level1/task 2"), folder, resume=True)
+    assert (less.exit_code, less.done, less.total) == (0, 3, 3) and not less.open
+
+
+def test_a_task_that_vanishes_on_the_way_is_no_word_on_the_kernel(tmp_path):
+    a_plan, folder = plan(tmp_path, 2), tmp_path / "run"
+    a_plan.suite.tasks[0].path.unlink()
+    run(a_plan, folder)
+    assert [outcome.outcome for outcome in read_run(folder).outcomes] == [UNJUDGED, "timed"]
+
+
+def test_a_task_that_was_changed_before_a_run_goes_on_is_named(tmp_path, capsys):
+    execute(plan(tmp_path, 2), tmp_path / "run")
+    assert not capsys.readouterr().err
+    a_plan = plan(tmp_path, 2)
+    changed = replace(a_plan.suite.tasks[0], sha256="0" * 64)
+    a_plan = replace(a_plan, suite=replace(a_plan.suite, tasks=(changed, a_plan.suite.tasks[1])))
+    execute(a_plan, tmp_path / "run", resume=True)
+    assert "changed since the run began, earlier results stay: level1/task 0\n" in capsys.readouterr().err
+
+
+# Files of the run that somebody damaged
+
+
+def test_keys_and_holds_that_are_none_end_no_run(tmp_path):
+    folder = tmp_path / "run"
+    execute(plan(tmp_path, 3), folder)
+    file, holds = folder / "results.jsonl", folder / "gpu_holds.jsonl"
+    edited = [json.loads(line) for line in file.read_text().splitlines()]
+    edited[1]["key"] = "no number"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in edited[:2]))
+    holds.write_bytes(b'{"gpu": "0", "excl\n\xff\xfe\n[]\n{}\n' + holds.read_bytes())
+    verdict = execute(plan(tmp_path, 3), folder, resume=True)
+    assert (verdict.done, verdict.exit_code) == (3, 0) and verdict.gpu["held_s"] == 1.0
+
+
+# A disk that is full
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 200 KiB; skipped where nobody may mount one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", place], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting is not permitted here")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_disk_that_is_full_is_one_sentence_and_the_run_goes_on_once_there_is_room(tmp_path, small_disk):
+    a_plan, folder = plan(tmp_path, 60), small_disk / "run"
+    with pytest.raises(LogWriteError, match="No space left on device") as full:
+        execute(a_plan, folder)
+    assert full.value.exit_code == 2 and f"eval run --resume --out {folder}" in full.value.hint
+    before = (folder / "results.jsonl").read_bytes()
+    assert before.endswith(b"\n") and 0 < len(list(read_attempts(folder))) < 60
+    with pytest.raises(LogWriteError):
+        execute(a_plan, folder, resume=True)
+    subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
+    assert execute(a_plan, folder, resume=True).solved == 60
+    assert (folder / "results.jsonl").read_bytes().startswith(before) and len(results(folder)) == 60
+
+
+@pytest.mark.parametrize("place", ["a file", "a file/run"])
+def test_a_place_where_no_folder_can_be_says_so(tmp_path, place, capsys):
+    (tmp_path / "a file").write_text("x")
+    (tmp_path / "suite.py").write_text(PROBLEM)
+    arguments = ["--suite", str(tmp_path / "suite.py"), "--agent", f"dir:{tmp_path}", "--on", "compile"]
+    assert main([*arguments, "--out", str(tmp_path / place)]) == 2
+    said = capsys.readouterr().err
+    assert "cannot be written" in said and "give another --out" in said and "--resume" not in said
+
+
+# What is printed and written
+
+
+def test_what_is_open_takes_one_line_each_whatever_a_verdict_says(tmp_path):
+    said = "no GPU\nto be had \x1b[31m" + "x" * 500
+
+    def answer(job):
+        return report(job, verdicts={"check": {"check": verdict("check", 7, "unavailable")}}) and replace(
+            report(job, gpu_lost=said), lost=said
+        )
+
+    printed = list(lines(execute(plan(tmp_path, 2), tmp_path / "run", answer=answer)))
+    shown = [line for line in printed if line.startswith("open: ")]
+    assert len(shown) == 2 and all(line.isprintable() and len(line) <= 150 for line in shown) and printed[0]
+
+
+def test_results_say_when_they_were_finished_to_the_millisecond(tmp_path):
+    run(plan(tmp_path, 3), tmp_path / "run")
+    moments = [attempt.finished for attempt in read_attempts(tmp_path / "run")]
+    assert moments == sorted(moments)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", moment) for moment in moments)
+
+
+def test_ids_are_given_in_one_go_or_one_by_one(tmp_path, capsys):
+    for number in (1, 2, 10):
+        path = tmp_path / "checkout" / "KernelBench" / "level1" / f"{number}_Relu.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("class Model: pass\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n")
+    (tmp_path / "none").mkdir()
+    common = ["--suite", "kernelbench", "--path", str(tmp_path / "checkout"), "--agent", f"dir:{tmp_path / 'none'}"]
+    for place, chosen in (("a", ["--ids", "1", "10"]), ("b", ["--only", "1", "--ids", "level1/10*"])):
+        assert main([*common, *chosen, "--on", "compile", "--quiet", "--out", str(tmp_path / place)]) == 0
+        assert [task.task.id for task in read_run(tmp_path / place).tasks] == ["level1/10_Relu", "level1/1_Relu"]
+
+
+def test_a_path_belongs_to_kernelbench(tmp_path):
+    with pytest.raises(UsageError, match="core has its own files") as refused:
+        load_suite("core", path=tmp_path)
+    assert "--suite kernelbench" in refused.value.hint
