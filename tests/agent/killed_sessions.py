@@ -1,7 +1,7 @@
 """Kills a session with SIGKILL at every event, resumes it, and says how the result differs from an undisturbed one.
 
-Run as a program with an empty folder; prints one JSON object. It forks: one process that imported everything once can
-die as often as it likes.
+Run as a program with an empty folder; prints one JSON object. It forks: one process that has run a session once, and so
+imported everything, can die as often as it likes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-
-import anthropic  # noqa: F401 - once, and not in every child
-import pydantic  # noqa: F401
 
 from cutesmith.agent.closing import conclude
 from cutesmith.agent.confirmation import confirm_best
@@ -134,7 +131,7 @@ def state(folder: Path) -> dict:
 
 def main() -> None:
     root = Path(sys.argv[1])
-    assert in_child(root / "whole") == 0
+    run(root / "whole")
     wanted, problems, kills = state(root / "whole"), [], 0
     events = len((root / "whole" / "transcript.jsonl").read_bytes().splitlines()) - 1
     points = [{"at": n} for n in range(1, events)] + [{"while_streaming": n} for n in (1, 2)]

@@ -1,22 +1,26 @@
 """Sessions that solve real problems through the real tools on the emulated GPU; what they come to is in expected.json.
 
-With few rows, and without calls whose verdict another session shows: each costs 6 to 30 seconds of one core.
-`python evals/run_agent_sessions.py` runs them whole.
+With few rows, and without calls whose verdict another session shows. One goes through the runner, as a process; the
+others run in this process, whose nursery serves them all. `python evals/run_agent_sessions.py` runs them whole.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cutesmith.commands import generate
 from evals import run_agent_sessions as runner
 
 EVALS = Path(__file__).resolve().parents[2] / "evals"
 NAMES = ("first_try", "repaired", "cheat", "out_of_budget")
+BY_THE_RUNNER = "cheat"  # the shortest
+PLACE = ("--on=emulator", "--out=session", "--json")
 
 
 def expected_of(name):
@@ -26,22 +30,41 @@ def expected_of(name):
 # ------------------------------------------------------------------------------------------------------- whole sessions
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_session_comes_to_what_is_expected(name, tmp_path, capsys):
-    code = runner.main([name, "--small", "--on=emulator", f"--out={tmp_path / 'out'}", "--timeout=280"])
-    printed, kept = capsys.readouterr().out, tmp_path / "out" / name
-    assert code == 0 and printed.rstrip().endswith("ok"), printed
-    row = json.loads((tmp_path / "out" / "summary.json").read_text())["sessions"][0]
-    assert row["ok"] and row["place"] == "emulator" and row["differences"] == []
+def kept_as_expected(name, kept, folder):
+    """Assert that the kept files of a session tell what is expected, and nothing of this machine."""
     result = json.loads((kept / "result.json").read_text())
     delivered, source = expected_of(name)["kernel"], EVALS / "agent_sessions" / name
     assert (kept / "kernel.py").exists() == bool(result["kernel"]) == bool(delivered)
     if delivered.endswith(".py"):
         assert (kept / "kernel.py").read_text() == (source / delivered).read_text()
     told = "".join(path.read_text() for path in kept.iterdir())
-    assert str(EVALS.parent) not in told and str(tmp_path) not in told and sys.prefix not in told
+    assert str(EVALS.parent) not in told and str(folder) not in told and sys.prefix not in told
     assert "<html" in (kept / "report.html").read_text()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != BY_THE_RUNNER])
+def test_a_session_comes_to_what_is_expected(name, tmp_path, monkeypatch, capsys):
+    given = runner.copy_scenario(name, tmp_path / name, small=True)
+    expected = json.loads((given / "expected.json").read_text())
+    monkeypatch.chdir(given)
+    code = generate.main(["problem.py", "--agent=script:script.json", *expected["arguments"], *PLACE])
+    printed = capsys.readouterr()
+    came = runner.Came.of(given, subprocess.CompletedProcess([], code, printed.out, printed.err))
+    assert came.place == "emulator" and list(runner.compare(expected, came)) == [], printed.err
+    assert json.loads(printed.out)["summary"] == came.result["summary"]
+    runner.keep(given / "session", tmp_path / "kept")
+    kept_as_expected(name, tmp_path / "kept", tmp_path)
+
+
+@pytest.mark.timeout(300)
+def test_the_runner_says_what_a_session_came_to(tmp_path, capsys):
+    code = runner.main([BY_THE_RUNNER, "--small", "--on=emulator", f"--out={tmp_path / 'out'}", "--timeout=280"])
+    printed = capsys.readouterr().out
+    assert code == 0 and printed.rstrip().endswith("ok"), printed
+    row = json.loads((tmp_path / "out" / "summary.json").read_text())["sessions"][0]
+    assert row["ok"] and row["place"] == "emulator" and row["differences"] == []
+    kept_as_expected(BY_THE_RUNNER, tmp_path / "out" / BY_THE_RUNNER, tmp_path)
 
 
 # --------------------------------------------------------------------------------------------------------- the runner
