@@ -23,7 +23,7 @@ from cutesmith.errors import UsageError
 from cutesmith.evals.report.files import write_texts
 from cutesmith.evals.skill_trials import forms
 from cutesmith.evals.skill_trials.expectations import checks, model_grader
-from cutesmith.evals.skill_trials.expectations.report import markdown
+from cutesmith.evals.skill_trials.expectations.report import html, markdown
 from cutesmith.evals.skill_trials.expectations.running import Held, Holding, ModelOf, chosen, hold_all
 from cutesmith.evals.skill_trials.expectations.scores import ExpectationScores, Graded, expectation_scores
 from cutesmith.evals.skill_trials.trial import BARE, EVALS, WITH, Step, Trial, keep_trial, read_trial
@@ -206,7 +206,10 @@ def _hold(options: Namespace, holding: Holding, trial: Trial) -> int:
         interrupted = True
     verdict = _verdict(held, out, time.monotonic() - began, interrupted)
     text = "\n".join(markdown(verdict.scores, trial.repeats)) + "\n"
-    write_texts({out / "report.md": text, out / "result.json": verdict.to_json(indent=1) + "\n"})
+    page = html(verdict.scores, trial.repeats)
+    write_texts(
+        {out / "report.md": text, out / "report.html": page, out / "result.json": verdict.to_json(indent=1) + "\n"}
+    )
     code = report(verdict, as_json=options.json, lines=[text, verdict.summary])
     return INTERRUPTED if interrupted else code
 
@@ -224,7 +227,7 @@ def _verdict(held: Held, out: Path, seconds: float, interrupted: bool) -> Expect
     done = len(held.sessions)
     why = "interrupted" if interrupted else "no dollars left"
     whole = done == held.total
-    then = str(out / "report.md") if whole else f"{why}; go on with: cutesmith eval skill --resume --out {out}"
+    then = str(out / "report.html") if whole else f"{why}; go on with: cutesmith eval skill --resume --out {out}"
     return ExpectationVerdict(
         exit_code=ExitCode.PASSED if whole else ExitCode.TIMED_OUT,
         summary=f"{done} of {held.total} sessions are graded; {then}",

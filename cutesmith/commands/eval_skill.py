@@ -18,7 +18,7 @@ from cutesmith.errors import UsageError
 from cutesmith.evals.report.files import write_texts
 from cutesmith.evals.running.screen import open_screen
 from cutesmith.evals.running.sources import parse_source
-from cutesmith.evals.skill_trials.report import Findings, findings, markdown
+from cutesmith.evals.skill_trials.report import Findings, findings, html, markdown
 from cutesmith.evals.skill_trials.running import Progress, run_trial, spent_dollars
 from cutesmith.evals.skill_trials.trial import (
     Arm,
@@ -373,7 +373,8 @@ def _run(options: Namespace, trial: Trial, arms: Sequence[Arm], tasks: int, out:
         open=progress.open,
         findings=found,
     )
-    write_texts({out / "report.md": text, out / "result.json": verdict.to_json(indent=1) + "\n"})
+    told = verdict.to_json(indent=1) + "\n"
+    write_texts({out / "report.md": text, out / "report.html": html(found), out / "result.json": told})
     code = report(verdict, as_json=options.json, lines=[text, verdict.summary])
     return INTERRUPTED if progress.interrupted else code
 
@@ -387,7 +388,7 @@ def _code(progress: Progress) -> ExitCode:
 def _summary(progress: Progress, out: Path) -> str:
     head = f"{progress.done} of {progress.total} runs are whole"
     if progress.complete:
-        return f"{head}; {out / 'report.md'}"
+        return f"{head}; {out / 'report.html'}"
     why = "interrupted" if progress.interrupted else "no dollars left" if progress.out_of_dollars else "some are open"
     return f"{head}; {why}; go on with: cutesmith eval skill --resume --out {out}"
 

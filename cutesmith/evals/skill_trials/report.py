@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutesmith.evals.skill_trials import tables
+from cutesmith.evals.skill_trials import page, tables
 from cutesmith.evals.skill_trials.measuring import ArmScores, Difference, arm_scores, arms_of_trial, difference
 from cutesmith.evals.skill_trials.pages import Ablation, PageUse, ablations, page_uses, transcripts
 from cutesmith.evals.skill_trials.trial import BARE, WITH, WITHOUT, Trial
@@ -39,6 +39,18 @@ def findings(trial: Trial, out: Path) -> Findings:
         ablations=tuple(ablations(whole, without, uses)) if whole else (),
         pages=tuple(uses.values()),
     )
+
+
+def drawn(found: Findings) -> list[page.Difference]:
+    """The differences of shares that a page draws."""
+    own = [page.Difference(f"`{WITH}` less `{BARE}`", found.difference.solved)] if found.difference else []
+    pages = (page.Difference(f"`{WITH}` less without {row.use.page}", row.difference.solved) for row in found.ablations)
+    return [*own, *pages]
+
+
+def html(found: Findings) -> str:
+    """The findings as a page of their own; raises UnavailableError without jinja2."""
+    return page.render_trial(markdown(found), drawn(found), "share of the tasks that are solved, in points")
 
 
 def markdown(found: Findings) -> Iterator[str]:

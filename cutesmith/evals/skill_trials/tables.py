@@ -31,7 +31,8 @@ ABOUT = f"Tokens of a page: its characters over {CHARACTERS_A_TOKEN}, a rule of 
 def too_few(count: int, what: str) -> Iterator[str]:
     """A warning about intervals over few tasks, where there is one to give."""
     if 0 < count < FEW_TASKS:
-        yield f"With {count} {what} intervals that draw these again are too narrow: take {FEW_TASKS} or more to conclude."
+        said = f"With {count} of at least {FEW_TASKS} {what}"
+        yield f"{said}: an interval that rests on drawing so few again is too narrow."
         yield ""
 
 
@@ -68,9 +69,9 @@ def _tokens(arm: ArmScores) -> str:
 def difference_lines(found: Difference) -> Iterator[str]:
     """What the second arm has more than the first, and which tasks it is in."""
     left_out = f"; {found.unpaired} without a judged sample in both are left out" if found.unpaired else ""
-    yield f"`{found.second}` less `{found.first}`, paired over {found.tasks} tasks{left_out}:"
+    yield f"`{found.second}` less `{found.first}`, paired over tasks ({found.tasks}){left_out}:"
     yield ""
-    counts = f"{found.more} tasks more often, {found.less} less often, {found.alike} alike"
+    counts = f"tasks more often: {found.more}, less often: {found.less}, alike: {found.alike}"
     yield f"- solved: {points(found.solved)}; {counts} (sign test p = {found.solved_p:.3g})"
     yield f"- fast_1: {points(found.fast)}"
     if found.speedup.over:
@@ -103,8 +104,8 @@ def ablation_lines(found: Sequence[Ablation]) -> Iterator[str]:
     head = ("without", "solved lost", "+ / - / =", "p", "speed-up lost", "tokens, about", "read in", "reads", "hits")
     yield from table(head, map(_ablation, found))
     yield ""
-    yield "+ / - / =: tasks that are solved less often, more often, as often without the page. p is of one page alone: of"
-    yield f"{len(found)} pages that do nothing, {len(found) / 20:.2g} come out below 0.05. {ABOUT}"
+    yield "+ / - / =: tasks that are solved less often, more often, as often without the page. p is of one page"
+    yield f"alone: of {len(found)} pages that do nothing {len(found) / 20:.2g} may come out below 0.05. {ABOUT}"
 
 
 def _ablation(row: Ablation) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from cutesmith.evals.report import wording
 from cutesmith.evals.running.screen import one_line
 from cutesmith.evals.skill_trials.expectations.scores import ArmCosts, ExpectationRates, ExpectationScores, Overall
+from cutesmith.evals.skill_trials.page import Difference, render_trial
 from cutesmith.evals.skill_trials.report import FEW
 from cutesmith.evals.skill_trials.tables import points, share, table, too_few
 from cutesmith.evals.skill_trials.trial import BARE, WITH
@@ -30,7 +31,17 @@ def markdown(scores: ExpectationScores, repeats: int) -> Iterator[str]:
     yield from table(("", "expectation", "by", WITH, BARE, "difference"), map(_rates, scores.rates))
     yield ""
     yield "`by`: code that looks at the `result` or at the `way` taken, a `model`, or `nobody`. What is undecided"
-    yield f"counts as not passed. A session of `{BARE}` has the judge's scripts alone: few ways can hold there."
+    yield "counts as not passed; the interval of a difference reaches over both ways in which it may come out."
+    yield f"A session of `{BARE}` has the judge's scripts alone: few ways can hold there."
+
+
+def html(scores: ExpectationScores, repeats: int) -> str:
+    """The same as a page of its own; raises UnavailableError without jinja2."""
+    whole = [("all expectations", scores.all), ("without those on the way taken", scores.without_ways)]
+    over_all = [Difference(name, overall.difference) for name, overall in whole if overall.difference]
+    single = [Difference(f"{rates.eval}: {rates.text}", rates.difference) for rates in scores.rates if rates.difference]
+    caption = f"share of expectations that hold, {WITH} less {BARE}, in points"
+    return render_trial(markdown(scores, repeats), [*over_all, *single], caption)
 
 
 def _costs(costs: ArmCosts) -> tuple[str, ...]:

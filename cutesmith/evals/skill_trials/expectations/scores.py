@@ -1,15 +1,16 @@
 """Pass rates of expectations with and without the skill, and the differences: a session's, then an evaluation's.
 
-What is undecided counts as not passed, and is counted beside. Two shares of one expectation are independent samples:
-Newcombe, "Interval estimation for the difference between independent proportions", Statistics in Medicine 17 (1998),
-method 10. Over all evaluations these are drawn again in pairs, their repeats kept together.
+What is undecided counts as not passed, and is counted beside; the interval of a difference reaches over both ways in
+which it may come out, so that a grader that does not know makes no difference sure. Two shares of one expectation are
+independent samples: Newcombe, "Interval estimation for the difference between independent proportions", Statistics in
+Medicine 17 (1998), method 10. Over all, evaluations are drawn again in pairs, their repeats kept together.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -121,7 +122,7 @@ def _rates(sessions: Sequence[Graded]) -> Iterable[ExpectationRates]:
             decided_by=tuple(sorted({grade.decided_by for found in grades.values() for grade in found})),
             passed=passed,
             undecided={arm: sum(grade.verdict == UNDECIDED for grade in found) for arm, found in grades.items()},
-            difference=_newcombe(passed[WITH], passed[BARE]) if {WITH, BARE} <= passed.keys() else None,
+            difference=_difference(grades[WITH], grades[BARE]) if {WITH, BARE} <= grades.keys() else None,
         )
 
 
@@ -129,39 +130,63 @@ def _of(session: Graded, text: str) -> list[Grade]:
     return [grade for grade in session.grading.grades if grade.text == text]
 
 
-def _passed(grades: Iterable[Grade]) -> int:
-    return sum(grade.verdict == PASSED for grade in grades)
+def _passed(grades: Iterable[Grade], also: str = PASSED) -> int:
+    """How many passed; `also` UNDECIDED counts those too."""
+    return sum(grade.verdict in (PASSED, also) for grade in grades)
 
 
-def _newcombe(first: Share, second: Share) -> Score | None:
-    """The first share less the second; None where either is of none."""
-    if first.value is None or second.value is None or first.interval is None or second.interval is None:
+def _difference(whole: Sequence[Grade], bare: Sequence[Grade]) -> Score | None:
+    """The share that passes with the skill less that without it; None where either has no grade."""
+    if not whole or not bare:
         return None
+    least = _newcombe(share_of(_passed(whole), len(whole)), share_of(_passed(bare, UNDECIDED), len(bare)))
+    most = _newcombe(share_of(_passed(whole, UNDECIDED), len(whole)), share_of(_passed(bare), len(bare)))
+    value = _passed(whole) / len(whole) - _passed(bare) / len(bare)
+    return Score(value=value, interval=(least[0], most[1]), over=min(len(whole), len(bare)))
+
+
+def _newcombe(first: Share, second: Share) -> Interval:
+    """The interval of the first share less the second; both are of something."""
+    assert first.value is not None and second.value is not None and first.interval and second.interval
     difference = first.value - second.value
     below = math.hypot(first.value - first.interval[0], second.interval[1] - second.value)
     above = math.hypot(first.interval[1] - first.value, second.value - second.interval[0])
-    bounds: Interval = (difference - below, difference + above)
-    return Score(value=difference, interval=bounds, over=min(first.of, second.of))
+    return difference - below, difference + above
 
 
 def _overall(sessions: Sequence[Graded], counts: Callable[[Grade], bool]) -> Overall:
     shares = {arm: _shares(sessions, arm, counts) for arm in _arms(sessions)}
-    both = sorted(set.intersection(*(set(known) for known in shares.values()))) if len(shares) == 2 else []
-    gains = [shares[WITH][number] - shares[BARE][number] for number in both]
     return Overall(
         evals=len(set().union(*shares.values())),
         arms={arm: of_share(score_of_tasks(np.array(list(known.values())), "evals")) for arm, known in shares.items()},
-        difference=difference_of_shares(gains) if both else None,
+        difference=_paired(sessions, counts) if {WITH, BARE} <= shares.keys() else None,
     )
 
 
-def _shares(sessions: Sequence[Graded], arm: str, counts: Callable[[Grade], bool]) -> dict[int, float]:
+def _paired(sessions: Sequence[Graded], counts: Callable[[Grade], bool]) -> Score | None:
+    """The mean difference over the evaluations that both arms have; None without any."""
+    score, least, most = (
+        difference_of_shares(_gains(_shares(sessions, WITH, counts, whole), _shares(sessions, BARE, counts, bare)))
+        for whole, bare in ((PASSED, PASSED), (PASSED, UNDECIDED), (UNDECIDED, PASSED))
+    )
+    if score.interval is None or least.interval is None or most.interval is None:
+        return None
+    return replace(score, interval=(least.interval[0], most.interval[1]))
+
+
+def _gains(whole: Mapping[int, float], bare: Mapping[int, float]) -> list[float]:
+    return [whole[number] - bare[number] for number in sorted(whole.keys() & bare.keys())]
+
+
+def _shares(
+    sessions: Sequence[Graded], arm: str, counts: Callable[[Grade], bool], also: str = PASSED
+) -> dict[int, float]:
     """The share of expectations that an evaluation's sessions pass, a mean over its repeats."""
     found: dict[int, list[float]] = {}
     for session in sessions:
         grades = [grade for grade in session.grading.grades if counts(grade)]
         if session.arm == arm and grades:
-            found.setdefault(session.eval, []).append(_passed(grades) / len(grades))
+            found.setdefault(session.eval, []).append(_passed(grades, also) / len(grades))
     return {number: fmean(values) for number, values in found.items()}
 
 
