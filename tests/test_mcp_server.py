@@ -1,19 +1,21 @@
-"""The verbs over the Model Context Protocol, used by a real client session over stdio."""
+"""The verbs over the Model Context Protocol: a real client, over stdio or with the server in this process."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import subprocess
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
-from mcp import ClientSession, StdioServerParameters
+from mcp import Client, ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
+
+from cutesmith import cli
+from cutesmith.mcp_server import build_server
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = """search_references read_reference find_example fetch_example generate_kernel lint_kernel compile_kernel
@@ -32,9 +34,9 @@ async def connected(folder: Path):
             yield session
 
 
-def test_the_tools_are_typed_and_the_texts_are_resources(tmp_path):
+def test_the_tools_are_typed_and_the_texts_are_resources():
     async def talk():
-        async with connected(tmp_path) as session:
+        async with Client(build_server()) as session:
             tools = {tool.name: tool for tool in (await session.list_tools()).tools}
             assert sorted(tools) == sorted(TOOLS)
             where = tools["verify_kernel"].input_schema["properties"]["on"]
@@ -54,15 +56,16 @@ def test_a_kernel_goes_through_the_tools_with_progress(tmp_path):
     kernel.write_text(
         (ROOT / "examples_index" / "kernels" / "relu_minimal.py").read_text(encoding="utf-8"), encoding="utf-8"
     )
-    messages: list[tuple[float, str]] = []
+    messages: list[list[tuple[float, str]]] = []  # of each call
 
     async def told(progress, total, message):
-        messages.append((progress, message))
+        messages[-1].append((progress, message))
 
     async def talk():
         async with connected(tmp_path) as session:
 
             async def call(tool, **arguments):
+                messages.append([])
                 result = await session.call_tool(tool, arguments, progress_callback=told)
                 assert not result.is_error, result.content
                 return result.structured_content
@@ -78,16 +81,17 @@ def test_a_kernel_goes_through_the_tools_with_progress(tmp_path):
             assert verdict["status"] == "emulated" and verdict["launches"], verdict["summary"]
 
     anyio.run(talk)
-    assert messages and [p for p, _ in messages] == sorted(p for p, _ in messages)
-    assert any("emulate" in message for _, message in messages)
+    assert all(told == sorted(told, key=lambda message: message[0]) for told in messages)
+    assert any("emulate" in message for _, message in messages[-1])
     assert (tmp_path / "DEVLOG.md").is_file() and (tmp_path / ".cutesmith" / "checkpoints").is_dir()
 
 
-def test_what_goes_wrong_is_an_answer_and_the_server_lives_on(tmp_path):
+def test_what_goes_wrong_is_an_answer_and_the_server_lives_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.py").write_text("def f(:\n", encoding="utf-8")
 
     async def talk():
-        async with connected(tmp_path) as session:
+        async with Client(build_server()) as session:
             missing = await session.call_tool("lint_kernel", {"path": "--rules"})
             assert missing.structured_content["exit_code"] == 2
             broken = await session.call_tool("lint_kernel", {"path": "broken.py"})
@@ -114,17 +118,28 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
+async def cancel_when_begun(folder: Path, call: anyio.CancelScope) -> None:
+    while not processes_in(folder):
+        await anyio.sleep(0.05)
+    call.cancel()
+
+
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="reads /proc")
 def test_a_call_that_the_client_cancels_ends_its_process(tmp_path):
     problem = "import time, torch\ndef reference_fn(x):\n    return x\ndef get_inputs():\n    time.sleep(60)\n"
     (tmp_path / "endless.py").write_text(problem, encoding="utf-8")
 
-    async def talk():
-        async with connected(tmp_path) as session:
-            with anyio.move_on_after(2.5):
+    async def cancelled_once_it_runs(session):
+        with anyio.CancelScope() as call:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(cancel_when_begun, tmp_path, call)
                 await session.call_tool("generate_kernel", {"problem": "endless.py", "on": "compile"})
                 pytest.fail("it ended by itself")
-            with anyio.fail_after(10):
+
+    async def talk():
+        async with connected(tmp_path) as session:
+            await cancelled_once_it_runs(session)
+            with anyio.fail_after(30):
                 while processes_in(tmp_path):
                     await anyio.sleep(0.1)
             assert (await session.call_tool("lint_kernel", {"path": "gone.py"})).structured_content["exit_code"] == 2
@@ -132,9 +147,6 @@ def test_a_call_that_the_client_cancels_ends_its_process(tmp_path):
     anyio.run(talk)
 
 
-def test_the_command_lists_the_tools_without_a_client():
-    done = subprocess.run(
-        [sys.executable, "-m", "cutesmith", "mcp", "--list"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert [tool["name"] for tool in json.loads(done.stdout)["tools"]] == TOOLS
+def test_the_command_lists_the_tools_without_a_client(capsys):
+    assert cli.main(["mcp", "--list"]) == 0
+    assert [tool["name"] for tool in json.loads(capsys.readouterr().out)["tools"]] == TOOLS

@@ -277,36 +277,38 @@ def test_a_model_without_a_price_has_no_cost():
 
 # The environment, and what the SDK says of itself --------------------------------------------------------------------
 
-CHILD = """
-import asyncio, json, os, sys
-from cutesmith.agent.models.anthropic_model import AnthropicModel
-from cutesmith.agent.models.model import ModelError, Request
+LAZY = """
+import sys
+import cutesmith.agent.models.anthropic_model
 assert "anthropic" not in sys.modules and "torch" not in sys.modules
-
-def run(**environment):
-    os.environ.update(environment)
-    model = AnthropicModel()
-    async def both():
-        await model.ready()
-        return (await model.reply(Request(system="", messages=[{"role": "user", "content": "?"}]))).text()
-    try:
-        return asyncio.run(both())
-    except ModelError as error:
-        return f"{error.exit_code:d} {error}"
-
-print(json.dumps([run(), run(ANTHROPIC_AUTH_TOKEN="token"), run(ANTHROPIC_API_KEY=sys.argv[1])]))
 """
 
 
-def test_key_and_address_are_those_of_the_environment(tmp_path):
+def test_the_sdk_is_imported_by_what_asks_a_model_alone():
+    subprocess.run([sys.executable, "-c", LAZY], check=True, timeout=60)
+
+
+def test_key_and_address_are_those_of_the_environment(tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("ANTHROPIC_")]:
+        monkeypatch.delenv(name)
+    for name in ("HOME", "XDG_CONFIG_HOME"):  # where the SDK's profiles would be
+        monkeypatch.setenv(name, str(tmp_path))
+
+    async def both() -> str:
+        model = AnthropicModel()
+        await model.ready()
+        return (await model.reply(Request(system="", messages=[OPENING]))).text()
+
     with api.serving(api.answer(api.text("One.")), api.answer(api.text("Two."))) as server:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
-        environment = {**kept, "HOME": str(tmp_path), "ANTHROPIC_BASE_URL": server.address, "PYTHONPATH": os.getcwd()}
-        command = [sys.executable, "-c", CHILD, api.KEY]
-        child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    nothing, *said = json.loads(child.stdout)
-    assert nothing.startswith("7 Claude cannot be asked: no API key is set\nSet ANTHROPIC_API_KEY")
-    assert said == ["One.", "Two."]
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.address)
+        with pytest.raises(ModelError) as caught:
+            asyncio.run(both())
+        monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "token")
+        assert asyncio.run(both()) == "One."
+        monkeypatch.setenv("ANTHROPIC_API_KEY", api.KEY)
+        assert asyncio.run(both()) == "Two."
+    assert str(caught.value).startswith("Claude cannot be asked: no API key is set\nSet ANTHROPIC_API_KEY")
+    assert caught.value.exit_code == ExitCode.UNAVAILABLE
     assert [headers["authorization"] for headers in server.headers] == ["Bearer token", f"Bearer {api.KEY}"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.agent.transcript import read_transcript
+from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.commands.generate import main
 from tests.agent import messages_server as api
 
@@ -163,7 +165,9 @@ def session(tmp_path, *arguments, limit=None):
     program += "import sys; from cutesmith.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "generate", *arguments, "--quiet"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=tmp_path, **pipes)
+    with lend_nursery() as (variables, descriptors):  # of this process: PyTorch is imported already
+        environment = {**os.environ, **variables}
+        return subprocess.Popen(command, cwd=tmp_path, env=environment, pass_fds=descriptors, **pipes)
 
 
 def wait_for(folder, kind, count, process):
@@ -184,7 +188,7 @@ def test_a_session_is_interrupted_killed_resumed_and_survives_a_full_disk(tmp_pa
     begun = session(tmp_path, "problem.py", "--agent", "script:script.json", "--no-draft", "--out", "s")
     wait_for(folder, "request", 2, begun)
     begun.send_signal(signal.SIGINT)
-    output, errors = begun.communicate(timeout=30)
+    output, errors = begun.communicate(timeout=100)
     assert begun.returncode == 7 and "interrupted" in output, errors
     assert json.loads((folder / "result.json").read_text())["ending"] == "interrupted"
 
@@ -196,11 +200,11 @@ def test_a_session_is_interrupted_killed_resumed_and_survives_a_full_disk(tmp_pa
     (tmp_path / "script.json").write_text(json.dumps([SCRIPT[0], {"text": "x" * 20_000}, SCRIPT[2]]))
     size = (folder / "transcript.jsonl").stat().st_size
     full = session(tmp_path, "--resume", "s", limit=size + 3000)
-    _, errors = full.communicate(timeout=30)
+    _, errors = full.communicate(timeout=100)
     assert full.returncode == 2 and "cannot be written" in errors and "--resume s" in errors
     assert kinds(folder)[-1] == "request", "the answer that did not fit is not there"
 
     ended = session(tmp_path, "--resume", "s", "--json")
-    output, errors = ended.communicate(timeout=30)
+    output, errors = ended.communicate(timeout=100)
     assert json.loads(output)["ending"] == "finished", errors
     assert kinds(folder).count("reply") == 3 and (folder / "work/1/kernel.py").read_text() == "x = 1\n" * 400
