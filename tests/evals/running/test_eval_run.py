@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cutesmith.commands.eval_run import main
 from tests.evals.running.judged_runs import results
 
 PROBLEM = """\
@@ -82,7 +83,7 @@ def test_whatever_lies_in_a_folder_has_its_verdict(write_file, tasks, tmp_path):
 
 
 @pytest.mark.timeout(400)
-def test_a_kernel_goes_through_the_stages_and_a_second_run_takes_it_from_the_cache(write_file, tasks, tmp_path):
+def test_a_kernel_goes_through_the_stages_and_a_second_run_takes_it_from_the_cache(write_file, tasks, tmp_path, capsys):
     kernel = (ROOT / "tests" / "kernels" / "relu_tvm_ffi.py").read_text()
     write_file(kernel, "theirs/relu.py")
     common = ("--suite", tasks("relu"), "--agent", f"dir:{tmp_path / 'theirs'}", "--on", "compile", "--quiet")
@@ -92,8 +93,8 @@ def test_a_kernel_goes_through_the_stages_and_a_second_run_takes_it_from_the_cac
     assert (line["stage"], line["status"], line["correct"]) == ("verify", "compiled", False)
     verdicts = json.loads((tmp_path / "one" / line["verdicts"]).read_text())["verdicts"]
     assert verdicts["compile"]["archs"][0]["kernels"][0]["registers"] > 0 and verdicts["verify"]["ran_on"] == "compile"
-    again = eval_run(*common, "--cache", tmp_path / "cache", "--out", tmp_path / "two")
-    assert again.returncode == 0 and "1 compiled (1 cached)" in again.stdout
+    assert main([*map(str, common), "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "two")]) == 0
+    assert "1 compiled (1 cached)" in capsys.readouterr().out
 
 
 def test_killed_with_kill_9_and_resumed_by_its_folder_alone(write_file, tasks, tmp_path):
@@ -174,15 +175,11 @@ def marked(pid: str, mark: str) -> bool:
     ],
 )
 def test_what_cannot_be_meant_is_one_sentence(capsys, arguments, said):
-    from cutesmith.commands.eval_run import main
-
     assert main(list(arguments)) in (2, 7)
     assert said in capsys.readouterr().err
 
 
 def test_claude_without_a_key_is_found_out_before_the_first_task(capsys, monkeypatch, tmp_path):
-    from cutesmith.commands.eval_run import main
-
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     monkeypatch.delenv("ANTHROPIC_AUTH_TOKEN", raising=False)
     assert main(["--agent", "claude", "--out", str(tmp_path / "run")]) in (2, 7)

@@ -16,6 +16,7 @@ from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.running import run_plan
 from cutesmith.evals.running.screen import Quiet
+from evals import run_agreement
 from tests.evals.running import killed_runs
 from tests.evals.running.judged_runs import judge, plan, results, run
 
@@ -165,17 +166,14 @@ def test_memory_does_not_grow_with_the_results(tmp_path):
     assert measured["results"] == 300 and measured["second_half_mib"] < 1.0
 
 
-def agreement(*runs):
-    done = subprocess.run(
-        [sys.executable, ROOT / "evals" / "run_agreement.py", *runs], capture_output=True, text=True, timeout=100
-    )
-    return done.returncode, done.stdout
-
-
-def test_two_runs_agree_unless_a_verdict_or_a_median_differs(tmp_path):
+def test_two_runs_agree_unless_a_verdict_or_a_median_differs(tmp_path, capsys):
     a_plan = plan(tmp_path, 4)
     for name in ("one", "two"):
         run(a_plan, tmp_path / name)
+
+    def agreement(*runs):
+        return run_agreement.main([str(path) for path in runs]), capsys.readouterr().out
+
     code, said = agreement(tmp_path / "one", tmp_path / "two")
     assert code == 0 and '"verdicts_agree": 1.0' in said and '"medians_within": 1.0' in said and '"compared": 4' in said
     file = tmp_path / "two" / "results.jsonl"

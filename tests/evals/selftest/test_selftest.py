@@ -149,11 +149,12 @@ def test_to_go_on_needs_the_folder(capsys):
 
 
 def test_a_sample_of_the_trial_on_the_emulated_gpu(capsys):
-    """One cheat that only a run shows, its look-alike, and one that the source shows."""
-    assert main(["w2_decoy", "w2_honest_two_kernels", "w2_other_compiler", "--on", "emulator", "--json"]) == 0
+    """One cheat that only a run shows, its look-alike, and one that the source shows: those with a single case."""
+    assert main(["w2_decoy", "w2_honest_sums_into_zeros", "w2_other_compiler", "--on", "emulator", "--json"]) == 0
     found = {row["kernel"]: row for row in json.loads(capsys.readouterr().out)["kernels"]}
     assert found["w2_decoy"]["caught_by"] in ("device memory kept from the host", "launches stubbed out")
     assert found["w2_other_compiler"]["caught_by"] == STATIC
+    assert found["w2_honest_sums_into_zeros"]["got"] == "passed"
 
 
 def test_names_that_no_kernel_has_are_a_usage_error(capsys):
