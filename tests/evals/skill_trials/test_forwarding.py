@@ -6,8 +6,7 @@ import pytest
 
 from cutesmith.commands import eval_run, eval_skill
 from cutesmith.commands.eval_skill import FORWARDED, REFUSED, main
-from cutesmith.evals.skill_trials.trial import Step, read_trial
-from tests.evals.skill_trials.trials import arms
+from cutesmith.evals.skill_trials.trial import Step
 
 OWN = {"agent", "out", "resume", "quiet", "json", "help"}
 """What a trial has itself, with a meaning of its own."""
@@ -41,12 +40,11 @@ def test_options_after_the_two_dashes_are_a_session_s(suite, capsys):
     assert main([*suite, "--plan", "--", "--configurations", "1"]) == 0
 
 
-def test_a_cluster_is_handed_on_to_every_run(suite, tmp_path, capsys):
-    out = tmp_path / "out"
+def test_a_cluster_is_handed_on_to_every_run(suite, tmp_path):
     ray = ("--engine", "ray", "--address", "10.0.0.1:6379", "--jobs", "5", "--judges", "2", "--gpus", "4")
-    main([*suite, *ray, "--on", "emulator", "--repeats", "1", "--quiet", "--out", str(out)])  # nobody answers there
-    known = read_trial(out)
-    command = known.command(Step(arm="bare", repeat=0), arms(known)[1], out)
+    options = eval_skill._parser().parse_args([*suite, *ray, "--on", "emulator"])
+    made, made_arms = eval_skill._trial(options, [])
+    command = made.command(Step(arm="bare", repeat=0), made_arms[1], tmp_path)
     parsed = eval_run._parser().parse_args(eval_run.split_options(command)[0])
     assert (parsed.engine, parsed.address, parsed.jobs, parsed.judges, parsed.gpus) == (
         "ray",
