@@ -50,7 +50,7 @@ class ArmScores:
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
-    """A task that one arm solves more often: correct of judged samples in both, and what became of it there."""
+    """A task that one arm solves more often: correct of judged samples in both, and why not where one failed."""
 
     task: str
     first: tuple[int, int]
@@ -110,8 +110,8 @@ def arm_scores(run: Run) -> ArmScores:
         tasks=len(run.tasks),
         sessions=sessions,
         judged=sum(len(task.judged) for task in run.tasks),
-        solved=card.correct,
-        fast=against.fast[1.0] if against else NO_SCORE,
+        solved=share_of_tasks(card.correct),
+        fast=share_of_tasks(against.fast[1.0]) if against else NO_SCORE,
         speedup=against.geometric_mean if against else NO_SCORE,
         dollars=costs.dollars,
         unpriced=costs.unpriced,
@@ -187,8 +187,19 @@ def difference_of_shares(values: Sequence[float]) -> Score:
     score = _mean_of_tasks(values)
     if score.value is None or not _is_a_point(score):
         return score
+    return _among(score, -1.0, 1.0)
+
+
+def share_of_tasks(score: Score) -> Score:
+    """A share of the tasks' samples, from 0 to 1; where all tasks have the same, as in `difference_of_shares`."""
+    return score if score.value is None or not _is_a_point(score) else _among(score, 0.0, 1.0)
+
+
+def _among(score: Score, least: float, most: float) -> Score:
+    """The interval of a number that all of n tasks have, where so many others as Wilson allows have the extremes."""
+    assert score.value is not None
     slack = _Z_SQUARED / (score.over + _Z_SQUARED)
-    low, high = score.value - slack * (1 + score.value), score.value + slack * (1 - score.value)
+    low, high = score.value + slack * (least - score.value), score.value + slack * (most - score.value)
     return replace(score, interval=(low, high))
 
 
@@ -213,9 +224,15 @@ def _flip(before: TaskResult, after: TaskResult) -> Flip:
         task=before.task.id,
         first=counts[0],
         second=counts[1],
-        first_said=verdict_line(before),
-        second_said=verdict_line(after),
+        first_said=_said(before),
+        second_said=_said(after),
     )
+
+
+def _said(task: TaskResult) -> str:
+    """The verdict on a sample that failed, where one did: the best one's says nothing of what was worse."""
+    failed = tuple(outcome for outcome in task.judged if not outcome.correct)
+    return verdict_line(replace(task, outcomes=failed) if failed else task)
 
 
 def arms_of_trial(trial: Trial, out: Path) -> Mapping[str, Run]:

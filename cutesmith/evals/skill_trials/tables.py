@@ -104,8 +104,9 @@ def ablation_lines(found: Sequence[Ablation]) -> Iterator[str]:
     head = ("without", "solved lost", "+ / - / =", "p", "speed-up lost", "tokens, about", "read in", "reads", "hits")
     yield from table(head, map(_ablation, found))
     yield ""
-    yield "+ / - / =: tasks that are solved less often, more often, as often without the page. p is of one page"
-    yield f"alone: of {len(found)} pages that do nothing {len(found) / 20:.2g} may come out below 0.05. {ABOUT}"
+    yield f"+ / - / =: tasks that are solved less often, more often, as often without the page. {ABOUT}"
+    if len(found) > 1:
+        yield f"p is of one page alone: of {len(found)} that do nothing {len(found) / 20:.2g} come out below 0.05."
 
 
 def _ablation(row: Ablation) -> tuple[str, ...]:

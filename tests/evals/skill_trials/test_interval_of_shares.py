@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cutesmith.evals.skill_trials.measuring import difference_of_shares
+from cutesmith.evals.scores.summaries import Score
+from cutesmith.evals.skill_trials.measuring import difference, difference_of_shares, read_arm, share_of_tasks
+from tests.evals.sample_attempts import attempt, wrong
+from tests.evals.skill_trials.trials import trial, write_arm
 
 
 @pytest.mark.parametrize(("tasks", "sure"), [(1, False), (2, False), (3, False), (6, True), (20, True)])
@@ -23,3 +26,19 @@ def test_tasks_that_differ_are_drawn_again_and_those_without_a_value_left_out():
     score = difference_of_shares([1.0, 0.0, 0.0, 1.0, float("nan")])
     assert score.over == 4 and score.value == 0.5 and score.interval == (0.0, 1.0)
     assert difference_of_shares([]).value is None
+
+
+def test_tasks_that_all_have_the_same_share_do_not_make_it_certain():
+    known = share_of_tasks(Score(value=2 / 3, interval=(2 / 3, 2 / 3), over=2))
+    slack = 3.8415 / 5.8415
+    assert known.interval == pytest.approx((2 / 3 * (1 - slack), 2 / 3 + slack / 3), abs=1e-4)
+    varied = Score(value=0.5, interval=(0.25, 0.75), over=4)
+    assert share_of_tasks(varied) == varied and share_of_tasks(Score(value=None)).interval is None
+
+
+def test_what_went_wrong_is_told_of_an_arm_that_sometimes_succeeds(tmp_path):
+    write_arm(tmp_path, "with", *[[attempt("one", 2.0)]] * 2)
+    write_arm(tmp_path, "bare", [attempt("one", 2.0)], [wrong("one")])
+    (flip,) = difference(*(read_arm(trial(repeats=2), tmp_path, arm) for arm in ("bare", "with"))).flips
+    assert flip.first == (1, 2) and flip.first_said.startswith("verify: wrong_result")
+    assert flip.second_said.startswith("benchmark: passed")
