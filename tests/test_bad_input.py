@@ -147,7 +147,7 @@ def test_a_kernel_that_never_ends_is_stopped(capsys, write_file):
     code, summary = run(capsys, "verify", path, "--on", "compile", "--timeout", 3)
     assert code == ExitCode.TIMED_OUT
     assert "did not finish within 3 s" in summary
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 100
 
 
 def test_a_kernel_cannot_write_outside(capsys, write_file, tmp_path):

@@ -75,12 +75,10 @@ def test_a_byte_at_a_time_is_enough():
         assert list(ask(server).content) == [api.thinking("柔"), VIEW]
 
 
-def test_failures_are_tried_again_after_the_time_that_the_server_asks_for():
+def test_failures_are_tried_again_after_a_while():
     failures = [
         api.failure(500, "api_error", "Internal server error"),
         api.hung_up,
-        api.failure(429, "rate_limit_error", "slowly", retry_after="0.3"),
-        api.failure(529, "overloaded_error", "Overloaded", retry_after="0.1"),
     ]
     heard: list[tuple[str, str]] = []
     with api.serving(*failures, WHOLE) as server:
@@ -88,14 +86,26 @@ def test_failures_are_tried_again_after_the_time_that_the_server_asks_for():
     waited = [after - before for before, after in zip(server.times, server.times[1:])]
     assert waited[0] >= 0.37  # the SDK's own: half a second, then twice that, less a quarter at random
     assert waited[1] >= 0.75
-    assert 0.3 <= waited[2] < 1.5
-    assert 0.1 <= waited[3] < 1.5
     told = [text for kind, text in heard if kind == "retry"]
     assert told == [
         "the server answered 500; trying again",
         "no connection (Server disconnected without sending a response.); trying again",
-        "the server answered 429; trying again in 0.3 s",
-        "the server answered 529; trying again in 0.1 s",
+    ]
+
+
+def test_the_server_says_when_to_try_again():
+    failures = [
+        api.failure(429, "rate_limit_error", "slowly", retry_after="0.6"),
+        api.failure(529, "overloaded_error", "Overloaded", retry_after="1.1"),
+    ]
+    heard: list[tuple[str, str]] = []
+    with api.serving(*failures, WHOLE) as server:
+        assert ask(server, heard=heard).stop_reason == "tool_use"
+    waited = [after - before for before, after in zip(server.times, server.times[1:])]
+    assert waited[0] >= 0.6 and waited[1] >= 1.1  # the SDK's own: at most 0.5 and 1
+    assert [text for kind, text in heard if kind == "retry"] == [
+        "the server answered 429; trying again in 0.6 s",
+        "the server answered 529; trying again in 1.1 s",
     ]
 
 
@@ -110,7 +120,7 @@ def test_a_server_that_forbids_it_is_not_asked_again():
 def test_an_answer_that_stops_coming_is_asked_for_again():
     heard: list[tuple[str, str]] = []
     with api.serving(api.stalled(api.events(VIEW)[:4]), WHOLE) as server:
-        assert ask(server, timeout=0.2, heard=heard).stop_reason == "tool_use"
+        assert ask(server, timeout=1.0, heard=heard).stop_reason == "tool_use"
     assert ("retry", "the answer stopped coming; asking again") in heard
 
 
@@ -119,14 +129,14 @@ def test_cancelling_closes_the_connection():
         begun = asyncio.Event()
         request = Request(system="", messages=[OPENING])
         task = asyncio.create_task(model_of(server).reply(request, lambda *_: begun.set()))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     with api.serving(api.stalled(api.events(api.text("Let me …"))[:4])) as server:
         asyncio.run(cancelled(server))
-        assert server.left.wait(5)
+        assert server.left.wait(30)
         assert len(server.bodies) == 1
 
 

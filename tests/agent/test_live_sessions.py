@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import pytest
 
 from cutesmith.verdicts import ExitCode
 from evals import live_sessions
@@ -22,24 +25,28 @@ BEGUN = api.answer(
 GIVEN_UP = api.answer(api.call("finish", {"summary": "No time is left.", "give_up": True}, "toolu_3"))
 
 
-def live(*arguments, address="http://127.0.0.1:9", key=api.KEY):
-    """The program as a process: no key without one, and no other address than loopback."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC_")}
-    given = {"HOME": "/nonexistent", "ANTHROPIC_BASE_URL": address, **({"ANTHROPIC_API_KEY": key} if key else {})}
-    command = [sys.executable, live_sessions.__file__, *map(str, arguments)]
-    return subprocess.run(command, env={**inherited, **given}, capture_output=True, text=True, timeout=110)
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """Nobody's key, and no profile of the SDK."""
+    for name in [name for name in os.environ if name.startswith("ANTHROPIC_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", "/nonexistent")
 
 
-def test_a_problem_is_worked_on_through_the_api(tmp_path):
+@pytest.mark.timeout(300)
+def test_a_problem_is_worked_on_through_the_api(tmp_path, monkeypatch, capsys):
     with api.serving(BEGUN, GIVEN_UP) as server:
-        done = live("softmax", "--dollars=0.5", f"--out={tmp_path}", "--", "--no-draft", address=server.address)
-    assert done.returncode == 1, done.stderr  # nothing was delivered
-    assert "1 session with claude-opus-4-8, at most 0.50 dollars each" in done.stderr.splitlines()[0]
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.address)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", api.KEY)
+        code = live_sessions.main(["softmax", "--dollars=0.5", f"--out={tmp_path}", "--", "--no-draft"])
+    said = capsys.readouterr()
+    assert code == 1, said.err  # nothing was delivered
+    assert "1 session with claude-opus-4-8, at most 0.50 dollars each" in said.err.splitlines()[0]
     (run,) = tmp_path.iterdir()
     (row,) = json.loads((run / "summary.json").read_text())["sessions"]
     assert (row["problem"], row["exit_code"], row["turns"], row["tokens"]) == ("softmax", ExitCode.LINT, 2, 240)
     assert row["dollars"] == 2 * (100 * 5 + 20 * 25) / 1e6  # the price table's input and output of this model
-    assert "softmax" in done.stdout and f"written: {run}" in done.stdout
+    assert "softmax" in said.out and f"written: {run}" in said.out
     assert len(server.bodies) == 2 and "softmax" in json.dumps(server.bodies[0]["system"])
     result = server.bodies[1]["messages"][-1]["content"]
     assert "CS101" in json.dumps(result) and [block["tool_use_id"] for block in result[:2]] == ["toolu_1", "toolu_2"]
@@ -47,35 +54,60 @@ def test_a_problem_is_worked_on_through_the_api(tmp_path):
     assert settings["limits"]["dollars"] == 0.5 and settings["draft"] is False
 
 
+WAITING = """
+import signal, sys
+from evals.live_sessions import run_command
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where whoever started the tests ignores it
+print(run_command([sys.executable, "-c", sys.argv[1]]))
+"""
+ENDING = """
+import signal, sys, time
+signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.5), sys.exit(5)))
+print("begun", file=sys.stderr, flush=True)
+time.sleep(60)
+"""
+
+
 def test_ctrl_c_lets_the_session_end_by_itself():
-    ending = "import signal, sys, time; signal.signal(2, lambda *_: (time.sleep(0.5), sys.exit(5)))"
-    session = f"{ending}; print('begun', file=sys.stderr, flush=True); time.sleep(60)"
-    child = f"[sys.executable, '-c', {session!r}]"
-    waiting = f"import sys; from evals.live_sessions import run_command; print(run_command({child}))"
-    command = [sys.executable, "-c", waiting]
+    command = [sys.executable, "-c", WAITING, ENDING]
     root = Path(live_sessions.__file__).parent.parent
     with subprocess.Popen(command, cwd=root, start_new_session=True, stdout=-1, stderr=-1, text=True) as process:
         assert process.stderr.readline() == "begun\n"
+        asleep(process.pid)
         os.killpg(process.pid, signal.SIGINT)
-        assert process.communicate(timeout=30) == ("(5, True)\n", "")
+        assert process.communicate(timeout=100) == ("(5, True)\n", "")
+
+
+def asleep(pid: int) -> None:
+    """Until a process sleeps: one whose child has begun to run then waits for nothing but that child's end."""
+    end = time.monotonic() + 30
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "S":
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_without_a_key_one_sentence(tmp_path):
-    done = live(f"--out={tmp_path / 'out'}", key="")
+    command = [sys.executable, live_sessions.__file__, f"--out={tmp_path / 'out'}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert done.returncode == ExitCode.UNAVAILABLE and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "ANTHROPIC_API_KEY" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_no_limit_and_what_is_no_problem(tmp_path):
-    for arguments, word in (
-        (["--dollars=0"], "no limit"),
-        (["--dollars=nan"], "no limit"),
-        (["--model=claude-unheard-of"], "no limit"),
-        (["no_such"], "cumulative_sum"),
-    ):
-        done = live(*arguments, f"--out={tmp_path / 'out'}")
-        assert done.returncode == ExitCode.USAGE and word in done.stderr, done.stderr
+@pytest.mark.parametrize(
+    ("argument", "word"),
+    [
+        ("--dollars=0", "no limit"),
+        ("--dollars=nan", "no limit"),
+        ("--model=claude-unheard-of", "no limit"),
+        ("no_such", "cumulative_sum"),
+    ],
+)
+def test_what_is_no_limit_and_what_is_no_problem(tmp_path, monkeypatch, capsys, argument, word):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", api.KEY)
+    assert live_sessions.main([argument, f"--out={tmp_path / 'out'}"]) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert word in said.err and said.out == ""
     assert not (tmp_path / "out").exists()
 
 

@@ -148,7 +148,7 @@ def test_a_cancelled_call_leaves_no_process_behind(bench):
             await call
 
     asyncio.run(cancelled())
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while processes_about(bench.root) and time.monotonic() < end:
         time.sleep(0.02)
     assert processes_about(bench.root) == []
@@ -250,9 +250,11 @@ def test_the_emulated_gpu_is_an_instrument_whose_word_changes_nothing(solved):
 
 
 def test_what_cannot_be_launched_at_the_problems_own_size_is_not_verified_at_a_smaller_one(tmp_path):
-    bench = ToolBench(tmp_path, problem=PROBLEM.replace("512", "1 << 25"), on="emulator")
-    tall = RELU.replace("bidx, _, _", "_, bidx, _").replace(
-        "[cute.ceil_div(count, THREADS), 1", "[1, cute.ceil_div(count, THREADS)"
+    bench = ToolBench(tmp_path, problem=PROBLEM.replace("512", "1 << 23"), on="emulator")
+    tall = (
+        RELU.replace("THREADS = 128", "THREADS = 32")
+        .replace("bidx, _, _", "_, bidx, _")
+        .replace("[cute.ceil_div(count, THREADS), 1", "[1, cute.ceil_div(count, THREADS)")
     )
     bench.call("create_file", path="kernel.py", text=tall)
     outcome = bench.call("verify_kernel")

@@ -125,7 +125,7 @@ def test_what_is_no_regular_file_is_refused_at_once(files, work):
     for name, reason in (("fifo", "regular"), ("socket", "regular"), ("folder", "is a folder")):
         with pytest.raises(PathError, match=reason):
             files.read(name)
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 20  # a busy machine: it would wait for ever
     server.close()
     assert files.entries() == []
 
@@ -165,7 +165,7 @@ def test_a_sparse_giant_is_refused_without_reading_it(files, work):
     begin = time.monotonic()
     with pytest.raises(PathError, match=str(MAX_BYTES)):
         files.read("giant.py")
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 20  # a busy machine: to read it takes minutes
 
 
 @pytest.mark.parametrize("text", ["x" * (MAX_BYTES + 1), "nul\0", "half \ud800"])

@@ -152,7 +152,7 @@ def test_the_winner_is_written_down_as_code_that_stands_alone(tuned):
 def test_the_same_question_is_answered_from_the_cache_with_its_day(tuned, cache):
     assert tuned.kept and not tuned.cached
     again = autotune(SCALE, [torch.zeros(2048)], on="emulator", cache=cache)
-    assert again.cached and again.trials == tuned.trials and again.seconds < 1
+    assert again.cached and again.trials == tuned.trials and again.seconds < tuned.seconds
     assert f"times from cache of {tuned.measured[:10]}" in again.summary()
 
 
