@@ -15,20 +15,49 @@ ROOT = Path(__file__).resolve().parent.parent
 # the CPU time. Workers inherit it (`checks.isolation` lets the name pass). Before any import of torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# What takes more than five seconds, the longest first: begun last, such a file would keep one process alone at work.
-LONGEST = (
-    *("agent/test_scripted_sessions.py", "examples/test_own_kernels.py", "checks/judging/test_longer_cases.py"),
-    *(
-        "references/test_pages.py",
-        "evals/running/test_eval_run.py",
-        "test_bad_input.py",
-        "agent/test_generate_claude.py",
-    ),
-    *("test_mcp_server.py", "test_site.py", "agent/test_toolbox.py", "checks/audit/test_problem_audit.py"),
-    *("skill/test_alone.py", "patterns/test_generate.py", "checks/profiles/test_profiling.py"),
-    *("agent/test_anthropic_failures.py", "agent/test_live_sessions.py", "checks/lint/test_symbols.py"),
-    *("agent/test_resume.py", "patterns/test_totals.py", "evals/selftest/test_selftest.py", "runtime/test_autotune.py"),
-)
+# What takes over seven seconds of CPU time, the longest first: begun last, it would keep one process alone at work.
+LONGEST = """
+references/test_pages.py
+agent/test_scripted_sessions.py
+patterns/test_rows.py
+evals/engines/test_ray_engine.py
+examples/test_own_kernels.py
+checks/judging/test_longer_cases.py
+evals/test_tasks.py
+evals/running/test_eval_run.py
+test_bad_input.py
+evals/skill_trials/test_eval_skill.py
+patterns/test_generate.py
+evals/report/test_run_page.py
+agent/test_toolbox.py
+evals/selftest/test_selftest.py
+agent/test_generate_claude.py
+patterns/test_totals.py
+emulator/test_planted_faults.py
+patterns/test_trace.py
+skill/test_alone.py
+report/test_agent_page.py
+test_mcp_server.py
+agent/test_request.py
+checks/isolation/test_nursery.py
+patterns/test_elementwise.py
+runtime/test_autotune.py
+agent/test_live_sessions.py
+checks/lint/test_symbols.py
+checks/profiles/test_profiling.py
+checks/judging/test_verification.py
+evals/running/test_resume.py
+checks/compiling/test_compilation.py
+checks/isolation/test_isolation.py
+checks/audit/test_problem_audit.py
+examples/test_search_measured.py
+test_site.py
+emulator/test_third_party.py
+emulator/test_device.py
+evals/engines/test_local_engine.py
+runtime/test_neighbours.py
+commands/test_emulate.py
+""".split()
 
 
 def pytest_configure(config: pytest.Config) -> None:
