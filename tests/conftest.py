@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,6 +64,8 @@ commands/test_emulate.py
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "loadscopereorder"):  # of pytest-xdist: files by the number of their tests, not by time
         config.option.loadscopereorder = False
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in its background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # else tests that interrupt a process interrupt none
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

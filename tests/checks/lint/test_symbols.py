@@ -12,6 +12,7 @@ import pytest
 
 from cutesmith.checks.lint.suggestions import KNOWN
 from cutesmith.checks.lint.symbols import SymbolTable, load_symbols
+from cutesmith.commands.lint import main
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -87,33 +88,44 @@ def test_without_the_dsl_the_other_rules_still_run(write_file):
     assert done.returncode == 3 and {"CS002", "CS201"} <= found and "CS101" not in found
 
 
-def test_the_command_prints_a_table_and_json(write_file):
+@pytest.fixture
+def lint_here(capsys):
+    """A function that runs the command in this process and gives its exit code, stdout and stderr."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        code = main([*map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_the_command_prints_a_table_and_json(write_file, lint_here):
     kernel = write_file("import cutlass\nx = cutlass.float32\n")
-    table = lint(kernel)
-    assert table.returncode == 3
-    assert f"{kernel}:2:5: error CS101" in table.stdout and "cutlass.Float32" in table.stdout
-    verdict = json.loads(lint(kernel, "--json").stdout)
+    code, table, _ = lint_here(kernel)
+    assert code == 3
+    assert f"{kernel}:2:5: error CS101" in table and "cutlass.Float32" in table
+    verdict = json.loads(lint_here(kernel, "--json")[1])
     assert verdict["stage"] == "lint" and verdict["status"] == "lint" and verdict["path"] == str(kernel)
     assert verdict["findings"][0]["rule"] in ("CS101", "CS501")
 
 
-def test_exit_codes_of_the_command(write_file, tmp_path):
-    assert lint(write_file("x = 1\n", "good.py")).returncode == 0
-    broken = lint(write_file("x = \n", "broken.py"))
-    assert broken.returncode == 2 and "broken.py" in broken.stdout
-    assert lint(tmp_path / "missing.py", "--json").returncode == 2
-    nothing = lint()
-    assert nothing.returncode == 2 and "Traceback" not in nothing.stderr
+def test_exit_codes_of_the_command(write_file, tmp_path, lint_here):
+    assert lint_here(write_file("x = 1\n", "good.py"))[0] == 0
+    code, table, _ = lint_here(write_file("x = \n", "broken.py"))
+    assert code == 2 and "broken.py" in table
+    assert lint_here(tmp_path / "missing.py", "--json")[0] == 2
+    code, _, diagnostics = lint_here()
+    assert code == 2 and diagnostics and "Traceback" not in diagnostics
 
 
-def test_the_rules_are_listed():
-    everything = lint("--rules")
-    assert everything.returncode == 0 and "CS201" in everything.stdout and "fix:" in everything.stdout
-    one = json.loads(lint("--rules", "cs301", "--json").stdout)["rules"]
+def test_the_rules_are_listed(lint_here):
+    code, everything, _ = lint_here("--rules")
+    assert code == 0 and "CS201" in everything and "fix:" in everything
+    one = json.loads(lint_here("--rules", "cs301", "--json")[1])["rules"]
     assert [rule["id"] for rule in one] == ["CS301"] and one[0]["bad"] and one[0]["good"]
-    assert lint("--rules", "CS999").returncode == 2
+    assert lint_here("--rules", "CS999")[0] == 2
 
 
-def test_help_teaches():
-    text = lint("--help").stdout
+def test_help_teaches(lint_here):
+    _, text, _ = lint_here("--help")
     assert "ignore[" in text and "exit codes" in text and "--rules" in text
