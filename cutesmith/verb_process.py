@@ -16,13 +16,13 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
-
-import anyio
-from anyio.streams.text import TextReceiveStream
+from typing import TYPE_CHECKING, Any
 
 from cutesmith import resources
 from cutesmith.errors import CutesmithError
+
+if TYPE_CHECKING:  # `python -m cutesmith` reads a constant here: only who runs a verb imports anyio and asyncio
+    import anyio
 
 PARENT_VARIABLE = "CUTESMITH_CHILD"
 """Set in a child's environment: it then ends with its parent, also when that is killed."""
@@ -59,6 +59,8 @@ async def run_verb(
 
     It is given no keys, but for one that itself asks a model (`keys`). `lender` is held while the child is started.
     """
+    import anyio
+
     command = [sys.executable, "-m", "cutesmith", verb, "--json", *arguments]
     path = os.pathsep.join(p for p in (str(resources.PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if p)
     inherited = os.environ if keys else without_secrets(os.environ)
@@ -92,6 +94,9 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 async def _follow(follower: Follower, child: anyio.abc.Process, verb: str) -> tuple[str, str]:
     """Everything that the child prints; the follower is told on the way."""
+    import anyio
+    from anyio.streams.text import TextReceiveStream
+
     started, texts = time.monotonic(), {"out": "", "err": ""}
     assert child.stdout is not None and child.stderr is not None
     streams = {"out": child.stdout, "err": child.stderr}
