@@ -121,7 +121,7 @@ def endless(handler: BaseHTTPRequestHandler) -> None:
 
 def silent(handler: BaseHTTPRequestHandler) -> None:
     """No answer at all until the server closes."""
-    handler.server.closing.wait(10)  # type: ignore[attr-defined]
+    handler.server.closing.wait(60)  # type: ignore[attr-defined]
 
 
 def half_then_silent(data: bytes, reached: threading.Event) -> Answer:
