@@ -70,8 +70,10 @@ class RunFolder:
         self._write(self.path / RUN, about)
 
     def finish(self, attempt: Attempt) -> None:
-        """Append the attempt: from here on it is done. Raises LogWriteError when the disk takes no more."""
+        """Append the attempt: from here on it is done. Raises LogWriteError when the disk or the folder is no more."""
         self._results.append(attempt.model_dump_json(exclude_defaults=True))
+        if not (self.path / RESULTS).exists():  # the line went into a file that nobody finds any more
+            raise LogWriteError(f"{self.path / RESULTS} was taken away while the run wrote it", hint="Begin it again.")
 
     def hold(self, fields: Mapping[str, Any]) -> None:
         """Note when a GPU was held."""

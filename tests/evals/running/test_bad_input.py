@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from dataclasses import replace
 
@@ -214,6 +215,19 @@ def test_a_disk_that_is_full_is_one_sentence_and_the_run_goes_on_once_there_is_r
     subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
     assert execute(a_plan, folder, resume=True).solved == 60
     assert (folder / "results.jsonl").read_bytes().startswith(before) and len(results(folder)) == 60
+
+
+def test_a_folder_that_somebody_takes_away_on_the_way_is_one_sentence(tmp_path):
+    folder = tmp_path / "run"
+
+    def answer(job):
+        if "task 2" in job.id:
+            shutil.rmtree(folder, ignore_errors=True)
+        return judge(job)
+
+    with pytest.raises(LogWriteError, match=r"results\.jsonl was taken away") as gone:
+        execute(plan(tmp_path, 3), folder, answer=answer)
+    assert gone.value.exit_code == 2
 
 
 @pytest.mark.parametrize("place", ["a file", "a file/run"])
