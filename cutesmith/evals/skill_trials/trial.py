@@ -145,4 +145,15 @@ def keep_trial(out: Path, trial: Trial) -> None:
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     name = next(name for name in after if before[name] != after[name])
+    if isinstance(before[name], tuple) and isinstance(after[name], tuple):
+        mine, theirs = before[name], after[name]
+        place = next(
+            (at for at, pair in enumerate(zip(mine, theirs)) if pair[0] != pair[1]), min(len(mine), len(theirs))
+        )
+        return f"{name}: {_from(mine, place)}, not {_from(theirs, place)}"
     return f"{name}: {before[name]!r:.100}, not {after[name]!r:.100}"
+
+
+def _from(words: Sequence[str], place: int) -> str:
+    """Words from a place on, with the option that they may belong to."""
+    return " ".join(words[max(0, place - 1) : place + 3]) or "nothing"

@@ -6,7 +6,9 @@ import pytest
 
 from cutesmith.commands import eval_run, eval_skill
 from cutesmith.commands.eval_skill import FORWARDED, REFUSED, main
-from cutesmith.evals.skill_trials.trial import Step
+from cutesmith.errors import UsageError
+from cutesmith.evals.skill_trials.trial import Step, keep_trial
+from tests.evals.skill_trials.trials import trial
 
 OWN = {"agent", "out", "resume", "quiet", "json", "help"}
 """What a trial has itself, with a meaning of its own."""
@@ -72,3 +74,11 @@ def test_what_would_be_passed_over_is_refused(suite, capsys, more, said):
 def test_a_run_on_this_machine_has_the_words_it_had_before(suite, tmp_path, capsys):
     options = eval_skill._parser().parse_args([*suite])
     assert "--engine" not in list(eval_skill._forwarded(options))
+
+
+def test_what_another_trial_in_the_folder_has_otherwise_is_named(tmp_path):
+    keep_trial(tmp_path, trial(words=("--suite", "core", "--only", "a" * 200, "--jobs", "3")))
+    with pytest.raises(UsageError, match="another words: --jobs 3, not --jobs 4 --engine ray"):
+        keep_trial(tmp_path, trial(words=("--suite", "core", "--only", "a" * 200, "--jobs", "4", "--engine", "ray")))
+    with pytest.raises(UsageError, match="another arms: with bare, not with\n"):
+        keep_trial(tmp_path, trial("with", words=("--suite", "core", "--only", "a" * 200, "--jobs", "3")))
