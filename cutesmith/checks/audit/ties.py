@@ -7,12 +7,11 @@ stable sort take the first of equal values, and are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from cutesmith.checks.dispatch_modes import LightMode
 from cutesmith.checks.judging.cases import Values
 
 _ATEN = torch.ops.aten
@@ -28,23 +27,21 @@ _DIM = {  # operation -> position of its dimension among the arguments
 _LEVELS = 4.0  # of a coarse draw, on either side of zero
 
 
-class OtherTies(TorchDispatchMode):  # type: ignore[misc,unused-ignore]
+class OtherTies(LightMode):
     """Within it, equal values come in the other order; `operations` names those that then gave other positions."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
         self.operations: set[str] = set()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        named = dict(kwargs or {})
-        given = func(*args, **named)
-        if func not in _DIM or named.get("stable") is True or not args[0].dim():
+    def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operation's result, with equal values in the other order where it orders them."""
+        given = func(*args, **kwargs)
+        if func not in _DIM or kwargs.get("stable") is True or not args[0].dim():
             return given
         place = _DIM[func]
-        dim = named.get("dim", args[place] if len(args) > place else -1)
-        values, positions = func(args[0].flip(dim), *args[1:], **named)
+        dim = kwargs.get("dim", args[place] if len(args) > place else -1)
+        values, positions = func(args[0].flip(dim), *args[1:], **kwargs)
         positions = args[0].shape[dim] - 1 - positions
         if not torch.equal(positions, given[1]):
             self.operations.add(str(func).split(".")[1])

@@ -17,8 +17,8 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from cutesmith.checks.dispatch_modes import LightMode
 from cutesmith.checks.judging.device_only import DeviceOnlyMemory
 from cutesmith.checks.judging.tensors import GUARD_BYTES, NAN_POISON, Guarded
 from cutesmith.recording.facade import active_facade
@@ -36,7 +36,7 @@ COPIES = frozenset({"clone", "copy_", "_to_copy"})
 _frames = sys._current_frames  # captured before any candidate is loaded
 
 
-class KernelWatch(TorchDispatchMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
+class KernelWatch(LightMode):
     """Counts the torch operations of `kernel_fn` and guards what it allocates on `device`.
 
     `computed` counts operations that are neither allocation nor view (rule W1), `copied` plain copies of a layout.
@@ -70,11 +70,12 @@ class KernelWatch(TorchDispatchMode):  # type: ignore[misc,no-untyped-call,unuse
             self._memory.give_back()
         super().__exit__(*error)  # type: ignore[no-untyped-call,unused-ignore]
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operation's result, counted; what it allocates lies between guards."""
         name = func._schema.name.partition("::")[2]
         made = name in ALLOCATIONS or name in CONSTANTS
         with nullcontext() if self._memory is None or made or _is_view(func) else self._memory.at_work():
-            result = func(*args, **(kwargs or {}))
+            result = func(*args, **kwargs)
         if made:
             result = self._guard(result, keep_values=name in CONSTANTS)
         if self._memory is not None and name != "lift_fresh" and not _shares_memory(func):
