@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith import resources
+from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.evals.selftest.mechanisms import mechanism_of
 from cutesmith.evals.selftest.specimens import Specimen
 from cutesmith.verdicts import ExitCode
@@ -92,26 +94,40 @@ def run_one(specimen: Specimen, on: str) -> Outcome:
     """Judge one specimen."""
     begin = time.monotonic()
     try:
-        done = subprocess.run(
-            command_of(specimen, on),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=COMMAND_SECONDS,
-            cwd=resources.PACKAGE.parent,
-        )
+        code, stdout, stderr = _finished(command_of(specimen, on))
     except subprocess.TimeoutExpired:
         summary = f"the command itself did not end within {COMMAND_SECONDS} s"
         return Outcome(specimen=specimen, exit_code=-1, summary=summary, seconds=time.monotonic() - begin)
-    verdict, summary = _read(done.stdout, done.stderr)
+    verdict, summary = _read(stdout, stderr)
     return Outcome(
         specimen=specimen,
-        exit_code=done.returncode,
+        exit_code=code,
         summary=summary,
         seconds=time.monotonic() - begin,
         verdict=verdict,
     )
+
+
+def _finished(command: Sequence[str]) -> tuple[int, str, str]:
+    """Exit code and output of a command whose workers are forked from our nursery; raises TimeoutExpired."""
+    with lend_nursery() as (variables, descriptors):
+        child = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            cwd=resources.PACKAGE.parent,
+            env={**os.environ, **variables},
+            pass_fds=descriptors,
+        )
+    with child:
+        try:
+            stdout, stderr = child.communicate(timeout=COMMAND_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            raise
+        return child.returncode, stdout, stderr
 
 
 def _read(stdout: str, stderr: str) -> tuple[dict[str, Any], str]:
