@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timezone
 from email.utils import format_datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.examples import misbehaving_server as http
 from tests.examples.fetch_samples import COMMIT, TEXT, cutlass
 
 QUICK = Limits(timeout=0.3, deadline=0.6, attempts=3, backoff=0.01, patience=0.05, max_bytes=100_000)
+UNHURRIED = replace(QUICK, timeout=20, deadline=40)  # where time is not what is tested: a busy machine is slow
 EXAMPLE = cutlass()
 PATH = f"/{EXAMPLE.path}"
 
@@ -134,14 +136,14 @@ def test_what_passes_is_tried_again(server, fetch, first):
 def test_what_does_not_pass_is_said_and_nothing_is_kept(server, fetch, tmp_path, answer, kind, code, asked, said):
     server.answers[PATH] = [answer]
     start = time.monotonic()
-    verdict = fetch()
+    verdict = fetch(limits=QUICK if kind == "timed_out" else UNHURRIED)
     done = only(verdict)
     assert (done.state, done.kind, int(verdict.exit_code)) == ("failed", kind, code)
     assert said in done.error
     assert done.hint
     assert server.asked[PATH] == asked
     assert files(tmp_path) == []
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 20  # a silent server would go on for a minute
 
 
 def test_a_retry_after_is_waited_for_as_seconds_and_as_a_date(server, fetch):
