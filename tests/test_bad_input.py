@@ -83,7 +83,7 @@ COMPILED = {  # in this order, by two workers, one of which the last ends
     "raises": with_first_line("raise ValueError('no good')"),
     "forks": with_first_line("import os; os.fork()"),
     "500 GB": with_first_line("hog = bytearray(500 << 30)"),
-    "prints 1 GB": with_first_line("[print('x' * (1 << 20)) for _ in range(1024)]"),
+    "prints": with_first_line("[print('x' * (1 << 20)) for _ in range(64)]"),  # 32 times what is kept of a log
     "exits": with_first_line("import os; os._exit(0)"),
 }
 
@@ -115,9 +115,9 @@ def test_what_a_file_does_wrong_in_its_worker_is_told(compiled, name, code, sent
     assert compiled[name].exit_code == code
 
 
-def test_a_kernel_that_prints_a_gigabyte_fills_nothing(compiled):
-    assert compiled["prints 1 GB"].exit_code == ExitCode.PASSED
-    assert len(compiled["prints 1 GB"].summary) < 1000
+def test_a_kernel_that_prints_without_end_fills_nothing(compiled):
+    assert compiled["prints"].exit_code == ExitCode.PASSED
+    assert len(compiled["prints"].summary) < 1000
 
 
 def test_a_kernel_that_segfaults_ends_its_process_alone(capsys, write_file):
@@ -144,9 +144,12 @@ def test_a_kernel_that_returns_a_dict_is_told_by_the_command(capsys, write_file)
 def test_a_kernel_that_never_ends_is_stopped(capsys, write_file):
     started = time.monotonic()
     path = write_file(with_first_line("import time; time.sleep(1000)"))  # a loop would burn the time of other tests
-    code, summary = run(capsys, "verify", path, "--on", "compile", "--timeout", 3)
+    for seconds in (3, 30):
+        code, summary = run(capsys, "verify", path, "--on", "compile", "--timeout", seconds)
+        if "loading" not in summary:  # which takes longer than three seconds on a busy machine
+            break
     assert code == ExitCode.TIMED_OUT
-    assert "did not finish within 3 s" in summary
+    assert f"did not finish within {seconds} s" in summary
     assert time.monotonic() - started < 100
 
 
