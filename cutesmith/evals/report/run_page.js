@@ -69,7 +69,8 @@ const compare = (a, b) => {
   const [left, right] = [order.column.key(a.task), order.column.key(b.task)];
   if (left === right || (left === undefined && right === undefined)) return a.place - b.place;
   if (left === undefined || right === undefined) return left === undefined ? 1 : -1; // what has no value comes last
-  return (left < right ? -1 : 1) * (order.up ? 1 : -1);
+  const less = typeof left === "string" ? left.localeCompare(right, "en", { numeric: true }) < 0 : left < right; // 2 before 10
+  return (less ? -1 : 1) * (order.up ? 1 : -1);
 };
 const show = () => {
   const rows = chosen().sort(compare);
