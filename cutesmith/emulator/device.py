@@ -92,6 +92,11 @@ class EmulatedDevice:
         finally:
             self._session.executor, self._session.failure = self, None
 
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs of all kernels that were executed."""
+        return tuple(program for _, program, _ in self._programs.values())
+
     def name(self, tensor: torch.Tensor, name: str) -> None:
         """Call the tensor's memory so in messages, such as "input 0"."""
         if tensor.numel():

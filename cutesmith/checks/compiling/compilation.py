@@ -52,7 +52,7 @@ def compile_kernel(
     }
     with _Compilations(timeout, limits or Limits()) as compilations:
         reports = tuple(compilations.report(request, arch, keep_dir) for arch in targets)
-    return _verdict(path, reports, time.perf_counter() - started)
+    return _verdict(path, reports, time.perf_counter() - started, compilations.narrow)
 
 
 def compile_siblings(
@@ -75,14 +75,15 @@ def compile_siblings(
                 contract.inspect(path)
                 compilations.ask({"path": str(Path(path).resolve()), "problem": None, "keep": False}, target)
             for compilations, path in batch:
-                yield _verdict(path, (compilations.answer(target, None),), time.perf_counter() - started)
+                reports = (compilations.answer(target, None),)
+                yield _verdict(path, reports, time.perf_counter() - started, compilations.narrow)
 
 
-def _verdict(path: str | Path, reports: tuple[ArchReport, ...], seconds: float) -> CompileVerdict:
+def _verdict(path: str | Path, reports: tuple[ArchReport, ...], seconds: float, narrow: str) -> CompileVerdict:
     failed = next((report for report in reports if report.exit_code != ExitCode.PASSED), None)
     return CompileVerdict(
         exit_code=failed.exit_code if failed else ExitCode.PASSED,
-        summary=_summary(reports, failed),
+        summary=_summary(reports, failed, narrow),
         seconds=round(seconds, 3),
         path=str(path),
         archs=reports,
@@ -101,6 +102,7 @@ class _Compilations:
     def __init__(self, timeout: float, limits: Limits) -> None:
         self._timeout, self._limits = timeout, limits
         self._worker: Worker | None = None
+        self.narrow = ""  # what the kernel compiled last narrows, see checks.compiling.narrowing
 
     def __enter__(self) -> _Compilations:
         return self
@@ -128,6 +130,7 @@ class _Compilations:
             reply = self._worker.receive(timeout=self._timeout)
         except CandidateError as error:
             return _died(arch, error)
+        self.narrow = reply["narrow"]
         report = _parse_report(reply["report"])
         artifacts = _write_artifacts(Path(keep_dir), arch, reply) if keep_dir is not None else {}
         return ArchReport(**{**vars(report), "artifacts": artifacts})
@@ -171,11 +174,12 @@ def _write_artifacts(folder: Path, arch: str, reply: dict[str, Any]) -> dict[str
     return written
 
 
-def _summary(reports: Sequence[ArchReport], failed: ArchReport | None) -> str:
+def _summary(reports: Sequence[ArchReport], failed: ArchReport | None, narrow: str) -> str:
     names = ", ".join(report.arch for report in reports if report.exit_code == ExitCode.PASSED)
     if failed is None:
         kernels = len({kernel.name for report in reports for kernel in report.kernels})
-        return f"{kernels} kernel{'s' * (kernels != 1)} compiled for {names}; nothing was executed"
+        done = f"{kernels} kernel{'s' * (kernels != 1)} compiled for {names}; nothing was executed"
+        return f"{done}; it computes in {narrow}, less than any type of the problem has" if narrow else done
     what = "the hardware would refuse the launch" if failed.error_code == "LAUNCH_REFUSED" else failed.error_code
     line = f" (line {failed.error_line})" if failed.error_line else ""
     return f"{failed.arch}: {what}{line}: {_headline(failed)}" + (f"; compiled for {names}" if names else "")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import importlib.util
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import torch
 from cutesmith import contract
 from cutesmith.checks.compiling.compilation_reports import kernel_reports
 from cutesmith.checks.compiling.compile_errors import CompileError, describe_error
+from cutesmith.checks.compiling.narrowing import described, narrow_instructions, opcodes_in, unexplained
+from cutesmith.checks.compiling.types_seen import types_seen
 from cutesmith.checks.isolation.child import Handler
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.recording.cubin import source_name
@@ -47,24 +51,28 @@ def make_handler(*, confined: bool = True) -> Handler:
 def _compile(request: dict[str, Any]) -> dict[str, Any]:
     path, problem, arch = Path(request["path"]), request.get("problem"), request["arch"]
     started = time.perf_counter()
-    recorded, error = _record(path, problem, arch, fake=True)
+    types: list[str] = []
+    recorded, error = _record(path, problem, arch, types, fake=True)
     if error is not None and _may_need_values(error):
-        recorded, error = _record(path, problem, arch, fake=False)
+        recorded, error = _record(path, problem, arch, types, fake=False)
     report = _report(recorded, error, arch, time.perf_counter() - started)
-    reply: dict[str, Any] = {"report": dataclasses.asdict(report)}
+    narrow = _unexplained(recorded, types) if error is None else ""
+    reply: dict[str, Any] = {"report": dataclasses.asdict(report), "narrow": narrow}
     if request.get("keep"):
         reply["ptx"] = [module.ptx for module in recorded.modules]
         reply["cubin"] = [base64.b64encode(module.cubin).decode() for module in recorded.modules]
     return reply
 
 
-def _record(path: Path, problem: str | None, arch: str, *, fake: bool) -> tuple[Session, CompileError | None]:
-    """Run the file's kernel on its inputs, tensors without storage when `fake`."""
+def _record(
+    path: Path, problem: str | None, arch: str, types: list[str], *, fake: bool
+) -> tuple[Session, CompileError | None]:
+    """Run the file's kernel on its inputs, tensors without storage when `fake`; `types` gets those of the reference."""
     torch.manual_seed(0)
     modules = set(sys.modules)
     with session(arch, fake=fake) as recorded:
         try:
-            _run_kernel(path, problem)
+            _run_kernel(path, problem, types if fake and not types else None, recorded)
         except (Exception, SystemExit) as error:
             return recorded, describe_error(error, path, compiling=recorded.compiling)
         finally:
@@ -74,12 +82,29 @@ def _record(path: Path, problem: str | None, arch: str, *, fake: bool) -> tuple[
     return recorded, None
 
 
-def _run_kernel(path: Path, problem: str | None) -> None:
+def _run_kernel(path: Path, problem: str | None, types: list[str] | None, recorded: Session) -> None:
+    """Run it; `types` gets those that the reference computes with, where the kernel narrows anything."""
     loaded = contract.load(path, with_problem=problem is not None)
     source = contract.load(problem) if problem else loaded
     inputs = contract.check_inputs(source.get_inputs())
     contract.check_arity(loaded.kernel_fn, "kernel_fn", inputs)
     loaded.kernel_fn(*inputs)
+    if types is not None and narrow_instructions(_opcodes(recorded)):
+        with contextlib.suppress(Exception):  # it may want values
+            types += types_seen(source.reference_fn, inputs)
+
+
+def _opcodes(recorded: Session) -> list[str]:
+    """Full opcodes of all that was launched."""
+    launched = {launch.kernel for launch in recorded.launches}
+    modules = [module for module in recorded.modules if launched & module.kernels.keys()]
+    return [opcode for module in modules for opcode in opcodes_in(module.ptx)]
+
+
+def _unexplained(recorded: Session, types: list[str]) -> str:
+    """What the kernel narrows though the problem's types do not ask for it."""
+    counts = Counter(_opcodes(recorded))
+    return described(unexplained(narrow_instructions(counts), types), {"counts": counts, "lines": {}})
 
 
 def _may_need_values(error: CompileError) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from cutesmith import contract
+from cutesmith.checks.compiling.types_seen import types_seen
 from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.cases import (
     OF_VALUES,
@@ -79,7 +80,7 @@ class Reference:
     exits: ExitStack = field(default_factory=ExitStack)
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch on `request["do"]`: start, load, draw, judge, layout, full_size."""
+        """Dispatch on `request["do"]`: start, load, draw, judge, layout, full_size, types."""
         actions = {
             "start": self.start,
             "load": self.load,
@@ -87,6 +88,7 @@ class Reference:
             "judge": self.judge,
             "layout": self.layout,
             "full_size": self.full_layout,
+            "types": self.types,
         }
         return actions[request["do"]](request)
 
@@ -210,6 +212,17 @@ class Reference:
         layout = self.whole.layout(Path(request["folder"]))
         return {"inputs": layout, "summary": tensors.summarize(self.whole.values)}
 
+    def types(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The types that the reference computes with on the inputs under `key`, in one more run of it.
+
+        `own_tolerance`: whether the file that sets the tolerances is the kernel's own; unless "always", only then.
+        """
+        own = bool(self.loaded.tolerance) and "kernel_fn" in self.loaded.contract.names
+        if not (own or request["always"]):
+            return {"types": [], "own_tolerance": False}
+        values = [copy_of(value) for value in self.drawn[request["key"]]]
+        return {"types": types_seen(self.loaded.reference_fn, values), "own_tolerance": own}
+
     def _refusal(self, values: list[Any]) -> str:
         """Why the reference does not take these inputs; empty when it does."""
         try:
@@ -303,7 +316,7 @@ class Reference:
         ]
 
     def _tolerance(self, dtype: torch.dtype, request: dict[str, Any]) -> Tolerance:
-        stated = self.loaded.tolerance
+        stated = {} if request.get("default") else self.loaded.tolerance
         rtol = stated.get("rtol") if request["rtol"] is None else request["rtol"]
         atol = stated.get("atol") if request["atol"] is None else request["atol"]
         return replace(tolerance_for(dtype, rtol, atol), derived=request.get("derived", False))

@@ -6,11 +6,12 @@ import contextlib
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from cutesmith.checks.compiling.narrowing import Compiled, described, narrow_instructions, unexplained
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Worker
 from cutesmith.errors import CandidateError, ContractError, CutesmithError
@@ -54,7 +55,8 @@ class Round:
     """The two workers and the folder through which one case goes.
 
     `base` is what a call on `get_inputs()` cost on the emulated GPU: "elements", "instructions", "blocks". `ran_as`
-    has the shapes of the largest input, at full size and then as it ran.
+    has the shapes of the largest input, at full size and then as it ran. `recompiled`: what the kernel compiles to,
+    where it cannot be asked.
     """
 
     folder: Path
@@ -63,6 +65,7 @@ class Round:
     options: VerifyOptions
     base: dict[str, Any] = field(default_factory=dict)
     ran_as: list[str] = field(default_factory=list)
+    recompiled: Callable[[], Compiled] | None = None
 
     def replay(self, name: str, index: int) -> CaseReport:
         """A, then B behind the same pointers, then A behind new ones: all three must be right."""
@@ -80,9 +83,32 @@ class Round:
             self.base.update({"elements": drawn["a"]["elements"], **reply})
             self.note_sizes(drawn["a"])
         try:
-            return self._judge_replay(case, reply)
+            judged = self._judge_replay(case, reply)
+            return self._precise(judged, reply["steps"][0]) if index < 0 and judged.passed else judged
         finally:
             self._clean()
+
+    def _precise(self, case: CaseReport, report: dict[str, Any]) -> CaseReport:
+        """A right result that was computed in less than any type of the problem has is said to be (rule O9).
+
+        It fails where it is right only by a tolerance that the kernel's own file sets.
+        """
+        compiled = cast(Compiled, self.candidate.call({"do": "opcodes"}, timeout=self.options.timeout))
+        known = bool(compiled["counts"])
+        if known and not narrow_instructions(compiled["counts"]):
+            return case
+        problem: dict[str, Any] = trusted_call(self.reference, {"do": "types", "key": "a", "always": known})
+        own_tolerance = problem["own_tolerance"] and self.options.rtol is None and self.options.atol is None
+        if not known and own_tolerance and self.recompiled is not None:
+            compiled = self.recompiled()  # a GPU does not say what it runs, and this takes seconds
+        if not (narrow := unexplained(narrow_instructions(compiled["counts"]), problem["types"])):
+            return case
+        text = f"computes in {described(narrow, compiled)}, less than any type of the problem has"
+        if own_tolerance and (wrong := self._judge("a", report, default=True))["problem"]:
+            return failed(
+                case, ("O9", f"{text}; only this file's own TOLERANCE lets it pass: {wrong['problem']}", False)
+            )
+        return replace(case, problem="; ".join(filter(None, (case.problem, text))))
 
     def _judge_replay(self, case: CaseReport, reply: dict[str, Any]) -> CaseReport:
         for step, report in enumerate(reply["steps"]):
@@ -177,9 +203,10 @@ class Round:
                 raise
             raise too_slow(error, drawn["summary"], drawn["size"], case=f"{name}: ") from error
 
-    def _judge(self, key: str, report: dict[str, Any]) -> dict[str, Any]:
+    def _judge(self, key: str, report: dict[str, Any], *, default: bool = False) -> dict[str, Any]:
+        """What the reference's side says of outputs; `default`: by the tolerances of their types alone."""
         request = {"do": "judge", "key": key, "outputs": report["outputs"], "tuple": report["tuple"]}
-        request["derived"] = key == DERIVED
+        request.update({"derived": key == DERIVED, "default": default})
         tolerances = {"rtol": self.options.rtol, "atol": self.options.atol}
         return trusted_call(self.reference, {**request, **tolerances})
 

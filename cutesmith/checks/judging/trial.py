@@ -7,6 +7,7 @@ full size.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
@@ -15,7 +16,7 @@ from typing import Any
 from cutesmith.checks.judging.candidate import Candidate, candidate_code, load_kernel
 from cutesmith.checks.judging.declining import declines
 from cutesmith.checks.judging.recorded_call import RecordedCall, record_call
-from cutesmith.emulator.faults import EndlessLoop, LaunchRefused
+from cutesmith.emulator.faults import EndlessLoop, LaunchRefused, own_line
 from cutesmith.errors import CandidateError
 from cutesmith.verdicts import ExitCode
 
@@ -28,7 +29,7 @@ def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 class Trial(Candidate):
-    """Requests as those of `Candidate`, and {"do": "full_size", "inputs", "fresh"}.
+    """Requests as those of `Candidate`, {"do": "full_size", "inputs", "fresh"} and {"do": "opcodes"}.
 
     Of "run", "may_decline": a refusal is a reply, {"declined": why}; "limited": so is a call that takes too many steps,
     {"stopped": why}; "fresh": the file is loaded anew, as nobody promised that one copy takes several shapes.
@@ -36,7 +37,18 @@ class Trial(Candidate):
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Dispatch on `request["do"]`."""
-        return self.full_size(request) if request["do"] == "full_size" else super().handle(request)
+        own = {"full_size": self.full_size, "opcodes": self.opcodes}
+        return own.get(request["do"], super().handle)(request)
+
+    def opcodes(self, request: dict[str, Any]) -> dict[str, Any]:
+        """How often each full opcode stands in the kernels that were executed, and the line where it does first."""
+        counts: Counter[str] = Counter()
+        lines: dict[str, str] = {}
+        for program in self.emulated.programs if self.device == "emulator" else ():
+            for instruction in program.instructions:
+                counts[instruction.full_opcode] += 1
+                lines.setdefault(instruction.full_opcode, own_line(instruction.location, self.path))
+        return {"counts": counts, "lines": lines}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run each step; what it cost, or why nothing came of it."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cutesmith import contract
+from cutesmith.checks.compiling.compilation import compile_kernel
+from cutesmith.checks.compiling.narrowing import Compiled, opcodes_in
 from cutesmith.checks.emulation import require_emulator
 from cutesmith.checks.isolation.processes import fair_memory
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
@@ -183,11 +186,20 @@ class Judge:
         """All cases with values."""
         with exchange() as folder, self._workers(folder, device, arch) as (reference, candidate):
             plan = self._load(reference, candidate, device, arch)
-            self._all_cases(Round(folder, reference, candidate, self.options), plan)
+            again = (lambda: self._compiled(folder, arch)) if device == "cuda" else None
+            self._all_cases(Round(folder, reference, candidate, self.options, recompiled=again), plan)
             verdict = self._conclude(candidate)
         if verdict.passed and self.options.sanitize and device == "cuda":
             return self._sanitized(verdict)
         return verdict
+
+    def _compiled(self, folder: Path, arch: str) -> Compiled:
+        """Opcodes of the kernel, compiled once more in a process of its own."""
+        separate = self.problem if self.problem != self.path else None
+        kept = folder / "compiled"
+        compile_kernel(self.path, (arch,), problem=separate, timeout=self.options.timeout, keep_dir=kept)
+        texts = [path.read_text() for path in kept.glob("*.ptx")] if kept.is_dir() else []
+        return {"counts": Counter(opcode for text in texts for opcode in opcodes_in(text)), "lines": {}}
 
     def _all_cases(self, turn: Round, plan: dict[str, Any]) -> None:
         """The file's own input sets, then the derived ones; cheating ends it."""

@@ -1,0 +1,54 @@
+# rule: O9
+# expect: wrong_result
+# needs: values
+# says: O9
+"""Computes in float16 where float32 was asked for, and sets a tolerance that lets it pass."""
+
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+THREADS = 256
+
+
+@cute.kernel
+def relu_kernel(x: cute.Tensor, y: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    index = block * THREADS + thread
+    if index < cute.size(x):
+        half = x[index].to(cutlass.Float16)
+        y[index] = cute.arch.fmax(half.to(cutlass.Float32), 0.0, nan=True)
+
+
+@cute.jit
+def relu_host(x: cute.Tensor, y: cute.Tensor):
+    relu_kernel(x, y).launch(grid=(cute.ceil_div(cute.size(x), THREADS), 1, 1), block=(THREADS, 1, 1))
+
+
+@functools.cache
+def compiled():
+    length = cute.sym_int()
+    x, y = (make_fake_compact_tensor(cutlass.Float32, (length,)) for _ in range(2))
+    return cute.compile(relu_host, x, y, options="--enable-tvm-ffi")
+
+
+def kernel_fn(x):
+    y = torch.empty_like(x)
+    if x.numel():
+        compiled()(x.view(-1), y.view(-1))
+    return y
+
+
+def reference_fn(x):
+    return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(128, 257, device="cuda")]
+
+
+TOLERANCE = {"rtol": 1e-2, "atol": 1e-2}
