@@ -19,7 +19,7 @@ FEW_TASKS = 10
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """A Markdown table, its columns as wide as they need to be."""
     cells = [list(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(head))]  # GitHub wants three dashes
     padded = [[cell.ljust(width) for cell, width in zip(row, widths)] for row in cells]
     ruled = [padded[0], ["-" * width for width in widths], *padded[1:]]
     yield from (f"| {' | '.join(row)} |" for row in ruled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
@@ -41,7 +42,7 @@ def check(**fields):
 def met(tmp_path):
     """Whether a session with these events meets a check; its folder is `tmp_path / "work"`."""
     (tmp_path / "work").mkdir()
-    return lambda *events, **fields: decide(check(**fields), Seen(events, tmp_path / "work", tmp_path))
+    return lambda *events, **fields: asyncio.run(decide(check(**fields), Seen(events, tmp_path / "work", tmp_path)))
 
 
 def test_files_that_were_left(met, write_file):

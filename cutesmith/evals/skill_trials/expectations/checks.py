@@ -160,8 +160,10 @@ def looks_at(checks: Sequence[Check]) -> str:
     return RESULT if all(isinstance(check, (Exists, Defines, Passes)) for check in checks) else WAY
 
 
-def decide(check: Check, seen: Seen) -> Decision:
+async def decide(check: Check, seen: Seen) -> Decision:
     """Whether a session meets a check."""
+    if isinstance(check, Passes):
+        return await _passes(check, seen)
     return _DECIDERS[type(check)](check, seen)
 
 
@@ -214,13 +216,13 @@ def _defines(check: Defines, seen: Seen) -> Decision:
     return Decision(not missing, f"{found.relative_to(seen.work)} defines {told}")
 
 
-def _passes(check: Passes, seen: Seen) -> Decision:
+async def _passes(check: Passes, seen: Seen) -> Decision:
     found = left_behind(seen.work, check.path)
     if found is None:
         return Decision(False, f"there is no {check.path}")
     arguments = [str(found.relative_to(seen.work)), *check.arguments]
     own = ["--problem", str(seen.root / check.problem)] if check.problem else []
-    code, text = run_script(check.script, [*arguments, *own], seen.work)
+    code, text = await run_script(check.script, [*arguments, *own], seen.work)
     told = f"{check.script} {' '.join(arguments)} exits with {code}: {_last_line(text)}"
     return Decision(None if code in NO_WORD else code == 0, told)
 
@@ -262,7 +264,6 @@ def _always_with(check: AlwaysWith, seen: Seen) -> Decision:
 _DECIDERS: dict[type[_Check], Callable[..., Decision]] = {
     Exists: _exists,
     Defines: _defines,
-    Passes: _passes,
     Called: _called,
     NotCalled: _not_called,
     CalledFirst: _called_first,

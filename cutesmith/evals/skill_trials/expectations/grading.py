@@ -89,7 +89,7 @@ async def grade_session(
     if known is not None and known.key == key and not _left_open(known):
         return known
     seen = Seen(place.events(), place.work, root)
-    by_code = {text: _by_code(text, checks[text], seen) for text in task.expectations if text in checks}
+    by_code = {text: await _by_code(text, checks[text], seen) for text in task.expectations if text in checks}
     rest = [text for text in task.expectations if text not in by_code]
     judgements, dollars = await _by_others(task, repeat, rest, grader, seen)
     decided = {**by_code, **{text: _grade(text, judgement, grader) for text, judgement in zip(rest, judgements)}}
@@ -112,9 +112,9 @@ def _grade(text: str, judgement: Judgement, grader: Model | None) -> Grade:
     return Grade(text=text, verdict=judgement.verdict, decided_by=who, evidence=judgement.evidence)
 
 
-def _by_code(text: str, checks: Sequence[Check], seen: Seen) -> Grade:
+async def _by_code(text: str, checks: Sequence[Check], seen: Seen) -> Grade:
     """Met when every check is; failed by one that is not; undecided where one could not be found out."""
-    decisions = [decide(check, seen) for check in checks]
+    decisions = [await decide(check, seen) for check in checks]
     failed = any(decision.met is False for decision in decisions)
     verdict = FAILED if failed else UNDECIDED if any(decision.met is None for decision in decisions) else PASSED
     evidence = "; ".join(decision.evidence for decision in decisions)

@@ -20,6 +20,9 @@ def markdown(scores: ExpectationScores, repeats: int) -> Iterator[str]:
     if repeats < FEW:
         yield f"With {repeats} of at least {FEW} repeats: what a single session happens to do weighs too much."
         yield ""
+    if not scores.grades:
+        yield "No session is graded yet."
+        return
     yield from too_few(scores.all.evals, "evaluations")
     yield from table(("arm", "sessions", "cut short", "$", "tokens/session", "turns"), map(_costs, scores.costs))
     yield ""

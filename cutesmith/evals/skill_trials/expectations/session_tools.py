@@ -5,6 +5,7 @@ Docstrings of tools are what the model reads.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import anyio.to_thread
+import anyio
+from anyio.streams.text import TextReceiveStream
 
 from cutesmith import resources
 from cutesmith.agent.outcome import Effect, Outcome
@@ -33,6 +35,7 @@ WITHHELD = ("--agent", "--resume")
 """Options that would begin a session inside this one."""
 SCRIPT_SECONDS = 900.0
 PAGE_CHARACTERS = 24_000
+MOST_CHARACTERS = 200_000  # that are kept of what a script prints
 TIMED_OUT = 124
 
 
@@ -51,7 +54,7 @@ class SkillTools:
         """
         name = script.removeprefix("scripts/")
         self._require_allowed(name, arguments)
-        code, text = await anyio.to_thread.run_sync(run_script, name, arguments, self.folder, abandon_on_cancel=True)
+        code, text = await run_script(name, arguments, self.folder)
         called: Effect = {"do": "script", "script": name, "arguments": list(arguments), "exit_code": code}
         return Outcome(text=f"{bounded(text)}\nexit code {code}".lstrip(), effects=(called,))
 
@@ -80,25 +83,31 @@ class SkillTools:
         return Outcome(text=bounded("".join(lines), PAGE_CHARACTERS), effects=({"do": "page", "path": shown},))
 
 
-def run_script(name: str, arguments: Sequence[str], folder: Path) -> tuple[int, str]:
-    """A script's exit code and output, run in a folder without any key; 124 after fifteen minutes."""
-    command = [sys.executable, str(resources.folder("scripts") / name), *arguments]
-    environment = {**without_secrets(os.environ), PARENT_VARIABLE: "1"}
-    with subprocess.Popen(
-        command,
+async def run_script(name: str, arguments: Sequence[str], folder: Path) -> tuple[int, str]:
+    """A script's exit code and the end of what it prints, run in a folder without any key; 124 after fifteen minutes.
+
+    Cancelled, it ends the script and all that this started.
+    """
+    text = ""
+    with anyio.move_on_after(SCRIPT_SECONDS):
+        async with await _started(name, arguments, folder) as child:
+            try:
+                assert child.stdout is not None
+                async for part in TextReceiveStream(child.stdout, errors="replace"):
+                    text = (text + part)[-MOST_CHARACTERS:]
+                return await child.wait(), text.strip()
+            finally:
+                with contextlib.suppress(ProcessLookupError):  # all of it has ended
+                    os.killpg(child.pid, signal.SIGKILL)
+    return TIMED_OUT, f"{text}\n{name} was ended after {SCRIPT_SECONDS:g} s"
+
+
+async def _started(name: str, arguments: Sequence[str], folder: Path) -> anyio.abc.Process:
+    return await anyio.open_process(
+        [sys.executable, str(resources.folder("scripts") / name), *arguments],
         cwd=folder,
-        env=environment,
+        env={**without_secrets(os.environ), PARENT_VARIABLE: "1"},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
         start_new_session=True,
-    ) as child:
-        try:
-            text, _ = child.communicate(timeout=SCRIPT_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            text, _ = child.communicate()
-            return TIMED_OUT, f"{text}\n{name} was ended after {SCRIPT_SECONDS:g} s"
-    return child.returncode, text.strip()
+    )
