@@ -9,6 +9,7 @@ import pytest
 
 from cutesmith import resources
 from cutesmith.cli import main
+from cutesmith.evals.skill_trials import forms
 
 EVALS = {
     "skill_name": resources.SKILL_NAME,
@@ -71,7 +72,7 @@ def test_sessions_are_held_graded_and_gone_on_with(words, tmp_path, capsys):
     costs = {cost["arm"]: cost for cost in then["scores"]["costs"]}
     assert costs["with"]["tokens_a_session"] == 70 and costs["bare"]["turns_a_session"] == 1
     assert {path.name for path in out.iterdir()} == {"report.html", "report.md", "result.json", "runs", "trial.json"}
-    assert "| 2 | It is clear" in (out / "report.md").read_text()
+    assert "| 2   | It is clear" in (out / "report.md").read_text()
     assert (out / "runs" / "with" / "1" / "2" / "grading.json").is_file()
 
 
@@ -119,3 +120,17 @@ def test_a_trial_goes_on_as_it_was_begun(words, capsys, tmp_path):
     assert "as it was begun, without --repeats" in capsys.readouterr().err
     assert main([*words, "--with", "--out", out]) == 2
     assert "holds a trial with another words" in capsys.readouterr().err
+
+
+def test_the_scripts_beside_our_own_evaluations_act_their_part(tmp_path, capsys):
+    here = forms.folder() / "sessions"
+    who = [f"--{role}=script:{here}/{{arm}}/{name}.json" for role, name in (("agent", "evals"), ("grader", "grades"))]
+    assert main(["eval", "skill", "--evals", "--only", "5", *who, "--out", str(tmp_path), "--quiet", "--json"]) == 0
+    rates = {rates["text"][:9]: rates for rates in told(capsys)["scores"]["rates"]}
+    assert [rates["No script"]["passed"][arm]["count"] for arm in ("with", "bare")] == [3, 3]
+    assert rates["The answe"]["passed"]["with"]["count"] == 3 and rates["The answe"]["undecided"]["bare"] == 3
+    given = (forms.folder() / "files" / "early_exit" / "kernel.py").read_text()
+    for arm in ("with", "bare"):
+        turns = json.loads((here / arm / "evals.json").read_text())["3"]
+        edits = [call["input"] for turn in turns for call in turn.get("calls", ()) if call["name"] == "edit_file"]
+        assert edits and all(given.count(edit["old_text"]) == 1 for edit in edits)
