@@ -56,7 +56,10 @@ def folder() -> Path:
     """Where our own forms are; raises UsageError in an installation without them."""
     path = resources.PACKAGE.parent / "evals" / "skill_trials"
     if not path.is_dir():
-        raise UsageError("this installation holds no trigger queries", hint="Give --queries FILE, or use a checkout.")
+        raise UsageError(
+            "this installation holds no trigger queries and no evaluations",
+            hint="Give --queries FILE or --evals FILE, or use a checkout.",
+        )
     return path
 
 
