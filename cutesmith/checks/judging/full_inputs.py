@@ -29,6 +29,11 @@ class FullInputs:
     values: Values
     shrunk: Sizes
 
+    @property
+    def declared(self) -> bool:
+        """Whether the file says of which sizes smaller inputs are, so that no case may have others."""
+        return not self.shrunk
+
     def about(self) -> dict[str, Any]:
         """Which sizes longer cases keep, and how many elements there are."""
         elements = count_elements([value for value in self.values if isinstance(value, torch.Tensor)], {})
@@ -36,6 +41,10 @@ class FullInputs:
 
     def longer(self, request: dict[str, Any], reference_fn: Callable[..., Any]) -> Longer:
         """The sizes of a case that keeps the size "longer", or that has "beyond" elements."""
+        if self.declared:
+            return Longer(
+                request.get("longer", 0), 0, {}, "EMULATED_SIZES are the sizes of this problem's smaller inputs"
+            )
         growth = Growth(
             inputs=self.values,
             shrunk=self.shrunk,

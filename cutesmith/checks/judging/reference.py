@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from cutesmith.checks.judging.tensors import Description, copy_of
 from cutesmith.errors import ContractError
 from cutesmith.verdicts import strict_json
 
-CONTRACT_OPTIONS = ("DERIVED_SHAPES",)
+CONTRACT_OPTIONS = ("DERIVED_SHAPES", "EMULATED_SIZES")
 NEARBY_DRAWS = 8
 KEPT_BYTES = 2 << 30  # of results that are kept for the next output of the same inputs: others are on the GPU too
 Results = tuple[list[torch.Tensor], bool, list["torch.Tensor | None"]]  # PyTorch's, whether a tuple, in float64
@@ -132,6 +133,8 @@ class Reference:
 
     def _inputs(self, index: int) -> list[Any]:
         """The inputs of `get_inputs()` (index -1) or of one of the sets."""
+        if index < 0 and self.device == "emulator" and (sizes := getattr(self.loaded.module, "EMULATED_SIZES", None)):
+            return self._declared(sizes)
         if index < 0:
             self.whole = None  # two of them may be more than there is memory
             values = self._check(call_of_file(self.loaded.get_inputs, (), "get_inputs"), "get_inputs()")
@@ -140,6 +143,22 @@ class Reference:
             return self._fit(values)
         sets = items_of(self.loaded.get_input_sets, "get_input_sets")
         return self._fit(self._check(next(itertools.islice(sets, index, None)), "get_input_sets()"))
+
+    def _declared(self, sizes: Any) -> list[Any]:
+        """`get_inputs` of the sizes that the file declares for the emulated GPU; with those of a GPU it is drawn once.
+
+        For inputs whose sizes belong together (page tables, borders): taking rows away would break them.
+        """
+        if not isinstance(sizes, dict):
+            hint = 'Such as EMULATED_SIZES = {"batch": 2}: keyword arguments of get_inputs.'
+            raise ContractError(f"EMULATED_SIZES is {sizes!r:.80}, no dict", hint=hint)
+        if self.whole is None:
+            values = self._check(call_of_file(self.loaded.get_inputs, (), "get_inputs"), "get_inputs()")
+            self.whole = FullInputs(values, {})
+        smaller = call_of_file(partial(self.loaded.get_inputs, **sizes), (), "get_inputs(**EMULATED_SIZES)")
+        values = self._check(smaller, "get_inputs(**EMULATED_SIZES)")
+        self.size, self.asked = size_of(values, 0), tensors.summarize(self.whole.values)
+        return values
 
     def _fit(self, values: list[Any]) -> list[Any]:
         """The inputs as the device can take them: the emulated GPU gets fewer rows, where the reference agrees."""
@@ -182,7 +201,7 @@ class Reference:
         return {"accepted": True, **written, **self._told(request, written["summary"], found)}
 
     def _drawn(self, index: int, *, again: bool, found: Longer | None) -> list[Any]:
-        if self.whole is None or not (again or found):
+        if self.whole is None or self.whole.declared or not (again or found):
             return self._inputs(index)
         fitted = self._fit(self.whole.values)
         return resize(self.whole.values, found.sizes) if found else fitted

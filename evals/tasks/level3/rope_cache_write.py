@@ -8,6 +8,7 @@ import torch
 LEVEL = 3
 TAGS = ("rope", "cache", "scatter", "bf16", "llama")
 DERIVED_SHAPES = False  # slots are a permutation of the tokens
+EMULATED_SIZES = {"tokens": 32}
 
 
 def rotate(x, cosine, sine):

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 LEVEL = 4
 TAGS = ("gather", "ragged", "segments", "fp32", "dlrm")
 DERIVED_SHAPES = False  # ids are indices of the table's rows
+EMULATED_SIZES = {"rows": 1500, "bags": 64, "lookups": 2048}
 
 
 def reference_fn(table, ids, offsets):

@@ -8,6 +8,7 @@ import torch
 LEVEL = 4
 TAGS = ("moe", "sort", "gather", "outputs", "bf16", "olmoe")
 DERIVED_SHAPES = False  # experts are numbers below the count
+EMULATED_SIZES = {"tokens": 96}
 
 
 def reference_fn(x, experts, count):

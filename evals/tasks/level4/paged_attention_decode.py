@@ -8,6 +8,7 @@ import torch
 LEVEL = 4
 TAGS = ("attention", "decode", "paged", "gqa", "gather", "bf16", "llama")
 DERIVED_SHAPES = False  # page numbers are indices of the cache
+EMULATED_SIZES = {"batch": 2, "most": 4}
 
 
 def reference_fn(query, key_cache, value_cache, tables, lengths):
