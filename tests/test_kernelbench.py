@@ -40,8 +40,8 @@ NAMES = "x scale layers_0_weight layers_0_bias layers_1_weight layers_1_bias lay
 
 
 def on_cpu(source: str) -> str:
-    """The adapter moves inputs to CUDA, which this machine may lack: the same text with another device."""
-    return source.replace('.to("cuda")', '.to("cpu")')
+    """The adapter draws inputs on CUDA, which this machine may lack: the same text with another device."""
+    return source.replace('("cuda")', '("cpu")')
 
 
 @pytest.fixture
@@ -96,8 +96,8 @@ def test_init_inputs_may_carry_keywords(write_file):
     assert "layers_0_bias" not in inspect.signature(loaded.reference_fn).parameters
 
 
-def test_inputs_go_to_cuda(loaded):
-    assert 'value.detach().to("cuda")' in loaded.source
+def test_inputs_are_drawn_on_cuda(loaded):
+    assert 'with torch.device("cuda"):' in loaded.source and 'value.detach().to("cuda")' in loaded.source
 
 
 def test_stripping_the_reference_leaves_no_adapter(write_file):

@@ -64,7 +64,8 @@ def smaller_sizes(inputs: Sequence[Any], most_elements: int) -> Iterator[dict[in
     outer dimensions are halved, the largest first, and vectors with them whose only dimension is one of those (a scale
     or a label of each row). Columns stay, as kernels are written for a number of them: sizes that are a last dimension
     of a matrix, or a vector's that are nothing else. Where that leaves more than `FAR_TOO_MANY` times too many
-    elements, columns are halved as well, to at least `LEAST_COLUMNS`.
+    elements, columns are halved as well, to at least `LEAST_COLUMNS`. Last come the sizes that the largest input shares
+    with no other: those of a module's parameters are fixed by the module.
     """
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     if count_elements(tensors, {}) <= most_elements:
@@ -77,6 +78,9 @@ def smaller_sizes(inputs: Sequence[Any], most_elements: int) -> Iterator[dict[in
     ways = [rows, halved(tensors, dict.fromkeys(outer - vectors, 1), most_elements)]
     if count_elements(tensors, rows) > FAR_TOO_MANY * most_elements:
         ways.insert(0, halved(tensors, least, most_elements))
+    largest, *others = sorted(tensors, key=torch.Tensor.numel, reverse=True)
+    own = set(largest.shape) - {size for value in others for size in value.shape} if others else set()
+    ways.append(halved(tensors, {size: low for size, low in least.items() if size in own}, most_elements))
     for number, sizes in enumerate(ways):
         if sizes and sizes not in ways[:number]:
             yield sizes

@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from cutesmith.recording.facade import Facade
 
 PATTERN = 0xC3
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 WRITTEN = "host code wrote into a CUDA tensor outside of a launch: only the CuTe kernel may compute"
 HANDED = "host code passed memory that it had filled itself as a CUDA tensor: only the CuTe kernel may compute"
 
 
 @dataclass(frozen=True)
 class _Taken:
-    """The bytes of one storage while the pattern lies there."""
+    """The bytes of one storage while the pattern lies there; the room for them stays when they are back."""
 
     storage: torch.UntypedStorage
     address: int
-    content: bytes
+    room: ctypes.Array[ctypes.c_char]
 
 
 class DeviceOnlyMemory:
@@ -65,8 +67,8 @@ class DeviceOnlyMemory:
         finally:
             self._at_work -= 1
             if not self._at_work:
-                for storage in shown:
-                    self._hide(storage)
+                for item in shown:
+                    self._hide(item.storage, item.room)
 
     def note_result(self, result: Any) -> None:
         """Remember what an operation of torch gave: memory that poses and comes from none was filled by the host."""
@@ -83,28 +85,37 @@ class DeviceOnlyMemory:
             self._find(HANDED)
         self._hide(storage)
 
-    def _hide(self, storage: torch.UntypedStorage) -> None:
+    def _hide(self, storage: torch.UntypedStorage, room: ctypes.Array[ctypes.c_char] | None = None) -> None:
         address, size = storage.data_ptr(), storage.nbytes()
         if size and address:  # without storage there is nothing to take
-            self._taken[storage._cdata] = _Taken(storage, address, ctypes.string_at(address, size))
+            if room is None or len(room) != size:
+                room = (ctypes.c_char * size)()
+            self._taken[storage._cdata] = _Taken(storage, address, room)
+            ctypes.memmove(room, address, size)
             ctypes.memset(address, PATTERN, size)
 
-    def _show_all(self) -> list[torch.UntypedStorage]:
+    def _show_all(self) -> list[_Taken]:
         """Put every content back, the last taken first: storages may overlap."""
         taken, self._taken = list(self._taken.values()), {}
         for item in reversed(taken):
             self._show(item)
-        return [item.storage for item in taken]
+        return taken
 
     def _show(self, item: _Taken) -> None:
-        size = len(item.content)
+        size = len(item.room)
         if (item.storage.data_ptr(), item.storage.nbytes()) != (item.address, size):
             self._find(WRITTEN)  # it was resized or exchanged where no operation was seen
             return
-        if ctypes.string_at(item.address, size) != bytes([PATTERN]) * size:
+        if not _all_pattern(item.address, size):
             self._find(WRITTEN)
-        ctypes.memmove(item.address, item.content, size)
+        ctypes.memmove(item.address, item.room, size)
 
     def _find(self, sentence: str) -> None:
         if sentence not in self.tampering:
             self.tampering.append(sentence)
+
+
+def _all_pattern(address: int, size: int) -> bool:
+    """Whether so many bytes are the pattern: the first is, and each is as the one before it."""
+    first = ctypes.c_ubyte.from_address(address).value
+    return first == PATTERN and _memcmp(address, address + 1, size - 1) == 0

@@ -12,15 +12,16 @@ import linecache
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
+from cutesmith.checks.dispatch_modes import LightMode
 from cutesmith.errors import ContractError, CutesmithError, UnmatchedError
 from cutesmith.patterns.building.builder import GraphBuilder
 from cutesmith.patterns.building.dtypes import SUPPORTED, dtype_name
@@ -182,11 +183,11 @@ _REFUSED = {
 }
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
     """Lowers each operation as it is dispatched; remembers which tensor is which node."""
 
     def __init__(self, build: GraphBuilder, scalars: Scalars, path: str) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
         self.build, self.scalars, self.path = build, scalars, path
         self._tensors: dict[int, tuple[weakref.ref[torch.Tensor], Node]] = {}
         self._arguments: dict[int, str] = {}
@@ -207,10 +208,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.build.origin = self._origin(operation)
         return self.build.unmatched(reason)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        named = dict(kwargs or {})
+    def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        named = dict(kwargs)
         name = str(func).rsplit(".", 1)[0]
         self.build.origin = self._origin(str(func))
         if name in _REFUSED:

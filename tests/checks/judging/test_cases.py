@@ -2,7 +2,7 @@
 
 import torch
 
-from cutesmith.checks.judging.cases import fit, shrink
+from cutesmith.checks.judging.cases import fit, resize, shrink, smaller_sizes
 
 
 def shapes(values):
@@ -76,3 +76,9 @@ def test_layouts_in_memory_stay():
     weight = torch.randn(64, 512).t()
     assert [value.stride() for value in shrink([torch.randn(8, 64), weight], 4096)] == [(64, 1), (1, 32)]
     assert shrink([weight], 1 << 20)[0].stride() == (1, 512)
+
+
+def test_sizes_that_a_modules_parameters_share_can_stay():
+    images, weights = torch.randn(8, 16, 32, 32), torch.randn(16, 1, 3, 3)
+    smaller = [shapes(resize([images, weights], sizes)) for sizes in smaller_sizes([images, weights], 10000)]
+    assert smaller[-1][1] == (16, 1, 3, 3) and smaller[-1][0][1] == 16 and smaller[-1][0] < (8, 16, 32, 32)
