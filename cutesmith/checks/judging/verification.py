@@ -22,7 +22,7 @@ from cutesmith.checks.compiling.narrowing import Compiled, opcodes_in
 from cutesmith.checks.emulation import require_emulator
 from cutesmith.checks.isolation.processes import fair_memory
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
-from cutesmith.checks.judging import sanitizer
+from cutesmith.checks.judging import device_time, sanitizer
 from cutesmith.checks.judging.cheats import find_cheats
 from cutesmith.checks.judging.full_size import FullSize
 from cutesmith.checks.judging.rounds import (
@@ -190,7 +190,7 @@ class Judge:
             self._all_cases(Round(folder, reference, candidate, self.options, recompiled=again), plan)
             verdict = self._conclude(candidate)
         if verdict.passed and self.options.sanitize and device == "cuda":
-            return self._sanitized(verdict)
+            return self._sanitized(verdict, arch)
         return verdict
 
     def _compiled(self, folder: Path, arch: str) -> Compiled:
@@ -230,10 +230,11 @@ class Judge:
         """Such as "16384x8192 as 32x8192, 16384x32"; empty where everything ran as it is."""
         return f"{ran_as[0]} as {', '.join(ran_as[1:])}" if ran_as else ""
 
-    def _sanitized(self, verdict: VerifyVerdict) -> VerifyVerdict:
-        """memcheck and racecheck of compute-sanitizer, in a process of their own."""
+    def _sanitized(self, verdict: VerifyVerdict, arch: str) -> VerifyVerdict:
+        """memcheck and racecheck of compute-sanitizer, then the shares of device time, in processes of their own."""
         for report in sanitizer.check(self.path, self.problem, timeout=4 * self.options.timeout):
             self.cases.append(report)
+        self.cases.append(device_time.check(self.path, self.problem, arch, timeout=self.options.timeout))
         return self._conclude(log_tail=verdict.log_tail)
 
     def _own_set(self, turn: Round, index: int) -> list[CaseReport]:
