@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cutesmith.devices import SmVersion, parse_arch
-from cutesmith.emulator.faults import EndlessLoop, Finding, LaunchRefused
+from cutesmith.emulator.faults import EmulatorBug, EndlessLoop, Finding, LaunchRefused
 from cutesmith.emulator.machine.allocations import Allocation, Allocations
 from cutesmith.emulator.machine.consequences import Snapshot, uninitialised_bytes_matter
 from cutesmith.emulator.machine.device_memory import DeviceMemory
@@ -27,6 +27,7 @@ from cutesmith.emulator.native.regions import Instrumentation
 from cutesmith.emulator.program.build import build_program
 from cutesmith.emulator.program.pieces import Program
 from cutesmith.emulator.ptx.parser import parse
+from cutesmith.errors import CutesmithError
 from cutesmith.recording import session
 
 if TYPE_CHECKING:
@@ -115,7 +116,12 @@ class EmulatedDevice:
         """Execute a launch that host code makes."""
         assert self._facade is not None
         with self._facade.at_work():
-            self._execute(launch, kernel, module)
+            try:
+                self._execute(launch, kernel, module)
+            except CutesmithError:
+                raise
+            except Exception as error:
+                raise EmulatorBug(error) from error
 
     def _execute(self, launch: Launch, kernel: CubinKernel, module: Module) -> None:
         if not self._open:

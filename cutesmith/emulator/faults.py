@@ -93,6 +93,18 @@ class UnsupportedInstruction(EmulationError):
         self.instruction = instruction
 
 
+class EmulatorBug(EmulationError):
+    """The emulator itself failed: no word on the kernel."""
+
+    exit_code = ExitCode.INTERNAL
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(
+            f"the emulated GPU itself failed: {type(error).__name__}: {error}",
+            hint="This is a bug of cutesmith and says nothing of the kernel: verify it on a GPU, and report the bug.",
+        )
+
+
 class PtxSyntaxError(EmulationError):
     """PTX text that cannot be read; the message names the line."""
 

@@ -9,11 +9,12 @@ import torch
 
 from cutesmith import contract
 from cutesmith.emulator.device import emulated_device
-from cutesmith.emulator.faults import KernelFault, LaunchRefused
+from cutesmith.emulator.faults import EmulatorBug, KernelFault, LaunchRefused
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.errors import CutesmithError, UnavailableError
 from cutesmith.recording.facade import active_facade
 from cutesmith.recording.host_calls import current
+from cutesmith.verdicts import ExitCode
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 OURS = Path(__file__).parent / "kernels"
@@ -55,6 +56,17 @@ def test_kernels_of_one_name_are_told_apart():
     assert first.launch.kernel == second.launch.kernel
     assert torch.equal(returned[0], expected[0])
     assert torch.equal(returned[1], expected[1])
+
+
+def test_a_failure_of_the_emulator_is_no_word_on_the_kernel():
+    class Broken:
+        @property
+        def instrumentation(self):
+            raise KeyError("opcodes")
+
+    with pytest.raises(EmulatorBug, match="the emulated GPU itself failed: KeyError: 'opcodes'") as caught:
+        outputs_of(KERNELS / "relu_tvm_ffi.py", observer=Broken())
+    assert caught.value.exit_code == ExitCode.INTERNAL
 
 
 def test_printf_is_formatted_as_c_does(capfd):

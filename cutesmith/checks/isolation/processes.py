@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+STAT_BYTES = 4096
 LEAST_MEMORY = 4 << 30  # PyTorch, CUDA and a compiler take 2 to 3 GiB
 
 
@@ -118,11 +119,12 @@ def _pids() -> list[int]:
 
 def _stat(pid: int) -> _Stat | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read(STAT_BYTES)
     except OSError:
         return None
-    fields = text[text.rindex(")") + 2 :].split()  # the name before it may hold spaces and brackets
-    return _Stat(pid, fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
+    fields = text[text.rindex(b")") + 2 :].split()  # the name before it may hold spaces and brackets
+    return _Stat(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
 
 
 def _resident_bytes(pid: int) -> int:

@@ -35,6 +35,7 @@ __all__ = ["Limits", "Worker", "clean_environment", "confine", "phases", "run_is
 
 GIB = 1 << 30
 WATCH_SECONDS = 0.05
+WATCH_REST = 20  # times what looking at all processes of the machine took: 1.4 ms with 72 of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +158,7 @@ class Worker:
 
     def _receive(self, seconds: float) -> bytes:
         deadline = time.monotonic() + seconds
-        buffer, poller, watched = bytearray(), select.poll(), 0.0
+        buffer, poller, next_watch = bytearray(), select.poll(), 0.0
         for descriptor in (self._replies, self._log_pipe):
             poller.register(descriptor, select.POLLIN | select.POLLHUP)
         while True:
@@ -177,9 +178,10 @@ class Worker:
                         ExitCode.TIMED_OUT,
                     )
                 )
-            if now > watched + WATCH_SECONDS:
-                watched = now
+            if now > next_watch:
                 self._watch()
+                took = time.monotonic() - now
+                next_watch = now + max(WATCH_SECONDS, WATCH_REST * took)
 
     def _read_reply(self, buffer: bytearray) -> bool:
         """Append what has come; False at the end of the pipe."""

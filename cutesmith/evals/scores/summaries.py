@@ -75,15 +75,27 @@ def score_of_tasks(values: Floats, seed: str) -> Score:
 
 
 def of_share(score: Score) -> Score:
-    """A share of tasks: where all are alike, drawing them again says "certain", so Wilson's interval stands for it.
+    """A share of tasks, from 0 to 1: where all are alike, drawing them again says "certain", and `among` stands for it.
 
-    Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927): 10 of 10 is 72 to
-    100 %.
+    So 10 of 10 is 72 to 100 %.
     """
-    if score.value not in (0.0, 1.0):
-        return score
+    return among(score, 0.0, 1.0) if is_a_point(score) else score
+
+
+def is_a_point(score: Score) -> bool:
+    """Whether every drawing of the tasks gave the same."""
+    return score.interval is not None and score.interval[1] - score.interval[0] < 1e-12
+
+
+def among(score: Score, least: float, most: float) -> Score:
+    """The interval of a number that all of n tasks have, where so many others as Wilson allows have the extremes.
+
+    Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927), for 0 of n.
+    """
+    assert score.value is not None
     slack = _Z_SQUARED / (score.over + _Z_SQUARED)
-    return replace(score, interval=(0.0, slack) if score.value == 0.0 else (1.0 - slack, 1.0))
+    low, high = score.value + slack * (least - score.value), score.value + slack * (most - score.value)
+    return replace(score, interval=(low, high))
 
 
 _Z_SQUARED = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import NormalDist, fmean
+from statistics import fmean
 
 import numpy as np
 
 from cutesmith.evals.reading import RESULTS, RunFacts, read_attempts, read_facts
 from cutesmith.evals.records import EAGER
-from cutesmith.evals.scores.bootstrap import LEVEL
 from cutesmith.evals.scores.comparison import compare_runs, verdict_line
 from cutesmith.evals.scores.costs import costs_of
 from cutesmith.evals.scores.estimators import is_fast, nan_mean, sign_test
 from cutesmith.evals.scores.outcomes import Outcome, Run, TaskResult, run_of
 from cutesmith.evals.scores.scorecard import run_scorecards
-from cutesmith.evals.scores.summaries import Score, score_of_tasks
+from cutesmith.evals.scores.summaries import Score, among, is_a_point, of_share, score_of_tasks
 from cutesmith.evals.skill_trials.trial import Step, Trial, run_folder
 
 NO_SCORE = Score(value=None)
 Pairs = Sequence[tuple[TaskResult, TaskResult]]
-_Z_SQUARED = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +108,8 @@ def arm_scores(run: Run) -> ArmScores:
         tasks=len(run.tasks),
         sessions=sessions,
         judged=sum(len(task.judged) for task in run.tasks),
-        solved=share_of_tasks(card.correct),
-        fast=share_of_tasks(against.fast[1.0]) if against else NO_SCORE,
+        solved=of_share(card.correct),
+        fast=of_share(against.fast[1.0]) if against else NO_SCORE,
         speedup=against.geometric_mean if against else NO_SCORE,
         dollars=costs.dollars,
         unpriced=costs.unpriced,
@@ -185,37 +183,18 @@ def difference_of_shares(values: Sequence[float]) -> Score:
     Wilson's interval for 0 of n so large a share of all tasks may be, and these may differ by -1 or by 1.
     """
     score = _mean_of_tasks(values)
-    if score.value is None or not _is_a_point(score):
-        return score
-    return _among(score, -1.0, 1.0)
-
-
-def share_of_tasks(score: Score) -> Score:
-    """A share of the tasks' samples, from 0 to 1; where all tasks have the same, as in `difference_of_shares`."""
-    return score if score.value is None or not _is_a_point(score) else _among(score, 0.0, 1.0)
-
-
-def _among(score: Score, least: float, most: float) -> Score:
-    """The interval of a number that all of n tasks have, where so many others as Wilson allows have the extremes."""
-    assert score.value is not None
-    slack = _Z_SQUARED / (score.over + _Z_SQUARED)
-    low, high = score.value + slack * (least - score.value), score.value + slack * (most - score.value)
-    return replace(score, interval=(low, high))
+    return among(score, -1.0, 1.0) if is_a_point(score) else score
 
 
 def _number_difference(pairs: Pairs, value: Callable[[TaskResult], float]) -> Score:
     """A difference of numbers without bounds; without an interval where all tasks differ alike."""
     score = _mean_of_tasks([value(after) - value(before) for before, after in pairs])
-    return replace(score, interval=None) if _is_a_point(score) else score
+    return replace(score, interval=None) if is_a_point(score) else score
 
 
 def _mean_of_tasks(values: Sequence[float]) -> Score:
     known = np.array(values, dtype=np.float64)
     return score_of_tasks(known[np.isfinite(known)], "skill trial")
-
-
-def _is_a_point(score: Score) -> bool:
-    return score.interval is not None and score.interval[1] - score.interval[0] < 1e-12
 
 
 def _flip(before: TaskResult, after: TaskResult) -> Flip:

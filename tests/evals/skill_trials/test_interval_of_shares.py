@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cutesmith.evals.scores.summaries import Score
-from cutesmith.evals.skill_trials.measuring import difference, difference_of_shares, read_arm, share_of_tasks
+from cutesmith.evals.scores.summaries import Score, of_share
+from cutesmith.evals.skill_trials.measuring import difference, difference_of_shares, read_arm
 from tests.evals.sample_attempts import attempt, wrong
 from tests.evals.skill_trials.trials import trial, write_arm
 
@@ -29,11 +29,11 @@ def test_tasks_that_differ_are_drawn_again_and_those_without_a_value_left_out():
 
 
 def test_tasks_that_all_have_the_same_share_do_not_make_it_certain():
-    known = share_of_tasks(Score(value=2 / 3, interval=(2 / 3, 2 / 3), over=2))
+    known = of_share(Score(value=2 / 3, interval=(2 / 3, 2 / 3), over=2))
     slack = 3.8415 / 5.8415
     assert known.interval == pytest.approx((2 / 3 * (1 - slack), 2 / 3 + slack / 3), abs=1e-4)
     varied = Score(value=0.5, interval=(0.25, 0.75), over=4)
-    assert share_of_tasks(varied) == varied and share_of_tasks(Score(value=None)).interval is None
+    assert of_share(varied) == varied and of_share(Score(value=None)).interval is None
 
 
 def test_what_went_wrong_is_told_of_an_arm_that_sometimes_succeeds(tmp_path):
