@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from cutesmith.emulator.device import EmulatedDevice, Unexecuted
 
 MOST_LAUNCHES = 8  # of different kernels or grids: each is run for some seconds at most
-_WIDER = "compute it with cutlass.Int64, such as cutlass.Int64(block) * columns + column"
+_WIDER = (
+    "make it cutlass.Int64 before it is multiplied: cutlass.Int64(row) * columns, or x[cutlass.Int64(row), None], "
+    "since a tensor with static strides multiplies in the width of its index"
+)
 
 
 def memory_named(device: EmulatedDevice, inputs: Sequence[Any], outputs: Any) -> dict[int, tuple[str, bool]]:
