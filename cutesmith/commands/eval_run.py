@@ -99,7 +99,9 @@ def _parser() -> Any:
     add_task_options(what)
     what.add_argument("--agent", default="draft", metavar="WHO", help=f"{AGENTS} (default: draft)")
     what.add_argument("--samples", type=positive, default=1, metavar="K", help="kernels for each task (default: 1)")
-    what.add_argument("--configurations", type=positive, default=8, metavar="N", help="draft: how many to try (8)")
+    what.add_argument(
+        "--configurations", type=positive, default=8, metavar="N", help="draft: how many to try, 1 without a race (8)"
+    )
     add_judge_options(parser.add_argument_group("how they are judged"))
     where = parser.add_argument_group("where and how long")
     where.add_argument("--out", metavar="DIR", help="the run's folder (default: cutesmith-out/eval-SUITE-AGENT)")

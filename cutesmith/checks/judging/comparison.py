@@ -30,7 +30,7 @@ class Tolerance:
     `rms` bounds the root mean square of the error over that of the reference: it tells sloppy accumulation, which is
     wrong everywhere a little, from single roundings. None where the user set the tolerances. `derived` says that nobody
     chose the inputs, so that they may be too ill-conditioned for any result in this dtype; `native_error` is then what
-    PyTorch was seen to be off by on inputs next to them (see `native_excess`).
+    PyTorch was seen to be off by on inputs next to them (see `native_excess`), of integers in how many.
     """
 
     rtol: float
@@ -85,7 +85,7 @@ def compare(
 ) -> Comparison:
     """Judge one output of shape and dtype equal to `native` (PyTorch's result); `exact` is the float64 one, if any."""
     if not (actual.is_floating_point() or actual.is_complex()):
-        return _compare_exactly(index, actual, native, exact)
+        return _compare_exactly(index, actual, native, exact, tolerance)
     if actual.is_complex():
         parts = [torch.view_as_real(t.contiguous()) for t in (actual, native)]
         double = None if exact is None else torch.view_as_real(exact.contiguous())
@@ -115,15 +115,17 @@ def _constant(tensor: torch.Tensor) -> bool:
     return bool(((flat == flat[0]) | (flat.isnan() & flat[0].isnan())).all())
 
 
-def _compare_exactly(index: int, actual: torch.Tensor, native: torch.Tensor, exact: torch.Tensor | None) -> Comparison:
+def _compare_exactly(
+    index: int, actual: torch.Tensor, native: torch.Tensor, exact: torch.Tensor | None, tolerance: Tolerance
+) -> Comparison:
     """Integers and booleans must be equal to PyTorch's or to the float64 result's.
 
-    Where those two differ, rounding is at stake: as many elements again may be off by one step.
+    Where those two differ, rounding is at stake, and as many elements again may be off by one step; where they agree by
+    luck, as many as they differ in on inputs next to these (`tolerance.native_error`).
     """
     wrong = actual != native
-    disputed = 0
+    disputed = max(_disputed(native, exact), int(tolerance.native_error))
     if exact is not None and exact.dtype == native.dtype:
-        disputed = int((exact != native).sum())
         wrong &= actual != exact
     mismatches = int(wrong.sum())
     if mismatches and disputed and mismatches <= 4 * disputed:
@@ -133,6 +135,11 @@ def _compare_exactly(index: int, actual: torch.Tensor, native: torch.Tensor, exa
     if mismatches == 0:
         return Comparison(error)
     return Comparison(error, f"output {index}: {mismatches} of {actual.numel()} elements differ; {_worst(error)}")
+
+
+def _disputed(native: torch.Tensor, exact: torch.Tensor | None) -> int:
+    """In how many elements PyTorch's integers are not those of the float64 result."""
+    return 0 if exact is None or exact.dtype != native.dtype else int((exact != native).sum())
 
 
 def _exact_error(
@@ -231,9 +238,12 @@ def _native_slack(native: torch.Tensor, exact: torch.Tensor, scale: float, toler
 
 
 def native_excess(native: torch.Tensor, exact: torch.Tensor | None, tolerance: Tolerance) -> float:
-    """PyTorch's largest error relative to |ref| + scale where it is out of tolerance itself; 0 where it is not."""
+    """PyTorch's largest error relative to |ref| + scale where it is out of tolerance itself; 0 where it is not.
+
+    Of integers: how many of them are not those of the float64 result.
+    """
     if exact is None or not native.is_floating_point():
-        return 0.0
+        return float(_disputed(native, exact))
     own, reference = native.reshape(-1), exact.double().reshape(-1)  # of 8-bit types it is no float64
     scale = reference_scale(reference, capped=not tolerance.scaled)
     wrong = _Totals(tolerance, native.dtype, scale).add_all(own, own, reference).mismatches

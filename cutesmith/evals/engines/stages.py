@@ -135,10 +135,14 @@ def _benchmark(payload: Payload) -> Result:
 
 
 def _draft(payload: Payload) -> Result:
-    """The offline generator's kernel: its verdict, and the file if there is one."""
+    """The offline generator's kernel: its verdict, and the file if there is one.
+
+    A single configuration needs no race, and it is verified by the judge in any case: the generator only compiles it.
+    """
     from cutesmith.patterns.generation.generate import generate_kernel
 
     settings, maker = JudgeSettings(**payload["settings"]), payload["maker"]
+    on = "compile" if maker["configurations"] == 1 else settings.on
     with _files(payload) as (task, kernel):
         verdict = said(
             DRAFT,
@@ -146,7 +150,7 @@ def _draft(payload: Payload) -> Result:
                 task,
                 arch=settings.arch,
                 out=kernel.parent / "out",
-                on=settings.on,
+                on=on,
                 configurations_limit=maker["configurations"],
                 benchmark=False,
                 use_cache=maker["race_cache"],
