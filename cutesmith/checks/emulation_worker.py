@@ -15,9 +15,10 @@ from cutesmith import contract
 from cutesmith.checks.compiling.compile_errors import describe_error
 from cutesmith.checks.failures import own_code
 from cutesmith.checks.isolation.confinement import confine
-from cutesmith.checks.judging.candidate import candidate_code, start_device
-from cutesmith.checks.judging.cases import Fitted, fit, size_of
-from cutesmith.checks.judging.reference import EMULATED_ELEMENTS, seed_everything
+from cutesmith.checks.judging.candidate_side.candidate import candidate_code, start_device
+from cutesmith.checks.judging.reference_side.cases import Fitted, fit, size_of
+from cutesmith.checks.judging.reference_side.problem_calls import seed_everything
+from cutesmith.checks.judging.reference_side.reference import EMULATED_ELEMENTS
 from cutesmith.checks.judging.tensors import copy_of, summarize
 from cutesmith.devices import parse_arch
 from cutesmith.errors import CandidateError, ContractError

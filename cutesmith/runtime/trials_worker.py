@@ -15,9 +15,10 @@ import torch
 from cutesmith import contract
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.candidate import candidate_code, start_device
-from cutesmith.checks.judging.cases import fit
-from cutesmith.checks.judging.reference import EMULATED_ELEMENTS, seed_everything
+from cutesmith.checks.judging.candidate_side.candidate import candidate_code, start_device
+from cutesmith.checks.judging.reference_side.cases import fit
+from cutesmith.checks.judging.reference_side.problem_calls import seed_everything
+from cutesmith.checks.judging.reference_side.reference import EMULATED_ELEMENTS
 from cutesmith.checks.timing.algorithmic_work import multiplied_dtype
 from cutesmith.contract import check_arity, check_inputs
 from cutesmith.errors import ContractError

@@ -80,7 +80,7 @@ class Task:
     def inputs(self) -> list[Any]:
         """Drawn on the CPU; the kernel file is written here, because tracing has a device of its own."""
         from cutesmith import contract
-        from cutesmith.checks.judging.cases import shrink
+        from cutesmith.checks.judging.reference_side.cases import shrink
         from cutesmith.patterns.generation.drafting import draft_kernels
         from cutesmith.recording import cuda_as_cpu
 

@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import sys
 import torch
-from cutesmith.checks.judging.watching import KernelWatch
+from cutesmith.checks.judging.candidate_side.watching import KernelWatch
 
 x = torch.ones(4)
 with KernelWatch("cpu") as watch:

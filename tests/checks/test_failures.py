@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.checks.emulation_worker import Emulation
-from cutesmith.checks.judging.candidate import candidate_code
+from cutesmith.checks.judging.candidate_side.candidate import candidate_code
 from cutesmith.checks.judging.rounds import VerifyOptions, too_slow
 from cutesmith.emulator.machine.allocations import Allocations
 from cutesmith.errors import CandidateError

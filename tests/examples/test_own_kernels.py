@@ -64,8 +64,8 @@ def test_a_kernel_meets_the_contract_by_itself(path: Path) -> None:
 def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
     import torch
 
-    from cutesmith.checks.judging.comparison import compare, tolerance_for
-    from cutesmith.checks.judging.precision import in_float64
+    from cutesmith.checks.judging.reference_side.comparison import compare, tolerance_for
+    from cutesmith.checks.judging.reference_side.precision import in_float64
     from cutesmith.emulator.device import emulated_device
 
     torch.manual_seed(7)

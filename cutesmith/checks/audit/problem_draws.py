@@ -16,8 +16,14 @@ import torch
 
 from cutesmith import contract
 from cutesmith.checks.audit.smaller_factories import SmallerFactories
-from cutesmith.checks.judging.cases import Values, halved, resize, smaller_sizes
-from cutesmith.checks.judging.reference import call_of_file, items_of, names_beside, native_outputs, seed_everything
+from cutesmith.checks.judging.reference_side.cases import Values, halved, resize, smaller_sizes
+from cutesmith.checks.judging.reference_side.problem_calls import (
+    call_of_file,
+    items_of,
+    names_beside,
+    native_outputs,
+    seed_everything,
+)
 from cutesmith.checks.timing.algorithmic_work import counting
 from cutesmith.errors import ContractError
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from cutesmith.checks.dispatch_modes import LightMode
-from cutesmith.checks.judging.cases import Values
+from cutesmith.checks.judging.reference_side.cases import Values
 
 _ATEN = torch.ops.aten
 _DIM = {  # operation -> position of its dimension among the arguments

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from cutesmith import contract
 from cutesmith.checks.isolation.child import Handler
 from cutesmith.checks.isolation.confinement import confine
-from cutesmith.checks.judging.candidate import load_kernel, start_device
+from cutesmith.checks.judging.candidate_side.candidate import load_kernel, start_device
 
 CALLS = 3
 

@@ -33,7 +33,7 @@ import sys
 from pathlib import Path
 import torch
 from cutesmith import contract
-from cutesmith.checks.judging.candidate import load_kernel, start_device
+from cutesmith.checks.judging.candidate_side.candidate import load_kernel, start_device
 from cutesmith.checks.isolation.confinement import confine
 path, problem = map(Path, sys.argv[1:])
 inputs = contract.load(problem, strip=["kernel_fn"], with_problem=True).get_inputs()

@@ -176,7 +176,7 @@ class Judge:
         if not report["launches"] and not _all_empty(report["outputs"]):
             return failed(case, ("W1", "kernel_fn launched no CuTe kernel", True))
         if drawn["outputs"] is not None:
-            from cutesmith.checks.judging.reference import structure_problem
+            from cutesmith.checks.judging.reference_side.structure import structure_problem
 
             wrong = structure_problem(report["outputs"], report["tuple"], drawn["outputs"], drawn["tuple"])
             case = failed(case, ("O13", wrong, False)) if wrong else case
@@ -262,7 +262,7 @@ class Judge:
         limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(memory), file_bytes=file_bytes)
         environment = {"CUTE_DSL_ARCH": arch}
         trusted = Worker(
-            "cutesmith.checks.judging.reference:handler",
+            "cutesmith.checks.judging.reference_side.reference:handler",
             limits=replace(limits, wall_seconds=patience, memory_bytes=fair_memory(trusted_memory), processes=512),
             scratch=folder / "reference",
             gpu=gpu,
@@ -270,7 +270,7 @@ class Judge:
             subject="the reference",
         )
         tried = Worker(
-            "cutesmith.checks.judging.trial:handler",
+            "cutesmith.checks.judging.candidate_side.trial:handler",
             limits=limits,
             scratch=folder / "candidate",
             gpu=gpu,

@@ -165,7 +165,7 @@ class Profiling:
         limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(96 * GIB), processes=512)
         limits = replace(limits, file_bytes=32 * GIB)
         reference = Worker(
-            "cutesmith.checks.judging.reference:handler",
+            "cutesmith.checks.judging.reference_side.reference:handler",
             limits=limits,
             scratch=folder / "reference",
             gpu=device == "cuda",

@@ -13,11 +13,12 @@ import torch
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.candidate import candidate_code, hold_text, load_kernel, start_device
-from cutesmith.checks.judging.outputs import take_outputs
-from cutesmith.checks.judging.reference import Reference, seed_everything
+from cutesmith.checks.judging.candidate_side.candidate import candidate_code, hold_text, load_kernel, start_device
+from cutesmith.checks.judging.candidate_side.outputs import take_outputs
+from cutesmith.checks.judging.candidate_side.watching import Surroundings
+from cutesmith.checks.judging.reference_side.problem_calls import seed_everything
+from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.checks.judging.tensors import copy_of
-from cutesmith.checks.judging.watching import Surroundings
 from cutesmith.checks.timing.algorithmic_work import counting, work_of
 from cutesmith.checks.timing.fresh_values import apply, nudge, nudges, refresh
 from cutesmith.checks.timing.stopwatch import Function, Stopwatch, peak_bytes_per_second

@@ -54,7 +54,7 @@ def told(request):
 
 def compute_on_cuda(request):
     """CUDA, the DSL and a first launch after the confinement; the files that the process uses outside its list."""
-    from cutesmith.checks.judging.candidate import load_kernel, start_device
+    from cutesmith.checks.judging.candidate_side.candidate import load_kernel, start_device
 
     start_device("cuda")
     listed = readable_paths()

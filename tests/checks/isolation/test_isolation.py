@@ -34,7 +34,7 @@ SMALL = Limits(
 @pytest.fixture(scope="module")
 def full_nursery():
     """The nursery of this process with PyTorch and the DSL in it, as it is in use."""
-    entry = "cutesmith.checks.judging.candidate:handler"
+    entry = "cutesmith.checks.judging.candidate_side.candidate:handler"
     with Worker(entry, environment={"CUTE_DSL_ARCH": "sm_90a"}), Worker(ENTRY, environment=ENVIRONMENT) as worker:
         assert worker.call({"action": "modules"})["loaded"] == ["torch", "cutlass.cute"]
 

@@ -17,7 +17,7 @@ from cutesmith.errors import CandidateError
 ROOT = Path(__file__).parents[3]
 ENTRY = "isolation_handlers:factory"
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
-DSL_ENTRY = "cutesmith.checks.judging.candidate:handler"
+DSL_ENTRY = "cutesmith.checks.judging.candidate_side.candidate:handler"
 DSL_ENVIRONMENT = {"CUTE_DSL_ARCH": "sm_90a"}
 
 

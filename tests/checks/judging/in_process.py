@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cutesmith.checks.judging.candidate import candidate_code, load_kernel
-from cutesmith.checks.judging.reference import Reference
+from cutesmith.checks.judging.candidate_side.candidate import candidate_code, load_kernel
+from cutesmith.checks.judging.candidate_side.trial import Trial
+from cutesmith.checks.judging.candidate_side.watching import Surroundings
+from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.checks.judging.rounds import VerifyOptions
-from cutesmith.checks.judging.trial import Trial
 from cutesmith.checks.judging.verification import Judge
-from cutesmith.checks.judging.watching import Surroundings
 
 
 @dataclass

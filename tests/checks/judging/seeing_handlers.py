@@ -6,9 +6,9 @@ import torch
 
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.isolation.readable import INPUTS
-from cutesmith.checks.judging.candidate import look_alike
-from cutesmith.checks.judging.trial import Trial
-from cutesmith.checks.judging.watching import Surroundings
+from cutesmith.checks.judging.candidate_side.candidate import look_alike
+from cutesmith.checks.judging.candidate_side.trial import Trial
+from cutesmith.checks.judging.candidate_side.watching import Surroundings
 from cutesmith.checks.timing.timed import TimedCandidates
 
 

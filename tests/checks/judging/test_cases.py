@@ -2,7 +2,7 @@
 
 import torch
 
-from cutesmith.checks.judging.cases import fit, resize, shrink, smaller_sizes
+from cutesmith.checks.judging.reference_side.cases import fit, resize, shrink, smaller_sizes
 
 
 def shapes(values):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cutesmith.checks.judging.comparison import (
+from cutesmith.checks.judging.reference_side.comparison import (
     compare,
     native_excess,
     reference_scale,

@@ -8,8 +8,8 @@ import torch
 from torch.overrides import _get_current_function_mode
 from torch.utils._python_dispatch import _disable_current_modes, _pop_mode_temporarily
 
-from cutesmith.checks.judging.device_only import HANDED, WRITTEN
-from cutesmith.checks.judging.watching import MOST_FILLS, KernelWatch
+from cutesmith.checks.judging.candidate_side.device_only import HANDED, WRITTEN
+from cutesmith.checks.judging.candidate_side.watching import MOST_FILLS, KernelWatch
 from cutesmith.recording.facade import cuda_as_cpu
 
 

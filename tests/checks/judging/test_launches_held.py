@@ -11,8 +11,14 @@ from cutlass.base_dsl import compiler
 from cutlass.runtime import find_runtime_libraries
 
 from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.candidate import Candidate
-from cutesmith.checks.judging.outputs import appeared, poisoned_elements, sample_of, written_late, written_too_early
+from cutesmith.checks.judging.candidate_side.candidate import Candidate
+from cutesmith.checks.judging.candidate_side.outputs import (
+    appeared,
+    poisoned_elements,
+    sample_of,
+    written_late,
+    written_too_early,
+)
 from cutesmith.checks.judging.tensors import LARGE_POISON
 from cutesmith.recording import host_calls
 from cutesmith.recording.launch_gate import LAUNCHES, LaunchGate, launch_gate

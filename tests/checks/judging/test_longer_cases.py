@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutesmith.checks.judging import full_inputs
-from cutesmith.checks.judging.cases import fit
-from cutesmith.checks.judging.declining import declines
-from cutesmith.checks.judging.full_inputs import too_much
-from cutesmith.checks.judging.longer_cases import Growth, long_sizes, narrow
+from cutesmith.checks.judging.candidate_side.declining import declines
+from cutesmith.checks.judging.reference_side import full_inputs
+from cutesmith.checks.judging.reference_side.cases import fit
+from cutesmith.checks.judging.reference_side.full_inputs import too_much
+from cutesmith.checks.judging.reference_side.longer_cases import Growth, long_sizes, narrow
 from cutesmith.emulator.faults import KernelFault, LaunchRefused
 from cutesmith.verdicts import ExitCode
 from tests.checks.judging.in_process import LocalJudge, VerifyOptions

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith.checks.judging.watching import Surroundings
+from cutesmith.checks.judging.candidate_side.watching import Surroundings
 from cutesmith.checks.timing.benchmark import benchmark_kernel, time_candidates
 from cutesmith.checks.timing.contest import BenchmarkOptions, Contest
 from cutesmith.checks.timing.entrant import Entrant

@@ -5,11 +5,9 @@ Of a kernel file only what the reference needs is run here: the kernel's own top
 
 from __future__ import annotations
 
-import ast
 import importlib
 import itertools
-import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +19,7 @@ import torch
 from cutesmith import contract
 from cutesmith.checks.compiling.types_seen import types_seen
 from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.cases import (
+from cutesmith.checks.judging.reference_side.cases import (
     OF_VALUES,
     Fitted,
     count_elements,
@@ -31,11 +29,25 @@ from cutesmith.checks.judging.cases import (
     resize,
     size_of,
 )
-from cutesmith.checks.judging.comparison import Comparison, Tolerance, compare, native_excess, tolerance_for
-from cutesmith.checks.judging.full_inputs import FullInputs
-from cutesmith.checks.judging.longer_cases import Longer
-from cutesmith.checks.judging.precision import in_float64
-from cutesmith.checks.judging.tensors import Description, copy_of
+from cutesmith.checks.judging.reference_side.comparison import (
+    Comparison,
+    Tolerance,
+    compare,
+    native_excess,
+    tolerance_for,
+)
+from cutesmith.checks.judging.reference_side.full_inputs import FullInputs
+from cutesmith.checks.judging.reference_side.longer_cases import Longer
+from cutesmith.checks.judging.reference_side.precision import in_float64
+from cutesmith.checks.judging.reference_side.problem_calls import (
+    call_of_file,
+    items_of,
+    names_beside,
+    native_outputs,
+    seed_everything,
+)
+from cutesmith.checks.judging.reference_side.structure import structure_problem
+from cutesmith.checks.judging.tensors import copy_of
 from cutesmith.errors import ContractError
 from cutesmith.verdicts import strict_json
 
@@ -49,21 +61,6 @@ EMULATED_ELEMENTS = 1 << 18  # of all inputs of a case together: some tenths of 
 def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
     """What `checks.isolation.child` calls with each request."""
     return Reference().handle
-
-
-def names_beside(source: str, path: Path, wanted: Iterable[str]) -> list[str]:
-    """Top-level names of a file that none of `wanted` needs, however indirectly."""
-    body = list(contract.module_scope(contract.parse(source, path).body))
-    needs: dict[str, set[str]] = {}
-    for statement in body:
-        for name in contract.defined_names(statement):
-            needs.setdefault(name, set()).update(n.id for n in ast.walk(statement) if isinstance(n, ast.Name))
-    kept, todo = set(), [name for name in wanted if name in needs]
-    while todo:
-        if (name := todo.pop()) not in kept:
-            kept.add(name)
-            todo += [other for other in needs[name] if other in needs]
-    return sorted(needs.keys() - kept)
 
 
 @dataclass
@@ -347,58 +344,6 @@ class Reference:
         return replace(tolerance_for(dtype, rtol, atol), derived=request.get("derived", False))
 
 
-def native_outputs(reference_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
-    """What the reference returns for these very inputs, and whether it is a tuple; ContractError for anything else."""
-    with torch.no_grad():
-        returned = reference_fn(*values)
-    outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-    if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
-        kinds = ", ".join(type(output).__name__ for output in outputs) or "nothing"
-        raise ContractError(f"reference_fn returned {kinds}, not a tensor or a tuple of tensors")
-    return [output.detach() for output in outputs], isinstance(returned, (tuple, list))
-
-
-def seed_everything(seed: int) -> None:
-    """Seed every generator that `get_inputs` may draw from."""
-    random.seed(seed)
-    torch.manual_seed(seed)
-    try:
-        import numpy
-    except ImportError:
-        return
-    numpy.random.seed(seed % 2**32)
-
-
-def structure_problem(
-    outputs: Sequence[Description], is_tuple: bool, expected: Sequence[torch.Tensor | Description], wants_tuple: bool
-) -> str:
-    """What is wrong with number, shape, dtype or strides of the outputs (rule O13); empty when nothing."""
-    if is_tuple != wants_tuple or len(outputs) != len(expected):
-        got, wanted = _arity(len(outputs), is_tuple), _arity(len(expected), wants_tuple)
-        return f"kernel_fn returns {got} where reference_fn returns {wanted}"
-    for index, (got_layout, want) in enumerate(zip(outputs, expected)):
-        wanted_layout = tensors.describe_layout(want) if isinstance(want, torch.Tensor) else want
-        for what in ("dtype", "shape"):
-            if got_layout[what] != wanted_layout[what]:
-                return f"output {index} has {what} {got_layout[what]} instead of {wanted_layout[what]}"
-        if not _stride_fits(got_layout, wanted_layout):
-            return f"output {index} has strides {got_layout['stride']} instead of {wanted_layout['stride']}"
-    return ""
-
-
-def _arity(count: int, is_tuple: bool) -> str:
-    return f"a tuple of {count}" if is_tuple else "a tensor"
-
-
-def _stride_fits(got: Description, wanted: Description) -> bool:
-    """Equal to the reference's strides, or contiguous; the stride of a dimension of size 1 says nothing."""
-    contiguous = torch.empty(got["shape"], device="meta").stride()
-    significant = [index for index, size in enumerate(got["shape"]) if size > 1]
-    if 0 in got["shape"]:
-        return True
-    return any(all(got["stride"][i] == want[i] for i in significant) for want in (wanted["stride"], contiguous))
-
-
 def _verdict_of(results: list[Comparison]) -> dict[str, Any]:
     worst = next((r for r in results if r.reject), None) or next((r for r in results if r.problem), None)
     errors = [result.error for result in results]
@@ -419,26 +364,3 @@ def _nudged(value: Any) -> Any:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     return copy_of(value).mul_(1 - torch.rand(value.shape, device=value.device) / 16)
-
-
-def call_of_file(function: Callable[..., Any], arguments: Sequence[Any], name: str) -> Any:
-    """The result of a function of the problem file; ContractError with what it raised."""
-    try:
-        return function(*arguments)
-    except ContractError:
-        raise
-    except Exception as error:
-        raise ContractError(f"{name} raised {type(error).__name__}: {str(error)[:1000]}") from error
-
-
-def items_of(sets: Callable[[], Any], name: str) -> Iterable[Any]:
-    """The items of `get_input_sets()`; what it raises is a broken contract."""
-    iterator = iter(call_of_file(sets, (), name))
-    while True:
-        try:
-            item = call_of_file(next, (iterator,), name)
-        except ContractError as error:
-            if isinstance(error.__cause__, StopIteration):
-                return
-            raise
-        yield item

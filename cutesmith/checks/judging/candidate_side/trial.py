@@ -13,9 +13,9 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from cutesmith.checks.judging.candidate import Candidate, candidate_code, load_kernel
-from cutesmith.checks.judging.declining import declines
-from cutesmith.checks.judging.recorded_call import RecordedCall, record_call
+from cutesmith.checks.judging.candidate_side.candidate import Candidate, candidate_code, load_kernel
+from cutesmith.checks.judging.candidate_side.declining import declines
+from cutesmith.checks.judging.candidate_side.recorded_call import RecordedCall, record_call
 from cutesmith.emulator.faults import EndlessLoop, LaunchRefused, own_line
 from cutesmith.errors import CandidateError
 from cutesmith.verdicts import ExitCode

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.checks.judging.cases import Values, count_elements, half_of, halved, resize
+from cutesmith.checks.judging.reference_side.cases import Values, count_elements, half_of, halved, resize
 
 MOST_CASES = 4  # the sizes that were shrunk the most
 NARROW = 32  # columns: a warp's lanes, and enough for vectors of 16 bytes

@@ -13,8 +13,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.cases import Values, count_elements
-from cutesmith.checks.judging.longer_cases import Growth, Longer, Sizes, long_sizes
+from cutesmith.checks.judging.reference_side.cases import Values, count_elements
+from cutesmith.checks.judging.reference_side.longer_cases import Growth, Longer, Sizes, long_sizes
 from cutesmith.checks.judging.tensors import Description
 
 FEW_VALUES, MOST_INTEGER_BYTES = 1 << 16, 64 << 20  # of a tensor that the candidate gets with its values

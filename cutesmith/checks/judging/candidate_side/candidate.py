@@ -20,7 +20,7 @@ from cutesmith.checks.failures import describe_failure
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.outputs import (
+from cutesmith.checks.judging.candidate_side.outputs import (
     Problem,
     appeared,
     bytes_of,
@@ -34,8 +34,8 @@ from cutesmith.checks.judging.outputs import (
     written_late,
     written_too_early,
 )
+from cutesmith.checks.judging.candidate_side.watching import KernelWatch, Surroundings
 from cutesmith.checks.judging.tensors import Description, Guarded
-from cutesmith.checks.judging.watching import KernelWatch, Surroundings
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
 from cutesmith.verdicts import ExitCode
 
@@ -304,7 +304,11 @@ def start_device(device: str) -> None:
 
 def look_alike() -> None:
     """Import whatever a process imports in which a kernel meets a GPU, so that none differs from another (rule H3)."""
-    for name in ("cutesmith.checks.judging.trial", "cutesmith.checks.timing.timed", "encodings.utf_8_sig"):
+    for name in (
+        "cutesmith.checks.judging.candidate_side.trial",
+        "cutesmith.checks.timing.timed",
+        "encodings.utf_8_sig",
+    ):
         importlib.import_module(name)
 
 

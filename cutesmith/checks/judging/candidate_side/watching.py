@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from cutesmith.checks.dispatch_modes import LightMode
-from cutesmith.checks.judging.device_only import DeviceOnlyMemory
+from cutesmith.checks.judging.candidate_side.device_only import DeviceOnlyMemory
 from cutesmith.checks.judging.tensors import GUARD_BYTES, NAN_POISON, Guarded
 from cutesmith.recording.facade import active_facade
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.index_width import indices_wrap, memory_named
+from cutesmith.checks.judging.candidate_side.index_width import indices_wrap, memory_named
+from cutesmith.checks.judging.candidate_side.watching import KernelWatch
 from cutesmith.checks.judging.tensors import Description
-from cutesmith.checks.judging.watching import KernelWatch
 from cutesmith.emulator.faults import LaunchRefused
 
 if TYPE_CHECKING:
