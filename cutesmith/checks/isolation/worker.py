@@ -224,18 +224,18 @@ class Worker:
 
     def _watch(self) -> None:
         usage = self._tree.usage()
+        if usage.processes > self.limits.processes:
+            raise self._end(
+                self._error(
+                    f"{self.subject} started more than {self.limits.processes} processes",
+                    ExitCode.CRASHED,
+                )
+            )
         if usage.resident_bytes > self.limits.memory_bytes:
             gibibytes = self.limits.memory_bytes / GIB
             raise self._end(
                 self._error(
                     f"{self.subject} used more than {gibibytes:.1f} GiB of host memory",
-                    ExitCode.CRASHED,
-                )
-            )
-        if usage.processes > self.limits.processes:
-            raise self._end(
-                self._error(
-                    f"{self.subject} started more than {self.limits.processes} processes",
                     ExitCode.CRASHED,
                 )
             )
