@@ -13,7 +13,8 @@
 
 PYTHON ?= python3
 PIP_ARGS ?=
-JOBS ?= 2
+# On two cores: tests that wait for a process leave a core to the third. 388 s with 2, 314 s with 3.
+JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
