@@ -64,7 +64,6 @@ def _told(foreign: dict[str, float]) -> str:
 def _events(path: Path, problem: Path, arch: str, timeout: float) -> Events:
     limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=GIB)
     with Worker(ENTRY, limits=limits, gpu=True, environment={"CUTE_DSL_ARCH": arch}) as worker:
-        worker.start()
         request = {"path": str(path.resolve()), "problem": str(problem.resolve())}
         reply = worker.call(request, timeout=timeout)
     return [(name, time) for name, time in reply["events"]]

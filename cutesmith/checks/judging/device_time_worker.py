@@ -15,6 +15,7 @@ from cutesmith import contract
 from cutesmith.checks.isolation.child import Handler
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.judging.candidate_side.candidate import load_kernel, start_device
+from cutesmith.checks.judging.reference_side.problem_calls import load_problem
 
 CALLS = 3
 
@@ -26,7 +27,7 @@ def handler() -> Handler:
 
 def _profiled(request: dict[str, Any]) -> dict[str, Any]:
     path, problem = Path(request["path"]), Path(request["problem"])
-    inputs = contract.load(problem, strip=["kernel_fn"], with_problem=True).get_inputs()
+    inputs = load_problem(problem).get_inputs()
     start_device("cuda")
     with profile(activities=[ProfilerActivity.CUDA]):  # its libraries are loaded before files are out of reach
         torch.zeros(1, device="cuda")

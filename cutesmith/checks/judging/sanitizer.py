@@ -34,9 +34,10 @@ from pathlib import Path
 import torch
 from cutesmith import contract
 from cutesmith.checks.judging.candidate_side.candidate import load_kernel, start_device
+from cutesmith.checks.judging.reference_side.problem_calls import load_problem
 from cutesmith.checks.isolation.confinement import confine
 path, problem = map(Path, sys.argv[1:])
-inputs = contract.load(problem, strip=["kernel_fn"], with_problem=True).get_inputs()
+inputs = load_problem(problem).get_inputs()
 start_device("cuda")
 contract.hold(path)
 confine()

@@ -13,6 +13,14 @@ import torch
 from cutesmith import contract
 from cutesmith.errors import ContractError
 
+CONTRACT_OPTIONS = ("DERIVED_SHAPES", "EMULATED_SIZES")
+
+
+def load_problem(path: Path) -> Any:
+    """The problem's part of a file, and nothing of a kernel in it: what its functions need not is left out."""
+    wanted = (*contract.PROBLEM_NAMES, *CONTRACT_OPTIONS, "torch")
+    return contract.load(path, strip=names_beside(contract.problem_source(path), path, wanted), with_problem=True)
+
 
 def names_beside(source: str, path: Path, wanted: Iterable[str]) -> list[str]:
     """Top-level names of a file that none of `wanted` needs, however indirectly."""

@@ -42,7 +42,7 @@ from cutesmith.checks.judging.reference_side.precision import in_float64
 from cutesmith.checks.judging.reference_side.problem_calls import (
     call_of_file,
     items_of,
-    names_beside,
+    load_problem,
     native_outputs,
     seed_everything,
 )
@@ -51,7 +51,6 @@ from cutesmith.checks.judging.tensors import copy_of
 from cutesmith.errors import ContractError
 from cutesmith.verdicts import strict_json
 
-CONTRACT_OPTIONS = ("DERIVED_SHAPES", "EMULATED_SIZES")
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
 KEPT_BYTES = 2 << 30  # of results that are kept for the next output of the same inputs: others are on the GPU too
 Results = tuple[list[torch.Tensor], bool, list["torch.Tensor | None"]]  # PyTorch's, whether a tuple, in float64
@@ -105,10 +104,7 @@ class Reference:
             from cutesmith.recording import cuda_as_cpu
 
             self.exits.enter_context(cuda_as_cpu(fake=self.device == "fake", arch=request["arch"]))
-        beside = names_beside(
-            contract.problem_source(path), path, (*contract.PROBLEM_NAMES, *CONTRACT_OPTIONS, "torch")
-        )
-        self.loaded = contract.load(path, strip=beside, with_problem=True)
+        self.loaded = load_problem(path)
         if not hasattr(self.loaded.module, "reference_fn"):
             raise ContractError(f"{path} defines no reference_fn", hint=contract.PROBLEM_LINES)
         seed_everything(request["seed"])
