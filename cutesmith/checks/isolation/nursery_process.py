@@ -128,7 +128,7 @@ def _fork(order: dict[str, Any], pipes: Sequence[int], judges: Sequence[socket.s
         renew_dsl()
     except Exception as error:  # noqa: BLE001 - the worker that starts without us meets it again and reports it
         return {"refused": repr(error)}
-    if obstacle := _obstacle():
+    if obstacle := _obstacle(gpu=order["settings"]["memory_bytes"] is None):
         return {"refused": obstacle}
     parent = os.getpid()
     if pid := os.fork():
@@ -183,11 +183,25 @@ def _cuda_by_its_device_file() -> Iterator[None]:
         cuda.is_available = asked
 
 
-def _obstacle() -> str:
-    """Why a fork would be unsound now."""
+def _obstacle(*, gpu: bool) -> str:
+    """Why a fork would be unsound now, or of no use to a worker with a GPU."""
     if (threads := len(os.listdir("/proc/self/task"))) != 1:
         return f"{threads} threads"
-    return next((f"{path} is open" for path in _open_files() if path.startswith(DRIVER)), "")
+    opened = next((f"{path} is open" for path in _open_files() if path.startswith(DRIVER)), "")
+    return opened or ("torch was asked for GPUs, and starts none in a fork" if gpu and _refused_by_torch() else "")
+
+
+def _refused_by_torch() -> bool:
+    """Whether torch would refuse to start CUDA in a fork of this process: only a fork can tell."""
+    if "torch" not in sys.modules:
+        return False
+    if pid := os.fork():
+        return os.waitpid(pid, 0)[1] != 0
+    refused = True
+    try:
+        refused = sys.modules["torch"].cuda._is_in_bad_fork()
+    finally:
+        os._exit(int(refused))
 
 
 def _open_files() -> Iterator[str]:

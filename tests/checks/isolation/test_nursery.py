@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
 from cutesmith.checks.isolation import shared_nursery
 from cutesmith.checks.isolation.worker import Worker, run_isolated
@@ -229,3 +230,22 @@ def test_forked_workers_use_the_gpu_and_the_nursery_does_not(full_nursery):
             assert "libcuda.so" in Path(f"/proc/{worker._process.pid}/maps").read_text()
     descriptors = Path(f"/proc/{full_nursery.pid}/fd").iterdir()
     assert not [path for path in map(os.readlink, descriptors) if path.startswith("/dev/nvidia")]
+
+
+ASKED = """
+import torch
+from cutesmith.checks.isolation.nursery_process import _obstacle
+print([_obstacle(gpu=gpu) for gpu in (True, False)])
+torch.cuda.is_available()
+print([_obstacle(gpu=gpu) for gpu in (True, False)])
+"""
+
+
+def test_a_fork_in_which_torch_would_start_no_cuda_is_refused_to_workers_with_a_gpu():
+    command, environment = [sys.executable, "-c", ASKED], {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    before, after = subprocess.check_output(command, cwd=ROOT, env=environment, text=True).splitlines()
+    assert before == "['', '']"
+    if torch.version.cuda is None:  # such a build never refuses
+        assert after == before
+    else:
+        assert "torch was asked for GPUs" in after or "is open" in after
