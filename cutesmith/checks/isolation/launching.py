@@ -36,11 +36,12 @@ class Launch:
     replies: int
     log: int
 
-    def start(self) -> WorkerProcess:
-        """The process, in a session of its own; it has no descriptors but its pipes and /dev/null."""
+    def start(self) -> tuple[WorkerProcess, str]:
+        """The process, in a session of its own with no descriptors but its pipes and /dev/null; and why not forked."""
         order = {"entry": self.entry, "settings": self.settings, "environment": self.environment}
         pipes = (self.requests, self.replies, self.log)
-        return fork_worker({**order, "scratch": str(self.scratch)}, pipes) or self._execute()
+        forked = fork_worker({**order, "scratch": str(self.scratch)}, pipes)
+        return (self._execute(), forked) if isinstance(forked, str) else (forked, "")
 
     def _execute(self) -> subprocess.Popen[bytes]:
         arguments = [self.entry, str(self.requests), str(self.replies), json.dumps(self.settings)]

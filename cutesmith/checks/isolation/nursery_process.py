@@ -143,28 +143,22 @@ def _import_for(order: dict[str, Any]) -> None:
     sys.path[:] = import_path(os.getcwd(), order["environment"], OWN_PATH)
     module = order["entry"].partition(":")[0]
     if module.startswith(OWN_PACKAGE):
-        importlib.import_module(module)
-        _import_later(module)
-        if "CUTE_DSL_ARCH" in order["environment"]:
-            _import_dsl(emulated=order["settings"]["memory_bytes"] is not None)
+        with _cuda_by_its_device_file():
+            importlib.import_module(module)
+            for name in LATER.get(module, ()):
+                importlib.import_module(name)
+            if "CUTE_DSL_ARCH" in order["environment"]:
+                _import_dsl(emulated=order["settings"]["memory_bytes"] is not None)
     if len(sys.modules) != before:
         gc.collect()
         gc.freeze()  # a collection in a worker would write to, and so copy, the pages of every object
-
-
-def _import_later(module: str) -> None:
-    if names := LATER.get(module):
-        with _cuda_by_its_device_file():
-            for name in names:
-                importlib.import_module(name)
 
 
 def _import_dsl(*, emulated: bool) -> None:
     """The DSL, and for workers without a GPU the emulator with its machine code that is the same for every kernel."""
     importlib.import_module("cutlass.cute")
     with contextlib.suppress(ImportError):  # both are optional
-        with _cuda_by_its_device_file():
-            importlib.import_module("tvm_ffi")
+        importlib.import_module("tvm_ffi")
         if emulated:
             importlib.import_module("cutesmith.emulator.device")
             access = importlib.import_module("cutesmith.emulator.native.access")
@@ -173,7 +167,7 @@ def _import_dsl(*, emulated: bool) -> None:
 
 @contextlib.contextmanager
 def _cuda_by_its_device_file() -> Iterator[None]:
-    """Within it `torch.cuda.is_available()`, which libraries ask when imported, starts no CUDA and no thread."""
+    """Within it `torch.cuda.is_available()`, which TVM-FFI asks when imported, starts no CUDA and no thread."""
     cuda = importlib.import_module("torch").cuda
     asked = cuda.is_available
     cuda.is_available = lambda: os.path.exists("/dev/nvidiactl")

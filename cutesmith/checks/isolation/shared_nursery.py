@@ -1,6 +1,6 @@
 """The nursery of this process: started at its first worker, or lent by the process that started this one.
 
-Whatever a nursery cannot do, the judge does without it: `fork_worker` then says None. A long-lived process that runs
+Whatever a nursery cannot do, the judge does without it: `fork_worker` then says why. A long-lived process that runs
 verbs as children (`verb_process.run_verb`) lends them its own, over a socket that only they inherit, so that the
 libraries are imported once for all of them.
 """
@@ -86,23 +86,25 @@ SHARED = _Shared()
 atexit.register(SHARED.close)
 
 
-def fork_worker(order: dict[str, Any], descriptors: Sequence[int]) -> ForkedProcess | None:
-    """A worker forked from this process's nursery; None when it has to be started as a program of its own.
+def fork_worker(order: dict[str, Any], descriptors: Sequence[int]) -> ForkedProcess | str:
+    """A worker forked from this process's nursery; or why it has to be started as a program of its own.
 
     `order` holds the entry, the settings of `child.py`, the scratch folder and the whole environment; `descriptors` are
     the worker's ends of the pipes for requests, replies and log. CUTESMITH_NO_NURSERY turns forking off.
     """
     common = clean_environment(Path("/"))
-    if os.environ.get(OFF) or _fixed(order["environment"]) != _fixed(common):
-        return None
+    if os.environ.get(OFF):
+        return f"{OFF} is set"
+    if _fixed(order["environment"]) != _fixed(common):
+        return "another environment"
     nursery = SHARED.get(_key(common))
     if nursery is None:
-        return None
+        return "no nursery"
     try:
         return nursery.fork(order, descriptors)
-    except NurseryError:
+    except NurseryError as error:
         SHARED.failed(nursery)
-        return None
+        return str(error)
 
 
 def _fixed(environment: Mapping[str, str]) -> dict[str, str]:

@@ -76,6 +76,7 @@ class Worker:
         self._log_dropped = 0
         self._process: WorkerProcess | None = None
         self._verdict: CandidateError | None = None
+        self.not_forked = ""  # why, where it is a program of its own, whose imports take seconds
         self.seconds: dict[str, float] = {}
         self._asked: tuple[str, float] = ("", 0.0)
 
@@ -99,7 +100,7 @@ class Worker:
         self._log_pipe, log = os.pipe()
         token = secrets.token_hex(8)
         address_space = None if self.gpu else self.limits.memory_bytes + 8 * GIB  # libraries map more than they touch
-        self._process = Launch(
+        self._process, self.not_forked = Launch(
             entry=self.entry,
             settings={"file_bytes": self.limits.file_bytes, "memory_bytes": address_space},
             scratch=self.scratch,
@@ -308,8 +309,19 @@ class Worker:
 
 
 def phases(**workers: Worker) -> dict[str, float]:
-    """Seconds by who did what, such as {"reference draw": 1.2}; calls that overlap count on both sides."""
-    return {f"{who} {what}": round(took, 3) for who, worker in workers.items() for what, took in worker.seconds.items()}
+    """Seconds by who did what, such as {"reference draw": 1.2}; calls that overlap count on both sides.
+
+    A worker that had to import its libraries says so at its start: "kernel start (not forked: 2 threads)".
+    """
+    return {
+        f"{who} {what}{_remark(worker, what)}": round(took, 3)
+        for who, worker in workers.items()
+        for what, took in worker.seconds.items()
+    }
+
+
+def _remark(worker: Worker, what: str) -> str:
+    return f" (not forked: {worker.not_forked})" if worker.not_forked and what == "start" else ""
 
 
 def _signal_name(number: int) -> str:

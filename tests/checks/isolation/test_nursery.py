@@ -221,6 +221,45 @@ def test_the_nursery_holds_no_secret_of_the_judge(full_nursery, monkeypatch):
     assert b"WORKER_ID" not in told
 
 
+ENTRIES = [
+    "cutesmith.checks.compiling.compilation_worker:make_handler",
+    "cutesmith.patterns.generation.drafting:drafter",
+    "cutesmith.checks.audit.problem_audit_worker:handler",
+    "cutesmith.checks.emulation_worker:handler",
+    "cutesmith.checks.judging.reference_side.reference:handler",
+    "cutesmith.checks.judging.candidate_side.trial:handler",
+    "cutesmith.checks.judging.device_time_worker:handler",
+    "cutesmith.checks.timing.timed:baseline_handler",
+    "cutesmith.checks.timing.timed:candidate_handler",
+    "cutesmith.runtime.trials_worker:handler",
+]
+IMPORTED = """
+import sys, traceback
+import torch
+from cutesmith.checks.isolation.nursery_process import _import_for, _obstacle
+def asked(): raise AssertionError("torch was asked for GPUs: " + "".join(traceback.format_stack()[-6:]))
+torch.cuda.is_available = torch.cuda.device_count = torch.cuda.init = asked
+for entry in sys.argv[1:]:
+    _import_for({"entry": entry, "settings": {"memory_bytes": 1 << 34}, "environment": {"CUTE_DSL_ARCH": "sm_90a"}})
+    assert not _obstacle(gpu=True), entry
+print("imported")
+"""
+
+
+def test_what_the_nursery_imports_asks_torch_for_no_gpu():
+    """Asked, torch starts CUDA and with it a thread, and every later worker imports PyTorch and the DSL itself."""
+    command, environment = [sys.executable, "-c", IMPORTED, *ENTRIES], {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, check=False)
+    assert done.stdout == "imported\n", done.stderr
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_every_worker_is_forked():
+    for entry in (*ENTRIES, *ENTRIES):
+        with Worker(entry, gpu="timed" in entry or "judging" in entry, environment=DSL_ENVIRONMENT) as worker:
+            assert not worker.not_forked, f"{entry}: {worker.not_forked}"
+
+
 @pytest.mark.gpu
 def test_forked_workers_use_the_gpu_and_the_nursery_does_not(full_nursery):
     for _ in range(2):

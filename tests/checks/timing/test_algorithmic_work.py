@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from cutesmith.checks.timing.algorithmic_work import _tallied, counting, work_of
 from cutesmith.checks.timing.benchmark import benchmark_kernel
@@ -37,6 +37,20 @@ def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
 def test_products_are_counted_by_the_dtype_that_they_multiply(function, inputs, flops):
     returned, counted = counting(function, inputs)
     assert counted == flops and isinstance(returned, torch.Tensor)
+
+
+def test_as_many_as_torch_s_own_counter_finds():
+    def block(x, w, kernel):
+        heads = F.linear(x, w).view(2, 16, 4, 8).transpose(1, 2)
+        mixed = F.scaled_dot_product_attention(heads, heads, heads)
+        return F.conv2d(torch.einsum("bhsd,bhtd->bhst", mixed, heads), kernel) + torch.addmm(w, w, w).sum()
+
+    inputs = torch.randn(2, 16, 32), torch.randn(32, 32), torch.randn(3, 4, 3, 3)
+    with FlopCounterMode(display=False) as theirs:
+        expected = block(*inputs)
+    returned, counted = counting(block, inputs)
+    assert counted == {"float32": theirs.get_total_flops()}
+    torch.testing.assert_close(returned, expected)
 
 
 @pytest.mark.parametrize(("rows", "columns", "pairs"), [(4, 4, 10), (4, 6, 10), (6, 4, 18)])
