@@ -15,5 +15,5 @@ def get_inputs(rows=16384, columns=4096):
 
 
 def get_input_sets():
-    for rows, columns in ((1, 4096), (33, 1000), (7, 129), (5, 1), (0, 64)):
+    for rows, columns in ((1, 4096), (33, 1000), (7, 129), (5, 2), (0, 64)):
         yield get_inputs(rows, columns)

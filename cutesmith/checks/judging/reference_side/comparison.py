@@ -30,7 +30,8 @@ class Tolerance:
     `rms` bounds the root mean square of the error over that of the reference: it tells sloppy accumulation, which is
     wrong everywhere a little, from single roundings. None where the user set the tolerances. `derived` says that nobody
     chose the inputs, so that they may be too ill-conditioned for any result in this dtype; `native_error` is then what
-    PyTorch was seen to be off by on inputs next to them (see `native_excess`), of integers in how many.
+    PyTorch was seen to be off by on inputs next to them (see `native_excess`), of integers in how many. `moved` is how
+    far roundings of the inputs alone move the result (`sensitivity.py`): `BACKWARD` times that passes.
     """
 
     rtol: float
@@ -39,6 +40,7 @@ class Tolerance:
     scaled: bool = True
     derived: bool = False
     native_error: float = 0.0
+    moved: float = 0.0
 
 
 # About two units in the last place of the output type: one rounding of a float32 result passes, a chain of roundings
@@ -53,6 +55,7 @@ NARROW = Tolerance(2**-2, 2**-6, 2**-3)  # the float8 types
 NATIVE_SLACK = 2.0
 NATIVE_BOUND = 8.0  # times rtol: PyTorch being far off excuses no more than this
 ROUNDINGS = 4.0  # units in the last place: what a few roundings make of a result that hardly varies
+BACKWARD = 4.0  # the error of float32 sums in any sensible order, in what one rounding of each term does
 DERIVED_SLACK = 4.0  # on a derived case that PyTorch itself gets wrong: another order of the same sums may double it
 
 
@@ -179,7 +182,14 @@ def _compare_floats(
         elements=actual.numel(),
         **_worst_element(actual, exact, totals.worst_position),
     )
-    return Comparison(error, *_judge(error, totals), note=slack.note and f"output {index}: {slack.note}")
+    notes = [note for note in (slack.note, _moved_note(tolerance, totals)) if note]
+    return Comparison(error, *_judge(error, totals), note=f"output {index}: {'; '.join(notes)}" if notes else "")
+
+
+def _moved_note(tolerance: Tolerance, totals: _Totals) -> str:
+    if not tolerance.moved:
+        return ""
+    return f"ill-conditioned: roundings of the inputs to float32 move it by {totals.moved():.2g} of the reference"
 
 
 def _judge(error: OutputError, totals: _Totals) -> tuple[str, str]:
@@ -266,7 +276,7 @@ class _Totals:
     def __init__(self, tolerance: Tolerance, dtype: torch.dtype, scale: float, slack: _Slack = _Slack()) -> None:
         self.tolerance, self.dtype, self.scale, self.slack = tolerance, dtype, scale, slack
         self.max_abs = self.max_rel = self.max_ulp = 0.0
-        self.mismatches = self.special = self.extra_nan = 0
+        self.mismatches = self.special = self.extra_nan = self.elements = 0
         self.squares = self.native_squares = self.reference_squares = 0.0
         self.worst_position: int | None = None
         self._worst_excess = 0.0
@@ -298,6 +308,7 @@ class _Totals:
             allowed = allowed.clamp(min=FLUSHED)
         # where PyTorch itself is further off than the tolerance, so may the kernel be, up to the bounded slack
         allowed = torch.maximum(allowed, self.slack.relative * (reference + self.scale))
+        allowed = allowed.clamp(min=BACKWARD * self.tolerance.moved)
         self._gather(begin, difference, reference, unit, allowed, wrong)
         own_error = torch.where(special | ~own.isfinite(), 0.0, own - target)
         self._gather_squares(difference, own_error, reference)
@@ -321,6 +332,7 @@ class _Totals:
             self.worst_position = begin + int(excess.argmax())
 
     def _gather_squares(self, difference: torch.Tensor, native: torch.Tensor, reference: torch.Tensor) -> None:
+        self.elements += difference.numel()
         self.squares += float(difference.square().sum())
         self.native_squares += float(native.square().sum())
         self.reference_squares += float(reference.square().sum())
@@ -333,12 +345,17 @@ class _Totals:
         """The same for PyTorch's own result."""
         return math.sqrt(self.native_squares / self.reference_squares) if self.reference_squares else 0.0
 
+    def moved(self) -> float:
+        """The same for what roundings of the inputs do."""
+        squares = self.elements * self.tolerance.moved**2
+        return math.sqrt(squares / self.reference_squares) if self.reference_squares else 0.0
+
     def sloppy(self) -> bool:
         """Whether the error is larger all over than roundings of the output explain."""
         if self.tolerance.rms is None:
             return False
         nearby = 2 * DERIVED_SLACK * self.tolerance.native_error  # that of errors up to native_error * (|ref| + scale)
-        excused = max(self.slack.factor * self.rms_native(), nearby)
+        excused = max(self.slack.factor * self.rms_native(), nearby, BACKWARD * self.moved())
         return self.rms_error() > max(self.tolerance.rms, excused)
 
 
