@@ -26,6 +26,7 @@ REGISTER_ALLOCATION_UNIT = 256  # registers a warp
 SUB_PARTITIONS = 4
 DEFAULT_ARCHS = ("sm_80", "sm_90a", "sm_100a")
 DEFAULT_ARCH = "sm_90a"
+OUT_OF_MEMORY = "out of memory"  # what torch and CUDA say once a GPU's memory is used up
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from cutesmith import resources
 from cutesmith.checks.isolation.shared_nursery import lend_nursery
+from cutesmith.devices import OUT_OF_MEMORY
 from cutesmith.evals.selftest.mechanisms import mechanism_of
 from cutesmith.evals.selftest.specimens import Specimen
 from cutesmith.verdicts import ExitCode
@@ -50,6 +51,11 @@ class Outcome:
         wanted = self.specimen.rules
         ruled = self.status in ("rejected", "wrong_result") and bool(wanted) and not self.specimen.honest
         return self.status in self.specimen.statuses and (not ruled or self.rule in wanted)
+
+    @property
+    def short_of_memory(self) -> bool:
+        """Whether there was no room on the GPU, which others may have taken."""
+        return not self.as_wanted and OUT_OF_MEMORY in self.summary
 
     @property
     def result(self) -> str:
@@ -148,13 +154,22 @@ def run_all(
 ) -> list[Outcome]:
     """Judge all specimens that `on` can show, `jobs` at once, in their order.
 
-    `known` may give an outcome from before; `done` is told of each as it ends.
+    `known` may give an outcome from before; `done` is told of each as it ends. Who found the GPU's memory taken by others
+    (a kernel at sizes beyond 32 bits takes 120 GiB of an H200's) is judged again when they have ended, alone.
     """
 
     def judged(specimen: Specimen) -> Outcome:
         outcome = known(specimen) or run_one(specimen, on)
-        done(outcome)
+        if not outcome.short_of_memory:
+            done(outcome)
+        return outcome
+
+    def settled(outcome: Outcome) -> Outcome:
+        if outcome.short_of_memory:
+            outcome = run_one(outcome.specimen, on)
+            done(outcome)
         return outcome
 
     with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(judged, [specimen for specimen in chosen if specimen.can_run(on)]))
+        outcomes = list(pool.map(judged, [specimen for specimen in chosen if specimen.can_run(on)]))
+    return [settled(outcome) for outcome in outcomes]

@@ -13,7 +13,7 @@ from cutesmith.evals.selftest import matrix, records
 from cutesmith.evals.selftest.exploits import EXPLOITS
 from cutesmith.evals.selftest.mechanisms import MECHANISMS, OTHER, STATIC, mechanism_of
 from cutesmith.evals.selftest.specimens import Specimen, adversarial_folder, read_specimen, specimens
-from cutesmith.evals.selftest.trial import Outcome, command_of
+from cutesmith.evals.selftest.trial import Outcome, command_of, run_all
 
 ROOT = Path(__file__).resolve().parents[3]
 ALL = specimens(adversarial_folder())
@@ -61,6 +61,16 @@ def test_a_cheat_must_be_caught_by_the_rule_that_it_breaks():
     assert outcome(cheat, 0).result == "WRONG"
     assert outcome(specimen(rule="R1", expect="rejected", says="-"), 8, "W1").result == "right"
     assert outcome(specimen(rule="H4", expect="crashed"), 5).result == "right"
+
+
+def test_who_found_the_gpu_s_memory_taken_is_judged_again_alone():
+    chosen = [one for one in ALL if one.name in ("h1_imports_judge", "h3_environment")]
+    full = "the kernel raised OutOfMemoryError: CUDA out of memory. Tried to allocate 128.00 MiB."
+    told = []
+    outcomes = run_all(chosen, "compile", known=lambda one: outcome(one, 5, summary=full), done=told.append)
+    assert [(o.result, o.rule) for o in outcomes] == [("right", "H1"), ("right", "H3")]
+    assert [o.specimen for o in told] == chosen
+    assert not outcome(specimen(expect="crashed"), 5, summary=full).short_of_memory
 
 
 def test_a_known_gap_is_no_success_and_a_closed_one_is_told():
