@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cutesmith.checks.isolation.environment import PACKAGE_ROOT, PER_WORKER, clean_environment
+from cutesmith.checks.isolation.environment import ALLOWED_VARIABLES, PACKAGE_ROOT, PER_WORKER, clean_environment
 from cutesmith.checks.isolation.nursery import ForkedProcess, Nursery, NurseryError, start_nursery
 
 OFF = "CUTESMITH_NO_NURSERY"
@@ -117,12 +117,15 @@ def _key(common: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def lend_nursery(threads: str | None = None) -> Iterator[tuple[Mapping[str, str], tuple[int, ...]]]:
+def lend_nursery(
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[tuple[Mapping[str, str], tuple[int, ...]]]:
     """What a child process needs to use this process's nursery, variables and descriptors; to be left once it started.
 
-    `threads` is the child's OMP_NUM_THREADS, where that is not this process's.
+    `environment` is the child's, where it says more than this process's.
     """
-    key = _key(clean_environment(Path("/"), None if threads is None else {_SAME_THREADS: threads}))
+    more = {name: value for name, value in (environment or {}).items() if name in ALLOWED_VARIABLES}
+    key = _key(clean_environment(Path("/"), more))
     nursery = None if os.environ.get(OFF) else SHARED.get(key)
     with contextlib.ExitStack() as opened:
         try:

@@ -25,6 +25,9 @@ from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.errors import CutesmithError
 from cutesmith.evals.engines.jobs import Job
 
+# torch.compile in a judge beside others: a pool of its own would be as many processes as there are cores, which import
+# PyTorch first, 6 s each on the machine of an H200.
+ONE_COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 JOBS_BEFORE_RENEWAL = 100  # whatever leaks in a library ends with the child
 LOG_TAIL = 1500
 GRACE_SECONDS = 5.0
@@ -39,7 +42,7 @@ class Slot:
 
     def __init__(self, name: str, environment: Mapping[str, str]) -> None:
         self.name = name
-        self._environment = dict(environment)
+        self._environment = {**ONE_COMPILER, **environment}
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Any = None
         self._served = 0
@@ -87,7 +90,7 @@ class Slot:
     def _start(self) -> None:
         self._served, self._log = 0, tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         path = os.pathsep.join(p for p in (str(resources.PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if p)
-        with lend_nursery(self._environment.get("OMP_NUM_THREADS")) as (variables, descriptors):
+        with lend_nursery(self._environment) as (variables, descriptors):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "cutesmith.evals.engines.stage_process"],
                 stdin=subprocess.PIPE,

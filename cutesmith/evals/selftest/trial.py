@@ -154,8 +154,8 @@ def run_all(
 ) -> list[Outcome]:
     """Judge all specimens that `on` can show, `jobs` at once, in their order.
 
-    `known` may give an outcome from before; `done` is told of each as it ends. Who found the GPU's memory taken by others
-    (a kernel at sizes beyond 32 bits takes 120 GiB of an H200's) is judged again when they have ended, alone.
+    `known` may give an outcome from before; `done` is told of each as it ends. Who found the GPU's memory taken is
+    judged again when the others have ended, alone: a kernel at sizes beyond 32 bits takes 120 GiB of an H200's.
     """
 
     def judged(specimen: Specimen) -> Outcome:

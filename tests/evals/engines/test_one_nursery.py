@@ -37,6 +37,7 @@ def children_of(parent):
 
 
 def test_slots_fork_their_workers_from_the_nursery_of_this_process():
+    shared_nursery.SHARED.close()  # one that other tests lent, with another environment, cannot be replaced
     engine = LocalEngine(Slots(makers=1, checks=2, judges=1))
     slots, reports, forked = engine._pools["check"]._slots, [], set()
     try:
