@@ -9,8 +9,10 @@ A kernel file defines `kernel_fn`, `reference_fn` and `get_inputs` (optional: `g
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import math
+import os
 import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -138,6 +140,18 @@ def problem_source(path: str | Path) -> str:
         raise ContractError(
             f"{path}:{line}: not UTF-8: byte 0x{data[error.start]:02x}", hint="Save the file as UTF-8."
         ) from error
+
+
+def problem_of(path: str | Path, problem: str | Path | None) -> Path:
+    """The file that says what a kernel computes: `problem`, or `path` where none is given or both are the same file.
+
+    Whoever wrote a kernel wrote what stands in its file; nobody vouches for it, by whatever name it is given.
+    """
+    path = Path(path)
+    with contextlib.suppress(OSError):  # one that is missing is said to be where it is read
+        if problem is None or os.path.samefile(path, problem):
+            return path
+    return Path(problem) if problem is not None else path
 
 
 def content_hash(path: str | Path) -> str:

@@ -74,9 +74,9 @@ def table(verdict: VerifyVerdict) -> Iterator[str]:
     """The verdict as lines for people."""
     for case in verdict.cases:
         yield from _case_lines(case)
-    missing = [name for name, on in verdict.confinement.items() if not on]
-    if missing:
-        yield f"note: this system could not confine the kernel by {', '.join(missing)}"
+    for whom, layers in (("the kernel", verdict.confinement), ("its own problem", verdict.problem_confinement)):
+        if missing := [name for name, on in layers.items() if not on]:
+            yield f"note: this system could not confine {whom} by {', '.join(missing)}"
     if not verdict.passed and verdict.log_tail:
         yield "last lines of the log:"
         yield from (f"  {line}" for line in verdict.log_tail.strip().splitlines()[-12:])

@@ -132,7 +132,9 @@ class VerifyVerdict(Verdict):
     declined: int = 0  # of the passing cases, those that the kernel refused to run
     reduced: str = ""  # what get_inputs() ran as, where it is more than the emulated GPU affords
     rule: str = ""  # EXPLOITS row when rejected
+    own_problem: bool = False  # the kernel's own file says what it computes: whoever wrote one wrote the other
     confinement: dict[str, bool] = field(default_factory=dict)
+    problem_confinement: dict[str, bool] = field(default_factory=dict)  # of the reference's process, for an own problem
     phases: dict[str, float] = field(default_factory=dict)  # seconds by process and what it did: "reference draw"
     log_tail: str = ""
 
@@ -242,5 +244,7 @@ class BenchmarkVerdict(Verdict):
     matmul_flops_per_second: float | None = None  # of a large matrix product in the function's dtypes, float32 as TF32
     speedups: dict[str, float] = field(default_factory=dict)  # baseline -> baseline median / candidate median
     rule: str = ""
+    own_problem: bool = False  # the kernel's own file says what it computes, and with what it is compared
+    problem_confinement: dict[str, bool] = field(default_factory=dict)  # of the baselines' process, for an own problem
     phases: dict[str, float] = field(default_factory=dict)  # seconds by process and what it did: "kernel round"
     log_tail: str = ""

@@ -42,7 +42,7 @@ FREE_READS = "CUTESMITH_FREE_READS"  # set to anything: files stay readable, for
 
 @dataclass(frozen=True)
 class _Abi:
-    """Syscall numbers of one machine: those refused outright, and those judged by an argument."""
+    """Syscall numbers of one machine: those that start programs, those always refused, those judged by an argument."""
 
     audit: int
     seccomp: int
@@ -50,6 +50,7 @@ class _Abi:
     clone3: int
     kill: int
     tgkill: int
+    starting: tuple[int, ...]
     refused: tuple[int, ...]
 
 
@@ -60,17 +61,14 @@ _X86_64 = _Abi(
     clone3=435,
     kill=62,
     tgkill=234,
-    # socket, socketpair, bind, fork, vfork, execve, execveat, ptrace, process_vm_readv, process_vm_writev, tkill,
+    starting=(57, 58, 59, 322),  # fork, vfork, execve, execveat
+    # socket, socketpair, bind, ptrace, process_vm_readv, process_vm_writev, tkill,
     # rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_send_signal, pidfd_getfd, mount, umount2, setns, unshare, bpf,
-    # io_uring_setup (would do any of these unseen)
+    # io_uring_setup (would do any of these unseen), setsid (whoever leaves the worker's session may outlive it)
     refused=(
         41,
         53,
         49,
-        57,
-        58,
-        59,
-        322,
         101,
         310,
         311,
@@ -85,6 +83,7 @@ _X86_64 = _Abi(
         272,
         321,
         425,
+        112,
     ),
 )
 _AARCH64 = _Abi(
@@ -94,12 +93,11 @@ _AARCH64 = _Abi(
     clone3=435,
     kill=129,
     tgkill=131,
+    starting=(221, 281),  # execve, execveat
     refused=(
         198,
         199,
         200,
-        221,
-        281,
         117,
         270,
         271,
@@ -114,6 +112,7 @@ _AARCH64 = _Abi(
         97,
         280,
         425,
+        157,
     ),
 )
 _ABIS = {"x86_64": _X86_64, "aarch64": _AARCH64}
@@ -126,6 +125,7 @@ _NUMBER, _ARCHITECTURE, _ARGUMENT_0 = (
     16,
 )  # offsets in struct seccomp_data (low word of a little-endian argument)
 _CLONE_THREAD = 0x00010000
+_CLONE_NEW = 0x7E020000  # every namespace: in one of users a process is root
 _X32_BIT = 0x40000000
 
 
@@ -165,14 +165,19 @@ def _lower(which: int, value: int) -> bool:
 
 
 def confine(
-    scratch: Path | None = None, *, readable: Sequence[Path] = (), keep_capabilities: bool = False
+    scratch: Path | None = None,
+    *,
+    readable: Sequence[Path] = (),
+    writable: Sequence[Path] = (),
+    keep_capabilities: bool = False,
+    programs: bool = False,
 ) -> dict[str, bool]:
-    """Refuse what a kernel has no business with: writes outside `scratch` (default: the current folder), reads of
-    anything but that, `readable` and the installation (`readable.readable_paths`), new processes, programs, sockets and
-    signals to others, and root's capabilities. To be called in a worker once its libraries and CUDA are up, just before
-    candidate code is loaded; it cannot be undone. Returns which of the layers this system gave: "landlock" is the one
-    of writes, "reads" that of reads. `keep_capabilities` is for a profiler, whose counters a driver may give to
-    administrators alone.
+    """Refuse what a kernel has no business with: writes outside `scratch` (default: the current folder) and `writable`,
+    reads of anything but these, `readable` and the installation (`readable.readable_paths`), new processes, programs,
+    sockets and signals to others, and root's capabilities. To be called in a worker once its libraries and CUDA are up,
+    just before candidate code is loaded; it cannot be undone. Returns which of the layers this system gave: "landlock"
+    is the one of writes, "reads" that of reads. `keep_capabilities` is for a profiler, whose counters a driver may give
+    to administrators alone; `programs` lets compilers be started, which are confined as whoever starts them.
     """
     free_reads = os.environ.pop(FREE_READS, "") != ""
     if not sys.platform.startswith("linux"):
@@ -181,12 +186,12 @@ def confine(
     privileges = _libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
     if not keep_capabilities:
         _drop_capabilities()
-    landlock = privileges and _restrict_writes(scratch)
+    landlock = privileges and _restrict_writes([scratch, *writable])
     return {
         "no_new_privileges": privileges,
         "landlock": landlock,
-        "reads": landlock and not free_reads and _restrict_reads([scratch, *readable]),
-        "seccomp": privileges and _filter_syscalls(),
+        "reads": landlock and not free_reads and _restrict_reads([scratch, *writable, *readable]),
+        "seccomp": privileges and _filter_syscalls(programs=programs),
     }
 
 
@@ -206,11 +211,12 @@ def landlock_abi() -> int:
     return max(0, int(_libc().syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION_FLAG)))
 
 
-def _restrict_writes(scratch: Path) -> bool:
+def _restrict_writes(folders: Iterable[Path]) -> bool:
     abi = landlock_abi()
     handled = _CHANGES | (_REFER if abi >= 2 else 0) | (_TRUNCATE if abi >= 3 else 0)
     devices = [Path(device) for pattern in WRITABLE_DEVICES for device in glob.glob(pattern)]
-    rules = [(scratch, handled), *((device, _WRITE_FILE | (handled & _TRUNCATE)) for device in devices)]
+    rules = [(folder, handled) for folder in folders]
+    rules += [(device, _WRITE_FILE | (handled & _TRUNCATE)) for device in devices]
     return _restrict([handled, *([_NET] if abi >= 4 else ()), *([_SCOPES] if abi >= 6 else ())], rules)
 
 
@@ -260,11 +266,11 @@ def _allow_beneath(ruleset: int, path: Path, rights: int) -> None:
 _held: list[int] = []
 
 
-def _filter_syscalls() -> bool:
+def _filter_syscalls(*, programs: bool) -> bool:
     abi = _ABIS.get(platform.machine())
     if abi is None:
         return False
-    program = _assemble(abi, os.getpid())
+    program = _assemble(abi, os.getpid(), programs=programs)
     code = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog { unsigned short len; struct sock_filter *filter; } with natural alignment
     head = struct.pack("<HxxxxxxQ", len(program) // 8, ctypes.addressof(code))
@@ -272,8 +278,11 @@ def _filter_syscalls() -> bool:
     return int(_libc().syscall(abi.seccomp, set_mode_filter, synchronise_threads, head)) == 0
 
 
-def _assemble(abi: _Abi, own_pid: int) -> bytes:
-    """Classic BPF: allow all but the refused; `clone` only for threads, signals only to this process."""
+def _assemble(abi: _Abi, own_pid: int, *, programs: bool) -> bytes:
+    """Classic BPF: allow all but the refused; `clone` only for threads, signals only to this process.
+
+    With `programs`, processes may be started, but in no namespace of their own.
+    """
     refuse = _return(0x00050000 | errno.EPERM)
     allow = _return(_ALLOW)
     code = [
@@ -288,10 +297,11 @@ def _assemble(abi: _Abi, own_pid: int) -> bytes:
         _op(_JUMP_EQUAL, 0, 1, abi.clone3),
         _return(0x00050000 | errno.ENOSYS),
     ]  # glibc then falls back to clone
-    for number in abi.refused:
+    for number in abi.refused if programs else (*abi.starting, *abi.refused):
         code += [_op(_JUMP_EQUAL, 0, 1, number), refuse]
     code += [_op(_JUMP_EQUAL, 0, 4, abi.clone), _op(_LOAD, 0, 0, _ARGUMENT_0)]
-    code += [_op(_JUMP_SET, 1, 0, _CLONE_THREAD), refuse, allow]
+    flags = _op(_JUMP_SET, 0, 1, _CLONE_NEW) if programs else _op(_JUMP_SET, 1, 0, _CLONE_THREAD)
+    code += [flags, refuse, allow]
     for number in (abi.kill, abi.tgkill):
         code += [_op(_JUMP_EQUAL, 0, 4, number), _op(_LOAD, 0, 0, _ARGUMENT_0)]
         code += [_op(_JUMP_EQUAL, 1, 0, own_pid), refuse, allow]

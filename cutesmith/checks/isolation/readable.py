@@ -44,6 +44,7 @@ READS = (
     "and write constants into the file."
 )
 WRITES = "A kernel may write only into its current folder, which is gone afterwards: return what it computes."
+CALLS = "A kernel may start no process and no program, open no socket and signal nobody."
 FOLDER_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUTE_DSL_LIBS", "TRITON_PTXAS_PATH")
 
 
@@ -63,8 +64,11 @@ def proc_files() -> list[Path]:
 def refusal(error: BaseException) -> tuple[str, str]:
     """The EXPLOITS row of a refused access to a file, and what a kernel may do; both empty for any other error.
 
-    R5: it may not read the file, so nothing can be precomputed on a disk. H5: it may not write there.
+    R5: it may not read the file, so nothing can be precomputed on a disk. H5: it may not write there. A refused system
+    call has no row, as some of them are honest.
     """
+    if isinstance(error, PermissionError) and error.errno == errno.EPERM:
+        return "", CALLS
     if not isinstance(error, PermissionError) or error.errno != errno.EACCES or not isinstance(error.filename, str):
         return "", ""
     try:

@@ -230,6 +230,7 @@ class Worker:
                 self._error(
                     f"{self.subject} started more than {self.limits.processes} processes",
                     ExitCode.CRASHED,
+                    hint="Start none: compute it in one process.",
                 )
             )
         if usage.resident_bytes > self.limits.memory_bytes:
@@ -238,6 +239,7 @@ class Worker:
                 self._error(
                     f"{self.subject} used more than {gibibytes:.1f} GiB of host memory",
                     ExitCode.CRASHED,
+                    hint="Return fewer elements from get_inputs(), or hold less at once.",
                 )
             )
 
@@ -278,8 +280,8 @@ class Worker:
             rule="H2",
         )
 
-    def _error(self, what: str, code: ExitCode, *, rule: str = "") -> CandidateError:
-        return CandidateError(what, code, log_tail=self.log_tail, rule=rule)
+    def _error(self, what: str, code: ExitCode, *, hint: str = "", rule: str = "") -> CandidateError:
+        return CandidateError(what, code, hint=hint, log_tail=self.log_tail, rule=rule)
 
     def _end(self, verdict: CandidateError) -> CandidateError:
         self._verdict = verdict

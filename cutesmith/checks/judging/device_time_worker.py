@@ -11,11 +11,9 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined,unused-ignore
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
-from cutesmith import contract
 from cutesmith.checks.isolation.child import Handler
-from cutesmith.checks.isolation.confinement import confine
-from cutesmith.checks.judging.candidate_side.candidate import load_kernel, start_device
-from cutesmith.checks.judging.reference_side.problem_calls import load_problem
+from cutesmith.checks.judging.candidate_side.candidate import start_device
+from cutesmith.checks.judging.one_process import load_confined
 
 CALLS = 3
 
@@ -26,14 +24,10 @@ def handler() -> Handler:
 
 
 def _profiled(request: dict[str, Any]) -> dict[str, Any]:
-    path, problem = Path(request["path"]), Path(request["problem"])
-    inputs = load_problem(problem).get_inputs()
     start_device("cuda")
     with profile(activities=[ProfilerActivity.CUDA]):  # its libraries are loaded before files are out of reach
         torch.zeros(1, device="cuda")
-    contract.hold(path)
-    confine()
-    kernel = load_kernel(path)
+    inputs, kernel = load_confined(Path(request["path"]), Path(request["problem"]))
     kernel(*inputs)  # compiles
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:

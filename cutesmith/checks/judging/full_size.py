@@ -9,15 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutesmith.checks.judging.rounds import (
-    AT_FULL_SIZE,
-    DERIVED,
-    NAN_POISON,
-    NOT_RUN,
-    Round,
-    failed,
-    trusted_call,
-)
+from cutesmith.checks.judging.problem_process import reference_call
+from cutesmith.checks.judging.rounds import AT_FULL_SIZE, DERIVED, NAN_POISON, NOT_RUN, Round, failed
 from cutesmith.verdicts import CaseReport, ExitCode
 
 INSTRUCTIONS = 1 << 26  # lane-instructions of a longer case: about a second
@@ -37,7 +30,7 @@ class FullSize:
 
     def launches(self) -> CaseReport:
         """Call `kernel_fn` on inputs of full size, its launches recorded instead of executed."""
-        layout = trusted_call(self.turn.reference, {"do": "full_size", "folder": str(self.turn.folder / "inputs")})
+        layout = reference_call(self.turn.reference, {"do": "full_size", "folder": str(self.turn.folder / "inputs")})
         request = {"do": "full_size", "inputs": layout["inputs"], "fresh": not self.columns}
         reply = self.turn.candidate.call(request, timeout=self.turn.options.timeout)
         case = CaseReport(name="launches at full size", inputs=layout["summary"], passed=True)

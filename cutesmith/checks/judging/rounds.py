@@ -15,7 +15,8 @@ from typing import Any, cast
 from cutesmith.checks.compiling.narrowing import Compiled, described, narrow_instructions, unexplained
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Worker
-from cutesmith.errors import CandidateError, ContractError, CutesmithError
+from cutesmith.checks.judging.problem_process import reference_call, reference_reply
+from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.verdicts import CaseReport, ExitCode, OutputError
 
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # see checks.judging.tensors, which imports torch: the parent does not need it
@@ -98,7 +99,7 @@ class Round:
         known = bool(compiled["counts"])
         if known and not narrow_instructions(compiled["counts"]):
             return case
-        problem: dict[str, Any] = trusted_call(self.reference, {"do": "types", "key": "a", "always": known})
+        problem: dict[str, Any] = reference_call(self.reference, {"do": "types", "key": "a", "always": known})
         own_tolerance = problem["own_tolerance"] and self.options.rtol is None and self.options.atol is None
         if not known and own_tolerance and self.recompiled is not None:
             compiled = self.recompiled()  # a GPU does not say what it runs, and this takes seconds
@@ -182,7 +183,7 @@ class Round:
         """Inputs of a case under a key, as files; see `reference.Reference.draw`."""
         place = self.folder / INPUTS / ("a" if key == DERIVED else key)  # over those of a case that is done
         request = {"do": "draw", "key": key, "seed": new_seed(), "folder": str(place), **what}
-        return trusted_call(self.reference, request)
+        return reference_call(self.reference, request)
 
     def note_sizes(self, drawn: dict[str, Any]) -> None:
         """Remember as what `get_inputs()` ran."""
@@ -209,7 +210,7 @@ class Round:
         request = {"do": "judge", "key": key, "outputs": report["outputs"], "tuple": report["tuple"]}
         request.update({"derived": key == DERIVED, "default": default})
         tolerances = {"rtol": self.options.rtol, "atol": self.options.atol}
-        return trusted_call(self.reference, {**request, **tolerances})
+        return reference_call(self.reference, {**request, **tolerances})
 
     def _clean(self) -> None:
         """Make room, where the files of this case take so much that the next one's might not fit beside them."""
@@ -312,27 +313,11 @@ def new_seed() -> int:
     return secrets.randbits(48)
 
 
-def trusted_call(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
-    """A reply of the trusted side; what goes wrong there is a broken contract, not the candidate's fault."""
-    worker.send(request)
-    return trusted_reply(worker)
-
-
-def trusted_reply(worker: Worker, *, timeout: float | None = None) -> dict[str, Any]:
-    """As `trusted_call`, for a request that was sent before."""
-    try:
-        return worker.receive(timeout=timeout)
-    except CandidateError as error:
-        if error.exit_code in (ExitCode.USAGE, ExitCode.UNAVAILABLE, ExitCode.TIMED_OUT):
-            raise
-        raise ContractError(f"the problem cannot be used: {error.message}", hint=error.log_tail[-2000:]) from error
-
-
 def start_both(reference: Worker, candidate: Worker, request: dict[str, Any]) -> None:
     """Import libraries and bring up the device on both sides: slow, nobody's fault, and on no file's clock."""
     reference.send({"do": "start", **request})
     candidate.send({"do": "start", **request})
-    trusted_reply(reference)
+    reference_reply(reference)
     candidate.receive(timeout=START_SECONDS)
 
 

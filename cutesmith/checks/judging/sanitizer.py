@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from cutesmith.checks.isolation.worker import clean_environment
+from cutesmith.checks.isolation.processes import fair_memory
+from cutesmith.checks.isolation.watched_program import run_watched
+from cutesmith.checks.isolation.worker import GIB, Limits
 from cutesmith.checks.judging.rounds import NOT_RUN
 from cutesmith.verdicts import CaseReport
 
@@ -27,21 +27,19 @@ NO_CACHING = {
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"
 }  # else a tensor's neighbours in PyTorch's pool hide what is past it
 LOCATIONS = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/cuda/bin/compute-sanitizer")
+MOST_MEMORY = 48 * GIB  # of the tool and the kernel
 FOUND = 71  # the exit code that we ask for when errors are found
 _RUN = """\
 import sys
 from pathlib import Path
 import torch
-from cutesmith import contract
-from cutesmith.checks.judging.candidate_side.candidate import load_kernel, start_device
-from cutesmith.checks.judging.reference_side.problem_calls import load_problem
-from cutesmith.checks.isolation.confinement import confine
-path, problem = map(Path, sys.argv[1:])
-inputs = load_problem(problem).get_inputs()
+from cutesmith.checks.isolation.confinement import limit_resources
+from cutesmith.checks.judging.candidate_side.candidate import start_device
+from cutesmith.checks.judging.one_process import load_confined
+limit_resources(file_bytes=1 << 30, memory_bytes=None)
 start_device("cuda")
-contract.hold(path)
-confine()
-load_kernel(path)(*inputs)
+inputs, kernel_fn = load_confined(*map(Path, sys.argv[1:]))
+kernel_fn(*inputs)
 torch.cuda.synchronize()
 """
 
@@ -81,28 +79,11 @@ def _run_tool(program: str, tool: str, path: Path, problem: Path, timeout: float
             "--target-processes",
         ]
         command += ["application-only", sys.executable, "-c", _RUN, str(path.resolve()), str(problem.resolve())]
-        process = subprocess.Popen(
-            command,
-            cwd=scratch,
-            env={**clean_environment(Path(scratch)), **NO_CACHING},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            output = process.communicate(timeout=timeout)[0].decode(errors="replace")
-        except subprocess.TimeoutExpired:
-            return f"{NOT_RUN}it did not finish in time"
-        finally:
-            _end(process)
-    return _reading(process.returncode, output)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(MOST_MEMORY))
+        finished = run_watched(command, cwd=Path(scratch), limits=limits, environment=NO_CACHING)
+    if finished.stopped:
+        return f"{NOT_RUN}it {finished.stopped}"
+    return _reading(finished.code, finished.output)
 
 
 def _reading(code: int, output: str) -> str:

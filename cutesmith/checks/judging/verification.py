@@ -25,6 +25,7 @@ from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
 from cutesmith.checks.judging import device_time, sanitizer
 from cutesmith.checks.judging.cheats import find_cheats
 from cutesmith.checks.judging.full_size import FullSize
+from cutesmith.checks.judging.problem_process import OWN, TRUSTED, ProblemProcess, reference_reply
 from cutesmith.checks.judging.rounds import (
     AT_FULL_SIZE,
     DECLINED,
@@ -40,7 +41,6 @@ from cutesmith.checks.judging.rounds import (
     loading,
     new_seed,
     start_both,
-    trusted_reply,
 )
 from cutesmith.checks.timing.gpu_lock import gpu_lock
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
@@ -78,7 +78,7 @@ def verify_kernel(
         raise UsageError(f"--on {on} is unknown", hint=f"Choose one of {', '.join(MODES)}.")
     begin = time.monotonic()
     path = Path(path)
-    judge = Judge(path=path, problem=Path(problem) if problem is not None else path, options=options)
+    judge = Judge(path=path, problem=contract.problem_of(path, problem), options=options)
     return replace(judge.verdict(on), seconds=round(time.monotonic() - begin, 3))
 
 
@@ -94,13 +94,19 @@ class Judge:
     cases: list[CaseReport] = field(default_factory=list)
     reduced: str = ""
     confinement: dict[str, bool] = field(default_factory=dict)
+    problem_confinement: dict[str, bool] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by what they do
+
+    @property
+    def own_problem(self) -> bool:
+        """Whether the kernel's file says itself what it computes."""
+        return self.problem == self.path
 
     def verdict(self, on: str) -> VerifyVerdict:
         """Static checks, then the workers; every failure becomes a verdict."""
         try:
-            contract.inspect_kernel(self.path, with_problem=self.problem != self.path)
-            if self.problem != self.path:
+            contract.inspect_kernel(self.path, with_problem=not self.own_problem)
+            if not self.own_problem:
                 contract.inspect(self.problem)
             if on != "cpu" and (rejection := self._static()):
                 return rejection
@@ -195,7 +201,7 @@ class Judge:
 
     def _compiled(self, folder: Path, arch: str) -> Compiled:
         """Opcodes of the kernel, compiled once more in a process of its own."""
-        separate = self.problem if self.problem != self.path else None
+        separate = None if self.own_problem else self.problem
         kept = folder / "compiled"
         compile_kernel(self.path, (arch,), problem=separate, timeout=self.options.timeout, keep_dir=kept)
         texts = [path.read_text() for path in kept.glob("*.ptx")] if kept.is_dir() else []
@@ -261,13 +267,13 @@ class Judge:
         patience = max(300.0, self.options.timeout)
         limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(memory), file_bytes=file_bytes)
         environment = {"CUTE_DSL_ARCH": arch}
-        trusted = Worker(
-            "cutesmith.checks.judging.reference_side.reference:handler",
+        trusted = ProblemProcess(
+            OWN if self.own_problem else TRUSTED,
+            own=self.own_problem,
             limits=replace(limits, wall_seconds=patience, memory_bytes=fair_memory(trusted_memory), processes=512),
             scratch=folder / "reference",
             gpu=gpu,
             environment=environment,
-            subject="the reference",
         )
         tried = Worker(
             "cutesmith.checks.judging.candidate_side.trial:handler",
@@ -288,11 +294,11 @@ class Judge:
         with self._sharing():
             reference.send({"do": "load", **common, "path": str(self.problem.resolve()), "seed": new_seed()})
             candidate.send({"do": "load", **common, "path": str(self.path.resolve())})
-            with loading("the file" if self.problem == self.path else self.problem.name, timeout):
-                plan = trusted_reply(reference, timeout=timeout)
+            with loading("the file" if self.own_problem else self.problem.name, timeout):
+                plan = reference_reply(reference, timeout=timeout)
             with loading("the file", timeout):
                 loaded = candidate.receive(timeout=timeout)
-        self.confinement = loaded["confinement"]
+        self.confinement, self.problem_confinement = loaded["confinement"], plan.get("confinement", {})
         for rule, text in loaded["changes"]:
             raise CandidateError(text, ExitCode.REJECTED, rule=rule)
         return plan
@@ -303,7 +309,8 @@ class Judge:
         if not wrong:
             done = "compiled" if self.ran_on == "compile" else f"verified on {self.device_name or self.ran_on}"
             done += f" at reduced sizes ({self.reduced})" if self.reduced else ""
-            return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}", log_tail=tail)
+            whose = ", by the file's own reference" if self.own_problem else ""
+            return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}{whose}", log_tail=tail)
         worst = next((case for case in wrong if case.problem.startswith(REJECTED)), wrong[0])
         code = ExitCode.REJECTED if worst.problem.startswith(REJECTED) else ExitCode.WRONG_RESULT
         if worst.problem.startswith(FAULT):
@@ -332,7 +339,9 @@ class Judge:
             declined=self._declined(),
             reduced=self.reduced,
             rule=rule,
+            own_problem=self.own_problem,
             confinement=self.confinement,
+            problem_confinement=self.problem_confinement,
             phases=phases(**self.workers),
             log_tail=log_tail[-20000:],
         )

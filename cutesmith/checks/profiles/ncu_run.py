@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.checks.isolation.processes import fair_memory
+from cutesmith.checks.isolation.watched_program import Finished, run_watched
 from cutesmith.checks.isolation.worker import GIB, Limits
 from cutesmith.checks.profiles.ncu_metrics import SECTIONS
-from cutesmith.checks.profiles.ncu_process import Finished, run_watched
 from cutesmith.checks.profiles.ncu_reader import RawLaunch, read_raw_page, remarks
 from cutesmith.errors import CandidateError, UsageError
 from cutesmith.verdicts import ExitCode

@@ -21,6 +21,7 @@ import torch
 from cutesmith import contract
 from cutesmith.checks.isolation.child import describe
 from cutesmith.checks.isolation.confinement import confine, limit_resources
+from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.candidate import candidate_code, load_kernel, start_device, synchronize
 from cutesmith.checks.judging.candidate_side.outputs import take_outputs
@@ -65,12 +66,14 @@ def profile(request: dict[str, Any], status: Status) -> None:
     """Profile one kernel file: {"path", "device", "inputs"}. Raises what the candidate raises as CandidateError."""
     device, path = request["device"], Path(request["path"])
     start_device(device)
-    values = [tensors.read_scalar(d) if "scalar" in d else tensors.read_tensor(d, device) for d in request["inputs"]]
     switch = ProfilerSwitch(device)
     if device == "cuda":
         switch.profiled(torch.cuda._sleep, [_SPIN_CYCLES])  # its kernel is ncu_run.TRUSTED_KERNEL
     contract.hold(path)
-    status.tell(confinement=confine(keep_capabilities=True), stage="loading the file")
+    layers = confine(readable=[Path.cwd().parent / INPUTS], keep_capabilities=True)
+    # Only now: who wrote these files may be the kernel's author, and a link could lead anywhere.
+    values = [tensors.read_scalar(d) if "scalar" in d else tensors.read_tensor(d, device) for d in request["inputs"]]
+    status.tell(confinement=layers, stage="loading the file")
     with candidate_code(path):
         kernel_fn = load_kernel(path)
         contract.check_arity(kernel_fn, "kernel_fn", values)

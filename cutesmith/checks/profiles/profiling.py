@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 from cutesmith import contract
 from cutesmith.checks.emulation import emulate_kernel
 from cutesmith.checks.isolation.processes import fair_memory
-from cutesmith.checks.isolation.worker import GIB, Limits, Worker
+from cutesmith.checks.isolation.worker import GIB, Limits
 from cutesmith.checks.judging.cheats import find_cheats
-from cutesmith.checks.judging.rounds import START_SECONDS, exchange, loading, new_seed, trusted_call, trusted_reply
+from cutesmith.checks.judging.problem_process import OWN, TRUSTED, ProblemProcess, reference_call, reference_reply
+from cutesmith.checks.judging.rounds import START_SECONDS, exchange, loading, new_seed
 from cutesmith.checks.judging.verification import fitting_arch
 from cutesmith.checks.profiles.ncu_advice import ProfileAdvice, advise, busiest
 from cutesmith.checks.profiles.ncu_metrics import ProfiledKernel, profiled_kernel
@@ -95,7 +96,7 @@ def profile_kernel(
         parse_arch(options.arch)
     _require_writable(options.report)
     program = find_ncu(options.ncu)
-    profiling = Profiling(path, Path(problem) if problem is not None else path, options, program)
+    profiling = Profiling(path, contract.problem_of(path, problem), options, program)
     return replace(profiling.verdict(on), seconds=round(time.monotonic() - begin, 3))
 
 
@@ -161,26 +162,27 @@ class Profiling:
         return found.name, arch
 
     def _draw(self, folder: Path, device: str, arch: str) -> dict[str, Any]:
-        """Inputs from a secret seed, drawn by a process in which no candidate runs."""
+        """Inputs from a secret seed, drawn by a process in which no candidate runs, confined where nobody vouches."""
         limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(96 * GIB), processes=512)
         limits = replace(limits, file_bytes=32 * GIB)
-        reference = Worker(
-            "cutesmith.checks.judging.reference_side.reference:handler",
+        own = self.problem == self.path
+        reference = ProblemProcess(
+            OWN if own else TRUSTED,
+            own=own,
             limits=limits,
             scratch=folder / "reference",
             gpu=device == "cuda",
             environment={"CUTE_DSL_ARCH": arch},
-            subject="the reference",
         )
         common = {"device": device, "arch": arch}
         with reference as worker:
             worker.send({"do": "start", **common})
-            trusted_reply(worker, timeout=START_SECONDS)
+            reference_reply(worker, timeout=START_SECONDS)
             worker.send({"do": "load", **common, "path": str(self.problem.resolve()), "seed": new_seed()})
             with loading(self.problem.name, self.options.timeout):
-                trusted_reply(worker, timeout=self.options.timeout)
+                reference_reply(worker, timeout=self.options.timeout)
             request = {"do": "draw", "key": "profile", "seed": new_seed(), "folder": str(folder / "inputs"), "set": -1}
-            return trusted_call(worker, request)
+            return reference_call(worker, request)
 
     def _kept(self, report: Path) -> str:
         """Where ncu's report is kept, "" when nobody asked. Raises UsageError when it cannot be written."""

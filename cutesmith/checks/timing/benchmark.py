@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cutesmith.checks.timing.contest import QUICK_ROUNDS, ROUNDS, BenchmarkOptions, Contest
 from cutesmith.checks.timing.race import Race
+from cutesmith.contract import problem_of
 from cutesmith.verdicts import BenchmarkVerdict, Timing
 
 __all__ = ["QUICK_ROUNDS", "ROUNDS", "benchmark_kernel", "time_candidates"]
@@ -44,7 +45,8 @@ def benchmark_kernel(
     )
     path = Path(path)
     begin = time.monotonic()
-    contest = Contest(problem=Path(problem) if problem is not None else path, options=options)
+    problem = problem_of(path, problem)
+    contest = Contest(problem=problem, options=options, own_problem=problem == path)
     return replace(contest.verdict(path), seconds=round(time.monotonic() - begin, 3))
 
 
@@ -63,4 +65,5 @@ def time_candidates(
     """
     options = BenchmarkOptions(eager=False, compiled=False, rounds=rounds, timeout=timeout, arch=arch)
     files = [Path(path) for path in paths]
-    return Race(problem=Path(problem), options=options).race(files)
+    own = any(problem_of(file, problem) == file for file in files)
+    return Race(problem=Path(problem), options=options, own_problem=own).race(files)

@@ -21,8 +21,10 @@ from cutesmith.checks.isolation.processes import fair_memory
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
 from cutesmith.checks.judging.cheats import find_cheats
-from cutesmith.checks.judging.rounds import exchange, loading, new_seed, start_both, trusted_call, trusted_reply
+from cutesmith.checks.judging.problem_process import reference_call, reference_reply
+from cutesmith.checks.judging.rounds import exchange, loading, new_seed, start_both
 from cutesmith.checks.judging.verification import fitting_arch
+from cutesmith.checks.timing.baseline_process import baseline_process, measuring_process
 from cutesmith.checks.timing.entrant import Entrant
 from cutesmith.checks.timing.gpu_lock import gpu_lock
 from cutesmith.checks.timing.roofline import ROOFS, Floor, Work, floor_of
@@ -36,7 +38,6 @@ ROUNDS, QUICK_ROUNDS = 10, 4
 IMPOSSIBLE = 0.9  # rule T8: of bytes over peak bandwidth
 CLOCK_FACTOR, CLOCK_SLACK_US = 1.4, 4_000.0  # rule T4: the parent's clock may read this much more
 CHECKED_OUTPUTS = 3
-CACHE = Path("~/.cache/cutesmith")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,22 +65,27 @@ class Kept:
 
 @dataclass
 class Contest:
-    """One benchmark: two workers, the entrants, and what is known of the machine."""
+    """One benchmark: two workers, the entrants, and what is known of the machine.
+
+    `own_problem`: the problem stands in a candidate's own file, so that the process of the baselines is confined too.
+    """
 
     problem: Path
     options: BenchmarkOptions
+    own_problem: bool = False
     device: str = ""
     prepared: dict[str, Any] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     timings: list[Timing] = field(default_factory=list)
     workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by whom they run
+    problem_confinement: dict[str, bool] = field(default_factory=dict)
     log_tail: str = ""
 
     def verdict(self, path: Path) -> BenchmarkVerdict:
         """Everything from the static checks to the numbers; every failure becomes a verdict."""
         try:
-            contract.inspect_kernel(path, with_problem=self.problem != path)
-            if self.problem != path:
+            contract.inspect_kernel(path, with_problem=not self.own_problem)
+            if not self.own_problem:
                 contract.inspect(self.problem)
             if findings := find_cheats(contract.problem_source(path), path):
                 first = findings[0]
@@ -102,20 +108,14 @@ class Contest:
             raise UnavailableError(f"{arch} does not run on this machine's {device.name}")
         return arch
 
+    @property
+    def _limits(self) -> Limits:
+        return Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=32 * GIB)
+
     @contextmanager
     def _workers(self, folder: Path, arch: str) -> Iterator[tuple[Worker, Worker]]:
-        memory, patience = fair_memory(32 * GIB), max(600.0, self.options.timeout)
-        limits = Limits(wall_seconds=self.options.timeout, memory_bytes=memory, file_bytes=32 * GIB)
-        cache = CACHE.expanduser()
-        caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
-        trusted = Worker(
-            "cutesmith.checks.timing.timed:baseline_handler",
-            limits=replace(limits, wall_seconds=patience, memory_bytes=fair_memory(96 * GIB), processes=1024),
-            scratch=folder / "reference",
-            gpu=True,
-            environment={"CUTE_DSL_ARCH": arch, **caches},
-            subject="the baseline",
-        )
+        limits, compiled = self._limits, self.options.compiled
+        patient = replace(limits, wall_seconds=max(600.0, self.options.timeout))
         tried = Worker(
             "cutesmith.checks.timing.timed:candidate_handler",
             limits=limits,
@@ -123,9 +123,10 @@ class Contest:
             gpu=True,
             environment={"CUTE_DSL_ARCH": arch},
         )
-        self.workers = {"reference": trusted, "kernel": tried}
-        with trusted as reference, tried as candidate:
-            yield reference, candidate
+        with baseline_process(folder, patient, arch, own=self.own_problem, compiled=compiled) as trusted:
+            self.workers = {"reference": trusted, "kernel": tried}
+            with trusted as reference, tried as candidate:
+                yield reference, candidate
 
     def _contest(self, path: Path) -> BenchmarkVerdict:
         arch = self._arch()
@@ -133,20 +134,27 @@ class Contest:
             self._start(folder, reference, candidate)
             tried = self._enter(candidate, "candidate", path)
             others = self._baselines(reference)
-            with gpu_lock(exclusive=True):
-                self.machine = trusted_call(
-                    reference, {"do": "machine", "dtypes": list(self.prepared["work"]["flops"])}
-                )
-                for entrant in (entrant for entrant in (tried, *others) if not entrant.error):
-                    entrant.estimate()
-                kept = self._rounds([tried, *others], reference, candidate)
-                self._host_times([tried, *others])
-                clock = self._clock(tried)
+            with measuring_process(reference, self._limits, own=self.own_problem) as measuring:
+                kept, clock = self._timed(measuring, [tried, *others], reference, candidate)
             self.log_tail = candidate.log_tail
             changes = candidate.call({"do": "changes"})["changes"]
             wrong = self._judge(folder, reference, candidate, kept)
         self._finish([tried, *others])
         return self._conclude(path, tried, changes, wrong, clock)
+
+    def _timed(
+        self, measuring: Worker, entrants: Sequence[Entrant], reference: Worker, candidate: Worker
+    ) -> tuple[list[Kept], str]:
+        """With the GPU to ourselves: what the machine can do, the rounds, and what the parent's clock says."""
+        with gpu_lock(exclusive=True):
+            self.machine = reference_call(measuring, {"do": "machine", "dtypes": list(self.prepared["work"]["flops"])})
+            if measuring is not reference:
+                measuring.close()  # its memory is needed
+            for entrant in (entrant for entrant in entrants if not entrant.error):
+                entrant.estimate()
+            kept = self._rounds(entrants, reference, candidate)
+            self._host_times(entrants)
+            return kept, self._clock(entrants[0])
 
     def _start(self, folder: Path, reference: Worker, candidate: Worker) -> None:
         """Bring both sides up at once; draw the inputs, enough copies of them to leave the cache.
@@ -160,12 +168,14 @@ class Contest:
 
     def _draw(self, folder: Path, reference: Worker, candidate: Worker) -> None:
         load = {"do": "load", "device": "cuda", "arch": "", "path": str(self.problem.resolve()), "seed": new_seed()}
-        reference.send(load)
+        named = [baseline["path"] for baseline in map(_file_baseline, self.options.baselines)]
+        reference.send({**load, "readable": named})
         with loading(self.problem.name, self.options.timeout):
-            trusted_reply(reference, timeout=self.options.timeout)
+            loaded = reference_reply(reference, timeout=self.options.timeout)
+        self.problem_confinement = loaded.get("confinement", {})
         seeds = [new_seed() for _ in range(4)]
         request = {"do": "prepare", "seeds": seeds, "folder": str(folder / INPUTS)}
-        self.prepared = trusted_call(reference, request)
+        self.prepared = reference_call(reference, request)
         candidate.call({"do": "inputs", "copies": self.prepared["copies"]})
 
     def _enter(self, worker: Worker, name: str, path: Path) -> Entrant:
@@ -187,7 +197,7 @@ class Contest:
         wanted += [_file_baseline(text) for text in self.options.baselines]
         entrants = []
         for request in wanted:
-            trusted_call(reference, {"do": "baseline", **request})
+            reference_call(reference, {"do": "baseline", **request})
             entrant = Entrant(request["name"], reference)
             try:
                 with gpu_lock(exclusive=False):
@@ -259,7 +269,7 @@ class Contest:
             return {"problem": problem["text"], "rule": problem["rule"], "reject": problem["reject"]}
         request = {"do": "judge_at", "launch": item.launch, "rounds": item.rounds, "outputs": report["outputs"]}
         request |= {"tuple": report["tuple"], "rtol": self.options.rtol, "atol": self.options.atol}
-        return trusted_call(reference, request)
+        return reference_call(reference, request)
 
     @property
     def work(self) -> Work:
@@ -301,7 +311,11 @@ class Contest:
         floor = self._floor()
         percent, roof = 100 * floor.us / first.median_us, ROOFS[floor.kind]
         versus = ", ".join(f"{speed:.2f}x {name}" for name, speed in self._speedups().items())
-        return f"{path.name}: {first.median_us:.1f} us, {percent:.0f} % of {roof}{', ' if versus else ''}{versus}"
+        versus = f", {versus}{self._whose()}" if versus else ""
+        return f"{path.name}: {first.median_us:.1f} us, {percent:.0f} % of {roof}{versus}"
+
+    def _whose(self) -> str:
+        return " (the file's own reference)" if self.own_problem else ""
 
     def _floor(self) -> Floor:
         return floor_of(self.work, self.machine["copy"], self.machine["matmul"])
@@ -332,6 +346,8 @@ class Contest:
             inputs=self.prepared.get("inputs", ""),
             timings=tuple(self.timings),
             rule=rule,
+            own_problem=self.own_problem,
+            problem_confinement=self.problem_confinement,
             phases=phases(**self.workers),
             log_tail=self.log_tail[-20000:],
             **known,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.candidate import candidate_code, hold_text, load_kernel, start_device
 from cutesmith.checks.judging.candidate_side.outputs import take_outputs
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
+from cutesmith.checks.judging.reference_side.own_problem import OwnProblem
 from cutesmith.checks.judging.reference_side.problem_calls import seed_everything
 from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.checks.judging.tensors import copy_of
@@ -37,6 +39,18 @@ def candidate_handler() -> Callable[[Request], Reply]:
 def baseline_handler() -> Callable[[Request], Reply]:
     """Handler of the trusted process."""
     return TimedBaselines().handle
+
+
+def own_baseline_handler() -> Callable[[Request], Reply]:
+    """The same for a problem that a kernel's own file brings: confined, and without torch.compile."""
+    return OwnProblem(TimedBaselines()).handle
+
+
+def own_compiled_handler() -> Callable[[Request], Reply]:
+    """The same, confined, with the compilers that torch.compile starts; by this process, as no other could serve it."""
+    config: Any = importlib.import_module("torch._inductor.config")
+    config.compile_threads = 1
+    return OwnProblem(TimedBaselines(), caches=("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")).handle
 
 
 @dataclass
@@ -167,6 +181,12 @@ class TimedBaselines(Reference):
         actions |= {"warm_up": self.bench.warm_up, "estimate": self.bench.estimate}
         action = actions.get(request["do"])
         return action(request) if action else super().handle(request)
+
+    def start(self, request: Request) -> Reply:
+        """Bring up the device, and take hold of the clocks before any file is run."""
+        reply = super().start(request)
+        self.bench.watch  # noqa: B018 - the flush buffer and its kernels
+        return reply
 
     def baseline(self, request: Request) -> Reply:
         """Make a baseline callable: eager, torch.compile, or `file.py:function`."""

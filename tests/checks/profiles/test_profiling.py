@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from cutesmith.checks.isolation.watched_program import run_watched
 from cutesmith.checks.isolation.worker import Limits
 from cutesmith.checks.profiles import ncu_advice, static_advice
 from cutesmith.checks.profiles.ncu_advice import advise
 from cutesmith.checks.profiles.ncu_metrics import SECTIONS, profiled_kernel
-from cutesmith.checks.profiles.ncu_process import run_watched
 from cutesmith.checks.profiles.ncu_reader import read_raw_page, remarks, scale_of
 from cutesmith.checks.profiles.ncu_run import MOST_LAUNCHES, NcuRequest, collect, find_ncu
 from cutesmith.checks.profiles.profiling import ProfileOptions, Profiling, profile_kernel

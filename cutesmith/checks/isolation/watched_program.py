@@ -1,4 +1,5 @@
-"""Runs ncu, and whatever it starts, as one tree of processes: bounded in time, memory, number and output."""
+"""Runs a tool that watches a kernel, and whatever it starts, as one tree of processes: bounded in time, memory, number
+and output."""
 
 from __future__ import annotations
 
