@@ -89,6 +89,32 @@ def _confined(request):
     }
 
 
+def _run(*command, **how):
+    """The exit code of a program, or the name of what kept it from starting."""
+    try:
+        return subprocess.run(command, check=False, capture_output=True, **how).returncode
+    except OSError as error:
+        return type(error).__name__
+
+
+def _confined_with_programs(request):
+    """As a baseline that torch.compile compiles: programs may be started, and are confined as this process is."""
+    confine(programs=True)
+    outside = request["outside"]
+    found = {
+        "program": _run("true"),
+        "write_inside": _run("touch", "x"),
+        "write_outside": _run("touch", f"{outside}/x"),
+        "read": _run("cat", f"{outside}/kept"),
+        "namespace": _run("unshare", "--user", "true"),
+        "kill_parent": _run("sh", "-c", f"kill -0 {os.getppid()}"),
+        "own_session": _run("true", start_new_session=True),
+        "setsid": _run("setsid", "true"),
+    }
+    subprocess.Popen(["sh", "-c", f"(sleep {request['seconds']} &)"], env={}).wait()
+    return found
+
+
 def _started():
     """What a process finds when it starts, its own identity left out."""
     import cutlass.cute  # noqa: F401
@@ -145,6 +171,7 @@ ACTIONS = {
     "touch": lambda r: _touch_memory(r["bytes"]),
     "big_file": lambda r: {"size": Path("big").write_bytes(bytes(r["bytes"]))},
     "confined": _confined,
+    "confined_with_programs": _confined_with_programs,
     "nan": lambda r: {"value": float("nan")},
 }
 

@@ -227,6 +227,25 @@ def test_confinement_refuses_what_it_says(tmp_path):
         assert set(refused.values()) == {"PermissionError"}, refused
 
 
+@pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")
+def test_programs_that_may_be_started_are_confined_and_cannot_stay(tmp_path):
+    (tmp_path / "kept").write_text("kept")
+    seconds = f"600.{os.getpid()}"
+    reply = ask("confined_with_programs", outside=str(tmp_path), seconds=seconds)
+    assert reply["program"] == reply["write_inside"] == 0
+    assert 0 not in {reply[name] for name in ("write_outside", "read", "namespace", "kill_parent", "setsid")}
+    assert reply["own_session"] == "PermissionError"
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and seconds in _command_line(pid)]
+
+
+def _command_line(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
 def test_an_entry_that_does_not_import_is_reported():
     with pytest.raises(CandidateError, match="ModuleNotFoundError"):
         run_isolated("no_such_module:factory", {}, limits=SMALL, environment=ENVIRONMENT)

@@ -249,7 +249,8 @@ def request_for(folder: Path, ncu: str, **fields) -> NcuRequest:
     exchange = folder / "exchange"
     exchange.mkdir()
     kernel = folder / "kernel.py"
-    return NcuRequest(ncu=ncu, path=kernel, folder=exchange, inputs=[], arch="sm_90a", **{"timeout": 20, **fields})
+    usual = {"timeout": 20, "inputs": []}
+    return NcuRequest(ncu=ncu, path=kernel, folder=exchange, arch="sm_90a", **{**usual, **fields})
 
 
 def failure(folder: Path, *, request=None, **program) -> CandidateError:
@@ -454,6 +455,29 @@ def test_what_the_kernel_raises_under_ncu_has_its_line(tmp_path, write_file):
     error = failure(tmp_path, request={"device": "cpu", "timeout": 60}, profiling=WRAPPING)
     assert error.exit_code == ExitCode.CRASHED
     assert error.message == "kernel.py:3: ValueError: broken here"
+
+
+def test_an_input_that_is_a_link_leads_nowhere(tmp_path, write_file):
+    """Whoever wrote the kernel may have drawn its inputs: a file of theirs is read as the kernel may read."""
+    write_file(ADDITION)
+    (tmp_path / "secret").write_bytes(bytes(16))
+    link = tmp_path / "exchange" / "inputs" / "0"
+    layout = {"dtype": "float32", "shape": [4], "stride": [1], "misaligned_bytes": 0, "file": str(link), "bytes": 16}
+    request = request_for(tmp_path, fake_ncu(tmp_path, profiling=WRAPPING), device="cpu", timeout=60, inputs=[layout])
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "secret")
+    with pytest.raises(CandidateError, match="Permission denied"):
+        collect(request)
+
+
+def test_the_problem_of_the_file_draws_inputs_confined(tmp_path, write_file):
+    drawing = ADDITION.replace(
+        "    return [torch.arange", f"    open({str(tmp_path / 'written')!r}, 'w')\n    return [torch.arange"
+    )
+    options = ProfileOptions(ncu=fake_ncu(tmp_path, profiling=WRAPPING, table=PAGE), timeout=60)
+    verdict = profile_kernel(write_file(drawing), on="cpu", options=options)
+    assert verdict.exit_code == ExitCode.CRASHED and "Permission denied" in verdict.summary
+    assert not (tmp_path / "written").exists()
 
 
 # ------------------------------------------------------------------------------------------- without ncu, without a GPU
