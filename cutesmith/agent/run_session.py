@@ -11,6 +11,7 @@ from cutesmith.agent.exploration import MakeLine, explore
 from cutesmith.agent.loop import Line
 from cutesmith.agent.models.model import Model
 from cutesmith.agent.opening import draft_kernel, nearest_examples, open_line
+from cutesmith.agent.problems.request import written_by_model
 from cutesmith.agent.session import PROBLEM, Session
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.standing import JudgedKernel
@@ -89,6 +90,7 @@ def _workbench(session: Session, settings: Settings, target: Target, number: int
         on=settings.on,
         timeout=settings.timeout,
         tolerance=settings.tolerance,
+        confine_problem=written_by_model(session),
         follower=session.follower(number),
         bare=settings.bare,
         hidden_pages=settings.hidden_pages,

@@ -12,7 +12,7 @@ from cutesmith.agent.models.model import ModelError
 from cutesmith.agent.models.scripted_model import ScriptedModel
 from cutesmith.agent.problems.problem import accept_file, audit_text, describe
 from cutesmith.agent.problems.problem_rules import complaints_about_inputs, complaints_about_problem
-from cutesmith.agent.problems.request import MOST_TRIES, accept_request
+from cutesmith.agent.problems.request import MOST_TRIES, accept_request, written_by_model
 from cutesmith.agent.session import new_session, resumed_session
 from cutesmith.agent.transcript import FILE
 from cutesmith.checks.audit.problem_audit import AuditVerdict
@@ -200,6 +200,21 @@ def test_only_the_inputs_of_a_function_are_written(tmp_path):
     assert "own.py:scale" in opening and FUNCTION.rstrip() in opening
     assert [tool["name"] for tool in model.requests[0].tools] == ["write_inputs", "decline"]
     assert "write_inputs" in model.requests[0].system and "# the user's own" not in model.requests[0].system
+
+
+@pytest.mark.parametrize(
+    ("about", "models"),
+    [
+        ({"request": REQUEST, "function": {}}, True),
+        ({"request": "", "function": {"source": FUNCTION, "origin": "own.py:scale"}}, True),
+        ({"request": "", "function": {}, "argument": "problem.py"}, False),
+    ],
+)
+def test_who_wrote_the_problem_is_known_from_the_session(tmp_path, about, models):
+    with new_session(tmp_path / "s", **about) as session:
+        assert written_by_model(session) is models
+    with resumed_session(tmp_path / "s") as session:
+        assert written_by_model(session) is models
 
 
 @pytest.mark.parametrize(

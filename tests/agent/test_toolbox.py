@@ -238,6 +238,16 @@ def test_a_cheat_is_rejected_with_its_rule_and_never_kept(tmp_path):
     assert "no kernel is verified" in bench.refused("finish", summary="done")
 
 
+def test_a_problem_that_a_model_wrote_is_confined_by_its_judge(tmp_path):
+    writing = f"    open({str(tmp_path / 'written')!r}, 'w')\n    return [torch.randn(512"
+    problem = PROBLEM.replace("    return [torch.randn(512", writing)
+    bench = ToolBench(tmp_path, problem=problem, on="emulator", confine_problem=True)
+    bench.call("create_file", path="kernel.py", text=RELU)
+    text = bench.call("verify_kernel").text
+    assert "crashed (exit code 5" in text and "problem.py:9: PermissionError" in text and "is confined here" in text
+    assert not (tmp_path / "written").exists()
+
+
 def test_the_emulated_gpu_is_an_instrument_whose_word_changes_nothing(solved):
     bench, said = solved
     text = said["emulate_kernel"].text

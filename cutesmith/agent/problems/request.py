@@ -53,6 +53,12 @@ async def accept_request(session: Session, model: Model, arch: str, check: Check
     return _result(session, function.get("origin", REQUEST))
 
 
+def written_by_model(session: Session) -> bool:
+    """Whether a model wrote the session's problem, or its inputs: the judge then trusts it no more than its kernels."""
+    about = session.first("session") or {}
+    return bool(about.get("request") or about.get("function"))
+
+
 def _audit_for(arch: str) -> Check:
     async def audit(source: str) -> AuditVerdict:
         return await audit_text(source, "problem", arch)

@@ -85,6 +85,8 @@ def _common(workbench: Workbench, stage: str) -> list[str]:
         options += [f"--on={workbench.on}", f"--timeout={workbench.timeout:g}", *tolerance]
     if stage == "profile" and workbench.on in ("gpu", "emulator"):
         options.append(f"--on={workbench.on}")
+    if workbench.confine_problem and stage in ("verify", "benchmark", "profile"):
+        options.append("--confine-problem")
     if stage in ("benchmark", "profile", "emulate"):
         options.append(f"--timeout={max(BENCHMARK_TIMEOUT, workbench.timeout):g}")
     return options

@@ -22,8 +22,9 @@ class Workbench:
 
     `folder` is all that the model's file tools reach; `problem` is the judge's own copy, out of their reach; `judged`
     is where snapshots are put that the judge then reads, so that nothing changes under it. `arch` such as "sm_90a";
-    `on`: "auto", "gpu", "emulator" or "compile"; `timeout` in seconds a call of the kernel. `bare`: the judge's and the
-    file tools alone; `hidden_pages` of the references are neither found nor read nor named.
+    `on`: "auto", "gpu", "emulator" or "compile"; `timeout` in seconds a call of the kernel. `confine_problem`: a model
+    wrote the problem too, so that the judge confines it. `bare`: the judge's and the file tools alone; `hidden_pages`
+    of the references are neither found nor read nor named.
     """
 
     line: int
@@ -36,6 +37,7 @@ class Workbench:
     on: str = "auto"
     timeout: float = 120.0
     tolerance: dict[str, float] = field(default_factory=dict)  # "rtol", "atol" when asked for
+    confine_problem: bool = False
     follower: Follower = _ignore
     bare: bool = False
     hidden_pages: tuple[str, ...] = ()

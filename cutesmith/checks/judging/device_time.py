@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from cutesmith.checks.compiling.compilation import compile_kernel
 from cutesmith.checks.isolation.processes import fair_memory
@@ -26,13 +27,17 @@ _FILLS = ("Memset", "FillFunctor")
 Events = Sequence[tuple[str, float]]  # name and microseconds of everything that ran on the device
 
 
-def check(path: Path, problem: Path, arch: str, *, timeout: float) -> CaseReport:
-    """A case that fails where other kernels take more than `MOST_FOREIGN`; "not run" where nobody can tell."""
+def check(path: Path, problem: Path, arch: str, *, timeout: float, confined: bool = False) -> CaseReport:
+    """A case that fails where other kernels take more than `MOST_FOREIGN`; "not run" where nobody can tell.
+
+    `confined`: the problem is, though it has a file of its own.
+    """
     case = CaseReport(name="device time", inputs="get_inputs()", passed=True)
     compiled = compile_kernel(path, (arch,), problem=problem if problem != path else None, timeout=timeout)
     own = {kernel.name for report in compiled.archs for kernel in report.kernels}
+    request = {"path": str(path.resolve()), "problem": str(problem.resolve()), "confined": confined}
     try:
-        return judged(case, _events(path, problem, arch, timeout), own)
+        return judged(case, _events(request, arch, timeout), own)
     except CandidateError as error:
         return replace(case, problem=f"{NOT_RUN}{error.message[:300]}")
 
@@ -61,9 +66,8 @@ def _told(foreign: dict[str, float]) -> str:
     return ", ".join(f"{name[:80]} ({foreign[name]:.0%})" for name in largest)
 
 
-def _events(path: Path, problem: Path, arch: str, timeout: float) -> Events:
+def _events(request: dict[str, Any], arch: str, timeout: float) -> Events:
     limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=GIB)
     with Worker(ENTRY, limits=limits, gpu=True, environment={"CUTE_DSL_ARCH": arch}) as worker:
-        request = {"path": str(path.resolve()), "problem": str(problem.resolve())}
         reply = worker.call(request, timeout=timeout)
     return [(name, time) for name, time in reply["events"]]

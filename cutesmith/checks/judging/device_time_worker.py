@@ -19,7 +19,7 @@ CALLS = 3
 
 
 def handler() -> Handler:
-    """The handler of one request, {"path", "problem"}; its reply is {"events": [[name, microseconds], …]}."""
+    """The handler of {"path", "problem", "confined"}; its reply is {"events": [[name, microseconds], …]}."""
     return _profiled
 
 
@@ -27,7 +27,7 @@ def _profiled(request: dict[str, Any]) -> dict[str, Any]:
     start_device("cuda")
     with profile(activities=[ProfilerActivity.CUDA]):  # its libraries are loaded before files are out of reach
         torch.zeros(1, device="cuda")
-    inputs, kernel = load_confined(Path(request["path"]), Path(request["problem"]))
+    inputs, kernel = load_confined(Path(request["path"]), Path(request["problem"]), confined=request["confined"])
     kernel(*inputs)  # compiles
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:

@@ -1,31 +1,59 @@
-"""The parent's end of the process that holds the problem: whom it blames when that process fails."""
+"""The parent's end of the process that holds the problem: whether it is confined, and whom it blames when it fails."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from cutesmith.checks.isolation.worker import Limits, Worker
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.verdicts import ExitCode
 
-TRUSTED = "cutesmith.checks.judging.reference_side.reference:handler"
-OWN = "cutesmith.checks.judging.reference_side.own_problem:handler"
-OWN_SUBJECT = "the problem in the kernel's own file"
-VOUCH = "What needs more belongs into a problem file of its own, named with --problem: for that one you vouch."
+TRUSTED_ENTRY = "cutesmith.checks.judging.reference_side.reference:handler"
+CONFINED_ENTRY = "cutesmith.checks.judging.reference_side.confined_problem:handler"
+
+
+@dataclass(frozen=True)
+class Unvouched:
+    """A problem that nobody vouches for: what messages call it, and what to do about one that has to do more."""
+
+    subject: str
+    way_out: str
+
+
+OWN = Unvouched(
+    "the problem in the kernel's own file",
+    "What needs more belongs into a problem file of its own, named with --problem: for that one you vouch.",
+)
+ASKED = Unvouched("the problem", "If you vouch for it, leave out --confine-problem: it may do more then.")
+
+
+def unvouched(path: Path, problem: Path, *, asked: bool) -> Unvouched | None:
+    """Why the problem of a kernel file is not trusted; None if it is. `asked`: somebody wants it confined anyway."""
+    if problem == path:
+        return OWN
+    return ASKED if asked else None
 
 
 class ProblemProcess(Worker):
-    """A worker for the reference's side; `own`: the problem stands in the kernel's own file, so that nobody vouches.
+    """A worker for the reference's side.
 
-    Such a process is confined by its handler (`reference_side.own_problem`), may start no more processes than a
-    candidate's, and is blamed as that is.
+    That of an unvouched problem is confined by its handler (`reference_side.confined_problem`), may start no more
+    processes than a candidate's, and is blamed as that is.
     """
 
-    def __init__(self, entry: str, *, own: bool, limits: Limits, subject: str = "the reference", **where: Any) -> None:
-        limits = replace(limits, processes=Limits().processes) if own else limits
-        super().__init__(entry, limits=limits, subject=OWN_SUBJECT if own else subject, **where)
-        self.own = own
+    def __init__(
+        self, entry: str, *, why: Unvouched | None, limits: Limits, subject: str = "the reference", **where: Any
+    ) -> None:
+        limits = limits if why is None else replace(limits, processes=Limits().processes)
+        super().__init__(entry, limits=limits, subject=subject if why is None else why.subject, **where)
+        self.why = why
+
+
+def reference_process(*, why: Unvouched | None, **fields: Any) -> ProblemProcess:
+    """The process of `reference_side`; fields as those of `Worker`."""
+    return ProblemProcess(TRUSTED_ENTRY if why is None else CONFINED_ENTRY, why=why, **fields)
 
 
 def reference_call(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
@@ -38,19 +66,18 @@ def reference_reply(worker: Worker, *, timeout: float | None = None) -> dict[str
     """As `reference_call`, for a request that was sent before.
 
     Raises ContractError, and CandidateError for a time-out, for what this machine lacks, and for what a problem does
-    that the kernel's own file brings.
+    that nobody vouches for.
     """
     try:
         return worker.receive(timeout=timeout)
     except CandidateError as error:
         if error.exit_code in (ExitCode.USAGE, ExitCode.UNAVAILABLE, ExitCode.TIMED_OUT):
             raise
-        if isinstance(worker, ProblemProcess) and worker.own:
-            raise _vouched(error) from error
+        if isinstance(worker, ProblemProcess) and worker.why is not None:
+            raise _with(error, worker.why.way_out) from error
         raise ContractError(f"the problem cannot be used: {error.message}", hint=error.log_tail[-2000:]) from error
 
 
-def _vouched(error: CandidateError) -> CandidateError:
-    """The same error with the way out."""
-    hint = f"{error.hint} {VOUCH}".strip()
+def _with(error: CandidateError, way_out: str) -> CandidateError:
+    hint = f"{error.hint} {way_out}".strip()
     return CandidateError(error.message, error.exit_code, hint=hint, log_tail=error.log_tail, rule=error.rule)

@@ -42,7 +42,10 @@ START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a bus
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions:
-    """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call."""
+    """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call.
+
+    `confine_problem`: that of a file of its own too.
+    """
 
     rtol: float | None = None
     atol: float | None = None
@@ -50,6 +53,7 @@ class VerifyOptions:
     seeds: int = 2
     timeout: float = 120.0
     sanitize: bool = False
+    confine_problem: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cutesmith.checks.isolation.processes import fair_memory
@@ -38,7 +38,7 @@ from cutesmith.checks.judging.candidate_side.candidate import start_device
 from cutesmith.checks.judging.one_process import load_confined
 limit_resources(file_bytes=1 << 30, memory_bytes=None)
 start_device("cuda")
-inputs, kernel_fn = load_confined(*map(Path, sys.argv[1:]))
+inputs, kernel_fn = load_confined(*map(Path, sys.argv[1:3]), confined=sys.argv[3] == "confined")
 kernel_fn(*inputs)
 torch.cuda.synchronize()
 """
@@ -49,22 +49,25 @@ def find_sanitizer() -> str | None:
     return shutil.which("compute-sanitizer") or next((path for path in LOCATIONS if os.access(path, os.X_OK)), None)
 
 
-def check(path: Path, problem: Path, *, timeout: float) -> Iterator[CaseReport]:
-    """One case a tool; a case without the tool passes and says that nothing was checked."""
-    program = find_sanitizer()
+def check(path: Path, problem: Path, *, timeout: float, confined: bool = False) -> Iterator[CaseReport]:
+    """One case a tool; a case without the tool passes and says that nothing was checked.
+
+    `confined`: the problem is, though it has a file of its own.
+    """
+    program, trust = find_sanitizer(), "confined" if confined else "vouched"
     for tool in TOOLS:
         case = CaseReport(name=f"compute-sanitizer {tool}", inputs="get_inputs()", passed=True)
         if program is None:
             yield CaseReport(name=case.name, inputs="", passed=True, problem=f"{NOT_RUN}it is not installed")
             continue
-        problem_text = _run_tool(program, tool, path, problem, timeout)
+        problem_text = _run_tool(program, tool, [str(path.resolve()), str(problem.resolve()), trust], timeout)
         passed = not problem_text or problem_text.startswith(NOT_RUN)
         yield CaseReport(
             name=case.name, inputs=case.inputs, passed=passed, problem=problem_text, rule="" if passed else "O8"
         )
 
 
-def _run_tool(program: str, tool: str, path: Path, problem: Path, timeout: float) -> str:
+def _run_tool(program: str, tool: str, arguments: Sequence[str], timeout: float) -> str:
     """What the tool found: empty for nothing, "not run: …" when it could not look."""
     with tempfile.TemporaryDirectory(prefix="kernel-") as scratch:
         command = [
@@ -78,7 +81,7 @@ def _run_tool(program: str, tool: str, path: Path, problem: Path, timeout: float
             "5",
             "--target-processes",
         ]
-        command += ["application-only", sys.executable, "-c", _RUN, str(path.resolve()), str(problem.resolve())]
+        command += ["application-only", sys.executable, "-c", _RUN, *arguments]
         limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(MOST_MEMORY))
         finished = run_watched(command, cwd=Path(scratch), limits=limits, environment=NO_CACHING)
     if finished.stopped:

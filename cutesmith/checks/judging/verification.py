@@ -25,7 +25,7 @@ from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
 from cutesmith.checks.judging import device_time, sanitizer
 from cutesmith.checks.judging.cheats import find_cheats
 from cutesmith.checks.judging.full_size import FullSize
-from cutesmith.checks.judging.problem_process import OWN, TRUSTED, ProblemProcess, reference_reply
+from cutesmith.checks.judging.problem_process import reference_process, reference_reply, unvouched
 from cutesmith.checks.judging.rounds import (
     AT_FULL_SIZE,
     DECLINED,
@@ -63,6 +63,7 @@ def verify_kernel(
     seeds: int = 2,
     sanitize: bool = False,
     timeout: float = 120.0,
+    confine_problem: bool = False,
 ) -> VerifyVerdict:
     """Verify a kernel file against its own reference, or against that of a separate problem file.
 
@@ -70,10 +71,19 @@ def verify_kernel(
     which shapes ran; status `verified on the emulated GPU`); "compile" checks all but the values (status `compiled`);
     "auto" takes the GPU, else the emulator, and compiles what that cannot execute and says so (exit 7). "cpu" runs
     `kernel_fn` on CPU tensors: a function that can do that is no CuTe kernel, so this serves the judge's own tests (no
-    static checks). `seeds` is the number of draws of each set. What the candidate does wrong ends in a verdict; raises
+    static checks). `seeds` is the number of draws of each set. A problem in the kernel's own file is confined as the
+    kernel is, any other only with `confine_problem`. What the candidate does wrong ends in a verdict; raises
     UsageError for an unknown `on` or architecture.
     """
-    options = VerifyOptions(rtol=rtol, atol=atol, arch=arch, seeds=seeds, timeout=timeout, sanitize=sanitize)
+    options = VerifyOptions(
+        rtol=rtol,
+        atol=atol,
+        arch=arch,
+        seeds=seeds,
+        timeout=timeout,
+        sanitize=sanitize,
+        confine_problem=confine_problem,
+    )
     if on not in MODES:
         raise UsageError(f"--on {on} is unknown", hint=f"Choose one of {', '.join(MODES)}.")
     begin = time.monotonic()
@@ -238,9 +248,9 @@ class Judge:
 
     def _sanitized(self, verdict: VerifyVerdict, arch: str) -> VerifyVerdict:
         """memcheck and racecheck of compute-sanitizer, then the shares of device time, in processes of their own."""
-        for report in sanitizer.check(self.path, self.problem, timeout=4 * self.options.timeout):
-            self.cases.append(report)
-        self.cases.append(device_time.check(self.path, self.problem, arch, timeout=self.options.timeout))
+        timeout, confined = self.options.timeout, self.options.confine_problem
+        self.cases += sanitizer.check(self.path, self.problem, timeout=4 * timeout, confined=confined)
+        self.cases.append(device_time.check(self.path, self.problem, arch, timeout=timeout, confined=confined))
         return self._conclude(log_tail=verdict.log_tail)
 
     def _own_set(self, turn: Round, index: int) -> list[CaseReport]:
@@ -267,9 +277,8 @@ class Judge:
         patience = max(300.0, self.options.timeout)
         limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(memory), file_bytes=file_bytes)
         environment = {"CUTE_DSL_ARCH": arch}
-        trusted = ProblemProcess(
-            OWN if self.own_problem else TRUSTED,
-            own=self.own_problem,
+        trusted = reference_process(
+            why=unvouched(self.path, self.problem, asked=self.options.confine_problem),
             limits=replace(limits, wall_seconds=patience, memory_bytes=fair_memory(trusted_memory), processes=512),
             scratch=folder / "reference",
             gpu=gpu,

@@ -16,7 +16,7 @@ from cutesmith.checks.emulation import emulate_kernel
 from cutesmith.checks.isolation.processes import fair_memory
 from cutesmith.checks.isolation.worker import GIB, Limits
 from cutesmith.checks.judging.cheats import find_cheats
-from cutesmith.checks.judging.problem_process import OWN, TRUSTED, ProblemProcess, reference_call, reference_reply
+from cutesmith.checks.judging.problem_process import reference_call, reference_process, reference_reply, unvouched
 from cutesmith.checks.judging.rounds import START_SECONDS, exchange, loading, new_seed
 from cutesmith.checks.judging.verification import fitting_arch
 from cutesmith.checks.profiles.ncu_advice import ProfileAdvice, advise, busiest
@@ -70,13 +70,17 @@ class ProfileVerdict(Verdict):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
-    """Where and how: architecture, ncu's path, where to keep its report, all inputs on the emulated GPU, seconds."""
+    """Where and how: architecture, ncu's path, where to keep its report, all inputs on the emulated GPU, seconds.
+
+    `confine_problem`: that of a file of its own too.
+    """
 
     arch: str | None = None
     ncu: str | None = None
     report: str | None = None
     full: bool = False
     timeout: float = 300.0
+    confine_problem: bool = False
 
 
 def profile_kernel(
@@ -165,10 +169,8 @@ class Profiling:
         """Inputs from a secret seed, drawn by a process in which no candidate runs, confined where nobody vouches."""
         limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(96 * GIB), processes=512)
         limits = replace(limits, file_bytes=32 * GIB)
-        own = self.problem == self.path
-        reference = ProblemProcess(
-            OWN if own else TRUSTED,
-            own=own,
+        reference = reference_process(
+            why=unvouched(self.path, self.problem, asked=self.options.confine_problem),
             limits=limits,
             scratch=folder / "reference",
             gpu=device == "cuda",

@@ -10,30 +10,31 @@ from tempfile import TemporaryDirectory
 
 from cutesmith.checks.isolation.processes import fair_memory
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker
-from cutesmith.checks.judging.problem_process import ProblemProcess, reference_call
+from cutesmith.checks.judging.problem_process import ProblemProcess, Unvouched, reference_call
 
 TRUSTED = "cutesmith.checks.timing.timed:baseline_handler"
-OWN = "cutesmith.checks.timing.timed:own_baseline_handler"
-OWN_WITH_COMPILER = "cutesmith.checks.timing.timed:own_compiled_handler"
+CONFINED = "cutesmith.checks.timing.timed:confined_baseline_handler"
+WITH_COMPILER = "cutesmith.checks.timing.timed:confined_compiled_handler"
 CACHE = Path("~/.cache/cutesmith")
 
 
 @contextmanager
-def baseline_process(folder: Path, limits: Limits, arch: str, *, own: bool, compiled: bool) -> Iterator[ProblemProcess]:
-    """The process, to be started by its caller; `own`: the problem stands in a kernel's own file.
+def baseline_process(
+    folder: Path, limits: Limits, arch: str, *, why: Unvouched | None, compiled: bool
+) -> Iterator[ProblemProcess]:
+    """The process, to be started by its caller; `compiled`: torch.compile is among the baselines.
 
-    What torch.compile writes for such a problem is kept for nobody: others would run it without being confined.
+    What that writes for a problem which nobody vouches for is kept for nobody: others would run it unconfined.
     """
-    entry = (OWN_WITH_COMPILER if compiled else OWN) if own else TRUSTED
+    entry = TRUSTED if why is None else WITH_COMPILER if compiled else CONFINED
     with TemporaryDirectory(prefix="kernel-") as mine:  # /dev/shm may hold no programs
-        cache = Path(mine) if own else CACHE.expanduser()
+        cache = CACHE.expanduser() if why is None else Path(mine)
         caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
-        if own:
-            for place in caches.values():
-                Path(place).mkdir()
+        for place in () if why is None else caches.values():
+            Path(place).mkdir()
         yield ProblemProcess(
             entry,
-            own=own,
+            why=why,
             limits=replace(limits, memory_bytes=fair_memory(96 * GIB), processes=1024),
             scratch=folder / "reference",
             gpu=True,
@@ -43,9 +44,9 @@ def baseline_process(folder: Path, limits: Limits, arch: str, *, own: bool, comp
 
 
 @contextmanager
-def measuring_process(reference: Worker, limits: Limits, *, own: bool) -> Iterator[Worker]:
-    """Who tells how fast this machine is: the reference's process, or one that runs no file where nobody vouches."""
-    if not own:
+def measuring_process(reference: Worker, limits: Limits, *, apart: bool) -> Iterator[Worker]:
+    """Who tells how fast this machine is: the reference's process, or (`apart`) one that runs nobody's file."""
+    if not apart:
         yield reference
         return
     with Worker(TRUSTED, limits=limits, gpu=True, subject="measuring this machine") as clean:

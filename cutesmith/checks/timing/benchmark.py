@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from cutesmith.checks.judging.problem_process import OWN, unvouched
 from cutesmith.checks.timing.contest import QUICK_ROUNDS, ROUNDS, BenchmarkOptions, Contest
 from cutesmith.checks.timing.race import Race
 from cutesmith.contract import problem_of
@@ -27,11 +28,13 @@ def benchmark_kernel(
     arch: str | None = None,
     rtol: float | None = None,
     atol: float | None = None,
+    confine_problem: bool = False,
 ) -> BenchmarkVerdict:
     """Time a kernel file on `get_inputs()`, interleaved with eager PyTorch, torch.compile and `file.py:function`s.
 
-    Times are device microseconds with a cold L2 cache; `rounds` rounds of 3 to 20 launches each. What the candidate
-    does wrong ends in a verdict; so does a machine with no GPU (exit 7).
+    Times are device microseconds with a cold L2 cache; `rounds` rounds of 3 to 20 launches each. A problem in the
+    kernel's own file is confined as the kernel is, any other only with `confine_problem`. What the candidate does wrong
+    ends in a verdict; so does a machine with no GPU (exit 7).
     """
     options = BenchmarkOptions(
         baselines=tuple(baselines),
@@ -46,7 +49,7 @@ def benchmark_kernel(
     path = Path(path)
     begin = time.monotonic()
     problem = problem_of(path, problem)
-    contest = Contest(problem=problem, options=options, own_problem=problem == path)
+    contest = Contest(problem=problem, options=options, why=unvouched(path, problem, asked=confine_problem))
     return replace(contest.verdict(path), seconds=round(time.monotonic() - begin, 3))
 
 
@@ -66,4 +69,4 @@ def time_candidates(
     options = BenchmarkOptions(eager=False, compiled=False, rounds=rounds, timeout=timeout, arch=arch)
     files = [Path(path) for path in paths]
     own = any(problem_of(file, problem) == file for file in files)
-    return Race(problem=Path(problem), options=options, own_problem=own).race(files)
+    return Race(problem=Path(problem), options=options, why=OWN if own else None).race(files)

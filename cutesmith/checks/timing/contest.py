@@ -21,7 +21,7 @@ from cutesmith.checks.isolation.processes import fair_memory
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
 from cutesmith.checks.judging.cheats import find_cheats
-from cutesmith.checks.judging.problem_process import reference_call, reference_reply
+from cutesmith.checks.judging.problem_process import OWN, Unvouched, reference_call, reference_reply
 from cutesmith.checks.judging.rounds import exchange, loading, new_seed, start_both
 from cutesmith.checks.judging.verification import fitting_arch
 from cutesmith.checks.timing.baseline_process import baseline_process, measuring_process
@@ -67,12 +67,12 @@ class Kept:
 class Contest:
     """One benchmark: two workers, the entrants, and what is known of the machine.
 
-    `own_problem`: the problem stands in a candidate's own file, so that the process of the baselines is confined too.
+    `why` nobody vouches for the problem, so that the process of the baselines is confined as the candidate's is.
     """
 
     problem: Path
     options: BenchmarkOptions
-    own_problem: bool = False
+    why: Unvouched | None = None
     device: str = ""
     prepared: dict[str, Any] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
@@ -80,6 +80,11 @@ class Contest:
     workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by whom they run
     problem_confinement: dict[str, bool] = field(default_factory=dict)
     log_tail: str = ""
+
+    @property
+    def own_problem(self) -> bool:
+        """Whether a candidate's own file says what it computes."""
+        return self.why is OWN
 
     def verdict(self, path: Path) -> BenchmarkVerdict:
         """Everything from the static checks to the numbers; every failure becomes a verdict."""
@@ -123,7 +128,7 @@ class Contest:
             gpu=True,
             environment={"CUTE_DSL_ARCH": arch},
         )
-        with baseline_process(folder, patient, arch, own=self.own_problem, compiled=compiled) as trusted:
+        with baseline_process(folder, patient, arch, why=self.why, compiled=compiled) as trusted:
             self.workers = {"reference": trusted, "kernel": tried}
             with trusted as reference, tried as candidate:
                 yield reference, candidate
@@ -134,7 +139,7 @@ class Contest:
             self._start(folder, reference, candidate)
             tried = self._enter(candidate, "candidate", path)
             others = self._baselines(reference)
-            with measuring_process(reference, self._limits, own=self.own_problem) as measuring:
+            with measuring_process(reference, self._limits, apart=self.why is not None) as measuring:
                 kept, clock = self._timed(measuring, [tried, *others], reference, candidate)
             self.log_tail = candidate.log_tail
             changes = candidate.call({"do": "changes"})["changes"]

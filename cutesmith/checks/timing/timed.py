@@ -17,7 +17,7 @@ from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.candidate import candidate_code, hold_text, load_kernel, start_device
 from cutesmith.checks.judging.candidate_side.outputs import take_outputs
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
-from cutesmith.checks.judging.reference_side.own_problem import OwnProblem
+from cutesmith.checks.judging.reference_side.confined_problem import ConfinedProblem
 from cutesmith.checks.judging.reference_side.problem_calls import seed_everything
 from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.checks.judging.tensors import copy_of
@@ -41,16 +41,16 @@ def baseline_handler() -> Callable[[Request], Reply]:
     return TimedBaselines().handle
 
 
-def own_baseline_handler() -> Callable[[Request], Reply]:
-    """The same for a problem that a kernel's own file brings: confined, and without torch.compile."""
-    return OwnProblem(TimedBaselines()).handle
+def confined_baseline_handler() -> Callable[[Request], Reply]:
+    """The same for a problem that nobody vouches for: confined, and without torch.compile."""
+    return ConfinedProblem(TimedBaselines()).handle
 
 
-def own_compiled_handler() -> Callable[[Request], Reply]:
-    """The same, confined, with the compilers that torch.compile starts; by this process, as no other could serve it."""
+def confined_compiled_handler() -> Callable[[Request], Reply]:
+    """The same with the compilers that torch.compile starts: by this process, as its helpers would be confined too."""
     config: Any = importlib.import_module("torch._inductor.config")
     config.compile_threads = 1
-    return OwnProblem(TimedBaselines(), caches=("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")).handle
+    return ConfinedProblem(TimedBaselines(), caches=("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")).handle
 
 
 @dataclass

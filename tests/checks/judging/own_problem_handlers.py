@@ -3,15 +3,15 @@
 from pathlib import Path
 
 from cutesmith.checks.judging.one_process import load_confined
-from cutesmith.checks.timing.timed import own_baseline_handler
+from cutesmith.checks.timing.timed import confined_baseline_handler
 from cutesmith.recording import cuda_as_cpu
 
 
 def one_process():
-    """{"path", "problem"}: the inputs of a problem, and what the kernel makes of them."""
+    """{"path", "problem", "confined"}: the inputs of a problem, and what the kernel makes of them."""
 
     def called(request):
-        inputs, kernel_fn = load_confined(Path(request["path"]), Path(request["problem"]))
+        inputs, kernel_fn = load_confined(Path(request["path"]), Path(request["problem"]), confined=request["confined"])
         return {"sum": float(kernel_fn(*inputs).sum())}
 
     return called
@@ -24,4 +24,4 @@ def baselines():
     """The confined baselines of a benchmark, on tensors that pose as CUDA's."""
     _POSING.append(cuda_as_cpu())
     _POSING[-1].__enter__()
-    return own_baseline_handler()
+    return confined_baseline_handler()

@@ -11,7 +11,7 @@ from cutesmith import contract
 from cutesmith.checks.isolation.confinement import landlock_abi
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import Limits, Worker
-from cutesmith.checks.judging.problem_process import OWN, VOUCH, ProblemProcess, reference_call
+from cutesmith.checks.judging.problem_process import ASKED, CONFINED_ENTRY, OWN, ProblemProcess, reference_call
 from cutesmith.checks.judging.rounds import VerifyOptions
 from cutesmith.checks.judging.verification import Judge, verify_kernel
 from cutesmith.commands.verify import table
@@ -97,7 +97,7 @@ def test_what_a_kernel_may_not_do_its_own_problem_may_not_do_either(tmp_path, ou
     verdict = judge.verdict("cpu")
     assert (verdict.exit_code, verdict.rule) == (ExitCode.CRASHED, rule), verdict.summary
     assert words in verdict.summary and f"kernel.py:{line}: " in verdict.summary
-    assert VOUCH in verdict.summary, "what to do instead"
+    assert OWN.way_out in verdict.summary, "what to do instead"
     assert untouched(outside)
     assert not any(worker.scratch.exists() for worker in judge.workers.values())
 
@@ -115,7 +115,7 @@ def process_of(tmp_path, attack, place, **limits):
     path, _ = attacking(tmp_path, attack, PLACES[place])
     for name in ("candidate", INPUTS):
         (tmp_path / name).mkdir()
-    process = ProblemProcess(OWN, own=True, limits=Limits(**limits), scratch=tmp_path / "reference")
+    process = ProblemProcess(CONFINED_ENTRY, why=OWN, limits=Limits(**limits), scratch=tmp_path / "reference")
     return process, {"do": "load", "device": "cpu", "path": str(path), "seed": 1}
 
 
@@ -124,7 +124,7 @@ def test_memory_that_is_filled_bit_by_bit_ends_the_process(tmp_path, outside):
     process, load = process_of(tmp_path, fill, "where inputs are drawn", memory_bytes=2 << 30)
     with process, pytest.raises(CandidateError, match=r"own file used more than 2.0 GiB of host memory") as raised:
         reference_call(process, load)
-    assert raised.value.exit_code == ExitCode.CRASHED and VOUCH in raised.value.hint
+    assert raised.value.exit_code == ExitCode.CRASHED and OWN.way_out in raised.value.hint
 
 
 def test_a_reference_that_never_returns_is_ended_by_the_clock_of_its_call(tmp_path, outside):
@@ -195,10 +195,24 @@ def test_a_broken_problem_is_still_a_broken_contract(tmp_path):
     assert "reference_fn raised AttributeError" in verdict.summary and "confined" not in verdict.summary
 
 
-def in_one_process(path, problem):
+def in_one_process(path, problem, *, confined=False):
     environment = {"PYTHONPATH": HERE}
     with Worker("own_problem_handlers:one_process", limits=Limits(wall_seconds=60), environment=environment) as worker:
-        return worker.call({"path": str(path), "problem": str(problem)})["sum"]
+        return worker.call({"path": str(path), "problem": str(problem), "confined": confined})["sum"]
+
+
+@needs_landlock
+def test_a_problem_of_its_own_can_be_confined_too(tmp_path, outside):
+    _, line = attacking(tmp_path, WRITE, PLACES["where inputs are drawn"])
+    kernel, problem = tmp_path / "kernel.py", tmp_path / "problem.py"
+    problem.write_text(kernel.read_text().partition("\nimport torch\n\ndef kernel_fn")[0])
+    kernel.write_text(KERNEL)
+    verdict = verify_kernel(kernel, problem=problem, on="cpu", confine_problem=True)
+    assert (verdict.exit_code, verdict.rule) == (ExitCode.CRASHED, "H5") and untouched(outside)
+    assert ASKED.way_out in verdict.summary and f"problem.py:{line}: " in verdict.summary
+    problem.write_text(PROBLEM)
+    verdict = verify_kernel(kernel, problem=problem, on="cpu", seeds=1, confine_problem=True)
+    assert verdict.passed and not verdict.own_problem and set(verdict.problem_confinement) == LAYERS
 
 
 @needs_landlock
@@ -208,6 +222,9 @@ def test_sanitizers_and_profilers_draw_inputs_of_an_own_problem_confined(tmp_pat
         in_one_process(path, path)
     assert untouched(outside)
     (tmp_path / "problem.py").write_text(path.read_text().partition("def kernel_fn")[0])
+    with pytest.raises(CandidateError, match="Permission denied"):
+        in_one_process(path, tmp_path / "problem.py", confined=True)
+    assert untouched(outside)
     assert in_one_process(path, tmp_path / "problem.py") > 0
     assert (outside / "written").exists()
 
@@ -223,7 +240,7 @@ def test_the_baselines_of_an_own_problem_are_confined(tmp_path, outside):
         "scratch": tmp_path / "reference",
         "environment": {"PYTHONPATH": HERE},
     }
-    with ProblemProcess("own_problem_handlers:baselines", own=True, **options) as process:
+    with ProblemProcess("own_problem_handlers:baselines", why=OWN, **options) as process:
         reference_call(process, {"do": "start", "device": "cuda"})
         load = {"do": "load", "device": "cuda", "arch": "", "path": str(path), "seed": 1}
         assert set(reference_call(process, load)["confinement"]) == LAYERS

@@ -1,7 +1,7 @@
-"""The reference's side of a kernel file that brings its own problem: whoever wrote the kernel wrote it, nobody vouches.
+"""The reference's side for a problem that nobody vouches for, such as one that a kernel's own file brings.
 
-So the process is confined as a candidate's is before the file runs, and what is refused to it is told as a candidate's.
-It may say what it likes about its own problem; the verdict says whose problem that is.
+The process is confined as a candidate's is before the file runs, and what is refused to it is told as a candidate's.
+It may say of its problem what it likes; the verdict says whose problem that is.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.verdicts import ExitCode
 
-CONFINED = "The problem that a kernel's own file brings is confined as the kernel is."
+CONFINED = "The problem is confined here as the kernel is."
 
 
 def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
     """What `checks.isolation.child` calls with each request."""
-    return OwnProblem(Reference()).handle
+    return ConfinedProblem(Reference()).handle
 
 
 @dataclass
-class OwnProblem:
+class ConfinedProblem:
     """A reference, or one with baselines, whose process is confined when it loads the file.
 
     `caches`: variables that name folders for what compilers write; with them, programs may be started. Of "load",
