@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.agent import outcome
+from cutesmith.agent.problems.request import nobody_vouches
 from cutesmith.agent.session import KERNEL, PROBLEM, Session
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.standing import JudgedKernel
@@ -51,6 +52,7 @@ async def _generated(session: Session, settings: Settings, target: Target) -> di
             f"--arch={target.arch}",
             f"--on={settings.on}",
             f"--configurations={settings.configurations}",
+            *(("--confine-problem",) if nobody_vouches(session) else ()),
             follower=session.follower(0),
             lender=lend_nursery,
         )

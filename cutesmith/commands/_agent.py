@@ -82,6 +82,7 @@ async def _begin(options: argparse.Namespace) -> AgentVerdict:
         "request": source.text if isinstance(source, KernelRequest) else "",
         "function": function,
         "argument": options.problem,
+        "confine_problem": options.confine_problem,
         "settings": settings.to_dict(),
         "environment": describe_environment(target),
     }

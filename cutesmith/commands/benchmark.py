@@ -40,7 +40,7 @@ def _benchmark(argv: list[str]) -> int:
     parser = command_parser("benchmark", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("file", help="the kernel file")
     parser.add_argument("--problem", metavar="FILE", help="take reference_fn and get_inputs from this file instead")
-    parser.add_argument("--confine-problem", action="store_true", help="confine its process as the kernel's is")
+    parser.add_argument("--confine-problem", action="store_true", help="trust that file no more than the kernel")
     parser.add_argument("--baseline", action="append", default=[], metavar="FILE:FN", help="also time this function")
     parser.add_argument("--no-compile-baseline", action="store_true", help="leave torch.compile out")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds instead of {ROUNDS}")

@@ -80,6 +80,7 @@ def _generate(argv: list[str]) -> int:
             configurations_limit=options.configurations or MOST_TRIED,
             benchmark=not options.no_benchmark,
             use_cache=not options.no_cache,
+            confine_problem=options.confine_problem,
             progress=progress,
         )
     return report(verdict, as_json=options.json, lines=summary_lines(verdict))
@@ -120,6 +121,7 @@ def generate_parser() -> Any:
     parser.add_argument("--configurations", type=positive, metavar="N", help=TRIED)
     parser.add_argument("--no-benchmark", action="store_true", help="skip the comparison with eager and torch.compile")
     parser.add_argument("--no-cache", action="store_true", help="time the configurations again")
+    parser.add_argument("--confine-problem", action="store_true", help="trust the problem no more than its kernel")
     parser.add_argument("--quiet", action="store_true", help="say nothing on the way")
     add_options(parser)
     return parser

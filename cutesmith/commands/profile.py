@@ -46,7 +46,7 @@ def _profile(argv: list[str]) -> int:
     parser = command_parser("profile", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("file", help="the kernel file")
     parser.add_argument("--problem", metavar="FILE", help="take reference_fn and get_inputs from this file instead")
-    parser.add_argument("--confine-problem", action="store_true", help="confine its process as the kernel's is")
+    parser.add_argument("--confine-problem", action="store_true", help="trust that file no more than the kernel")
     parser.add_argument("--on", choices=("auto", "gpu", "emulator"), default="auto", help="where (default: auto)")
     parser.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's, else sm_90a)")
     parser.add_argument("--ncu", metavar="PATH", help="the ncu to use (default: that on PATH)")

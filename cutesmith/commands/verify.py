@@ -39,7 +39,7 @@ def _verify(argv: list[str]) -> int:
     parser = command_parser("verify", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("file", help="the kernel file")
     parser.add_argument("--problem", metavar="FILE", help="take reference_fn and get_inputs from this file instead")
-    parser.add_argument("--confine-problem", action="store_true", help="confine its process as the kernel's is")
+    parser.add_argument("--confine-problem", action="store_true", help="trust that file no more than the kernel")
     parser.add_argument("--on", choices=PLACES, default="auto", help="where (default: %(default)s)")
     parser.add_argument("--rtol", type=float, metavar="R", help="relative tolerance (default: the file's, or by dtype)")
     parser.add_argument("--atol", type=float, metavar="A", help="absolute, scaled down for small references")

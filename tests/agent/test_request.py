@@ -12,7 +12,7 @@ from cutesmith.agent.models.model import ModelError
 from cutesmith.agent.models.scripted_model import ScriptedModel
 from cutesmith.agent.problems.problem import accept_file, audit_text, describe
 from cutesmith.agent.problems.problem_rules import complaints_about_inputs, complaints_about_problem
-from cutesmith.agent.problems.request import MOST_TRIES, accept_request, written_by_model
+from cutesmith.agent.problems.request import MOST_TRIES, accept_request, nobody_vouches
 from cutesmith.agent.session import new_session, resumed_session
 from cutesmith.agent.transcript import FILE
 from cutesmith.checks.audit.problem_audit import AuditVerdict
@@ -203,18 +203,20 @@ def test_only_the_inputs_of_a_function_are_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("about", "models"),
+    ("about", "confined"),
     [
         ({"request": REQUEST, "function": {}}, True),
         ({"request": "", "function": {"source": FUNCTION, "origin": "own.py:scale"}}, True),
-        ({"request": "", "function": {}, "argument": "problem.py"}, False),
+        ({"request": "", "function": {}, "argument": "problem.py", "confine_problem": True}, True),
+        ({"request": "", "function": {}, "argument": "problem.py", "confine_problem": False}, False),
+        ({"request": "", "function": {}, "argument": "problem.py"}, False),  # of an earlier version
     ],
 )
-def test_who_wrote_the_problem_is_known_from_the_session(tmp_path, about, models):
+def test_whether_somebody_vouches_for_the_problem_is_known_from_the_session(tmp_path, about, confined):
     with new_session(tmp_path / "s", **about) as session:
-        assert written_by_model(session) is models
+        assert nobody_vouches(session) is confined
     with resumed_session(tmp_path / "s") as session:
-        assert written_by_model(session) is models
+        assert nobody_vouches(session) is confined
 
 
 @pytest.mark.parametrize(

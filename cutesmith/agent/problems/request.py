@@ -53,10 +53,13 @@ async def accept_request(session: Session, model: Model, arch: str, check: Check
     return _result(session, function.get("origin", REQUEST))
 
 
-def written_by_model(session: Session) -> bool:
-    """Whether a model wrote the session's problem, or its inputs: the judge then trusts it no more than its kernels."""
+def nobody_vouches(session: Session) -> bool:
+    """Whether the judge trusts the session's problem no more than its kernels.
+
+    So it is where a model wrote it or its inputs, or `--confine-problem` asked for it.
+    """
     about = session.first("session") or {}
-    return bool(about.get("request") or about.get("function"))
+    return any(about.get(name) for name in ("request", "function", "confine_problem"))
 
 
 def _audit_for(arch: str) -> Check:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cutesmith.checks.judging.problem_process import OWN, unvouched
+from cutesmith.checks.judging.problem_process import unvouched
 from cutesmith.checks.timing.contest import QUICK_ROUNDS, ROUNDS, BenchmarkOptions, Contest
 from cutesmith.checks.timing.race import Race
 from cutesmith.contract import problem_of
@@ -60,6 +60,7 @@ def time_candidates(
     rounds: int = QUICK_ROUNDS,
     timeout: float = 120.0,
     arch: str | None = None,
+    confine_problem: bool = False,
 ) -> list[Timing]:
     """Time several kernel files of one problem, interleaved on the same inputs; a Timing each, in their order.
 
@@ -68,5 +69,6 @@ def time_candidates(
     """
     options = BenchmarkOptions(eager=False, compiled=False, rounds=rounds, timeout=timeout, arch=arch)
     files = [Path(path) for path in paths]
-    own = any(problem_of(file, problem) == file for file in files)
-    return Race(problem=Path(problem), options=options, why=OWN if own else None).race(files)
+    found = [unvouched(file, problem_of(file, problem), asked=confine_problem) for file in files]
+    why = next((why for why in found if why is not None), None)
+    return Race(problem=Path(problem), options=options, why=why).race(files)

@@ -49,6 +49,7 @@ def generate_kernel(
     configurations_limit: int = CONFIGURATIONS,
     benchmark: bool = True,
     use_cache: bool = True,
+    confine_problem: bool = False,
     progress: Progress | None = None,
 ) -> GenerateVerdict:
     """Write a kernel for a problem file into the folder `out` (default `cutesmith-out/NAME`).
@@ -57,8 +58,9 @@ def generate_kernel(
     "compile". Without a GPU the kernel is verified on the emulated one, or `compiled` where that lacks an instruction.
     Configurations that the architecture would refuse are skipped before they are compiled. The race's times are
     remembered: the same candidates on the same device are ordered by those, unless `use_cache` is off; what is kept is
-    verified and benchmarked anew in any case. A function that no pattern takes gives exit
-    code USAGE with the first operation in the way. Ctrl-C keeps the best verified kernel so far.
+    verified and benchmarked anew in any case. `confine_problem`: nobody vouches for the problem, so that it is confined
+    where times are taken, as it is everywhere else. A function that no pattern takes gives exit code USAGE with the
+    first operation in the way. Ctrl-C keeps the best verified kernel so far.
     Raises ContractError (broken problem file), UnavailableError (`on="gpu"` without a fitting GPU, no TVM-FFI) and
     UsageError.
     """
@@ -74,7 +76,8 @@ def generate_kernel(
     skipped = f", {len(draft.skipped)} skipped" if draft.skipped else ""
     tell("draft", 1, 1, f"pattern {draft.pattern}, {len(draft.kernels)} configurations{skipped}")
     folder = OutputFolder(default_folder(problem) if out is None else out)
-    stages = Stages(Path(problem), target, draft, TuningCache() if use_cache else None)
+    cache = TuningCache() if use_cache else None
+    stages = Stages(Path(problem), target, draft, cache, confine_problem)
     return Generation(Path(problem), target, draft, stages, folder, tell, started, benchmark).run()
 
 

@@ -26,13 +26,15 @@ SEEDS = 2
 class Stages:
     """Lint, compile, verify, time and benchmark for one target; each adds its verdict to the candidate.
 
-    `cache` remembers races; None races anew and remembers nothing.
+    `cache` remembers races; None races anew and remembers nothing. `confine_problem`: nobody vouches for the problem.
+    Verification takes it from the kernel's own file and confines it in any case.
     """
 
     problem: Path
     target: Target
     draft: Draft
     cache: TuningCache | None = None
+    confine_problem: bool = False
 
     def lint(self, candidates: list[Candidate], report: Report) -> None:
         """Static checks; no candidate is run."""
@@ -63,14 +65,17 @@ class Stages:
         """Interleaved device times of all candidates on the same inputs; the day when they are from an earlier race."""
         paths = [candidate.path for candidate in candidates]
         race = RememberedRace(self.problem, self.target, [candidate.source for candidate in candidates], self.cache)
-        timings = race.timings(lambda: time_candidates(paths, self.problem, arch=self.target.arch))
+        arch, confined = self.target.arch, self.confine_problem
+        timings = race.timings(lambda: time_candidates(paths, self.problem, arch=arch, confine_problem=confined))
         for candidate, timing in zip(candidates, timings, strict=True):
             candidate.timing, candidate.timed_on = timing, race.date
         return race.date
 
     def benchmark(self, path: Path) -> BenchmarkVerdict:
         """The chosen kernel beside its baselines and the floor; what the graph says of the work fills the gaps."""
-        verdict = benchmark_kernel(path, arch=self.target.arch)
+        verdict = benchmark_kernel(
+            path, problem=self.problem, arch=self.target.arch, confine_problem=self.confine_problem
+        )
         return replace(
             verdict,
             algorithmic_bytes=verdict.algorithmic_bytes or self.draft.algorithmic_bytes,
