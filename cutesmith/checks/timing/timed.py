@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,7 @@ def confined_compiled_handler() -> Callable[[Request], Reply]:
     """The same with the compilers that torch.compile starts: by this process, as its helpers would be confined too."""
     config: Any = importlib.import_module("torch._inductor.config")
     config.compile_threads = 1
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "8"  # of this process, each with a compiler, while it autotunes
     return ConfinedProblem(TimedBaselines(), caches=("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")).handle
 
 

@@ -5,6 +5,7 @@ import gc
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -97,12 +98,20 @@ def _run(*command, **how):
         return type(error).__name__
 
 
+def _compiled_addition(folder):
+    """2 + 3 by a library that is compiled into the folder, as torch.compile's are."""
+    (folder / "add.c").write_text("int add(int a, int b) { return a + b; }")
+    _run("cc", "-shared", "-fPIC", "-o", str(folder / "add.so"), str(folder / "add.c"))
+    return ctypes.CDLL(str(folder / "add.so")).add(2, 3)
+
+
 def _confined_with_programs(request):
     """As a baseline that torch.compile compiles: programs may be started, and are confined as this process is."""
-    confine(programs=True)
+    confine(programs=True, writable=[Path(request["cache"])])
     outside = request["outside"]
     found = {
         "program": _run("true"),
+        "compiled": _compiled_addition(Path(request["cache"])) if shutil.which("cc") else 5,
         "write_inside": _run("touch", "x"),
         "write_outside": _run("touch", f"{outside}/x"),
         "read": _run("cat", f"{outside}/kept"),

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from cutesmith.checks.isolation.worker import Limits
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
+from cutesmith.checks.judging.problem_process import ASKED, OWN
+from cutesmith.checks.timing.baseline_process import CACHE, baseline_process
 from cutesmith.checks.timing.benchmark import benchmark_kernel, time_candidates
 from cutesmith.checks.timing.contest import BenchmarkOptions, Contest
 from cutesmith.checks.timing.entrant import Entrant
@@ -172,6 +175,17 @@ class UnconfinedCandidates(TimedCandidates):
     def start(self, request):
         self.surroundings = Surroundings()
         return {}
+
+
+def test_what_is_compiled_for_a_problem_that_nobody_vouches_for_is_kept_for_nobody(tmp_path):
+    found = {}
+    for why in (None, OWN, ASKED):
+        with baseline_process(tmp_path, Limits(), "sm_90a", why=why, compiled=True) as process:
+            found[why] = Path(process._environment["TRITON_CACHE_DIR"])
+            assert found[why].is_dir() or why is None
+    assert found[None].is_relative_to(CACHE.expanduser())
+    for why in (OWN, ASKED):
+        assert not found[why].exists() and not found[why].is_relative_to(CACHE.expanduser())
 
 
 @without_gpu

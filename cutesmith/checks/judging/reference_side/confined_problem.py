@@ -18,10 +18,11 @@ from cutesmith.checks.failures import describe_failure
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.judging.reference_side.reference import Reference
-from cutesmith.errors import CandidateError, ContractError
+from cutesmith.errors import CandidateError
 from cutesmith.verdicts import ExitCode
 
 CONFINED = "The problem is confined here as the kernel is."
+_REFUSALS = (PermissionError, MemoryError, SystemExit)
 
 
 def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -81,9 +82,10 @@ def refusals_told(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _refused(error: BaseException) -> BaseException | None:
-    """The first in the chain of causes that is of the confinement or the limits, or ends the process."""
-    while isinstance(error, ContractError) and error.__cause__ is not None:
+def _refused(error: BaseException | None) -> BaseException | None:
+    """The innermost in the chain of causes that is of the confinement or the limits, or ends the process."""
+    found = None
+    while error is not None:
+        found = error if isinstance(error, _REFUSALS) or "can't allocate memory" in str(error) else found
         error = error.__cause__
-    refused = isinstance(error, (PermissionError, MemoryError, SystemExit)) or "can't allocate memory" in str(error)
-    return error if refused else None
+    return found
