@@ -216,7 +216,9 @@ class Worker:
         raise self._raised(message["error"])
 
     def _raised(self, error: dict[str, Any]) -> CandidateError:
-        code = ExitCode(error["exit_code"])
+        """What the child raised; by which code it likes to be known, but an error is no pass."""
+        known = error["exit_code"] in set(ExitCode) - {ExitCode.PASSED}
+        code = ExitCode(error["exit_code"]) if known else ExitCode.CRASHED
         message, hint = error["message"], error["hint"]
         if not error.get("ours"):
             message = f"{self.subject} raised {error['type']}: {error['message'] or '(no message)'}"

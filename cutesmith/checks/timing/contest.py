@@ -67,7 +67,7 @@ class Kept:
 class Contest:
     """One benchmark: two workers, the entrants, and what is known of the machine.
 
-    `why` nobody vouches for the problem, so that the process of the baselines is confined as the candidate's is.
+    Where nobody vouches for the problem (`why` says so), the process of the baselines is confined as a candidate's is.
     """
 
     problem: Path

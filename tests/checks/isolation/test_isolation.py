@@ -100,6 +100,13 @@ def test_our_own_errors_keep_their_exit_code_and_hint():
     )
 
 
+@pytest.mark.parametrize("code", [0, -1, 4000])
+def test_an_error_is_no_pass_whatever_code_it_claims(code):
+    """A file that runs there can raise what it likes, our own errors too."""
+    error = failure("passing_error", code=code)
+    assert (error.exit_code, error.message) == (ExitCode.CRASHED, "all is well")
+
+
 def test_replies_are_strict_json():
     assert ask("nan") == {"value": None}
 

@@ -187,6 +187,14 @@ def test_which_file_is_the_problem(tmp_path):
     assert contract.problem_of(kernel, problem) == problem, "the same text in two files is two files"
 
 
+@pytest.mark.parametrize("place", ["where inputs are drawn", "in the reference"])
+def test_a_problem_cannot_raise_its_way_to_a_pass(tmp_path, outside, place):
+    passing = "from cutesmith.errors import ContractError as E; E.exit_code = 0; raise E('verified')"
+    path, _ = attacking(tmp_path, passing, PLACES[place])
+    verdict = verify_kernel(path, on="cpu")
+    assert verdict.exit_code == ExitCode.CRASHED and not verdict.passed
+
+
 def test_a_broken_problem_is_still_a_broken_contract(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(PROBLEM.replace("torch.relu(x)", "x.no_such_method()") + KERNEL)
