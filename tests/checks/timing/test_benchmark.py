@@ -253,6 +253,8 @@ def test_a_whole_benchmark_on_the_gpu(tmp_path):
     assert [t.name for t in verdict.timings] == ["candidate", "eager", "torch.compile"]
     assert all(len(t.samples_us) >= 12 and t.host_us > 0 for t in verdict.timings)
     assert 10 < verdict.floor_percent < 115
+    assert verdict.own_problem and verdict.summary.endswith(" (the file's own reference)")
+    assert verdict.problem_confinement and all(verdict.problem_confinement.values()), "and torch.compile worked in it"
 
 
 @pytest.mark.gpu
