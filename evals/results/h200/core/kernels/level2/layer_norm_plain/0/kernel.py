@@ -1,0 +1,492 @@
+"""layer_norm_plain.py as a CuTe DSL kernel.
+
+Written by cutesmith 0.1.0 for sm_90a: pattern rows, configuration vector=4, elements_per_thread=32, min_threads=128,
+max_threads=1024, max_cluster=1, resident_elements=64, reload_elements=32, shared_bytes=0, hints="last",
+stores="none", threads_per_sm=0.
+Standalone: needs torch and nvidia-cutlass-dsl only; kernel_fn computes what reference_fn below does.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import torch
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import BFloat16, Boolean, Float16, Float32, Float64, Int8, Int16, Int32, Int64, Uint8, const_expr, range_constexpr
+
+# ---- kernel: mean, sum over the last dimension
+
+ROWS_RANK = 1  # leading dimensions that are rows; the other dimensions are the columns that a row reduces
+
+
+class Plan(NamedTuple):
+    """How one row is spread over a block: `threads` a row, each with `blocks` x `chunks` vectors of `vector` elements."""
+
+    columns: int
+    vector: int
+    threads: int
+    rows: int  # rows a block
+    chunks: int  # vectors a thread holds in registers at once
+    blocks: int  # 1: the row stays in registers; more: later stages fetch it again
+    cluster: int  # thread blocks that share a row
+    shared: bool  # a row too long for the registers is kept in shared memory, not read again
+
+    @property
+    def vectors(self) -> int:
+        return self.columns // self.vector
+
+    @property
+    def resident(self) -> bool:
+        return self.blocks == 1
+
+    @property
+    def even(self) -> bool:
+        return self.vectors == self.threads * self.cluster * self.chunks * self.blocks
+
+    @property
+    def warps(self) -> int:
+        return max(1, self.threads // 32)
+
+    @property
+    def parts(self) -> int:
+        """Partial results of a row: one a warp of every block that shares it; a warp combines them, so at most 32."""
+        return self.warps * self.cluster
+
+
+ELEMENTS_PER_THREAD = 32
+MIN_THREADS = 128  # a block: short rows share one
+MAX_THREADS = 1024  # a block; longer rows are split over a cluster of blocks
+MAX_CLUSTER = 1
+RESIDENT_ELEMENTS = 64  # a thread, in registers
+RELOAD_ELEMENTS = 32  # loads in flight a thread where a row is longer
+SHARED_BYTES = 0  # longer rows up to this size stay in shared memory, the others are read again from L2
+KEPT_BYTES = 4  # a column, of the tensors that more than one stage reads
+
+
+def plan_rows(columns: int, vector: int) -> Plan:
+    """The launch plan for rows of `columns` elements read `vector` at a time."""
+    vectors = columns // vector
+    threads = max(1, -(-columns // ELEMENTS_PER_THREAD))
+    threads = 1 << (threads - 1).bit_length() if threads < 32 else -(-threads // 32) * 32
+    cluster = 1
+    while threads > MAX_THREADS and cluster < MAX_CLUSTER and MAX_THREADS // 32 * cluster < 32:
+        threads, cluster = -(-threads // 64) * 32, cluster * 2
+    threads = min(threads, MAX_THREADS)
+    chunks, blocks = max(1, -(-vectors // (threads * cluster))), 1
+    if chunks * vector > RESIDENT_ELEMENTS:
+        in_flight = max(1, RELOAD_ELEMENTS // vector)
+        chunks, blocks = in_flight, -(-chunks // in_flight)
+    rows = max(1, MIN_THREADS // threads) if cluster == 1 else 1
+    shared = blocks > 1 and cluster == 1 and 0 < columns * KEPT_BYTES <= SHARED_BYTES
+    return Plan(columns, vector, threads, 1 if blocks > 1 else rows, chunks, blocks, cluster, shared)
+
+def combine_add(a, b):
+    return a + b
+@cute.jit
+def count_here(b, place: Int32, plan: cutlass.Constexpr) -> Float32:
+    """How many elements of the row this thread holds in its block `b` of vectors."""
+    count = Float32(plan.chunks * plan.vector)
+    if const_expr(not plan.even):
+        held = Int32(0)
+        for c in range_constexpr(plan.chunks):
+            inside = (b * plan.chunks + c) * (plan.threads * plan.cluster) + place < plan.vectors
+            held = held + (Int32(plan.vector) if inside else Int32(0))
+        count = held.to(Float32)
+    return count
+@cute.jit
+def pivot_of(total: Float32, count: Float32) -> Float32:
+    """total / count where that is finite, else 0: deviations are taken from it, and Inf and NaN must show in those."""
+    pivot = total / count
+    return pivot if cute.math.absf(pivot) < Float32(math.inf) else Float32(0.0)
+def squared_deviations(deviation, residual, step):
+    """Squared deviations from the mean, from those from a pivot that lies `step` below it; NaN stays."""
+    return cute.arch.fmax(deviation - residual * step, Float32(0.0), nan=True)
+
+def across_lanes(state, combine, lanes):
+    """Butterfly over `lanes` neighbouring lanes of a warp; every lane gets the result."""
+    offset = 1
+    while offset < lanes:
+        state = combine(*state, *(cute.arch.shuffle_sync_bfly(part, offset=offset) for part in state))
+        state = state if isinstance(state, tuple) else (state,)
+        offset *= 2
+    return state
+
+
+PTX_SUFFIX = {Float32: "f32", Float64: "f64", Int32: "s32", Int64: "s64"}
+
+
+def store_to_peer(pointer, value, peer):
+    """Store to the same place of another block's shared memory in the cluster."""
+    there = cute.arch.map_dsmem_ptr(pointer, peer)
+    cute.arch.inline_ptx(f"st.shared::cluster.{PTX_SUFFIX[type(value)]} [{{$r0}}], {{$r1}};", read_only_args=[there, value])
+
+def combine_lanes_1(count_2, pivot_3, residual_4, deviation_5, lanes, even):
+    """Combine mean of the row, sum of the row over `lanes` neighbouring lanes of a warp; `even`: each speaks for as many elements."""
+    count_2_lane, pivot_3_lane = count_2, pivot_3
+    count_2 = count_2 * lanes if even else across_lanes((count_2,), combine_add, lanes)[0]
+    (pivot_3,) = across_lanes((count_2_lane * pivot_3_lane,), combine_add, lanes)
+    pivot_3 = pivot_of(pivot_3, count_2)
+    gap_pivot_3 = pivot_3_lane - pivot_3
+    moved_pivot_3 = count_2_lane * gap_pivot_3
+    deviation_5 = deviation_5 + gap_pivot_3 * (2.0 * residual_4 + moved_pivot_3)
+    (deviation_5,) = across_lanes((deviation_5,), combine_add, lanes)
+    (residual_4,) = across_lanes((residual_4 + moved_pivot_3,), combine_add, lanes)
+    return count_2, pivot_3, residual_4, deviation_5
+
+
+@cute.jit
+def reduce_1(count_2, pivot_3, residual_4, deviation_5, s_count_2: cute.Tensor, s_pivot_3: cute.Tensor, s_residual_4: cute.Tensor, s_deviation_5: cute.Tensor, slot: Int32, lane: Int32, plan: cutlass.Constexpr):
+    """Combine mean of the row, sum of the row over the threads of a row; every thread gets the result."""
+    count_2, pivot_3, residual_4, deviation_5 = combine_lanes_1(count_2, pivot_3, residual_4, deviation_5, const_expr(min(32, plan.threads)), plan.even)
+    if const_expr(plan.cluster > 1):
+        cute.arch.cluster_wait()  # every block of the cluster has started: its shared memory may be written
+        peer = lane % 32
+        if peer < plan.cluster:
+            at = cute.arch.block_idx_in_cluster() * plan.warps + lane // 32
+            store_to_peer(s_count_2.iterator + at, count_2, peer)
+            store_to_peer(s_pivot_3.iterator + at, pivot_3, peer)
+            store_to_peer(s_residual_4.iterator + at, residual_4, peer)
+            store_to_peer(s_deviation_5.iterator + at, deviation_5, peer)
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
+    elif const_expr(plan.warps > 1):
+        if lane % 32 == 0:
+            s_count_2[lane // 32, slot] = count_2
+            s_pivot_3[lane // 32, slot] = pivot_3
+            s_residual_4[lane // 32, slot] = residual_4
+            s_deviation_5[lane // 32, slot] = deviation_5
+        cute.arch.barrier()
+    if const_expr(plan.parts > 1):
+        lanes = const_expr(1 << (plan.parts - 1).bit_length())
+        part = lane % lanes
+        inside = part < plan.parts
+        part = part if inside else Int32(0)
+        count_2 = s_count_2[part, slot] if inside else Float32(0.0)
+        pivot_3 = s_pivot_3[part, slot] if inside else Float32(0.0)
+        residual_4 = s_residual_4[part, slot] if inside else Float32(0.0)
+        deviation_5 = s_deviation_5[part, slot] if inside else Float32(0.0)
+        count_2, pivot_3, residual_4, deviation_5 = combine_lanes_1(count_2, pivot_3, residual_4, deviation_5, lanes, const_expr(plan.even and lanes == plan.parts))
+    return count_2, pivot_3, residual_4, deviation_5
+
+
+EVICT_FIRST, EVICT_LAST = Int64(0x12F0000000000000), Int64(0x14F0000000000000)  # L2 policies as `createpolicy` encodes them
+
+
+def read(source, target, again: bool = False):
+    """Copy one vector from global memory to registers, past L1 so that the column tensors stay there."""
+    bits = min(128, cute.size(target) * target.element_type.width)
+    if bits < 32:
+        cute.autovec_copy(source, target)
+        return
+    atom = cute.make_copy_atom(
+        cute.nvgpu.CopyG2ROp(), target.element_type, num_bits_per_copy=bits,
+    )
+    cute.copy(atom, source, target, cache_policy=EVICT_FIRST if again else EVICT_LAST)
+
+
+def write(source, target):
+    """Copy one vector from registers to global memory."""
+    cute.autovec_copy(source, target)
+
+
+def copy_async(source, target):
+    """Copy one vector from global to shared memory without registers (cp.async moves 4, 8 or 16 bytes)."""
+    bits = cute.size(target) * target.element_type.width
+    if bits < 32:
+        staged = cute.make_rmem_tensor(target.layout, target.element_type)
+        cute.autovec_copy(source, staged)
+        cute.autovec_copy(staged, target)
+        return
+    atom = cute.make_copy_atom(cute.nvgpu.cpasync.CopyG2SOp(), target.element_type, num_bits_per_copy=min(128, bits))
+    cute.copy(atom, source, target)
+
+
+@cute.kernel
+def rows_kernel(m_x: cute.Tensor, m_out: cute.Tensor, rows: Int32, plan: cutlass.Constexpr):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    lane, slot = thread % plan.threads, thread // plan.threads
+    row = block // plan.cluster * plan.rows + slot
+    place = lane  # the thread's place among all that share the row
+    if const_expr(plan.cluster > 1):
+        place = cute.arch.block_idx_in_cluster() * plan.threads + lane
+        cute.arch.cluster_arrive_relaxed()
+    read_row = (row if row < rows else rows - 1).to(Int64)  # threads past the last row repeat it and store nothing
+    smem = cutlass.memory.SmemAllocator()
+    partials = cute.make_layout((plan.parts, plan.rows))
+    s_count_2 = smem.allocate_tensor(Float32, partials, byte_alignment=16)
+    s_pivot_3 = smem.allocate_tensor(Float32, partials, byte_alignment=16)
+    s_residual_4 = smem.allocate_tensor(Float32, partials, byte_alignment=16)
+    s_deviation_5 = smem.allocate_tensor(Float32, partials, byte_alignment=16)
+    k_x = smem.allocate_tensor(Float32, cute.make_layout((plan.vector, plan.vectors if plan.shared else 1)), byte_alignment=16)
+    g_x = cute.zipped_divide(m_x[read_row, None], (plan.vector,))
+    r_x = cute.make_rmem_tensor((plan.vector, plan.chunks), Float32)
+    g_out = cute.zipped_divide(m_out[read_row, None], (plan.vector,))
+    f_out = cute.make_rmem_tensor((plan.vector,), Float32)
+    r_out = cute.make_rmem_tensor((plan.vector,), Float32)
+
+    if const_expr(plan.resident):
+        for c in range_constexpr(plan.chunks):
+            at = (c) * (plan.threads * plan.cluster) + place
+            if const_expr(plan.even):
+                read(g_x[None, at], r_x[None, c])
+            else:
+                if at < plan.vectors:
+                    read(g_x[None, at], r_x[None, c])
+    if const_expr(plan.shared):
+        for c in range_constexpr(plan.blocks * plan.chunks):
+            ahead = c * plan.threads + place
+            if ahead < plan.vectors:
+                copy_async(g_x[None, ahead], k_x[None, ahead])
+        cute.arch.cp_async_commit_group()
+        cute.arch.cp_async_wait_group(0)  # a thread reads back only what it copied itself: no barrier
+    # Stage 1: mean of the row, sum of the row
+    count_2 = Float32(0.0)
+    pivot_3 = Float32(0.0)
+    residual_4 = Float32(0.0)
+    deviation_5 = Float32(0.0)
+    for b in cutlass.range(plan.blocks, unroll=1, unroll_full=plan.resident):
+        if const_expr(not plan.resident and not plan.shared):
+            for c in range_constexpr(plan.chunks):
+                again_1 = (b * plan.chunks + c) * (plan.threads * plan.cluster) + place
+                if const_expr(plan.even):
+                    read(g_x[None, again_1], r_x[None, c])
+                else:
+                    if again_1 < plan.vectors:
+                        read(g_x[None, again_1], r_x[None, c])
+        if const_expr(plan.shared):
+            for c in range_constexpr(plan.chunks):
+                kept_1 = (b * plan.chunks + c) * plan.threads + place
+                if kept_1 < plan.vectors:
+                    cute.autovec_copy(k_x[None, kept_1], r_x[None, c])
+        pivot_3_total = Float32(0.0)
+        for c in range_constexpr(plan.chunks):
+            index_1 = (b * plan.chunks + c) * (plan.threads * plan.cluster) + place
+            s1_x = r_x[None, c].load()
+            for v in range_constexpr(plan.vector):
+                s1_x_v = s1_x[v]
+                item_6 = s1_x_v
+                if const_expr(not plan.even):
+                    item_6 = item_6 if index_1 < plan.vectors else Float32(0.0)
+                pivot_3_total = pivot_3_total + item_6
+        count_2_here = count_here(b, place, plan)
+        pivot_3 = pivot_of(pivot_3_total, count_2_here) if count_2 == Float32(0.0) else pivot_3
+        count_2 = count_2 + count_2_here
+        for c in range_constexpr(plan.chunks):
+            index_1 = (b * plan.chunks + c) * (plan.threads * plan.cluster) + place
+            s1b_x = r_x[None, c].load()
+            for v in range_constexpr(plan.vector):
+                s1b_x_v = s1b_x[v]
+                item_7 = s1b_x_v - pivot_3
+                if const_expr(not plan.even):
+                    item_7 = item_7 if index_1 < plan.vectors else Float32(0.0)
+                residual_4 = residual_4 + item_7
+                deviation_5 = deviation_5 + item_7 * item_7
+    count_2, pivot_3, residual_4, deviation_5 = reduce_1(count_2, pivot_3, residual_4, deviation_5, s_count_2, s_pivot_3, s_residual_4, s_deviation_5, slot, lane, plan)
+    # Stage 2: write out
+    mean_8_step = residual_4 / Float32(plan.columns)
+    mean_8 = pivot_3 + mean_8_step
+    deviation_5 = squared_deviations(deviation_5, residual_4, mean_8_step)
+    deviation_5_var = deviation_5 / Float32(max(plan.columns - 0.0, 0))
+    row_add_3 = deviation_5_var + Float32(1e-05)
+    row_rsqrt_4 = cute.math.rsqrt(row_add_3)
+    for b in cutlass.range(plan.blocks, unroll=1, unroll_full=plan.resident):
+        if const_expr(not plan.resident and not plan.shared):
+            for c in range_constexpr(plan.chunks):
+                again_2 = (b * plan.chunks + c) * (plan.threads * plan.cluster) + place
+                if const_expr(plan.even):
+                    read(g_x[None, again_2], r_x[None, c], again=True)
+                else:
+                    if again_2 < plan.vectors:
+                        read(g_x[None, again_2], r_x[None, c], again=True)
+        if const_expr(plan.shared):
+            for c in range_constexpr(plan.chunks):
+                kept_2 = (b * plan.chunks + c) * plan.threads + place
+                if kept_2 < plan.vectors:
+                    cute.autovec_copy(k_x[None, kept_2], r_x[None, c])
+        for c in range_constexpr(plan.chunks):
+            index_2 = (b * plan.chunks + c) * (plan.threads * plan.cluster) + place
+            s2_x = r_x[None, c].load()
+            for v in range_constexpr(plan.vector):
+                s2_x_v = s2_x[v]
+                s2_sub_2 = s2_x_v - mean_8
+                s2_mul_4 = s2_sub_2 * row_rsqrt_4
+                f_out[v] = s2_mul_4
+            r_out.store(f_out.load())
+            if (row < rows) & (index_2 < plan.vectors):
+                write(r_out, g_out[None, index_2])
+
+
+class Layout(NamedTuple):
+    """A tensor as rows x columns with strides known when compiling; `None` for a role: it is dense."""
+
+    shape: tuple
+    stride: tuple
+
+
+def collapse(shape, stride):
+    """The same elements in row-major order with as few dimensions as possible, innermost first (CuTe's order)."""
+    merged = []
+    for size, step in reversed(list(zip(shape, stride))):
+        if size < 2:
+            continue
+        if merged and merged[-1][0] * merged[-1][1] == step:
+            merged[-1] = (merged[-1][0] * size, merged[-1][1])
+        else:
+            merged.append((size, step))
+    merged = merged or [(1, 1)]
+    return tuple(size for size, _ in merged), tuple(step for _, step in merged)
+
+
+@cute.jit
+def as_matrix(tensor: cute.Tensor, layout: cutlass.Constexpr, role: cutlass.Constexpr, rows: Int32, columns: cutlass.Constexpr):
+    """The tensor as (rows, columns), (rows,) or (columns,), by its role."""
+    if const_expr(layout is not None):
+        shape, stride = layout.shape, layout.stride
+    elif const_expr(role == "element"):
+        shape, stride = (rows, max(columns, 1)), (columns, 1)
+    elif const_expr(role == "column"):
+        shape, stride = (max(columns, 1),), (1,)
+    else:
+        shape, stride = (rows,), (1,)
+    return cute.make_tensor(tensor.iterator, cute.make_layout(shape, stride=stride))
+
+
+@cute.jit
+def launch_rows(x: cute.Tensor, out: cute.Tensor, plan: cutlass.Constexpr, layouts: cutlass.Constexpr, stream):
+    rows = Int32(math.prod(out.shape[:ROWS_RANK]))  # an output: its leading dimensions are the rows
+    rows_kernel(
+        as_matrix(x, layouts[0], ROLES[0], rows, plan.columns),
+        as_matrix(out, layouts[1], ROLES[1], rows, plan.columns),
+        rows,
+        plan,
+    ).launch(
+        grid=[cute.ceil_div(rows, plan.rows) * plan.cluster, 1, 1],
+        block=[plan.threads * plan.rows, 1, 1],
+        cluster=[plan.cluster, 1, 1] if const_expr(plan.cluster > 1) else None,
+        stream=stream,
+    )
+
+
+TYPES = {
+    torch.float16: Float16, torch.bfloat16: BFloat16, torch.float32: Float32, torch.float64: Float64,
+    torch.int8: Int8, torch.int16: Int16, torch.int32: Int32, torch.int64: Int64, torch.uint8: Uint8,
+}
+
+
+@functools.cache
+def compile_rows(columns: int, vector: int, tensors: tuple):
+    """Compile for rows of `columns` elements; `tensors` holds (dtype, shape, stride, alignment, layout) each.
+
+    A dense tensor has no stride and no layout, and -1 for every size that is free at run time.
+    """
+    fakes = []
+    for dtype, shape, stride, alignment, _ in tensors:
+        if stride is None:
+            sizes = tuple(cute.sym_int() if size < 1 else size for size in shape)  # -1: free; 0: an empty row
+            order = tuple(reversed(range(len(shape))))
+            fake = cute.runtime.make_fake_compact_tensor(TYPES[dtype], sizes, stride_order=order, assumed_align=alignment)
+        else:
+            sizes = tuple(size or cute.sym_int() for size in shape)
+            fake = cute.runtime.make_fake_tensor(TYPES[dtype], sizes, stride, assumed_align=alignment)
+        fakes.append(fake)
+    layouts = tuple(layout for *_, layout in tensors)
+    stream = cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True)
+    plan = plan_rows(columns, vector)
+    scalars = []
+    compiled = cute.compile(launch_rows, *fakes, *scalars, plan, layouts, stream, options="--enable-tvm-ffi")
+    return compiled.__tvm_ffi_object__() or compiled  # TVM-FFI's own function: the DSL's wrapper costs a third of a microsecond
+
+
+ROLES = ('element', 'element')
+
+
+def specialise(*tensors):
+    """The compiled kernel for tensors of these shapes, strides, types and alignments; nothing to do when there is no row."""
+    shape = tuple(tensors[0].shape)
+    leading, trailing = shape[:ROWS_RANK], shape[ROWS_RANK:]
+    rows, columns = math.prod(leading), math.prod(trailing)
+    vector = 4 if columns > 0 else 1
+    if rows == 0 or columns == 0:
+        return lambda *_: None
+    sizes = {"element": rows * columns, "column": columns, "row": rows, "kept row": rows}
+    dense = all(t.is_contiguous() and t.numel() == sizes[role] for t, role in zip(tensors, ROLES))
+    described = []
+    for tensor, role in zip(tensors, ROLES):
+        alignment = min(16, tensor.data_ptr() & -tensor.data_ptr() or 16)
+        if dense:
+            fixed = len(trailing) if role in ("element", "column") else 0
+            free = (-1,) * (tensor.dim() - fixed) + tuple(tensor.shape[tensor.dim() - fixed :])
+            description = (tensor.dtype, free, None, alignment, None)
+        else:
+            layout = matrix_layout(tensor, role, leading, trailing)
+            description = (tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), alignment, layout)
+        described.append(description)
+        if role in ("element", "column"):
+            vector = min(vector, vector_of(description[-1], columns, alignment // tensor.element_size()))
+    return compile_rows(columns, vector, tuple(described))
+
+
+def matrix_layout(tensor, role: str, leading, trailing) -> Layout:
+    """The layout of `tensor`, broadcast to its role's shape, as rows x columns."""
+    if role == "element":
+        tensor = tensor.expand(*leading, *trailing)
+        rows = collapse(tensor.shape[:ROWS_RANK], tensor.stride()[:ROWS_RANK])
+        columns = collapse(tensor.shape[ROWS_RANK:], tensor.stride()[ROWS_RANK:])
+        return Layout((rows[0], columns[0]), (rows[1], columns[1]))
+    if role == "kept row":
+        tensor = tensor.view(tensor.shape[: max(0, tensor.dim() - len(trailing))])
+    tensor = tensor.expand(trailing if role == "column" else leading)
+    shape, stride = collapse(tensor.shape, tensor.stride())
+    return Layout((shape,), (stride,))
+
+
+def vector_of(layout, columns: int, aligned: int) -> int:
+    """How many elements of a tensor one vector access may cover (a power of two)."""
+    width = math.gcd(columns, 16, max(1, aligned))
+    if layout is None:
+        return width
+    if layout.stride[-1] != (1,):
+        return 1
+    return math.gcd(width, *(layout.stride[0] if len(layout.stride) == 2 else ()))
+
+
+_launchers = {}
+
+
+def kernel_fn(x):
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    key = (x.shape, x.stride(), x.dtype, (x.data_ptr()) & 15)
+    launch = _launchers.get(key)
+    if launch is None:
+        launch = _launchers.setdefault(key, specialise(x, out))
+    launch(x, out)
+    return out
+
+
+# ------------------------------------------------------------------------------
+# The problem, as it was given: what to compute, and on which inputs.
+# ------------------------------------------------------------------------------
+
+"""Layer norm of a fp32 matrix without weight or bias."""
+
+import torch
+import torch.nn.functional as F
+
+LEVEL = 2
+TAGS = ("row-reduction", "fp32", "norm")
+
+
+def reference_fn(x):
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def get_inputs(rows=16384, columns=4096):
+    return [torch.randn(rows, columns, device="cuda", dtype=torch.float32)]
+
+
+def get_input_sets():
+    for rows, columns in ((1, 4096), (33, 1000), (7, 129), (5, 2)):
+        yield get_inputs(rows, columns)
