@@ -54,6 +54,11 @@ def tasks() -> Path:
     raise UnavailableError(f"no tasks in {PACKAGE / '_content'} or {PACKAGE.parent / 'evals'}", hint=hint)
 
 
+def libraries() -> Path:
+    """The folder of library functions that compute tasks of ours, beside `tasks()`; raises as it does."""
+    return tasks().parent / "libraries"
+
+
 def licence() -> Path:
     """`LICENSE`, which a wheel keeps with its metadata; raises UnavailableError."""
     metadata = PACKAGE.parent / f"cutesmith-{__version__}.dist-info" / "licenses"

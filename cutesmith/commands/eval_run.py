@@ -30,6 +30,7 @@ from cutesmith.evals.suites import SUITE_NAMES, load_suite
 from cutesmith.evals.suites.tolerances import TOLERANCES
 from cutesmith.patterns.generation.target import PLACES, Target, choose_target
 
+NONE = "none"
 DESCRIPTION = """\
 Judge kernels for every task of a suite: lint, compile, verify, benchmark, one line of results.jsonl each.
 
@@ -133,7 +134,9 @@ def add_judge_options(group: Any) -> None:
     group.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's; sm_90a without one)")
     group.add_argument("--tolerance", choices=TOLERANCES, default="", help="instead of the tasks' own")
     group.add_argument("--rounds", type=positive, metavar="N", help="interleaved rounds of a benchmark")
-    group.add_argument("--quick", action="store_true", help="fewer rounds, no torch.compile baseline")
+    group.add_argument("--quick", action="store_true", help="fewer rounds, eager alone as the baseline")
+    libraries = f"baselines: files as evals/libraries has them (default: those of our suites), or {NONE}"
+    group.add_argument("--libraries", metavar="DIR", help=libraries)
     group.add_argument("--no-benchmark", action="store_true", help="verify only")
     group.add_argument("--timeout", type=seconds, default=120.0, metavar="S", help="seconds a call of a kernel (120)")
 
@@ -202,6 +205,8 @@ def _repeatable(options: Namespace, own: Sequence[str], session: Sequence[str]) 
         kept += ["--suite", str(Path(options.suite).absolute())]
     if options.path:
         kept += ["--path", str(Path(options.path).absolute())]
+    if options.libraries not in (None, NONE):
+        kept += ["--libraries", str(Path(options.libraries).absolute())]
     source = parse_source(options.agent)
     kept += ["--agent", f"{source.kind}:{source.place}"] if source.place else []
     return [*kept, *(["--", *session] if session else [])]
@@ -246,6 +251,8 @@ def _judge(options: Namespace, target: Target) -> JudgeSettings:
     place = "gpu" if target.executes else options.on if options.on != "auto" else _without_gpu()
     judge = JudgeSettings(on=place, arch=target.arch, benchmark=not options.no_benchmark, timeout=options.timeout)
     judge = judge.quick() if options.quick else judge
+    if options.libraries is not None:
+        judge = replace(judge, library_baselines=options.libraries != NONE)
     return replace(judge, rounds=options.rounds) if options.rounds else judge
 
 
@@ -268,7 +275,12 @@ def _require_model(session: Sequence[str]) -> None:
 def _suite(options: Namespace, target: Target) -> Suite:
     """The tasks that were asked for; those that are for other architectures are left out."""
     suite = load_suite(
-        options.suite, path=options.path, ids=options.only or (), levels=options.level or (), tags=options.tag or ()
+        options.suite,
+        path=options.path,
+        ids=options.only or (),
+        levels=options.level or (),
+        tags=options.tag or (),
+        libraries=None if options.libraries == NONE else options.libraries,
     )
     tasks = tuple(task for task in suite.tasks if _fits(task, target))
     if not tasks:

@@ -64,8 +64,8 @@ EXAMPLES = (
 )
 FORWARDED = (
     *("suite", "path", "level", "tag", "only"),
-    *("on", "arch", "tolerance", "rounds", "quick", "no_benchmark", "timeout", "gpus", "jobs", "judges"),
-    *("engine", "address"),
+    *("on", "arch", "tolerance", "rounds", "quick", "no_benchmark", "libraries", "timeout"),
+    *("gpus", "jobs", "judges", "engine", "address"),
 )
 """Options that every run gets as they are."""
 REFUSED = {
@@ -266,7 +266,7 @@ def _forwarded(options: Namespace) -> Iterator[str]:
         value, flag = getattr(options, name), f"--{name.replace('_', '-')}"
         if value in (None, "", False) or (here and name in ("engine", "address")):
             continue
-        if name == "path" or (name == "suite" and Path(value).exists()):
+        if name == "path" or (name in ("suite", "libraries") and Path(value).exists()):
             value = str(Path(value).absolute())
         for item in value if isinstance(value, list) else [value]:
             yield flag

@@ -21,11 +21,20 @@ EAGER, COMPILED, LIBRARY = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class Library:
+    """A function of a file that computes a whole task by somebody's library: a baseline."""
+
+    path: Path
+    function: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """One problem of a suite: where its file is and what is known of it without running it.
 
     `id` is unique within its suite ("level1/softmax"); `flops` and `bytes` are of one call with `get_inputs()`, None
-    where they are counted by the benchmark. `archs` are what the task makes sense for, empty for any.
+    where they are counted by the benchmark. `archs` are what the task makes sense for, empty for any. `libraries` are
+    baselines beside eager and torch.compile.
     """
 
     id: str
@@ -38,6 +47,7 @@ class Task:
     flops: int | None = None
     bytes: int | None = None
     tolerance: str = "strict"  # or "kernelbench": the suite's own
+    libraries: tuple[Library, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

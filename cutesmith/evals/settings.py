@@ -24,6 +24,7 @@ class JudgeSettings:
     rounds: int = ROUNDS
     benchmark: bool = True
     compile_baseline: bool = True
+    library_baselines: bool = True
     timeout: float = 120.0
     benchmark_timeout: float = 300.0
 
@@ -32,8 +33,8 @@ class JudgeSettings:
         return asdict(self)
 
     def quick(self) -> JudgeSettings:
-        """Fewer rounds, and no torch.compile baseline, which is most of a benchmark's time."""
-        return replace(self, rounds=QUICK_ROUNDS, compile_baseline=False)
+        """Fewer rounds, eager as the only baseline: compiling others is most of a benchmark's time."""
+        return replace(self, rounds=QUICK_ROUNDS, compile_baseline=False, library_baselines=False)
 
     def tolerating(self, tolerance: Mapping[str, float] | None) -> JudgeSettings:
         """With this rtol and atol (`suites.tolerance_of`); None leaves the judge's own."""

@@ -15,6 +15,7 @@ from typing import Any, cast
 from cutesmith.checks.compiling.narrowing import Compiled, described, narrow_instructions, unexplained
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Worker
+from cutesmith.checks.judging.given_outputs import plain_file, require_own
 from cutesmith.checks.judging.problem_process import reference_call, reference_reply
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.verdicts import CaseReport, ExitCode, OutputError
@@ -203,7 +204,10 @@ class Round:
     def run(self, name: str, drawn: dict[str, Any], steps: list[dict[str, Any]], **how: bool) -> dict[str, Any]:
         """Let the candidate run the steps; `how`: see `trial.Trial`, and "stub" in `candidate.Candidate.run`."""
         try:
-            return self.candidate.call({"do": "run", "steps": steps, **how}, timeout=self.options.timeout)
+            reply = self.candidate.call({"do": "run", "steps": steps, **how}, timeout=self.options.timeout)
+            for step, report in zip(steps, reply.get("steps", ())):
+                require_own(report["outputs"], Path(step["outputs"]))
+            return reply
         except CandidateError as error:
             if error.exit_code != ExitCode.TIMED_OUT:
                 raise
@@ -301,14 +305,15 @@ def _same_bytes(first: Sequence[dict[str, Any]], second: Sequence[dict[str, Any]
 
 def _same_beginning(first: str, second: str, size: int) -> bool:
     """Whether two files hold the same first bytes, and as many as the candidate's process says that they do."""
-    if not (os.path.isfile(first) and os.path.isfile(second)):  # a pipe would let the judge wait for ever
+    try:
+        with plain_file(first) as this, plain_file(second) as that, open(this, "rb") as one, open(that, "rb") as other:
+            while size > 0:
+                piece = one.read(min(COMPARED_BYTES, size))
+                if not piece or piece != other.read(len(piece)):
+                    return False
+                size -= len(piece)
+    except OSError:
         return False
-    with open(first, "rb") as one, open(second, "rb") as other:
-        while size > 0:
-            piece = one.read(min(COMPARED_BYTES, size))
-            if not piece or piece != other.read(len(piece)):
-                return False
-            size -= len(piece)
     return True
 
 
@@ -345,4 +350,4 @@ def exchange() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="kernel-", dir=shared if roomy else None) as folder:
         for name in ("candidate", INPUTS):
             (Path(folder) / name).mkdir()
-        yield Path(folder)
+        yield Path(folder).resolve()

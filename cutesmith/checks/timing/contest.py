@@ -21,6 +21,7 @@ from cutesmith.checks.isolation.processes import fair_memory
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
 from cutesmith.checks.judging.cheats import find_cheats
+from cutesmith.checks.judging.given_outputs import require_own
 from cutesmith.checks.judging.problem_process import OWN, Unvouched, reference_call, reference_reply
 from cutesmith.checks.judging.rounds import exchange, loading, new_seed, start_both
 from cutesmith.checks.judging.verification import fitting_arch
@@ -193,26 +194,41 @@ class Contest:
         return entrant
 
     def _baselines(self, reference: Worker) -> list[Entrant]:
-        """Load and warm up each baseline; one that fails is listed with its error."""
+        """Load and warm up each baseline; one that fails or needs what is not installed is listed with its error."""
         wanted: list[dict[str, Any]] = []
         if self.options.eager:
             wanted.append({"name": "eager", "kind": "eager"})
         if self.options.compiled:
             wanted.append({"name": "torch.compile", "kind": "compile", "mode": COMPILE_MODE})
         wanted += [_file_baseline(text) for text in self.options.baselines]
-        entrants = []
-        for request in wanted:
+        return [self._baseline(reference, request) for request in wanted]
+
+    def _baseline(self, reference: Worker, request: dict[str, Any]) -> Entrant:
+        entrant = Entrant(request["name"], reference)
+        try:
             reference_call(reference, {"do": "baseline", **request})
-            entrant = Entrant(request["name"], reference)
-            try:
-                with gpu_lock(exclusive=False):
-                    entrant.warm_up(max(600.0, self.options.timeout))
-            except CandidateError as error:
-                if not reference.alive:
-                    raise
-                entrant.error = error.message
-            entrants.append(entrant)
-        return entrants
+        except CutesmithError as error:
+            if error.exit_code != ExitCode.UNAVAILABLE:
+                raise
+            entrant.error = error.message
+            return entrant
+        try:
+            with gpu_lock(exclusive=False):
+                entrant.warm_up(max(600.0, self.options.timeout))
+            if request["kind"] == "file":
+                entrant.error = self._wrong(reference, entrant)
+        except CandidateError as error:
+            if not reference.alive:
+                raise
+            entrant.error = error.message
+        return entrant
+
+    def _wrong(self, reference: Worker, entrant: Entrant) -> str:
+        """What is wrong with the result of somebody else's function, which then is no baseline."""
+        request = {"do": "compare", "name": entrant.name, "rtol": self.options.rtol, "atol": self.options.atol}
+        with gpu_lock(exclusive=False):
+            problem = reference.call(request, timeout=max(600.0, self.options.timeout))["problem"]
+        return f"it computes something else: {problem}" if problem else ""
 
     def _rounds(self, entrants: Sequence[Entrant], reference: Worker, candidate: Worker) -> list[Kept]:
         """Interleaved rounds in random order; a few random launches of the candidate are kept."""
@@ -270,6 +286,7 @@ class Contest:
 
     def _judge_one(self, where: Path, reference: Worker, candidate: Worker, item: Kept) -> dict[str, Any]:
         report = candidate.call({"do": "collect", "tag": item.tag, "folder": str(where)})
+        require_own(report["outputs"], where)
         for problem in report["problems"]:
             return {"problem": problem["text"], "rule": problem["rule"], "reject": problem["reject"]}
         request = {"do": "judge_at", "launch": item.launch, "rounds": item.rounds, "outputs": report["outputs"]}

@@ -19,13 +19,13 @@ from cutesmith.checks.judging.candidate_side.candidate import candidate_code, ho
 from cutesmith.checks.judging.candidate_side.outputs import take_outputs
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
 from cutesmith.checks.judging.reference_side.confined_problem import ConfinedProblem
-from cutesmith.checks.judging.reference_side.problem_calls import seed_everything
+from cutesmith.checks.judging.reference_side.problem_calls import native_outputs, seed_everything
 from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.checks.judging.tensors import copy_of
 from cutesmith.checks.timing.algorithmic_work import counting, work_of
 from cutesmith.checks.timing.fresh_values import apply, nudge, nudges, refresh
 from cutesmith.checks.timing.stopwatch import Function, Stopwatch, peak_bytes_per_second
-from cutesmith.errors import ContractError
+from cutesmith.errors import ContractError, UnavailableError
 
 Request = dict[str, Any]
 Reply = dict[str, Any]
@@ -180,7 +180,7 @@ class TimedBaselines(Reference):
         """Dispatch on `request["do"]`."""
         own = {"baseline": self.baseline, "prepare": self.prepare, "machine": self.machine, "judge_at": self.judge_at}
         actions = {**own, "round": self.bench.round, "refresh": self.bench.refresh_only, "host": self.bench.host}
-        actions |= {"warm_up": self.bench.warm_up, "estimate": self.bench.estimate}
+        actions |= {"compare": self.compare, "warm_up": self.bench.warm_up, "estimate": self.bench.estimate}
         action = actions.get(request["do"])
         return action(request) if action else super().handle(request)
 
@@ -200,6 +200,15 @@ class TimedBaselines(Reference):
         else:
             self.bench.functions[name] = _function_of(request["path"], request["function"])
         return {}
+
+    def compare(self, request: Request) -> Reply:
+        """Whether the function of another file computes what the reference does: what is wrong, empty where nothing."""
+        values = self.bench.copies[0]
+        outputs, is_tuple = native_outputs(self.bench.functions[request["name"]], [copy_of(value) for value in values])
+        self.drawn["compared"] = values
+        described = [tensors.describe_layout(output) for output in outputs]
+        request = {**request, "key": "compared", "tuple": is_tuple, "outputs": described}
+        return {"problem": self.judged(request, lambda: outputs)["problem"]}
 
     def prepare(self, request: Request) -> Reply:
         """Draw the rotating copies, write them as files, and count the algorithm's bytes."""
@@ -262,6 +271,8 @@ def _function_of(path: str, name: str) -> Function:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
+    except ImportError as error:
+        raise UnavailableError(f"{Path(path).name} cannot be imported here: {error}") from error
     except Exception as error:
         raise ContractError(f"--baseline {path}: {type(error).__name__}: {error}") from error
     function: Function | None = getattr(module, name, None)

@@ -34,6 +34,7 @@ Result = dict[str, Any]
 KERNEL = "kernel.py"
 TAIL = 4000
 FOLDER = "cutesmith-eval-"
+LIBRARIES = "libraries"
 SUSPICIOUS = (ExitCode.USAGE, ExitCode.CRASHED, ExitCode.TIMED_OUT, ExitCode.UNAVAILABLE)
 """What a vanished or broken GPU looks like from inside a verdict; then the GPU itself is asked."""
 
@@ -49,7 +50,7 @@ def run_stage(stage: str, payload: Payload) -> Result:
 def _without_our_folders(result: Result) -> Result:
     """Files by their names alone: the folders of this process mean nothing to anybody, and are new each time."""
     folder = re.escape(os.path.join(tempfile.gettempdir(), FOLDER))
-    plain: Result = json.loads(re.sub(f"{folder}[^/]+/(task/)?", "", strict_json(result)))
+    plain: Result = json.loads(re.sub(f"{folder}[^/]+/((task|{LIBRARIES})/)?", "", strict_json(result)))
     return plain
 
 
@@ -123,6 +124,7 @@ def _benchmark(payload: Payload) -> Result:
             lambda: benchmark_kernel(
                 kernel,
                 problem=task,
+                baselines=_libraries(payload, kernel.parent / LIBRARIES),
                 rounds=settings.rounds,
                 compiled=settings.compile_baseline,
                 timeout=settings.benchmark_timeout,
@@ -132,6 +134,17 @@ def _benchmark(payload: Payload) -> Result:
             ),
         )
     return {"verdicts": {BENCHMARK: verdict}, "gpu_lost": _gpu_lost(verdict, settings)}
+
+
+def _libraries(payload: Payload, folder: Path) -> list[str]:
+    """The library baselines, written into a folder of their own, as the benchmark names them: file and function."""
+    folder.mkdir()
+    named = []
+    for library in payload.get("libraries", ()):
+        path = folder / Path(library["name"]).name
+        path.write_bytes(uncarried(library))
+        named.append(f"{path}:{library['function']}")
+    return named
 
 
 def _draft(payload: Payload) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -50,14 +50,17 @@ def this_machine(on: str) -> Machine:
     )
 
 
-def judged_key(machine: Machine, judge: JudgeSettings, task: bytes, kernel: bytes) -> str:
-    """Of one kernel judged for one task, by settings that hold the task's tolerance."""
+def judged_key(
+    machine: Machine, judge: JudgeSettings, task: bytes, kernel: bytes, libraries: Sequence[Mapping[str, str]] = ()
+) -> str:
+    """Of one kernel judged for one task beside these baselines, by settings that hold the task's tolerance."""
     about = {
         "machine": machine.model_dump(),
         "settings": judge.to_dict(),
         "judge": judge_hash(),
         "task": sha256(task),
         "kernel": sha256(kernel),
+        "libraries": [dict(library) for library in libraries],
     }
     return _hash(about)
 

@@ -163,7 +163,8 @@ class Pipeline:
         """Judge it, or take what is known of the same kernel."""
         work.kernel = kernel
         self.folder.keep_kernel(work.unit, kernel)
-        work.key = judged_key(self.plan.machine, self.plan.judging(work.task), work.problem, kernel)
+        judged, libraries = self.plan.judging(work.task), self.plan.libraries(work.task)
+        work.key = judged_key(self.plan.machine, judged, work.problem, kernel, libraries)
         known = self.folder.verdicts(work.key)
         if known is None and (entry := self.cache.find(work.key)) is not None:
             self.folder.keep_verdicts(work.key, entry.verdicts)
@@ -211,6 +212,8 @@ class Pipeline:
             payload["folder"] = str(self.folder.kernel_folder(work.unit))
         else:
             payload["kernel"] = carried(KERNEL, work.kernel)
+        if stage == BENCHMARK:
+            payload["libraries"] = self.plan.libraries(work.task)
         return Job(id=work.id, stage=stage, payload=payload, seconds=_patience(stage, settings))
 
     def _take(self, report: Report) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutesmith.errors import CutesmithError
+from cutesmith.evals.engines.stages import carried
 from cutesmith.evals.records import Attempt, Machine, Suite, Task
 from cutesmith.evals.running.folder import Unit
 from cutesmith.evals.running.keys import sha256
@@ -42,6 +43,12 @@ class Plan:
     def judging(self, task: Task) -> JudgeSettings:
         """The settings with the task's tolerance, or with that of the whole run."""
         return self.judge.tolerating(tolerance_of(task, self.tolerance))
+
+    def libraries(self, task: Task) -> list[dict[str, str]]:
+        """The files of the task's library baselines as a payload carries them, each with its function's name."""
+        if not (self.judge.times and self.judge.library_baselines):
+            return []
+        return [{**carried(one.path.name, one.path.read_bytes()), "function": one.function} for one in task.libraries]
 
     def units(self) -> Iterator[tuple[Task, int]]:
         """Every sample of every task; each task once before any comes again."""

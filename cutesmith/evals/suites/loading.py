@@ -14,6 +14,7 @@ from cutesmith import resources
 from cutesmith.errors import UsageError
 from cutesmith.evals.records import Suite, Task
 from cutesmith.evals.suites.checkout import problems_of_checkout
+from cutesmith.evals.suites.libraries import libraries_of
 from cutesmith.evals.suites.metadata import read_task
 from cutesmith.evals.unicode import encodable
 
@@ -31,12 +32,14 @@ def load_suite(
     ids: Sequence[str] = (),
     levels: Collection[int] = (),
     tags: Collection[str] = (),
+    libraries: str | Path | None = None,
 ) -> Suite:
     """A suite's tasks, read off their files without running them, in the order of their ids (numbers as numbers).
 
     `name_or_path`: one of `SUITE_NAMES`, a folder, or a file; `path` is KernelBench's checkout. `ids` keeps tasks by
     id, last part of the id, KernelBench's number or a pattern ("level2/*norm*"), `levels` those of a level, `tags`
-    those that have all of them. Raises UsageError for an unknown suite or id, or when nothing is left,
+    those that have all of them. `libraries` is a folder of library functions by task; our own suites bring theirs.
+    Raises UsageError for an unknown suite or id, or when nothing is left,
     ContractError for a broken file, UnavailableError where our own tasks are not installed.
     """
     if path is not None and str(name_or_path) != KERNELBENCH:
@@ -45,11 +48,14 @@ def load_suite(
         )
     suite = _named(str(name_or_path), None if path is None else Path(path))
     _require_distinct(suite)
+    if libraries is None and str(name_or_path) in FOLDERS:
+        libraries = resources.libraries()
     _require_known(suite, ids)
     kept = tuple(task for task in suite.tasks if _wanted(task, ids, levels, tags))
     if not kept:
         raise UsageError(f"no task of {suite.name} is left of {len(suite.tasks)}", hint=_about(suite))
-    return replace(suite, tasks=kept)
+    known = libraries_of(Path(libraries)) if libraries is not None else {}
+    return replace(suite, tasks=tuple(replace(task, libraries=known.get(task.id, ())) for task in kept))
 
 
 def _named(name: str, checkout: Path | None) -> Suite:

@@ -19,6 +19,7 @@ import torch
 from cutesmith import contract
 from cutesmith.checks.compiling.types_seen import types_seen
 from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.given_outputs import read_output
 from cutesmith.checks.judging.reference_side.cases import (
     OF_VALUES,
     Fitted,
@@ -49,7 +50,7 @@ from cutesmith.checks.judging.reference_side.problem_calls import (
 from cutesmith.checks.judging.reference_side.sensitivity import hangs_on_luck, movements
 from cutesmith.checks.judging.reference_side.structure import structure_problem
 from cutesmith.checks.judging.tensors import copy_of
-from cutesmith.errors import ContractError
+from cutesmith.errors import CandidateError, ContractError
 from cutesmith.verdicts import strict_json
 
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
@@ -272,12 +273,19 @@ class Reference:
 
     def judge(self, request: dict[str, Any]) -> dict[str, Any]:
         """Compare a candidate's output files with the reference for the inputs drawn under `key`."""
+        place = tensors.torch_device(self.device)
+        try:
+            return self.judged(request, lambda: [read_output(output, place) for output in request["outputs"]])
+        except CandidateError as error:
+            return {"problem": error.message, "rule": error.rule, "reject": True, "outputs": []}
+
+    def judged(self, request: dict[str, Any], outputs: Callable[[], Outputs]) -> dict[str, Any]:
+        """As `judge`, of outputs that are got once their shapes and dtypes, in the request, are those wanted."""
         values = self.drawn[request["key"]]
         native, is_tuple, exact = self._results(request["key"], values)
         if problem := structure_problem(request["outputs"], request["tuple"], native, is_tuple):
             return {"problem": problem, "rule": "O13", "reject": False, "outputs": []}
-        place = tensors.torch_device(self.device)
-        actual = [tensors.read_tensor(description, place) for description in request["outputs"]]
+        actual = outputs()
         tolerances = [self._tolerance(own.dtype, request) for own in native]
         results = _compared(actual, native, exact, tolerances)
         if any(result.problem for result in results):

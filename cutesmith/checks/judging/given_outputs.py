@@ -1,0 +1,73 @@
+"""Files in which a candidate's process gives its outputs, read by who is not confined: they are its own, and no links.
+
+Its replies are its word alone: a file elsewhere, or a link in its folder, would have the judge compare a stranger's
+file with the reference, and say of an element of it what it holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutesmith.checks.judging import tensors
+from cutesmith.errors import CandidateError
+from cutesmith.verdicts import ExitCode
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # the open of a pipe would wait for a writer
+
+
+def require_own(outputs: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Outputs stand in `folder` under their numbers. Raises CandidateError (REJECTED, rule H2) for any other place."""
+    for number, output in enumerate(outputs):
+        if output.get("file") != str(folder / str(number)):
+            text = f"output {number} is said to be in {str(output.get('file'))!r:.200}, not where it was asked for"
+            raise CandidateError(text, ExitCode.REJECTED, rule="H2")
+
+
+def read_output(output: tensors.Description, device: str) -> torch.Tensor:
+    """A candidate's output. Raises CandidateError (REJECTED, rule H2) where its file is not what was written there."""
+    if not output["bytes"]:
+        return tensors.read_tensor(output, device)
+    try:
+        with plain_file(output["file"]) as name:
+            return tensors.read_tensor({**output, "file": name}, device)
+    except (OSError, ValueError) as error:  # a link, no file, one that is too short: `kernel_fn` has no hand in it
+        text = f"the kernel meddled with the file of an output: {error}"
+        raise CandidateError(text, ExitCode.REJECTED, rule="H2") from error
+
+
+@contextlib.contextmanager
+def plain_file(path: str | Path) -> Iterator[str]:
+    """A name for the regular file at an absolute path without links, good until the end even if others move it.
+
+    Raises OSError for anything else.
+    """
+    descriptor = _opened(Path(path))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(path))
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """Folder by folder, so that none can become a link on the way."""
+    if not path.is_absolute() or ".." in path.parts:
+        raise OSError(errno.EINVAL, "no absolute path", str(path))
+    place = os.open(path.parts[0], _FOLDER)
+    try:
+        for part in path.parts[1:-1]:
+            place, above = os.open(part, _FOLDER, dir_fd=place), place
+            os.close(above)
+        return os.open(path.name, _FILE, dir_fd=place)
+    finally:
+        os.close(place)
