@@ -213,10 +213,10 @@ class Contest:
             entrant.error = error.message
             return entrant
         try:
-            with gpu_lock(exclusive=False):
-                entrant.warm_up(max(600.0, self.options.timeout))
-            if request["kind"] == "file":
-                entrant.error = self._wrong(reference, entrant)
+            entrant.error = self._wrong(reference, entrant) if request["kind"] == "file" else ""
+            if not entrant.error:
+                with gpu_lock(exclusive=False):
+                    entrant.warm_up(max(600.0, self.options.timeout))
         except CandidateError as error:
             if not reference.alive:
                 raise
@@ -224,11 +224,11 @@ class Contest:
         return entrant
 
     def _wrong(self, reference: Worker, entrant: Entrant) -> str:
-        """What is wrong with the result of somebody else's function, which then is no baseline."""
+        """What keeps somebody else's function from being a baseline: another result than the reference's."""
         request = {"do": "compare", "name": entrant.name, "rtol": self.options.rtol, "atol": self.options.atol}
         with gpu_lock(exclusive=False):
             problem = reference.call(request, timeout=max(600.0, self.options.timeout))["problem"]
-        return f"it computes something else: {problem}" if problem else ""
+        return f"no baseline: {problem}" if problem else ""
 
     def _rounds(self, entrants: Sequence[Entrant], reference: Worker, candidate: Worker) -> list[Kept]:
         """Interleaved rounds in random order; a few random launches of the candidate are kept."""

@@ -16,7 +16,7 @@ from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.candidate import candidate_code, hold_text, load_kernel, start_device
-from cutesmith.checks.judging.candidate_side.outputs import take_outputs
+from cutesmith.checks.judging.candidate_side.outputs import bytes_of, same_bytes, take_outputs
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
 from cutesmith.checks.judging.reference_side.confined_problem import ConfinedProblem
 from cutesmith.checks.judging.reference_side.problem_calls import native_outputs, seed_everything
@@ -204,7 +204,11 @@ class TimedBaselines(Reference):
     def compare(self, request: Request) -> Reply:
         """Whether the function of another file computes what the reference does: what is wrong, empty where nothing."""
         values = self.bench.copies[0]
-        outputs, is_tuple = native_outputs(self.bench.functions[request["name"]], [copy_of(value) for value in values])
+        given = [copy_of(value) for value in values]
+        outputs, is_tuple = native_outputs(self.bench.functions[request["name"]], given)
+        for index, (after, before) in enumerate(zip(given, values)):
+            if isinstance(after, torch.Tensor) and not same_bytes(bytes_of(after), bytes_of(before)):
+                return {"problem": f"it changes input {index}, on which the others run too"}
         self.drawn["compared"] = values
         described = [tensors.describe_layout(output) for output in outputs]
         request = {**request, "key": "compared", "tuple": is_tuple, "outputs": described}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import takewhile
 
-from cutesmith.devices import list_devices
+from cutesmith.devices import list_devices, visible_devices
 from cutesmith.errors import UnavailableError, UsageError
 
 
@@ -29,12 +30,12 @@ def choose_gpus(text: str) -> tuple[str, ...]:
 
 
 def visible_gpus() -> list[str]:
-    """Every GPU that this process may use."""
-    known = [str(device.index) for device in list_devices()]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None or not known:
-        return known
-    return [name.strip() for name in visible.split(",") if name.strip() and name.strip() != "-1"]
+    """Every GPU that this process may use, by the names of CUDA_VISIBLE_DEVICES where it is set: parts of a GPU too."""
+    devices, visible = list_devices(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return [str(device.index) for device in devices]
+    names = (name.strip() for name in visible.split(","))
+    return list(takewhile(lambda name: visible_devices(devices, name), names))
 
 
 def _named(wanted: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:

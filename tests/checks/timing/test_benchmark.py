@@ -194,8 +194,9 @@ def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path):
     kernel, other = tmp_path / "kernel.py", tmp_path / "other.py"
     kernel.write_text(PROBLEM)
     other.write_text("import torch\ndef f(x, w):\n    return torch.relu(x) * w\ndef g(x, w):\n    return x * w\n")
+    (tmp_path / "inplace.py").write_text("import torch\ndef f(x, w):\n    return x.relu_() * w\n")
     (tmp_path / "absent.py").write_text("import no_such_library\ndef f(x, w):\n    return x\n")
-    files = (f"{other}:f", f"{other}:g", f"{tmp_path / 'absent.py'}:f")
+    files = (f"{other}:f", f"{other}:g", f"{tmp_path / 'inplace.py'}:f", f"{tmp_path / 'absent.py'}:f")
     options = BenchmarkOptions(compiled=False, rounds=4, baselines=files)
     made = Contest(problem=kernel, options=options)
     with cuda_as_cpu():
@@ -216,9 +217,10 @@ def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path):
         assert candidate.call({"do": "changes"}) == {"changes": []}
     assert [entrant.name for entrant in others] == ["eager", *files]
     errors = [entrant.error for entrant in others]
-    assert errors[:2] == ["", ""] and errors[2].startswith("it computes something else: output 0: ")
-    assert errors[3] == "absent.py cannot be imported here: No module named 'no_such_library'"
-    assert [bool(entrant.samples) for entrant in others] == [True, True, False, False]
+    assert errors[:2] == ["", ""] and errors[2].startswith("no baseline: output 0: ")
+    assert errors[3] == "no baseline: it changes input 0, on which the others run too"
+    assert errors[4] == "absent.py cannot be imported here: No module named 'no_such_library'"
+    assert [bool(entrant.samples) for entrant in others] == [True, True, False, False, False]
     assert made.prepared["read_bytes"] == 64 * 32 * 4 + 32 * 4
     assert made.prepared["written_bytes"] == 64 * 32 * 4
     assert made.work == Work(2 * 64 * 32 * 4 + 32 * 4, {})
