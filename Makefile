@@ -2,6 +2,7 @@
 #
 #   make demo       three PyTorch functions become kernels, in cutesmith-out/demo/
 #   make test       ruff, mypy and the tests
+#   make selftest   the judge against kernels that cheat and kernels that look alike
 #   make gpu-test   the tests that need an NVIDIA GPU
 #   make live       Claude solves three small problems, for dollars: says how many first; needs ANTHROPIC_API_KEY
 #   make docs       the site of the references, the example index and the design, in build/site/
@@ -21,7 +22,7 @@ READY := $(VENV)/.ready
 DEMO := cutesmith-out/demo
 DEMO_PROBLEMS := level1/softmax level1/gelu_tanh level2/residual_rms_norm
 
-.PHONY: demo test gpu-test live docs lint clean setup
+.PHONY: demo test selftest gpu-test live docs lint clean setup
 .DEFAULT_GOAL := test
 
 setup: $(READY)
@@ -46,6 +47,9 @@ test: $(READY)
 	@$(MAKE) --no-print-directory lint & lint=$$!; \
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q; tests=$$?; \
 	wait $$lint && exit $$tests
+
+selftest: $(READY)
+	$(BIN)/cutesmith eval selftest --jobs $(JOBS)
 
 gpu-test: $(READY)
 	$(BIN)/python -m pytest -m gpu -q

@@ -25,7 +25,8 @@ ALLOWED_VARIABLES = frozenset(
 PER_WORKER = frozenset(
     {
         *("HOME", "TMPDIR", "XDG_CACHE_HOME", "PYTHONPATH", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
-        *("CUTE_DSL_ARCH", "CUTE_DSL_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", ProcessTree.MARK),
+        *("CUTE_DSL_ARCH", "CUTE_DSL_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "QUACK_CACHE_DIR"),
+        ProcessTree.MARK,
     }
 )
 PACKAGE_ROOT = str(Path(__file__).resolve().parents[3])

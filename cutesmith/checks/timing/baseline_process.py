@@ -29,7 +29,7 @@ def baseline_process(
     entry = TRUSTED if why is None else WITH_COMPILER if compiled else CONFINED
     with TemporaryDirectory(prefix="kernel-") as mine:  # /dev/shm may hold no programs
         cache = CACHE.expanduser() if why is None else Path(mine)
-        caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
+        caches = {f"{name}_CACHE_DIR": str(cache / name.lower()) for name in ("TORCHINDUCTOR", "TRITON", "QUACK")}
         for place in () if why is None else caches.values():
             Path(place).mkdir()
         yield ProblemProcess(
