@@ -31,6 +31,20 @@ def test_a_kernel_that_passes_has_its_times_and_where_all_is_kept(tmp_path):
     assert line["level"] == 1 and line["task"] == "level1/task 0" and line["source"] == "dir:made"
 
 
+def test_of_several_libraries_the_fastest_counts_and_one_that_failed_says_why(tmp_path):
+    own = {"name": "candidate", "samples_us": [2.0], "median_us": 2.0, "host_us": 1.0, "error": ""}
+    slow = {"name": "a.py:f", "samples_us": [5.0], "median_us": 5.0, "host_us": None, "error": ""}
+    fast = {**slow, "name": "b.py:f", "samples_us": [4.0], "median_us": 4.0}
+    wrong = {"name": "c.py:f", "samples_us": [], "median_us": 0.0, "host_us": None, "error": "no baseline: output 0"}
+    for number, (timings, best) in enumerate((([own, wrong, slow, fast], "b.py:f"), ([own, wrong], "c.py:f"))):
+        said = {"benchmark": verdict("benchmark", timings=timings, floor_us=1.0, floor_kind="bytes")}
+        answer = lambda job, said=said: report(job, verdicts=said) if job.stage == "benchmark" else judge(job)
+        run(plan(tmp_path, 1), tmp_path / f"run{number}", answer)
+        line = only(tmp_path / f"run{number}")
+        assert line["timings"]["library"] == line["timings"][best]
+    assert line["timings"]["library"] == {"error": "no baseline: output 0"}
+
+
 @pytest.mark.parametrize(
     ("stage", "code", "status", "correct", "last"),
     [
