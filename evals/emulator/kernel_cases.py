@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -141,17 +142,24 @@ def _quack_inputs(operation: str, dtype: torch.dtype, shape: tuple[int, int]) ->
     return [x, *further[operation]]
 
 
-def _quack(module: str) -> Any:
-    """A module of QuACK; where Triton is missing, a stand-in is there while QuACK is imported, and gone afterwards."""
+@contextmanager
+def triton_or_stand_in() -> Iterator[None]:
+    """Within it QuACK can be imported: where Triton is missing, a stand-in is there, and gone afterwards."""
     if importlib.util.find_spec("triton") is not None:
-        return importlib.import_module(f"quack.{module}")
-    importlib.import_module("torch._dynamo")  # it asks for Triton too, and must not find the stand-in
+        yield
+        return
+    importlib.import_module("torch._inductor.compile_fx")  # it asks for Triton too, and must not find the stand-in
     sys.path.append(str(EVALS / "emulator" / "stand_ins"))
     try:
-        return importlib.import_module(f"quack.{module}")
+        yield
     finally:
         sys.path.remove(str(EVALS / "emulator" / "stand_ins"))
         sys.modules.pop("triton", None)
+
+
+def _quack(module: str) -> Any:
+    with triton_or_stand_in():
+        return importlib.import_module(f"quack.{module}")
 
 
 def _rmsnorm() -> Function:
