@@ -1,7 +1,7 @@
 """QuACK, CuTe DSL kernels for Hopper and Blackwell; written for quack-kernels 0.6.5.
 
-Source: https://github.com/Dao-AILab/quack. Its products and layer norms choose their configuration by measuring at the
-first call, which takes a minute or more; the choice is kept under ~/.quack.
+Source: https://github.com/Dao-AILab/quack. Its products and layer norms compile and measure every configuration at the
+first call; the choice is kept in QUACK_CACHE_DIR.
 """
 
 import torch
