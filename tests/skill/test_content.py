@@ -82,9 +82,10 @@ def test_the_wheel_carries_the_same_bytes(files, unpacked_wheel):
     metadata = f"cutesmith-{__version__}.dist-info/"
     places = {name: name if name.startswith("cutesmith/") else f"cutesmith/_content/{name}" for name in files}
     places["LICENSE"] = metadata + "licenses/LICENSE"
-    tasks = {f"cutesmith/_content/{p.relative_to(ROOT / 'evals')}" for p in (ROOT / "evals/tasks").rglob("*.py")}
+    found = (path for name in ("libraries", "tasks") for path in (ROOT / "evals" / name).rglob("*") if path.is_file())
+    judged = {f"cutesmith/_content/{p.relative_to(ROOT / 'evals')}" for p in found if "__pycache__" not in p.parts}
     held = {name for name in package if not name.startswith(metadata)}
-    assert held == set(places.values()) - {places["LICENSE"]} | tasks
+    assert held == set(places.values()) - {places["LICENSE"]} | judged
     for name, place in places.items():
         assert (unpacked_wheel / place).read_bytes() == files[name].read_bytes(), name
 
