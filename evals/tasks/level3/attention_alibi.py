@@ -13,7 +13,7 @@ def reference_fn(query, key, value, slopes):
     scores = query.float() @ key.float().transpose(-1, -2) * query.shape[-1] ** -0.5
     scores = scores + slopes.float()[:, None, None] * distance
     weights = torch.softmax(scores.masked_fill(distance > 0, float("-inf")), dim=-1)
-    return (weights @ value.float()).to(query.dtype)
+    return weights.to(value.dtype) @ value
 
 
 def ALGORITHMIC_FLOPS(query, key, value, slopes):

@@ -18,12 +18,12 @@ def masked_scores(query, key):
 def reference_fn(query, key, value, output, logsumexp, gradient):
     """All [batch, heads, length, width] bf16 but logsumexp [batch, heads, length] fp32."""
     weights = torch.exp(masked_scores(query, key) - logsumexp.unsqueeze(-1))
+    of_value = weights.transpose(-1, -2).to(gradient.dtype) @ gradient
     upstream = gradient.float()
-    of_value = weights.transpose(-1, -2) @ upstream
     delta = (upstream * output.float()).sum(dim=-1, keepdim=True)
     of_scores = weights * (upstream @ value.float().transpose(-1, -2) - delta) * query.shape[-1] ** -0.5
-    of_query, of_key = of_scores @ key.float(), of_scores.transpose(-1, -2) @ query.float()
-    return of_query.to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
+    of_scores = of_scores.to(query.dtype)
+    return of_scores @ key, of_scores.transpose(-1, -2) @ query, of_value
 
 
 def ALGORITHMIC_FLOPS(query, *others):

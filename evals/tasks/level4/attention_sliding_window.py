@@ -12,7 +12,8 @@ def reference_fn(query, key, value, window):
     distance = places[:, None] - places[None, :]
     scores = query.float() @ key.float().transpose(-1, -2) * query.shape[-1] ** -0.5
     hidden = (distance < 0) | (distance >= window)
-    return (torch.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1) @ value.float()).to(query.dtype)
+    weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1)
+    return weights.to(value.dtype) @ value
 
 
 def ALGORITHMIC_FLOPS(query, key, value, window):

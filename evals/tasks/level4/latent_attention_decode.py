@@ -13,9 +13,8 @@ def reference_fn(query, rotary_query, latent, rotary, scale):
     """query [batch, heads, latent], rotary_query [batch, heads, rotary], latent [batch, tokens, latent], rotary [batch,
     tokens, rotary].
     """
-    wide = latent.float()
-    scores = query.float() @ wide.transpose(1, 2) + rotary_query.float() @ rotary.float().transpose(1, 2)
-    return (torch.softmax(scale * scores, dim=-1) @ wide).to(query.dtype)
+    scores = query.float() @ latent.float().transpose(1, 2) + rotary_query.float() @ rotary.float().transpose(1, 2)
+    return torch.softmax(scale * scores, dim=-1).to(latent.dtype) @ latent
 
 
 def get_inputs(batch=32, heads=128, tokens=4096, latent=512, rotary=64, scale=576**-0.5):

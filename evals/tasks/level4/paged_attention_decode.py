@@ -17,12 +17,12 @@ def reference_fn(query, key_cache, value_cache, tables, lengths):
     """
     longest = tables.shape[1] * key_cache.shape[1]
     torch._assert_async(((lengths > 0) & (lengths <= longest)).all(), "a length is none of a sequence")
-    key, value = (cache[tables].flatten(1, 2).float() for cache in (key_cache, value_cache))
+    key, value = (cache[tables].flatten(1, 2) for cache in (key_cache, value_cache))
     grouped = query.float().unflatten(1, (key.shape[2], -1))
-    scores = torch.einsum("bhgw,bthw->bhgt", grouped, key) * query.shape[-1] ** -0.5
+    scores = torch.einsum("bhgw,bthw->bhgt", grouped, key.float()) * query.shape[-1] ** -0.5
     beyond = torch.arange(longest, device=lengths.device) >= lengths.unsqueeze(1)
     weights = torch.softmax(scores.masked_fill(beyond[:, None, None, :], float("-inf")), dim=-1)
-    return torch.einsum("bhgt,bthw->bhgw", weights, value).flatten(1, 2).to(query.dtype)
+    return torch.einsum("bhgt,bthw->bhgw", weights.to(value.dtype), value).flatten(1, 2)
 
 
 def get_inputs(batch=48, heads=32, key_heads=8, width=128, page=16, most=128):

@@ -19,7 +19,8 @@ def reference_fn(query, keys, key_scales, values, value_scales, tables):
     value = (values[tables].float() * value_scales[tables].unsqueeze(-1)).flatten(1, 2)
     grouped = query.float().unflatten(1, (key.shape[2], -1))
     scores = torch.einsum("bhgw,bthw->bhgt", grouped, key) * query.shape[-1] ** -0.5
-    return torch.einsum("bhgt,bthw->bhgw", torch.softmax(scores, dim=-1), value).flatten(1, 2).half()
+    weights = torch.softmax(scores, dim=-1).to(query.dtype)
+    return torch.einsum("bhgt,bthw->bhgw", weights, value.to(query.dtype)).flatten(1, 2)
 
 
 def get_inputs(batch=64, heads=32, key_heads=8, width=128, page=32, most=64):
