@@ -43,6 +43,8 @@ demo: $(READY)
 
 # A file's tests stay in one process, so that its fixtures are built once; xdist_group does nothing with pytest 9.2.
 # Lint runs beside the tests, which leave a core idle now and then; either one failing fails the target.
+# Bytecode is kept, whatever the environment says: each of hundreds of processes would compile our sources anew.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(READY)
 	@$(MAKE) --no-print-directory lint & lint=$$!; \
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q; tests=$$?; \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -66,15 +67,32 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadscopereorder = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in its background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # else tests that interrupt a process interrupt none
+    gc.disable()  # until all is collected: none of it is garbage
+    _begin_at_another_part(config)
+
+
+def _begin_at_another_part(config: pytest.Config) -> None:
+    """Of several processes each collects another part first: it rewrites that one's assertions for the others too."""
+    worker, count = (int(os.environ.get(f"PYTEST_XDIST_WORKER{name}", "0").strip("gw")) for name in ("", "_COUNT"))
+    if worker and [Path(argument).resolve() for argument in config.args] == [ROOT / "tests"]:
+        files = sorted(str(path) for path in (ROOT / "tests").rglob("test_*.py"))
+        begin = len(files) * worker // count
+        config.args[:] = files[begin:] + files[:begin]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0].removeprefix("tests/"), len(LONGEST)))
+    files = {item: item.nodeid.partition("::")[0] for item in items}
+    items.sort(key=lambda item: (places.get(files[item].removeprefix("tests/"), len(LONGEST)), files[item]))
     marked = [item for item in items if "gpu" in item.keywords]
     if marked and not _has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # a collection of garbage need not look at 5000 tests and what they import
+    gc.enable()
 
 
 def _has_gpu() -> bool:
@@ -98,10 +116,16 @@ def write_file(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def run_script() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """A function that runs `scripts/NAME.py ARGUMENTS…` in another folder and gives its output and exit code."""
+    """A function that runs `scripts/NAME.py ARGUMENTS…` in another folder and gives its output and exit code.
 
-    def run(name: str, *arguments: str | Path, cwd: str | Path = "/", timeout: float = 100, **options):
+    Its workers come from the nursery of this process, in which PyTorch and the DSL are imported once for all tests.
+    """
+    from cutesmith.checks.isolation.shared_nursery import lend_nursery
+
+    def run(name: str, *arguments: str | Path, cwd: str | Path = "/", timeout: float = 100, env=os.environ, **options):
         command = [sys.executable, ROOT / "scripts" / f"{name}.py", *arguments]
-        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout, **options)
+        told = {"capture_output": True, "text": True, "timeout": timeout, **options}
+        with lend_nursery() as (variables, descriptors):
+            return subprocess.run(command, cwd=cwd, env={**env, **variables}, pass_fds=descriptors, **told)
 
     return run
