@@ -10,6 +10,7 @@ import ast
 import contextlib
 import enum
 import functools
+import gc
 import importlib
 import inspect
 import json
@@ -352,7 +353,11 @@ def build() -> JsonObject:
 
 
 def main(target: str) -> None:
-    """Write the table to `target`; whatever the DSL prints while it is imported goes to stderr."""
+    """Write the table to `target`; whatever the DSL prints while it is imported goes to stderr.
+
+    Nothing of it becomes garbage: with Python's collector the walk took 3.5 s of CPU time, without it 2.8 s.
+    """
+    gc.disable()
     with contextlib.redirect_stdout(sys.stderr):
         table = build()
     Path(target).write_text(json.dumps(table, separators=(",", ":")), encoding="utf-8")
