@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,19 @@ PLACES = {
 
 def render_prompt(name: str, **values: Any) -> str:
     """A template of this room with its values; every one must be given. Raises UnavailableError without jinja2."""
+    text: str = _environment().get_template(f"{name}.j2").render(**values)
+    return text.strip() + "\n"
+
+
+@functools.cache
+def _environment() -> Any:
     try:
         import jinja2
     except ImportError as error:
         raise UnavailableError("the agent needs jinja2", hint="python3 -m pip install jinja2") from error
-    environment = jinja2.Environment(  # noqa: S701 - prompts are no HTML
+    return jinja2.Environment(  # noqa: S701 - prompts are no HTML
         loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.get_template(f"{name}.j2").render(**values).strip() + "\n"
 
 
 def system_prompt(problem: str, request: str, target: Target, hidden_pages: tuple[str, ...] = ()) -> str:
