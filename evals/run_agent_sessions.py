@@ -30,6 +30,8 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
+from cutesmith.checks.isolation.shared_nursery import lend_nursery  # noqa: E402
+
 SCENARIOS = Path(__file__).resolve().parent / "agent_sessions"
 KEPT = ("transcript.jsonl", "result.json", "report.html", "DEVLOG.md", "kernel.py")
 FEW_ROWS = "rows=2"  # of get_inputs(), with --small
@@ -122,14 +124,16 @@ def run_command(arguments: Sequence[str], folder: Path, timeout: float) -> subpr
     path = os.pathsep.join(p for p in (str(REPOSITORY), os.environ.get("PYTHONPATH", "")) if p)
     command = [sys.executable, "-m", "cutesmith", *arguments]
     try:
-        return subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": path, "CUTESMITH_CHILD": "1"},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        with lend_nursery() as (variables, descriptors):  # PyTorch and the DSL are imported once for all sessions
+            return subprocess.run(
+                command,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": path, "CUTESMITH_CHILD": "1", **variables},
+                pass_fds=descriptors,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+            )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 6, "", f"not over after {timeout:g} s")
 

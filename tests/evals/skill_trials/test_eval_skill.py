@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith import resources
+from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.evals.skill_trials import triggers
 from cutesmith.evals.skill_trials.forms import TriggerQuery
 from cutesmith.evals.skill_trials.triggers import Asking, ask_all
@@ -71,7 +72,9 @@ def test_sessions_of_every_arm_are_run_measured_and_gone_on_with(write_file, tmp
 def eval_skill(*words):
     command = [sys.executable, "-m", "cutesmith", "eval", "skill", *words]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC")}
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=ROOT, env=environment)
+    told = {"capture_output": True, "text": True, "timeout": 280}
+    with lend_nursery() as (variables, descriptors):  # of this process: PyTorch is imported already
+        return subprocess.run(command, cwd=ROOT, env={**environment, **variables}, pass_fds=descriptors, **told)
 
 
 def first_answer(out, arm):
