@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,8 +25,7 @@ ret ptr %pointer
 UNPLACED = "nobody"
 """A variable that PTX may name, but that has no address."""
 
-_REGISTERS = """.reg .pred %p<40>; .reg .b8 %b<8>; .reg .b16 %rs<400>; .reg .b32 %r<900>; .reg .b64 %rd<600>;
-.reg .b128 %rq<8>;"""
+_KINDS = {"p": "pred", "b": "b8", "rs": "b16", "r": "b32", "rd": "b64", "rq": "b128"}
 
 
 def straight(code: str, inputs: tuple[str, ...], outputs: tuple[str, ...], **symbols: object) -> Program:
@@ -39,7 +39,8 @@ def straight(code: str, inputs: tuple[str, ...], outputs: tuple[str, ...], **sym
     }
     layout |= symbols
     named = [name for key in ("shared_symbols", "local_symbols", "parameters") for name in layout[key]]
-    function, module = _parse(code, [*named, *(variable.name for variable in layout["module_variables"])])
+    body = f"{_registers(' '.join((code, *inputs, *outputs)))}\n{code}"
+    function, module = _parse(body, [*named, *(variable.name for variable in layout["module_variables"])])
     widths = {name: bits_of(kind) for name, kind in function.registers.items()} | {CONDITION_CODE: 1}
     instructions = tuple(item for item in function.body if isinstance(item, Instruction) and item.opcode != "ret")
     rows, slots = 0, {}
@@ -65,10 +66,18 @@ def straight(code: str, inputs: tuple[str, ...], outputs: tuple[str, ...], **sym
     )
 
 
-def _parse(code: str, symbols: list[str]) -> tuple[Function, Module]:
+def _registers(text: str) -> str:
+    """Declarations of the registers that a text names: of each kind as many as the highest number asks for."""
+    most: dict[str, int] = {}
+    for kind, number in re.findall(r"%(p|b|rs|r|rd|rq)(\d+)\b", text):
+        most[kind] = max(most.get(kind, 0), int(number) + 1)
+    return " ".join(f".reg .{_KINDS[kind]} %{kind}<{count}>;" for kind, count in most.items())
+
+
+def _parse(body: str, symbols: list[str]) -> tuple[Function, Module]:
     declared = "".join(f".global .b8 {name}[4];\n" for name in [*symbols, UNPLACED])
-    head = f".version 8.8\n.target sm_90a\n.address_size 64\n{declared}.visible .entry k() {{\n{_REGISTERS}\n"
-    module = parse(f"{head}{code}\nret;\n}}\n")
+    head = f".version 8.8\n.target sm_90a\n.address_size 64\n{declared}.visible .entry k() {{\n"
+    module = parse(f"{head}{body}\nret;\n}}\n")
     return module.functions["k"], module
 
 
