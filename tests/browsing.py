@@ -10,7 +10,9 @@ from typing import Any
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
---disable-component-update --disable-sync""".split()
+--disable-component-update --disable-sync
+--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,MediaRouter,OptimizationHints""".split()
+"""Without the features, Chromium renders two pages of its own, for its address bar, in each context."""
 CONTRAST = (Path(__file__).parent / "report" / "contrast.js").read_text(encoding="utf-8")
 """Evaluates to {} when every text of a page can be read."""
 

@@ -11,11 +11,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp import Client, ClientSession, StdioServerParameters
-from mcp.client.stdio import stdio_client
 
 from cutesmith import cli
-from cutesmith.mcp_server import build_server
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = """search_references read_reference find_example fetch_example generate_kernel lint_kernel compile_kernel
@@ -25,6 +22,9 @@ verify_kernel benchmark_kernel emulate_kernel profile_kernel checkpoint_kernel n
 @asynccontextmanager
 async def connected(folder: Path):
     """A session with a server that runs in `folder`."""
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "cutesmith", "mcp"], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
@@ -34,9 +34,18 @@ async def connected(folder: Path):
             yield session
 
 
+def client():
+    """A session with a server in this process; the protocol is imported where it is used, as that takes a second."""
+    from mcp import Client
+
+    from cutesmith.mcp_server import build_server
+
+    return Client(build_server())
+
+
 def test_the_tools_are_typed_and_the_texts_are_resources():
     async def talk():
-        async with Client(build_server()) as session:
+        async with client() as session:
             tools = {tool.name: tool for tool in (await session.list_tools()).tools}
             assert sorted(tools) == sorted(TOOLS)
             where = tools["verify_kernel"].input_schema["properties"]["on"]
@@ -91,7 +100,7 @@ def test_what_goes_wrong_is_an_answer_and_the_server_lives_on(tmp_path, monkeypa
     (tmp_path / "broken.py").write_text("def f(:\n", encoding="utf-8")
 
     async def talk():
-        async with Client(build_server()) as session:
+        async with client() as session:
             missing = await session.call_tool("lint_kernel", {"path": "--rules"})
             assert missing.structured_content["exit_code"] == 2
             broken = await session.call_tool("lint_kernel", {"path": "broken.py"})

@@ -117,7 +117,7 @@ def test_an_installed_copy_gives_what_was_installed(installed, tmp_path, files):
     assert (copy / RECORD).read_bytes() == (installed / RECORD).read_bytes()
 
 
-@pytest.mark.parametrize("ending", ["tar.gz", "tgz", "zip"])
+@pytest.mark.parametrize("ending", ["tar.gz", "zip"])
 def test_an_archive_has_the_same_bytes_each_time_and_holds_the_copy(copied, installed, tmp_path, ending):
     first = write_archive(tmp_path / f"one.{ending}", copied)
     second = write_archive(tmp_path / f"two.{ending}", dict(reversed(copied.items())))
