@@ -92,6 +92,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # a collection of garbage need not look at 5000 tests and what they import
+    gc.set_threshold(10_000)  # compilers make many objects: every 700 of them, looking for garbage takes 5 % of a test
     gc.enable()
 
 

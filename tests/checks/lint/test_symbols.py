@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,34 @@ def test_a_table_is_built_once_and_kept(tmp_path, write_file):
     kept = table.stat().st_mtime_ns
     assert lint(kernel, XDG_CACHE_HOME=str(tmp_path / "cache")).returncode == 3
     assert table.stat().st_mtime_ns == kept
+    wait_for_another(kernel, table, tmp_path / "other" / "cutesmith")
+
+
+def wait_for_another(kernel: Path, table: Path, folder: Path) -> None:
+    """Lint waits for the process that fills the folder, this one, and takes its table as it is."""
+    folder.mkdir(parents=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder.parent)}
+    command = [sys.executable, str(ROOT / "scripts" / "lint_kernel.py"), str(kernel)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd="/", env=environment) as waiting:
+        deadline = time.monotonic() + 60
+        while not any(path == folder for path in opened_by(waiting.pid)):
+            assert waiting.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        (there := folder / table.name).write_bytes(table.read_bytes())
+        before = there.stat()
+        os.close(descriptor)
+    assert waiting.returncode == 3
+    assert (there.stat().st_ino, there.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def opened_by(pid: int) -> list[Path]:
+    found = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found.append(path.readlink())
+    return found
 
 
 def test_without_the_dsl_the_other_rules_still_run(write_file):
