@@ -17,48 +17,51 @@ ROOT = Path(__file__).resolve().parent.parent
 # the CPU time. Workers inherit it (`checks.isolation` lets the name pass). Before any import of torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# What takes over seven seconds of CPU time, the longest first: begun last, it would keep one process alone at work.
+# What takes over four seconds, the longest first: begun last, it would keep one process alone at work. Ray's nodes wait
+# for one another most of the time, which costs nobody anything while lint runs too.
 LONGEST = """
-references/test_pages.py
-agent/test_scripted_sessions.py
-patterns/test_rows.py
 evals/engines/test_ray_engine.py
+references/test_pages.py
+patterns/test_rows.py
 examples/test_own_kernels.py
 checks/judging/test_longer_cases.py
 evals/test_tasks.py
+agent/test_scripted_sessions.py
 evals/running/test_eval_run.py
-test_bad_input.py
-evals/skill_trials/test_eval_skill.py
-patterns/test_generate.py
-evals/report/test_run_page.py
-agent/test_toolbox.py
-evals/selftest/test_selftest.py
-agent/test_generate_claude.py
-patterns/test_totals.py
-emulator/test_planted_faults.py
-patterns/test_trace.py
-skill/test_alone.py
 report/test_agent_page.py
-test_mcp_server.py
-agent/test_request.py
-checks/isolation/test_nursery.py
-patterns/test_elementwise.py
-runtime/test_autotune.py
-agent/test_live_sessions.py
-checks/lint/test_symbols.py
-checks/profiles/test_profiling.py
+emulator/test_planted_faults.py
 checks/judging/test_verification.py
-evals/running/test_resume.py
-checks/compiling/test_compilation.py
+evals/skill_trials/test_eval_skill.py
+checks/isolation/test_nursery.py
+skill/test_alone.py
+test_mcp_server.py
+test_bad_input.py
+agent/test_live_sessions.py
 checks/isolation/test_isolation.py
-checks/audit/test_problem_audit.py
-examples/test_search_measured.py
 test_site.py
-emulator/test_third_party.py
+checks/test_dispatch_modes.py
+agent/test_tools_library.py
+agent/test_generate_claude.py
+agent/test_toolbox.py
+checks/compiling/test_compilation.py
+examples/test_fetch_http.py
+checks/lint/test_traps_in_dsl.py
+agent/test_anthropic_failures.py
+agent/test_screen.py
+agent/test_resume.py
+checks/profiles/test_profiling.py
+evals/report/test_run_page.py
+checks/timing/test_benchmark.py
 emulator/test_device.py
-evals/engines/test_local_engine.py
-runtime/test_neighbours.py
-commands/test_emulate.py
+checks/lint/test_symbols.py
+checks/audit/test_problem_audit.py
+commands/test_update_examples_index.py
+patterns/test_trace.py
+evals/running/test_resume.py
+skill/test_content.py
+emulator/test_third_party.py
+examples/test_search_measured.py
+patterns/test_totals.py
 """.split()
 
 
