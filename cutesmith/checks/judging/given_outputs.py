@@ -12,13 +12,15 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from cutesmith.checks.judging import tensors
 from cutesmith.errors import CandidateError
 from cutesmith.verdicts import ExitCode
+
+if TYPE_CHECKING:
+    import torch
+
+    from cutesmith.checks.judging import tensors
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # the open of a pipe would wait for a writer
@@ -34,6 +36,8 @@ def require_own(outputs: Sequence[dict[str, Any]], folder: Path) -> None:
 
 def read_output(output: tensors.Description, device: str) -> torch.Tensor:
     """A candidate's output. Raises CandidateError (REJECTED, rule H2) where its file is not what was written there."""
+    from cutesmith.checks.judging import tensors  # the judge, who needs the rest of this module, has no PyTorch
+
     if not output["bytes"]:
         return tensors.read_tensor(output, device)
     try:
