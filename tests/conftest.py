@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -70,7 +70,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadscopereorder = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in its background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # else tests that interrupt a process interrupt none
-    gc.disable()  # until all is collected: none of it is garbage
     _begin_at_another_part(config)
 
 
@@ -93,10 +92,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
 
 
-def pytest_collection_finish() -> None:
-    gc.freeze()  # a collection of garbage need not look at 5000 tests and what they import
-    gc.set_threshold(10_000)  # compilers make many objects: every 700 of them, looking for garbage takes 5 % of a test
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Nothing of 5000 tests and what they import is garbage: it is not looked at, neither meanwhile nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(10_000)  # compilers make many objects: at 700 the search for garbage takes 5 % of a test
+        gc.enable()
 
 
 def _has_gpu() -> bool:
