@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from cutesmith import cli
+from cutesmith.verb_process import HEARTBEAT
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = """search_references read_reference find_example fetch_example generate_kernel lint_kernel compile_kernel
@@ -61,10 +62,10 @@ def test_the_tools_are_typed_and_the_texts_are_resources():
 
 
 def test_a_kernel_goes_through_the_tools_with_progress(tmp_path):
-    kernel = tmp_path / "kernel.py"
-    kernel.write_text(
-        (ROOT / "examples_index" / "kernels" / "relu_minimal.py").read_text(encoding="utf-8"), encoding="utf-8"
-    )
+    text = (ROOT / "examples_index" / "kernels" / "relu_minimal.py").read_text(encoding="utf-8")
+    assert (inputs := "def get_inputs():\n") in text
+    longer = text.replace(inputs, f"{inputs}    import time\n    time.sleep({HEARTBEAT})\n")  # until progress is told
+    (tmp_path / "kernel.py").write_text(longer, encoding="utf-8")
     messages: list[list[tuple[float, str]]] = []  # of each call
 
     async def told(progress, total, message):
