@@ -22,10 +22,11 @@ EAGER, COMPILED, LIBRARY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """A function of a file that computes a whole task by somebody's library: a baseline."""
+    """A function of a file that computes a whole task by somebody's library: a baseline. `data` is the file's bytes."""
 
     path: Path
     function: str
+    data: bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ class Plan:
         """The files of the task's library baselines as a payload carries them, each with its function's name."""
         if not (self.judge.times and self.judge.library_baselines):
             return []
-        return [{**carried(one.path.name, one.path.read_bytes()), "function": one.function} for one in task.libraries]
+        return [{**carried(one.path.name, one.data), "function": one.function} for one in task.libraries]
 
     def units(self) -> Iterator[tuple[Task, int]]:
         """Every sample of every task; each task once before any comes again."""

@@ -30,7 +30,7 @@ def libraries_of(folder: Path) -> Mapping[str, tuple[Library, ...]]:
     found: dict[str, list[Library]] = defaultdict(list)
     for path in paths:
         for task, function in read_library(path).items():
-            found[task].append(Library(path=path, function=function))
+            found[task].append(Library(path=path, function=function, data=path.read_bytes()))
     return {task: tuple(functions) for task, functions in found.items()}
 
 

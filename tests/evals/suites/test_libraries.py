@@ -45,7 +45,7 @@ def test_a_folder_of_ones_own_has_those_that_it_is_given(folder, tmp_path):
     text = "import torch\ndef reference_fn(x):\n    return x\ndef get_inputs():\n    return [torch.ones(2)]\n"
     (tmp_path / "task" / "level1" / "task 0.py").write_text(text)
     (task,) = load_suite(tmp_path / "task", libraries=folder).tasks
-    assert task.libraries == (Library(path=folder / "mine.py", function="scaled"),)
+    assert task.libraries == (Library(path=folder / "mine.py", function="scaled", data=FILE.encode()),)
     assert load_suite(tmp_path / "task").tasks[0].libraries == ()
 
 
