@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Test processes share the cores already: OpenMP threads of each would spin while they wait for one another, and double
 # the CPU time. Workers inherit it (`checks.isolation` lets the name pass). Before any import of torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # as slots of an evaluation have it: one nursery serves all
 
 # What takes over four seconds, the longest first: begun last, it would keep one process alone at work. Ray's nodes wait
 # for one another most of the time, which costs nobody anything while lint runs too.

@@ -25,6 +25,8 @@ DSL_ENVIRONMENT = {"CUTE_DSL_ARCH": "sm_90a"}
 @pytest.fixture
 def full_nursery():
     """The nursery of this process with PyTorch and the DSL in it, under another architecture than its workers'."""
+    if (known := shared_nursery.SHARED.nursery) is not None and known.lent:
+        shared_nursery.SHARED.close()  # one that was lent stays, whatever environment it has
     with Worker(DSL_ENTRY, environment={"CUTE_DSL_ARCH": "sm_100a"}) as worker:
         assert parent_of(worker) == shared_nursery.SHARED.nursery.pid
     return shared_nursery.SHARED.nursery
