@@ -4,7 +4,7 @@
 
 One line a task: bytes of the inputs, seconds and peak memory of the GPU of two calls and of the one in float64, whether
 the two agree to the bit, and what PyTorch's own result looks like to the judge, whose tolerance it has to keep.
-Exit code 1 when one raised, or fails the tolerance that kernels are held to.
+Exit code 1 when one raised, has no float64 result, or fails the tolerance that kernels are held to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
+from cutesmith.checks.judging.candidate_side.outputs import bytes_of, same_bytes  # noqa: E402
 from cutesmith.checks.judging.reference_side.comparison import compare, tolerance_for  # noqa: E402
 from cutesmith.checks.judging.reference_side.precision import in_float64  # noqa: E402
 from cutesmith.checks.judging.reference_side.problem_calls import (  # noqa: E402
@@ -56,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             line = done.result()
             print(json.dumps(line), file=lines, flush=True)
             print(_told(line), flush=True)
-            wrong += bool(line["error"] or line["problems"])
+            wrong += bool(line["error"] or line["problems"] or "error" in line["float64"])
     print(f"{len(tasks)} tasks, {wrong} with a problem")
     return int(wrong > 0)
 
 
 def measured(task: str, path: str) -> dict[str, Any]:
     """The line of one task; what it raises becomes its "error"."""
-    line: dict[str, Any] = {"task": task, "error": "", "problems": []}
+    line: dict[str, Any] = {"task": task, "error": "", "problems": [], "float64": {}}
     try:
         _measure(line, Path(path))
     except Exception as error:  # noqa: BLE001 - any task may raise anything
@@ -82,7 +83,7 @@ def _measure(line: dict[str, Any], path: Path) -> None:
     line["input_bytes"] = sum(value.nbytes for value in values if isinstance(value, torch.Tensor))
     native, line["native"] = _peak(lambda: native_outputs(problem.reference_fn, _copies(values))[0])
     again, line["native_again"] = _peak(lambda: native_outputs(problem.reference_fn, _copies(values))[0])
-    line["same_twice"] = all(torch.equal(_bits(a), _bits(b)) for a, b in zip(native, again))
+    line["same_twice"] = all(same_bytes(bytes_of(a), bytes_of(b)) for a, b in zip(native, again))
     del again
     try:
         returned, line["float64"] = _peak(lambda: in_float64(problem.reference_fn, _copies(values)))
@@ -90,10 +91,15 @@ def _measure(line: dict[str, Any], path: Path) -> None:
         line["float64"] = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
         return
     exact = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-    stated = problem.tolerance
+    line["problems"] = list(_problems(native, exact, problem.tolerance))
+
+
+def _problems(native: list[torch.Tensor], exact: list[torch.Tensor], stated: dict[str, float]) -> Iterator[str]:
+    """What the judge would say of a kernel that gives PyTorch's own result."""
     for index, (own, wide) in enumerate(zip(native, exact)):
         judged = compare(index, own, own, wide, tolerance_for(own.dtype, stated.get("rtol"), stated.get("atol")))
-        line["problems"] += [judged.problem] if judged.problem else []
+        if judged.problem:
+            yield judged.problem
 
 
 def _peak(call: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
@@ -109,11 +115,6 @@ def _peak(call: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 def _copies(values: Sequence[Any]) -> list[Any]:
     return [copy_of(value) for value in values]
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    flat = tensor.contiguous()
-    return flat if flat.element_size() == 0 or not flat.numel() else flat.view(-1).view(torch.uint8)
 
 
 def _told(line: dict[str, Any]) -> str:

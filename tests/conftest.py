@@ -50,7 +50,7 @@ checks/lint/test_traps_in_dsl.py
 agent/test_anthropic_failures.py
 agent/test_screen.py
 agent/test_resume.py
-checks/profiles/test_profiling.py
+checks/profiles/test_ncu_runs.py
 evals/report/test_run_page.py
 checks/timing/test_benchmark.py
 emulator/test_device.py

@@ -6,11 +6,10 @@ file with the reference, and say of an element of it what it holds.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,33 +37,26 @@ def read_output(output: tensors.Description, device: str) -> torch.Tensor:
     """A candidate's output. Raises CandidateError (REJECTED, rule H2) where its file is not what was written there."""
     from cutesmith.checks.judging import tensors  # the judge, who needs the rest of this module, has no PyTorch
 
-    if not output["bytes"]:
-        return tensors.read_tensor(output, device)
     try:
-        with plain_file(output["file"]) as name:
-            return tensors.read_tensor({**output, "file": name}, device)
+        return tensors.read_tensor(output, device)
     except (OSError, ValueError) as error:  # a link, no file, one that is too short: `kernel_fn` has no hand in it
         text = f"the kernel meddled with the file of an output: {error}"
         raise CandidateError(text, ExitCode.REJECTED, rule="H2") from error
 
 
-@contextlib.contextmanager
-def plain_file(path: str | Path) -> Iterator[str]:
-    """A name for the regular file at an absolute path without links, good until the end even if others move it.
+def open_plain(path: str | Path) -> int:
+    """A descriptor to read the regular file at an absolute path, to which no link leads; raises OSError for all else.
 
-    Raises OSError for anything else.
+    It is opened folder by folder, so that none can become a link on the way.
     """
     descriptor = _opened(Path(path))
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "no regular file", str(path))
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "no regular file", str(path))
 
 
 def _opened(path: Path) -> int:
-    """Folder by folder, so that none can become a link on the way."""
     if not path.is_absolute() or ".." in path.parts:
         raise OSError(errno.EINVAL, "no absolute path", str(path))
     place = os.open(path.parts[0], _FOLDER)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from cutesmith.checks.judging.given_outputs import open_plain
 from cutesmith.errors import UnavailableError
 
 KEPT_BYTES = 1 << 30  # a larger file is mapped for one copy: what stays counts as memory of the process
@@ -41,14 +42,14 @@ class MappedFiles:
         return self._bytes(path, size, write=True)
 
     def to_read(self, path: Path, size: int) -> torch.Tensor:
-        """The first `size` bytes of a file; as the file changes, so do they.
+        """The first `size` bytes of a regular file to which no link leads; as the file changes, so do they.
 
         uint8[size] on the CPU, not to be written to. Raises OSError, and ValueError when the file is shorter.
         """
         return self._bytes(path, size, write=False)
 
     def _bytes(self, path: Path, size: int, *, write: bool) -> torch.Tensor:
-        descriptor = os.open(path, (os.O_RDWR | os.O_CREAT) if write else os.O_RDONLY, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600) if write else open_plain(path)
         try:
             status = os.fstat(descriptor)
             known, file = self._mappings.get((str(path), write)), (status.st_dev, status.st_ino)

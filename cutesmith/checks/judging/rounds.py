@@ -15,7 +15,7 @@ from typing import Any, cast
 from cutesmith.checks.compiling.narrowing import Compiled, described, narrow_instructions, unexplained
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Worker
-from cutesmith.checks.judging.given_outputs import plain_file, require_own
+from cutesmith.checks.judging.given_outputs import open_plain, require_own
 from cutesmith.checks.judging.problem_process import reference_call, reference_reply
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.verdicts import CaseReport, ExitCode, OutputError
@@ -306,7 +306,7 @@ def _same_bytes(first: Sequence[dict[str, Any]], second: Sequence[dict[str, Any]
 def _same_beginning(first: str, second: str, size: int) -> bool:
     """Whether two files hold the same first bytes, and as many as the candidate's process says that they do."""
     try:
-        with plain_file(first) as this, plain_file(second) as that, open(this, "rb") as one, open(that, "rb") as other:
+        with open(open_plain(first), "rb") as one, open(open_plain(second), "rb") as other:
             while size > 0:
                 piece = one.read(min(COMPARED_BYTES, size))
                 if not piece or piece != other.read(len(piece)):

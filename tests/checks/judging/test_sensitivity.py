@@ -73,6 +73,21 @@ def test_tolerances_of_the_user_are_the_user_s(judged):
     assert judged(values, in_float32(values), rtol=1e-5, atol=0.0)["problem"]
 
 
+@pytest.mark.parametrize("jumps", [lambda x: x.floor().sum(-1), lambda x: (x == 3).double().sum(-1)])
+def test_a_result_that_jumps_where_rounding_decides_moves_nowhere(jumps):
+    values = torch.full((1, 64), 3.0)
+    assert movements(jumps, [values], [jumps(values.double())]) == [0.0]
+
+
+def test_a_function_that_refuses_what_is_rounded_excuses_nothing():
+    def reference(shares):
+        assert (shares.sum(-1) == 1).all(), "no shares"
+        return (shares * torch.arange(4.0).to(shares.dtype)).sum(-1)
+
+    values = torch.full((1, 4), 0.25)
+    assert movements(reference, [values], [reference(values.double())]) == [0.0]
+
+
 def test_a_result_moves_as_much_as_its_terms_were_rounded():
     values = unlucky(1)
     exact = values.double().sum(-1)

@@ -139,3 +139,6 @@ def fake_ncu(folder: Path, *, profiling: str = f"{DONE}\n{REPORT}", table: str =
     program.write_text(text, encoding="utf-8")
     program.chmod(0o755)
     return str(program)
+
+
+PAGE = raw_page(("spin_kernel", SPIN), (KERNEL, COPY))

@@ -289,9 +289,8 @@ class Reference:
         tolerances = [self._tolerance(own.dtype, request) for own in native]
         results = _compared(actual, native, exact, tolerances)
         if any(result.problem for result in results):
-            tolerances = self._excusing_pytorch(values, native, tolerances)
-            tolerances = self._excusing_few(values, native, exact, tolerances)
-            results = _compared(actual, native, exact, tolerances)
+            excusing = self._excusing_few(values, native, exact, self._excusing_pytorch(values, native, tolerances))
+            results = results if excusing == tolerances else _compared(actual, native, exact, excusing)
         return _verdict_of(results)
 
     def _excusing_pytorch(self, values: list[Any], native: Outputs, tolerances: list[Tolerance]) -> list[Tolerance]:

@@ -19,6 +19,8 @@ from cutesmith.checks.judging.tensors import copy_of
 FEW = 8  # elements; that more of them are all small by luck does not happen
 HALF_UNIT = 2.0**-24  # the largest relative error of one rounding to float32
 DRAWS = 4
+WIDER = 8.0  # roundings so many times as large move a smooth result so many times as far
+SMOOTH = WIDER / 2  # at least; where rounding decides (x == 1, floor(x)), it moves as far by either
 
 
 def hangs_on_luck(output: torch.Tensor, exact: torch.Tensor | None, tolerance: Tolerance) -> bool:
@@ -28,21 +30,42 @@ def hangs_on_luck(output: torch.Tensor, exact: torch.Tensor | None, tolerance: T
 
 
 def movements(function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None]) -> list[float]:
-    """Of each float64 result of `values`, the root mean square of its change: the largest of `DRAWS` roundings."""
-    found = [0.0] * len(exact)
+    """Of each float64 result of `values`, the root mean square of its change: the largest of `DRAWS` roundings.
+
+    0 where the result jumps rather than moves, and for a function that takes no such inputs.
+    """
+    near, far = [0.0] * len(exact), [0.0] * len(exact)
     for _ in range(DRAWS):
-        returned = in_float64(function, [_rounded(value) for value in values])
-        results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-        found = [max(most, _distance(*pair)) for most, *pair in zip(found, results, exact, strict=True)]
-    return found
+        directions = [_direction(value) for value in values]
+        try:
+            near = _moved(function, values, directions, HALF_UNIT, exact, near)
+            far = _moved(function, values, directions, WIDER * HALF_UNIT, exact, far)
+        except Exception:  # noqa: BLE001 - it may refuse what is off by a rounding, such as shares that must sum to 1
+            return [0.0] * len(exact)
+    return [most if wide >= SMOOTH * most else 0.0 for most, wide in zip(near, far)]
 
 
-def _rounded(value: Any) -> Any:
-    """A float tensor in float64, every element off by up to what rounding it to float32 may do; else the same."""
+def _direction(value: Any) -> torch.Tensor | None:
+    """How far each element of a float tensor is rounded, from -1 to 1; None for anything else."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    wide = widen(copy_of(value))
-    return wide * (1 + HALF_UNIT * (2 * torch.rand_like(wide) - 1))
+        return None
+    return 2 * torch.rand(value.shape, dtype=torch.float64, device=value.device) - 1
+
+
+def _moved(
+    function: Callable[..., Any],
+    values: Sequence[Any],
+    directions: Sequence[torch.Tensor | None],
+    unit: float,
+    exact: Sequence[torch.Tensor | None],
+    most: Sequence[float],
+) -> list[float]:
+    """`most`, or how far results lie from `exact` once inputs are rounded by `unit`, where that is further."""
+    copies = [copy_of(value) for value in values]
+    rounded = [v if d is None else widen(v) * (1 + unit * d) for v, d in zip(copies, directions)]
+    returned = in_float64(function, rounded)
+    results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    return [max(known, _distance(*pair)) for known, *pair in zip(most, results, exact, strict=True)]
 
 
 def _distance(result: torch.Tensor, exact: torch.Tensor | None) -> float:
