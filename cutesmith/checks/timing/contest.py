@@ -10,7 +10,7 @@ import random
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -120,19 +120,27 @@ class Contest:
 
     @contextmanager
     def _workers(self, folder: Path, arch: str) -> Iterator[tuple[Worker, Worker]]:
-        limits, compiled = self._limits, self.options.compiled
-        patient = replace(limits, wall_seconds=max(600.0, self.options.timeout))
         tried = Worker(
             "cutesmith.checks.timing.timed:candidate_handler",
-            limits=limits,
+            limits=self._limits,
             scratch=folder / "candidate",
             gpu=True,
             environment={"CUTE_DSL_ARCH": arch},
         )
-        with baseline_process(folder, patient, arch, why=self.why, compiled=compiled) as trusted:
+        with self._reference(folder, arch) as trusted:
             self.workers = {"reference": trusted, "kernel": tried}
             with trusted as reference, tried as candidate:
                 yield reference, candidate
+
+    def _reference(self, folder: Path, arch: str) -> AbstractContextManager[Worker]:
+        """The process of the problem and its baselines, to be started."""
+        patient = replace(self._limits, wall_seconds=self._patience)
+        return baseline_process(folder, patient, arch, why=self.why, compiled=self.options.compiled)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds for a call of a baseline: its first may measure many kernels."""
+        return max(600.0, self.options.timeout)
 
     def _contest(self, path: Path) -> BenchmarkVerdict:
         arch = self._arch()
@@ -170,9 +178,10 @@ class Contest:
         with gpu_lock(exclusive=False):
             start_both(reference, candidate, {"device": "cuda"})
         with gpu_lock(exclusive=False):
-            self._draw(folder, reference, candidate)
+            self._draw(folder, reference)
+            candidate.call({"do": "inputs", "copies": self.prepared["copies"]})
 
-    def _draw(self, folder: Path, reference: Worker, candidate: Worker) -> None:
+    def _draw(self, folder: Path, reference: Worker) -> None:
         load = {"do": "load", "device": "cuda", "arch": "", "path": str(self.problem.resolve()), "seed": new_seed()}
         named = [baseline["path"] for baseline in map(_file_baseline, self.options.baselines)]
         reference.send({**load, "readable": named})
@@ -182,7 +191,6 @@ class Contest:
         seeds = [new_seed() for _ in range(4)]
         request = {"do": "prepare", "seeds": seeds, "folder": str(folder / INPUTS)}
         self.prepared = reference_call(reference, request)
-        candidate.call({"do": "inputs", "copies": self.prepared["copies"]})
 
     def _enter(self, worker: Worker, name: str, path: Path) -> Entrant:
         with gpu_lock(exclusive=False), loading("the file", self.options.timeout):
@@ -216,7 +224,7 @@ class Contest:
             entrant.error = self._wrong(reference, entrant) if request["kind"] == "file" else ""
             if not entrant.error:
                 with gpu_lock(exclusive=False):
-                    entrant.warm_up(max(600.0, self.options.timeout))
+                    entrant.warm_up(self._patience)
         except CandidateError as error:
             if not reference.alive:
                 raise
@@ -227,10 +235,10 @@ class Contest:
         """What keeps somebody else's function from being a baseline: another result than the reference's."""
         request = {"do": "compare", "name": entrant.name, "rtol": self.options.rtol, "atol": self.options.atol}
         with gpu_lock(exclusive=False):
-            problem = reference.call(request, timeout=max(600.0, self.options.timeout))["problem"]
+            problem = reference.call(request, timeout=self._patience)["problem"]
         return f"no baseline: {problem}" if problem else ""
 
-    def _rounds(self, entrants: Sequence[Entrant], reference: Worker, candidate: Worker) -> list[Kept]:
+    def _rounds(self, entrants: Sequence[Entrant], reference: Worker, candidate: Worker | None) -> list[Kept]:
         """Interleaved rounds in random order; a few random launches of the candidate are kept."""
         source = random.Random(secrets.randbits(64))
         chosen = set(source.sample(range(self.options.rounds), min(CHECKED_OUTPUTS, self.options.rounds)))

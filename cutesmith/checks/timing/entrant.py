@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any
@@ -15,7 +16,7 @@ WARM_UP_FACTOR, WARM_UP_SLACK_US = 4.0, 50.0  # rule T6: clocks alone move a lau
 
 @dataclass
 class Entrant:
-    """One callable of the contest: where it runs, its estimates, its samples and the launches that were kept."""
+    """One callable of the contest: where it runs, its estimates, its samples, seconds of its first calls."""
 
     name: str
     worker: Worker
@@ -23,6 +24,7 @@ class Entrant:
     device_us: float = 0.0
     samples: list[float] = field(default_factory=list)
     error: str = ""
+    warm_up_s: float = 0.0
 
     @property
     def launches(self) -> int:
@@ -36,7 +38,9 @@ class Entrant:
 
     def warm_up(self, timeout: float) -> dict[str, Any]:
         """First calls; estimates of device and host time."""
+        begin = time.perf_counter()
         reply = self.worker.call({"do": "warm_up", "name": self.name}, timeout=timeout)
+        self.warm_up_s = time.perf_counter() - begin
         self.device_us, self.host_us = reply["device_us"], reply["host_us"]
         return reply
 
