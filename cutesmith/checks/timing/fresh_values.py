@@ -57,8 +57,9 @@ def _element(tensor: torch.Tensor, source: random.Random) -> torch.Tensor:
 
 
 def _floats(values: Sequence[Any]) -> list[torch.Tensor]:
+    """The float tensors; those of 8 bits as their bytes, for which `torch.roll` is not written."""
     found = [value for value in values if isinstance(value, torch.Tensor) and value.is_floating_point()]
-    return [value for value in found if _writable(value)]
+    return [value.view(torch.uint8) if value.itemsize == 1 else value for value in found if _writable(value)]
 
 
 def _writable(tensor: torch.Tensor) -> bool:

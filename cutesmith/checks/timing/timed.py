@@ -266,7 +266,11 @@ def _bytes_of(values: Sequence[Any]) -> int:
 
 
 def _function_of(path: str, name: str) -> Function:
-    """`name` of a Python file, the file run as it stands. Raises ContractError."""
+    """`name` of a Python file, the file run as it stands.
+
+    Raises ContractError, and UnavailableError where the file cannot be run here: a library that is not installed, or
+    that does not get on with another.
+    """
     import importlib.util
 
     spec = importlib.util.spec_from_file_location(f"baseline_{Path(path).stem}", path)
@@ -275,10 +279,9 @@ def _function_of(path: str, name: str) -> Function:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except ImportError as error:
-        raise UnavailableError(f"{Path(path).name} cannot be imported here: {error}") from error
     except Exception as error:
-        raise ContractError(f"--baseline {path}: {type(error).__name__}: {error}") from error
+        text = f"{Path(path).name} cannot be imported here: {type(error).__name__}: {error}"
+        raise UnavailableError(text) from error
     function: Function | None = getattr(module, name, None)
     if not callable(function):
         raise ContractError(f"--baseline {path}:{name}: the file defines no function {name}")

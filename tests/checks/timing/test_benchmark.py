@@ -241,7 +241,7 @@ def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path):
     errors = [entrant.error for entrant in others]
     assert errors[:2] == ["", ""] and errors[2].startswith("no baseline: output 0: ")
     assert errors[3] == "no baseline: it changes input 0, on which the others run too"
-    assert errors[4] == "absent.py cannot be imported here: No module named 'no_such_library'"
+    assert errors[4] == "absent.py cannot be imported here: ModuleNotFoundError: No module named 'no_such_library'"
     assert [bool(entrant.samples) for entrant in others] == [True, True, False, False, False]
     assert made.prepared["read_bytes"] == 64 * 32 * 4 + 32 * 4
     assert made.prepared["written_bytes"] == 64 * 32 * 4
@@ -281,10 +281,18 @@ def test_a_whole_benchmark_on_the_gpu(tmp_path):
     verdict = benchmark_kernel(ROOT / "evals" / "adversarial" / "t8_honest_current_stream.py", rounds=4)
     assert verdict.passed, verdict.summary
     assert [t.name for t in verdict.timings] == ["candidate", "eager", "torch.compile"]
+    assert [t.error for t in verdict.timings] == ["", "", ""]
     assert all(len(t.samples_us) >= 12 and t.host_us > 0 for t in verdict.timings)
     assert 10 < verdict.floor_percent < 115
     assert verdict.own_problem and verdict.summary.endswith(" (the file's own reference)")
     assert verdict.problem_confinement and all(verdict.problem_confinement.values()), "and torch.compile worked in it"
+
+
+@pytest.mark.gpu
+def test_a_kernel_that_reads_8_bit_floats_is_timed(tmp_path):
+    """Its inputs change between launches, by operations that PyTorch has not written for them on a GPU."""
+    verdict = benchmark_kernel(ROOT / "evals" / "adversarial" / "honest_from_fp8.py", compiled=False, rounds=4)
+    assert verdict.passed, verdict.summary
 
 
 @pytest.mark.gpu

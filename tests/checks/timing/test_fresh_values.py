@@ -51,6 +51,16 @@ def test_only_floats_with_memory_of_their_own_are_changed():
     assert not torch.equal(values[0], pristine[0]) and not torch.equal(values[1], pristine[1])
 
 
+def test_floats_of_8_bits_change_as_their_bytes():
+    x = torch.randn(16, 20).to(torch.float8_e4m3fn)
+    before = x.view(torch.uint8).clone()
+    refresh([x], 3)
+    assert torch.equal(x.view(torch.uint8), before.roll(3, 0))
+    for launch in range(8):
+        apply(nudge([x], 3, launch))
+    assert 0 < (x.view(torch.uint8) != before.roll(3, 0)).sum() <= 8
+
+
 def test_a_result_remembered_by_a_sample_of_the_contents_is_stale():
     x, seen, remembered = torch.randn(64), {}, 0
     for launch in range(200):
