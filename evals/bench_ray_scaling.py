@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="ray-scaling-") as folder:
         tasks, kernels = lay_out(options.kernels, options.count, Path(folder))
         for count in options.counts:
-            known["counts"][str(count)] = measure(count, tasks, kernels, options, Path(folder))
+            kept = options.keep or Path(folder)
+            known["counts"][str(count)] = measure(count, tasks, kernels, options, kept / f"run-{count}")
             written = {**about(options), "counts": known["counts"], "linear": linear(known["counts"])}
             options.out.parent.mkdir(parents=True, exist_ok=True)
             options.out.write_text(json.dumps(written, indent=1) + "\n")
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--time-limit", type=float, metavar="S", help="begin no kernel after so many seconds")
     parser.add_argument("--at-least", type=float, default=0.9, metavar="SHARE", help="of linear (0.9)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the runs' folders there, as DIR/run-COUNT")
     return parser
 
 
@@ -111,9 +113,8 @@ def lay_out(run: Path, count: int, folder: Path) -> tuple[Path, Path]:
     return tasks, kernels
 
 
-def measure(count: int, tasks: Path, kernels: Path, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure(count: int, tasks: Path, kernels: Path, options: argparse.Namespace, out: Path) -> dict[str, Any]:
     """One run over all kernels on so many GPUs (without a GPU: nodes)."""
-    out = folder / f"run-{count}"
     jobs = options.jobs_per_gpu * (count if options.on == "gpu" else 1)
     line = [sys.executable, "-m", "cutesmith", "eval", "run", "--suite", tasks, "--agent", f"dir:{kernels}"]
     line += ["--engine", "ray", "--on", options.on, "--jobs", jobs, "--judges", options.judges]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cutesmith.devices import OUT_OF_MEMORY
+from cutesmith.devices import lacked_room
 from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, ON_A_GPU, SESSION, STAGES, VERIFY, Engine, Job, Report
 from cutesmith.evals.engines.stages import carried, uncarried
 from cutesmith.evals.records import Attempt, Task
@@ -302,7 +302,7 @@ class Pipeline:
     def _memory_was_full(self, verdict: dict[str, Any]) -> bool:
         """Whether neighbours on the GPU may have taken its memory."""
         failed = verdict.get("exit_code") in (ExitCode.CRASHED, ExitCode.USAGE)
-        return self.plan.judge.on == "gpu" and failed and OUT_OF_MEMORY in str(verdict.get("summary"))
+        return self.plan.judge.on == "gpu" and failed and lacked_room(str(verdict.get("summary")))
 
     # The end of an attempt
 

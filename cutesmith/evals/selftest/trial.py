@@ -16,7 +16,7 @@ from typing import Any
 
 from cutesmith import resources
 from cutesmith.checks.isolation.shared_nursery import lend_nursery
-from cutesmith.devices import OUT_OF_MEMORY
+from cutesmith.devices import lacked_room
 from cutesmith.evals.selftest.mechanisms import mechanism_of
 from cutesmith.evals.selftest.specimens import Specimen
 from cutesmith.verdicts import ExitCode
@@ -55,7 +55,7 @@ class Outcome:
     @property
     def short_of_memory(self) -> bool:
         """Whether there was no room on the GPU, which others may have taken."""
-        return not self.as_wanted and OUT_OF_MEMORY in self.summary
+        return not self.as_wanted and lacked_room(self.summary)
 
     @property
     def result(self) -> str:

@@ -224,6 +224,18 @@ def test_a_problem_of_its_own_can_be_confined_too(tmp_path, outside):
 
 
 @needs_landlock
+def test_an_own_problem_can_be_compiled_by_torch(tmp_path):
+    """Dynamo reads the file of what it compiles; the confinement came before."""
+    path = tmp_path / "kernel.py"
+    renamed = PROBLEM.replace("def reference_fn(", "def plain(")
+    assert renamed != PROBLEM
+    path.write_text(f"{KERNEL}\n{renamed}\nreference_fn = torch.compile(plain, backend='eager')\n")
+    verdict = verify_kernel(path, on="cpu", seeds=1)
+    assert verdict.passed, verdict.summary
+    assert verdict.own_problem and set(verdict.problem_confinement) == LAYERS
+
+
+@needs_landlock
 def test_sanitizers_and_profilers_draw_inputs_of_an_own_problem_confined(tmp_path, outside):
     path, line = attacking(tmp_path, WRITE, PLACES["where inputs are drawn"])
     with pytest.raises(CandidateError, match="Permission denied"):

@@ -66,6 +66,8 @@ def test_a_cheat_must_be_caught_by_the_rule_that_it_breaks():
 def test_who_found_the_gpu_s_memory_taken_is_judged_again_alone():
     chosen = [one for one in ALL if one.name in ("h1_imports_judge", "h3_environment")]
     full = "the kernel raised OutOfMemoryError: CUDA out of memory. Tried to allocate 128.00 MiB."
+    came_late = "raised AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable"
+    assert outcome(specimen(expect="passed"), 5, summary=came_late).short_of_memory
     told = []
     outcomes = run_all(chosen, "compile", known=lambda one: outcome(one, 5, summary=full), done=told.append)
     assert [(o.result, o.rule) for o in outcomes] == [("right", "H1"), ("right", "H3")]

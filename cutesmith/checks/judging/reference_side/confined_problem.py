@@ -52,10 +52,13 @@ class ConfinedProblem:
         return {**self._answered(request), "confinement": layers}
 
     def _confine(self, readable: Sequence[str]) -> dict[str, bool]:
-        """Inputs are written by this side, outputs only read; both lie beside the scratch folder."""
+        """Inputs are written by this side, outputs only read; both lie beside the scratch folder.
+
+        torch.compile hashes the file whose functions it compiles.
+        """
         exchange = Path.cwd().parent
         return confine(
-            readable=[exchange / "candidate", *map(Path, readable)],
+            readable=[self.path, exchange / "candidate", *map(Path, readable)],
             writable=[exchange / INPUTS, *(Path(os.environ[name]) for name in self.caches)],
             programs=bool(self.caches),
         )
