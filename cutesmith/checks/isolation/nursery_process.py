@@ -31,12 +31,14 @@ from cutesmith.checks.isolation.fresh_start import import_path, renew, renew_dsl
 ORDER_BYTES = 1 << 18
 OWN_PACKAGE = "cutesmith."
 OWN_PATH = sys.path[1:]  # the first is this process's folder; only the package itself came by PYTHONPATH
-# What torch imports at the first random numbers on the meta device, or at its first decomposition: 500 to 850 modules,
-# 0.5 to 1.3 s of CPU time in every worker of these kinds.
+# What torch imports at the first random numbers on the meta device, at its first decomposition, or by torch.compile:
+# 500 to 1400 modules, 0.5 to 2.3 s of CPU time in every worker of these kinds.
 LATER = {
-    "cutesmith.checks.compiling.compilation_worker": ("torch.fx.experimental.symbolic_shapes",),
-    "cutesmith.checks.audit.problem_audit_worker": ("torch._dynamo",),
-    "cutesmith.patterns.generation.drafting": ("torch._dynamo", "cutesmith.patterns.match"),
+    "cutesmith.checks.compiling.compilation_worker:make_handler": ("torch.fx.experimental.symbolic_shapes",),
+    "cutesmith.checks.audit.problem_audit_worker:handler": ("torch._dynamo",),
+    "cutesmith.checks.timing.timed:compiling_baseline_handler": ("torch._inductor.compile_fx",),
+    "cutesmith.checks.timing.timed:confined_compiling_handler": ("torch._inductor.compile_fx",),
+    "cutesmith.patterns.generation.drafting:drafter": ("torch._dynamo", "cutesmith.patterns.match"),
 }
 DRIVER = "/dev/nvidia"  # open once CUDA or NVML has begun, which cannot be carried through a fork; loaded, they may be
 
@@ -145,7 +147,7 @@ def _import_for(order: dict[str, Any]) -> None:
     if module.startswith(OWN_PACKAGE):
         with _cuda_by_its_device_file():
             importlib.import_module(module)
-            for name in LATER.get(module, ()):
+            for name in LATER.get(order["entry"], ()):
                 importlib.import_module(name)
             if "CUTE_DSL_ARCH" in order["environment"]:
                 _import_dsl(emulated=order["settings"]["memory_bytes"] is not None)

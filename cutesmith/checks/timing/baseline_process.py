@@ -14,7 +14,10 @@ from cutesmith.checks.judging.problem_process import ProblemProcess, Unvouched, 
 
 TRUSTED = "cutesmith.checks.timing.timed:baseline_handler"
 CONFINED = "cutesmith.checks.timing.timed:confined_baseline_handler"
-WITH_COMPILER = "cutesmith.checks.timing.timed:confined_compiled_handler"
+COMPILING = {
+    TRUSTED: "cutesmith.checks.timing.timed:compiling_baseline_handler",
+    CONFINED: "cutesmith.checks.timing.timed:confined_compiling_handler",
+}
 CACHE = Path("~/.cache/cutesmith")
 
 
@@ -26,14 +29,14 @@ def baseline_process(
 
     What that writes for a problem which nobody vouches for is kept for nobody: others would run it unconfined.
     """
-    entry = TRUSTED if why is None else WITH_COMPILER if compiled else CONFINED
+    entry = TRUSTED if why is None else CONFINED
     with TemporaryDirectory(prefix="kernel-") as mine:  # /dev/shm may hold no programs
         cache = CACHE.expanduser() if why is None else Path(mine)
         caches = {f"{name}_CACHE_DIR": str(cache / name.lower()) for name in ("TORCHINDUCTOR", "TRITON", "QUACK")}
         for place in () if why is None else caches.values():
             Path(place).mkdir()
         yield ProblemProcess(
-            entry,
+            COMPILING[entry] if compiled else entry,
             why=why,
             limits=replace(limits, memory_bytes=fair_memory(96 * GIB), processes=1024),
             scratch=folder / "reference",

@@ -42,12 +42,17 @@ def baseline_handler() -> Callable[[Request], Reply]:
     return TimedBaselines().handle
 
 
+def compiling_baseline_handler() -> Callable[[Request], Reply]:
+    """The same with torch.compile among the baselines: a nursery has imported what that takes (`LATER` there)."""
+    return baseline_handler()
+
+
 def confined_baseline_handler() -> Callable[[Request], Reply]:
     """The same for a problem that nobody vouches for: confined, and without torch.compile."""
     return ConfinedProblem(TimedBaselines()).handle
 
 
-def confined_compiled_handler() -> Callable[[Request], Reply]:
+def confined_compiling_handler() -> Callable[[Request], Reply]:
     """The same with the compilers that torch.compile starts: by this process, as its helpers would be confined too."""
     config: Any = importlib.import_module("torch._inductor.config")
     config.compile_threads = 1

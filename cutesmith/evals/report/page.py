@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutesmith.evals.report import figures, wording
+from cutesmith.evals.report import distribution, figures, rooflines, wording
 from cutesmith.evals.report.entries import Gathering, PageData, embedded
 from cutesmith.evals.report.tables import KINDS, METHOD, ScoredRun, denominators, price_of_a_win, remarks
 from cutesmith.evals.scores.estimators import THRESHOLDS
@@ -28,8 +28,9 @@ class Page:
     runs: Sequence[ScoredRun]
     data: PageData
     curves: Sequence[figures.CurveChart]
-    distribution: figures.DistributionChart | None
-    roofline: figures.RooflineChart | None
+    distribution: distribution.DistributionChart | None
+    floors: rooflines.FloorChart | None
+    roofline: rooflines.RooflineChart | None
 
     @property
     def title(self) -> str:
@@ -59,8 +60,9 @@ def render_runs(runs: Sequence[ScoredRun], *, beside: Path) -> str:
         runs=runs,
         data=data,
         curves=figures.curve_charts(plain),
-        distribution=figures.distribution_chart(plain, places),
-        roofline=figures.roofline_chart(plain, places),
+        distribution=distribution.distribution_chart(plain, places),
+        floors=rooflines.floor_chart(plain, places),
+        roofline=rooflines.roofline_chart(plain, places),
     )
     return _rendered(page)
 

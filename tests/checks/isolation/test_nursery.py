@@ -1,5 +1,6 @@
 """The nursery: its workers are as if started alone, it dies with its judge, and is done without where it cannot be."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from cutesmith.checks.isolation import shared_nursery
+from cutesmith.checks.isolation.nursery_process import LATER
 from cutesmith.checks.isolation.worker import Worker, run_isolated
 from cutesmith.errors import CandidateError
 
@@ -234,6 +236,8 @@ ENTRIES = [
     "cutesmith.checks.judging.candidate_side.trial:handler",
     "cutesmith.checks.judging.device_time_worker:handler",
     "cutesmith.checks.timing.timed:baseline_handler",
+    "cutesmith.checks.timing.timed:compiling_baseline_handler",
+    "cutesmith.checks.timing.timed:confined_compiling_handler",
     "cutesmith.checks.timing.timed:candidate_handler",
     "cutesmith.runtime.trials_worker:handler",
 ]
@@ -255,6 +259,9 @@ def test_what_the_nursery_imports_asks_torch_for_no_gpu():
     command, environment = [sys.executable, "-c", IMPORTED, *ENTRIES], {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, check=False)
     assert done.stdout == "imported\n", done.stderr
+    for entry in LATER:
+        module, _, name = entry.partition(":")
+        assert entry in ENTRIES and callable(getattr(importlib.import_module(module), name))
 
 
 @pytest.mark.gpu

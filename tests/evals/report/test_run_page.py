@@ -6,7 +6,9 @@ import base64
 import functools
 import hashlib
 import importlib.util
+import itertools
 import json
+import math
 import os
 import re
 import time
@@ -16,9 +18,10 @@ import numpy as np
 import pytest
 
 from cutesmith.evals.records import Cost
+from cutesmith.evals.report.distribution import distribution_chart
 from cutesmith.evals.report.entries import stages, thinned, within
-from cutesmith.evals.report.figures import distribution_chart
 from cutesmith.evals.report.page import render_runs
+from cutesmith.evals.report.rooflines import floor_chart
 from cutesmith.evals.report.tables import ScoredRun
 from cutesmith.evals.report.transcripts import excerpt
 from cutesmith.evals.scores.outcomes import read_runs
@@ -260,7 +263,7 @@ class TestInABrowser:
         assert names()[0] == "level1/argmax"
         page.get_by_label("Outcome").select_option("failed")
         assert names() == ["level1/masked_fill"] and page.locator("#shown").inner_text() == "1 of 20"
-        assert page.locator("circle.off").count() == page.locator("circle[data-task]").count() == 19 * 3
+        assert page.locator("circle.off").count() == page.locator("circle[data-task]").count() == 19 * 4
         page.get_by_label("Outcome").select_option("")
         page.get_by_label("Tag or dtype").select_option("int8")
         page.locator("tr.row").focus()
@@ -300,4 +303,32 @@ def test_a_strip_is_dots_or_columns_by_how_many_there_are(count):
     assert strip.count == count
     assert (len(strip.dots), bool(strip.columns)) == ((60, False) if count == 60 else (0, True))
     tops = [dot.y - dot.r for dot in strip.dots] + [y for _, y, _, _ in strip.columns]
-    assert strip.base - 58 < min(tops) and max(tops) < strip.base, "below the strip's name"
+    assert strip.top - 1 <= min(tops) and max(tops) < strip.base, "below the strip's name"
+
+
+@pytest.mark.parametrize("alike", [3, 30, 90])
+def test_dots_of_many_alike_kernels_stay_apart_and_large_enough_to_see(alike):
+    """Against torch.compile most kernels of a run are within 2 %: one bin holds them all."""
+    made = run([attempt(f"t{n}", {"eager": 1.0, "library": 1.0 + n / 50}) for n in range(alike)])
+    chart = distribution_chart([made], {task.task.id: place for place, task in enumerate(made.tasks)})
+    below = 0.0
+    for strip in chart.strips:
+        assert strip.top >= below and len(strip.dots) == alike
+        below = strip.base
+        assert min(dot.r for dot in strip.dots) > 0.8
+        spots = sorted((dot.x, dot.y) for dot in strip.dots)
+        apart = [math.dist(one, other) for one, other in itertools.combinations(spots, 2)]
+        assert min(apart) >= 2 * strip.dots[0].r, "no dot hides another"
+
+
+def test_every_timed_kernel_stands_at_its_share_of_the_floor():
+    known = [attempt("a", 2.0, floor_us=50.0, floor_kind="bytes"), attempt("b", 1.0, floor_us=95.0, floor_kind="flops")]
+    made = run([*known, attempt("c", 1.5), wrong("d")])
+    places = {task.task.id: place for place, task in enumerate(made.tasks)}
+    chart = floor_chart([made], places)
+    assert {dot.task for dot in chart.dots} == {places["a"], places["b"]}, "a kernel without a floor has no share"
+    first, second = sorted(chart.dots, key=lambda dot: dot.x)
+    ticks = {tick.label: tick.at for tick in chart.y_ticks}
+    assert first.y == pytest.approx(ticks["50 %"]) and ticks["100 %"] == chart.one < second.y < ticks["75 %"]
+    assert [words for words, _ in chart.legend] == ["bound by memory", "bound by operations"]
+    assert floor_chart([run([wrong("d")])], {"d": 0}) is None
