@@ -11,7 +11,8 @@ finished (seconds since the first GPU was held), the GPU's shares, and two throu
 run, and of its middle, from the 10th to the 90th percentile of the finished, which leaves start and end out. `linear`
 is the middle's throughput over that of the smallest count, for each GPU; exit code 1 when it is below --at-least.
 
-A count may be measured in a call of its own: what --out holds of other counts stays. --on emulator or compile tries
+A count may be measured in a call of its own: what --out holds of other counts stays. A run that --at-most ends says how
+many kernels it judged; of the fewest GPUs a part of the kernels tells the rate. --on emulator or compile tries
 all of it without a GPU; counts are nodes then, and tell nothing about GPUs.
 """
 
@@ -21,6 +22,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,12 +38,14 @@ sys.path.insert(0, str(ROOT))
 from cutesmith.devices import current_device  # noqa: E402
 from cutesmith.evals.reading import read_attempts  # noqa: E402
 
+ENDING_SECONDS = 60.0
 MARGIN = 0.1  # of the attempts, at either end, that the middle leaves out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure every count; returns the exit code."""
     options = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else the cluster would stay
     known = json.loads(options.out.read_text()) if options.out.is_file() else {"counts": {}}
     with tempfile.TemporaryDirectory(prefix="ray-scaling-") as folder:
         tasks, kernels = lay_out(options.kernels, options.count, Path(folder))
@@ -65,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--judges", type=int, default=4, metavar="N", help="judges a GPU (4)")
     parser.add_argument("--on", default="gpu", choices=("gpu", "emulator", "compile"))
     parser.add_argument("--time-limit", type=float, metavar="S", help="begin no kernel after so many seconds")
+    parser.add_argument(
+        "--at-most", type=float, metavar="S", help="end a run after S seconds, and count what it judged"
+    )
     parser.add_argument("--at-least", type=float, default=0.9, metavar="SHARE", help="of linear (0.9)")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the runs' folders there, as DIR/run-COUNT")
@@ -121,13 +128,25 @@ def measure(count: int, tasks: Path, kernels: Path, options: argparse.Namespace,
     line += ["--quick", "--no-cache", "--out", out, "--json"]
     line += ["--time-limit", options.time_limit] if options.time_limit else []
     with cluster(count, options.on) as address:
-        done = subprocess.run(
-            [*map(str, line), "--address", address], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False
-        )
-    summary = json.loads(done.stdout)
+        code, said = run_for([*map(str, line), "--address", address], options.at_most)
+    summary = json.loads(said)
     if "gpu" not in summary:
         raise SystemExit(f"{count}: {summary}")
-    return {"exit_code": done.returncode, "summary": summary, **throughput(out)}
+    return {"exit_code": code, "summary": summary, **throughput(out)}
+
+
+def run_for(line: Sequence[str], seconds: float | None) -> tuple[int, str]:
+    """Exit code and stdout; after so many seconds the run is asked to end, as by Ctrl-C."""
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
+        try:
+            said, _ = run.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            run.send_signal(signal.SIGINT)
+            said, _ = run.communicate(timeout=ENDING_SECONDS)
+        except BaseException:
+            run.kill()
+            raise
+    return run.returncode, said
 
 
 def throughput(run: Path) -> dict[str, Any]:
