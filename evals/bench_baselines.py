@@ -24,6 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from cutesmith.checks.isolation.worker import Worker  # noqa: E402
 from cutesmith.checks.judging.problem_process import reference_call  # noqa: E402
 from cutesmith.checks.judging.rounds import exchange  # noqa: E402
 from cutesmith.checks.timing.contest import BenchmarkOptions, Contest  # noqa: E402
@@ -42,17 +43,21 @@ class Bar(Contest):
     def line(self) -> Line:
         """Their timings and the floor. Raises CutesmithError when the problem cannot be used here."""
         with exchange() as folder, self._reference(folder, self._arch()) as reference, reference:
-            with gpu_lock(exclusive=False):
-                reference_call(reference, {"do": "start", "device": "cuda"})
-                self._draw(folder, reference)
-            entrants = self._baselines(reference)
-            with gpu_lock(exclusive=True):
-                dtypes = list(self.prepared["work"]["flops"])
-                self.machine = reference_call(reference, {"do": "machine", "dtypes": dtypes})
-                self._time(entrants, reference)
+            return self.timed(folder, reference)
+
+    def timed(self, folder: Path, reference: Worker) -> Line:
+        """The same by a process that runs already."""
+        with gpu_lock(exclusive=False):
+            reference_call(reference, {"do": "start", "device": "cuda"})
+            self._draw(folder, reference)
+        entrants = self._baselines(reference)
+        with gpu_lock(exclusive=True):
+            dtypes = list(self.prepared["work"]["flops"])
+            self.machine = reference_call(reference, {"do": "machine", "dtypes": dtypes})
+            self._time(entrants, reference)
         return self._found(entrants)
 
-    def _time(self, entrants: Sequence[Entrant], reference: Any) -> None:
+    def _time(self, entrants: Sequence[Entrant], reference: Worker) -> None:
         for entrant in entrants:
             if not entrant.error:
                 entrant.estimate()

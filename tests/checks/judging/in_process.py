@@ -14,6 +14,7 @@ from cutesmith.checks.judging.candidate_side.watching import Surroundings
 from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.checks.judging.rounds import VerifyOptions
 from cutesmith.checks.judging.verification import Judge
+from cutesmith.verdicts import strict_json
 
 
 @dataclass
@@ -29,7 +30,7 @@ class LocalWorker:
         self.replies.append(self.handler.handle(json.loads(json.dumps(request))))
 
     def receive(self, *, timeout=None):
-        return json.loads(json.dumps(self.replies.pop()))
+        return json.loads(strict_json(self.replies.pop()))
 
     def call(self, request, *, timeout=None):
         self.send(request)

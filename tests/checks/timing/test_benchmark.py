@@ -1,10 +1,9 @@
 """What of the benchmark needs no GPU: refusals, statistics, the floor, the lock, the plot; on a GPU, the whole."""
 
-import json
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,8 @@ from cutesmith.commands.benchmark import main, plot, table
 from cutesmith.devices import current_device
 from cutesmith.errors import UnavailableError
 from cutesmith.recording import cuda_as_cpu
-from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing, strict_json
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing
+from tests.checks.judging.in_process import LocalWorker
 
 ROOT = Path(__file__).parents[3]
 HONEST = ROOT / "evals" / "adversarial" / "honest_plain.py"
@@ -147,26 +147,6 @@ def kernel_fn(x, w):
     y.copy_(torch.relu(x) * w)  # stands for a launch: torch's own work is no matter here
     return y
 """
-
-
-@dataclass
-class LocalWorker:
-    """A handler behind the face of a Worker, through JSON as on the pipe."""
-
-    handler: object
-    alive: bool = True
-    log_tail: str = ""
-    replies: list = field(default_factory=list)
-
-    def send(self, request):
-        self.replies.append(self.handler.handle(json.loads(json.dumps(request))))
-
-    def receive(self, *, timeout=None):
-        return json.loads(strict_json(self.replies.pop()))
-
-    def call(self, request, *, timeout=None):
-        self.send(request)
-        return self.receive()
 
 
 class UnconfinedCandidates(TimedCandidates):
