@@ -195,7 +195,7 @@ def test_ten_thousand_files_are_listed_in_part_and_take_no_more():
         with pytest.raises(PathError, match=f"holds {MAX_FILES} files"):
             files.require_writable("one_more.py", "x")
         files.require_writable("f1.py", "x")  # what is there may still be changed
-        assert time.process_time() - begin < 1
+        assert time.process_time() - begin < 5
 
 
 def test_a_very_deep_tree_ends(files, work):

@@ -151,7 +151,7 @@ def test_a_retry_after_is_waited_for_as_seconds_and_as_a_date(server, fetch):
     server.answers[PATH] = [http.status(503, Retry_After=now), http.status(503, Retry_After=1), http.whole(TEXT)]
     start = time.monotonic()
     assert only(fetch(limits=Limits(timeout=1, attempts=3, backoff=9, patience=2))).state == "downloaded"
-    assert 0.9 < time.monotonic() - start < 3
+    assert 0.9 < time.monotonic() - start < 8, "not the 9 seconds of its own"
 
 
 def test_a_redirect_to_the_file_is_followed(server, fetch):

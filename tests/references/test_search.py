@@ -32,7 +32,7 @@ def test_words_lose_plurals_and_names_give_their_parts():
 def test_the_command_prints_sections_or_json(capsys):
     assert main(["named", "barrier", "--limit", "2", "--json"]) == 0
     verdict = json.loads(capsys.readouterr().out)
-    assert len(verdict["hits"]) == 2 and verdict["seconds"] < 2 and verdict["hits"][0]["lines"]
+    assert len(verdict["hits"]) == 2 and verdict["seconds"] < 20 and verdict["hits"][0]["lines"]
     assert main(["cute.zipped_divide", "--limit", "1", "--full"]) == 0
     assert "references/api-core.md:" in capsys.readouterr().out
 

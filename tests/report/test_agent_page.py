@@ -160,7 +160,7 @@ def test_a_kernel_that_was_found_out_loses_its_time():
 
 def test_a_thousand_turns_stay_a_page(long_page):
     page, seconds = long_page
-    assert len(page.encode()) < 3_000_000 and seconds < 5
+    assert len(page.encode()) < 3_000_000 and seconds < 20, "4 s, 6 on a slow machine; were it quadratic, minutes"
     assert "1000 turns; 100 more in the middle are in transcript.jsonl" in page
     shown = {int(turn) for turn in re.findall(r'<details id="turn-1-(\d+)"', page)}
     assert shown == {*range(1, 61), *range(161, 1001)}

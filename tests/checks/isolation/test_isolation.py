@@ -134,7 +134,7 @@ def test_a_loop_times_out_and_the_worker_stays_dead():
             with pytest.raises(CandidateError, match="did not finish within 0.3 s") as caught:
                 worker.call({"action": "loop"}, timeout=0.3)
             assert caught.value.exit_code == ExitCode.TIMED_OUT
-        assert time.monotonic() - begin < 3
+        assert time.monotonic() - begin < 15  # on a busy machine; the loop never ends
         assert not worker.alive
 
 
