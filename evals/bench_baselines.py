@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(told(line), flush=True)
             lines[line["task"]] = line
             options.out.write_text("".join(f"{json.dumps(lines[task])}\n" for task in sorted(lines)))
-    failed = [task for task, line in lines.items() if failures(line)]
+    failed = [task.id for task in tasks if failures(lines[task.id])]
     print(f"{len(tasks)} tasks; with a baseline that failed: {len(failed)} {' '.join(failed)}")
     return int(bool(failed))
 

@@ -139,11 +139,12 @@ def run_for(line: Sequence[str], seconds: float | None) -> tuple[int, str]:
     """Exit code and stdout; after so many seconds the run is asked to end, as by Ctrl-C."""
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
         try:
-            said, _ = run.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            run.send_signal(signal.SIGINT)
-            said, _ = run.communicate(timeout=ENDING_SECONDS)
-        except BaseException:
+            try:
+                said, _ = run.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                run.send_signal(signal.SIGINT)
+                said, _ = run.communicate(timeout=ENDING_SECONDS)
+        except BaseException:  # leaving `with` waits for the run
             run.kill()
             raise
     return run.returncode, said

@@ -91,8 +91,8 @@ def _strip(
         for task in run.tasks
         if (best := task.best(baseline)) is not None and best.outcome == TIMED and (value := best.speedup(baseline)) > 0
     ]
-    _, step, levels = _packing(found, frame)
-    tall = STACK if len(found) > MOST_STACKED else max(STACK, step * levels)
+    packing = _packed(found, frame)
+    tall = STACK if len(found) > MOST_STACKED else max(STACK, packing.step * packing.levels)
     base = above + tall + SPACE - 16
     middle = np.quantile([value for value, _ in found], (0.25, 0.5, 0.75)).tolist()
     low, median, high = (frame.x(value) for value in middle)
@@ -101,43 +101,42 @@ def _strip(
         colour=colour,
         top=base - 5 - tall,
         base=base,
-        dots=tuple(_stacked(found, base, colour, frame, places)) if len(found) <= MOST_STACKED else (),
-        columns=tuple(_columns(found, base, frame)) if len(found) > MOST_STACKED else (),
+        dots=tuple(_stacked(packing, base, colour, places)) if len(found) <= MOST_STACKED else (),
+        columns=tuple(_columns(packing, base)) if len(found) > MOST_STACKED else (),
         quartiles=(low, median, high),
         count=len(found),
         words=f"{len(found)} tasks, median {middle[1]:.2f}×",
     )
 
 
-def _binned(found: Sequence[tuple[float, str]], frame: Frame) -> tuple[dict[int, list[tuple[float, str]]], float]:
-    """The speed-ups by bin, and a bin's width."""
+@dataclass(frozen=True)
+class _Packing:
+    """Speed-ups by bin of `width`, whose dots, `step` apart, stand `across` side by side, at most `levels` high."""
+
+    bins: dict[int, list[tuple[float, str]]]
+    width: float
+    across: int
+    step: float
+    levels: int
+
+
+def _packed(found: Sequence[tuple[float, str]], frame: Frame) -> _Packing:
+    """As few dots side by side, and so as large ones, as keep the fullest bin within TALLEST."""
     bins: dict[int, list[tuple[float, str]]] = {}
     width = (frame.width - LEFT - RIGHT) / BINS
     for value, task in sorted(found):
         bins.setdefault(min(int((frame.x(value) - LEFT) / width), BINS - 1), []).append((value, task))
-    return bins, width
-
-
-def _packing(found: Sequence[tuple[float, str]], frame: Frame) -> tuple[int, float, int]:
-    """How many dots stand side by side in a bin, their distance, and how many above one another in the fullest bin.
-
-    As few side by side, so as large, as keeps the fullest bin within TALLEST.
-    """
-    bins, width = _binned(found, frame)
     fullest = max(map(len, bins.values()))
     for across in range(1, ACROSS + 1):
         step, levels = width / across, math.ceil(fullest / across)
         if step * levels <= TALLEST:
             break
-    return across, min(step, TALLEST / levels), levels
+    return _Packing(bins, width, across, min(step, TALLEST / levels), levels)
 
 
-def _stacked(
-    found: Sequence[tuple[float, str]], base: float, colour: int, frame: Frame, places: dict[str, int]
-) -> Iterable[Dot]:
-    bins, width = _binned(found, frame)
-    across, step, _ = _packing(found, frame)
-    for column, members in bins.items():
+def _stacked(packing: _Packing, base: float, colour: int, places: dict[str, int]) -> Iterable[Dot]:
+    width, across, step = packing.width, packing.across, packing.step
+    for column, members in packing.bins.items():
         for index, (value, task) in enumerate(members):
             level, beside = divmod(index, across)
             x, y = LEFT + column * width + (beside + 0.5) * width / across, base - 5 - (level + 0.5) * step
@@ -145,11 +144,8 @@ def _stacked(
             yield Dot(x=x, y=y, r=radius, colour=colour, task=places[task], words=words)
 
 
-def _columns(
-    found: Sequence[tuple[float, str]], base: float, frame: Frame
-) -> Iterable[tuple[float, float, float, float]]:
-    bins, width = _binned(found, frame)
-    tallest = max(map(len, bins.values()))
-    for column, members in sorted(bins.items()):
+def _columns(packing: _Packing, base: float) -> Iterable[tuple[float, float, float, float]]:
+    tallest = max(map(len, packing.bins.values()))
+    for column, members in sorted(packing.bins.items()):
         height = STACK * len(members) / tallest
-        yield LEFT + column * width, base - 5 - height, width * 0.86, height
+        yield LEFT + column * packing.width, base - 5 - height, packing.width * 0.86, height

@@ -87,6 +87,7 @@ def curve_charts(runs: Sequence[Run]) -> list[CurveChart]:
 
 
 def order_of_baselines(name: str) -> tuple[int, str]:
+    """A key that sorts baselines as scores list them, unknown ones last."""
     return (BASELINES.index(name) if name in BASELINES else len(BASELINES), name)
 
 

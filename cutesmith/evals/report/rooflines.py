@@ -31,25 +31,20 @@ class FloorChart:
 
 def floor_chart(runs: Sequence[Run], places: dict[str, int]) -> FloorChart | None:
     """None where no kernel was timed against a floor; colours are runs, or what bounds a kernel of a single run."""
-    found = [
-        (colour, task.task.id, best, share)
-        for colour, run in enumerate(runs, start=1)
-        for task in run.tasks
-        if (best := task.best()) is not None and best.outcome == TIMED and (share := best.floor_share())
-    ]
+    found = [(*each, share) for each in _timed(runs) if (share := each[2].floor_share())]
     if not found:
         return None
-    colours = {} if len(runs) > 1 else {kind: at for at, kind in enumerate(_kinds(found), start=1)}
+    kinds = sorted({best.attempt.floor_kind for _, _, best, _ in found}) if len(runs) == 1 else []
+    colours = {kind: at for at, kind in enumerate(kinds, start=1)}
     frame = _floor_frame([(best.attempt.floor_us or 1.0, share) for _, _, best, share in found])
-    thin = max(1, math.ceil(len(found) / MOST_DOTS))
     dots = [
         _floor_dot(colours.get(best.attempt.floor_kind, colour), task, best, share, frame, places)
-        for colour, task, best, share in found[::thin]
+        for colour, task, best, share in found[:: _thinning(found)]
     ]
     shares = [value for value in (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5) if value <= frame.top]
     return FloorChart(
         dots=tuple(dots),
-        legend=tuple((BOUNDS.get(kind, kind), colour) for kind, colour in colours.items()),
+        legend=tuple((BOUNDS.get(kind, "bound by what is not told"), colour) for kind, colour in colours.items()),
         x_ticks=tuple(Tick(frame.x(us), f"{us:g}") for us in _decades(frame.low, frame.high)),
         y_ticks=tuple(Tick(frame.y(share), f"{100 * share:g} %") for share in shares),
         one=frame.y(1.0),
@@ -57,13 +52,25 @@ def floor_chart(runs: Sequence[Run], places: dict[str, int]) -> FloorChart | Non
     )
 
 
-def _kinds(found: Sequence[tuple[int, str, Outcome, float]]) -> list[str]:
-    return sorted({best.attempt.floor_kind for _, _, best, _ in found})
+def _timed(runs: Sequence[Run]) -> list[tuple[int, str, Outcome]]:
+    """Every task's best kernel that was timed: the number of its run, the task, the kernel."""
+    return [
+        (colour, task.task.id, best)
+        for colour, run in enumerate(runs, start=1)
+        for task in run.tasks
+        if (best := task.best()) is not None and best.outcome == TIMED
+    ]
+
+
+def _thinning(found: Sequence[object]) -> int:
+    """Each how many-eth is drawn."""
+    return max(1, math.ceil(len(found) / MOST_DOTS))
 
 
 def _floor_frame(spots: Sequence[tuple[float, float]]) -> Frame:
+    """So wide that it holds a tick, whatever the floors: those are at most a factor of 2.5 apart."""
     floors, shares = ([spot[axis] for spot in spots] for axis in (0, 1))
-    return Frame(low=min(floors) / 1.3, high=max(floors) * 1.3, top=min(1.6, max(1.05, *(1.05 * s for s in shares))))
+    return Frame(low=min(floors) / 1.6, high=max(floors) * 1.6, top=min(1.6, 1.05 * max(1.0, *shares)))
 
 
 def _decades(low: float, high: float) -> list[float]:
@@ -92,17 +99,11 @@ class RooflineChart:
 
 def roofline_chart(runs: Sequence[Run], places: dict[str, int]) -> RooflineChart | None:
     """None where no timed kernel has FLOPs and bytes; thinned to MOST_DOTS."""
-    found = [
-        (colour, task.task.id, best)
-        for colour, run in enumerate(runs, start=1)
-        for task in run.tasks
-        if (best := task.best()) is not None and best.outcome == TIMED and best.attempt.flops and best.attempt.bytes
-    ]
+    found = [each for each in _timed(runs) if each[2].attempt.flops and each[2].attempt.bytes]
     if not found:
         return None
     frame = _roofline_frame([_spot(best) for _, _, best in found])
-    thin = max(1, math.ceil(len(found) / MOST_DOTS))
-    dots = [_roofline_dot(*item, frame, places) for item in found[::thin]]
+    dots = [_roofline_dot(*item, frame, places) for item in found[:: _thinning(found)]]
     return RooflineChart(
         dots=tuple(dots),
         roofs=tuple(_roofs([best for _, _, best in found], frame)),

@@ -332,3 +332,6 @@ def test_every_timed_kernel_stands_at_its_share_of_the_floor():
     assert first.y == pytest.approx(ticks["50 %"]) and ticks["100 %"] == chart.one < second.y < ticks["75 %"]
     assert [words for words, _ in chart.legend] == ["bound by memory", "bound by operations"]
     assert floor_chart([run([wrong("d")])], {"d": 0}) is None
+    for floor in (3.0, 30.0, 47.0, 99.0, 1234.0):
+        alone = floor_chart([run([attempt("a", 2.0, floor_us=floor, floor_kind="bytes")])], {"a": 0})
+        assert alone.x_ticks, "an axis without a number says nothing"
