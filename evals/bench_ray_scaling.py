@@ -6,10 +6,11 @@
 
 Kernels are those of an earlier run's folder that its judge verified, each a few times over with a comment of its own,
 since equal kernels are judged once. For each count a cluster of one node with so many GPUs is started, used and
-stopped; every GPU has the same share of the cores at each count (--jobs-per-gpu). Written: when each attempt was
-finished (seconds since the first GPU was held), the GPU's shares, and two throughputs in kernels a minute: of the whole
-run, and of its middle, from the 10th to the 90th percentile of the finished, which leaves start and end out. `linear`
-is the middle's throughput over that of the smallest count, for each GPU; exit code 1 when it is below --at-least.
+stopped; every GPU has the same share of the cores (--cores-per-gpu) and of the work (--jobs-per-gpu). Written: when
+each attempt was finished (seconds since the first GPU was held), the GPU's shares, and two throughputs in kernels a
+minute: of the whole run, and of its middle, from the 10th to the 90th percentile of the finished, which leaves start
+and end out. `linear` is the middle's throughput over that of the smallest count, for each GPU; exit code 1 when it is
+below --at-least.
 
 A count may be measured in a call of its own: what --out holds of other counts stays. A run that --at-most ends says how
 many kernels it judged; of the fewest GPUs a part of the kernels tells the rate. --on emulator or compile tries
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--counts", type=_counts, default=[1, 2, 4, 8], metavar="1,2,…", help="GPUs (1,2,4,8)")
     parser.add_argument("--count", type=int, default=208, metavar="N", help="kernels (208)")
     parser.add_argument("--jobs-per-gpu", type=int, default=12, metavar="N", help="kernels at a time (12)")
+    parser.add_argument("--cores-per-gpu", type=int, metavar="N", help="cores a GPU (all, at each count)")
     parser.add_argument("--judges", type=int, default=4, metavar="N", help="judges a GPU (4)")
     parser.add_argument("--on", default="gpu", choices=("gpu", "emulator", "compile"))
     parser.add_argument("--time-limit", type=float, metavar="S", help="begin no kernel after so many seconds")
@@ -95,6 +97,7 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
         "ray": ray.__version__,
         "kernels": options.count,
         "jobs_per_gpu": options.jobs_per_gpu,
+        "cores_per_gpu": options.cores_per_gpu,
         "judges": options.judges,
         "on": options.on,
     }
@@ -127,7 +130,7 @@ def measure(count: int, tasks: Path, kernels: Path, options: argparse.Namespace,
     line += ["--engine", "ray", "--on", options.on, "--jobs", jobs, "--judges", options.judges]
     line += ["--quick", "--no-cache", "--out", out, "--json"]
     line += ["--time-limit", options.time_limit] if options.time_limit else []
-    with cluster(count, options.on) as address:
+    with on_cores(options.cores_per_gpu and options.cores_per_gpu * count), cluster(count, options.on) as address:
         code, said = run_for([*map(str, line), "--address", address], options.at_most)
     summary = json.loads(said)
     if "gpu" not in summary:
@@ -179,6 +182,17 @@ def linear(counts: dict[str, Any]) -> dict[str, float]:
     least = min(counts, key=int)
     alone = counts[least]["middle_a_minute"] / int(least)
     return {name: found["middle_a_minute"] / int(name) / alone for name, found in counts.items()}
+
+
+@contextmanager
+def on_cores(count: int | None) -> Iterator[None]:
+    """What is started within runs on so many of this process's cores; None for all of them."""
+    all_cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(all_cores)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_cores)
 
 
 @contextmanager
