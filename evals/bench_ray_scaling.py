@@ -4,8 +4,9 @@
     cutesmith eval run --suite core --agent draft --no-benchmark --out DRAFTS       kernels, once
     python evals/bench_ray_scaling.py --kernels DRAFTS --counts 1,2,4,8 --out evals/results/h200/ray_scaling.json
 
-Kernels are those of an earlier run's folder that its judge verified, each a few times over with a comment of its own,
-since equal kernels are judged once. For each count a cluster of one node with so many GPUs is started, used and
+Kernels are those of an earlier run's folder that its judge verified: --count of them for each GPU, so that each count
+has the same mixture. Where there are more GPUs, each kernel comes as often, with a comment of its own, since equal
+kernels are judged once. For each count a cluster of one node with so many GPUs is started, used and
 stopped; every GPU has the same share of the cores (--cores-per-gpu) and of the work (--jobs-per-gpu). Written: when
 each attempt was finished (seconds since the first GPU was held), the GPU's shares, and two throughputs in kernels a
 minute: of the whole run, and of its middle, from the 10th to the 90th percentile of the finished, which leaves start
@@ -13,8 +14,8 @@ and end out. `linear` is the middle's throughput over that of the smallest count
 below --at-least.
 
 A count may be measured in a call of its own: what --out holds of other counts stays. A run that --at-most ends says how
-many kernels it judged; of the fewest GPUs a part of the kernels tells the rate. --on emulator or compile tries
-all of it without a GPU; counts are nodes then, and tell nothing about GPUs.
+many kernels it judged. --on emulator or compile tries all of it without a GPU; counts are nodes then, and tell nothing
+about GPUs.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -49,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else the cluster would stay
     known = json.loads(options.out.read_text()) if options.out.is_file() else {"counts": {}}
     with tempfile.TemporaryDirectory(prefix="ray-scaling-") as folder:
-        tasks, kernels = lay_out(options.kernels, options.count, Path(folder))
         for count in options.counts:
+            tasks, kernels = lay_out(options.kernels, options.count, count, Path(folder) / str(count))
             kept = options.keep or Path(folder)
             known["counts"][str(count)] = measure(count, tasks, kernels, options, kept / f"run-{count}")
             written = {**about(options), "counts": known["counts"], "linear": linear(known["counts"])}
@@ -65,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernels", type=Path, required=True, metavar="RUN", help="folder of an earlier run")
     parser.add_argument("--counts", type=_counts, default=[1, 2, 4, 8], metavar="1,2,…", help="GPUs (1,2,4,8)")
-    parser.add_argument("--count", type=int, default=208, metavar="N", help="kernels (208)")
+    parser.add_argument("--count", type=int, default=100, metavar="N", help="kernels for each GPU (100)")
     parser.add_argument("--jobs-per-gpu", type=int, default=12, metavar="N", help="kernels at a time (12)")
     parser.add_argument("--cores-per-gpu", type=int, metavar="N", help="cores a GPU (all, at each count)")
     parser.add_argument("--judges", type=int, default=4, metavar="N", help="judges a GPU (4)")
@@ -95,7 +97,7 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.machine()}",
         "ray": ray.__version__,
-        "kernels": options.count,
+        "kernels_per_gpu": options.count,
         "jobs_per_gpu": options.jobs_per_gpu,
         "cores_per_gpu": options.cores_per_gpu,
         "judges": options.judges,
@@ -103,23 +105,24 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def lay_out(run: Path, count: int, folder: Path) -> tuple[Path, Path]:
-    """Folders of tasks and of kernels, a kernel each: the run's verified (or compiled) ones, over and over."""
+def lay_out(run: Path, kernels_per_gpu: int, gpus: int, folder: Path) -> tuple[Path, Path]:
+    """Folders of tasks and of kernels, a kernel each: the run's verified (or compiled) ones, spread evenly."""
     named = {task["id"]: task for task in json.loads((run / "run.json").read_text())["tasks"]}
     fit = [one for one in read_attempts(run) if one.kernel and (one.correct or one.status == "compiled")]
     fit = [one for one in fit if one.task in named and (ROOT / "evals" / "tasks" / f"{one.task}.py").is_file()]
     if not fit:
         raise SystemExit(f"{run} holds no verified kernel of a task of evals/tasks")
     tasks, kernels = folder / "tasks", folder / "kernels"
-    for number in range(count):
-        attempt = fit[number % len(fit)]
-        name = f"{attempt.task.replace('/', '_')}_{number // len(fit)}.py"
-        for place, text in (
-            (tasks, (ROOT / "evals" / "tasks" / f"{attempt.task}.py").read_text()),
-            (kernels, f"{(run / attempt.kernel).read_text()}\n# copy {number // len(fit)}\n"),
-        ):
-            place.mkdir(exist_ok=True)
-            (place / name).write_text(text)
+    for place in (tasks, kernels):
+        place.mkdir(parents=True)
+    rounds = Counter[str]()
+    for number in range(kernels_per_gpu):
+        attempt = fit[number * len(fit) // kernels_per_gpu if kernels_per_gpu < len(fit) else number % len(fit)]
+        for _ in range(gpus):
+            rounds[attempt.task] += 1
+            name = f"{attempt.task.replace('/', '_')}_{rounds[attempt.task]}.py"
+            (tasks / name).write_text((ROOT / "evals" / "tasks" / f"{attempt.task}.py").read_text())
+            (kernels / name).write_text(f"{(run / attempt.kernel).read_text()}\n# copy {rounds[attempt.task]}\n")
     return tasks, kernels
 
 

@@ -70,8 +70,8 @@ class Worker:
     ) -> None:
         self.entry, self.limits, self.gpu, self.subject = entry, limits or Limits(), gpu, subject
         self._own_scratch = scratch is None
-        self.scratch = Path(tempfile.mkdtemp(prefix="kernel-")) if scratch is None else Path(scratch).resolve()
-        self._environment = dict(environment or {})
+        self.scratch = Path() if scratch is None else Path(scratch).resolve()
+        self.environment = dict(environment or {})
         self._log = bytearray()
         self._log_dropped = 0
         self._process: WorkerProcess | None = None
@@ -79,6 +79,7 @@ class Worker:
         self.not_forked = ""  # why, where it is a program of its own, whose imports take seconds
         self.seconds: dict[str, float] = {}
         self._asked: tuple[str, float] = ("", 0.0)
+        self._waits, self._complained = False, False
 
     def __enter__(self) -> Worker:  # noqa: PYI034 - typing.Self needs Python 3.11
         self.start()
@@ -94,6 +95,8 @@ class Worker:
 
     def start(self) -> None:
         """Start the child; its libraries are imported at the first call."""
+        if self._own_scratch:
+            self.scratch = Path(tempfile.mkdtemp(prefix="kernel-"))
         self.scratch.mkdir(parents=True, exist_ok=True)
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
@@ -104,7 +107,7 @@ class Worker:
             entry=self.entry,
             settings={"file_bytes": self.limits.file_bytes, "memory_bytes": address_space},
             scratch=self.scratch,
-            environment={**clean_environment(self.scratch, self._environment), ProcessTree.MARK: token},
+            environment={**clean_environment(self.scratch, self.environment), ProcessTree.MARK: token},
             requests=requests,
             replies=replies,
             log=log,
@@ -115,10 +118,24 @@ class Worker:
         os.set_blocking(self._replies, False)
         self._tree = ProcessTree(self._process.pid, token)
 
+    def use_own_scratch(self) -> None:
+        """Before `start`: take a scratch folder that goes with this worker, where that of its maker goes earlier."""
+        self._own_scratch = True
+
+    def serve_as(self, other: Worker) -> None:
+        """From now on be bounded, named and counted as another worker, which is not started."""
+        self.limits, self.subject, self.seconds = other.limits, other.subject, {}
+        self._log, self._log_dropped = bytearray(), 0
+
     @property
     def alive(self) -> bool:
         """Whether the child can take another request."""
         return self._verdict is None and self._process is not None and self._process.poll() is None
+
+    @property
+    def sound(self) -> bool:
+        """Whether it lives, has answered every request, and none with an error."""
+        return self.alive and not self._waits and not self._complained
 
     @property
     def log_tail(self) -> str:
@@ -141,6 +158,7 @@ class Worker:
         if self._verdict is not None:
             raise self._verdict
         assert self._process is not None, "start() comes first"
+        self._waits = True
         self._nonce, self._asked = secrets.token_hex(16), (str(request.get("do", "")), time.monotonic())
         try:
             write_frame(self._requests, {"nonce": self._nonce, "request": request})
@@ -210,6 +228,7 @@ class Worker:
         if not genuine:
             raise self._end(self._forged())
         self._drain_log()
+        self._waits = False
         if "error" not in message:
             reply: dict[str, Any] = message["reply"]
             return reply
@@ -217,6 +236,7 @@ class Worker:
 
     def _raised(self, error: dict[str, Any]) -> CandidateError:
         """What the child raised; by which code it likes to be known, but an error is no pass."""
+        self._complained = True
         known = error["exit_code"] in set(ExitCode) - {ExitCode.PASSED}
         code = ExitCode(error["exit_code"]) if known else ExitCode.CRASHED
         message, hint = error["message"], error["hint"]

@@ -48,6 +48,10 @@ class MappedFiles:
         """
         return self._bytes(path, size, write=False)
 
+    def forget(self) -> None:
+        """Unmap every file that nobody reads any more."""
+        self._mappings.clear()
+
     def _bytes(self, path: Path, size: int, *, write: bool) -> torch.Tensor:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600) if write else open_plain(path)
         try:

@@ -10,8 +10,11 @@ from cutesmith.checks.isolation.worker import Limits, Worker
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.verdicts import ExitCode
 
-TRUSTED_ENTRY = "cutesmith.checks.judging.reference_side.reference:handler"
+TRUSTED_ENTRY = "cutesmith.checks.judging.reference_side.renewable:handler"
+TIMED_ENTRY = "cutesmith.checks.timing.timed:baseline_handler"  # the same, and it times baselines
 CONFINED_ENTRY = "cutesmith.checks.judging.reference_side.confined_problem:handler"
+
+ENOUGH = 0.9  # of the memory wanted, which is a share of what happens to be free
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,20 @@ class ProblemProcess(Worker):
     ) -> None:
         limits = limits if why is None else replace(limits, processes=Limits().processes)
         super().__init__(entry, limits=limits, subject=subject if why is None else why.subject, **where)
-        self.why = why
+        self.why, self.started_with = why, limits
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether it can forget one problem before the next: not with compilers or other files beside it."""
+        return self.why is None and self.entry in (TRUSTED_ENTRY, TIMED_ENTRY)
+
+    def can_serve_as(self, wanted: ProblemProcess) -> bool:
+        """Whether it was started as the wanted one would be, but for what `serve_as` changes."""
+        had, needs = self.started_with, wanted.limits
+        same = (self.gpu, had.file_bytes) == (wanted.gpu, needs.file_bytes)
+        roomy = self.gpu or had.memory_bytes >= ENOUGH * needs.memory_bytes  # else the kernel limits its memory
+        able = self.entry == wanted.entry or (self.entry, wanted.entry) == (TIMED_ENTRY, TRUSTED_ENTRY)
+        return same and roomy and able and wanted.environment.items() <= self.environment.items()
 
 
 def reference_process(*, why: Unvouched | None, **fields: Any) -> ProblemProcess:

@@ -25,6 +25,7 @@ from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
 from cutesmith.checks.judging import device_time, sanitizer
 from cutesmith.checks.judging.cheats import find_cheats
 from cutesmith.checks.judging.full_size import FullSize
+from cutesmith.checks.judging.kept_references import serving
 from cutesmith.checks.judging.problem_process import reference_process, reference_reply, unvouched
 from cutesmith.checks.judging.rounds import (
     AT_FULL_SIZE,
@@ -291,8 +292,8 @@ class Judge:
             gpu=gpu,
             environment=environment,
         )
-        self.workers = {"reference": trusted, "kernel": tried}
-        with trusted as reference, tried as candidate:
+        with serving(trusted) as reference, tried as candidate:
+            self.workers = {"reference": reference, "kernel": candidate}
             yield reference, candidate
 
     def _load(self, reference: Worker, candidate: Worker, device: str, arch: str) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 
 from cutesmith.checks.isolation.processes import fair_memory
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker
+from cutesmith.checks.judging.problem_process import TIMED_ENTRY as TRUSTED
 from cutesmith.checks.judging.problem_process import ProblemProcess, Unvouched, reference_call
 
-TRUSTED = "cutesmith.checks.timing.timed:baseline_handler"
 CONFINED = "cutesmith.checks.timing.timed:confined_baseline_handler"
 COMPILING = {
     TRUSTED: "cutesmith.checks.timing.timed:compiling_baseline_handler",

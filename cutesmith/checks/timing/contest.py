@@ -22,7 +22,8 @@ from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
 from cutesmith.checks.judging.cheats import find_cheats
 from cutesmith.checks.judging.given_outputs import require_own
-from cutesmith.checks.judging.problem_process import OWN, Unvouched, reference_call, reference_reply
+from cutesmith.checks.judging.kept_references import serving
+from cutesmith.checks.judging.problem_process import OWN, ProblemProcess, Unvouched, reference_call, reference_reply
 from cutesmith.checks.judging.rounds import exchange, loading, new_seed, start_both
 from cutesmith.checks.judging.verification import fitting_arch
 from cutesmith.checks.timing.baseline_process import baseline_process, measuring_process
@@ -128,11 +129,12 @@ class Contest:
             environment={"CUTE_DSL_ARCH": arch},
         )
         with self._reference(folder, arch) as trusted:
-            self.workers = {"reference": trusted, "kernel": tried}
-            with trusted as reference, tried as candidate:
+            served = trusted if self.options.baselines else serving(trusted)  # whose files may leave anything
+            with served as reference, tried as candidate:
+                self.workers = {"reference": reference, "kernel": candidate}
                 yield reference, candidate
 
-    def _reference(self, folder: Path, arch: str) -> AbstractContextManager[Worker]:
+    def _reference(self, folder: Path, arch: str) -> AbstractContextManager[ProblemProcess]:
         """The process of the problem and its baselines, to be started."""
         patient = replace(self._limits, wall_seconds=self._patience)
         return baseline_process(folder, patient, arch, why=self.why, compiled=self.options.compiled)

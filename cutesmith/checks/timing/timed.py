@@ -21,6 +21,7 @@ from cutesmith.checks.judging.candidate_side.watching import Surroundings
 from cutesmith.checks.judging.reference_side.confined_problem import ConfinedProblem
 from cutesmith.checks.judging.reference_side.problem_calls import native_outputs, seed_everything
 from cutesmith.checks.judging.reference_side.reference import Reference
+from cutesmith.checks.judging.reference_side.renewable import Renewable
 from cutesmith.checks.judging.tensors import copy_of
 from cutesmith.checks.timing.algorithmic_work import counting, work_of
 from cutesmith.checks.timing.fresh_values import apply, nudge, nudges, refresh
@@ -39,7 +40,7 @@ def candidate_handler() -> Callable[[Request], Reply]:
 
 def baseline_handler() -> Callable[[Request], Reply]:
     """Handler of the trusted process."""
-    return TimedBaselines().handle
+    return Renewable(TimedBaselines).handle
 
 
 def compiling_baseline_handler() -> Callable[[Request], Reply]:

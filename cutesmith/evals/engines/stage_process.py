@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from cutesmith.checks.isolation.child import read_frame, write_frame
 from cutesmith.checks.isolation.confinement import die_with_parent, hide_memory
+from cutesmith.checks.judging.kept_references import keeping_references
 from cutesmith.evals.engines.stages import run_stage
 
 
@@ -23,8 +24,9 @@ def main() -> int:
     hide_memory()
     replies = os.dup(1)
     os.dup2(2, 1)
-    while (request := read_frame(0)) is not None:
-        write_frame(replies, run_stage(request["stage"], request["payload"]))
+    with keeping_references():
+        while (request := read_frame(0)) is not None:
+            write_frame(replies, run_stage(request["stage"], request["payload"]))
     return 0
 
 

@@ -231,7 +231,7 @@ ENTRIES = [
     "cutesmith.patterns.generation.drafting:drafter",
     "cutesmith.checks.audit.problem_audit_worker:handler",
     "cutesmith.checks.emulation_worker:handler",
-    "cutesmith.checks.judging.reference_side.reference:handler",
+    "cutesmith.checks.judging.reference_side.renewable:handler",
     "cutesmith.checks.judging.reference_side.confined_problem:handler",
     "cutesmith.checks.judging.candidate_side.trial:handler",
     "cutesmith.checks.judging.device_time_worker:handler",

@@ -184,7 +184,7 @@ def test_what_is_compiled_for_a_problem_that_nobody_vouches_for_is_kept_for_nobo
     found = {}
     for why in (None, OWN, ASKED):
         with baseline_process(tmp_path, Limits(), "sm_90a", why=why, compiled=True) as process:
-            found[why] = Path(process._environment["TRITON_CACHE_DIR"])
+            found[why] = Path(process.environment["TRITON_CACHE_DIR"])
             assert found[why].is_dir() or why is None
     assert found[None].is_relative_to(CACHE.expanduser())
     for why in (OWN, ASKED):

@@ -61,11 +61,6 @@ Results = tuple[Outputs, bool, Exact]  # PyTorch's, whether a tuple, in float64
 EMULATED_ELEMENTS = 1 << 18  # of all inputs of a case together: some tenths of a second on the emulated GPU
 
 
-def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What `checks.isolation.child` calls with each request."""
-    return Reference().handle
-
-
 @dataclass
 class Reference:
     """A loaded problem on one device: "cuda", "emulator", "cpu" (the judge tries itself) or "fake" (shapes only)."""
