@@ -77,6 +77,7 @@ class Worker:
         self._process: WorkerProcess | None = None
         self._verdict: CandidateError | None = None
         self.not_forked = ""  # why, where it is a program of its own, whose imports take seconds
+        self.not_kept = ""  # why one that might have served was ended before this one was started
         self.seconds: dict[str, float] = {}
         self._asked: tuple[str, float] = ("", 0.0)
         self._waits, self._complained = False, False
@@ -335,7 +336,8 @@ class Worker:
 def phases(**workers: Worker) -> dict[str, float]:
     """Seconds by who did what, such as {"reference draw": 1.2}; calls that overlap count on both sides.
 
-    A worker that had to import its libraries says so at its start: "kernel start (not forked: 2 threads)".
+    A worker that had to import its libraries says so at its start: "kernel start (not forked: 2 threads)"; and one that
+    was started though a host keeps such processes: "reference start (not kept: os.environ)".
     """
     return {
         f"{who} {what}{_remark(worker, what)}": round(took, 3)
@@ -345,7 +347,10 @@ def phases(**workers: Worker) -> dict[str, float]:
 
 
 def _remark(worker: Worker, what: str) -> str:
-    return f" (not forked: {worker.not_forked})" if worker.not_forked and what == "start" else ""
+    if what != "start":
+        return ""
+    reasons = {"not forked": worker.not_forked, "not kept": worker.not_kept}
+    return "".join(f" ({title}: {reason})" for title, reason in reasons.items() if reason)
 
 
 def _signal_name(number: int) -> str:

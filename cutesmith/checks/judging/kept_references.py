@@ -22,6 +22,7 @@ class KeptReference:
 
     def __init__(self) -> None:
         self.process: ProblemProcess | None = None
+        self._parted = ""  # why the last one was not kept
 
     @contextlib.contextmanager
     def serving(self, wanted: ProblemProcess) -> Iterator[ProblemProcess]:
@@ -46,20 +47,32 @@ class KeptReference:
             kept.close()
         wanted.use_own_scratch()
         wanted.start()
+        wanted.not_kept, self._parted = self._parted, ""
         return wanted
 
     def _give_back(self, process: ProblemProcess) -> None:
-        with contextlib.suppress(CandidateError):
-            if process.sound and not process.call({"do": "forget"}, timeout=FORGET_SECONDS)["left"]:
-                self.process = process
-                return
-        process.close()
+        self._parted = _why_to_part(process)
+        if self._parted:
+            process.close()
+        else:
+            self.process = process
 
     def close(self) -> None:
         """End it."""
         kept, self.process = self.process, None
         if kept is not None:
             kept.close()
+
+
+def _why_to_part(process: ProblemProcess) -> str:
+    """What keeps a process from serving again, when it has been told to forget; empty where nothing does."""
+    if not process.sound:
+        return "it failed"
+    try:
+        left = process.call({"do": "forget"}, timeout=FORGET_SECONDS)["left"]
+    except CandidateError as error:
+        return error.message
+    return f"{', '.join(left[:3])} was left" if left else ""
 
 
 _hosts: list[KeptReference] = []

@@ -91,7 +91,9 @@ def test_a_process_where_something_is_left_serves_nobody_else(judged, statement)
     with keeping_references() as kept:
         judged(body=statement)
         assert kept.process is None
-        assert judged(NEGATIVE, function="neg").exit_code == ExitCode.PASSED
+        verdict = judged(NEGATIVE, function="neg")
+        assert verdict.exit_code == ExitCode.PASSED
+        assert [name for name in verdict.phases if name.startswith("reference start (not kept: ")]
 
 
 @pytest.mark.parametrize("top", HARMLESS.values(), ids=HARMLESS)

@@ -11,7 +11,9 @@ import torch
 
 from cutesmith.checks.isolation.worker import Limits
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
+from cutesmith.checks.judging.kept_references import keeping_references
 from cutesmith.checks.judging.problem_process import ASKED, OWN
+from cutesmith.checks.judging.verification import verify_kernel
 from cutesmith.checks.timing.baseline_process import CACHE, baseline_process
 from cutesmith.checks.timing.benchmark import benchmark_kernel, time_candidates
 from cutesmith.checks.timing.contest import BenchmarkOptions, Contest
@@ -273,6 +275,22 @@ def test_a_kernel_that_reads_8_bit_floats_is_timed(tmp_path):
     """Its inputs change between launches, by operations that PyTorch has not written for them on a GPU."""
     verdict = benchmark_kernel(ROOT / "evals" / "adversarial" / "honest_from_fp8.py", compiled=False, rounds=4)
     assert verdict.passed, verdict.summary
+
+
+@pytest.mark.gpu
+def test_one_process_of_the_reference_verifies_and_times_again_and_again(tmp_path):
+    problem = tmp_path / "problem.py"  # another file, for which its user vouches
+    problem.write_bytes(HONEST.read_bytes())
+    processes, verdicts = [], []
+    with keeping_references() as kept:
+        for _ in range(3):
+            verdicts.append(verify_kernel(HONEST, problem=problem, on="gpu"))
+            processes.append(kept.process)
+            verdicts.append(benchmark_kernel(HONEST, problem=problem, compiled=False, rounds=4))
+            processes.append(kept.process)
+    assert all(verdict.passed for verdict in verdicts), [verdict.summary for verdict in verdicts]
+    assert None not in processes and len(set(processes)) == 2, "that which times verifies too"
+    assert not any("not kept" in phase for verdict in verdicts for phase in verdict.phases)
 
 
 @pytest.mark.gpu
