@@ -26,12 +26,16 @@ class DamagedLine:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTask:
-    """A task that the run set out to do, as `run.json` names it; the fields are empty where it gives the id alone."""
+    """A task that the run set out to do, as `run.json` names it; the fields are empty where it gives the id alone.
+
+    `libraries` are the functions of libraries that compute it, None where the run does not say.
+    """
 
     id: str
     level: int = 0
     tags: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
+    libraries: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +101,11 @@ def _suite_name(suite: Any) -> str:
 def _planned(task: Any) -> PlannedTask:
     if not isinstance(task, dict):
         return PlannedTask(id=str(task))
-    level = task.get("level")
+    level, libraries = task.get("level"), task.get("libraries")
     return PlannedTask(
         id=str(task.get("id") or ""),
         level=level if isinstance(level, int) else 0,
         tags=tuple(map(str, task.get("tags") or ())),
         dtypes=tuple(map(str, task.get("dtypes") or ())),
+        libraries=tuple(map(str, libraries)) if isinstance(libraries, list) else None,
     )

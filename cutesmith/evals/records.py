@@ -28,6 +28,11 @@ class Library:
     function: str
     data: bytes
 
+    @property
+    def name(self) -> str:
+        """File and function, such as "quack.py:softmax"."""
+        return f"{self.path.name}:{self.function}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:

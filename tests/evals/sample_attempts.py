@@ -48,9 +48,9 @@ def noisy(task: str, speedup: float, seed: int, count: int = 40, spread: float =
     return attempt(task, timings=timings, **fields)
 
 
-def run(attempts: Iterable[Attempt], planned: Iterable[str] = (), name: str = "run", **facts: Any) -> Run:
+def run(attempts: Iterable[Attempt], planned: Iterable[str | PlannedTask] = (), name: str = "run", **facts: Any) -> Run:
     """A run of these, whose run.json names the planned tasks."""
-    tasks = tuple(PlannedTask(id=task) for task in planned)
+    tasks = tuple(task if isinstance(task, PlannedTask) else PlannedTask(id=task) for task in planned)
     return run_of(map(Outcome.of, attempts), RunFacts(tasks=tasks, **facts), name=name)
 
 

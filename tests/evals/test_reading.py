@@ -43,6 +43,12 @@ def test_run_json_may_name_tasks_by_id_alone_or_be_missing(tmp_path):
     assert [(task.id, task.level) for task in facts.tasks] == [("a", 0), ("b", 2)]
 
 
+def test_run_json_says_which_libraries_a_task_has_or_does_not_say(tmp_path):
+    said = [{"id": "a", "libraries": ["quack.py:softmax"]}, {"id": "b", "libraries": []}, {"id": "c"}, "d"]
+    (tmp_path / "run.json").write_text(json.dumps({"tasks": said}), encoding="utf-8")
+    assert [task.libraries for task in read_facts(tmp_path).tasks] == [("quack.py:softmax",), (), None, None]
+
+
 def test_a_folder_without_results_says_so(tmp_path):
     with pytest.raises(UsageError, match=r"holds no results\.jsonl"):
         list(read_attempts(tmp_path))

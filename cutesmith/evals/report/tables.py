@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from cutesmith.evals.records import KERNEL
+from cutesmith.evals.records import KERNEL, LIBRARY
 from cutesmith.evals.report import wording
 from cutesmith.evals.scores.costs import Costs, costs_of, worked_seconds
 from cutesmith.evals.scores.estimators import THRESHOLDS
@@ -70,6 +70,10 @@ def remarks(run: Run) -> list[str]:
         found.append(f"judged by the tolerance {run.tolerance} instead of the tasks' own")
     if not run.facts.tasks:
         found.append("run.json names no tasks: tasks that were never attempted cannot be counted")
+    if LIBRARY in run.baselines and any(task.task.libraries is None and task.state != TIMED for task in run.tasks):
+        found.append(
+            "run.json does not say which tasks a library computes: against library, all that were not timed count"
+        )
     return found
 
 
@@ -90,7 +94,8 @@ def markdown(runs: Sequence[ScoredRun]) -> str:
 
 METHOD = (
     "fast_p: share of all tasks that are correct and more than p times as fast as the baseline (medians of the raw "
-    "samples). Speed-ups: over the tasks with a correct, timed kernel, each once. Brackets: bootstrap 95 % intervals, "
+    "samples); against library, of the tasks that a library computes, solved or not (the others are counted beside). "
+    "Speed-ups: over the tasks with a correct, timed kernel, each once. Brackets: bootstrap 95 % intervals, "
     "tasks drawn again and within each task its timing samples; Wilson's where all tasks are alike."
 )
 

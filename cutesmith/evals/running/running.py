@@ -14,6 +14,7 @@ from typing import Any
 from cutesmith.errors import UsageError
 from cutesmith.evals.engines.jobs import Engine
 from cutesmith.evals.reading import RESULTS, DamagedLine
+from cutesmith.evals.records import Task
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.outcomes import about_task, now
@@ -76,7 +77,6 @@ def _gone(plan: Plan, known: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _about(plan: Plan, folder: RunFolder, command: Sequence[str], gone: list[dict[str, Any]]) -> dict[str, Any]:
     """What `run.json` says, with what an earlier process left; raises UsageError when that was another run."""
-    tasks = [{**about_task(task), "id": task.id, "sha256": task.sha256} for task in plan.suite.tasks]
     about = {
         "schema_version": SCHEMA,
         "suite": plan.suite.name,
@@ -86,7 +86,7 @@ def _about(plan: Plan, folder: RunFolder, command: Sequence[str], gone: list[dic
         "machine": plan.machine.model_dump(),
         "command": list(command),
         "gpus": plan.gpus,
-        "tasks": [*tasks, *gone],
+        "tasks": [*map(_planned, plan.suite.tasks), *gone],
     }
     known = folder.settings()
     for name in FIXED:
@@ -94,6 +94,12 @@ def _about(plan: Plan, folder: RunFolder, command: Sequence[str], gone: list[dic
             wrong = f"{folder.path} holds a run with another {name}: {_difference(known.get(name), about[name])}"
             raise UsageError(wrong, hint="Resume it as it was begun, or give another --out.")
     return {**about, "started": known.get("started", now()), "windows": known.get("windows", [])}
+
+
+def _planned(task: Task) -> dict[str, Any]:
+    """A task as `run.json` names it, with the libraries that compute it, whether or not this run times them."""
+    libraries = [library.name for library in task.libraries]
+    return {**about_task(task), "id": task.id, "sha256": task.sha256, "libraries": libraries}
 
 
 def _ended(windows: list[dict[str, Any]], results: Path) -> list[dict[str, Any]]:

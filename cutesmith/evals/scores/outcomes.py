@@ -14,7 +14,7 @@ A planned task without any attempt is not solved either: no denominator shrinks 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -137,9 +137,13 @@ class TaskResult:
         return np.array([outcome.speedup(baseline) for outcome in self.judged] or [0.0])
 
     def lacks(self, baseline: str) -> bool:
-        """Whether timed kernels show that there is no such baseline for this task."""
+        """Whether this task has no such baseline: of libraries `run.json` says it, else timed kernels show it."""
         timed = [outcome for outcome in self.outcomes if outcome.outcome == TIMED]
-        return bool(timed) and not any(outcome.has_baseline(baseline) for outcome in timed)
+        if any(outcome.has_baseline(baseline) for outcome in timed):
+            return False
+        if baseline == LIBRARY and self.task.libraries is not None:
+            return not self.task.libraries
+        return bool(timed)
 
 
 def _or_least(value: float) -> float:
@@ -252,8 +256,9 @@ def run_of(
 
 
 def _described(planned: PlannedTask | None, id: str, outcomes: list[Outcome]) -> PlannedTask:
-    """What is known of a task: the results say it, `run.json` where there are none."""
+    """What is known of a task: the results say it, `run.json` where there are none; its libraries `run.json` alone."""
+    known = planned or PlannedTask(id=id)
     if not outcomes:
-        return planned or PlannedTask(id=id)
+        return known
     attempt = outcomes[0].attempt
-    return PlannedTask(id=id, level=attempt.level, tags=attempt.tags, dtypes=attempt.dtypes)
+    return replace(known, level=attempt.level, tags=attempt.tags, dtypes=attempt.dtypes)

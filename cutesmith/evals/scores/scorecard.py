@@ -22,7 +22,7 @@ class Against:
 
     `fast` holds fast_p by p, over `tasks` tasks; `untimed` of these are correct without both times and count as fast
     for p = 0 alone. Speed-ups are over the tasks with a correct kernel that was timed beside the baseline, each once.
-    `outside`: tasks for which the benchmark knows no such baseline.
+    `outside`: tasks for which there is no such baseline, solved or not.
     """
 
     baseline: str

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from cutesmith.cli import main
+from cutesmith.evals.reading import PlannedTask
 from cutesmith.evals.report.tables import ScoredRun, csv_text, markdown
 from tests.evals.sample_attempts import H200, attempt, noisy, run, unjudged, write_run, wrong
 
@@ -51,6 +52,14 @@ def test_markdown_is_not_broken_by_what_it_quotes():
     made = run([attempt("a", 2.0, tags=("x|y</td>\n# z",))], name="a|b<script>")
     text = markdown([ScoredRun(made)])
     assert "<script>" not in text and "| x&#124;y&#60;/td&#62; # z | 1 |" in text
+
+
+def test_the_tasks_that_no_library_computes_stand_beside_its_denominator():
+    attempts = [attempt("a", {"eager": 2.0, "library": 1.2}), wrong("b"), wrong("c")]
+    known = [PlannedTask(id=task, libraries=("quack.py:f",) if task in "ab" else ()) for task in "abc"]
+    said, unsaid = (markdown([ScoredRun(run(attempts, tasks))]) for tasks in (known, "abc"))
+    assert "| library | 2 (1 without it) | 50 % [" in said and "run.json does not say" not in said
+    assert "| library | 3 | 33.3 % [" in unsaid and "- note: run.json does not say which tasks a library" in unsaid
 
 
 def test_where_nothing_was_solved_the_cost_of_all_is_named():

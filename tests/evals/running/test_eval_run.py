@@ -83,6 +83,26 @@ def test_whatever_lies_in_a_folder_has_its_verdict(write_file, tasks, tmp_path):
     assert "[5/5]" in done.stderr
 
 
+def libraries_said(tmp_path, capsys, *arguments):
+    """What `run.json` says of the libraries of each task, after a run that finds no kernels."""
+    common = ("--agent", f"dir:{tmp_path}", "--on", "compile", "--no-cache", "--out", tmp_path / "run")
+    assert main([*map(str, (*arguments, *common))]) == 0, capsys.readouterr().err
+    return {task["id"]: task["libraries"] for task in json.loads((tmp_path / "run" / "run.json").read_text())["tasks"]}
+
+
+def test_run_json_says_which_tasks_a_library_computes(write_file, tasks, tmp_path, capsys):
+    library = "TASKS = {'level1/known': 'relu'}\ndef relu(x):\n    return x.relu()\n"
+    folder = write_file(library, "libraries/fast.py").parent
+    said = libraries_said(tmp_path, capsys, "--suite", tasks("known", "unknown"), "--libraries", folder)
+    assert said == {"level1/known": ["fast.py:relu"], "level1/unknown": []}
+
+
+@pytest.mark.parametrize("options", [(), ("--quick",), ("--libraries", "none")], ids=["timed", "quick", "none"])
+def test_run_json_says_so_of_our_suites_also_where_no_library_is_timed(tmp_path, capsys, options):
+    said = libraries_said(tmp_path, capsys, "--suite", "level1", "--only", "softmax", "relu", *options)
+    assert said == {"level1/relu": [], "level1/softmax": ["quack.py:softmax"]}
+
+
 @pytest.mark.timeout(400)
 def test_a_kernel_goes_through_the_stages_and_a_second_run_takes_it_from_the_cache(write_file, tasks, tmp_path, capsys):
     kernel = (ROOT / "tests" / "kernels" / "relu_tvm_ffi.py").read_text()

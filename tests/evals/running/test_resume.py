@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cutesmith.errors import UsageError
 from cutesmith.evals.engines.instant_engine import InstantEngine
+from cutesmith.evals.reading import read_facts
+from cutesmith.evals.records import Library
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.running import run_plan
@@ -77,6 +80,29 @@ def test_a_run_describes_itself_and_what_it_came_to(tmp_path):
     assert [task["id"] for task in about["tasks"]] == ["level1/task 0", "level1/task 2", "level2/task 1"]
     assert about["settings"]["judge"]["arch"] == "sm_90a" and about["machine"]["device"] == "a GPU"
     assert verdict.gpu["held_s"] == 1.0 and verdict.gpu["timed_s"] == 1.0 and len(about["windows"]) == 1
+
+
+def test_run_json_names_the_libraries_of_each_task_and_an_older_one_is_completed(tmp_path):
+    a_plan, file = with_libraries(plan(tmp_path, 2)), tmp_path / "run" / "run.json"
+    execute(a_plan, tmp_path / "run")
+    whole = json.loads(file.read_text())
+    assert [task["libraries"] for task in whole["tasks"]] == [["quack.py:f", "other.py:g"], []]
+    older = [{name: said for name, said in task.items() if name != "libraries"} for task in whole["tasks"]]
+    file.write_text(json.dumps({**whole, "tasks": older}))
+    assert [task.libraries for task in read_facts(tmp_path / "run").tasks] == [None, None]
+    lines = tmp_path / "run" / "results.jsonl"
+    lines.write_text(lines.read_text().splitlines(keepends=True)[0])
+    assert execute(a_plan, tmp_path / "run", resume=True).done == 2
+    assert json.loads(file.read_text())["tasks"] == whole["tasks"]
+
+
+def with_libraries(a_plan):
+    """Two functions compute the first task, none any other."""
+    functions = {"quack.py": "f", "other.py": "g"}.items()
+    libraries = tuple(Library(path=Path(name), function=function, data=b"") for name, function in functions)
+    first, *others = a_plan.suite.tasks
+    tasks = (replace(first, libraries=libraries), *others)
+    return replace(a_plan, suite=replace(a_plan.suite, tasks=tasks))
 
 
 def test_wall_time_of_a_process_that_was_killed_counts_until_its_last_result(tmp_path):

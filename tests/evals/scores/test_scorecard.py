@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 
+from cutesmith.evals.reading import PlannedTask
 from cutesmith.evals.records import COMPILED, EAGER, KERNEL, LIBRARY, Cost, Timing
 from cutesmith.evals.scores.costs import costs_of
 from cutesmith.evals.scores.curves import fast_curve
@@ -79,6 +80,48 @@ def test_a_task_without_a_library_is_outside_that_denominator_and_counted():
     library = card.against[LIBRARY]
     assert (library.tasks, library.outside, library.fast[0.5].value) == (2, 1, 0.5)
     assert card.against[EAGER].tasks == 3
+
+
+QUACK = ("quack.py:softmax",)
+
+
+def planned(**libraries):
+    return [PlannedTask(id=task, libraries=named) for task, named in libraries.items()]
+
+
+SOLVED_OR_NOT = [attempt("has", {EAGER: 2.0, LIBRARY: 1.2}), attempt("has_none", {EAGER: 3.0}), wrong("open")]
+SOLVED_OR_NOT += [wrong("open_none"), attempt("untimed_none")]
+SAID = planned(has=QUACK, has_none=(), open=QUACK, open_none=(), untimed_none=(), never=QUACK, never_none=())
+
+
+def test_a_task_that_no_library_computes_is_outside_that_denominator_solved_or_not():
+    card = whole(SOLVED_OR_NOT, SAID)
+    library = card.against[LIBRARY]  # one of "has", "open" and "never" is solved, 1.2 times as fast
+    assert (library.tasks, library.outside, library.untimed) == (3, 4, 0)
+    assert fast(card, LIBRARY) == pytest.approx([1 / 3] * 4 + [0.0] * 2)
+    assert library.geometric_mean.value == pytest.approx(1.2) and library.geometric_mean.over == 1
+    for every in (EAGER, FASTEST):
+        assert (card.against[every].tasks, card.against[every].outside) == (7, 0)
+    assert fast(card, FASTEST) == pytest.approx([3 / 7] + [2 / 7] * 3 + [1 / 7] * 2)
+    curve = fast_curve(run(SOLVED_OR_NOT, SAID).tasks, LIBRARY, np.array([1.0]), "x")
+    assert curve.tasks == 3 and curve.share == pytest.approx([1 / 3])
+
+
+def test_where_a_run_does_not_say_which_tasks_have_a_library_timed_kernels_do():
+    card = whole(SOLVED_OR_NOT, [task.id for task in SAID])
+    library = card.against[LIBRARY]
+    assert (library.tasks, library.outside) == (6, 1)
+    assert fast(card, LIBRARY) == pytest.approx([2 / 6] + [1 / 6] * 3 + [0] * 2)
+
+
+def test_a_library_that_was_timed_counts_whatever_run_json_says_of_it():
+    card = whole([attempt("a", {EAGER: 2.0, LIBRARY: 1.2})], planned(a=()))
+    assert (card.against[LIBRARY].tasks, fast(card, LIBRARY)[3]) == (1, 1.0)
+
+
+def test_a_run_that_times_no_libraries_has_no_score_against_them():
+    card = whole([attempt("a", 2.0), wrong("b")], planned(a=QUACK, b=()))
+    assert list(card.against) == [EAGER] and card.against[EAGER].tasks == 2
 
 
 def test_a_baseline_that_failed_leaves_the_kernel_correct_and_not_fast():
