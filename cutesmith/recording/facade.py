@@ -47,6 +47,8 @@ def cuda_as_cpu(*, fake: bool = False, arch: str = DEFAULT_ARCH) -> Iterator[Fac
     with Patches() as patches:
         patches.set_existing(torch.cuda, cuda_stand_ins(parse_arch(arch).sm))
         patches.set(torch, "Generator", generator_class())
+        # Else nn.GRU has cuDNN lay out weights that lie on the CPU. The flags are left alone: code reads and sets them.
+        patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
         _active.append(facade)
         try:
             with facade.mode:

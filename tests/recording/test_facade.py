@@ -96,6 +96,28 @@ def test_fake_tensors_cost_no_memory_and_have_no_values():
             x.sum().item()
 
 
+@both_kinds
+@pytest.mark.parametrize("layer", [torch.nn.GRU, torch.nn.LSTM])
+def test_recurrent_layers_that_pose_are_not_for_cudnn_whatever_its_flags_say(fake, layer):
+    cudnn = torch.backends.cudnn
+    with cuda_as_cpu(fake=fake), cudnn.flags(enabled=True, benchmark=True):
+        model, x = layer(4, 3).cuda(), torch.ones(2, 1, 4, device="cuda")
+        output, _ = model(x)
+        assert output.is_cuda and output.shape == (2, 1, 3)
+        assert not cudnn.is_acceptable(x)
+        assert cudnn.enabled and cudnn.benchmark
+
+
+def test_cudnn_answers_as_before_after_nested_facades():
+    cudnn, x = torch.backends.cudnn, torch.ones(3)
+    before, enabled = cudnn.is_acceptable, cudnn.enabled
+    with cuda_as_cpu():
+        with cuda_as_cpu(fake=True):
+            cudnn.enabled = True
+        assert not cudnn.is_acceptable(x.cuda())
+    assert cudnn.is_acceptable is before and cudnn.enabled == enabled
+
+
 @pytest.mark.parametrize(("arch", "capability", "smem"), [("sm_80", (8, 0), 166_912), ("sm_120a", (12, 0), 101_376)])
 def test_device_queries_answer_for_the_arch(arch, capability, smem):
     with cuda_as_cpu(arch=arch):
