@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutesmith.checks.isolation.readable import proc_files, readable_paths
+from cutesmith.checks.isolation.readable import compiler_folders, proc_files, readable_paths
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -177,7 +177,8 @@ def confine(
     sockets and signals to others, and root's capabilities. To be called in a worker once its libraries and CUDA are up,
     just before candidate code is loaded; it cannot be undone. Returns which of the layers this system gave: "landlock"
     is the one of writes, "reads" that of reads. `keep_capabilities` is for a profiler, whose counters a driver may give
-    to administrators alone; `programs` lets compilers be started, which are confined as whoever starts them.
+    to administrators alone; `programs` lets compilers be started, which are confined as whoever starts them, and
+    read, wherever they are installed.
     """
     free_reads = os.environ.pop(FREE_READS, "") != ""
     if not sys.platform.startswith("linux"):
@@ -187,10 +188,11 @@ def confine(
     if not keep_capabilities:
         _drop_capabilities()
     landlock = privileges and _restrict_writes([scratch, *writable])
+    readable = [scratch, *writable, *readable, *(compiler_folders() if programs else ())]
     return {
         "no_new_privileges": privileges,
         "landlock": landlock,
-        "reads": landlock and not free_reads and _restrict_reads([scratch, *writable, *readable]),
+        "reads": landlock and not free_reads and _restrict_reads(readable),
         "seccomp": privileges and _filter_syscalls(programs=programs),
     }
 

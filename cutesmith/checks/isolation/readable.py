@@ -13,6 +13,8 @@ import glob
 import os
 import pwd
 import re
+import shlex
+import shutil
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
@@ -45,6 +47,7 @@ READS = (
 )
 WRITES = "A kernel may write only into its current folder, which is gone afterwards: return what it computes."
 CALLS = "A kernel may start no process and no program, open no socket and signal nobody."
+COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "as", "ld")
 FOLDER_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUTE_DSL_LIBS", "TRITON_PTXAS_PATH")
 
 
@@ -53,6 +56,14 @@ def readable_paths() -> list[Path]:
     known = _outermost(_sound(_python() | set(_matching((*SYSTEM, *DEVICES))) | _library_folders()))
     beside = {path for path in _imported() | _library_files() if not _within(os.path.realpath(path), known)}
     return _outermost([*known, *_sound(beside)])
+
+
+def compiler_folders() -> list[Path]:
+    """The installations of this machine's compilers, as PATH, CC and CXX find them, for whom may start programs."""
+    named = [shlex.split(os.environ.get(name, ""))[:1] for name in ("CC", "CXX")]
+    found = {shutil.which(name) for name in (*COMPILERS, *(first for words in named for first in words))}
+    folders = [Path(os.path.realpath(path)).parent for path in found if path]
+    return _sound(str(folder.parent if folder.name == "bin" else folder) for folder in folders)
 
 
 def proc_files() -> list[Path]:

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import os
 import re
+import subprocess
 from pathlib import Path
 
 from cutesmith.checks.failures import describe_failure
@@ -52,6 +53,16 @@ def told(request):
     return {}
 
 
+def compile_with(request):
+    """What a program of PATH prints once the process is confined, with `programs` or without."""
+    confine(programs=request["programs"])
+    try:
+        finished = subprocess.run([request["program"]], capture_output=True, text=True, check=False)
+    except PermissionError as error:
+        return {"refused": error.errno}
+    return {"printed": finished.stdout, "said": finished.stderr}
+
+
 def compute_on_cuda(request):
     """CUDA, the DSL and a first launch after the confinement; the files that the process uses outside its list."""
     from cutesmith.checks.judging.candidate_side.candidate import load_kernel, start_device
@@ -84,5 +95,5 @@ def _listed(path, listed):
 
 def factory():
     """The handler: `action` names what to do."""
-    actions = {"look": look, "told": told, "cuda": compute_on_cuda}
+    actions = {"look": look, "told": told, "cuda": compute_on_cuda, "compile_with": compile_with}
     return lambda request: actions[request["action"]](request)

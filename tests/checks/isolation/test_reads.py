@@ -1,5 +1,6 @@
 """What a confined worker may read: the installation and its own folder, and nothing that is somebody's."""
 
+import errno
 import inspect
 import json
 import os
@@ -109,6 +110,21 @@ def test_a_file_whose_text_is_held_runs_without_being_read(tmp_path):
     loaded = contract.load(path, with_problem=True)
     assert loaded.kernel_fn(3) == 3
     assert "# held" in inspect.getsource(loaded.kernel_fn)
+
+
+@needs_landlock
+@pytest.mark.parametrize("programs", [True, False])
+def test_compilers_may_be_started_wherever_they_are_installed_by_whom_may_start_programs(tmp_path, programs):
+    """One on PATH outside of the system's folders, with a file beside it that it reads."""
+    home = tmp_path / "toolchain"
+    for folder in ("bin", "libexec"):
+        (home / folder).mkdir(parents=True)
+    (home / "libexec" / "message").write_text("compiled")
+    (home / "bin" / "gcc").write_text(f"#!/bin/sh\nread -r text < {home}/libexec/message\necho $text\n")
+    (home / "bin" / "gcc").chmod(0o755)
+    found = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
+    reply = ask("compile_with", program="gcc", programs=programs, environment=found)
+    assert reply == ({"printed": "compiled\n", "said": ""} if programs else {"refused": errno.EPERM})
 
 
 @pytest.mark.gpu
