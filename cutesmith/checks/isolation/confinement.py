@@ -223,10 +223,15 @@ def _restrict_writes(folders: Iterable[Path]) -> bool:
 
 
 def _restrict_reads(extra: Iterable[Path]) -> bool:
-    """A layer of its own: where it cannot be had, that of writes still holds."""
-    both = _READ_FILE | _READ_FOLDER
+    """A layer of its own: where it cannot be had, that of writes still holds.
+
+    It lets files be moved from folder to folder, which a layer that does not speak of it refuses, and leaves to that of
+    writes from where to where: compilers move what they have made into its place.
+    """
+    both, moves = _READ_FILE | _READ_FOLDER, _REFER if landlock_abi() >= 2 else 0
     rules = [(path, both) for path in (*readable_paths(), *extra, *proc_files())]
-    return _restrict([both], [*rules, (Path("/proc/self/task"), _READ_FOLDER)])
+    rules += [(Path("/"), moves)] if moves else []
+    return _restrict([both | moves], [*rules, (Path("/proc/self/task"), _READ_FOLDER)])
 
 
 def _restrict(handled: Sequence[int], rules: Iterable[tuple[Path, int]]) -> bool:

@@ -1,6 +1,7 @@
 """Handlers that read, in a worker: what comes of it once the process is confined. They import little."""
 
 import contextlib
+import errno
 import importlib
 import os
 import re
@@ -53,6 +54,19 @@ def told(request):
     return {}
 
 
+def move(request):
+    """What becomes of files that are moved to another folder, or linked there, once the process is confined."""
+    confine()
+    became = {}
+    for name, source, target in request["moves"]:
+        try:
+            (os.link if name.startswith("link") else os.replace)(source, target)
+            became[name] = "done"
+        except OSError as error:
+            became[name] = type(error).__name__ if error.errno != errno.EXDEV else "EXDEV"
+    return became
+
+
 def compile_with(request):
     """What a program of PATH prints once the process is confined, with `programs` or without."""
     confine(programs=request["programs"])
@@ -95,5 +109,5 @@ def _listed(path, listed):
 
 def factory():
     """The handler: `action` names what to do."""
-    actions = {"look": look, "told": told, "cuda": compute_on_cuda, "compile_with": compile_with}
+    actions = {"look": look, "told": told, "cuda": compute_on_cuda, "compile_with": compile_with, "move": move}
     return lambda request: actions[request["action"]](request)

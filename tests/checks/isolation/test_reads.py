@@ -127,6 +127,27 @@ def test_compilers_may_be_started_wherever_they_are_installed_by_whom_may_start_
     assert reply == ({"printed": "compiled\n", "said": ""} if programs else {"refused": errno.EPERM})
 
 
+@needs_landlock
+def test_files_may_be_moved_within_the_own_folder_and_neither_into_it_nor_out_of_it(tmp_path):
+    scratch, outside = tmp_path / "scratch", tmp_path / "outside"
+    for folder in (scratch / "a", scratch / "b", outside):
+        folder.mkdir(parents=True)
+    secret, made = outside / "secret.txt", scratch / "a" / "made"
+    secret.write_text("key")
+    made.write_text("x")
+    moves = {
+        "link a secret": (secret, scratch / "b" / "linked"),
+        "move a secret": (secret, scratch / "b" / "moved"),
+        "move out": (made, outside / "made"),
+        "link out": (made, outside / "linked"),
+        "move within": (made, scratch / "b" / "made"),
+    }
+    reply = ask("move", scratch=scratch, moves=[[name, *map(str, paths)] for name, paths in moves.items()])
+    assert reply.pop("move within") == "done" and (scratch / "b" / "made").read_text() == "x"
+    assert set(reply.values()) <= {"PermissionError", "EXDEV"}
+    assert sorted(outside.iterdir()) == [secret]
+
+
 @pytest.mark.gpu
 def test_cuda_and_the_dsl_need_no_more_than_the_list():
     """When this fails: what a process with free reads has mapped or open, and the list lacks."""
