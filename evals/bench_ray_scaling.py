@@ -6,16 +6,17 @@
 
 Kernels are those of an earlier run's folder that its judge verified: --count of them for each GPU, so that each count
 has the same mixture. Where there are more GPUs, each kernel comes as often, with a comment of its own, since equal
-kernels are judged once. For each count a cluster of one node with so many GPUs is started, used and
-stopped; every GPU has the same share of the cores (--cores-per-gpu) and of the work (--jobs-per-gpu). Written: when
-each attempt was finished (seconds since the first GPU was held), the GPU's shares, and two throughputs in kernels a
-minute: of the whole run, and of its middle, from the 10th to the 90th percentile of the finished, which leaves start
-and end out. `linear` is the middle's throughput over that of the smallest count, for each GPU; exit code 1 when it is
-below --at-least.
+kernels are judged once. For each count a cluster of one node with so many GPUs is started, used and stopped; every GPU
+has the same share of the cores (--cores-per-gpu) and of the work (--jobs-per-gpu). Written: when each attempt was
+finished (seconds since the first GPU was held), the GPU's shares, and two throughputs in kernels a minute: of the
+whole run, and of its middle, from the 10th to the 90th percentile of the finished, which leaves start and end out.
+`linear` is the middle's throughput over that of the smallest count, for each GPU; exit code 1 when it is below
+--at-least. `cores_linear` is the same of plain Python on each count's cores with nothing beside: what the host itself
+falls short, no engine can make good.
 
-A count may be measured in a call of its own: what --out holds of other counts stays. A run that --at-most ends says how
-many kernels it judged. --on emulator or compile tries all of it without a GPU; counts are nodes then, and tell nothing
-about GPUs.
+A count may be measured in a call of its own: what --out holds of other counts stays. A run that --at-most ends says
+how many kernels it judged. --on emulator or compile tries all of it without a GPU; counts are nodes then, and tell
+nothing about GPUs.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ sys.path.insert(0, str(ROOT))
 
 from cutesmith.devices import current_device  # noqa: E402
 from cutesmith.evals.reading import read_attempts  # noqa: E402
+from evals.bench_host import loops_a_second  # noqa: E402
 
 ENDING_SECONDS = 60.0
 MARGIN = 0.1  # of the attempts, at either end, that the middle leaves out
@@ -55,11 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             tasks, kernels = lay_out(options.kernels, options.count, count, Path(folder) / str(count))
             kept = options.keep or Path(folder)
             known["counts"][str(count)] = measure(count, tasks, kernels, options, kept / f"run-{count}")
-            written = {**about(options), "counts": known["counts"], "linear": linear(known["counts"])}
+            shares = {"linear": linear(known["counts"]), "cores_linear": linear(known["counts"], "loops_a_second")}
+            written = {**about(options), "counts": known["counts"], **shares}
             options.out.parent.mkdir(parents=True, exist_ok=True)
             options.out.write_text(json.dumps(written, indent=1) + "\n")
             print(f"{count}: {known['counts'][str(count)]['middle_a_minute']:.1f} kernels a minute")
-    print("of linear:", ", ".join(f"{count}: {share:.3f}" for count, share in written["linear"].items()))
+    for name, shares in (("of linear", written["linear"]), ("the cores alone", written["cores_linear"])):
+        print(f"{name}:", ", ".join(f"{count}: {share:.3f}" for count, share in shares.items()))
     return int(min(written["linear"].values()) < options.at_least)
 
 
@@ -133,12 +137,14 @@ def measure(count: int, tasks: Path, kernels: Path, options: argparse.Namespace,
     line += ["--engine", "ray", "--on", options.on, "--jobs", jobs, "--judges", options.judges]
     line += ["--quick", "--no-cache", "--out", out, "--json"]
     line += ["--time-limit", options.time_limit] if options.time_limit else []
-    with on_cores(options.cores_per_gpu and options.cores_per_gpu * count), cluster(count, options.on) as address:
-        code, said = run_for([*map(str, line), "--address", address], options.at_most)
+    with on_cores(options.cores_per_gpu and options.cores_per_gpu * count):
+        alone = loops_a_second(sorted(os.sched_getaffinity(0)))
+        with cluster(count, options.on) as address:
+            code, said = run_for([*map(str, line), "--address", address], options.at_most)
     summary = json.loads(said)
     if "gpu" not in summary:
         raise SystemExit(f"{count}: {summary}")
-    return {"exit_code": code, "summary": summary, **throughput(out)}
+    return {"exit_code": code, "summary": summary, "loops_a_second": alone, **throughput(out)}
 
 
 def run_for(line: Sequence[str], seconds: float | None) -> tuple[int, str]:
@@ -180,11 +186,10 @@ def moments(run: Path) -> tuple[float, list[float]]:
     return begin, sorted(datetime.fromisoformat(one.finished).timestamp() for one in read_attempts(run))
 
 
-def linear(counts: dict[str, Any]) -> dict[str, float]:
-    """For each count its throughput for a GPU, over that of the smallest count."""
-    least = min(counts, key=int)
-    alone = counts[least]["middle_a_minute"] / int(least)
-    return {name: found["middle_a_minute"] / int(name) / alone for name, found in counts.items()}
+def linear(counts: dict[str, Any], rate: str = "middle_a_minute") -> dict[str, float]:
+    """For each count that has this rate what it is for a GPU, over that of the smallest count."""
+    each = {name: found[rate] / int(name) for name, found in counts.items() if rate in found}
+    return {name: value / each[min(each, key=int)] for name, value in each.items()}
 
 
 @contextmanager

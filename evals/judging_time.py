@@ -58,11 +58,11 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the table there as well")
     options = parser.parse_args()
     rows = {name: row(values) for name, values in seconds_of(options.run).items()}
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
     print(f"{'seconds':<34}" + "".join(f"{name:>10}" for name in FIELDS))
     for name in sorted(rows, key=lambda name: (name.partition(":")[0], ":" in name, -rows[name]["sum"])):
         print(f"{'  ' * (':' in name) + name:<34}" + "".join(f"{rows[name][field]:>10.10g}" for field in FIELDS))
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0
 
 
