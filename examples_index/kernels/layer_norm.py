@@ -30,7 +30,7 @@ def layer_norm_kernel(
 ):
     lane = cute.arch.lane_idx()
     block, _, _ = cute.arch.block_idx()
-    row = block * WARPS + cute.arch.warp_idx()
+    row = cutlass.Int64(block * WARPS + cute.arch.warp_idx())  # elements before it may be more than 2^31
     columns = const_expr(mX.shape[1])
     vectors = const_expr(columns // vector)
     chunks = const_expr(-(-vectors // 32))
