@@ -14,7 +14,7 @@ TRUSTED_ENTRY = "cutesmith.checks.judging.reference_side.renewable:handler"
 TIMED_ENTRY = "cutesmith.checks.timing.timed:baseline_handler"  # the same, and it times baselines
 CONFINED_ENTRY = "cutesmith.checks.judging.reference_side.confined_problem:handler"
 
-ENOUGH = 0.9  # of the memory wanted, which is a share of what happens to be free
+ENOUGH = 0.5  # of the memory wanted, which is a share of what happens to be free, and far more than the emulator needs
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,17 @@ goes to stderr. When it is asked to end, or its parent ends, it takes its worker
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cutesmith.checks.isolation.child import read_frame, write_frame
 from cutesmith.checks.isolation.confinement import die_with_parent, hide_memory
-from cutesmith.checks.judging.kept_references import keeping_references
+from cutesmith.checks.judging.kept_references import KeptReference, keeping_references
 from cutesmith.evals.engines.stages import run_stage
+
+IDLE_SECONDS = 20.0  # a context of a GPU takes half a GiB of it, and a quarter of a second at least to make
 
 
 def main() -> int:
@@ -24,10 +27,17 @@ def main() -> int:
     hide_memory()
     replies = os.dup(1)
     os.dup2(2, 1)
-    with keeping_references():
-        while (request := read_frame(0)) is not None:
+    with keeping_references() as kept:
+        while (request := next_request(0, kept)) is not None:
             write_frame(replies, run_stage(request["stage"], request["payload"]))
     return 0
+
+
+def next_request(descriptor: int, kept: KeptReference, patience: float = IDLE_SECONDS) -> dict[str, Any] | None:
+    """The next frame, None at the end. A slot without work gives back the GPU memory of the process that it keeps."""
+    if not select.select([descriptor], [], [], patience)[0]:
+        kept.close()
+    return read_frame(descriptor)
 
 
 def _end(number: int, frame: object) -> NoReturn:

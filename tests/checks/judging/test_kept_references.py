@@ -4,13 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from cutesmith.checks.isolation.child import write_frame
 from cutesmith.checks.judging.kept_references import keeping_references
 from cutesmith.checks.judging.verification import verify_kernel
+from cutesmith.evals.engines.stage_process import next_request
 from cutesmith.verdicts import ExitCode
 
 PROBLEM = """
@@ -141,6 +144,23 @@ def test_a_problem_in_the_kernels_own_file_is_judged_apart(tmp_path):
     with keeping_references() as kept:
         assert verify_kernel(own, on="cpu").exit_code == ExitCode.PASSED
         assert kept.process is None
+
+
+def test_a_slot_without_work_gives_back_what_it_keeps(judged):
+    read, write = os.pipe()
+    with keeping_references() as kept:
+        judged()
+        process = kept.process
+        write_frame(write, {"number": 1})
+        assert next_request(read, kept, patience=5.0) == {"number": 1}
+        assert kept.process is process and process.alive
+        threading.Timer(1.0, write_frame, (write, {"number": 2})).start()
+        assert next_request(read, kept, patience=0.1) == {"number": 2}
+        assert kept.process is None and not process.alive
+        assert judged().exit_code == ExitCode.PASSED and kept.process is not None
+        os.close(write)
+        assert next_request(read, kept, patience=0.1) is None
+    os.close(read)
 
 
 HOST = """
