@@ -6,7 +6,9 @@
 Every judging makes CUDA contexts, and the driver makes one at a time. Of each line: how many processes made contexts
 one after the other, on how many GPUs, under which CUDA_DEVICE_MAX_CONNECTIONS ("" for the driver's 8); contexts a
 second of all, seconds from fork to exit of each. Then loops a second by cores in use: what they fall short of linear,
-no engine can make good (`bench_ray_scaling.py` records that too). Without a GPU the cores alone are measured.
+no engine can make good (`bench_ray_scaling.py` records that too). `siblings` is how far from a core that lies which
+shares its hardware, 0 where none does: virtual machines do not say it, but a busy sibling slows a loop down. Without a
+GPU the cores alone are measured.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 SECONDS = 3.0
 LOOP = 200_000
+SHARED = 0.85  # of the usual rate: beside a busy sibling a core is slower than that
 CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 CASES = ((1, 1, ""), (1, 6, ""), (1, 12, ""), (2, 12, ""), (1, 6, "4"), (1, 6, "2"), (1, 6, "1"))  # GPUs, processes
 
@@ -31,9 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print and write."""
     options = _parser().parse_args(argv)
     found = {"contexts": contexts(options.seconds), "loops": loops(options.seconds)}
+    offset = sibling_offset(sorted(os.sched_getaffinity(0)))
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
+        options.out.write_text(json.dumps({**found, "siblings": offset}, indent=1) + "\n")
+    print(f"siblings {offset}")
     for kind, lines in found.items():
         for line in lines:
             print(kind, ", ".join(f"{name} {_short(value)}" for name, value in line.items()))
@@ -96,28 +101,59 @@ def loops_a_second(cores: Sequence[int], seconds: float = 1.0) -> float:
     return len(took) / spent
 
 
+def sibling_offset(cores: Sequence[int], seconds: float = 0.15) -> int:
+    """How many places after the first core its sibling comes, 0 for none: it slows it down, and does so again."""
+    rates = [_rate_beside(cores[0], other, seconds) for other in cores[1:]]
+    if len(rates) < 2:
+        return 0
+    place, usual = rates.index(min(rates)) + 1, median(rates)
+    again = [_rate_beside(cores[0], cores[place], seconds) for _ in range(3)]
+    return place if max(min(rates), *again) < SHARED * usual else 0
+
+
+def _rate_beside(core: int, other: int, seconds: float) -> float:
+    """Loops a second of two processes, one on each of two cores."""
+    took, _ = beside_one_another(2, lambda index: _loop(), seconds, pinned=(core, other))
+    return len(took) / seconds
+
+
+def side_by_side(cores: Sequence[int], offset: int) -> list[int]:
+    """The cores in an order in which siblings follow each other."""
+    if not offset:
+        return list(cores)
+    first = [place for place in range(len(cores)) if place // offset % 2 == 0]
+    return [cores[place] for begin in first for place in (begin, begin + offset) if place < len(cores)]
+
+
 def _loop() -> None:
     total = 0
     for number in range(LOOP):
         total += number
 
 
-def beside_one_another(processes: int, work: Callable[[int], None], seconds: float) -> tuple[list[float], float]:
-    """Seconds of each call in processes that call it over and over, and seconds until the last had ended."""
+def beside_one_another(
+    processes: int, work: Callable[[int], None], seconds: float, pinned: Sequence[int] = ()
+) -> tuple[list[float], float]:
+    """Seconds of each call in processes that call it over and over, and seconds until the last had ended.
+
+    `pinned`: the core of each.
+    """
     begin = time.time() + 0.2  # once all are there
-    pipes = [_worker(index, work, begin, begin + seconds) for index in range(processes)]
+    pipes = [_worker(index, work, begin, begin + seconds, pinned[index : index + 1]) for index in range(processes)]
     took = [value for pipe in pipes for value in json.loads(_read(pipe))]
     for _ in pipes:
         os.wait()
     return took, time.time() - begin
 
 
-def _worker(index: int, work: Callable[[int], None], begin: float, end: float) -> int:
+def _worker(index: int, work: Callable[[int], None], begin: float, end: float, core: Sequence[int]) -> int:
     """The pipe on which a new process will tell how long its calls took."""
     read, write = os.pipe()
     if os.fork():
         os.close(write)
         return read
+    if core:
+        os.sched_setaffinity(0, core)
     took = []
     time.sleep(max(0.0, begin - time.time()))
     while (now := time.time()) < end:

@@ -7,12 +7,12 @@
 Kernels are those of an earlier run's folder that its judge verified: --count of them for each GPU, so that each count
 has the same mixture. Where there are more GPUs, each kernel comes as often, with a comment of its own, since equal
 kernels are judged once. For each count a cluster of one node with so many GPUs is started, used and stopped; every GPU
-has the same share of the cores (--cores-per-gpu) and of the work (--jobs-per-gpu). Written: when each attempt was
-finished (seconds since the first GPU was held), the GPU's shares, and two throughputs in kernels a minute: of the
-whole run, and of its middle, from the 10th to the 90th percentile of the finished, which leaves start and end out.
-`linear` is the middle's throughput over that of the smallest count, for each GPU; exit code 1 when it is below
---at-least. `cores_linear` is the same of plain Python on each count's cores with nothing beside: what the host itself
-falls short, no engine can make good.
+has the same share of the cores (--cores-per-gpu, with those that share their hardware) and of the work
+(--jobs-per-gpu). Written: when each attempt was finished (seconds since the first GPU was held), the GPU's shares, and
+two throughputs in kernels a minute: of the whole run, and of its middle, from the 10th to the 90th percentile of the
+finished, which leaves start and end out. `linear` is the middle's throughput over that of the smallest count, for each
+GPU; exit code 1 when it is below --at-least. `cores_linear` is the same of plain Python on each count's cores with
+nothing beside: what the host itself falls short, no engine can make good.
 
 A count may be measured in a call of its own: what --out holds of other counts stays. A run that --at-most ends says
 how many kernels it judged. --on emulator or compile tries all of it without a GPU; counts are nodes then, and tell
@@ -41,9 +41,10 @@ sys.path.insert(0, str(ROOT))
 
 from cutesmith.devices import current_device  # noqa: E402
 from cutesmith.evals.reading import read_attempts  # noqa: E402
-from evals.bench_host import loops_a_second  # noqa: E402
+from evals.bench_host import loops_a_second, sibling_offset, side_by_side  # noqa: E402
 
 ENDING_SECONDS = 60.0
+LEAST = 5  # kernels of a run
 MARGIN = 0.1  # of the attempts, at either end, that the middle leaves out
 
 
@@ -137,14 +138,14 @@ def measure(count: int, tasks: Path, kernels: Path, options: argparse.Namespace,
     line += ["--engine", "ray", "--on", options.on, "--jobs", jobs, "--judges", options.judges]
     line += ["--quick", "--no-cache", "--out", out, "--json"]
     line += ["--time-limit", options.time_limit] if options.time_limit else []
-    with on_cores(options.cores_per_gpu and options.cores_per_gpu * count):
-        alone = loops_a_second(sorted(os.sched_getaffinity(0)))
+    with on_cores(options.cores_per_gpu and options.cores_per_gpu * count) as cores:
+        alone = loops_a_second(cores)
         with cluster(count, options.on) as address:
             code, said = run_for([*map(str, line), "--address", address], options.at_most)
     summary = json.loads(said)
     if "gpu" not in summary:
         raise SystemExit(f"{count}: {summary}")
-    return {"exit_code": code, "summary": summary, "loops_a_second": alone, **throughput(out)}
+    return {"exit_code": code, "summary": summary, "cores": cores, "loops_a_second": alone, **throughput(out)}
 
 
 def run_for(line: Sequence[str], seconds: float | None) -> tuple[int, str]:
@@ -163,8 +164,10 @@ def run_for(line: Sequence[str], seconds: float | None) -> tuple[int, str]:
 
 
 def throughput(run: Path) -> dict[str, Any]:
-    """Finishing times, and kernels a minute of the whole run and of its middle."""
+    """Finishing times, and kernels a minute of the whole run and of its middle. Raises SystemExit for too few."""
     begin, finished = moments(run)
+    if len(finished) < LEAST:
+        raise SystemExit(f"{run}: {len(finished)} kernels were judged; a rate needs {LEAST}")
     first, last = int(MARGIN * len(finished)), int((1 - MARGIN) * (len(finished) - 1))
     return {
         "a_minute": 60 * len(finished) / (finished[-1] - begin),
@@ -193,12 +196,15 @@ def linear(counts: dict[str, Any], rate: str = "middle_a_minute") -> dict[str, f
 
 
 @contextmanager
-def on_cores(count: int | None) -> Iterator[None]:
-    """What is started within runs on so many of this process's cores; None for all of them."""
+def on_cores(count: int | None) -> Iterator[list[int]]:
+    """What is started within runs on so many of this process's cores, None for all; with those that share hardware."""
     all_cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(all_cores)[:count])
+    chosen = sorted(all_cores)
+    if count is not None:
+        chosen = side_by_side(chosen, sibling_offset(chosen))[:count]
+    os.sched_setaffinity(0, chosen)
     try:
-        yield
+        yield sorted(chosen)
     finally:
         os.sched_setaffinity(0, all_cores)
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from cutesmith.evals.reading import read_attempts
-from evals.bench_host import loops_a_second
+from evals.bench_host import loops_a_second, sibling_offset, side_by_side
 from evals.bench_ray_scaling import ROOT, lay_out, linear, on_cores, throughput
 from tests.evals.sample_attempts import attempt
 
@@ -68,3 +68,29 @@ def test_a_count_s_cores_are_those_of_what_it_starts():
     assert os.sched_getaffinity(0) == before
     with on_cores(None):
         assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize(
+    ("offset", "order"),
+    [
+        (0, [0, 1, 2, 3, 4, 5, 6, 7]),
+        (1, [0, 1, 2, 3, 4, 5, 6, 7]),
+        (4, [0, 4, 1, 5, 2, 6, 3, 7]),
+        (2, [0, 2, 1, 3, 4, 6, 5, 7]),
+    ],
+)
+def test_cores_that_share_hardware_are_taken_together(offset, order):
+    assert side_by_side(range(8), offset) == order
+
+
+def test_a_core_without_others_has_no_sibling():
+    assert sibling_offset([min(os.sched_getaffinity(0))]) == 0
+    cores = sorted(os.sched_getaffinity(0))
+    assert 0 <= sibling_offset(cores, 0.05) < max(2, len(cores))
+
+
+def test_too_few_kernels_make_no_rate(tmp_path):
+    holds = [{"job": f"t{number}", "begin": 100.0, "end": 110.0} for number in range(4)]
+    (tmp_path / "gpu_holds.jsonl").write_text("\n".join(map(json.dumps, holds)))
+    with pytest.raises(SystemExit, match="4 kernels were judged"):
+        throughput(tmp_path)
