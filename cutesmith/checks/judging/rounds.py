@@ -15,7 +15,8 @@ from typing import Any, cast
 from cutesmith.checks.compiling.narrowing import Compiled, described, narrow_instructions, unexplained
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Worker
-from cutesmith.checks.judging.given_outputs import open_plain, require_own
+from cutesmith.checks.judging.given_outputs import require_own
+from cutesmith.checks.judging.plain_files import open_plain
 from cutesmith.checks.judging.problem_process import reference_call, reference_reply
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.verdicts import CaseReport, ExitCode, OutputError
