@@ -33,6 +33,8 @@ from cutesmith.contract import (
 )
 from cutesmith.errors import ContractError
 
+FILE_MODULE = "cutesmith_file_"  # how names of users' modules begin in sys.modules
+
 
 class LoadError(ContractError):
     """The file raised while it was being run; `__cause__` is its own exception and `line` the last line of the file."""
@@ -146,7 +148,7 @@ class _TreeLoader(InspectLoader):
 
 def _module_name(path: Path) -> str:
     stem = re.sub(r"\W", "_", path.stem)
-    return f"cutesmith_file_{stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    return f"{FILE_MODULE}{stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
 
 
 def _load_error(contract: FileContract, path: Path, error: Exception) -> LoadError:

@@ -18,7 +18,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -27,7 +29,15 @@ SECONDS = 3.0
 LOOP = 200_000
 SHARED = 0.85  # of the usual rate: beside a busy sibling a core is slower than that
 CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
-CASES = ((1, 1, ""), (1, 6, ""), (1, 12, ""), (2, 12, ""), (1, 6, "4"), (1, 6, "2"), (1, 6, "1"))  # GPUs, processes
+CASES = (
+    (1, 1, ""),
+    (1, 6, ""),
+    (1, 12, ""),
+    (2, 12, ""),
+    (1, 6, "4"),
+    (1, 6, "2"),
+    (1, 6, "1"),
+)  # GPUs, processes, connections
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,14 +83,15 @@ def _contexts(gpus: int, processes: int, connections: str, seconds: float) -> di
 def _context(gpu: int, connections: str) -> None:
     """A process that makes a context and ends."""
     if pid := os.fork():
-        os.waitpid(pid, 0)
+        if os.waitpid(pid, 0)[1]:
+            raise SystemExit("a process could not make a context: its error stands above")
         return
-    import torch
+    with ending_here():
+        import torch
 
-    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
-    os.environ.update({CONNECTIONS: connections} if connections else {})
-    torch.empty(1, device="cuda")
-    os._exit(0)
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        os.environ.update({CONNECTIONS: connections} if connections else {})
+        torch.empty(1, device="cuda")
 
 
 def loops(seconds: float) -> list[dict[str, Any]]:
@@ -104,11 +115,16 @@ def loops_a_second(cores: Sequence[int], seconds: float = 1.0) -> float:
 def sibling_offset(cores: Sequence[int], seconds: float = 0.15) -> int:
     """How many places after the first core its sibling comes, 0 for none: it slows it down, and does so again."""
     rates = [_rate_beside(cores[0], other, seconds) for other in cores[1:]]
-    if len(rates) < 2:
+    place = slowed(rates)
+    again = [_rate_beside(cores[0], cores[place], seconds) for _ in range(3)] if place else []
+    return place if all(rate < SHARED * median(rates) for rate in again) else 0
+
+
+def slowed(rates: Sequence[float]) -> int:
+    """The number, from 1, of the rate that is far below the usual one; 0 for none, and where two say nothing."""
+    if len(rates) < 3 or min(rates) >= SHARED * median(rates):
         return 0
-    place, usual = rates.index(min(rates)) + 1, median(rates)
-    again = [_rate_beside(cores[0], cores[place], seconds) for _ in range(3)]
-    return place if max(min(rates), *again) < SHARED * usual else 0
+    return rates.index(min(rates)) + 1
 
 
 def _rate_beside(core: int, other: int, seconds: float) -> float:
@@ -152,21 +168,38 @@ def _worker(index: int, work: Callable[[int], None], begin: float, end: float, c
     if os.fork():
         os.close(write)
         return read
-    if core:
-        os.sched_setaffinity(0, core)
-    took = []
-    time.sleep(max(0.0, begin - time.time()))
-    while (now := time.time()) < end:
-        work(index)
-        took.append(time.time() - now)
-    with os.fdopen(write, "w") as pipe:
-        json.dump(took, pipe)
-    os._exit(0)
+    with ending_here():
+        if core:
+            os.sched_setaffinity(0, core)
+        took = []
+        time.sleep(max(0.0, begin - time.time()))
+        while (now := time.time()) < end:
+            work(index)
+            took.append(time.time() - now)
+        with os.fdopen(write, "w") as pipe:
+            json.dump(took, pipe)
+    raise AssertionError("a process that measures ends there")
+
+
+@contextmanager
+def ending_here() -> Iterator[None]:
+    """What a forked process does within is the last that it does: nothing may return into its parent's code."""
+    code = 1
+    try:
+        yield
+        code = 0
+    except BaseException:  # noqa: BLE001 - told, and the exit code says so
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _read(pipe: int) -> str:
+    """What a process has measured; raises SystemExit where it ended without."""
     with os.fdopen(pipe) as text:
-        return text.read()
+        if found := text.read():
+            return found
+    raise SystemExit("a process ended before it had measured anything: its error stands above")
 
 
 if __name__ == "__main__":

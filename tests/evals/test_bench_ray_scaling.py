@@ -6,7 +6,7 @@ import os
 import pytest
 
 from cutesmith.evals.reading import read_attempts
-from evals.bench_host import loops_a_second, sibling_offset, side_by_side
+from evals.bench_host import beside_one_another, loops_a_second, side_by_side, slowed
 from evals.bench_ray_scaling import ROOT, lay_out, linear, on_cores, throughput
 from tests.evals.sample_attempts import attempt
 
@@ -83,10 +83,27 @@ def test_cores_that_share_hardware_are_taken_together(offset, order):
     assert side_by_side(range(8), offset) == order
 
 
-def test_a_core_without_others_has_no_sibling():
-    assert sibling_offset([min(os.sched_getaffinity(0))]) == 0
-    cores = sorted(os.sched_getaffinity(0))
-    assert 0 <= sibling_offset(cores, 0.05) < max(2, len(cores))
+@pytest.mark.parametrize(
+    ("rates", "place"),
+    [
+        ([9.0, 10.0, 10.0, 6.0, 10.5], 4),
+        ([5.0, 10.0, 10.0], 1),
+        ([9.0, 10.0, 10.0, 11.0], 0),
+        ([5.0, 10.0], 0),
+        ([], 0),
+    ],
+)
+def test_a_sibling_slows_a_core_down_by_far(rates, place):
+    assert slowed(rates) == place
+
+
+def test_a_process_that_fails_says_so_and_does_not_return_into_its_parent_s_code(capfd):
+    def fails(index):
+        raise ValueError(f"number {index}")
+
+    with pytest.raises(SystemExit, match="ended before it had measured"):
+        beside_one_another(1, fails, 0.1)
+    assert "ValueError: number 0" in capfd.readouterr().err
 
 
 def test_too_few_kernels_make_no_rate(tmp_path):

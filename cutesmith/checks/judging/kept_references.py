@@ -1,7 +1,8 @@
 """Processes of trusted problems that outlive a judging, for a host that judges many kernels one after another.
 
 The driver makes one CUDA context at a time, for all GPUs of a machine: 0.25 s each, and 4.3 a second at most, on two
-H200s as on one. A judging needs four, for two processes that verify and two that time; with the reference's kept, two.
+H200s as on one. A judging needs four, for two processes that verify and two that time; with the reference's kept, two
+(beside torch.compile or a library, whose process is not kept, three).
 What a problem may leave behind is looked for when its judging is done (`reference_side.traces`): a process where
 something is left, or that did not answer, serves nobody else. Processes of candidates are never kept.
 """

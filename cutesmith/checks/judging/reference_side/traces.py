@@ -15,8 +15,8 @@ import torch
 
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
 from cutesmith.checks.judging.mapped_files import FILES
+from cutesmith.loading import FILE_MODULE
 
-FILE_MODULE = "cutesmith_file_"  # how `loading` names the modules of users' files
 LEFT_BYTES = 64 << 20  # of GPU memory that stays allocated: workspaces of libraries
 
 _STATES: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
