@@ -241,6 +241,8 @@ class Pipeline:
     def _lost(self, work: Work, report: Report) -> None:
         """Another try; who lost its judge's process again and again gets a verdict of ours, not of the kernel."""
         work.tries[report.stage] += 1
+        if report.result:
+            self._note_lost_gpu(str(report.result.get("gpu") or report.worker), report.lost)
         gpu_is_gone = bool(report.result) or not self.engine.capacity(report.stage)
         if gpu_is_gone and (work.tries[report.stage] > 2 * TRIES or not self.engine.capacity(report.stage)):
             self._leave_open(work, report.lost)
@@ -248,6 +250,11 @@ class Pipeline:
             self._ready[report.stage].append(work)
         else:
             self._without_verdict(work, report)
+
+    def _note_lost_gpu(self, gpu: str, why: str) -> None:
+        if gpu not in self.tally.lost_gpus:
+            self.tally.lost_gpus[gpu] = why
+            self.screen.lost_gpu(gpu, why)
 
     def _take_kernel(self, work: Work, report: Report) -> None:
         verdict = report.result["verdict"]

@@ -88,7 +88,10 @@ class Work:
 
 @dataclass
 class Tally:
-    """What a run came to so far; `open` are attempts that were begun and could not be judged, with the reason."""
+    """What a run came to so far.
+
+    `open`: attempts that were begun and could not be judged, with the reason. `lost_gpus`: why each was given up.
+    """
 
     total: int
     done: int = 0
@@ -96,6 +99,7 @@ class Tally:
     cached: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     open: dict[str, str] = field(default_factory=dict)
+    lost_gpus: dict[str, str] = field(default_factory=dict)
     out_of_time: bool = False
     interrupted: bool = False
 

@@ -34,6 +34,9 @@ class Screen(Protocol):
     def left_open(self, unit: str, why: str) -> None:
         """An attempt could not be judged."""
 
+    def lost_gpu(self, gpu: str, why: str) -> None:
+        """A GPU does not answer: it is given no more work."""
+
     def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
         """Time went by; `flight` attempts are on their way."""
 
@@ -55,6 +58,9 @@ class Quiet:
     def left_open(self, unit: str, why: str) -> None:
         """Nothing is shown."""
 
+    def lost_gpu(self, gpu: str, why: str) -> None:
+        """Nothing is shown."""
+
     def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
         """Nothing is shown."""
 
@@ -69,6 +75,10 @@ class PlainLines(Quiet):
     def left_open(self, unit: str, why: str) -> None:
         """Print why."""
         self.say(f"open: {unit}: {why}")
+
+    def lost_gpu(self, gpu: str, why: str) -> None:
+        """Print why."""
+        self.say(f"lost: {gpu}: {why}")
 
     def say(self, text: str) -> None:
         """Print one line."""
@@ -106,6 +116,10 @@ class LiveTable(Quiet):
     def left_open(self, unit: str, why: str) -> None:
         """The same."""
         self._last.append(one_line(f"open: {unit}: {why}"))
+
+    def lost_gpu(self, gpu: str, why: str) -> None:
+        """The same."""
+        self._last.append(one_line(f"lost: {gpu}: {why}"))
 
     def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
         """Draw."""

@@ -24,6 +24,7 @@ class EvalVerdict(Verdict):
     """A run as it stands: exit code PASSED when every attempt has its line, whatever the kernels are worth.
 
     TIMED_OUT: --time-limit came first; UNAVAILABLE: some attempts could not be judged. `gpu` as GpuTime.summary.
+    `lost_gpus`: those that ceased to answer, as HOST:INDEX; others judged what they had.
     `judging_s`: seconds that judging one kernel took, without waiting for a GPU, and less its own compilation.
     """
 
@@ -38,6 +39,7 @@ class EvalVerdict(Verdict):
     cached: int
     statuses: dict[str, int] = field(default_factory=dict)
     open: dict[str, str] = field(default_factory=dict)
+    lost_gpus: dict[str, str] = field(default_factory=dict)
     gpu: dict[str, Any] = field(default_factory=dict)
     judging_s: dict[str, float] = field(default_factory=dict)
     interrupted: bool = False
@@ -63,6 +65,7 @@ def summarize(folder: Path, suite: str, agent: str, tally: Tally, gpu: dict[str,
         cached=tally.cached,
         statuses=dict(tally.statuses.most_common()),
         open=dict(list(tally.open.items())[:OPEN_SHOWN]),
+        lost_gpus=tally.lost_gpus,
         gpu=gpu,
         judging_s=judging_seconds(folder),
         interrupted=tally.interrupted,
@@ -117,6 +120,8 @@ def lines(verdict: EvalVerdict) -> Iterator[str]:
         yield f"{counted}{f' ({verdict.cached} cached)' if verdict.cached else ''}"
     for unit, why in verdict.open.items():
         yield one_line(f"open: {unit}: {why}")
+    for gpu, why in verdict.lost_gpus.items():
+        yield one_line(f"lost: {gpu}: {why}")
     if verdict.gpu.get("busy") is not None:
         busy, timing = 100 * verdict.gpu["busy"], 100 * verdict.gpu["timing"]
         yield f"GPU held {busy:.0f} % of the wall time for judging, {timing:.0f} % for timing alone"

@@ -6,6 +6,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +24,7 @@ KERNEL = SOURCE[: SOURCE.index("def kernel_fn")]
 GOOD = KERNEL + "def kernel_fn(x):\n    return run(x, True)\n"
 HANGS = KERNEL + "def kernel_fn(x):\n    return run(x, False)\n"
 POISONS = GOOD.replace("y[tidx] = x[tidx]", "y[tidx + 1_000_000_000] = x[tidx]")
+SECOND_GPU = Path("/dev/nvidia1")
 WRONG = GOOD.replace("y[tidx] = x[tidx]", "y[tidx] = x[tidx] + 1.0")
 
 KERNELS = {"1": GOOD, "2": POISONS, "3": GOOD, "4": HANGS, "5": GOOD, "6": WRONG, "7": GOOD}
@@ -66,3 +71,26 @@ def test_several_judges_share_a_gpu_and_timings_never_overlap(tmp_path):
     others = [(hold["begin"], hold["end"]) for hold in holds if not hold["exclusive"]]
     assert all(end <= begin or begin2 >= stop for begin, stop in timings for begin2, end in others)
     assert verdict["judging_s"]["median"] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(os.geteuid() != 0 or not SECOND_GPU.exists(), reason="needs two GPUs, and root to take one away")
+def test_a_gpu_that_goes_away_is_named_and_the_other_judges_the_rest(tmp_path):
+    """Its device file is covered for this run alone, in a mount namespace: no new process can open it."""
+    suite, agent = write(tmp_path, {str(number): GOOD for number in range(16)})
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "cutesmith", "eval", "run", "--suite", suite, "--agent", agent, "--out", out]
+    command += ["--quick", "--no-cache", "--judges", "2", "--jobs", "8", "--json"]
+    script = f"""{shlex.join(map(str, command))} &
+while [ ! -s {shlex.quote(str(out / "results.jsonl"))} ]; do kill -0 $! || exit 1; sleep 0.2; done
+mount --bind /dev/null {SECOND_GPU}
+wait $!"""
+    unshared = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+    done = subprocess.run(unshared, cwd=ROOT, capture_output=True, text=True, timeout=580, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict = json.loads(done.stdout)
+    assert verdict["solved"] == 16 and len(verdict["lost_gpus"]) == 1, verdict
+    lost, why = next(iter(verdict["lost_gpus"].items()))
+    assert "does not answer" in why or "lists no GPU" in why
+    assert f"lost: {lost}: " in done.stderr

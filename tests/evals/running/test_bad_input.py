@@ -15,11 +15,12 @@ from cutesmith.append_log import LogWriteError
 from cutesmith.commands.eval_run import main
 from cutesmith.errors import UsageError
 from cutesmith.evals.engines.instant_engine import InstantEngine, report
+from cutesmith.evals.engines.jobs import VERIFY
 from cutesmith.evals.reading import read_attempts
 from cutesmith.evals.records import Suite
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.running import run_plan
-from cutesmith.evals.running.screen import Quiet
+from cutesmith.evals.running.screen import PlainLines, Quiet
 from cutesmith.evals.running.sources import parse_source
 from cutesmith.evals.running.summary import lines
 from cutesmith.evals.scores.outcomes import UNJUDGED, read_run
@@ -254,6 +255,23 @@ def test_what_is_open_takes_one_line_each_whatever_a_verdict_says(tmp_path):
     printed = list(lines(execute(plan(tmp_path, 2), tmp_path / "run", answer=answer)))
     shown = [line for line in printed if line.startswith("open: ")]
     assert len(shown) == 2 and all(line.isprintable() and len(line) <= 150 for line in shown) and printed[0]
+
+
+def test_a_gpu_that_does_not_answer_is_named_once_and_the_others_judge_what_it_had(tmp_path, capsys):
+    said, asked = "the GPU does not answer: no CUDA-capable device is detected", []
+
+    def answer(job):
+        asked.append(job.id)
+        lost = job.stage == VERIFY and len([seen for seen in asked if seen == job.id]) == 2
+        return replace(report(job, gpu="host:1", gpu_lost=said), lost=said) if lost else judge(job)
+
+    folder, screen = tmp_path / "run", PlainLines()
+    engine = InstantEngine(answer)
+    verdict = run_plan(plan(tmp_path, 3), folder, engine, Cache(None), screen, resume=False, command=["--agent", "x"])
+    assert verdict.exit_code == 0 and verdict.solved == 3 and verdict.lost_gpus == {"host:1": said}
+    assert json.loads((folder / "run.json").read_text())["summary"]["lost_gpus"] == {"host:1": said}
+    told = f"lost: host:1: {said}"
+    assert capsys.readouterr().err.count(told) == 1 and told in list(lines(verdict))
 
 
 def test_results_say_when_they_were_finished_to_the_millisecond(tmp_path):

@@ -34,6 +34,7 @@ from cutesmith.checks.judging.candidate_side.outputs import (
     written_late,
     written_too_early,
 )
+from cutesmith.checks.judging.candidate_side.stream_hold import StreamHold
 from cutesmith.checks.judging.candidate_side.watching import KernelWatch, Surroundings
 from cutesmith.checks.judging.tensors import Description, Guarded
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
@@ -77,6 +78,7 @@ class Candidate:
     exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     surroundings: Surroundings | None = None
     gate: Any = None  # of launches on a GPU
+    hold: StreamHold | None = None  # there
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Dispatch on `request["do"]`: start, load, run or record."""
@@ -104,6 +106,7 @@ class Candidate:
             from cutesmith.recording.launch_gate import launch_gate
 
             self.gate = self.exits.enter_context(launch_gate())
+            self.hold = StreamHold()
         return {}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -149,10 +152,11 @@ class Candidate:
         watch = KernelWatch(self.device, poison=step["poison"])
         seen = self._findings()
         with candidate_code(self.path):
-            with watch:
-                returned = self._kernel(arguments)
-            first = [sample_of(value) for value in plain_tensors(returned)]  # queued on the current stream at once
-            early = [bytes_of(value).clone() for value in plain_tensors(returned)]
+            with contextlib.nullcontext() if self.hold is None else self.hold.ending():
+                with watch:
+                    returned = self._kernel(arguments)
+                first = [sample_of(value) for value in plain_tensors(returned)]  # queued on the current stream at once
+                early = [bytes_of(value).clone() for value in plain_tensors(returned)]
             synchronize(self.device)
         outputs, problems = take_outputs(returned)
         problems += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
@@ -185,7 +189,8 @@ class Candidate:
             self.buffers = [_new_buffer(description, self.device, poison) for description in inputs]
             return
         sources = [None if "scalar" in description else self._source(description) for description in inputs]
-        keep_busy(self.device)  # what does not wait for the current stream reads the old contents (rule T1)
+        if self.hold is not None:
+            self.hold.begin()  # what does not wait for the current stream reads the old contents (rule T1)
         for buffer, description, source in zip(self.buffers, inputs, sources, strict=True):
             if buffer.guarded is None:
                 buffer.value = tensors.read_scalar(description)
@@ -319,15 +324,6 @@ def synchronize(device: str) -> None:
 
 
 _cuda_synchronize = torch.cuda.synchronize
-_cuda_sleep: Any = torch.cuda._sleep
-BUSY_CYCLES = 40_000_000  # about 20 ms at 2 GHz: far longer than the host needs for a call
-
-
-def keep_busy(device: str) -> None:
-    """Queue a wait on the current stream, behind which the next work has to stand."""
-    if device == "cuda":
-        _cuda_synchronize()
-        _cuda_sleep(BUSY_CYCLES)
 
 
 def hold_text(source: str, name: str, number: int = 0) -> Path:
