@@ -6,7 +6,8 @@ file with the reference, and say of an element of it what it holds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from cutesmith.checks.judging import tensors
+    from cutesmith.checks.judging.relay import Relay
 
 
 def require_own(outputs: Sequence[dict[str, Any]], folder: Path) -> None:
@@ -27,12 +29,17 @@ def require_own(outputs: Sequence[dict[str, Any]], folder: Path) -> None:
             raise CandidateError(text, ExitCode.REJECTED, rule="H2")
 
 
-def read_output(output: tensors.Description, device: str) -> torch.Tensor:
+def read_output(relay: Relay, output: tensors.Description, device: str) -> torch.Tensor:
     """A candidate's output. Raises CandidateError (REJECTED, rule H2) where its file is not what was written there."""
-    from cutesmith.checks.judging import tensors  # the judge, who needs the rest of this module, has no PyTorch
+    with no_meddling():
+        return relay.read_tensor(output, device)
 
+
+@contextmanager
+def no_meddling() -> Iterator[None]:
+    """What is wrong with a candidate's file becomes a CandidateError."""
     try:
-        return tensors.read_tensor(output, device)
+        yield
     except (OSError, ValueError) as error:  # a link, no file, one that is too short: `kernel_fn` has no hand in it
         text = f"the kernel meddled with the file of an output: {error}"
         raise CandidateError(text, ExitCode.REJECTED, rule="H2") from error

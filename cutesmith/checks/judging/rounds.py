@@ -16,6 +16,7 @@ from cutesmith.checks.compiling.narrowing import Compiled, described, narrow_ins
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Worker
 from cutesmith.checks.judging.given_outputs import require_own
+from cutesmith.checks.judging.pieces import LARGEST_FILE, hand_over
 from cutesmith.checks.judging.plain_files import open_plain
 from cutesmith.checks.judging.problem_process import reference_call, reference_reply
 from cutesmith.errors import CandidateError, CutesmithError
@@ -46,7 +47,7 @@ START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a bus
 class VerifyOptions:
     """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call.
 
-    `confine_problem`: that of a file of its own too.
+    `confine_problem`: that of a file of its own too. `largest_file`: bytes of a tensor that crosses whole.
     """
 
     rtol: float | None = None
@@ -56,6 +57,7 @@ class VerifyOptions:
     timeout: float = 120.0
     sanitize: bool = False
     confine_problem: bool = False
+    largest_file: int = LARGEST_FILE
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,9 @@ class Round:
     def run(self, name: str, drawn: dict[str, Any], steps: list[dict[str, Any]], **how: bool) -> dict[str, Any]:
         """Let the candidate run the steps; `how`: see `trial.Trial`, and "stub" in `candidate.Candidate.run`."""
         try:
-            reply = self.candidate.call({"do": "run", "steps": steps, **how}, timeout=self.options.timeout)
+            inputs = [value for step in steps for value in step["inputs"]]
+            hand_over(self._ask_reference, self._ask_candidate, inputs, self.options.largest_file)
+            reply = self._ask_candidate({"do": "run", "steps": steps, **how})
             for step, report in zip(steps, reply.get("steps", ())):
                 require_own(report["outputs"], Path(step["outputs"]))
             return reply
@@ -214,12 +218,22 @@ class Round:
                 raise
             raise too_slow(error, drawn["summary"], drawn["size"], case=f"{name}: ") from error
 
+    def _ask_reference(self, request: dict[str, Any]) -> dict[str, Any]:
+        return reference_call(self.reference, request)
+
+    def _ask_candidate(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self.candidate.call(request, timeout=self.options.timeout)
+
     def _judge(self, key: str, report: dict[str, Any], *, default: bool = False) -> dict[str, Any]:
         """What the reference's side says of outputs; `default`: by the tolerances of their types alone."""
         request = {"do": "judge", "key": key, "outputs": report["outputs"], "tuple": report["tuple"]}
         request.update({"derived": key == DERIVED, "default": default})
         tolerances = {"rtol": self.options.rtol, "atol": self.options.atol}
-        return reference_call(self.reference, {**request, **tolerances})
+        hand_over(self._ask_candidate, self._ask_reference, report["outputs"], self.options.largest_file)
+        verdict = self._ask_reference({**request, **tolerances})
+        for output, total in zip(report["outputs"], verdict.get("sums", ())):
+            output["sum"] = total
+        return verdict
 
     def _clean(self) -> None:
         """Make room, where the files of this case take so much that the next one's might not fit beside them."""
@@ -298,10 +312,16 @@ def _layout(description: dict[str, Any]) -> Any:
 
 
 def _same_bytes(first: Sequence[dict[str, Any]], second: Sequence[dict[str, Any]]) -> bool:
-    """Whether described tensors hold the same bytes; their files may be longer."""
+    """Whether described tensors that were judged hold the same bytes; their files may be longer."""
     if [d["bytes"] for d in first] != [d["bytes"] for d in second]:
         return False
-    return all(_same_beginning(a["file"], b["file"], a["bytes"]) for a, b in zip(first, second) if a["bytes"])
+    return all(_same_content(*pair) for pair in zip(first, second) if pair[0]["bytes"])
+
+
+def _same_content(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    if first.get("sum") or second.get("sum"):
+        return bool(first.get("sum") == second.get("sum"))
+    return _same_beginning(first["file"], second["file"], first["bytes"])
 
 
 def _same_beginning(first: str, second: str, size: int) -> bool:

@@ -131,10 +131,21 @@ class Guarded:
             return tensor.set_(self._memory, self._first // dtype.itemsize, tuple(shape), tuple(stride))
 
     @classmethod
-    def of_file(
-        cls, description: Description, device: str, *, zone_bytes: int = GUARD_BYTES, poison: int = NAN_POISON
-    ) -> Guarded:
+    def of_file(cls, description: Description, device: str, *, zone_bytes: int = GUARD_BYTES) -> Guarded:
         """The described tensor, read from its file."""
+        return cls.holding(description, read_bytes(description), device, zone_bytes=zone_bytes)
+
+    @classmethod
+    def holding(
+        cls,
+        description: Description,
+        source: torch.Tensor | None,
+        device: str,
+        *,
+        zone_bytes: int = GUARD_BYTES,
+        poison: int = NAN_POISON,
+    ) -> Guarded:
+        """The described tensor with bytes that were read before; None for those of an empty one."""
         guarded = cls(
             description["shape"],
             description["stride"],
@@ -144,15 +155,11 @@ class Guarded:
             misaligned_bytes=description["misaligned_bytes"],
             zone_bytes=zone_bytes,
         )
-        guarded.fill_from(description)
+        guarded.fill(source)
         return guarded
 
-    def fill_from(self, description: Description) -> None:
-        """Overwrite the tensor's bytes with those of a file of the same layout, unseen by its version counter."""
-        self.fill(read_bytes(description))
-
     def fill(self, source: torch.Tensor | None) -> None:
-        """The same with bytes that were read before; None for those of an empty tensor."""
+        """Overwrite the tensor's bytes with others of the same layout, unseen by its version counter."""
         if source is not None:
             self.alias((source.numel(),), (1,), torch.uint8).copy_(source)
 

@@ -299,8 +299,9 @@ class Judge:
     def _load(self, reference: Worker, candidate: Worker, device: str, arch: str) -> dict[str, Any]:
         """Load both sides at once; the reference's complaint comes first, as it is about the contract."""
         common, timeout = {"device": device, "arch": arch}, self.options.timeout
+        largest = {"largest_file": self.options.largest_file}
         with self._sharing():
-            start_both(reference, candidate, common)
+            start_both(reference, candidate, {**common, **largest})
         with self._sharing():
             reference.send({"do": "load", **common, "path": str(self.problem.resolve()), "seed": new_seed()})
             candidate.send({"do": "load", **common, "path": str(self.path.resolve())})

@@ -6,10 +6,11 @@ reported times are checked (rules T1, T4), and lets outputs of randomly chosen t
 
 from __future__ import annotations
 
+import itertools
 import random
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
 from cutesmith.checks.judging.cheats import find_cheats
 from cutesmith.checks.judging.given_outputs import require_own
 from cutesmith.checks.judging.kept_references import serving
+from cutesmith.checks.judging.pieces import LARGEST_FILE, hand_over
 from cutesmith.checks.judging.problem_process import OWN, ProblemProcess, Unvouched, reference_call, reference_reply
 from cutesmith.checks.judging.rounds import exchange, loading, new_seed, start_both
 from cutesmith.checks.judging.verification import fitting_arch
@@ -44,7 +46,10 @@ CHECKED_OUTPUTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkOptions:
-    """What to compare with and for how long: baselines (`file.py:function`), rounds, seconds a call."""
+    """What to compare with and for how long: baselines (`file.py:function`), rounds, seconds a call.
+
+    `largest_file`: bytes of a tensor that crosses between the processes whole.
+    """
 
     baselines: tuple[str, ...] = ()
     eager: bool = True
@@ -54,6 +59,7 @@ class BenchmarkOptions:
     arch: str | None = None
     rtol: float | None = None
     atol: float | None = None
+    largest_file: int = LARGEST_FILE
 
 
 @dataclass(frozen=True)
@@ -178,10 +184,12 @@ class Contest:
         This and what follows until the timing shares the GPU step by step: who waits to time waits for one of them.
         """
         with gpu_lock(exclusive=False):
-            start_both(reference, candidate, {"device": "cuda"})
+            start_both(reference, candidate, {"device": "cuda", "largest_file": self.options.largest_file})
         with gpu_lock(exclusive=False):
             self._draw(folder, reference)
-            candidate.call({"do": "inputs", "copies": self.prepared["copies"]})
+            copies = self.prepared["copies"]
+            hand_over(_asking(reference), candidate.call, itertools.chain(*copies), self.options.largest_file)
+            candidate.call({"do": "inputs", "copies": copies})
 
     def _draw(self, folder: Path, reference: Worker) -> None:
         load = {"do": "load", "device": "cuda", "arch": "", "path": str(self.problem.resolve()), "seed": new_seed()}
@@ -299,6 +307,7 @@ class Contest:
         require_own(report["outputs"], where)
         for problem in report["problems"]:
             return {"problem": problem["text"], "rule": problem["rule"], "reject": problem["reject"]}
+        hand_over(candidate.call, _asking(reference), report["outputs"], self.options.largest_file)
         request = {"do": "judge_at", "launch": item.launch, "rounds": item.rounds, "outputs": report["outputs"]}
         request |= {"tuple": report["tuple"], "rtol": self.options.rtol, "atol": self.options.atol}
         return reference_call(reference, request)
@@ -401,3 +410,7 @@ def _file_baseline(text: str) -> dict[str, Any]:
     if not Path(path).is_file():
         raise UsageError(f"--baseline {text}: no such file")
     return {"name": text, "kind": "file", "path": str(Path(path).resolve()), "function": function}
+
+
+def _asking(reference: Worker) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda request: reference_call(reference, request)

@@ -18,10 +18,12 @@ from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.candidate import candidate_code, hold_text, load_kernel, start_device
 from cutesmith.checks.judging.candidate_side.outputs import bytes_of, same_bytes, take_outputs
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
+from cutesmith.checks.judging.pieces import WHOLE
 from cutesmith.checks.judging.reference_side.confined_problem import ConfinedProblem
 from cutesmith.checks.judging.reference_side.problem_calls import native_outputs, seed_everything
 from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.checks.judging.reference_side.renewable import Renewable
+from cutesmith.checks.judging.relay import Relay
 from cutesmith.checks.judging.tensors import copy_of
 from cutesmith.checks.timing.algorithmic_work import counting, work_of
 from cutesmith.checks.timing.fresh_values import apply, nudge, nudges, refresh
@@ -130,11 +132,13 @@ class TimedCandidates:
 
     def __init__(self) -> None:
         self.bench = Bench()
+        self.relay = Relay()
         self.paths: dict[str, Path] = {}
 
     def handle(self, request: Request) -> Reply:
         """Dispatch on `request["do"]`; what a candidate raises becomes a CandidateError."""
         own = {"start": self.start, "load": self.load, "inputs": self.inputs, "collect": self.collect}
+        own |= {"give": self.relay.give, "take": self.take}
         actions = {**own, "round": self.bench.round, "warm_up": self.bench.warm_up, "host": self.bench.host}
         actions |= {"burst": self.bench.burst, "changes": self.changes, "estimate": self.bench.estimate}
         with candidate_code(self.paths.get(request.get("name", ""), Path("kernel.py"))):
@@ -142,6 +146,7 @@ class TimedCandidates:
 
     def start(self, request: Request) -> Reply:
         """Bring up the device and confine the process."""
+        self.relay = Relay(request.get("largest_file", WHOLE))
         start_device("cuda")
         self.bench.watch  # noqa: B018 - the flush buffer and its kernels come before the confinement
         self.surroundings = Surroundings()
@@ -155,9 +160,14 @@ class TimedCandidates:
         return {}
 
     def inputs(self, request: Request) -> Reply:
-        """Take the rotating copies from files."""
-        self.bench.copies = [_read(copy) for copy in request["copies"]]
+        """Take the rotating copies from files, and from what was taken."""
+        self.bench.copies = [_read(copy, self.relay) for copy in request["copies"]]
+        self.relay.taken.clear()
         return {}
+
+    def take(self, request: Request) -> Reply:
+        """Take a piece of a large input."""
+        return self.relay.take(request, "cuda")
 
     def collect(self, request: Request) -> Reply:
         """Write a kept output to files."""
@@ -165,7 +175,7 @@ class TimedCandidates:
         outputs, problems = take_outputs(returned)
         folder = Path(request["folder"])
         folder.mkdir(parents=True, exist_ok=True)
-        files = [tensors.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs)]
+        files = [self.relay.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs)]
         return {"outputs": files, "tuple": type(returned) is tuple, "problems": problems}
 
     def changes(self, request: Request) -> Reply:
@@ -181,6 +191,7 @@ class TimedBaselines(Reference):
         self.bench = Bench()
         self.shifts: dict[str, int] = {}
         self.matmul_rates: dict[str, float | None] = {}
+        self.pristine: dict[str, torch.Tensor] = {}  # large inputs as they were drawn, by their files
 
     def handle(self, request: Request) -> Reply:
         """Dispatch on `request["do"]`."""
@@ -221,7 +232,7 @@ class TimedBaselines(Reference):
         return {"problem": self.judged(request, lambda: outputs)["problem"]}
 
     def prepare(self, request: Request) -> Reply:
-        """Draw the rotating copies, write them as files, and count the algorithm's bytes."""
+        """Draw the rotating copies, write or offer them, and count the algorithm's bytes."""
         copies: list[list[tensors.Description]] = []
         for index, seed in enumerate(request["seeds"]):
             if index >= 2 and _bytes_of(self.bench.copies[0]) > 4 * self.bench.watch.l2_bytes:
@@ -230,7 +241,8 @@ class TimedBaselines(Reference):
             values = self._inputs(-1)
             folder = Path(request["folder"]) / str(index)
             folder.mkdir(parents=True, exist_ok=True)
-            copies.append([tensors.write_value(v, folder / f"{i}") for i, v in enumerate(values)])
+            copies.append([self.relay.write_value(v, folder / f"{i}") for i, v in enumerate(values)])
+            self.pristine |= self.relay.offered
             self.bench.copies.append([copy_of(value) for value in values])
         self.drawn["pristine"] = [copies]
         inputs = self.bench.copies[0]
@@ -251,7 +263,8 @@ class TimedBaselines(Reference):
     def judge_at(self, request: Request) -> Reply:
         """Judge an output of a timed launch, with what the copy that it ran on had become by then."""
         copies, launch = self.drawn["pristine"][0], request["launch"]
-        values = _read(copies[launch % len(copies)])
+        copy = copies[launch % len(copies)]
+        values = [self._as_drawn(description) for description in copy]
         for number, (shift, launches) in enumerate(request["rounds"], start=1):
             refresh(values, shift)
             count = launch + 1 if number == len(request["rounds"]) else launches
@@ -260,9 +273,17 @@ class TimedBaselines(Reference):
         self.drawn["timed"] = values
         return self.judge({**request, "key": "timed"})
 
+    def _as_drawn(self, description: tensors.Description) -> Any:
+        kept = self.pristine.get(description.get("file", ""))
+        return _value_of(description, self.relay) if kept is None else copy_of(kept)
 
-def _read(copy: Sequence[tensors.Description]) -> list[Any]:
-    return [tensors.read_scalar(d) if "scalar" in d else tensors.read_tensor(d, "cuda") for d in copy]
+
+def _read(copy: Sequence[tensors.Description], relay: Relay) -> list[Any]:
+    return [_value_of(description, relay) for description in copy]
+
+
+def _value_of(description: tensors.Description, relay: Relay) -> Any:
+    return tensors.read_scalar(description) if "scalar" in description else relay.read_tensor(description, "cuda")
 
 
 def _bytes_of(values: Sequence[Any]) -> int:

@@ -51,7 +51,7 @@ def crowded_gpu():
     finally:
         for process in busy:
             process.kill()
-            process.wait()
+            process.communicate()
 
 
 @pytest.mark.gpu

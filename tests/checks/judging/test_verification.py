@@ -15,6 +15,7 @@ from cutesmith.checks.judging.reference_side.precision import in_float64
 from cutesmith.checks.judging.reference_side.problem_calls import names_beside
 from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.checks.judging.reference_side.structure import structure_problem
+from cutesmith.checks.judging.relay import Relay
 from cutesmith.checks.judging.rounds import Round, VerifyOptions
 from cutesmith.checks.judging.tensors import GUARD_BYTES, Guarded, read_tensor, write_tensor
 from cutesmith.checks.judging.verification import Judge, verify_kernel
@@ -57,6 +58,7 @@ def verdict_of(tmp_path, kernel, problem=PROBLEM, **options):
     plan = reference.load({"device": "cpu", "path": str(path), "seed": 1})
     candidate = Trial(device="cpu", path=path, kernel_fn=load_kernel(path), surroundings=Surroundings())
     options = VerifyOptions(**options)
+    reference.relay, candidate.relay = Relay(options.largest_file), Relay(options.largest_file)
     judge = Judge(path=path, problem=path, options=options, ran_on="cpu")
     judge._all_cases(Round(tmp_path, LocalWorker(reference), LocalWorker(candidate), options), plan)
     return judge._conclude()

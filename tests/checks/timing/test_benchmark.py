@@ -12,7 +12,9 @@ import torch
 from cutesmith.checks.isolation.worker import Limits
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
 from cutesmith.checks.judging.kept_references import keeping_references
+from cutesmith.checks.judging.pieces import LARGEST_FILE
 from cutesmith.checks.judging.problem_process import ASKED, OWN
+from cutesmith.checks.judging.relay import Relay
 from cutesmith.checks.judging.verification import verify_kernel
 from cutesmith.checks.timing.baseline_process import CACHE, baseline_process
 from cutesmith.checks.timing.benchmark import benchmark_kernel, time_candidates
@@ -155,7 +157,7 @@ class UnconfinedCandidates(TimedCandidates):
     """In this process there is nothing to bring up and nobody to confine."""
 
     def start(self, request):
-        self.surroundings = Surroundings()
+        self.surroundings, self.relay = Surroundings(), Relay(request["largest_file"])
         return {}
 
 
@@ -194,7 +196,8 @@ def test_what_is_compiled_for_a_problem_that_nobody_vouches_for_is_kept_for_nobo
 
 
 @without_gpu
-def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path):
+@pytest.mark.parametrize("largest", [LARGEST_FILE, 0])
+def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path, largest):
     """Every request of a benchmark; the clock stands still, as nothing runs on a GPU."""
     kernel, other = tmp_path / "kernel.py", tmp_path / "other.py"
     kernel.write_text(PROBLEM)
@@ -202,7 +205,7 @@ def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path):
     (tmp_path / "inplace.py").write_text("import torch\ndef f(x, w):\n    return x.relu_() * w\n")
     (tmp_path / "absent.py").write_text("import no_such_library\ndef f(x, w):\n    return x\n")
     files = (f"{other}:f", f"{other}:g", f"{tmp_path / 'inplace.py'}:f", f"{tmp_path / 'absent.py'}:f")
-    options = BenchmarkOptions(compiled=False, rounds=4, baselines=files)
+    options = BenchmarkOptions(compiled=False, rounds=4, baselines=files, largest_file=largest)
     made = Contest(problem=kernel, options=options)
     with cuda_as_cpu(arch="sm_86"):  # its L2 cache, which is flushed before each launch, is the smallest
         candidates = UnconfinedCandidates()
@@ -229,6 +232,8 @@ def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path):
     assert made.prepared["written_bytes"] == 64 * 32 * 4
     assert made.work == Work(2 * 64 * 32 * 4 + 32 * 4, {})
     assert len(made.prepared["copies"]) == 4
+    crossed = {path.name for path in (tmp_path / "exchange").rglob("*") if path.is_file()}
+    assert crossed == ({"0", "1"} if largest else {"piece"})
 
 
 def holder(folder, exclusive, seconds):

@@ -36,6 +36,8 @@ from cutesmith.checks.judging.candidate_side.outputs import (
 )
 from cutesmith.checks.judging.candidate_side.stream_hold import StreamHold
 from cutesmith.checks.judging.candidate_side.watching import KernelWatch, Surroundings
+from cutesmith.checks.judging.pieces import WHOLE
+from cutesmith.checks.judging.relay import Relay
 from cutesmith.checks.judging.tensors import Description, Guarded
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
 from cutesmith.verdicts import ExitCode
@@ -79,10 +81,12 @@ class Candidate:
     surroundings: Surroundings | None = None
     gate: Any = None  # of launches on a GPU
     hold: StreamHold | None = None  # there
+    relay: Relay = field(default_factory=Relay)
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch on `request["do"]`: start, load, run or record."""
+        """Dispatch on `request["do"]`: start, load, run, record, give or take."""
         actions = {"start": self.start, "load": self.load, "run": self.run, "record": self.record}
+        actions |= {"give": self.relay.give, "take": self.take}
         try:
             return actions[request["do"]](request)
         except CandidateError as error:
@@ -92,7 +96,7 @@ class Candidate:
 
     def start(self, request: dict[str, Any]) -> dict[str, Any]:
         """Bring up libraries and device, which takes seconds that are not the file's."""
-        self.device = request["device"]
+        self.device, self.relay = request["device"], Relay(request.get("largest_file", WHOLE))
         start_device(self.device)
         if self.device == "fake":
             from cutesmith.recording import session
@@ -108,6 +112,10 @@ class Candidate:
             self.gate = self.exits.enter_context(launch_gate())
             self.hold = StreamHold()
         return {}
+
+    def take(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take a piece of a large input."""
+        return self.relay.take(request, tensors.torch_device(self.device))
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Confine this process, then run the file without its reference."""
@@ -125,6 +133,7 @@ class Candidate:
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run each step: {"inputs", "reuse", "poison", "outputs" (folder)}; a report a step."""
         self.kept.clear()
+        self.relay.offered.clear()
         self.buffers = []
         self.poisoned = []
         launched = self._launches()
@@ -142,6 +151,7 @@ class Candidate:
             reports[-1]["problems"] += self._without_launches(request["steps"][-1])
         self.kept.clear()
         self.poisoned.clear()
+        self.relay.taken.clear()
         return {"steps": reports, "changes": self.changes()}
 
     def _step(self, step: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +174,7 @@ class Candidate:
         self.kept += list(zip(outputs, early))
         folder = Path(step["outputs"])
         folder.mkdir(parents=True, exist_ok=True)
-        files = [tensors.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs)]
+        files = [self.relay.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs)]
         self.poisoned.append([poisoned_elements(output, step["poison"]) for output in outputs])
         return {**_report(returned, watch), "outputs": files, "problems": problems}
 
@@ -186,7 +196,7 @@ class Candidate:
         Fresh ones lie between bytes of `poison`: a result that hangs on what is read there is wrong with one of them.
         """
         if not reuse:
-            self.buffers = [_new_buffer(description, self.device, poison) for description in inputs]
+            self.buffers = [_new_buffer(description, self.relay, self.device, poison) for description in inputs]
             return
         sources = [None if "scalar" in description else self._source(description) for description in inputs]
         if self.hold is not None:
@@ -200,7 +210,7 @@ class Candidate:
 
     def _source(self, description: Description) -> torch.Tensor | None:
         """The bytes of an input on the device."""
-        source = tensors.read_bytes(description)
+        source = self.relay.bytes_of(description)
         return source if source is None else source.to(tensors.torch_device(self.device))
 
     def _name_inputs(self) -> None:
@@ -368,11 +378,11 @@ def _report(returned: Any, watch: KernelWatch) -> dict[str, Any]:
     }
 
 
-def _new_buffer(description: Description, device: str, poison: int) -> Buffer:
+def _new_buffer(description: Description, relay: Relay, device: str, poison: int) -> Buffer:
     if "scalar" in description:
         return Buffer(tensors.read_scalar(description))
-    zone_bytes = 0 if device == "emulator" else tensors.GUARD_BYTES
-    guarded = Guarded.of_file(description, tensors.torch_device(device), zone_bytes=zone_bytes, poison=poison)
+    zone_bytes, source = 0 if device == "emulator" else tensors.GUARD_BYTES, relay.bytes_of(description)
+    guarded = Guarded.holding(description, source, tensors.torch_device(device), zone_bytes=zone_bytes, poison=poison)
     return Buffer(guarded.tensor, guarded, guarded.raw.clone())
 
 

@@ -59,6 +59,7 @@ class StreamHold:
     def __init__(self) -> None:
         from cuda.bindings import driver
 
+        _cuda_synchronize()  # makes the context, if there is none yet
         self._launch: Callable[..., Any] = driver.cuLaunchKernel
         self._stream: Callable[[int], Any] = driver.CUstream
         module = _answered(driver.cuModuleLoadData(_MODULE.encode() + b"\0"))

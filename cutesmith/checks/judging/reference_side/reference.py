@@ -19,7 +19,8 @@ import torch
 from cutesmith import contract
 from cutesmith.checks.compiling.types_seen import types_seen
 from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.given_outputs import read_output
+from cutesmith.checks.judging.given_outputs import no_meddling, read_output
+from cutesmith.checks.judging.pieces import WHOLE
 from cutesmith.checks.judging.reference_side.cases import (
     OF_VALUES,
     Fitted,
@@ -49,6 +50,7 @@ from cutesmith.checks.judging.reference_side.problem_calls import (
 )
 from cutesmith.checks.judging.reference_side.sensitivity import hangs_on_luck, movements
 from cutesmith.checks.judging.reference_side.structure import structure_problem
+from cutesmith.checks.judging.relay import Relay
 from cutesmith.checks.judging.tensors import copy_of
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.verdicts import strict_json
@@ -74,9 +76,10 @@ class Reference:
     drawn: dict[str, list[Any]] = field(default_factory=dict)
     results: dict[str, tuple[list[Any], Results]] = field(default_factory=dict)  # with the inputs that they are for
     exits: ExitStack = field(default_factory=ExitStack)
+    relay: Relay = field(default_factory=Relay)
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch on `request["do"]`: start, load, draw, judge, layout, full_size, types."""
+        """Dispatch on `request["do"]`: start, load, draw, give, take, judge, layout, full_size, types."""
         actions = {
             "start": self.start,
             "load": self.load,
@@ -85,11 +88,14 @@ class Reference:
             "layout": self.layout,
             "full_size": self.full_layout,
             "types": self.types,
+            "give": self.relay.give,
+            "take": self.take,
         }
         return actions[request["do"]](request)
 
     def start(self, request: dict[str, Any]) -> dict[str, Any]:
         """Bring up libraries and device, which takes seconds that are not the file's."""
+        self.relay = Relay(request.get("largest_file", WHOLE))
         if request["device"] == "cuda":
             torch.full((1,), 1.0, device="cuda")
         elif request["device"] in tensors.POSING:
@@ -200,7 +206,7 @@ class Reference:
 
     def _written(self, values: list[Any], folder: Path) -> dict[str, Any]:
         folder.mkdir(parents=True, exist_ok=True)
-        files = [tensors.write_value(value, folder / f"{index}") for index, value in enumerate(values)]
+        files = [self.relay.write_value(value, folder / f"{index}") for index, value in enumerate(values)]
         elements = count_elements([value for value in values if isinstance(value, torch.Tensor)], {})
         return {"inputs": files, "summary": tensors.summarize(values), "elements": elements}
 
@@ -267,12 +273,23 @@ class Reference:
         return outputs, is_tuple
 
     def judge(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Compare a candidate's output files with the reference for the inputs drawn under `key`."""
-        place = tensors.torch_device(self.device)
+        """Compare a candidate's outputs with the reference for the inputs drawn under `key`.
+
+        `sums` of the reply tell large ones apart (`Relay.sums`).
+        """
+        place, given = tensors.torch_device(self.device), request["outputs"]
         try:
-            return self.judged(request, lambda: [read_output(output, place) for output in request["outputs"]])
+            verdict = self.judged(request, lambda: [read_output(self.relay, output, place) for output in given])
+            return {**verdict, "sums": self.relay.sums(given) if verdict["outputs"] else []}
         except CandidateError as error:
-            return {"problem": error.message, "rule": error.rule, "reject": True, "outputs": []}
+            return {"problem": error.message, "rule": error.rule, "reject": True, "outputs": [], "sums": []}
+        finally:
+            self.relay.taken.clear()
+
+    def take(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take a piece of a large output. Raises CandidateError (REJECTED, rule H2), see `read_output`."""
+        with no_meddling():
+            return self.relay.take(request, tensors.torch_device(self.device))
 
     def judged(self, request: dict[str, Any], outputs: Callable[[], Outputs]) -> dict[str, Any]:
         """As `judge`, of outputs that are got once their shapes and dtypes, in the request, are those wanted."""

@@ -1,0 +1,40 @@
+"""The parent's part in handing over a large tensor: it asks one process for a piece, and another to take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cutesmith.errors import CandidateError
+from cutesmith.verdicts import ExitCode
+
+LARGEST_FILE = 1 << 30  # bytes of a tensor that goes through a file of its own, which stays mapped
+WHOLE = 1 << 62  # where nobody carries pieces
+PIECE_BYTES = 64 << 20
+MOST_BYTES = 64 << 30  # that a process may claim to have
+Call = Callable[[dict[str, Any]], Any]
+
+
+def is_large(description: Mapping[str, Any], largest: int) -> bool:
+    """Whether a described value goes in pieces; what a process says of its size is its word alone."""
+    return int(description.get("bytes", 0)) > largest
+
+
+def piece_file(file: str) -> Path:
+    """Where the pieces of a tensor lie, each over the one before."""
+    return Path(file).with_name("piece")
+
+
+def hand_over(giver: Call, taker: Call, values: Iterable[Mapping[str, Any]], largest: int) -> None:
+    """Carry the large ones of described values from one process to another, each once.
+
+    Raises CandidateError for what is too large to be true, and what the calls raise.
+    """
+    for description in {value["file"]: value for value in values if is_large(value, largest)}.values():
+        if (size := int(description["bytes"])) > MOST_BYTES:
+            text = f"a tensor of {size / 2**30:.0f} GiB is more than the judge takes ({MOST_BYTES >> 30} GiB)"
+            raise CandidateError(text, ExitCode.WRONG_RESULT)
+        for begin in range(0, size, PIECE_BYTES):
+            giver({"do": "give", "file": description["file"], "begin": begin})
+            taker({"do": "take", "tensor": dict(description), "begin": begin})
