@@ -18,6 +18,7 @@ from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.candidate import candidate_code, hold_text, load_kernel, start_device
 from cutesmith.checks.judging.candidate_side.outputs import bytes_of, same_bytes, take_outputs
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
+from cutesmith.checks.judging.device_memory import release_unused
 from cutesmith.checks.judging.pieces import WHOLE
 from cutesmith.checks.judging.reference_side.confined_problem import ConfinedProblem
 from cutesmith.checks.judging.reference_side.problem_calls import native_outputs, seed_everything
@@ -163,6 +164,7 @@ class TimedCandidates:
         """Take the rotating copies from files, and from what was taken."""
         self.bench.copies = [_read(copy, self.relay) for copy in request["copies"]]
         self.relay.taken.clear()
+        release_unused()
         return {}
 
     def take(self, request: Request) -> Reply:
@@ -250,6 +252,8 @@ class TimedBaselines(Reference):
         moved = {"read_bytes": _bytes_of(inputs), "written_bytes": _bytes_of(outputs)}
         work = work_of(self.loaded.module, inputs, sum(moved.values()), counted)
         described = {"bytes": work.bytes, "flops": dict(work.flops)}
+        del outputs
+        release_unused()
         return {"copies": copies, "inputs": tensors.summarize(inputs), **moved, "work": described}
 
     def machine(self, request: Request) -> Reply:

@@ -36,6 +36,7 @@ from cutesmith.checks.judging.candidate_side.outputs import (
 )
 from cutesmith.checks.judging.candidate_side.stream_hold import StreamHold
 from cutesmith.checks.judging.candidate_side.watching import KernelWatch, Surroundings
+from cutesmith.checks.judging.device_memory import release_unused
 from cutesmith.checks.judging.pieces import WHOLE
 from cutesmith.checks.judging.relay import Relay
 from cutesmith.checks.judging.tensors import Description, Guarded
@@ -137,7 +138,7 @@ class Candidate:
         self.buffers = []
         self.poisoned = []
         launched = self._launches()
-        reports = [self._step(step) for step in request["steps"]]
+        reports = [self._step(step) for step in self._steps(request["steps"])]
         if self._sees_launches() and self._launches() == launched and self._something_to_do():
             reports[0]["problems"].append(problem("W1", "kernel_fn launched no CuTe kernel"))
         unwritten = never_written(self.poisoned)
@@ -152,7 +153,16 @@ class Candidate:
         self.kept.clear()
         self.poisoned.clear()
         self.relay.taken.clear()
+        release_unused()
         return {"steps": reports, "changes": self.changes()}
+
+    def _steps(self, steps: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """One after the other; of large inputs only what later ones need is held."""
+        for number, step in enumerate(steps):
+            yield step
+            needed = {value.get("file") for later in steps[number + 1 :] for value in later["inputs"]}
+            for file in () if step is steps[-1] else self.relay.taken.keys() - needed:
+                del self.relay.taken[file]
 
     def _step(self, step: dict[str, Any]) -> dict[str, Any]:
         self._place(step["inputs"], reuse=step["reuse"], poison=step["poison"])

@@ -19,6 +19,7 @@ import torch
 from cutesmith import contract
 from cutesmith.checks.compiling.types_seen import types_seen
 from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.device_memory import release_unused
 from cutesmith.checks.judging.given_outputs import no_meddling, read_output
 from cutesmith.checks.judging.pieces import WHOLE
 from cutesmith.checks.judging.reference_side.cases import (
@@ -188,13 +189,16 @@ class Reference:
             if not found.kept:
                 return {"accepted": False, "why": found.why}
         name = request.get("derive", "")
-        self.results.pop(request["key"], None)
+        for done in (request["key"], *(("a", "b") if name else ())):  # their memory is needed
+            self.results.pop(done, None)
+            self.drawn.pop(done, None)
         values = self._drawn(request["set"], again=bool(name), found=found)
         if name:
             values = derive(name, values)
             if self._refusal(values):
                 return {"accepted": False}
         self.drawn[request["key"]] = values
+        release_unused()
         written = self._written(values, Path(request["folder"]))
         return {"accepted": True, **written, **self._told(request, written["summary"], found)}
 
@@ -285,6 +289,7 @@ class Reference:
             return {"problem": error.message, "rule": error.rule, "reject": True, "outputs": [], "sums": []}
         finally:
             self.relay.taken.clear()
+            release_unused()
 
     def take(self, request: dict[str, Any]) -> dict[str, Any]:
         """Take a piece of a large output. Raises CandidateError (REJECTED, rule H2), see `read_output`."""
