@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-KEPT_UNUSED = 4 << 30  # bytes; making them anew takes milliseconds, which smaller tasks need not spend
+KEPT_UNUSED = 12 << 30  # bytes; to make them anew takes time that smaller tasks need not spend
 # Captured before any candidate is loaded:
 _initialized, _empty_cache = torch.cuda.is_initialized, torch.cuda.empty_cache
 _allocated, _reserved = torch.cuda.memory_allocated, torch.cuda.memory_reserved

@@ -26,9 +26,12 @@ def piece_file(file: str) -> Path:
     return Path(file).with_name("piece")
 
 
-def hand_over(giver: Call, taker: Call, values: Iterable[Mapping[str, Any]], largest: int) -> None:
+def hand_over(
+    giver: Call, taker: Call, values: Iterable[Mapping[str, Any]], largest: int, *, keep: bool = False
+) -> None:
     """Carry the large ones of described values from one process to another, each once.
 
+    `keep`: the giver holds them on, as they may be asked for again.
     Raises CandidateError for what is too large to be true, and what the calls raise.
     """
     for description in {value["file"]: value for value in values if is_large(value, largest)}.values():
@@ -36,5 +39,5 @@ def hand_over(giver: Call, taker: Call, values: Iterable[Mapping[str, Any]], lar
             text = f"a tensor of {size / 2**30:.0f} GiB is more than the judge takes ({MOST_BYTES >> 30} GiB)"
             raise CandidateError(text, ExitCode.WRONG_RESULT)
         for begin in range(0, size, PIECE_BYTES):
-            giver({"do": "give", "file": description["file"], "begin": begin})
+            giver({"do": "give", "file": description["file"], "begin": begin, "keep": keep})
             taker({"do": "take", "tensor": dict(description), "begin": begin})

@@ -48,18 +48,23 @@ class Relay:
         return {**tensors.describe_layout(tensor), "file": str(path), "bytes": size}
 
     def give(self, request: Request) -> dict[str, Any]:
-        """Write one piece of an offered tensor; the last piece ends the offer."""
+        """Write one piece of an offered tensor; the last piece ends the offer, unless "keep"."""
         tensor, begin = self.offered[request["file"]], request["begin"]
         piece = _bytes_spanned(tensor)[begin : begin + PIECE_BYTES]
         FILES.to_write(piece_file(request["file"]), piece.numel()).copy_(piece)
-        if begin + piece.numel() == _size_of(tensors.describe_layout(tensor)):
+        if not request["keep"] and begin + piece.numel() == _size_of(tensors.describe_layout(tensor)):
             del self.offered[request["file"]]
         return {}
 
     def take(self, request: Request, device: str) -> dict[str, Any]:
-        """Read one piece of a described tensor. Raises OSError and ValueError for a file that is not what it was."""
+        """Read one piece of a described tensor.
+
+        Raises OSError and ValueError for a file that is not what it was, and for a size that is not that of the shape:
+        nothing would be written to the rest, where results of this process may have been.
+        """
         description, begin = request["tensor"], request["begin"]
-        size = _size_of(description)
+        if (size := _size_of(description)) != description["bytes"]:
+            raise ValueError(f"{description['bytes']} bytes cannot be a tensor of {size}")
         if begin == 0:
             self.taken[description["file"]] = torch.empty(size, dtype=torch.uint8, device=device)
         whole = self.taken[description["file"]][begin : begin + PIECE_BYTES]

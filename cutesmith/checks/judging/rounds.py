@@ -229,7 +229,7 @@ class Round:
         request = {"do": "judge", "key": key, "outputs": report["outputs"], "tuple": report["tuple"]}
         request.update({"derived": key == DERIVED, "default": default})
         tolerances = {"rtol": self.options.rtol, "atol": self.options.atol}
-        hand_over(self._ask_candidate, self._ask_reference, report["outputs"], self.options.largest_file)
+        hand_over(self._ask_candidate, self._ask_reference, report["outputs"], self.options.largest_file, keep=True)
         verdict = self._ask_reference({**request, **tolerances})
         for output, total in zip(report["outputs"], verdict.get("sums", ())):
             output["sum"] = total

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.candidate_side.candidate import Candidate
+from cutesmith.checks.judging.candidate_side.watching import Surroundings
 from cutesmith.checks.judging.pieces import MOST_BYTES, PIECE_BYTES, hand_over, piece_file
 from cutesmith.checks.judging.problem_process import OWN
 from cutesmith.checks.judging.reference_side.reference import Reference
@@ -16,9 +19,11 @@ from cutesmith.checks.judging.verification import Judge, verify_kernel
 from cutesmith.checks.timing.contest import BenchmarkOptions, Contest
 from cutesmith.errors import CandidateError
 from cutesmith.verdicts import ExitCode
+from tests.checks.judging.in_process import LocalJudge
 from tests.checks.judging.test_verification import HONEST, PROBLEM, WRITE, WRONG, kernel_returning, verdict_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+ADVERSARIAL = Path(__file__).parents[3] / "evals" / "adversarial"
 ALL = 0  # bytes of the largest file: every tensor crosses in pieces
 
 
@@ -101,6 +106,33 @@ def test_results_that_differ_in_their_bits_are_told(tmp_path, largest):
     assert verdict.cases[0].passed and "not reproducible" in verdict.cases[0].problem
 
 
+def test_what_a_kernel_changes_in_its_results_afterwards_changes_nothing(tmp_path):
+    held = []
+
+    def kernel_fn(x):
+        held.append(torch.empty_like(x))
+        held[-1].numpy()[...] = x.numpy() + 1
+        return held[-1]
+
+    candidate = Candidate(device="cpu", kernel_fn=kernel_fn, surroundings=Surroundings(), relay=Relay(ALL))
+    inputs = [tensors.write_value(torch.arange(6.0), tmp_path / "x")]
+    candidate.relay.taken[inputs[0]["file"]] = torch.arange(6.0).view(torch.uint8)
+    step = {"inputs": inputs, "reuse": False, "poison": 0x5A, "outputs": str(tmp_path / "outputs")}
+    (output,) = candidate.run({"steps": [step]})["steps"][0]["outputs"]
+    held[0].zero_()
+    taker = Relay(ALL)
+    hand_over(candidate.relay.give, lambda request: taker.take(request, "cpu"), [output], ALL)
+    assert torch.equal(taker.read_tensor(output, "cpu"), torch.arange(6.0) + 1)
+
+
+def test_a_result_that_is_judged_twice_crosses_twice():
+    """By the file's own tolerance, and as its types deserve."""
+    path = ADVERSARIAL / "o9_own_tolerance.py"
+    options = VerifyOptions(seeds=1, largest_file=ALL)
+    verdict = LocalJudge(path=path, problem=path, options=options).verdict("emulator")
+    assert (verdict.exit_code, verdict.rule) == (ExitCode.WRONG_RESULT, "O9"), verdict.summary
+
+
 def test_the_whole_path_through_two_confined_processes(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(PROBLEM + HONEST)
@@ -128,11 +160,13 @@ def asked(tmp_path):
     return reference, candidate, output, lambda: reference.handle(request)
 
 
-def test_an_output_that_was_given_is_judged_and_forgotten(tmp_path):
+def test_an_output_that_was_given_is_judged_and_forgotten_and_may_be_asked_for_again(tmp_path):
     reference, candidate, output, judge = asked(tmp_path)
-    hand_over(candidate.give, reference.handle, [output], ALL)
-    verdict = judge()
-    assert verdict["problem"] == "" and verdict["sums"][0] and reference.relay.taken == {}
+    for keep in (True, False):
+        hand_over(candidate.give, reference.handle, [output], ALL, keep=keep)
+        verdict = judge()
+        assert verdict["problem"] == "" and verdict["sums"][0] and reference.relay.taken == {}
+    assert candidate.offered == {}
 
 
 def test_one_that_was_never_given_is_meddled_with(tmp_path):
@@ -162,6 +196,14 @@ def test_a_piece_that_was_changed_is_refused(tmp_path, change):
     assert (caught.value.exit_code, caught.value.rule) == (ExitCode.REJECTED, "H2")
 
 
+@pytest.mark.parametrize("claimed", [1, 252, 260, MOST_BYTES])
+def test_a_size_that_is_not_that_of_the_shape_is_refused(tmp_path, claimed):
+    """The rest would hold what was in the reference's memory before: its own results, for instance."""
+    reference, candidate, output, _ = asked(tmp_path)
+    with pytest.raises(CandidateError, match="cannot be a tensor of 256"):
+        hand_over(candidate.give, reference.handle, [{**output, "bytes": claimed}], ALL)
+
+
 def test_what_is_too_large_to_be_true_is_not_asked_for(tmp_path):
     _, _, output, _ = asked(tmp_path)
     claims = [{**output, "bytes": MOST_BYTES + 1}]
@@ -175,8 +217,6 @@ def test_options_say_what_is_large():
 
 
 # On a GPU
-
-ADVERSARIAL = Path(__file__).parents[3] / "evals" / "adversarial"
 
 
 @pytest.mark.gpu

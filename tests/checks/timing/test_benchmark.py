@@ -174,13 +174,14 @@ class Burst:
         return {}
 
 
-@pytest.mark.parametrize(("seconds", "says"), [(0.0, ""), (0.3, "20 launches took 15")])
+@pytest.mark.parametrize(("seconds", "says"), [(0.0, ""), (0.3, "20 launches took ")])
 def test_launches_may_not_take_longer_by_the_parent_s_clock_than_they_report(tmp_path, seconds, says):
     worker = Burst(seconds)
     entrant = Entrant("candidate", worker, host_us=300.0, samples=[1000.0, 900.0, 1100.0])
     found = Contest(problem=tmp_path, options=BenchmarkOptions())._clock(entrant)
     assert worker.asked == [{"do": "burst", "name": "candidate", "launches": 20}]
-    assert found.startswith(says) and (says or not found)
+    assert found.startswith(says) and bool(found) == bool(says)
+    assert not found or float(found.split()[3]) >= 15_000  # us each; more where the sleep is late
     assert not says or found.endswith("us each by the parent's clock, not 1000.0")
 
 
