@@ -16,10 +16,10 @@ from cutesmith.checks.compiling.compile_errors import describe_error
 from cutesmith.checks.failures import own_code
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.judging.candidate_side.candidate import candidate_code, start_device
+from cutesmith.checks.judging.crossing.tensors import copy_of, summarize
 from cutesmith.checks.judging.reference_side.cases import Fitted, fit, size_of
 from cutesmith.checks.judging.reference_side.problem_calls import seed_everything
 from cutesmith.checks.judging.reference_side.reference import EMULATED_ELEMENTS
-from cutesmith.checks.judging.tensors import copy_of, summarize
 from cutesmith.devices import parse_arch
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, ExitCode

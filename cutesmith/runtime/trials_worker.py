@@ -14,8 +14,8 @@ import torch
 
 from cutesmith import contract
 from cutesmith.checks.isolation.confinement import confine
-from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.candidate import candidate_code, start_device
+from cutesmith.checks.judging.crossing import tensors
 from cutesmith.checks.judging.reference_side.cases import fit
 from cutesmith.checks.judging.reference_side.problem_calls import seed_everything
 from cutesmith.checks.judging.reference_side.reference import EMULATED_ELEMENTS

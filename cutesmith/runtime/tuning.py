@@ -272,7 +272,7 @@ def usual_jobs(count: int) -> int:
 
 def _written(inputs: Sequence[Any], folder: Path) -> list[dict[str, Any]]:
     """The inputs as files, so that every process has the same."""
-    from cutesmith.checks.judging.tensors import write_value
+    from cutesmith.checks.judging.crossing.tensors import write_value
 
     folder.mkdir(parents=True, exist_ok=True)
     return [write_value(value, folder / f"{index}") for index, value in enumerate(inputs)]
@@ -280,6 +280,6 @@ def _written(inputs: Sequence[Any], folder: Path) -> list[dict[str, Any]]:
 
 def _signature(inputs: Sequence[Any]) -> str:
     """Shapes, strides and dtypes in a line; a scalar by its value."""
-    from cutesmith.checks.judging.tensors import summarize
+    from cutesmith.checks.judging.crossing.tensors import summarize
 
     return summarize(inputs)

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from cutesmith import contract, resources
-from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.crossing import tensors
 from cutesmith.checks.judging.reference_side.comparison import Comparison, compare, tolerance_for
 from cutesmith.checks.judging.reference_side.precision import in_float64
 from cutesmith.checks.judging.reference_side.problem_calls import native_outputs

@@ -15,9 +15,9 @@ from cutesmith.checks.audit.problem_draws import ELEMENTS, MOST_SETS, Problem, b
 from cutesmith.checks.audit.ties import OtherTies, with_many_ties
 from cutesmith.checks.audit.trials import Influence, Run, exact, run, same_bits, with_random_masks
 from cutesmith.checks.isolation.confinement import confine
+from cutesmith.checks.judging.crossing.tensors import summarize
 from cutesmith.checks.judging.reference_side.cases import Values, fit
 from cutesmith.checks.judging.reference_side.comparison import tolerance_for
-from cutesmith.checks.judging.tensors import summarize
 from cutesmith.checks.timing.algorithmic_work import work_of
 from cutesmith.errors import ContractError
 from cutesmith.recording.facade import cuda_as_cpu

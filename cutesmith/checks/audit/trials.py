@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
+from cutesmith.checks.judging.crossing.tensors import copy_of
 from cutesmith.checks.judging.reference_side.cases import Values
 from cutesmith.checks.judging.reference_side.precision import in_float64
 from cutesmith.checks.judging.reference_side.problem_calls import native_outputs
-from cutesmith.checks.judging.tensors import copy_of
 
 Outputs = Sequence[torch.Tensor]
 Function = Callable[..., Any]

@@ -15,14 +15,17 @@ from typing import Any, cast
 from cutesmith.checks.compiling.narrowing import Compiled, described, narrow_instructions, unexplained
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Worker
-from cutesmith.checks.judging.given_outputs import require_own
-from cutesmith.checks.judging.pieces import LARGEST_FILE, hand_over
-from cutesmith.checks.judging.plain_files import open_plain
+from cutesmith.checks.judging.crossing.given_outputs import require_own
+from cutesmith.checks.judging.crossing.pieces import LARGEST_FILE, hand_over
+from cutesmith.checks.judging.crossing.plain_files import open_plain
 from cutesmith.checks.judging.problem_process import reference_call, reference_reply
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.verdicts import CaseReport, ExitCode, OutputError
 
-NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # see checks.judging.tensors, which imports torch: the parent does not need it
+NAN_POISON, LARGE_POISON = (
+    0xFF,
+    0x5A,
+)  # as in crossing.tensors, which imports torch
 LAYOUT_CASES = ("strided rows", "misaligned", "transposed memory")
 REJECTED = "rejected: "
 FAULT = "sanitizer: "

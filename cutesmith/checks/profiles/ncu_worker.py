@@ -22,9 +22,9 @@ from cutesmith import contract
 from cutesmith.checks.isolation.child import describe
 from cutesmith.checks.isolation.confinement import confine, limit_resources
 from cutesmith.checks.isolation.readable import INPUTS
-from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.candidate import candidate_code, load_kernel, start_device, synchronize
 from cutesmith.checks.judging.candidate_side.outputs import take_outputs
+from cutesmith.checks.judging.crossing import tensors
 from cutesmith.checks.profiles.ncu_run import STATUS
 
 _SPIN_CYCLES = 10_000

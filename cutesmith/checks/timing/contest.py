@@ -22,9 +22,9 @@ from cutesmith.checks.isolation.processes import fair_memory
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker, phases
 from cutesmith.checks.judging.cheats import find_cheats
-from cutesmith.checks.judging.given_outputs import require_own
+from cutesmith.checks.judging.crossing.given_outputs import require_own
+from cutesmith.checks.judging.crossing.pieces import LARGEST_FILE, hand_over
 from cutesmith.checks.judging.kept_references import serving
-from cutesmith.checks.judging.pieces import LARGEST_FILE, hand_over
 from cutesmith.checks.judging.problem_process import OWN, ProblemProcess, Unvouched, reference_call, reference_reply
 from cutesmith.checks.judging.rounds import exchange, loading, new_seed, start_both
 from cutesmith.checks.judging.verification import fitting_arch

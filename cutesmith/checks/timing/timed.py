@@ -14,18 +14,18 @@ import torch
 
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.isolation.readable import INPUTS
-from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.candidate import candidate_code, hold_text, load_kernel, start_device
 from cutesmith.checks.judging.candidate_side.outputs import bytes_of, same_bytes, take_outputs
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
-from cutesmith.checks.judging.device_memory import release_unused
-from cutesmith.checks.judging.pieces import WHOLE
+from cutesmith.checks.judging.crossing import tensors
+from cutesmith.checks.judging.crossing.device_memory import release_unused
+from cutesmith.checks.judging.crossing.pieces import WHOLE
+from cutesmith.checks.judging.crossing.relay import Relay
+from cutesmith.checks.judging.crossing.tensors import copy_of
 from cutesmith.checks.judging.reference_side.confined_problem import ConfinedProblem
 from cutesmith.checks.judging.reference_side.problem_calls import native_outputs, seed_everything
 from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.checks.judging.reference_side.renewable import Renewable
-from cutesmith.checks.judging.relay import Relay
-from cutesmith.checks.judging.tensors import copy_of
 from cutesmith.checks.timing.algorithmic_work import counting, work_of
 from cutesmith.checks.timing.fresh_values import apply, nudge, nudges, refresh
 from cutesmith.checks.timing.stopwatch import Function, Stopwatch, peak_bytes_per_second

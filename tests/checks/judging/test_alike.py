@@ -12,7 +12,7 @@ import torch
 
 from cutesmith.checks.isolation.readable import INPUTS
 from cutesmith.checks.isolation.worker import Limits, Worker
-from cutesmith.checks.judging.tensors import Guarded, write_value
+from cutesmith.checks.judging.crossing.tensors import Guarded, write_value
 
 ROOT = Path(__file__).parents[3]
 PATHS = [str(ROOT), str(Path(__file__).parent), *(entry for entry in sys.path if entry.endswith("site-packages"))]

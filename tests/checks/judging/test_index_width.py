@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.candidate import load_kernel
 from cutesmith.checks.judging.candidate_side.recorded_call import record_call
+from cutesmith.checks.judging.crossing import tensors
 from cutesmith.checks.judging.rounds import VerifyOptions
 from cutesmith.emulator.device import emulated_device
 from cutesmith.verdicts import ExitCode

@@ -10,7 +10,6 @@ from cutlass import cute
 from cutlass.base_dsl import compiler
 from cutlass.runtime import find_runtime_libraries
 
-from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.candidate import Candidate
 from cutesmith.checks.judging.candidate_side.outputs import (
     appeared,
@@ -19,7 +18,8 @@ from cutesmith.checks.judging.candidate_side.outputs import (
     written_late,
     written_too_early,
 )
-from cutesmith.checks.judging.tensors import LARGE_POISON
+from cutesmith.checks.judging.crossing import tensors
+from cutesmith.checks.judging.crossing.tensors import LARGE_POISON
 from cutesmith.recording import host_calls
 from cutesmith.recording.launch_gate import LAUNCHES, LaunchGate, launch_gate
 

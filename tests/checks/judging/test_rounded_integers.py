@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cutesmith.checks.judging.crossing.tensors import write_tensor
 from cutesmith.checks.judging.reference_side.reference import Reference
-from cutesmith.checks.judging.tensors import write_tensor
 
 ROUNDED = "(x * (1 / 3)).round().to(torch.int32)"  # a third is no float32: near halves PyTorch rounds otherwise
 PLACES = "x.argmax(-1)"

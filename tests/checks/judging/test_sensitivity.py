@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cutesmith.checks.judging.crossing.tensors import write_tensor
 from cutesmith.checks.judging.reference_side.comparison import tolerance_for
 from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.checks.judging.reference_side.sensitivity import hangs_on_luck, movements
-from cutesmith.checks.judging.tensors import write_tensor
 
 COLUMNS = 1 << 17
 

@@ -10,14 +10,14 @@ from cutesmith.checks.judging.candidate_side.candidate import load_kernel
 from cutesmith.checks.judging.candidate_side.outputs import never_written, poisoned_elements
 from cutesmith.checks.judging.candidate_side.trial import Trial
 from cutesmith.checks.judging.candidate_side.watching import KernelWatch, Surroundings
+from cutesmith.checks.judging.crossing.relay import Relay
+from cutesmith.checks.judging.crossing.tensors import GUARD_BYTES, Guarded, read_tensor, write_tensor
 from cutesmith.checks.judging.reference_side.cases import derive, derived_cases
 from cutesmith.checks.judging.reference_side.precision import in_float64
 from cutesmith.checks.judging.reference_side.problem_calls import names_beside
 from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.checks.judging.reference_side.structure import structure_problem
-from cutesmith.checks.judging.relay import Relay
 from cutesmith.checks.judging.rounds import Round, VerifyOptions
-from cutesmith.checks.judging.tensors import GUARD_BYTES, Guarded, read_tensor, write_tensor
 from cutesmith.checks.judging.verification import Judge, verify_kernel
 from cutesmith.errors import CandidateError, ContractError, UsageError
 from cutesmith.verdicts import ExitCode

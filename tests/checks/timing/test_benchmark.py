@@ -11,10 +11,10 @@ import torch
 
 from cutesmith.checks.isolation.worker import Limits
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
+from cutesmith.checks.judging.crossing.pieces import LARGEST_FILE
+from cutesmith.checks.judging.crossing.relay import Relay
 from cutesmith.checks.judging.kept_references import keeping_references
-from cutesmith.checks.judging.pieces import LARGEST_FILE
 from cutesmith.checks.judging.problem_process import ASKED, OWN
-from cutesmith.checks.judging.relay import Relay
 from cutesmith.checks.judging.verification import verify_kernel
 from cutesmith.checks.timing.baseline_process import CACHE, baseline_process
 from cutesmith.checks.timing.benchmark import benchmark_kernel, time_candidates

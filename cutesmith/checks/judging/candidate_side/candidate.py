@@ -19,7 +19,6 @@ from cutesmith import contract
 from cutesmith.checks.failures import describe_failure
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.isolation.readable import INPUTS
-from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.outputs import (
     Problem,
     appeared,
@@ -36,10 +35,11 @@ from cutesmith.checks.judging.candidate_side.outputs import (
 )
 from cutesmith.checks.judging.candidate_side.stream_hold import StreamHold
 from cutesmith.checks.judging.candidate_side.watching import KernelWatch, Surroundings
-from cutesmith.checks.judging.device_memory import release_unused
-from cutesmith.checks.judging.pieces import WHOLE
-from cutesmith.checks.judging.relay import Relay
-from cutesmith.checks.judging.tensors import Description, Guarded
+from cutesmith.checks.judging.crossing import tensors
+from cutesmith.checks.judging.crossing.device_memory import release_unused
+from cutesmith.checks.judging.crossing.pieces import WHOLE
+from cutesmith.checks.judging.crossing.relay import Relay
+from cutesmith.checks.judging.crossing.tensors import Description, Guarded
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
 from cutesmith.verdicts import ExitCode
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.index_width import indices_wrap, memory_named
 from cutesmith.checks.judging.candidate_side.watching import KernelWatch
-from cutesmith.checks.judging.tensors import Description
+from cutesmith.checks.judging.crossing import tensors
+from cutesmith.checks.judging.crossing.tensors import Description
 from cutesmith.emulator.faults import LaunchRefused
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import torch
 
 from cutesmith.checks.dispatch_modes import LightMode
 from cutesmith.checks.judging.candidate_side.device_only import DeviceOnlyMemory
-from cutesmith.checks.judging.tensors import GUARD_BYTES, NAN_POISON, Guarded
+from cutesmith.checks.judging.crossing.tensors import GUARD_BYTES, NAN_POISON, Guarded
 from cutesmith.recording.facade import active_facade
 
 ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})

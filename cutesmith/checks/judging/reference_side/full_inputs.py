@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from cutesmith.checks.judging import tensors
+from cutesmith.checks.judging.crossing import tensors
+from cutesmith.checks.judging.crossing.tensors import Description
 from cutesmith.checks.judging.reference_side.cases import Values, count_elements
 from cutesmith.checks.judging.reference_side.longer_cases import Growth, Longer, Sizes, long_sizes
-from cutesmith.checks.judging.tensors import Description
 
 FEW_VALUES, MOST_INTEGER_BYTES = 1 << 16, 64 << 20  # of a tensor that the candidate gets with its values
 MULTIPLY_ADDS = 1 << 26  # of a longer case: about a second on the emulated GPU's tensor cores

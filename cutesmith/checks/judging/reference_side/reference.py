@@ -18,10 +18,12 @@ import torch
 
 from cutesmith import contract
 from cutesmith.checks.compiling.types_seen import types_seen
-from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.device_memory import release_unused
-from cutesmith.checks.judging.given_outputs import no_meddling, read_output
-from cutesmith.checks.judging.pieces import WHOLE
+from cutesmith.checks.judging.crossing import tensors
+from cutesmith.checks.judging.crossing.device_memory import release_unused
+from cutesmith.checks.judging.crossing.given_outputs import no_meddling, read_output
+from cutesmith.checks.judging.crossing.pieces import WHOLE
+from cutesmith.checks.judging.crossing.relay import Relay
+from cutesmith.checks.judging.crossing.tensors import copy_of
 from cutesmith.checks.judging.reference_side.cases import (
     OF_VALUES,
     Fitted,
@@ -51,8 +53,6 @@ from cutesmith.checks.judging.reference_side.problem_calls import (
 )
 from cutesmith.checks.judging.reference_side.sensitivity import hangs_on_luck, movements
 from cutesmith.checks.judging.reference_side.structure import structure_problem
-from cutesmith.checks.judging.relay import Relay
-from cutesmith.checks.judging.tensors import copy_of
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.verdicts import strict_json
 

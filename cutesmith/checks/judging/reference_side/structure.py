@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.tensors import Description
+from cutesmith.checks.judging.crossing import tensors
+from cutesmith.checks.judging.crossing.tensors import Description
 
 
 def structure_problem(

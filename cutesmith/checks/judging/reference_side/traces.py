@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
-from cutesmith.checks.judging.mapped_files import FILES
+from cutesmith.checks.judging.crossing.mapped_files import FILES
 from cutesmith.loading import FILE_MODULE
 
 LEFT_BYTES = 64 << 20  # of GPU memory that stays allocated: workspaces of libraries

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.checks.judging.mapped_files import FILES
+from cutesmith.checks.judging.crossing.mapped_files import FILES
 
 GUARD_BYTES = 4096
 ALIGNMENT_BYTES = {"cuda": 256, "cpu": 64}  # what the allocators guarantee

@@ -7,8 +7,8 @@ import os
 import pytest
 import torch
 
-from cutesmith.checks.judging import mapped_files, tensors
-from cutesmith.checks.judging.mapped_files import MappedFiles
+from cutesmith.checks.judging.crossing import mapped_files, tensors
+from cutesmith.checks.judging.crossing.mapped_files import MappedFiles
 from cutesmith.errors import UnavailableError
 
 

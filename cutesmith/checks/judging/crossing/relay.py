@@ -2,7 +2,7 @@
 
 A page in memory costs more to make than to fill: 2 GiB went into a new file of /dev/shm in 10.4 s, through a file of
 64 MiB that both sides keep mapped in 0.4 s. Nor has every machine room for several tensors of 6 GB, such as those of
-KernelBench, beside what the processes hold. The parent carries the pieces (`judging.pieces`).
+KernelBench, beside what the processes hold. The parent carries the pieces (`pieces`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from cutesmith.checks.judging import tensors
-from cutesmith.checks.judging.mapped_files import FILES
-from cutesmith.checks.judging.pieces import PIECE_BYTES, WHOLE, piece_file
-from cutesmith.checks.judging.tensors import Description
+from cutesmith.checks.judging.crossing import tensors
+from cutesmith.checks.judging.crossing.mapped_files import FILES
+from cutesmith.checks.judging.crossing.pieces import PIECE_BYTES, WHOLE, piece_file
+from cutesmith.checks.judging.crossing.tensors import Description
 
 Request = dict[str, Any]
 ODD = 0x9E3779B97F4A7C15  # so that pieces in another order give another sum

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith.checks.judging import tensors
 from cutesmith.checks.judging.candidate_side.candidate import Candidate
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
-from cutesmith.checks.judging.pieces import MOST_BYTES, PIECE_BYTES, hand_over, piece_file
+from cutesmith.checks.judging.crossing import tensors
+from cutesmith.checks.judging.crossing.pieces import MOST_BYTES, PIECE_BYTES, hand_over, piece_file
+from cutesmith.checks.judging.crossing.relay import Relay
 from cutesmith.checks.judging.problem_process import OWN
 from cutesmith.checks.judging.reference_side.reference import Reference
-from cutesmith.checks.judging.relay import Relay
 from cutesmith.checks.judging.rounds import VerifyOptions
 from cutesmith.checks.judging.verification import Judge, verify_kernel
 from cutesmith.checks.timing.contest import BenchmarkOptions, Contest
@@ -23,7 +23,7 @@ from tests.checks.judging.in_process import LocalJudge
 from tests.checks.judging.test_verification import HONEST, PROBLEM, WRITE, WRONG, kernel_returning, verdict_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
-ADVERSARIAL = Path(__file__).parents[3] / "evals" / "adversarial"
+ADVERSARIAL = Path(__file__).parents[4] / "evals" / "adversarial"
 ALL = 0  # bytes of the largest file: every tensor crosses in pieces
 
 

@@ -17,8 +17,8 @@ from cutesmith.verdicts import ExitCode
 if TYPE_CHECKING:
     import torch
 
-    from cutesmith.checks.judging import tensors
-    from cutesmith.checks.judging.relay import Relay
+    from cutesmith.checks.judging.crossing import tensors
+    from cutesmith.checks.judging.crossing.relay import Relay
 
 
 def require_own(outputs: Sequence[dict[str, Any]], folder: Path) -> None:

@@ -7,11 +7,11 @@ import os
 import pytest
 import torch
 
-from cutesmith.checks.judging.given_outputs import require_own
-from cutesmith.checks.judging.plain_files import open_plain
+from cutesmith.checks.judging.crossing.given_outputs import require_own
+from cutesmith.checks.judging.crossing.plain_files import open_plain
+from cutesmith.checks.judging.crossing.tensors import write_tensor
 from cutesmith.checks.judging.reference_side.reference import Reference
 from cutesmith.checks.judging.rounds import _same_bytes
-from cutesmith.checks.judging.tensors import write_tensor
 from cutesmith.errors import CandidateError
 from cutesmith.verdicts import ExitCode
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from cutesmith.checks.judging.plain_files import open_plain
+from cutesmith.checks.judging.crossing.plain_files import open_plain
 from cutesmith.errors import UnavailableError
 
 KEPT_BYTES = 1 << 30  # a larger file is mapped for one copy: what stays counts as memory of the process
