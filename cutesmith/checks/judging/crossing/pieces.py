@@ -13,7 +13,7 @@ LARGEST_FILE = 1 << 30  # bytes of a tensor that goes through a file of its own,
 WHOLE = 1 << 62  # where nobody carries pieces
 PIECE_BYTES = 64 << 20
 MOST_BYTES = 64 << 30  # that a process may claim to have
-Call = Callable[[dict[str, Any]], Any]
+Call = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def is_large(description: Mapping[str, Any], largest: int) -> bool:
@@ -32,7 +32,8 @@ def hand_over(
     """Carry the large ones of described values from one process to another, each once.
 
     `keep`: the giver holds them on, as they may be asked for again.
-    Raises CandidateError for what is too large to be true, and what the calls raise.
+    Raises CandidateError for what is too large to be true, and (REJECTED, rule H2) for a file that the giver's side
+    changed; and what the calls raise.
     """
     for description in {value["file"]: value for value in values if is_large(value, largest)}.values():
         if (size := int(description["bytes"])) > MOST_BYTES:
@@ -40,4 +41,6 @@ def hand_over(
             raise CandidateError(text, ExitCode.WRONG_RESULT)
         for begin in range(0, size, PIECE_BYTES):
             giver({"do": "give", "file": description["file"], "begin": begin, "keep": keep})
-            taker({"do": "take", "tensor": dict(description), "begin": begin})
+            taken = taker({"do": "take", "tensor": dict(description), "begin": begin})
+            if why := taken.get("meddled"):
+                raise CandidateError(why, ExitCode.REJECTED, rule="H2")

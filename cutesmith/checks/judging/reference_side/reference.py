@@ -292,9 +292,12 @@ class Reference:
             release_unused()
 
     def take(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Take a piece of a large output. Raises CandidateError (REJECTED, rule H2), see `read_output`."""
-        with no_meddling():
-            return self.relay.take(request, tensors.torch_device(self.device))
+        """Take a piece of a large output; "meddled": why it is none, as what is raised here is the problem's fault."""
+        try:
+            with no_meddling():
+                return self.relay.take(request, tensors.torch_device(self.device))
+        except CandidateError as error:
+            return {"meddled": error.message}
 
     def judged(self, request: dict[str, Any], outputs: Callable[[], Outputs]) -> dict[str, Any]:
         """As `judge`, of outputs that are got once their shapes and dtypes, in the request, are those wanted."""

@@ -196,6 +196,17 @@ def test_a_piece_that_was_changed_is_refused(tmp_path, change):
     assert (caught.value.exit_code, caught.value.rule) == (ExitCode.REJECTED, "H2")
 
 
+def test_a_kernel_that_lays_a_link_for_its_pieces_is_rejected(tmp_path):
+    """Through the real processes, whose reference's complaints are the problem's fault else."""
+    link = "import os\nos.makedirs('outputs/0', exist_ok=True)\nopen('outputs/0/own', 'w').close()"
+    link += "\nif not os.path.lexists('outputs/0/piece'):\n    os.symlink('own', 'outputs/0/piece')"
+    path = tmp_path / "kernel.py"
+    path.write_text(PROBLEM + kernel_returning("y", f"{link}\n{WRITE}"))
+    verdict = Judge(path=path, problem=path, options=VerifyOptions(seeds=1, largest_file=ALL)).verdict("cpu")
+    assert (verdict.exit_code, verdict.rule) == (ExitCode.REJECTED, "H2"), verdict.summary
+    assert "meddled with the file of an output" in verdict.summary
+
+
 @pytest.mark.parametrize("claimed", [1, 252, 260, MOST_BYTES])
 def test_a_size_that_is_not_that_of_the_shape_is_refused(tmp_path, claimed):
     """The rest would hold what was in the reference's memory before: its own results, for instance."""
