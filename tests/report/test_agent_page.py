@@ -266,8 +266,7 @@ class TestInABrowser:
         page.keyboard.press("Enter")
         assert first.get_attribute("open") is not None and first.locator("pre.diff").is_visible()
         page.locator("svg.path a[href='#kernel-10']").first.click()
-        opened = page.locator(page.evaluate("location.hash"))
-        assert opened.get_attribute("open") is not None
+        page.locator("#kernel-10[open]").wait_for(state="attached")  # the page hears of its new address after the click
         page.locator("#kernel-10 a", has_text="The turn that wrote it").click()
         assert page.locator("#turn-1-4 .said").first.is_visible()
         page.get_by_role("button", name="Open all").last.click()
