@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -211,8 +212,9 @@ class Round:
         """Let the candidate run the steps; `how`: see `trial.Trial`, and "stub" in `candidate.Candidate.run`."""
         try:
             inputs = [value for step in steps for value in step["inputs"]]
-            hand_over(self._ask_reference, self._ask_candidate, inputs, self.options.largest_file)
-            reply = self._ask_candidate({"do": "run", "steps": steps, **how})
+            ask = partial(self.candidate.call, timeout=self.options.timeout)
+            hand_over(partial(reference_call, self.reference), ask, inputs, self.options.largest_file)
+            reply = ask({"do": "run", "steps": steps, **how})
             for step, report in zip(steps, reply.get("steps", ())):
                 require_own(report["outputs"], Path(step["outputs"]))
             return reply
@@ -221,19 +223,15 @@ class Round:
                 raise
             raise too_slow(error, drawn["summary"], drawn["size"], case=f"{name}: ") from error
 
-    def _ask_reference(self, request: dict[str, Any]) -> dict[str, Any]:
-        return reference_call(self.reference, request)
-
-    def _ask_candidate(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self.candidate.call(request, timeout=self.options.timeout)
-
     def _judge(self, key: str, report: dict[str, Any], *, default: bool = False) -> dict[str, Any]:
         """What the reference's side says of outputs; `default`: by the tolerances of their types alone."""
         request = {"do": "judge", "key": key, "outputs": report["outputs"], "tuple": report["tuple"]}
         request.update({"derived": key == DERIVED, "default": default})
         tolerances = {"rtol": self.options.rtol, "atol": self.options.atol}
-        hand_over(self._ask_candidate, self._ask_reference, report["outputs"], self.options.largest_file, keep=True)
-        verdict = self._ask_reference({**request, **tolerances})
+        giver = partial(self.candidate.call, timeout=self.options.timeout)
+        taker = partial(reference_call, self.reference)
+        hand_over(giver, taker, report["outputs"], self.options.largest_file, keep=True)
+        verdict = taker({**request, **tolerances})
         for output, total in zip(report["outputs"], verdict.get("sums", ())):
             output["sum"] = total
         return verdict

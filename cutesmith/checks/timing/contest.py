@@ -10,9 +10,10 @@ import itertools
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -188,7 +189,9 @@ class Contest:
         with gpu_lock(exclusive=False):
             self._draw(folder, reference)
             copies = self.prepared["copies"]
-            hand_over(_asking(reference), candidate.call, itertools.chain(*copies), self.options.largest_file)
+            hand_over(
+                partial(reference_call, reference), candidate.call, itertools.chain(*copies), self.options.largest_file
+            )
             candidate.call({"do": "inputs", "copies": copies})
 
     def _draw(self, folder: Path, reference: Worker) -> None:
@@ -307,7 +310,7 @@ class Contest:
         require_own(report["outputs"], where)
         for problem in report["problems"]:
             return {"problem": problem["text"], "rule": problem["rule"], "reject": problem["reject"]}
-        hand_over(candidate.call, _asking(reference), report["outputs"], self.options.largest_file)
+        hand_over(candidate.call, partial(reference_call, reference), report["outputs"], self.options.largest_file)
         request = {"do": "judge_at", "launch": item.launch, "rounds": item.rounds, "outputs": report["outputs"]}
         request |= {"tuple": report["tuple"], "rtol": self.options.rtol, "atol": self.options.atol}
         return reference_call(reference, request)
@@ -410,7 +413,3 @@ def _file_baseline(text: str) -> dict[str, Any]:
     if not Path(path).is_file():
         raise UsageError(f"--baseline {text}: no such file")
     return {"name": text, "kind": "file", "path": str(Path(path).resolve()), "function": function}
-
-
-def _asking(reference: Worker) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    return lambda request: reference_call(reference, request)

@@ -1,7 +1,7 @@
 """The current stream held until the host lets go: work that does not wait for that stream runs ahead of it (rule T1).
 
-A wait of fixed length does not do: beside nine other processes on an H200 one of 20 ms was over before the host had
-allocated an output of 128 MB, and `t1_early_start` passed.
+A wait of fixed length does not do: how long the host takes depends on who else uses the machine. With ten judgings at
+once on an H200 `t1_early_start` passed one of 20 ms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from cutesmith.errors import UnavailableError
 
 LONGEST_HOLD_S = 1.0  # a kernel_fn that itself waits for the device waits so long, once an input set
-SIDE_WORK_S = 0.05  # a turn on a GPU that ten processes share takes some 20 ms
+SIDE_WORK_S = 0.05  # at most: it ends with the turn of this process on a GPU that others share
 SIDE_TURNS = 2
 
 HOLD = """\

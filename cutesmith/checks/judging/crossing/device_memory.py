@@ -13,7 +13,7 @@ _allocated, _reserved = torch.cuda.memory_allocated, torch.cuda.memory_reserved
 def release_unused() -> None:
     """Give back what PyTorch keeps for later allocations, where that is much.
 
-    With inputs of 6.4 GB, as KernelBench has them, each side of the judge would come to some 60 GB and hold them.
+    With inputs of 6.4 GB, as KernelBench has them, each side of the judge holds several copies at its peak.
     """
     if _initialized() and _reserved() - _allocated() > KEPT_UNUSED:  # type: ignore[no-untyped-call,unused-ignore]
         _empty_cache()

@@ -20,12 +20,21 @@ if TYPE_CHECKING:
     from cutesmith.checks.judging.crossing import tensors
     from cutesmith.checks.judging.crossing.relay import Relay
 
+MOST_BYTES = 64 << 30  # of an output; the problem's process has to hold it beside its own results
+
 
 def require_own(outputs: Sequence[dict[str, Any]], folder: Path) -> None:
-    """Outputs stand in `folder` under their numbers. Raises CandidateError (REJECTED, rule H2) for any other place."""
+    """Outputs stand in `folder` under their numbers.
+
+    Raises CandidateError (REJECTED, rule H2) for any other place, and for a size that cannot be true.
+    """
     for number, output in enumerate(outputs):
         if output.get("file") != str(folder / str(number)):
             text = f"output {number} is said to be in {str(output.get('file'))!r:.200}, not where it was asked for"
+            raise CandidateError(text, ExitCode.REJECTED, rule="H2")
+        size = output.get("bytes")
+        if not isinstance(size, int) or not 0 <= size <= MOST_BYTES:
+            text = f"output {number} is said to have {size!r:.80} bytes; the judge takes up to {MOST_BYTES >> 30} GiB"
             raise CandidateError(text, ExitCode.REJECTED, rule="H2")
 
 

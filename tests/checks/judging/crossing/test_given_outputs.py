@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from cutesmith.checks.judging.crossing.given_outputs import require_own
+from cutesmith.checks.judging.crossing.given_outputs import MOST_BYTES, require_own
 from cutesmith.checks.judging.crossing.plain_files import open_plain
 from cutesmith.checks.judging.crossing.tensors import write_tensor
 from cutesmith.checks.judging.reference_side.reference import Reference
@@ -58,11 +58,21 @@ def test_descriptors_are_closed_in_any_case(tmp_path):
 
 
 def test_an_output_that_is_said_to_be_elsewhere_is_a_forgery(tmp_path):
-    require_own([{"file": str(tmp_path / "0")}, {"file": str(tmp_path / "1")}], tmp_path)
+    require_own([{"file": str(tmp_path / name), "bytes": 0} for name in "01"], tmp_path)
     for place in ("/home/somebody/key", str(tmp_path / "1"), str(tmp_path / "x" / ".." / "0"), None):
         with pytest.raises(CandidateError, match="output 0 is said to be in") as caught:
-            require_own([{"file": place}], tmp_path)
+            require_own([{"file": place, "bytes": 0}], tmp_path)
         assert caught.value.exit_code == ExitCode.REJECTED and caught.value.rule == "H2"
+
+
+@pytest.mark.parametrize("size", [-1, MOST_BYTES + 1, "4", 4.0, None])
+def test_a_size_that_cannot_be_true_is_a_forgery(tmp_path, size):
+    require_own([{"file": str(tmp_path / "0"), "bytes": MOST_BYTES}], tmp_path)
+    with pytest.raises(
+        CandidateError, match="output 0 is said to have .* bytes; the judge takes up to 64 GiB"
+    ) as caught:
+        require_own([{"file": str(tmp_path / "0"), "bytes": size}], tmp_path)
+    assert caught.value.exit_code == ExitCode.REJECTED and caught.value.rule == "H2"
 
 
 @pytest.fixture
