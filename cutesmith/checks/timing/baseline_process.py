@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from cutesmith.checks.isolation.processes import fair_memory
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker
 from cutesmith.checks.judging.problem_process import TIMED_ENTRY as TRUSTED
 from cutesmith.checks.judging.problem_process import ProblemProcess, Unvouched, reference_call
+from cutesmith.errors import UsageError
 
 CONFINED = "cutesmith.checks.timing.timed:confined_baseline_handler"
 COMPILING = {
@@ -55,3 +57,13 @@ def measuring_process(reference: Worker, limits: Limits, *, apart: bool) -> Iter
     with Worker(TRUSTED, limits=limits, gpu=True, subject="measuring this machine") as clean:
         reference_call(clean, {"do": "start", "device": "cuda"})
         yield clean
+
+
+def file_baseline(text: str) -> dict[str, Any]:
+    """The request for somebody else's function, named `file.py:function`; raises UsageError if it is not that."""
+    path, _, function = text.rpartition(":")
+    if not path or not function.isidentifier():
+        raise UsageError(f"--baseline {text}: not of the form file.py:function")
+    if not Path(path).is_file():
+        raise UsageError(f"--baseline {text}: no such file")
+    return {"name": text, "kind": "file", "path": str(Path(path).resolve()), "function": function}

@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from cutesmith import contract
@@ -29,20 +28,21 @@ from cutesmith.checks.judging.kept_references import serving
 from cutesmith.checks.judging.problem_process import OWN, ProblemProcess, Unvouched, reference_call, reference_reply
 from cutesmith.checks.judging.rounds import exchange, loading, new_seed, start_both
 from cutesmith.checks.judging.verification import fitting_arch
-from cutesmith.checks.timing.baseline_process import baseline_process, measuring_process
+from cutesmith.checks.timing.baseline_process import baseline_process, file_baseline, measuring_process
 from cutesmith.checks.timing.entrant import Entrant
 from cutesmith.checks.timing.gpu_lock import gpu_lock
+from cutesmith.checks.timing.kept_launches import Kept, launch_to_keep
 from cutesmith.checks.timing.roofline import ROOFS, Floor, Work, floor_of
 from cutesmith.devices import current_device, parse_arch
-from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
+from cutesmith.errors import CandidateError, CutesmithError, UnavailableError
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing
 
 NO_GPU = "nothing was timed: this machine has no NVIDIA GPU"
 COMPILE_MODE = "max-autotune-no-cudagraphs"
 ROUNDS, QUICK_ROUNDS = 10, 4
 IMPOSSIBLE = 0.9  # rule T8: of bytes over peak bandwidth
-CLOCK_FACTOR, CLOCK_SLACK_US = 1.4, 4_000.0  # rule T4: the parent's clock may read this much more
 CHECKED_OUTPUTS = 3
+Accusation = tuple[ExitCode, str, str]  # what the verdict will be, the sentence, the rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,15 +61,6 @@ class BenchmarkOptions:
     rtol: float | None = None
     atol: float | None = None
     largest_file: int = LARGEST_FILE
-
-
-@dataclass(frozen=True)
-class Kept:
-    """One output held back: its tag, which launch of its round made it, and (shift, launches) of each round so far."""
-
-    tag: str
-    launch: int
-    rounds: tuple[tuple[int, int], ...]
 
 
 @dataclass
@@ -162,8 +153,12 @@ class Contest:
             self.log_tail = candidate.log_tail
             changes = candidate.call({"do": "changes"})["changes"]
             wrong = self._judge(folder, reference, candidate, kept)
-        self._finish([tried, *others])
-        return self._conclude(path, tried, changes, wrong, clock)
+            self._finish([tried, *others])
+            against = _proved(changes, wrong)
+            if against is None and (against := self._suspected(tried, clock)):
+                self._require_quiet(candidate, others)
+        code, text, rule = against or (ExitCode.PASSED, self._summary(), "")
+        return self._ended(path, code, f"{path.name}: {text}", rule)
 
     def _timed(
         self, measuring: Worker, entrants: Sequence[Entrant], reference: Worker, candidate: Worker
@@ -177,7 +172,7 @@ class Contest:
                 entrant.estimate()
             kept = self._rounds(entrants, reference, candidate)
             self._host_times(entrants)
-            return kept, self._clock(entrants[0])
+            return kept, entrants[0].late()
 
     def _start(self, folder: Path, reference: Worker, candidate: Worker) -> None:
         """Bring both sides up at once; draw the inputs, enough copies of them to leave the cache.
@@ -196,7 +191,7 @@ class Contest:
 
     def _draw(self, folder: Path, reference: Worker) -> None:
         load = {"do": "load", "device": "cuda", "arch": "", "path": str(self.problem.resolve()), "seed": new_seed()}
-        named = [baseline["path"] for baseline in map(_file_baseline, self.options.baselines)]
+        named = [baseline["path"] for baseline in map(file_baseline, self.options.baselines)]
         reference.send({**load, "readable": named})
         with loading(self.problem.name, self.options.timeout):
             loaded = reference_reply(reference, timeout=self.options.timeout)
@@ -221,7 +216,7 @@ class Contest:
             wanted.append({"name": "eager", "kind": "eager"})
         if self.options.compiled:
             wanted.append({"name": "torch.compile", "kind": "compile", "mode": COMPILE_MODE})
-        wanted += [_file_baseline(text) for text in self.options.baselines]
+        wanted += [file_baseline(text) for text in self.options.baselines]
         return [self._baseline(reference, request) for request in wanted]
 
     def _baseline(self, reference: Worker, request: dict[str, Any]) -> Entrant:
@@ -285,16 +280,20 @@ class Contest:
             if not entrant.error:
                 entrant.host_us = entrant.worker.call({"do": "host", "name": entrant.name})["host_us"]
 
-    def _clock(self, entrant: Entrant) -> str:
-        """Launches back to back on the parent's own clock: no kernel may take longer than it was timed at."""
-        reported = max(median(entrant.samples), entrant.host_us)
-        launches = max(10, min(2000, int(20_000 / reported)))
-        begin = time.perf_counter()
-        entrant.worker.call({"do": "burst", "name": entrant.name, "launches": launches})
-        wall_us = 1e6 * (time.perf_counter() - begin)
-        if wall_us <= CLOCK_FACTOR * launches * reported + CLOCK_SLACK_US:
-            return ""
-        return f"{launches} launches took {wall_us / launches:.1f} us each by the parent's clock, not {reported:.1f}"
+    def _require_quiet(self, candidate: Worker, others: Sequence[Entrant]) -> None:
+        """Raise UnavailableError if a baseline, too, is slower than it was timed once the kernel's process is gone.
+
+        Then somebody who does not take the lock uses this GPU, and times say nothing against the kernel.
+        """
+        candidate.close()
+        control = next((entrant for entrant in others if not entrant.error), None)
+        with gpu_lock(exclusive=True):
+            late = "" if control is None else control.late()
+        if late:
+            raise UnavailableError(
+                f"another process uses this GPU, so nothing can be timed: of the baseline, {late}",
+                hint="end what nvidia-smi lists, or choose another GPU with CUDA_VISIBLE_DEVICES",
+            )
 
     def _judge(self, folder: Path, reference: Worker, candidate: Worker, kept: Sequence[Kept]) -> dict[str, Any]:
         """The first wrong output among those kept, as the reference judged it."""
@@ -323,22 +322,12 @@ class Contest:
     def _finish(self, entrants: Sequence[Entrant]) -> None:
         self.timings = [entrant.timing(self.work.bytes) for entrant in entrants]
 
-    def _conclude(
-        self, path: Path, tried: Entrant, changes: Sequence[Sequence[str]], wrong: dict[str, Any], clock: str
-    ) -> BenchmarkVerdict:
-        for rule, text in changes:
-            return self._ended(path, ExitCode.REJECTED, f"{path.name}: {text}", rule)
-        if wrong:
-            code = ExitCode.REJECTED if wrong["reject"] else ExitCode.WRONG_RESULT
-            message = f"{path.name}: a timed launch gave a wrong result: {wrong['problem']}"
-            return self._ended(path, code, message, wrong["rule"] if wrong["reject"] else "R3")
-        if slow := tried.slow_start():
-            return self._ended(path, ExitCode.REJECTED, f"{path.name}: {slow}", "T6")
-        if impossible := self._impossible():
-            return self._ended(path, ExitCode.REJECTED, f"{path.name}: {impossible}", "T8")
-        if clock:
-            return self._ended(path, ExitCode.REJECTED, f"{path.name}: {clock}", "T4")
-        return self._ended(path, ExitCode.PASSED, self._summary(path), "")
+    def _suspected(self, tried: Entrant, clock: str) -> Accusation | None:
+        """What times alone say against the kernel."""
+        for text, rule in ((tried.slow_start(), "T6"), (self._impossible(), "T8"), (clock, "T4")):
+            if text:
+                return ExitCode.REJECTED, text, rule
+        return None
 
     def _impossible(self) -> str:
         """Rule T8, with writes that the cache may still hold left out; void when a trusted baseline beats it too."""
@@ -350,13 +339,13 @@ class Contest:
             return ""
         return f"{times[0]:.1f} us is impossible: the memory needs {least_us:.1f} us for these bytes at its peak"
 
-    def _summary(self, path: Path) -> str:
+    def _summary(self) -> str:
         first = self.timings[0]
         floor = self._floor()
         percent, roof = 100 * floor.us / first.median_us, ROOFS[floor.kind]
         versus = ", ".join(f"{speed:.2f}x {name}" for name, speed in self._speedups().items())
         versus = f", {versus}{self._whose()}" if versus else ""
-        return f"{path.name}: {first.median_us:.1f} us, {percent:.0f} % of {roof}{versus}"
+        return f"{first.median_us:.1f} us, {percent:.0f} % of {roof}{versus}"
 
     def _whose(self) -> str:
         return " (the file's own reference)" if self.own_problem else ""
@@ -398,18 +387,12 @@ class Contest:
         )
 
 
-def launch_to_keep(source: random.Random, launches: int, copies: int, *, again: bool) -> int:
-    """A random launch of a round; `again`: one that finds a copy as another left it, where results can be remembered.
-
-    Inputs rotate through `copies`; where no launch of the round sees one again, any may be kept.
-    """
-    return source.randrange(copies if again and launches > copies else 0, launches)
-
-
-def _file_baseline(text: str) -> dict[str, Any]:
-    path, _, function = text.rpartition(":")
-    if not path or not function.isidentifier():
-        raise UsageError(f"--baseline {text}: not of the form file.py:function")
-    if not Path(path).is_file():
-        raise UsageError(f"--baseline {text}: no such file")
-    return {"name": text, "kind": "file", "path": str(Path(path).resolve()), "function": function}
+def _proved(changes: Sequence[Sequence[str]], wrong: dict[str, Any]) -> Accusation | None:
+    """What the kernel changed of its process, or a wrong result among those that were timed."""
+    for rule, text in changes:
+        return ExitCode.REJECTED, text, rule
+    if not wrong:
+        return None
+    code = ExitCode.REJECTED if wrong["reject"] else ExitCode.WRONG_RESULT
+    text = f"a timed launch gave a wrong result: {wrong['problem']}"
+    return code, text, wrong["rule"] if wrong["reject"] else "R3"

@@ -11,6 +11,8 @@ from cutesmith.checks.isolation.worker import Worker
 from cutesmith.verdicts import Timing
 
 ROUND_MICROSECONDS = 15_000.0  # of device time, about; between 3 and 20 launches
+CLOCK_FACTOR, CLOCK_SLACK_US = 1.4, 4_000.0  # rule T4: the parent's clock may read this much more
+BURSTS = 3
 WARM_UP_FACTOR, WARM_UP_SLACK_US = 4.0, 50.0  # rule T6: clocks alone move a launch by less than a factor of two
 
 
@@ -55,6 +57,28 @@ class Entrant:
         if self.device_us <= WARM_UP_FACTOR * middle + WARM_UP_SLACK_US:
             return ""
         return f"its warm-up took {self.device_us:.1f} us a launch, the timed launches {middle:.1f} us"
+
+    def late(self) -> str:
+        """Rule T4: what is said of launches that the parent's clock finds slower than they were timed at; else nothing.
+
+        One of several bursts in time is enough: a kernel that hides its work is late in each of them.
+        """
+        said = ""
+        for _ in range(BURSTS):
+            if not (said := self._late_burst()):
+                break
+        return said
+
+    def _late_burst(self) -> str:
+        """Launches back to back on the parent's own clock."""
+        reported = max(median(self.samples), self.host_us)
+        launches = max(10, min(2000, int(20_000 / reported)))
+        begin = time.perf_counter()
+        self.worker.call({"do": "burst", "name": self.name, "launches": launches})
+        wall_us = 1e6 * (time.perf_counter() - begin)
+        if wall_us <= CLOCK_FACTOR * launches * reported + CLOCK_SLACK_US:
+            return ""
+        return f"{launches} launches took {wall_us / launches:.1f} us each by the parent's clock, not {reported:.1f}"
 
     def timing(self, byte_count: int | None) -> Timing:
         """Median and quartiles of the samples."""

@@ -1,7 +1,5 @@
 """The current stream held until the host lets go: what started ahead of it shows, on a busy GPU too (rule T1)."""
 
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,16 +14,6 @@ from tests.emulator.machine.ptx_launches import address_of, emulate
 
 ADVERSARIAL = Path(__file__).parents[3] / "evals" / "adversarial"
 FOREVER = (1 << 63) - 1
-NEIGHBOUR = """
-import torch
-memory = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
-print("busy", flush=True)
-while True:
-    memory.add_(1)
-    torch.cuda._sleep(2_000_000)
-    torch.empty(1 << 27, dtype=torch.uint8, device="cuda")
-    torch.cuda.empty_cache()
-"""
 
 
 def held(word, longest_ns):
@@ -39,19 +27,6 @@ def test_the_wait_ends_when_the_word_is_set_or_its_time_is_over():
     assert held(0, 100).kinds == []
     with pytest.raises(Exception, match="step"):
         held(0, FOREVER)
-
-
-@pytest.fixture
-def crowded_gpu():
-    """Nine other processes that compute on the GPU and allocate there."""
-    busy = [subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE) for _ in range(9)]
-    try:
-        assert all(process.stdout is not None and process.stdout.readline() for process in busy)
-        yield
-    finally:
-        for process in busy:
-            process.kill()
-            process.communicate()
 
 
 @pytest.mark.gpu

@@ -18,7 +18,7 @@ from cutesmith.checks.judging.problem_process import ASKED, OWN
 from cutesmith.checks.judging.verification import verify_kernel
 from cutesmith.checks.timing.baseline_process import CACHE, baseline_process
 from cutesmith.checks.timing.benchmark import benchmark_kernel, time_candidates
-from cutesmith.checks.timing.contest import BenchmarkOptions, Contest
+from cutesmith.checks.timing.contest import BenchmarkOptions, Contest, _proved
 from cutesmith.checks.timing.entrant import Entrant
 from cutesmith.checks.timing.fresh_values import refresh
 from cutesmith.checks.timing.gpu_lock import gpu_lock
@@ -113,7 +113,7 @@ def test_products_that_take_longer_than_the_bytes_set_the_floor(tmp_path):
     verdict = made._ended(HONEST, ExitCode.PASSED, "ok")
     assert (verdict.floor_us, verdict.floor_kind, verdict.floor_percent) == (100.0, "flops", 50.0)
     assert (verdict.algorithmic_flops, verdict.matmul_flops_per_second) == (8 * 10**10, 8e14)
-    assert "50 % of a large matrix product's rate" in made._summary(HONEST)
+    assert "50 % of a large matrix product's rate" in made._summary()
     lines = "\n".join(table(verdict))
     assert "80 GFLOP at 800 TFLOP/s, a large matrix product" in lines and "GB/s, a large copy" not in lines
     plot(verdict, tmp_path / "times.svg")
@@ -161,28 +161,64 @@ class UnconfinedCandidates(TimedCandidates):
         return {}
 
 
-class Burst:
-    """A worker whose burst of launches takes as long as it is told."""
+class Bursts:
+    """A worker whose bursts of launches take as long as it is told, one after the other; the last length stays."""
 
-    def __init__(self, seconds):
-        self.seconds, self.asked = seconds, []
+    def __init__(self, *seconds):
+        self.seconds, self.asked, self.closed = list(seconds), [], False
 
     def call(self, request):
         self.asked.append(request)
-        if self.seconds:
-            time.sleep(self.seconds)
+        time.sleep(self.seconds.pop(0) if len(self.seconds) > 1 else self.seconds[0])
         return {}
 
+    def close(self):
+        self.closed = True
 
-@pytest.mark.parametrize(("seconds", "says"), [(0.0, ""), (0.3, "20 launches took ")])
-def test_launches_may_not_take_longer_by_the_parent_s_clock_than_they_report(tmp_path, seconds, says):
-    worker = Burst(seconds)
-    entrant = Entrant("candidate", worker, host_us=300.0, samples=[1000.0, 900.0, 1100.0])
-    found = Contest(problem=tmp_path, options=BenchmarkOptions())._clock(entrant)
-    assert worker.asked == [{"do": "burst", "name": "candidate", "launches": 20}]
+
+def raced(name, worker):
+    return Entrant(name, worker, host_us=300.0, samples=[1000.0, 900.0, 1100.0])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says", "bursts"), [([0.0], "", 1), ([0.3], "20 launches took ", 3), ([0.3, 0.0], "", 2)]
+)
+def test_launches_may_not_take_longer_by_the_parent_s_clock_than_they_report(seconds, says, bursts):
+    worker = Bursts(*seconds)
+    found = raced("candidate", worker).late()
+    assert worker.asked == [{"do": "burst", "name": "candidate", "launches": 20}] * bursts
     assert found.startswith(says) and bool(found) == bool(says)
     assert not found or float(found.split()[3]) >= 15_000  # us each; more where the sleep is late
     assert not says or found.endswith("us each by the parent's clock, not 1000.0")
+
+
+def test_on_a_gpu_that_others_use_times_say_nothing_against_a_kernel(tmp_path):
+    """The control is the baseline, with the kernel's process gone: that one may hog the GPU itself (rule T7)."""
+    made, kernel, quiet, crowded = contest(), Bursts(0.3), Bursts(0.0), Bursts(0.3)
+    made._require_quiet(kernel, [raced("eager", quiet)])
+    assert kernel.closed and not kernel.asked and quiet.asked
+    with pytest.raises(UnavailableError, match=r"another process uses this GPU.* 20 launches took .*") as caught:
+        made._require_quiet(Bursts(0.3), [Entrant("eager", quiet, error="not installed"), raced("other", crowded)])
+    assert "nvidia-smi" in caught.value.hint
+    made._require_quiet(Bursts(0.3), [])
+
+
+def test_what_only_times_say_comes_after_what_is_proved():
+    tried, made = raced("candidate", None), contest(kernel=100.0)
+    assert _proved([("T2", "it left a thread")], {"reject": False, "problem": "no", "rule": ""})[2] == "T2"
+    assert _proved([], {"reject": False, "problem": "output 0 is wrong", "rule": ""}) == (
+        *(ExitCode.WRONG_RESULT, "a timed launch gave a wrong result: output 0 is wrong"),
+        "R3",
+    )
+    assert _proved([], {}) is None and made._suspected(tried, "") is None
+    assert made._suspected(tried, "late") == (ExitCode.REJECTED, "late", "T4")
+    assert made._suspected(replace(tried, device_us=10_000.0), "late")[2] == "T6"
+
+
+@pytest.mark.gpu
+def test_beside_nine_processes_an_honest_kernel_is_not_accused(crowded_gpu):
+    with pytest.raises(UnavailableError, match="another process uses this GPU"):
+        benchmark_kernel(HONEST, rounds=4, compiled=False)
 
 
 def test_what_is_compiled_for_a_problem_that_nobody_vouches_for_is_kept_for_nobody(tmp_path):

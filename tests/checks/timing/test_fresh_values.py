@@ -4,9 +4,9 @@ import random
 
 import torch
 
-from cutesmith.checks.timing.contest import launch_to_keep
 from cutesmith.checks.timing.entrant import Entrant
 from cutesmith.checks.timing.fresh_values import apply, nudge, nudges, refresh
+from cutesmith.checks.timing.kept_launches import launch_to_keep
 
 
 def inputs():

@@ -10,6 +10,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -65,11 +66,16 @@ def test_several_judges_share_a_gpu_and_timings_never_overlap(tmp_path):
     done = eval_run("--suite", suite, "--agent", agent, "--quick", "--no-cache", "--out", tmp_path / "run", "--json")
     verdict = json.loads(done.stdout)
     assert verdict["solved"] == 8 and 0 < verdict["gpu"]["timing"] < verdict["gpu"]["busy"] <= 1
-    holds = [json.loads(line) for line in (tmp_path / "run" / "gpu_holds.jsonl").read_text().splitlines()]
-    timings = sorted((hold["begin"], hold["end"]) for hold in holds if hold["exclusive"])
-    assert len(timings) == 8 and all(earlier[1] <= later[0] for earlier, later in zip(timings, timings[1:]))
-    others = [(hold["begin"], hold["end"]) for hold in holds if not hold["exclusive"]]
-    assert all(end <= begin or begin2 >= stop for begin, stop in timings for begin2, end in others)
+    by_gpu = defaultdict(list)
+    for line in (tmp_path / "run" / "gpu_holds.jsonl").read_text().splitlines():
+        hold = json.loads(line)
+        by_gpu[hold["gpu"]].append(hold)
+    assert sum(hold["exclusive"] for holds in by_gpu.values() for hold in holds) == 8
+    for holds in by_gpu.values():
+        timings = sorted((hold["begin"], hold["end"]) for hold in holds if hold["exclusive"])
+        assert all(earlier[1] <= later[0] for earlier, later in zip(timings, timings[1:]))
+        others = [(hold["begin"], hold["end"]) for hold in holds if not hold["exclusive"]]
+        assert all(end <= begin or begin2 >= stop for begin, stop in timings for begin2, end in others)
     assert verdict["judging_s"]["median"] > 0
 
 
@@ -90,7 +96,9 @@ wait $!"""
     done = subprocess.run(unshared, cwd=ROOT, capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     verdict = json.loads(done.stdout)
-    assert verdict["solved"] == 16 and len(verdict["lost_gpus"]) == 1, verdict
+    failed = [f"{line['status']}: {line['summary']}" for line in results(out).values() if not line["correct"]]
+    assert not failed and verdict["solved"] == 16, failed
+    assert len(verdict["lost_gpus"]) == 1, verdict
     lost, why = next(iter(verdict["lost_gpus"].items()))
     assert "does not answer" in why or "lists no GPU" in why
     assert f"lost: {lost}: " in done.stderr
