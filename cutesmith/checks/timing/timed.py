@@ -80,6 +80,12 @@ class Bench:
             self.stopwatch = Stopwatch()
         return self.stopwatch
 
+    @property
+    def actions(self) -> dict[str, Callable[[Request], Reply]]:
+        """What the parent may ask of candidates and of baselines alike."""
+        timed = {"round": self.round, "warm_up": self.warm_up, "estimate": self.estimate}
+        return {**timed, "host": self.host, "burst": self.burst}
+
     def round(self, request: Request) -> Reply:
         """Fresh values, and others for each launch; `keep` holds back one output for `collect`."""
         for copy in self.copies:
@@ -139,9 +145,8 @@ class TimedCandidates:
     def handle(self, request: Request) -> Reply:
         """Dispatch on `request["do"]`; what a candidate raises becomes a CandidateError."""
         own = {"start": self.start, "load": self.load, "inputs": self.inputs, "collect": self.collect}
-        own |= {"give": self.relay.give, "take": self.take}
-        actions = {**own, "round": self.bench.round, "warm_up": self.bench.warm_up, "host": self.bench.host}
-        actions |= {"burst": self.bench.burst, "changes": self.changes, "estimate": self.bench.estimate}
+        own |= {"give": self.relay.give, "take": self.take, "changes": self.changes}
+        actions = {**own, **self.bench.actions}
         with candidate_code(self.paths.get(request.get("name", ""), Path("kernel.py"))):
             return actions[request["do"]](request)
 
@@ -198,8 +203,8 @@ class TimedBaselines(Reference):
     def handle(self, request: Request) -> Reply:
         """Dispatch on `request["do"]`."""
         own = {"baseline": self.baseline, "prepare": self.prepare, "machine": self.machine, "judge_at": self.judge_at}
-        actions = {**own, "round": self.bench.round, "refresh": self.bench.refresh_only, "host": self.bench.host}
-        actions |= {"compare": self.compare, "warm_up": self.bench.warm_up, "estimate": self.bench.estimate}
+        own |= {"compare": self.compare, "refresh": self.bench.refresh_only}
+        actions = {**own, **self.bench.actions}
         action = actions.get(request["do"])
         return action(request) if action else super().handle(request)
 
