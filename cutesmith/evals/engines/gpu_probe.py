@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from cutesmith.checks.isolation.worker import Limits, run_isolated
-from cutesmith.devices import current_device
+from cutesmith.devices import current_device, lacked_room
 from cutesmith.errors import CandidateError
 
 PROBE_SECONDS = 180.0
+FREE_SHARE = 0.75  # of the memory: contexts that wait for the next kernel have 0.6 GiB each
+
+
+@dataclass(frozen=True)
+class Probed:
+    """Why the GPU can judge nobody at the moment (`lost`), and what others hold of its memory (`taken`); else ""."""
+
+    lost: str = ""
+    taken: str = ""
 
 
 def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """For the worker: one small computation."""
-    return lambda request: {"sum": _computed()}
+    """For the worker: one small computation, and the memory in bytes."""
+    return lambda request: {"sum": _computed(), **_memory()}
 
 
 def _computed() -> float:
@@ -23,13 +33,28 @@ def _computed() -> float:
     return float(torch.ones(1024, device="cuda").sum().item())
 
 
-def probe() -> str:
-    """Why the GPU does not answer, "" when it does."""
+def _memory() -> dict[str, int]:
+    import torch
+
+    return dict(zip(("free", "total"), torch.cuda.mem_get_info()))
+
+
+def probe() -> Probed:
+    """How this process's GPU is."""
     if current_device() is None:
-        return "nvidia-smi lists no GPU any more"
+        return Probed(lost="nvidia-smi lists no GPU any more")
     limits = Limits(wall_seconds=PROBE_SECONDS)
     try:
-        run_isolated("cutesmith.evals.engines.gpu_probe:handler", {}, limits=limits, gpu=True)
+        reply = run_isolated("cutesmith.evals.engines.gpu_probe:handler", {}, limits=limits, gpu=True)
     except CandidateError as error:
-        return f"the GPU does not answer: {error.message}"
-    return ""
+        if lacked_room(error.message):
+            return Probed(taken=error.message)
+        return Probed(lost=f"the GPU does not answer: {error.message}")
+    return Probed(taken=taken_of(reply["free"], reply["total"]))
+
+
+def taken_of(free: int, total: int) -> str:
+    """What is said where much of the memory (bytes) is taken while this process judges nobody; else nothing."""
+    if free >= FREE_SHARE * total:
+        return ""
+    return f"{(total - free) / 2**30:.1f} of its {total / 2**30:.1f} GiB of memory are taken"

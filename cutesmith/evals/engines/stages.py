@@ -2,7 +2,7 @@
 
 Payloads hold the files themselves (base64), so that a worker needs nothing but this package: `task` and `kernel` are
 {"name", "data"}, `settings` a JudgeSettings. Results: `verdicts` by stage, `holds` of the GPU, `gpu_lost` when the
-device and not the kernel is to blame. Nothing that a kernel does raises.
+device and not the kernel is to blame, `gpu_taken` when others hold its memory. Nothing that a kernel does raises.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _verify(payload: Payload) -> Result:
                 timeout=settings.timeout,
             ),
         )
-    return {"verdicts": {VERIFY: verdict}, "gpu_lost": _gpu_lost(verdict, settings)}
+    return {"verdicts": {VERIFY: verdict}, **_gpu_state(verdict, settings)}
 
 
 def _benchmark(payload: Payload) -> Result:
@@ -133,7 +133,7 @@ def _benchmark(payload: Payload) -> Result:
                 atol=settings.atol,
             ),
         )
-    return {"verdicts": {BENCHMARK: verdict}, "gpu_lost": _gpu_lost(verdict, settings)}
+    return {"verdicts": {BENCHMARK: verdict}, **_gpu_state(verdict, settings)}
 
 
 def _libraries(payload: Payload, folder: Path) -> list[str]:
@@ -171,7 +171,7 @@ def _draft(payload: Payload) -> Result:
         )
         made = kernel.parent / "out" / KERNEL
         text = {"kernel": carried(KERNEL, made.read_bytes())} if verdict.get("kernel") and made.is_file() else {}
-    return {"verdict": verdict, "gpu_lost": _gpu_lost(verdict, settings), **text}
+    return {"verdict": verdict, **_gpu_state(verdict, settings), **text}
 
 
 def _session(payload: Payload) -> Result:
@@ -219,13 +219,14 @@ def failure(stage: str, code: ExitCode, summary: str, **more: Any) -> dict[str, 
     return {"stage": stage, "status": code.name.lower(), "exit_code": int(code), "summary": summary, **more}
 
 
-def _gpu_lost(verdict: dict[str, Any], settings: JudgeSettings) -> str:
-    """Why this GPU can judge nobody at the moment; "" when it answers, and the verdict stands."""
+def _gpu_state(verdict: dict[str, Any], settings: JudgeSettings) -> dict[str, str]:
+    """Why this GPU can judge nobody at the moment, and what others hold of its memory; "" where the verdict stands."""
     if settings.on != "gpu" or verdict["exit_code"] not in SUSPICIOUS:
-        return ""
+        return {}
     from cutesmith.evals.engines.gpu_probe import probe
 
-    return probe()
+    found = probe()
+    return {"gpu_lost": found.lost, "gpu_taken": found.taken}
 
 
 STAGE_FUNCTIONS: dict[str, Callable[[Payload], Result]] = {

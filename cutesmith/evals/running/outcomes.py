@@ -126,6 +126,18 @@ def too_little_memory(verdict: Mapping[str, Any]) -> str:
     return f"this machine has too little memory to judge it: {found[0]}" if found else ""
 
 
+def too_little_on_the_gpu(verdict: Mapping[str, Any], taken: str) -> str:
+    """Why the GPU had no room for a kernel that was judged alone, where that is not its fault; "" where it may be.
+
+    `taken`: what others than this run hold of the GPU's memory.
+    """
+    if taken:
+        return f"others use this GPU: {taken}"
+    if verdict.get("exit_code") == ExitCode.USAGE:
+        return f"this GPU has too little memory to judge it: {str(verdict.get('summary'))[:SUMMARY]}"
+    return ""
+
+
 def nothing_made(generation: Mapping[str, Any]) -> dict[str, Any]:
     """Status, exit code and summary where no kernel was made. A session says UNAVAILABLE when it judged none."""
     code = ExitCode(generation["exit_code"])

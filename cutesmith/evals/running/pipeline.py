@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.devices import lacked_room
-from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, ON_A_GPU, SESSION, STAGES, VERIFY, Engine, Job, Report
+from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, SESSION, STAGES, VERIFY, Engine, Job, Report
 from cutesmith.evals.engines.stages import carried, uncarried
 from cutesmith.evals.records import Attempt, Task
 from cutesmith.evals.running import outcomes
@@ -25,6 +25,7 @@ from cutesmith.evals.running.keys import failure_key, judged_key, sha256
 from cutesmith.evals.running.plan import Plan, Tally, TaskFileError, Work, read_task_file
 from cutesmith.evals.running.screen import Screen
 from cutesmith.evals.running.sources import NoKernelError, find_kernel
+from cutesmith.evals.running.turns import Turns
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.evals.unicode import encodable
 from cutesmith.verdicts import ExitCode
@@ -47,8 +48,7 @@ class Pipeline:
         self._keys: set[bytes] = set()
         self._flight: dict[str, Work] = {}
         self._ready: dict[str, deque[Work]] = {stage: deque() for stage in STAGES}
-        self._alone: deque[tuple[Work, str]] = deque()  # what waits until nobody else is on a GPU
-        self._on_gpus: set[str] = set()
+        self._turns = Turns()
         self._leaders: dict[str, str] = {}
         self._followers: dict[str, list[Work]] = defaultdict(list)
 
@@ -109,16 +109,17 @@ class Pipeline:
             ready = self._ready[stage]
             while ready and not self.engine.capacity(stage):
                 self._leave_open(ready.popleft(), "nobody is left who could go on")
-            while ready and self.engine.room(stage) and not (self._alone and stage in ON_A_GPU):
+            while ready and self.engine.room(stage) and self._turns.open_to(stage):
                 self._hand_over(ready.popleft(), stage)
-        if self._alone and not self.engine.capacity(self._alone[0][1]):
-            self._leave_open(self._alone.popleft()[0], "nobody is left who could go on")
-        elif self._alone and not self._on_gpus and self.engine.room(self._alone[0][1]):
-            self._hand_over(*self._alone.popleft())
+        if (stage := self._turns.next_stage) and not self.engine.capacity(stage):
+            work, _ = self._turns.alone()
+            self._turns.leave(work)
+            self._leave_open(work, "nobody is left who could go on")
+        elif stage and self._turns.nobody_there and self.engine.room(stage):
+            self._hand_over(*self._turns.alone())
 
     def _hand_over(self, work: Work, stage: str) -> None:
-        if stage in ON_A_GPU:
-            self._on_gpus.add(work.id)
+        self._turns.enter(work, stage)
         self.engine.submit(self._job(work, stage))
 
     # From a task to a kernel
@@ -218,7 +219,7 @@ class Pipeline:
 
     def _take(self, report: Report) -> None:
         work = self._flight[report.id]
-        self._on_gpus.discard(report.id)
+        self._turns.leave(work)
         self._note_holds(work, report)
         if report.lost:
             self._lost(work, report)
@@ -259,7 +260,7 @@ class Pipeline:
     def _take_kernel(self, work: Work, report: Report) -> None:
         verdict = report.result["verdict"]
         carried_kernel = report.result.get("kernel")
-        if self._waits_for_memory(work, report.stage, verdict):
+        if self._waits_for_memory(work, report, verdict):
             return
         if outcomes.says_nothing(verdict, self.plan.source.kind):
             self._leave_open(work, str(verdict["summary"]))
@@ -274,7 +275,7 @@ class Pipeline:
     def _take_verdicts(self, work: Work, report: Report) -> None:
         verdicts = report.result["verdicts"]
         verdict = verdicts.get(report.stage, {})
-        if self._waits_for_memory(work, report.stage, verdict):
+        if self._waits_for_memory(work, report, verdict):
             return
         if self._no_word(verdict) and work.tries[report.stage] < TRIES - 1:
             work.tries[report.stage] += 1
@@ -291,13 +292,17 @@ class Pipeline:
         self.folder.keep_verdicts(work.key, known)
         self._go_on(work, known)
 
-    def _waits_for_memory(self, work: Work, stage: str, verdict: dict[str, Any]) -> bool:
-        """Judge again with nobody beside it what found no memory; what this machine has too little for stays open."""
+    def _waits_for_memory(self, work: Work, report: Report, verdict: dict[str, Any]) -> bool:
+        """Judge again with nobody beside it what found no memory; what says nothing of the kernel then stays open."""
         too_little = outcomes.too_little_memory(verdict)
-        if (too_little or self._memory_was_full(verdict)) and not work.tries[f"{stage} alone"]:
-            work.tries[f"{stage} alone"] += 1
-            self._alone.append((work, stage))
+        if not (too_little or self._memory_was_full(verdict)):
+            return False
+        if not work.tries[f"{report.stage} alone"]:
+            work.tries[f"{report.stage} alone"] += 1
+            self._turns.wait(work, report.stage)
+            self.screen.waits(work.id, report.stage)
             return True
+        too_little = too_little or outcomes.too_little_on_the_gpu(verdict, str(report.result.get("gpu_taken") or ""))
         if too_little:
             self._leave_open(work, too_little)
         return bool(too_little)

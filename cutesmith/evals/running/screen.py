@@ -15,6 +15,7 @@ from cutesmith.evals.running.gpu_time import GpuTime
 if TYPE_CHECKING:
     from cutesmith.evals.running.plan import Tally
 
+WAITS = "alone: {unit}: no room on the GPU beside others; {stage} again when nobody is there (--judges 1: always so)"
 LAST = 8  # verdicts that the live table shows
 LONGEST = 150
 
@@ -36,6 +37,9 @@ class Screen(Protocol):
 
     def lost_gpu(self, gpu: str, why: str) -> None:
         """A GPU does not answer: it is given no more work."""
+
+    def waits(self, unit: str, stage: str) -> None:
+        """An attempt found the GPU's memory full, and waits until nobody else is there."""
 
     def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
         """Time went by; `flight` attempts are on their way."""
@@ -61,6 +65,9 @@ class Quiet:
     def lost_gpu(self, gpu: str, why: str) -> None:
         """Nothing is shown."""
 
+    def waits(self, unit: str, stage: str) -> None:
+        """Nothing is shown."""
+
     def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
         """Nothing is shown."""
 
@@ -79,6 +86,10 @@ class PlainLines(Quiet):
     def lost_gpu(self, gpu: str, why: str) -> None:
         """Print why."""
         self.say(f"lost: {gpu}: {why}")
+
+    def waits(self, unit: str, stage: str) -> None:
+        """Print for what."""
+        self.say(WAITS.format(unit=unit, stage=stage))
 
     def say(self, text: str) -> None:
         """Print one line."""
@@ -120,6 +131,10 @@ class LiveTable(Quiet):
     def lost_gpu(self, gpu: str, why: str) -> None:
         """The same."""
         self._last.append(one_line(f"lost: {gpu}: {why}"))
+
+    def waits(self, unit: str, stage: str) -> None:
+        """The same."""
+        self._last.append(one_line(WAITS.format(unit=unit, stage=stage)))
 
     def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
         """Draw."""

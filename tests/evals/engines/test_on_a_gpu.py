@@ -26,6 +26,12 @@ GOOD = KERNEL + "def kernel_fn(x):\n    return run(x, True)\n"
 HANGS = KERNEL + "def kernel_fn(x):\n    return run(x, False)\n"
 POISONS = GOOD.replace("y[tidx] = x[tidx]", "y[tidx + 1_000_000_000] = x[tidx]")
 SECOND_GPU = Path("/dev/nvidia1")
+HOARDER = """
+import torch
+memory = torch.empty(torch.cuda.mem_get_info()[0] - (1 << 28), dtype=torch.uint8, device="cuda")
+print("taken", flush=True)
+input()
+"""
 WRONG = GOOD.replace("y[tidx] = x[tidx]", "y[tidx] = x[tidx] + 1.0")
 
 KERNELS = {"1": GOOD, "2": POISONS, "3": GOOD, "4": HANGS, "5": GOOD, "6": WRONG, "7": GOOD}
@@ -102,3 +108,18 @@ wait $!"""
     lost, why = next(iter(verdict["lost_gpus"].items()))
     assert "does not answer" in why or "lists no GPU" in why
     assert f"lost: {lost}: " in done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+def test_memory_that_a_stranger_holds_is_no_fault_of_the_kernel(tmp_path):
+    suite, agent = write(tmp_path, {"1": GOOD})
+    options = ("--suite", suite, "--agent", agent, "--gpus", "1", "--judges", 1, "--quick", "--no-cache")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", HOARDER], **pipes) as hoarder:
+        assert hoarder.stdout.readline() == b"taken\n"
+        crowded = eval_run(*options, "--out", tmp_path / "run")
+        hoarder.kill()
+    assert not results(tmp_path / "run") and "open: 1#0: others use this GPU: " in crowded.stderr, crowded.stderr
+    eval_run("--resume", "--out", tmp_path / "run")
+    assert all(line["correct"] for line in results(tmp_path / "run").values()) and results(tmp_path / "run")

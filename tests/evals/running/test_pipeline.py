@@ -258,20 +258,55 @@ def test_when_no_gpu_is_left_the_rest_stays_open_for_another_time(tmp_path):
     assert {key: line for key, line in results(tmp_path / "run").items() if key in done} == done
 
 
+NO_ROOM = "CUDA out of memory. Tried to allocate 6.00 GiB"
+
+
 class Crowded(InstantEngine):
-    """A GPU whose memory is full whenever two kernels are on it; the last one that came is the one to fail."""
+    """A GPU whose memory is full whenever two are on it: the first or the last that came (`fails`) finds no room."""
+
+    def __init__(self, answer, fails):
+        super().__init__(answer)
+        self.fails, self.failed = fails, []
 
     def completed(self, seconds):
         on_gpu = [job for job in self._waiting if job.stage in ("verify", "benchmark")]
         if len(on_gpu) < 2:
             return super().completed(seconds)
-        self._waiting.remove(on_gpu[-1])
-        crashed = {**verdict("verify", 5, "crashed"), "summary": "kernel_fn raised: CUDA out of memory"}
-        return [report(on_gpu[-1], verdicts={on_gpu[-1].stage: crashed})]
+        job = on_gpu[self.fails]
+        self._waiting.remove(job)
+        self.failed.append((job.id, job.stage))
+        return [report(job, verdicts={job.stage: {**verdict("verify", 5, "crashed"), "summary": NO_ROOM}})]
 
 
-def test_memory_that_neighbours_hold_is_no_fault_of_the_kernel(tmp_path):
-    assert run(plan(tmp_path, 6), tmp_path / "run", engine=Crowded(judge)).solved == 6
+@pytest.mark.parametrize("fails", [0, -1], ids=["the first", "the last"])
+def test_memory_that_neighbours_hold_is_no_fault_of_the_kernel(tmp_path, fails):
+    """Who lacked room once has the GPUs to itself until it is done: nobody begins beside it."""
+    engine = Crowded(judge, fails)
+    assert run(plan(tmp_path, 6), tmp_path / "run", engine=engine).solved == 6
+    assert engine.failed and len(set(engine.failed)) == len(engine.failed), "once each"
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "taken", "why"),
+    [
+        (2, "usage", "", f"this GPU has too little memory to judge it: {NO_ROOM}"),
+        (5, "crashed", "120.0 of its 139.8 GiB of memory are taken", "others use this GPU: 120.0 of its 139.8 GiB"),
+    ],
+)
+def test_what_even_alone_finds_no_room_without_its_fault_stays_open(tmp_path, code, status, taken, why):
+    asked = []
+
+    def answer(job):
+        if job.stage != "verify" or "task 0" not in job.id:
+            return judge(job)
+        asked.append(job.id)
+        return report(
+            job, verdicts={"verify": {**verdict("verify", code, status), "summary": NO_ROOM}}, gpu_taken=taken
+        )
+
+    tally = run(plan(tmp_path, 3), tmp_path / "run", answer)
+    assert len(asked) == 2 and tally.solved == 2 and tally.open["level1/task 0#0"].startswith(why)
+    assert run(plan(tmp_path, 3), tmp_path / "run").solved == 3
 
 
 def test_a_kernel_that_fills_the_memory_alone_has_its_verdict(tmp_path):
@@ -281,7 +316,7 @@ def test_a_kernel_that_fills_the_memory_alone_has_its_verdict(tmp_path):
         asked.append(job.id)
         if job.stage != "verify" or "task 0" not in job.id:
             return judge(job)
-        full = {**verdict("verify", 5, "crashed"), "summary": "kernel_fn raised: CUDA out of memory"}
+        full = {**verdict("verify", 5, "crashed"), "summary": NO_ROOM}
         return report(job, verdicts={"verify": full})
 
     run(plan(tmp_path, 3), tmp_path / "run", answer)
