@@ -312,9 +312,11 @@ class Pipeline:
         return self.plan.judge.on == "gpu" and verdict.get("exit_code") == ExitCode.UNAVAILABLE
 
     def _memory_was_full(self, verdict: dict[str, Any]) -> bool:
-        """Whether neighbours on the GPU may have taken its memory."""
+        """Whether neighbours on the GPU may have taken its memory from the judge, the kernel or a baseline."""
         failed = verdict.get("exit_code") in (ExitCode.CRASHED, ExitCode.USAGE)
-        return self.plan.judge.on == "gpu" and failed and lacked_room(str(verdict.get("summary")))
+        said = [str(verdict.get("summary"))] if failed else []
+        said += [str(timing.get("error")) for timing in verdict.get("timings") or ()]
+        return self.plan.judge.on == "gpu" and any(map(lacked_room, said))
 
     # The end of an attempt
 

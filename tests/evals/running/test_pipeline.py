@@ -309,6 +309,30 @@ def test_what_even_alone_finds_no_room_without_its_fault_stays_open(tmp_path, co
     assert run(plan(tmp_path, 3), tmp_path / "run").solved == 3
 
 
+@pytest.mark.parametrize("even_alone", [True, False])
+def test_a_baseline_without_room_is_timed_again_alone(tmp_path, even_alone):
+    """A neighbour must not take the baseline from a kernel; one that has no room even then says so."""
+    own = {"name": "candidate", "samples_us": [2.0], "median_us": 2.0, "host_us": 1.0, "error": ""}
+    eager = {**own, "name": "eager", "median_us": 4.0}
+    fallen = {**eager, "samples_us": [], "median_us": 0.0, "error": f"the baseline raised OutOfMemoryError: {NO_ROOM}"}
+    asked = []
+
+    def answer(job):
+        if job.stage != "benchmark" or "task 0" not in job.id:
+            return judge(job)
+        asked.append(job.id)
+        timings = [own, fallen if len(asked) == 1 or even_alone else eager]
+        return report(
+            job, verdicts={"benchmark": verdict("benchmark", timings=timings, floor_us=1.0, floor_kind="bytes")}
+        )
+
+    run(plan(tmp_path, 3), tmp_path / "run", answer)
+    line = results(tmp_path / "run")["level1/task 0", 0]
+    assert len(asked) == 2 and line["correct"]
+    assert ("out of memory" in line["timings"]["eager"].get("error", "")) == even_alone
+    assert even_alone or line["timings"]["eager"]["median_us"] == 4.0
+
+
 def test_a_kernel_that_fills_the_memory_alone_has_its_verdict(tmp_path):
     asked = []
 
