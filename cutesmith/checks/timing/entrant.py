@@ -12,7 +12,7 @@ from cutesmith.verdicts import Timing
 
 ROUND_MICROSECONDS = 15_000.0  # of device time, about; between 3 and 20 launches
 CLOCK_FACTOR, CLOCK_SLACK_US = 1.4, 4_000.0  # rule T4: the parent's clock may read this much more
-BURSTS = 3
+BURSTS_AGAIN = 2
 WARM_UP_FACTOR, WARM_UP_SLACK_US = 4.0, 50.0  # rule T6: clocks alone move a launch by less than a factor of two
 
 
@@ -61,13 +61,11 @@ class Entrant:
     def late(self) -> str:
         """Rule T4: what is said of launches that the parent's clock finds slower than they were timed at; else nothing.
 
-        One of several bursts in time is enough: a kernel that hides its work is late in each of them.
+        A burst that is late may have met somebody who came and went: then the next ones must all be in time.
         """
-        said = ""
-        for _ in range(BURSTS):
-            if not (said := self._late_burst()):
-                break
-        return said
+        if not self._late_burst():
+            return ""
+        return next(filter(None, (self._late_burst() for _ in range(BURSTS_AGAIN))), "")
 
     def _late_burst(self) -> str:
         """Launches back to back on the parent's own clock."""

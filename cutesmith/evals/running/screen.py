@@ -15,7 +15,7 @@ from cutesmith.evals.running.gpu_time import GpuTime
 if TYPE_CHECKING:
     from cutesmith.evals.running.plan import Tally
 
-WAITS = "alone: {unit}: no room on the GPU beside others; {stage} again when nobody is there (--judges 1: always so)"
+WAITS = "alone: {unit}: too little memory beside others; {stage} again when nobody is there (--judges 1: always so)"
 LAST = 8  # verdicts that the live table shows
 LONGEST = 150
 

@@ -181,7 +181,8 @@ def raced(name, worker):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "says", "bursts"), [([0.0], "", 1), ([0.3], "20 launches took ", 3), ([0.3, 0.0], "", 2)]
+    ("seconds", "says", "bursts"),
+    [([0.0], "", 1), ([0.3], "20 launches took ", 2), ([0.3, 0.0], "", 3), ([0.3, 0.0, 0.3], "20 launches took ", 3)],
 )
 def test_launches_may_not_take_longer_by_the_parent_s_clock_than_they_report(seconds, says, bursts):
     worker = Bursts(*seconds)
