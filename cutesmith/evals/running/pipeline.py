@@ -313,7 +313,7 @@ class Pipeline:
 
     def _memory_was_full(self, verdict: dict[str, Any]) -> bool:
         """Whether neighbours on the GPU may have taken its memory from the judge, the kernel or a baseline."""
-        failed = verdict.get("exit_code") in (ExitCode.CRASHED, ExitCode.USAGE)
+        failed = verdict.get("exit_code") in (ExitCode.CRASHED, ExitCode.USAGE, ExitCode.UNAVAILABLE)
         said = [str(verdict.get("summary"))] if failed else []
         said += [str(timing.get("error")) for timing in verdict.get("timings") or ()]
         return self.plan.judge.on == "gpu" and any(map(lacked_room, said))

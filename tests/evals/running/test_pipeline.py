@@ -290,6 +290,7 @@ def test_memory_that_neighbours_hold_is_no_fault_of_the_kernel(tmp_path, fails):
     ("code", "status", "taken", "why"),
     [
         (2, "usage", "", f"this GPU has too little memory to judge it: {NO_ROOM}"),
+        (7, "unavailable", "", f"this GPU has too little memory to judge it: {NO_ROOM}"),
         (5, "crashed", "120.0 of its 139.8 GiB of memory are taken", "others use this GPU: 120.0 of its 139.8 GiB"),
     ],
 )

@@ -36,7 +36,7 @@ from cutesmith.checks.judging.candidate_side.outputs import (
 from cutesmith.checks.judging.candidate_side.stream_hold import StreamHold
 from cutesmith.checks.judging.candidate_side.watching import KernelWatch, Surroundings
 from cutesmith.checks.judging.crossing import tensors
-from cutesmith.checks.judging.crossing.device_memory import release_unused
+from cutesmith.checks.judging.crossing.device_memory import fair_room, own_copies, release_unused, room_here
 from cutesmith.checks.judging.crossing.pieces import WHOLE
 from cutesmith.checks.judging.crossing.relay import Relay
 from cutesmith.checks.judging.crossing.tensors import Description, Guarded
@@ -83,14 +83,17 @@ class Candidate:
     gate: Any = None  # of launches on a GPU
     hold: StreamHold | None = None  # there
     relay: Relay = field(default_factory=Relay)
+    room: Callable[[], Callable[[], float]] = room_here
+    share: Callable[[], float] = lambda: 1.0  # of the GPU's memory that is free, for the next call
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Dispatch on `request["do"]`: start, load, run, record, give or take."""
         actions = {"start": self.start, "load": self.load, "run": self.run, "record": self.record}
         actions |= {"give": self.relay.give, "take": self.take}
         try:
-            return actions[request["do"]](request)
-        except CandidateError as error:
+            with own_copies():
+                return actions[request["do"]](request)
+        except (CandidateError, UnavailableError) as error:
             if changes := self.changes():
                 raise CandidateError(changes[0][1], ExitCode.REJECTED, rule=changes[0][0]) from error
             raise
@@ -175,8 +178,9 @@ class Candidate:
             with contextlib.nullcontext() if self.hold is None else self.hold.ending():
                 with watch:
                     returned = self._kernel(arguments)
-                first = [sample_of(value) for value in plain_tensors(returned)]  # queued on the current stream at once
-                early = [bytes_of(value).clone() for value in plain_tensors(returned)]
+                with own_copies():  # queued on the current stream at once
+                    first = [sample_of(value) for value in plain_tensors(returned)]
+                    early = [bytes_of(value).clone() for value in plain_tensors(returned)]
             synchronize(self.device)
         outputs, problems = take_outputs(returned)
         problems += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
@@ -201,7 +205,7 @@ class Candidate:
         if self.device == "emulator":
             self.emulated.forget_refusal()  # of an earlier case
         try:
-            with torch.no_grad():  # as while it is timed (rule H3)
+            with fair_room(self.share()), torch.no_grad():  # as while it is timed (rule H3)
                 return self.kernel_fn(*arguments)
         finally:
             if self.device == "emulator":
@@ -212,6 +216,7 @@ class Candidate:
 
         Fresh ones lie between bytes of `poison`: a result that hangs on what is read there is wrong with one of them.
         """
+        self.share = self.room()
         if not reuse:
             self.buffers = [_new_buffer(description, self.relay, self.device, poison) for description in inputs]
             return

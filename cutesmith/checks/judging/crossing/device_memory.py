@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+
 import torch
 
+from cutesmith.errors import UnavailableError
+
+FAIR_SHARE = 0.5  # of the GPU's memory: a kernel that finds so much free and runs out of it takes too much
 KEPT_UNUSED = 12 << 30  # bytes; to make them anew takes time that smaller tasks need not spend
 # Captured before any candidate is loaded:
 _initialized, _empty_cache = torch.cuda.is_initialized, torch.cuda.empty_cache
 _allocated, _reserved = torch.cuda.memory_allocated, torch.cuda.memory_reserved
+_free_and_total, _OutOfMemory = torch.cuda.mem_get_info, torch.OutOfMemoryError
 
 
 def release_unused() -> None:
@@ -17,3 +24,39 @@ def release_unused() -> None:
     """
     if _initialized() and _reserved() - _allocated() > KEPT_UNUSED:  # type: ignore[no-untyped-call,unused-ignore]
         _empty_cache()
+
+
+def room_here() -> Callable[[], float]:
+    """A function that says how much of the GPU's memory this process could have still, from 0 to 1; without a GPU 1.
+
+    The driver is asked now; later the function asks nobody, so that it may be called while a stream is held.
+    """
+    if not _initialized():  # type: ignore[no-untyped-call,unused-ignore]
+        return lambda: 1.0
+    free, total = _free_and_total()
+    ours = free + _reserved()
+    return lambda: (ours - _allocated()) / total
+
+
+@contextlib.contextmanager
+def fair_room(share: float) -> Iterator[None]:
+    """A kernel's call, before which it could have `share` of the GPU's memory.
+
+    Where the judge's own copies left it less than half, memory that runs out is no word on it: UnavailableError.
+    """
+    try:
+        yield
+    except _OutOfMemory as error:
+        if share >= FAIR_SHARE:
+            raise
+        left = f"kernel_fn ran out of memory: the judge's own copies left it {share:.0%} of the GPU's"
+        raise UnavailableError(f"{left}: {error}") from error
+
+
+@contextlib.contextmanager
+def own_copies() -> Iterator[None]:
+    """The judge's own work: memory that runs out there is no word on the kernel: UnavailableError."""
+    try:
+        yield
+    except _OutOfMemory as error:
+        raise UnavailableError(f"out of memory: the judge's own copies have no room on this GPU: {error}") from error

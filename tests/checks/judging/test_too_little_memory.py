@@ -1,0 +1,94 @@
+"""Who is to blame when a GPU's memory runs out while a kernel is judged: the kernel, or the judge's own copies."""
+
+import pytest
+import torch
+
+from cutesmith.checks.judging.candidate_side.candidate import Candidate
+from cutesmith.checks.judging.candidate_side.watching import Surroundings
+from cutesmith.checks.judging.crossing import tensors
+from cutesmith.checks.judging.crossing.device_memory import own_copies, room_here
+from cutesmith.checks.judging.crossing.relay import Relay
+from cutesmith.devices import lacked_room
+from cutesmith.errors import CandidateError, UnavailableError
+from cutesmith.verdicts import ExitCode
+
+NO_ROOM = "CUDA out of memory. Tried to allocate 6.00 GiB"
+
+
+def greedy(x):
+    raise torch.OutOfMemoryError(NO_ROOM)
+
+
+def run(tmp_path, kernel_fn, share, relay=None):
+    candidate = Candidate(
+        *("cpu", kernel_fn), surroundings=Surroundings(), room=lambda: lambda: share, relay=relay or Relay()
+    )
+    inputs = [tensors.write_value(torch.arange(6.0), tmp_path / "x")]
+    step = {"inputs": inputs, "reuse": False, "poison": 0x5A, "outputs": str(tmp_path / "outputs")}
+    return candidate.handle({"do": "run", "steps": [step]})
+
+
+def test_a_kernel_that_had_half_of_the_memory_takes_too_much(tmp_path):
+    with pytest.raises(CandidateError) as caught:
+        run(tmp_path, greedy, 0.5)
+    assert caught.value.exit_code == ExitCode.CRASHED and lacked_room(caught.value.message)
+
+
+def test_one_that_was_left_less_is_not_to_blame(tmp_path):
+    with pytest.raises(UnavailableError, match="the judge's own copies left it 31% of the GPU's") as caught:
+        run(tmp_path, greedy, 0.31)
+    assert lacked_room(caught.value.message) and NO_ROOM in caught.value.message
+
+
+def test_who_changed_the_judge_s_process_is_rejected_all_the_same(tmp_path, monkeypatch):
+    def kernel_fn(x):
+        monkeypatch.setattr(torch, "equal", lambda a, b: True)  # for the kernel: put back when the test is over
+        return greedy(x)
+
+    with pytest.raises(CandidateError) as caught:
+        run(tmp_path, kernel_fn, 0.1)
+    assert caught.value.exit_code == ExitCode.REJECTED
+
+
+def test_another_failure_is_its_own_however_little_was_left(tmp_path):
+    with pytest.raises(CandidateError) as caught:
+        run(tmp_path, lambda x: x.no_such_thing, 0.1)
+    assert caught.value.exit_code == ExitCode.CRASHED
+
+
+class FullRelay(Relay):
+    """Has no room for an output."""
+
+    def write_tensor(self, tensor, path):
+        raise torch.OutOfMemoryError(NO_ROOM)
+
+
+def test_copies_of_the_judge_that_find_no_room_are_its_own_fault(tmp_path):
+    def kernel_fn(x):
+        y = torch.empty_like(x)
+        y.numpy()[...] = x.numpy()
+        return y
+
+    assert run(tmp_path, kernel_fn, 1.0)["steps"][0]["outputs"]
+    with pytest.raises(UnavailableError, match="the judge's own copies have no room") as caught:
+        run(tmp_path, kernel_fn, 1.0, FullRelay())
+    assert lacked_room(caught.value.message)
+    with pytest.raises(ValueError), own_copies():
+        raise ValueError
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_there_is_no_share_to_speak_of():
+    assert room_here()() == 1.0
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_memory_that_this_process_holds_unused_is_free_to_it():
+    torch.ones(1, device="cuda")
+    share, total = room_here(), torch.cuda.mem_get_info()[1]
+    before = share()
+    held = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    assert share() == pytest.approx(before - held.nbytes / total, abs=0.002)
+    assert room_here()() == pytest.approx(share(), abs=0.002)
+    del held
+    assert share() == pytest.approx(before, abs=0.002) and room_here()() == pytest.approx(before, abs=0.002)
