@@ -15,15 +15,15 @@ from cutesmith.verdicts import ExitCode
 NO_ROOM = "CUDA out of memory. Tried to allocate 6.00 GiB"
 
 
-def greedy(x):
+def greedy(x, y):
     raise torch.OutOfMemoryError(NO_ROOM)
 
 
 def run(tmp_path, kernel_fn, share, relay=None):
-    candidate = Candidate(
-        *("cpu", kernel_fn), surroundings=Surroundings(), room=lambda: lambda: share, relay=relay or Relay()
-    )
-    inputs = [tensors.write_value(torch.arange(6.0), tmp_path / "x")]
+    """Two inputs of 24 bytes, which are many together: the GPU is asked for its room."""
+    relay = relay or Relay(24)
+    candidate = Candidate("cpu", kernel_fn, surroundings=Surroundings(), room=lambda: lambda: share, relay=relay)
+    inputs = [tensors.write_value(torch.arange(6.0), tmp_path / name) for name in "xy"]
     step = {"inputs": inputs, "reuse": False, "poison": 0x5A, "outputs": str(tmp_path / "outputs")}
     return candidate.handle({"do": "run", "steps": [step]})
 
@@ -41,18 +41,24 @@ def test_one_that_was_left_less_is_not_to_blame(tmp_path):
 
 
 def test_who_changed_the_judge_s_process_is_rejected_all_the_same(tmp_path, monkeypatch):
-    def kernel_fn(x):
+    def kernel_fn(x, y):
         monkeypatch.setattr(torch, "equal", lambda a, b: True)  # for the kernel: put back when the test is over
-        return greedy(x)
+        return greedy(x, y)
 
     with pytest.raises(CandidateError) as caught:
         run(tmp_path, kernel_fn, 0.1)
     assert caught.value.exit_code == ExitCode.REJECTED
 
 
+def test_small_inputs_leave_a_kernel_all_the_room_that_it_can_ask_for(tmp_path):
+    with pytest.raises(CandidateError) as caught:
+        run(tmp_path, greedy, 0.1, Relay(48))
+    assert caught.value.exit_code == ExitCode.CRASHED
+
+
 def test_another_failure_is_its_own_however_little_was_left(tmp_path):
     with pytest.raises(CandidateError) as caught:
-        run(tmp_path, lambda x: x.no_such_thing, 0.1)
+        run(tmp_path, lambda x, y: x.no_such_thing, 0.1)
     assert caught.value.exit_code == ExitCode.CRASHED
 
 
@@ -64,14 +70,14 @@ class FullRelay(Relay):
 
 
 def test_copies_of_the_judge_that_find_no_room_are_its_own_fault(tmp_path):
-    def kernel_fn(x):
-        y = torch.empty_like(x)
-        y.numpy()[...] = x.numpy()
-        return y
+    def kernel_fn(x, y):
+        z = torch.empty_like(x)
+        z.numpy()[...] = x.numpy()
+        return z
 
     assert run(tmp_path, kernel_fn, 1.0)["steps"][0]["outputs"]
     with pytest.raises(UnavailableError, match="the judge's own copies have no room") as caught:
-        run(tmp_path, kernel_fn, 1.0, FullRelay())
+        run(tmp_path, kernel_fn, 1.0, FullRelay(24))
     assert lacked_room(caught.value.message)
     with pytest.raises(ValueError), own_copies():
         raise ValueError

@@ -36,7 +36,7 @@ from cutesmith.checks.judging.candidate_side.outputs import (
 from cutesmith.checks.judging.candidate_side.stream_hold import StreamHold
 from cutesmith.checks.judging.candidate_side.watching import KernelWatch, Surroundings
 from cutesmith.checks.judging.crossing import tensors
-from cutesmith.checks.judging.crossing.device_memory import fair_room, own_copies, release_unused, room_here
+from cutesmith.checks.judging.crossing.device_memory import fair_room, own_copies, release_unused, room_here, whole_gpu
 from cutesmith.checks.judging.crossing.pieces import WHOLE
 from cutesmith.checks.judging.crossing.relay import Relay
 from cutesmith.checks.judging.crossing.tensors import Description, Guarded
@@ -84,7 +84,7 @@ class Candidate:
     hold: StreamHold | None = None  # there
     relay: Relay = field(default_factory=Relay)
     room: Callable[[], Callable[[], float]] = room_here
-    share: Callable[[], float] = lambda: 1.0  # of the GPU's memory that is free, for the next call
+    share: Callable[[], float] = whole_gpu  # what the next call could have
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Dispatch on `request["do"]`: start, load, run, record, give or take."""
@@ -216,7 +216,8 @@ class Candidate:
 
         Fresh ones lie between bytes of `poison`: a result that hangs on what is read there is wrong with one of them.
         """
-        self.share = self.room()
+        spacious = sum(description.get("bytes", 0) for description in inputs) <= self.relay.largest
+        self.share = whole_gpu if spacious else self.room()
         if not reuse:
             self.buffers = [_new_buffer(description, self.relay, self.device, poison) for description in inputs]
             return
