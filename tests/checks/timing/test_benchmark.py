@@ -273,7 +273,7 @@ def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path, largest):
     assert made.work == Work(2 * 64 * 32 * 4 + 32 * 4, {})
     assert len(made.prepared["copies"]) == 4
     crossed = {path.name for path in (tmp_path / "exchange").rglob("*") if path.is_file()}
-    assert crossed == ({"0", "1"} if largest else {"piece"})
+    assert crossed == ({"0", "1"} if largest else {"piece0"})
 
 
 def holder(folder, exclusive, seconds):

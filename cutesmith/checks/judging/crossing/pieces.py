@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ def is_large(description: Mapping[str, Any], largest: int) -> bool:
     return bool(description.get("bytes", 0) > largest)
 
 
-def piece_file(file: str) -> Path:
-    """Where the pieces of a tensor lie, each over the one before."""
-    return Path(file).with_name("piece")
+def piece_file(file: str, begin: int) -> Path:
+    """Where the piece of a tensor lies that begins at this byte: over the one before the last, which has been taken."""
+    return Path(file).with_name(f"piece{begin // PIECE_BYTES % 2}")
 
 
 def hand_over(
@@ -30,12 +31,19 @@ def hand_over(
 ) -> None:
     """Carry the large ones of described values from one process to another, each once.
 
-    `keep`: the giver holds them on, as they may be asked for again.
+    While one piece is taken, the next is given, by a thread of this process. `keep`: the giver holds them on, as they
+    may be asked for again.
     Raises CandidateError (REJECTED, rule H2) for a file that the giver's side changed, and what the calls raise.
     """
-    for description in {value["file"]: value for value in values if is_large(value, largest)}.values():
-        for begin in range(0, description["bytes"], PIECE_BYTES):
-            giver({"do": "give", "file": description["file"], "begin": begin, "keep": keep})
-            taken = taker({"do": "take", "tensor": dict(description), "begin": begin})
-            if why := taken.get("meddled"):
-                raise CandidateError(why, ExitCode.REJECTED, rule="H2")
+    with ThreadPoolExecutor(1) as ahead:
+        for description in {value["file"]: value for value in values if is_large(value, largest)}.values():
+            asked = {"do": "give", "file": description["file"], "keep": keep}
+            begins = range(0, description["bytes"], PIECE_BYTES)
+            given = ahead.submit(giver, {**asked, "begin": 0})
+            for begin in begins:
+                given.result()
+                if begin != begins[-1]:
+                    given = ahead.submit(giver, {**asked, "begin": begin + PIECE_BYTES})
+                taken = taker({"do": "take", "tensor": dict(description), "begin": begin})
+                if why := taken.get("meddled"):
+                    raise CandidateError(why, ExitCode.REJECTED, rule="H2")

@@ -51,7 +51,7 @@ class Relay:
         """Write one piece of an offered tensor; the last piece ends the offer, unless "keep"."""
         tensor, begin = self.offered[request["file"]], request["begin"]
         piece = _bytes_spanned(tensor)[begin : begin + PIECE_BYTES]
-        FILES.to_write(piece_file(request["file"]), piece.numel()).copy_(piece)
+        FILES.to_write(piece_file(request["file"], begin), piece.numel()).copy_(piece)
         if not request["keep"] and begin + piece.numel() == _size_of(tensors.describe_layout(tensor)):
             del self.offered[request["file"]]
         return {}
@@ -68,7 +68,7 @@ class Relay:
         if begin == 0:
             self.taken[description["file"]] = torch.empty(size, dtype=torch.uint8, device=device)
         whole = self.taken[description["file"]][begin : begin + PIECE_BYTES]
-        whole.copy_(FILES.to_read(piece_file(description["file"]), whole.numel()))
+        whole.copy_(FILES.to_read(piece_file(description["file"], begin), whole.numel()))
         return {}
 
     def bytes_of(self, description: Description) -> torch.Tensor | None:

@@ -1,6 +1,8 @@
 """Large tensors cross in pieces: what the judge says of them is what it says of those that cross as files."""
 
 import os
+import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,13 +37,52 @@ def cross(tensor, tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, 7, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES + 12345])
-def test_every_byte_arrives_and_room_for_one_piece_is_enough(tmp_path, size):
+def test_every_byte_arrives_and_room_for_two_pieces_is_enough(tmp_path, size):
     tensor = torch.randint(256, (size,), dtype=torch.uint8)
     description, giver, taker = cross(tensor, tmp_path)
     assert torch.equal(taker.read_tensor(description, "cpu"), tensor)
-    assert [path.name for path in tmp_path.iterdir()] == ["piece"]
-    assert (tmp_path / "piece").stat().st_size == min(size, PIECE_BYTES)
+    rooms = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    second = {"piece1": min(size - PIECE_BYTES, PIECE_BYTES)} if size > PIECE_BYTES else {}
+    assert rooms == {"piece0": min(size, PIECE_BYTES), **second}
     assert giver.offered == {}
+
+
+FIVE = {"file": "x", "bytes": 5 * PIECE_BYTES}
+
+
+def test_the_next_piece_is_given_while_one_is_taken_and_none_before_its_place_is_free():
+    gave, took = ([threading.Event() for _ in range(5)] for _ in "ab")
+
+    def giver(request):
+        number = request["begin"] // PIECE_BYTES
+        assert number < 2 or took[number - 2].is_set(), "the piece before the last lay there"
+        gave[number].set()
+        return {}
+
+    def taker(request):
+        number = request["begin"] // PIECE_BYTES
+        assert gave[number].is_set() and (number == 4 or gave[number + 1].wait(20)), "it was not given meanwhile"
+        took[number].set()
+        return {}
+
+    hand_over(giver, taker, [FIVE], ALL)
+    assert all(event.is_set() for event in took)
+
+
+@pytest.mark.parametrize("fails", ["giver", "taker"])
+@pytest.mark.parametrize("number", [0, 2, 4])
+def test_what_either_side_raises_comes_through(fails, number):
+    asked = {"giver": [], "taker": []}
+
+    def side(name, request):
+        asked[name].append(request["begin"] // PIECE_BYTES)
+        if (name, asked[name][-1]) == (fails, number):
+            raise CandidateError("it ended", ExitCode.CRASHED)
+        return {}
+
+    with pytest.raises(CandidateError, match="it ended"):
+        hand_over(partial(side, "giver"), partial(side, "taker"), [FIVE], ALL)
+    assert asked["taker"] == list(range(number + (fails == "taker"))) and len(asked["giver"]) <= number + 2
 
 
 @pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[:, :5], lambda x: x[::3, 1:4], lambda x: x[0, 0]])
@@ -182,7 +223,7 @@ def test_a_piece_that_was_changed_is_refused(tmp_path, change):
 
     def give(request):
         candidate.give(request)
-        path = piece_file(output["file"])
+        path = piece_file(output["file"], 0)
         if change == "cut":
             os.truncate(path, 10)
         else:
@@ -198,7 +239,7 @@ def test_a_piece_that_was_changed_is_refused(tmp_path, change):
 def test_a_kernel_that_lays_a_link_for_its_pieces_is_rejected(tmp_path):
     """Through the real processes, whose reference's complaints are the problem's fault else."""
     link = "import os\nos.makedirs('outputs/0', exist_ok=True)\nopen('outputs/0/own', 'w').close()"
-    link += "\nif not os.path.lexists('outputs/0/piece'):\n    os.symlink('own', 'outputs/0/piece')"
+    link += "\nif not os.path.lexists('outputs/0/piece0'):\n    os.symlink('own', 'outputs/0/piece0')"
     path = tmp_path / "kernel.py"
     path.write_text(PROBLEM + kernel_returning("y", f"{link}\n{WRITE}"))
     verdict = Judge(path=path, problem=path, options=VerifyOptions(seeds=1, largest_file=ALL)).verdict("cpu")
