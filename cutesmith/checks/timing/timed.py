@@ -18,10 +18,10 @@ from cutesmith.checks.judging.candidate_side.candidate import candidate_code, ho
 from cutesmith.checks.judging.candidate_side.outputs import bytes_of, same_bytes, take_outputs
 from cutesmith.checks.judging.candidate_side.watching import Surroundings
 from cutesmith.checks.judging.crossing import tensors
-from cutesmith.checks.judging.crossing.device_memory import release_unused
+from cutesmith.checks.judging.crossing.device_memory import own_copies, release_unused
 from cutesmith.checks.judging.crossing.pieces import WHOLE
 from cutesmith.checks.judging.crossing.relay import Relay
-from cutesmith.checks.judging.crossing.tensors import copy_of
+from cutesmith.checks.judging.crossing.tensors import bytes_of_values, copy_of
 from cutesmith.checks.judging.reference_side.confined_problem import ConfinedProblem
 from cutesmith.checks.judging.reference_side.problem_calls import native_outputs, seed_everything
 from cutesmith.checks.judging.reference_side.reference import Reference
@@ -205,8 +205,9 @@ class TimedBaselines(Reference):
         own = {"baseline": self.baseline, "prepare": self.prepare, "machine": self.machine, "judge_at": self.judge_at}
         own |= {"compare": self.compare, "refresh": self.bench.refresh_only}
         actions = {**own, **self.bench.actions}
-        action = actions.get(request["do"])
-        return action(request) if action else super().handle(request)
+        action = actions.get(request["do"], super().handle)
+        with own_copies(self.draws_large):
+            return action(request)
 
     def start(self, request: Request) -> Reply:
         """Bring up the device, and take hold of the clocks before any file is run."""
@@ -242,7 +243,7 @@ class TimedBaselines(Reference):
         """Draw the rotating copies, write or offer them, and count the algorithm's bytes."""
         copies: list[list[tensors.Description]] = []
         for index, seed in enumerate(request["seeds"]):
-            if index >= 2 and _bytes_of(self.bench.copies[0]) > 4 * self.bench.watch.l2_bytes:
+            if index >= 2 and bytes_of_values(self.bench.copies[0]) > 4 * self.bench.watch.l2_bytes:
                 break  # two large copies already leave the cache
             seed_everything(seed)
             values = self._inputs(-1)
@@ -254,7 +255,7 @@ class TimedBaselines(Reference):
         self.drawn["pristine"] = [copies]
         inputs = self.bench.copies[0]
         (outputs, _), counted = counting(lambda *values: self._native(values), inputs)
-        moved = {"read_bytes": _bytes_of(inputs), "written_bytes": _bytes_of(outputs)}
+        moved = {"read_bytes": bytes_of_values(inputs), "written_bytes": bytes_of_values(outputs)}
         work = work_of(self.loaded.module, inputs, sum(moved.values()), counted)
         described = {"bytes": work.bytes, "flops": dict(work.flops)}
         del outputs
@@ -293,12 +294,6 @@ def _read(copy: Sequence[tensors.Description], relay: Relay) -> list[Any]:
 
 def _value_of(description: tensors.Description, relay: Relay) -> Any:
     return tensors.read_scalar(description) if "scalar" in description else relay.read_tensor(description, "cuda")
-
-
-def _bytes_of(values: Sequence[Any]) -> int:
-    """Bytes of the elements, each once (a broadcast dimension is stored once)."""
-    found = [value for value in values if isinstance(value, torch.Tensor)]
-    return sum(min(v.numel(), tensors.span_of(v.shape, v.stride())) * v.element_size() for v in found)
 
 
 def _function_of(path: str, name: str) -> Function:

@@ -133,7 +133,7 @@ def too_little_on_the_gpu(verdict: Mapping[str, Any], taken: str) -> str:
     """
     if taken:
         return f"others use this GPU: {taken}"
-    if verdict.get("exit_code") in (ExitCode.USAGE, ExitCode.UNAVAILABLE):
+    if verdict.get("exit_code") == ExitCode.UNAVAILABLE:
         return f"this GPU has too little memory to judge it: {str(verdict.get('summary'))[:SUMMARY]}"
     return ""
 

@@ -8,8 +8,10 @@ from cutesmith.checks.judging.candidate_side.watching import Surroundings
 from cutesmith.checks.judging.crossing import tensors
 from cutesmith.checks.judging.crossing.device_memory import own_copies, room_here
 from cutesmith.checks.judging.crossing.relay import Relay
+from cutesmith.checks.judging.reference_side.reference import Reference
+from cutesmith.checks.timing.timed import TimedBaselines
 from cutesmith.devices import lacked_room
-from cutesmith.errors import CandidateError, UnavailableError
+from cutesmith.errors import CandidateError, ContractError, UnavailableError
 from cutesmith.verdicts import ExitCode
 
 NO_ROOM = "CUDA out of memory. Tried to allocate 6.00 GiB"
@@ -79,8 +81,36 @@ def test_copies_of_the_judge_that_find_no_room_are_its_own_fault(tmp_path):
     with pytest.raises(UnavailableError, match="the judge's own copies have no room") as caught:
         run(tmp_path, kernel_fn, 1.0, FullRelay(24))
     assert lacked_room(caught.value.message)
-    with pytest.raises(ValueError), own_copies():
+    with pytest.raises(torch.OutOfMemoryError):  # small inputs: whoever fills the GPU, it is not the judge
+        run(tmp_path, kernel_fn, 1.0, FullRelay(48))
+    with pytest.raises(ValueError), own_copies(lambda: True):
         raise ValueError
+
+
+PROBLEM = """
+import torch
+def reference_fn(x):
+    raise torch.OutOfMemoryError("CUDA out of memory")
+def get_inputs():
+    return [torch.ones(64)]
+"""
+
+
+@pytest.mark.parametrize("handler", [Reference, TimedBaselines])
+@pytest.mark.parametrize(("largest", "error"), [(255, UnavailableError), (256, ContractError)])
+def test_so_it_is_on_the_reference_s_side(tmp_path, handler, largest, error):
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    reference = handler()
+    Reference.start(reference, {"device": "cpu", "largest_file": largest})
+    reference.handle({"do": "load", "device": "cpu", "path": str(tmp_path / "problem.py"), "seed": 1})
+    assert reference.largest_inputs == 256
+    with pytest.raises(error, match="out of memory"):
+        reference.handle({"do": "judge", "key": draw(reference), "outputs": [], "tuple": False, "rtol": 0, "atol": 0})
+
+
+def draw(reference):
+    reference.drawn["a"] = [torch.ones(64)]
+    return "a"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -91,12 +91,16 @@ class Candidate:
         actions = {"start": self.start, "load": self.load, "run": self.run, "record": self.record}
         actions |= {"give": self.relay.give, "take": self.take}
         try:
-            with own_copies():
+            with own_copies(self._beside_large):
                 return actions[request["do"]](request)
         except (CandidateError, UnavailableError) as error:
             if changes := self.changes():
                 raise CandidateError(changes[0][1], ExitCode.REJECTED, rule=changes[0][0]) from error
             raise
+
+    def _beside_large(self) -> bool:
+        """Whether inputs are here, or on their way, whose copies may fill the GPU."""
+        return self.share is not whole_gpu or bool(self.relay.taken)
 
     def start(self, request: dict[str, Any]) -> dict[str, Any]:
         """Bring up libraries and device, which takes seconds that are not the file's."""
@@ -178,7 +182,7 @@ class Candidate:
             with contextlib.nullcontext() if self.hold is None else self.hold.ending():
                 with watch:
                     returned = self._kernel(arguments)
-                with own_copies():  # queued on the current stream at once
+                with own_copies(self._beside_large):  # queued on the current stream at once
                     first = [sample_of(value) for value in plain_tensors(returned)]
                     early = [bytes_of(value).clone() for value in plain_tensors(returned)]
             synchronize(self.device)

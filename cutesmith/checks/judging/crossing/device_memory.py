@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from cutesmith.errors import UnavailableError
+from cutesmith.errors import ContractError, UnavailableError
 
 FAIR_SHARE = 0.5  # of the GPU's memory: a kernel that finds so much free and runs out of it takes too much
+MORE_ROOM = "Judge it with nobody else on the GPU, on one with more memory, or on fewer elements from get_inputs()."
 KEPT_UNUSED = 12 << 30  # bytes; to make them anew takes time that smaller tasks need not spend
 # Captured before any candidate is loaded:
 _initialized, _empty_cache = torch.cuda.is_initialized, torch.cuda.empty_cache
@@ -55,13 +56,19 @@ def fair_room(share: float) -> Iterator[None]:
         if share >= FAIR_SHARE:
             raise
         left = f"kernel_fn ran out of memory: the judge's own copies left it {share:.0%} of the GPU's"
-        raise UnavailableError(f"{left}: {error}") from error
+        raise UnavailableError(f"{left}: {error}", hint=MORE_ROOM) from error
 
 
 @contextlib.contextmanager
-def own_copies() -> Iterator[None]:
-    """The judge's own work: memory that runs out there is no word on the kernel: UnavailableError."""
+def own_copies(large: Callable[[], bool]) -> Iterator[None]:
+    """The judge's own work: beside `large` inputs, memory that runs out is no word on the kernel: UnavailableError.
+
+    Beside small ones the kernel holds it, or a neighbour.
+    """
     try:
         yield
-    except _OutOfMemory as error:
-        raise UnavailableError(f"out of memory: the judge's own copies have no room on this GPU: {error}") from error
+    except (_OutOfMemory, ContractError) as error:  # the latter where reference_fn or get_inputs raised the former
+        if not (large() and _OutOfMemory in (type(error), type(error.__cause__))):
+            raise
+        text = f"out of memory: the judge's own copies have no room on this GPU: {error}"
+        raise UnavailableError(text, hint=MORE_ROOM) from error

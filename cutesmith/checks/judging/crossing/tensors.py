@@ -192,6 +192,12 @@ def overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
     return max(first[0], second[0]) < min(first[1], second[1])
 
 
+def bytes_of_values(values: Sequence[Any]) -> int:
+    """Bytes of the elements of tensors, each once (a broadcast dimension is stored once)."""
+    found = [value for value in values if isinstance(value, torch.Tensor)]
+    return sum(min(v.numel(), span_of(v.shape, v.stride())) * v.element_size() for v in found)
+
+
 def summarize(values: Sequence[Any]) -> str:
     """Inputs in a line: `bfloat16[64, 128], float32[128] strided (2,), 3`."""
     return ", ".join(_summarize(value) for value in values)

@@ -19,7 +19,7 @@ import torch
 from cutesmith import contract
 from cutesmith.checks.compiling.types_seen import types_seen
 from cutesmith.checks.judging.crossing import tensors
-from cutesmith.checks.judging.crossing.device_memory import release_unused
+from cutesmith.checks.judging.crossing.device_memory import own_copies, release_unused
 from cutesmith.checks.judging.crossing.given_outputs import no_meddling, read_output
 from cutesmith.checks.judging.crossing.pieces import WHOLE
 from cutesmith.checks.judging.crossing.relay import Relay
@@ -78,6 +78,7 @@ class Reference:
     results: dict[str, tuple[list[Any], Results]] = field(default_factory=dict)  # with the inputs that they are for
     exits: ExitStack = field(default_factory=ExitStack)
     relay: Relay = field(default_factory=Relay)
+    largest_inputs: int = 0  # bytes of those of one case, the most so far
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Dispatch on `request["do"]`: start, load, draw, give, take, judge, layout, full_size, types."""
@@ -92,7 +93,12 @@ class Reference:
             "give": self.relay.give,
             "take": self.take,
         }
-        return actions[request["do"]](request)
+        with own_copies(self.draws_large):
+            return actions[request["do"]](request)
+
+    def draws_large(self) -> bool:
+        """Whether the problem's inputs are such that copies of them may fill the GPU."""
+        return self.largest_inputs > self.relay.largest
 
     def start(self, request: dict[str, Any]) -> dict[str, Any]:
         """Bring up libraries and device, which takes seconds that are not the file's."""
@@ -175,7 +181,9 @@ class Reference:
         return self.fits[key]
 
     def _check(self, values: Any, where: str) -> list[Any]:
-        return contract.check_inputs(values, where=where, device=tensors.torch_device(self.device))
+        checked: list[Any] = contract.check_inputs(values, where=where, device=tensors.torch_device(self.device))
+        self.largest_inputs = max(self.largest_inputs, tensors.bytes_of_values(checked))
+        return checked
 
     def draw(self, request: dict[str, Any]) -> dict[str, Any]:
         """Draw the inputs of a case under a key; write them as files, or say that the reference refuses them.
