@@ -14,13 +14,13 @@ import hashlib
 import math
 import os
 import stat
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutesmith.errors import ContractError
+from cutesmith.syntax import parse_python
 
 if TYPE_CHECKING:
     from cutesmith.loading import LoadedFile
@@ -162,9 +162,7 @@ def content_hash(path: str | Path) -> str:
 def parse(source: str, path: str | Path) -> ast.Module:
     """The file's AST; ContractError with line, message and the source line when it is no Python."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an invalid escape in the user's string is lint's business
-            return ast.parse(source, filename=str(path))
+        return parse_python(source, path)
     except SyntaxError as error:
         where = f"{path}:{error.lineno}" if error.lineno else str(path)
         raise ContractError(f"{where}: syntax error: {error.msg}", hint=(error.text or "").rstrip()[:200]) from error

@@ -18,6 +18,7 @@ RANKS = {
     "verdicts": 0,
     "errors": 1,
     "devices": 1,
+    "syntax": 1,
     "append_log": 2,
     "resources": 2,
     "contract": 2,

@@ -15,6 +15,7 @@ from cutesmith.agent.standing import JudgedKernel
 from cutesmith.agent.texts.prompting import render_prompt
 from cutesmith.agent.transcript import Event
 from cutesmith.checks.isolation.shared_nursery import lend_nursery
+from cutesmith.contract import parse
 from cutesmith.patterns.generation.target import Target
 from cutesmith.verb_process import VerbError, run_verb
 
@@ -85,7 +86,7 @@ def _first_words(problem: Path) -> str:
     """A problem file's docstring and the names that it calls, as a query."""
     import ast
 
-    tree = ast.parse(problem.read_text(encoding="utf-8"))
+    tree = parse(problem.read_text(encoding="utf-8"), problem)
     names = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     return " ".join([(ast.get_docstring(tree) or "").partition("\n")[0], *dict.fromkeys(names)])[:400]
 

@@ -6,7 +6,6 @@ import ast
 import io
 import re
 import tokenize
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from cutesmith.checks.lint.catalogue import RULES
 from cutesmith.checks.lint.scopes import FunctionNode, ScopeMap
 from cutesmith.contract import problem_source
 from cutesmith.errors import ContractError
+from cutesmith.syntax import parse_python
 from cutesmith.verdicts import Finding
 
 IGNORE = re.compile(r"#\s*cutesmith:\s*ignore(?:\[([^\]]*)\])?")
@@ -170,9 +170,7 @@ def _without_preprocessor(decorator: ast.expr) -> bool:
 
 def _parse(path: Path, text: str) -> ast.Module:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an invalid escape in a string is a warning of the parser
-            return ast.parse(text, str(path))
+        return parse_python(text, path)
     except SyntaxError as error:
         line, column = error.lineno or 1, error.offset or 1
         raise SyntaxFault(f"{path}, line {line}: {error.msg}.", line, column) from error

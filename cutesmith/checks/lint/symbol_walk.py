@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cutesmith.syntax import parse_python
+
 ROOT = "cutlass"
 IMPORTED_BY_DEFAULT = ("cutlass", "cutlass.cute")
 GENERATED = "cutlass._mlir"  # generated dialects: taken as they are when already imported, never imported for the walk
@@ -317,7 +319,7 @@ def _scan_warnings(walk: Walk) -> None:
         if (name == ROOT or name.startswith(ROOT + ".")) and not name.startswith(GENERATED) and file.endswith(".py"):
             text = Path(file).read_text(encoding="utf-8")
             scan = _WarningScan(name)
-            scan.visit(ast.parse(text if "deprecat" in text and "warn(" in text else ""))
+            scan.visit(parse_python(text if "deprecat" in text and "warn(" in text else ""))
             walk.table["deprecated_calls"] += scan.found
 
 

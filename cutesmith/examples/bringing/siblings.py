@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from cutesmith.examples.index.records import Example
+from cutesmith.syntax import parse_python
 
 
 def siblings(example: Example, text: bytes, by_path: Mapping[tuple[str, str], Example]) -> tuple[str, ...]:
@@ -44,9 +44,7 @@ def _imported(text: bytes) -> Iterator[PurePosixPath]:
 
 
 def _tree(text: bytes) -> ast.AST:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an example's invalid escapes are not our output
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return ast.Module(body=[], type_ignores=[])
+    try:
+        return parse_python(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module(body=[], type_ignores=[])

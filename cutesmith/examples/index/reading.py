@@ -9,13 +9,13 @@ import ast
 import hashlib
 import json
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from cutesmith.errors import UsageError
+from cutesmith.syntax import parse_python
 
 MAGIC = re.compile(r"^\s*[%!]")
 SPDX = re.compile(r"SPDX-License-Identifier:\s*([\w.+-]+)")
@@ -74,9 +74,7 @@ def read_source(file: Path, path: str) -> Source:
 
 def _parsed(code: str, path: str) -> ast.Module:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # "\d" in somebody else's docstring
-            return ast.parse(code)
+        return parse_python(code)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
         raise UsageError(f"{path}:{line}: does not parse: {error}", hint="It is not indexed until it does") from error
