@@ -64,7 +64,8 @@ _X86_64 = _Abi(
     starting=(57, 58, 59, 322),  # fork, vfork, execve, execveat
     # socket, socketpair, bind, ptrace, process_vm_readv, process_vm_writev, tkill,
     # rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_send_signal, pidfd_getfd, mount, umount2, setns, unshare, bpf,
-    # io_uring_setup (would do any of these unseen), setsid (whoever leaves the worker's session may outlive it)
+    # io_uring_setup (would do any of these unseen), setsid (whoever leaves the worker's session may outlive it),
+    # shmget, semget, msgget (what they make outlives every process)
     refused=(
         41,
         53,
@@ -84,6 +85,9 @@ _X86_64 = _Abi(
         321,
         425,
         112,
+        29,
+        64,
+        68,
     ),
 )
 _AARCH64 = _Abi(
@@ -113,6 +117,9 @@ _AARCH64 = _Abi(
         280,
         425,
         157,
+        194,
+        190,
+        186,
     ),
 )
 _ABIS = {"x86_64": _X86_64, "aarch64": _AARCH64}

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +25,7 @@ class Usage:
     """What a tree of processes holds at this moment."""
 
     processes: int
-    resident_bytes: int
+    held_bytes: int
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,13 @@ class ProcessTree:
             return False
 
     def usage(self) -> Usage:
-        """How many processes there are and the memory they hold, shared pages counted once for each."""
+        """How many processes there are and the memory they hold, shared pages counted once for each.
+
+        So do files without a name that they have open: memory (memfd_create(2)), or room that no folder shows.
+        """
         members = self.members()
-        return Usage(len(members), sum(map(_resident_bytes, members)))
+        unnamed = dict(file for pid in members for file in _unnamed_files(pid))
+        return Usage(len(members), sum(map(_resident_bytes, members)) + sum(unnamed.values()))
 
     def kill(self) -> None:
         """SIGKILL to all, again until none is left: a fork bomb may be quicker than one pass."""
@@ -125,6 +131,17 @@ def _stat(pid: int) -> _Stat | None:
         return None
     fields = text[text.rindex(b")") + 2 :].split()  # the name before it may hold spaces and brackets
     return _Stat(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def _unnamed_files(pid: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """Device and inode of each open file that has no name, and the bytes that it takes; none where one may not look."""
+    folder = f"/proc/{pid}/fd"
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                status = os.stat(f"{folder}/{name}")
+                if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                    yield (status.st_dev, status.st_ino), status.st_blocks * 512
 
 
 def _resident_bytes(pid: int) -> int:

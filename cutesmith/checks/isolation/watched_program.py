@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutesmith.checks.isolation.environment import clean_environment
+from cutesmith.checks.isolation.limits import Limits, Watch
 from cutesmith.checks.isolation.processes import ProcessTree
-from cutesmith.checks.isolation.worker import GIB, Limits, clean_environment
 from cutesmith.errors import without_colours
 
 WATCH_SECONDS = 0.1
@@ -49,17 +50,17 @@ def run_watched(
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    tree = ProcessTree(process.pid, token)
+    watch = Watch(ProcessTree(process.pid, token), cwd)
     try:
-        return _watch(process, tree, limits)
+        return _watch(process, watch, limits)
     finally:
-        tree.kill()
+        watch.kill()
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
 
 
-def _watch(process: subprocess.Popen[bytes], tree: ProcessTree, limits: Limits) -> Finished:
+def _watch(process: subprocess.Popen[bytes], watch: Watch, limits: Limits) -> Finished:
     assert process.stdout is not None
     pipe, kept, open_ = process.stdout.fileno(), bytearray(), True
     os.set_blocking(pipe, False)
@@ -76,7 +77,7 @@ def _watch(process: subprocess.Popen[bytes], tree: ProcessTree, limits: Limits) 
             return Finished(-1, _text(kept), f"did not finish within {limits.wall_seconds:g} s", timed_out=True)
         if now > watched + WATCH_SECONDS:
             watched = now
-            if excess := _excess(tree, limits):
+            if excess := watch.excess(limits)[0]:
                 return Finished(-1, _text(kept), excess)
 
 
@@ -92,13 +93,6 @@ def _drain(pipe: int, kept: bytearray, most: int) -> bool:
         kept += part
         del kept[: max(0, len(kept) - most)]
     return True
-
-
-def _excess(tree: ProcessTree, limits: Limits) -> str:
-    usage = tree.usage()
-    if usage.resident_bytes > limits.memory_bytes:
-        return f"used more than {limits.memory_bytes / GIB:.1f} GiB of host memory"
-    return f"started more than {limits.processes} processes" if usage.processes > limits.processes else ""
 
 
 def _text(kept: bytearray) -> str:

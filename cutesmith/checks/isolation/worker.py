@@ -1,24 +1,22 @@
 """A confined child process that runs a candidate: limits, a private pipe, and a kill that reaches every descendant.
 
 `Worker` starts `child.py` in a session of its own with a clean environment and a scratch folder (`launching.py` says by
-which way). It bounds wall-clock time, memory, processes, files and the log; which files may be read and written is
-`confine()`'s business. Not covered: using the GPU's memory and time (a watchdog ends the process, not the kernel in
-flight), and, where the system has no Landlock or seccomp, what `confine()` then reports as off.
+which way). It bounds wall-clock time, memory, processes, files and the log (`limits.py`); which files may be read and
+written is `confine()`'s business. Not covered: using the GPU's memory and time (a watchdog ends the process, not the
+kernel in flight), and, where the system has no Landlock or seccomp, what `confine()` then reports as off.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import select
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,26 +25,16 @@ from cutesmith.checks.isolation.child import HEADER, MAX_FRAME_BYTES, write_fram
 from cutesmith.checks.isolation.confinement import confine
 from cutesmith.checks.isolation.environment import clean_environment
 from cutesmith.checks.isolation.launching import Launch, WorkerProcess
+from cutesmith.checks.isolation.limits import GIB, Limits, Watch
 from cutesmith.checks.isolation.processes import ProcessTree
+from cutesmith.checks.isolation.scratch import Scratch
 from cutesmith.errors import CandidateError, without_colours
 from cutesmith.verdicts import ExitCode
 
-__all__ = ["Limits", "Worker", "clean_environment", "confine", "phases", "run_isolated"]
+__all__ = ["GIB", "Limits", "Worker", "clean_environment", "confine", "phases", "run_isolated"]
 
-GIB = 1 << 30
 WATCH_SECONDS = 0.05
 WATCH_REST = 20  # times what looking at all processes of the machine took: 1.4 ms with 72 of them
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What a worker may use: seconds of wall-clock time for a call, bytes, and live processes (itself included)."""
-
-    wall_seconds: float = 120.0
-    memory_bytes: int = 16 * GIB
-    file_bytes: int = 4 * GIB
-    log_bytes: int = 2 << 20
-    processes: int = 64
 
 
 class Worker:
@@ -55,7 +43,8 @@ class Worker:
     `entry` is `package.module:factory`, whose result is called with each request. `scratch` is its current, home and
     temporary folder (one is made and removed when None); `subject` is whom messages name. With `gpu`, the address space
     is not limited (CUDA reserves far more than it uses) and memory is only watched. `seconds` is what each kind of
-    request (its "do") has taken so far, from sending to reply. `call` raises `CandidateError`.
+    request (its "do") has taken so far, from sending to reply. `beside` are workers that are watched while this one is
+    waited for. `call` raises `CandidateError`.
     """
 
     def __init__(
@@ -80,6 +69,8 @@ class Worker:
         self.not_kept = ""  # why one that might have served was ended before this one was started
         self.seconds: dict[str, float] = {}
         self._asked: tuple[str, float] = ("", 0.0)
+        self._next_watch = 0.0
+        self.beside: tuple[Worker, ...] = ()
         self._waits, self._complained = False, False
 
     def __enter__(self) -> Worker:  # noqa: PYI034 - typing.Self needs Python 3.11
@@ -97,7 +88,8 @@ class Worker:
     def start(self) -> None:
         """Start the child; its libraries are imported at the first call."""
         if self._own_scratch:
-            self.scratch = Path(tempfile.mkdtemp(prefix="kernel-"))
+            self._own = Scratch()
+            self.scratch = self._own.path
         self.scratch.mkdir(parents=True, exist_ok=True)
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
@@ -117,7 +109,7 @@ class Worker:
             os.close(descriptor)
         os.set_blocking(self._log_pipe, False)
         os.set_blocking(self._replies, False)
-        self._tree = ProcessTree(self._process.pid, token)
+        self._watched = Watch(ProcessTree(self._process.pid, token), self.scratch)
 
     def use_own_scratch(self) -> None:
         """Before `start`: take a scratch folder that goes with this worker, where that of its maker goes earlier."""
@@ -126,7 +118,7 @@ class Worker:
     def serve_as(self, other: Worker) -> None:
         """From now on be bounded, named and counted as another worker, which is not started."""
         self.limits, self.subject, self.seconds = other.limits, other.subject, {}
-        self._log, self._log_dropped = bytearray(), 0
+        self._log, self._log_dropped, self.beside = bytearray(), 0, ()
 
     @property
     def alive(self) -> bool:
@@ -159,6 +151,7 @@ class Worker:
         if self._verdict is not None:
             raise self._verdict
         assert self._process is not None, "start() comes first"
+        self._watch_when_due()
         self._waits = True
         self._nonce, self._asked = secrets.token_hex(16), (str(request.get("do", "")), time.monotonic())
         try:
@@ -178,7 +171,7 @@ class Worker:
 
     def _receive(self, seconds: float) -> bytes:
         deadline = time.monotonic() + seconds
-        buffer, poller, next_watch = bytearray(), select.poll(), 0.0
+        buffer, poller = bytearray(), select.poll()
         for descriptor in (self._replies, self._log_pipe):
             poller.register(descriptor, select.POLLIN | select.POLLHUP)
         while True:
@@ -190,18 +183,17 @@ class Worker:
                     raise self._end(self._gone())
                 if (frame := self._complete(buffer)) is not None:
                     return frame
-            now = time.monotonic()
-            if now > deadline:
+            if time.monotonic() > deadline:
                 raise self._end(
                     self._error(
                         f"{self.subject} did not finish within {seconds:g} s",
                         ExitCode.TIMED_OUT,
                     )
                 )
-            if now > next_watch:
-                self._watch()
-                took = time.monotonic() - now
-                next_watch = now + max(WATCH_SECONDS, WATCH_REST * took)
+            for other in self.beside:
+                with contextlib.suppress(CandidateError):  # its own next call says it
+                    other._watch_when_due()
+            self._watch_when_due()
 
     def _read_reply(self, buffer: bytearray) -> bool:
         """Append what has come; False at the end of the pipe."""
@@ -246,25 +238,14 @@ class Worker:
         tail = f"{self.log_tail}\n{error['traceback']}".strip()
         return CandidateError(message, code, hint=hint, log_tail=tail, rule=error.get("rule", ""))
 
-    def _watch(self) -> None:
-        usage = self._tree.usage()
-        if usage.processes > self.limits.processes:
-            raise self._end(
-                self._error(
-                    f"{self.subject} started more than {self.limits.processes} processes",
-                    ExitCode.CRASHED,
-                    hint="Start none: compute it in one process.",
-                )
-            )
-        if usage.resident_bytes > self.limits.memory_bytes:
-            gibibytes = self.limits.memory_bytes / GIB
-            raise self._end(
-                self._error(
-                    f"{self.subject} used more than {gibibytes:.1f} GiB of host memory",
-                    ExitCode.CRASHED,
-                    hint="Return fewer elements from get_inputs(), or hold less at once.",
-                )
-            )
+    def _watch_when_due(self) -> None:
+        now = time.monotonic()
+        if not self.alive or now < self._next_watch:
+            return
+        what, hint = self._watched.excess(self.limits)
+        self._next_watch = now + max(WATCH_SECONDS, WATCH_REST * (time.monotonic() - now))
+        if what:
+            raise self._end(self._error(f"{self.subject} {what}", ExitCode.CRASHED, hint=hint))
 
     def _drain_log(self) -> bool:
         """Keep the tail of what was printed; False once every writer has closed it."""
@@ -314,7 +295,7 @@ class Worker:
     def _kill(self) -> None:
         process = self._process  # another thread may close this worker meanwhile
         if process is not None:
-            self._tree.kill()
+            self._watched.kill()
             process.wait()
 
     def kill(self) -> None:
@@ -330,7 +311,7 @@ class Worker:
             os.close(descriptor)
         self._process = None
         if self._own_scratch:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            self._own.close()
 
 
 def phases(**workers: Worker) -> dict[str, float]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +13,7 @@ from typing import Any, cast
 
 from cutesmith.checks.compiling.narrowing import Compiled, described, narrow_instructions, unexplained
 from cutesmith.checks.isolation.readable import INPUTS
+from cutesmith.checks.isolation.scratch import content_of, remove_folder, scratch_folder
 from cutesmith.checks.isolation.worker import GIB, Worker
 from cutesmith.checks.judging.crossing.given_outputs import require_own
 from cutesmith.checks.judging.crossing.pieces import LARGEST_FILE, hand_over
@@ -239,9 +238,9 @@ class Round:
     def _clean(self) -> None:
         """Make room, where the files of this case take so much that the next one's might not fit beside them."""
         outputs, drawn = self.folder / "candidate" / "outputs", list((self.folder / INPUTS).iterdir())
-        if sum(_bytes_below(folder) for folder in (outputs, *drawn)) > KEPT_BYTES:
+        if sum(content_of(folder).bytes for folder in (outputs, *drawn)) > KEPT_BYTES:
             for folder in (outputs, *drawn):  # the one above stays: the candidate may read that, and no new one
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_folder(folder)
 
 
 def behaviour(report: dict[str, Any], changes: Sequence[Sequence[str]], *, own: bool) -> tuple[str, str, bool] | None:
@@ -296,16 +295,6 @@ def _outputs(verdict: dict[str, Any]) -> tuple[OutputError, ...]:
         tuples = {name: tuple(output[name]) for name in ("shape", "worst_index")}
         made.append(OutputError(**{**output, **tuples}))
     return tuple(made)
-
-
-def _bytes_below(folder: Path) -> int:
-    """Of all files; those that the candidate takes away meanwhile are none."""
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_size
-    return total
 
 
 def _layout(description: dict[str, Any]) -> Any:
@@ -369,7 +358,7 @@ def exchange() -> Iterator[Path]:
     """A folder for tensors between processes: in memory where there is room, on disk otherwise; removed at the end."""
     shared = Path("/dev/shm")
     roomy = shared.is_dir() and shutil.disk_usage(shared).free > 4 * GIB
-    with tempfile.TemporaryDirectory(prefix="kernel-", dir=shared if roomy else None) as folder:
+    with scratch_folder(where=shared if roomy else None) as folder:
         for name in ("candidate", INPUTS):
-            (Path(folder) / name).mkdir()
-        yield Path(folder).resolve()
+            (folder / name).mkdir()
+        yield folder

@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cutesmith.checks.isolation.processes import fair_memory
+from cutesmith.checks.isolation.scratch import scratch_folder
 from cutesmith.checks.isolation.watched_program import run_watched
 from cutesmith.checks.isolation.worker import GIB, Limits
 from cutesmith.checks.judging.rounds import NOT_RUN
@@ -69,7 +69,7 @@ def check(path: Path, problem: Path, *, timeout: float, confined: bool = False) 
 
 def _run_tool(program: str, tool: str, arguments: Sequence[str], timeout: float) -> str:
     """What the tool found: empty for nothing, "not run: …" when it could not look."""
-    with tempfile.TemporaryDirectory(prefix="kernel-") as scratch:
+    with scratch_folder() as scratch:
         command = [
             program,
             "--tool",
@@ -83,7 +83,7 @@ def _run_tool(program: str, tool: str, arguments: Sequence[str], timeout: float)
         ]
         command += ["application-only", sys.executable, "-c", _RUN, *arguments]
         limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(MOST_MEMORY))
-        finished = run_watched(command, cwd=Path(scratch), limits=limits, environment=NO_CACHING)
+        finished = run_watched(command, cwd=scratch, limits=limits, environment=NO_CACHING)
     if finished.stopped:
         return f"{NOT_RUN}it {finished.stopped}"
     return _reading(finished.code, finished.output)

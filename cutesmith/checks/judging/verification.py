@@ -293,6 +293,7 @@ class Judge:
             environment=environment,
         )
         with serving(trusted) as reference, tried as candidate:
+            reference.beside = (candidate,)
             self.workers = {"reference": reference, "kernel": candidate}
             yield reference, candidate
 

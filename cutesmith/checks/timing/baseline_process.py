@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from cutesmith.checks.isolation.processes import fair_memory
+from cutesmith.checks.isolation.scratch import scratch_folder
 from cutesmith.checks.isolation.worker import GIB, Limits, Worker
 from cutesmith.checks.judging.problem_process import TIMED_ENTRY as TRUSTED
 from cutesmith.checks.judging.problem_process import ProblemProcess, Unvouched, reference_call
@@ -32,8 +32,8 @@ def baseline_process(
     What that writes for a problem which nobody vouches for is kept for nobody: others would run it unconfined.
     """
     entry = TRUSTED if why is None else CONFINED
-    with TemporaryDirectory(prefix="kernel-") as mine:  # /dev/shm may hold no programs
-        cache = CACHE.expanduser() if why is None else Path(mine)
+    with scratch_folder() as mine:  # /dev/shm may hold no programs
+        cache = CACHE.expanduser() if why is None else mine
         caches = {f"{name}_CACHE_DIR": str(cache / name.lower()) for name in ("TORCHINDUCTOR", "TRITON", "QUACK")}
         for place in () if why is None else caches.values():
             Path(place).mkdir()

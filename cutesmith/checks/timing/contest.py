@@ -129,6 +129,7 @@ class Contest:
         with self._reference(folder, arch) as trusted:
             served = trusted if self.options.baselines else serving(trusted)  # whose files may leave anything
             with served as reference, tried as candidate:
+                reference.beside = (candidate,)
                 self.workers = {"reference": reference, "kernel": candidate}
                 yield reference, candidate
 

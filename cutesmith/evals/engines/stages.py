@@ -22,6 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from cutesmith.checks.isolation.scratch import FILES, scratch_folder
 from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.checks.timing.gpu_lock import recorded_holds
 from cutesmith.errors import CandidateError, CutesmithError
@@ -50,7 +51,7 @@ def run_stage(stage: str, payload: Payload) -> Result:
 def _without_our_folders(result: Result) -> Result:
     """Files by their names alone: the folders of this process mean nothing to anybody, and are new each time."""
     folder = re.escape(os.path.join(tempfile.gettempdir(), FOLDER))
-    plain: Result = json.loads(re.sub(f"{folder}[^/]+/((task|{LIBRARIES})/)?", "", strict_json(result)))
+    plain: Result = json.loads(re.sub(f"{folder}[^/]+/({FILES}/)?((task|{LIBRARIES})/)?", "", strict_json(result)))
     return plain
 
 
@@ -67,11 +68,11 @@ def uncarried(file: dict[str, str]) -> bytes:
 @contextmanager
 def _files(payload: Payload) -> Iterator[tuple[Path, Path]]:
     """The task and the kernel (where there is one) as files of a folder that goes away; the judge only reads them."""
-    with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-        task = Path(folder) / "task" / Path(payload["task"]["name"]).name
+    with scratch_folder(prefix=FOLDER) as folder:
+        task = folder / "task" / Path(payload["task"]["name"]).name
         task.parent.mkdir()
         task.write_bytes(uncarried(payload["task"]))
-        kernel = Path(folder) / KERNEL
+        kernel = folder / KERNEL
         if "kernel" in payload:
             kernel.write_bytes(uncarried(payload["kernel"]))
         yield task, kernel

@@ -65,6 +65,39 @@ def _touch_memory(byte_count):
     time.sleep(600)
 
 
+def _held_by_a_file(byte_count):
+    """Memory that is in nobody's resident set: a file without a name, written and not mapped."""
+    descriptor = os.memfd_create("held")
+    while byte_count > 0:
+        byte_count -= os.write(descriptor, bytes(1 << 20))
+    time.sleep(600)
+
+
+def _many_files(count, size):
+    for number in range(count):
+        Path(f"file{number}").write_bytes(bytes(size))
+    time.sleep(600)
+
+
+def _nested(depth):
+    for _ in range(depth):
+        os.mkdir("nested")
+        os.chdir("nested")
+    time.sleep(600)
+
+
+def _held_by_a_thread(byte_count):
+    """A reply at once; the memory is taken later."""
+
+    def hold():
+        time.sleep(0.2)
+        held = bytearray(b"x") * byte_count
+        time.sleep(600 + len(held))
+
+    threading.Thread(target=hold).start()
+    return {}
+
+
 def _break_contract():
     raise ContractError("no get_inputs", hint="def get_inputs(): ...")
 
@@ -73,6 +106,12 @@ def _raise_passing(code):
     error = ContractError("all is well")
     error.exit_code = code
     raise error
+
+
+def _that_stays():
+    """Ids of a shared segment, semaphores and a queue, which are nobody's and last."""
+    libc = ctypes.CDLL(None)
+    return [libc.shmget(0, 4096, 0o600), libc.semget(0, 1, 0o600), libc.msgget(0, 0o600)]
 
 
 def _confined(request):
@@ -93,6 +132,7 @@ def _confined(request):
         "signal_self": _attempt(lambda: os.kill(os.getpid(), 0)),
         "parent_environment": _attempt(lambda: Path(f"/proc/{os.getppid()}/environ").read_bytes()),
         "thread": _attempt(lambda: threading.Thread(target=int).start()),
+        "memory_that_stays": _that_stays(),
     }
 
 
@@ -185,6 +225,10 @@ ACTIONS = {
     "print": lambda r: _print(r["bytes"]) or {},
     "allocate": lambda r: {"size": len(bytearray(r["bytes"]))},
     "touch": lambda r: _touch_memory(r["bytes"]),
+    "hold_by_a_file": lambda r: _held_by_a_file(r["bytes"]),
+    "hold_by_a_thread": lambda r: _held_by_a_thread(r["bytes"]),
+    "many_files": lambda r: _many_files(r["count"], r["size"]),
+    "nested": lambda r: _nested(r["depth"]),
     "big_file": lambda r: {"size": Path("big").write_bytes(bytes(r["bytes"]))},
     "confined": _confined,
     "confined_with_programs": _confined_with_programs,

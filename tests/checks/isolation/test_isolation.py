@@ -203,6 +203,37 @@ def test_a_large_file_is_refused():
     assert "OSError" in failure("big_file", bytes=2 << 20).message
 
 
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ({"action": "hold_by_a_file", "bytes": 800 << 20}, "used more than 0.6 GiB of host memory"),
+        ({"action": "many_files", "count": 200, "size": 1 << 20}, "wrote more than 0.1 GiB of files"),
+        ({"action": "many_files", "count": 3000, "size": 0}, "made more than 2500 files"),
+        ({"action": "nested", "depth": 2000}, "made a folder that nobody can look into"),
+    ],
+)
+def test_what_no_process_shows_is_watched_too(action, said):
+    limits = replace(SMALL, file_bytes=2 << 30, folder_bytes=100 << 20, files=2500)
+    with Worker(ENTRY, limits=limits, gpu=True, environment=ENVIRONMENT) as worker:
+        scratch = worker.scratch
+        with pytest.raises(CandidateError, match=f"the kernel {said}") as caught:
+            worker.call(action)
+    assert caught.value.exit_code == ExitCode.CRASHED
+    assert not scratch.parent.exists()
+
+
+def test_a_worker_is_watched_while_another_is_waited_for():
+    watched, waited_for = (Worker(ENTRY, limits=SMALL, gpu=gpu, environment=ENVIRONMENT) for gpu in (True, False))
+    with watched as worker, waited_for as other:
+        other.beside = (worker,)
+        worker.call({"action": "hold_by_a_thread", "bytes": 800 << 20})
+        with pytest.raises(CandidateError, match="did not finish within 3 s"):
+            other.call({"action": "loop"}, timeout=3)
+        assert not worker.alive
+        with pytest.raises(CandidateError, match="used more than 0.6 GiB of host memory"):
+            worker.call({"action": "echo", "value": 1})
+
+
 def test_the_environment_is_clean(monkeypatch, tmp_path):
     monkeypatch.setenv("SOME_API_KEY", "secret")
     reply = ask("environment", scratch=tmp_path / "scratch")
@@ -233,6 +264,7 @@ def test_confinement_refuses_what_it_says(tmp_path):
     if layers["seccomp"]:
         refused = {name: reply[name] for name in ("fork", "exec", "socket", "unix_socket", "kill_parent")}
         assert set(refused.values()) == {"PermissionError"}, refused
+        assert reply["memory_that_stays"] == [-1, -1, -1]
 
 
 @pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")
