@@ -95,14 +95,14 @@ class Content:
     hidden: bool
 
 
-def content_of(folder: Path, most_entries: int = 1 << 62) -> Content:
-    """What lies below a folder to which somebody may be writing; counting ends soon after so many entries."""
+def content_of(folder: Path, most_entries: int = 1 << 60) -> Content:
+    """What lies below a folder to which somebody may be writing; counting ends after so many entries and one."""
     total, count, hidden, waiting = 0, 0, False, [str(folder)]
     links: set[tuple[int, int]] = set()
     while waiting and count <= most_entries:
         try:
             with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
+                for entry in itertools.islice(entries, most_entries + 1 - count):
                     count += 1
                     size, folders = _looked_at(entry, links)
                     total += size
