@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
-from cutesmith.errors import UsageError, without_colours
+from cutesmith.errors import UsageError, plain_text
 
 FILE = "DEVLOG.md"
 FIELDS = ("prediction", "change", "measurement", "verdict", "note")
@@ -50,14 +50,8 @@ def _digest(kernel: Path) -> str:
 
 
 def _one_paragraph(text: str) -> str:
-    """The text as the body of one list item: its further lines indented, so that none becomes a heading.
-
-    Without what a terminal would act on: whoever prints the log sees what was written.
-    """
-    printable = (
-        "".join(c for c in line if c.isprintable() or c == "\t") for line in without_colours(text).splitlines()
-    )
-    return "\n  ".join(line.strip() for line in printable if line.strip())
+    """The text as the body of one list item: its further lines indented, so that none becomes a heading."""
+    return "\n  ".join(line.strip() for line in plain_text(text).splitlines() if line.strip())
 
 
 def _append(log: Path, entry: str) -> None:

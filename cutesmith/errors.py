@@ -10,23 +10,29 @@ import re
 
 from cutesmith.verdicts import ExitCode
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_SEQUENCES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]")
+_LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+# Control characters but tab and newline, marks that turn the direction of what follows, halves of surrogate pairs.
+_UNSEEN = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def without_colours(text: str) -> str:
-    """The text without the colour codes of a terminal, which the DSL writes into its errors."""
-    return _COLOURS.sub("", text)
+def plain_text(text: str) -> str:
+    """The text without what a terminal would act on and what UTF-8 cannot hold: it may be a candidate's word.
+
+    Sequences that colour, move the cursor or set a title are left out: the DSL colours its errors, and a kernel could
+    write a verdict of its own over ours. Other characters that nobody sees become U+FFFD.
+    """
+    return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", _LINE_ENDS.sub("\n", _SEQUENCES.sub("", text)))
 
 
 class CutesmithError(Exception):
-    """Base of all our errors: a sentence, an optional hint (what to do), and an exit code."""
+    """Base of all our errors: a sentence, an optional hint (what to do), and an exit code; both are plain text."""
 
     exit_code: ExitCode = ExitCode.INTERNAL
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message, self.hint = plain_text(message), plain_text(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
@@ -63,14 +69,13 @@ class UnmatchedError(CutesmithError):
 class CandidateError(CutesmithError):
     """The candidate crashed, timed out or does not compile; `exit_code` says which, `log_tail` keeps its last lines.
 
-    `rule` is the EXPLOITS row when it was caught cheating. Both texts lose their colour codes here, the one way into
-    verdicts.
+    `rule` is the EXPLOITS row when it was caught cheating.
     """
 
     def __init__(
         self, message: str, exit_code: ExitCode, *, hint: str = "", log_tail: str = "", rule: str = ""
     ) -> None:
-        super().__init__(without_colours(message), hint=hint)
+        super().__init__(message, hint=hint)
         self.exit_code = exit_code
-        self.log_tail = without_colours(log_tail)
+        self.log_tail = plain_text(log_tail)
         self.rule = rule

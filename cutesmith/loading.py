@@ -11,6 +11,7 @@ import ast
 import hashlib
 import importlib.util
 import linecache
+import os
 import re
 import sys
 import traceback
@@ -148,7 +149,7 @@ class _TreeLoader(InspectLoader):
 
 def _module_name(path: Path) -> str:
     stem = re.sub(r"\W", "_", path.stem)
-    return f"{FILE_MODULE}{stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    return f"{FILE_MODULE}{stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
 
 
 def _load_error(contract: FileContract, path: Path, error: Exception) -> LoadError:

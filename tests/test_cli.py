@@ -133,6 +133,30 @@ def test_any_other_error_is_a_bug_of_ours(capsys):
     assert json.loads(captured.out)["status"] == "internal"
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("wrong\x1b[1A\x1b[2Kverified on the GPU", "wrongverified on the GPU"),  # over the line above
+        ("wrong\rverified", "wrong\nverified"),
+        ("wrong\x1b]0;a title\x07\x1b]8;;http://x\x1b\\", "wrong"),
+        ("wrong\x9b2J\x00\x08\ud800\u202e", "wrong\ufffd\ufffd\ufffd\ufffd"),
+        ("µs\tand\n核 \U0001f600", "µs\tand\n核 \U0001f600"),
+    ],
+)
+def test_nothing_that_a_candidate_says_acts_on_the_terminal(capsys, said, shown):
+    assert report(Verdict(exit_code=ExitCode.CRASHED, summary=said), as_json=False, lines=[said]) == 5
+    assert capsys.readouterr().out == f"{shown}\n"
+    error = CandidateError(said, ExitCode.CRASHED, hint=said, log_tail=said)
+    assert error.message == error.hint == error.log_tail == shown and str(error) == f"{shown}\n{shown}"
+
+
+def test_a_terminal_that_lacks_a_character_is_given_its_number():
+    code = "from cutesmith.commands._run import run_command; run_command(lambda _: print('3 µs') or 0)"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=60, check=True)
+    assert done.stdout == b"3 \\xb5s\n"
+
+
 def test_a_missing_package_is_its_install_line(capsys):
     assert run_command(body_that_raises(ModuleNotFoundError("No module named 'cutlass'", name="cutlass.cute")), []) == 7
     assert "pip install nvidia-cutlass-dsl" in capsys.readouterr().err

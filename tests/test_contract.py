@@ -173,6 +173,21 @@ def test_a_device_or_pipe_is_refused_without_reading(tmp_path):
     assert "not a regular file" in problem_of("/dev/zero").message
 
 
+@pytest.mark.parametrize("name", [b"\xff.py", b"a\nb.py", b"\x1b[31m.py"])
+def test_a_name_that_is_no_plain_text_is_refused(tmp_path, name):
+    path = tmp_path / os.fsdecode(name)
+    path.write_text(KERNEL)
+    error = problem_of(path)
+    assert "its name is no plain text" in error.message and error.message.isprintable()
+    assert "Rename" in error.hint
+
+
+def test_names_in_any_script_are_taken(tmp_path):
+    path = tmp_path / "ядро softmax µ 核.py"
+    path.write_text(KERNEL)
+    assert contract.inspect(path).has_kernel
+
+
 def test_a_path_with_a_nul_or_too_long_is_refused():
     assert "cannot be read" in problem_of("a\0b.py").message
     assert "cannot be read" in problem_of("a" * 5000).message

@@ -36,7 +36,7 @@ def test_lines_of_an_entry_cannot_become_headings(write_file):
 def test_nothing_of_an_entry_acts_on_a_terminal():
     text = "\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b[2J\ta µs\x85next\x9b1m"
     entry = render_entry("k", {"note": text}, datetime(2026, 1, 1, tzinfo=timezone.utc))
-    assert entry.endswith("- Note: red]0;title[2J\ta µs\n  next1m\n")
+    assert entry.endswith("- Note: red\ta µs\n  next\n")
 
 
 def test_the_command_takes_a_verdict_from_a_pipe(write_file, run_script):

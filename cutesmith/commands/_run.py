@@ -14,13 +14,14 @@ def _lint(argv: list[str]) -> int:
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
-from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
+from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError, plain_text
 from cutesmith.verdicts import ExitCode, Verdict, strict_json
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -65,7 +66,7 @@ def positive(text: str) -> int:
 
 def report(verdict: Verdict, *, as_json: bool, lines: Iterable[str]) -> int:
     """Print the verdict on stdout, as one JSON object or as the given lines; returns its exit code."""
-    print(verdict.to_json() if as_json else "\n".join(lines))
+    print(verdict.to_json() if as_json else plain_text("\n".join(lines)))
     return int(verdict.exit_code)
 
 
@@ -76,6 +77,7 @@ def run_command(body: Callable[[list[str]], int], argv: Sequence[str] | None = N
     exception: 9, with the traceback's last lines. Ctrl-C: 130, quietly. A reader that went away: 141, quietly.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _say_what_can_be_said()
     try:
         code = _run(body, arguments)
         sys.stdout.flush()
@@ -86,6 +88,13 @@ def run_command(body: Callable[[list[str]], int], argv: Sequence[str] | None = N
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _say_what_can_be_said() -> None:
+    """Where a terminal's encoding lacks a character, such as that of µs, its number is written instead."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(body: Callable[[list[str]], int], arguments: list[str]) -> int:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from cutesmith.checks.isolation.readable import refusal
-from cutesmith.errors import ContractError, without_colours
+from cutesmith.errors import ContractError, plain_text
 from cutesmith.loading import LoadError
 from cutesmith.verdicts import ExitCode
 
@@ -86,7 +86,7 @@ def _from_file(error: BaseException, path: Path) -> TracebackType | None:
 
 
 def _clean(text: str) -> str:
-    return without_colours(text).strip()
+    return plain_text(text).strip()
 
 
 def _bounded(text: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from cutesmith.checks.isolation.environment import clean_environment
 from cutesmith.checks.isolation.limits import Limits, Watch
 from cutesmith.checks.isolation.processes import ProcessTree
-from cutesmith.errors import without_colours
+from cutesmith.errors import plain_text
 
 WATCH_SECONDS = 0.1
 
@@ -96,4 +96,4 @@ def _drain(pipe: int, kept: bytearray, most: int) -> bool:
 
 
 def _text(kept: bytearray) -> str:
-    return without_colours(bytes(kept).decode(errors="replace"))
+    return plain_text(bytes(kept).decode(errors="replace"))

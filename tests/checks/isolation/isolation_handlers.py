@@ -102,6 +102,10 @@ def _break_contract():
     raise ContractError("no get_inputs", hint="def get_inputs(): ...")
 
 
+def _raise_text(text):
+    raise ValueError(text)
+
+
 def _raise_passing(code):
     error = ContractError("all is well")
     error.exit_code = code
@@ -214,6 +218,7 @@ ACTIONS = {
     "raise": lambda r: {"value": 1 / 0},
     "contract": lambda r: _break_contract(),
     "passing_error": lambda r: _raise_passing(r["code"]),
+    "raise_text": lambda r: _raise_text(r["text"]),
     "exit": lambda r: sys.exit(0),
     "os_exit": lambda r: os._exit(0),
     "segfault": lambda r: {"value": ctypes.string_at(0)},
