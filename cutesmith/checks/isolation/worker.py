@@ -151,11 +151,13 @@ class Worker:
         if self._verdict is not None:
             raise self._verdict
         assert self._process is not None, "start() comes first"
-        self._watch_when_due()
+        with contextlib.suppress(CandidateError):  # `receive` says it
+            self._watch_when_due()
         self._waits = True
         self._nonce, self._asked = secrets.token_hex(16), (str(request.get("do", "")), time.monotonic())
         try:
-            write_frame(self._requests, {"nonce": self._nonce, "request": request})
+            if self._verdict is None:
+                write_frame(self._requests, {"nonce": self._nonce, "request": request})
         except BrokenPipeError:
             raise self._end(self._gone()) from None
 

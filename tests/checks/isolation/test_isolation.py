@@ -230,6 +230,15 @@ def test_what_no_process_shows_is_watched_too(action, said):
     assert not scratch.parent.exists()
 
 
+def test_what_happened_between_two_calls_is_said_by_the_second():
+    with Worker(ENTRY, limits=SMALL, gpu=True, environment=ENVIRONMENT) as worker:
+        worker.call({"action": "hold_by_a_thread", "bytes": 800 << 20})
+        time.sleep(2)
+        worker.send({"action": "echo", "value": 1})  # as a reference's, whose replies are told otherwise
+        with pytest.raises(CandidateError, match="used more than 0.6 GiB of host memory"):
+            worker.receive()
+
+
 def test_a_worker_is_watched_while_another_is_waited_for():
     watched, waited_for = (Worker(ENTRY, limits=SMALL, gpu=gpu, environment=ENVIRONMENT) for gpu in (True, False))
     with watched as worker, waited_for as other:
