@@ -224,6 +224,7 @@ ACTIONS = {
     "segfault": lambda r: {"value": ctypes.string_at(0)},
     "abort": lambda r: os.kill(os.getpid(), signal.SIGABRT),
     "loop": lambda r: time.sleep(600),
+    "pause": lambda r: time.sleep(0.2) or {},
     "double_fork": lambda r: _double_fork(r["pid_file"]) or {},
     "fork_many": lambda r: _fork_many(),
     "forge": lambda r: _write_everywhere(),
