@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutesmith.errors import ContractError
 from cutesmith.syntax import parse_python
+from cutesmith.unicode import plain_text
 
 if TYPE_CHECKING:
     from cutesmith.loading import LoadedFile
@@ -252,7 +253,7 @@ def _require_regular_file(path: Path) -> None:
         raise ContractError(f"{path}: no such file", hint=_neighbours(path)) from error
     except (OSError, ValueError) as error:  # no permission, a name too long, a NUL in it
         raise ContractError(f"{str(path)[:200]!r}: cannot be read: {error}") from error
-    if not str(path).isprintable():  # a newline, half of a surrogate pair: no UTF-8, and MLIR takes no other
+    if plain_text(str(path)) != str(path) or "\n" in str(path):  # MLIR takes UTF-8 alone; and it is printed
         raise ContractError(f"{str(path)!r}: its name is no plain text", hint="Rename the file or its folder.")
     if stat.S_ISDIR(status.st_mode):
         raise ContractError(f"{path} is a folder, not a kernel or problem file", hint=_neighbours(path / "x"))

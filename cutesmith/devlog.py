@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
-from cutesmith.errors import UsageError, plain_text
+from cutesmith.errors import UsageError
+from cutesmith.unicode import plain_text
 
 FILE = "DEVLOG.md"
 FIELDS = ("prediction", "change", "measurement", "verdict", "note")

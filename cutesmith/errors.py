@@ -6,23 +6,8 @@ missing machines and our own limits.
 
 from __future__ import annotations
 
-import re
-
+from cutesmith.unicode import plain_text
 from cutesmith.verdicts import ExitCode
-
-_SEQUENCES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]")
-_LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-# Control characters but tab and newline, marks that turn the direction of what follows, halves of surrogate pairs.
-_UNSEEN = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def plain_text(text: str) -> str:
-    """The text without what a terminal would act on and what UTF-8 cannot hold: it may be a candidate's word.
-
-    Sequences that colour, move the cursor or set a title are left out: the DSL colours its errors, and a kernel could
-    write a verdict of its own over ours. Other characters that nobody sees become U+FFFD.
-    """
-    return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", _LINE_ENDS.sub("\n", _SEQUENCES.sub("", text)))
 
 
 class CutesmithError(Exception):

@@ -139,7 +139,7 @@ def test_any_other_error_is_a_bug_of_ours(capsys):
         ("wrong\x1b[1A\x1b[2Kverified on the GPU", "wrongverified on the GPU"),  # over the line above
         ("wrong\rverified", "wrong\nverified"),
         ("wrong\x1b]0;a title\x07\x1b]8;;http://x\x1b\\", "wrong"),
-        ("wrong\x9b2J\x00\x08\ud800\u202e", "wrong\ufffd\ufffd\ufffd\ufffd"),
+        ("wrong\x9b2J\x00\x08\ud800\u202e", "wrong␀␈\ufffd\ufffd"),
         ("µs\tand\n核 \U0001f600", "µs\tand\n核 \U0001f600"),
     ],
 )

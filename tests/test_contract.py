@@ -183,7 +183,7 @@ def test_a_name_that_is_no_plain_text_is_refused(tmp_path, name):
 
 
 def test_names_in_any_script_are_taken(tmp_path):
-    path = tmp_path / "ядро softmax µ 核.py"
+    path = tmp_path / "ядро\u3000softmax\u00a0µ 核.py"
     path.write_text(KERNEL)
     assert contract.inspect(path).has_kernel
 

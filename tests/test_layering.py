@@ -19,6 +19,7 @@ RANKS = {
     "errors": 1,
     "devices": 1,
     "syntax": 1,
+    "unicode": 1,
     "append_log": 2,
     "resources": 2,
     "contract": 2,

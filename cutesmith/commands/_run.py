@@ -21,7 +21,8 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
-from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError, plain_text
+from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
+from cutesmith.unicode import plain_text
 from cutesmith.verdicts import ExitCode, Verdict, strict_json
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it

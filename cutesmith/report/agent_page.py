@@ -17,7 +17,8 @@ from cutesmith.report.charts import Roofline, TimeChart, best_baseline, roofline
 from cutesmith.report.highlight import Piece, highlight
 from cutesmith.report.page import KINDS, device_kernels, environment, most
 from cutesmith.report.path_chart import PathChart
-from cutesmith.report.trimming import Kept, TextBudget, cut_middle, displayable
+from cutesmith.report.trimming import Kept, TextBudget, cut_middle
+from cutesmith.unicode import displayable
 
 TEMPLATE = "agent.html.j2"
 SCRIPT = "agent_page.js"

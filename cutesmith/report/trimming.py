@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -73,18 +72,3 @@ def cut_middle(text: str, limit: int) -> str:
     while weight(text[:half]) + weight(text[-half:]) > limit and half > 1:
         half = half * 9 // 10
     return f"{text[:half]}\n{MARK.format(len(text) - 2 * half)}\n{text[-half:]}"
-
-
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
-"""Controls, what turns the direction of text around, what has no width, and halves of surrogate pairs."""
-
-
-def displayable(text: str) -> str:
-    """The text for a page: a control character as its picture (U+2400…), what else cannot be seen as U+FFFD."""
-    return _UNSEEN.sub(lambda found: _picture(ord(found[0])), text.replace("\r\n", "\n"))
-
-
-def _picture(code: int) -> str:
-    return chr(0x2400 + code) if code < 0x20 else "\ufffd"

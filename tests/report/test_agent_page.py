@@ -15,7 +15,8 @@ from cutesmith.agent.display.report_kernels import History
 from cutesmith.agent.models.prices import PRICES_AS_OF
 from cutesmith.report.agent_page import diff_lines
 from cutesmith.report.path_chart import Attempt, path_chart
-from cutesmith.report.trimming import TextBudget, cut_middle, displayable, fair_limit, weight
+from cutesmith.report.trimming import TextBudget, cut_middle, fair_limit, weight
+from cutesmith.unicode import displayable
 from tests.agent import sample_session
 from tests.agent.sample_session import kernel, lint, timed, verified
 from tests.browsing import CHROMIUM, CONTRAST, launched_browser, watched_pages

@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import Any
 
 from cutesmith.checks.isolation.readable import refusal
-from cutesmith.errors import ContractError, plain_text
+from cutesmith.errors import ContractError
 from cutesmith.loading import LoadError
+from cutesmith.unicode import plain_text
 from cutesmith.verdicts import ExitCode
 
 MAX_MESSAGE = 6000

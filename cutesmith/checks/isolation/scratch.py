@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutesmith.errors import UnavailableError
+
 PREFIX = "kernel-"
 HELD, UNNAMED, FILES = "held", "new", "files"
 _swept: set[tuple[Path, str]] = set()
@@ -24,7 +26,7 @@ _swept: set[tuple[Path, str]] = set()
 class Scratch:
     """A new folder, `path`, until `close`. `where`: in which folder, by default that for temporary files.
 
-    Raises OSError where none can be made.
+    Raises UnavailableError where none can be made.
     """
 
     def __init__(self, *, where: Path | None = None, prefix: str = PREFIX) -> None:
@@ -32,10 +34,14 @@ class Scratch:
         if (place, prefix) not in _swept:
             _swept.add((place, prefix))
             remove_abandoned(place, prefix)
-        self._home = Path(tempfile.mkdtemp(prefix=prefix, dir=place)).resolve()
-        self._lock = _held(self._home)
-        self.path = self._home / FILES
-        self.path.mkdir()
+        try:
+            self._home = Path(tempfile.mkdtemp(prefix=prefix, dir=place)).resolve()
+            self._lock = _held(self._home)
+            self.path = self._home / FILES
+            self.path.mkdir()
+        except OSError as error:
+            hint = "Free room or inodes there, or set TMPDIR to another folder."
+            raise UnavailableError(f"no folder for temporary files in {place}: {error.strerror}", hint=hint) from error
 
     def close(self) -> None:
         """Remove the folder with all that is in it; a second time does nothing."""

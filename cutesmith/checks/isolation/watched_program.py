@@ -15,7 +15,7 @@ from pathlib import Path
 from cutesmith.checks.isolation.environment import clean_environment
 from cutesmith.checks.isolation.limits import Limits, Watch
 from cutesmith.checks.isolation.processes import ProcessTree
-from cutesmith.errors import plain_text
+from cutesmith.unicode import plain_text
 
 WATCH_SECONDS = 0.1
 

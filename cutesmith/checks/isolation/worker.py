@@ -28,7 +28,8 @@ from cutesmith.checks.isolation.launching import Launch, WorkerProcess
 from cutesmith.checks.isolation.limits import GIB, Limits, Watch
 from cutesmith.checks.isolation.processes import ProcessTree
 from cutesmith.checks.isolation.scratch import Scratch
-from cutesmith.errors import CandidateError, plain_text
+from cutesmith.errors import CandidateError
+from cutesmith.unicode import encodable, plain_text
 from cutesmith.verdicts import ExitCode
 
 __all__ = ["GIB", "Limits", "Worker", "clean_environment", "confine", "phases", "run_isolated"]
@@ -216,7 +217,7 @@ class Worker:
 
     def _reply(self, frame: bytes, nonce: str) -> dict[str, Any]:
         try:
-            message = _without_halves(json.loads(frame), frame)
+            message = encodable(json.loads(frame))
             genuine = secrets.compare_digest(message["nonce"], nonce)
         except (ValueError, TypeError, KeyError):
             genuine = False
@@ -334,13 +335,6 @@ def _remark(worker: Worker, what: str) -> str:
         return ""
     reasons = {"not forked": worker.not_forked, "not kept": worker.not_kept}
     return "".join(f" ({title}: {reason})" for title, reason in reasons.items() if reason)
-
-
-def _without_halves(message: Any, frame: bytes) -> Any:
-    """The message of a frame; halves of surrogate pairs, which no file and no terminal takes, become question marks."""
-    if frame.isascii() and b"\\u" not in frame:
-        return message
-    return json.loads(json.dumps(message, ensure_ascii=False).encode(errors="replace"))
 
 
 def _signal_name(number: int) -> str:

@@ -51,7 +51,7 @@ def run_stage(stage: str, payload: Payload) -> Result:
 def _without_our_folders(result: Result) -> Result:
     """Files by their names alone: the folders of this process mean nothing to anybody, and are new each time."""
     folder = re.escape(os.path.join(tempfile.gettempdir(), FOLDER))
-    plain: Result = json.loads(re.sub(f"{folder}[^/]+/({FILES}/)?((task|{LIBRARIES})/)?", "", strict_json(result)))
+    plain: Result = json.loads(re.sub(f"{folder}[^/]+/{FILES}/((task|{LIBRARIES})/)?", "", strict_json(result)))
     return plain
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from cutesmith.evals.report.transcripts import excerpt
 from cutesmith.evals.scores.estimators import Floats
 from cutesmith.evals.scores.outcomes import Outcome, Run, TaskResult, Times
-from cutesmith.report.trimming import cut_middle, displayable
+from cutesmith.report.trimming import cut_middle
+from cutesmith.unicode import displayable
 
 MOST_SAMPLES, FEWEST_SAMPLES = 60, 7  # of a callable; the numbers are always from all of them
 MOST_POINTS = 250_000  # samples on the whole page

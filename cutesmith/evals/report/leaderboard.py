@@ -10,7 +10,7 @@ from cutesmith.evals.report import wording
 from cutesmith.evals.report.tables import markdown_table, took
 from cutesmith.evals.scores.ranking import Standing, Table
 from cutesmith.report.page import environment
-from cutesmith.report.trimming import displayable
+from cutesmith.unicode import displayable
 
 COLUMNS = (
     "place",

@@ -14,7 +14,7 @@ from cutesmith.evals.report.tables import KINDS, METHOD, ScoredRun, denominators
 from cutesmith.evals.scores.estimators import THRESHOLDS
 from cutesmith.evals.scores.summaries import Score
 from cutesmith.report.page import environment
-from cutesmith.report.trimming import displayable
+from cutesmith.unicode import displayable
 
 HERE = Path(__file__).parent
 TEMPLATE, SCRIPT = "run.html.j2", "run_page.js"

@@ -27,7 +27,7 @@ from cutesmith.evals.running.screen import Screen
 from cutesmith.evals.running.sources import NoKernelError, find_kernel
 from cutesmith.evals.running.turns import Turns
 from cutesmith.evals.settings import JudgeSettings
-from cutesmith.evals.unicode import encodable
+from cutesmith.unicode import encodable
 from cutesmith.verdicts import ExitCode
 
 TRIES = 3  # of a stage whose process was lost, or that found the GPU's memory full

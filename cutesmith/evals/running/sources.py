@@ -12,7 +12,7 @@ from pathlib import Path
 from cutesmith.contract import MAX_BYTES
 from cutesmith.errors import UsageError
 from cutesmith.evals.engines.jobs import DRAFT, SESSION
-from cutesmith.evals.unicode import encodable
+from cutesmith.unicode import encodable
 
 AGENTS = "draft, claude, script:FILE, replay:DIR or dir:PATH"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from cutesmith.evals.scores.summaries import Score
 from cutesmith.evals.skill_trials.tables import points
 from cutesmith.report.page import environment
-from cutesmith.report.trimming import displayable
+from cutesmith.unicode import displayable
 
 TEMPLATE = "trial.html.j2"
 _CELL = re.compile(r"(?<!\\)\|")

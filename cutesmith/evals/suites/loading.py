@@ -16,7 +16,7 @@ from cutesmith.evals.records import Suite, Task
 from cutesmith.evals.suites.checkout import problems_of_checkout
 from cutesmith.evals.suites.libraries import libraries_of
 from cutesmith.evals.suites.metadata import read_task
-from cutesmith.evals.unicode import encodable
+from cutesmith.unicode import encodable
 
 LEVELS = ("level1", "level2", "level3", "level4")
 KERNELBENCH = "kernelbench"

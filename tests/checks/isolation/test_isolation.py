@@ -104,9 +104,9 @@ def test_our_own_errors_keep_their_exit_code_and_hint():
 def test_what_a_worker_says_can_be_written_anywhere():
     """Half of a surrogate pair has no UTF-8: a report would fail over it, and an escape would act on the terminal."""
     error = failure("raise_text", text="a \ud800 b \x1b[2J\x1b]0;title\x07 c \U0001f600")
-    assert error.message == "the kernel raised ValueError: a ? b  c \U0001f600"
+    assert error.message == "the kernel raised ValueError: a \\ud800 b  c \U0001f600"
     assert f"{error.message}{error.hint}{error.log_tail}".encode()
-    assert ask("echo", value="\udc80 \U0001f600 \u00b5")["value"] == "? \U0001f600 \u00b5"
+    assert ask("echo", value="\udc80 \U0001f600 \u00b5")["value"] == "\\udc80 \U0001f600 \u00b5"
 
 
 @pytest.mark.parametrize("code", [0, -1, 4000])

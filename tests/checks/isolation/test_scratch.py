@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.checks.isolation.scratch import Scratch, content_of, remove_abandoned, remove_folder, scratch_folder
+from cutesmith.errors import UnavailableError
 
 ROOT = Path(__file__).parents[3]
 MIB = 1 << 20
@@ -109,6 +110,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert {path.name for path in tmp_path.iterdir()} == names - {scratch.path.parent.name}
 
 
-def test_where_there_is_no_room_for_a_folder_the_error_is_the_systems(tmp_path):
-    with pytest.raises(FileNotFoundError):
+def test_where_no_folder_can_be_made_the_error_says_where_and_why(tmp_path):
+    with pytest.raises(UnavailableError, match=rf"no folder .* in {tmp_path}/missing: No such file") as caught:
         Scratch(where=tmp_path / "missing")
+    assert "TMPDIR" in caught.value.hint

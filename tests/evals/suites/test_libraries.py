@@ -103,5 +103,5 @@ def test_the_benchmark_finds_them_in_a_folder_that_no_name_tells(folder, tmp_pat
     (named,) = _libraries(payload, tmp_path / "there")
     assert named == f"{tmp_path / 'there' / 'mine.py'}:scaled"
     assert (tmp_path / "there" / "mine.py").read_text() == FILE
-    told = {"name": f"{tempfile.gettempdir()}/cutesmith-eval-ab12/{LIBRARIES}/mine.py:scaled"}
+    told = {"name": f"{tempfile.gettempdir()}/cutesmith-eval-ab12/files/{LIBRARIES}/mine.py:scaled"}
     assert _without_our_folders(told) == {"name": "mine.py:scaled"}
