@@ -1,4 +1,4 @@
-"""Which pattern takes a graph: elementwise, totals, or row reductions; and what stands in the way when none does."""
+"""Which pattern takes a graph, elementwise, totals, row reductions split or not; and what stands in the way of all."""
 
 from __future__ import annotations
 
@@ -56,9 +56,10 @@ def plan_kernel(graph: Graph, arch: str) -> PatternPlan:
 
     Raises UnmatchedError with the first operation in the way when no pattern does.
     """
-    from cutesmith.patterns import elementwise, rows, totals
+    from cutesmith.patterns import elementwise, rows
+    from cutesmith.patterns.chains import split_rows, totals
 
-    plan = first_match(graph, (elementwise.match, totals.match, rows.match))
+    plan = first_match(graph, (elementwise.match, totals.match, split_rows.match, rows.match))
     if not plan.configurations(arch):
         raise UnmatchedError(f"the pattern {plan.pattern} has no configuration for {arch}", operation=plan.pattern)
     return plan

@@ -11,13 +11,12 @@ import torch.nn.functional as F
 
 from cutesmith import recording
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.chains.totals import WORTHWHILE, match
 from cutesmith.patterns.match import plan_kernel
-from cutesmith.patterns.totals import WORTHWHILE, match
-from cutesmith.patterns.tracing.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.patterns.writing.sections import join_sections
 from tests.patterns.row_cases import BF16, targets
-from tests.patterns.running import like, load, move, normal
+from tests.patterns.running import as_list, interpret_chain, like, load, move, normal, recorded_launches
 
 LOGITS, OTHER, TARGET = normal(40, 64), normal(40, 64, seed=1), targets(40, 64)
 LARGE = normal(128, WORTHWHILE // 128)
@@ -38,10 +37,6 @@ CASES = {
 }
 
 
-def as_list(result):
-    return list(result) if isinstance(result, tuple) else [result]
-
-
 def plan_of(name):
     function, inputs = CASES[name]
     return match(trace_function(function, inputs))
@@ -51,10 +46,7 @@ def plan_of(name):
 def test_the_halves_together_are_the_function(name):
     function, inputs = CASES[name]
     plan = plan_of(name)
-    rows = interpret(plan.first.graph, inputs)
-    sizes = [law.value([getattr(value, "shape", ()) for value in inputs]) for law in plan.laws]
-    found = interpret(plan.second.graph, [*inputs, *rows, *sizes])
-    for ours, theirs in zip(found, as_list(function(*inputs)), strict=True):
+    for ours, theirs in zip(interpret_chain(plan, inputs), as_list(function(*inputs)), strict=True):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
         tolerance = 1e-2 if theirs.dtype in (BF16, torch.float16) else 1e-5
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
@@ -63,20 +55,13 @@ def test_the_halves_together_are_the_function(name):
 def test_values_of_rows_are_not_rounded_to_16_bits():
     for name in ("half", "sum_of_losses"):
         plan = plan_of(name)
-        assert {node.dtype for node in plan.first.graph.outputs} == {"float32"}
+        assert {node.dtype for node in plan.launches[0].plan.graph.outputs} == {"float32"}
         assert plan.graph.outputs[0].dtype in ("float16", "bfloat16")
 
 
 @pytest.mark.parametrize("name", ["smoothed", "several", "any", "empty"])
 def test_two_kernels_in_one_file(name, tmp_path):
-    function, inputs = CASES[name]
-    plan = plan_of(name)
-    with recording.session("sm_90a") as session:
-        module = load(plan.render(plan.configurations()[0]), tmp_path)
-        outs = as_list(module.kernel_fn(*map(like, inputs)))
-    expected = as_list(function(*inputs))
-    assert [(o.shape, o.dtype) for o in outs] == [(e.shape, e.dtype) for e in expected]
-    assert len(session.launches) == (1 if name == "empty" else 2) and not session.errors
+    assert recorded_launches(plan_of(name), *CASES[name], tmp_path) == (1 if name == "empty" else 2)
 
 
 def test_other_shapes_compile_the_second_kernel_anew_at_most(tmp_path):
@@ -138,7 +123,7 @@ def kernel_fn(x):
 
 
 def test_sections_share_what_they_define_alike():
-    joined = join_sections(FIRST, FIRST.replace("+ 1", "+ 2"), "one", "two")
+    joined = join_sections({"one": FIRST, "two": FIRST.replace("+ 1", "+ 2")})
     names = [node.name for node in ast.parse(joined).body if isinstance(node, ast.FunctionDef)]
     assert names == ["helper", "kernel", "one", "two_kernel", "two"]
     scope: dict = {}
@@ -148,7 +133,7 @@ def test_sections_share_what_they_define_alike():
 
 
 def test_what_reads_something_different_is_different():
-    joined = join_sections(FIRST, FIRST.replace("SIZE = 4", "SIZE = 5"), "one", "two")
+    joined = join_sections({"one": FIRST, "two": FIRST.replace("SIZE = 4", "SIZE = 5")})
     scope: dict = {"math": math}
     exec(joined, scope)
     assert (scope["one"](1), scope["two"](1)) == (6, 7)

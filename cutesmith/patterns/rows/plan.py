@@ -20,7 +20,7 @@ from cutesmith.patterns.rows.parts import Output, Stage, root_of, store_type
 from cutesmith.patterns.rows.stages import StageWriter
 from cutesmith.patterns.tracing.graph import Graph, Node
 from cutesmith.patterns.tracing.sizes import for_traced_sizes
-from cutesmith.patterns.writing.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, is_fast
+from cutesmith.patterns.writing.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, is_fast, moved_bytes
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import HELPERS
 from cutesmith.patterns.writing.templating import render_template
@@ -49,8 +49,7 @@ class RowsPlan:
     @property
     def algorithmic_bytes(self) -> int:
         """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
-        reads = sum(math.prod(a.shape) * ITEM_BYTES[a.dtype] for a in self.graph.arguments if a.kind == "tensor")
-        return reads + sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in self.graph.outputs)
+        return moved_bytes(self.graph)
 
     @property
     def algorithmic_flops(self) -> int:

@@ -47,6 +47,13 @@ ITEM_BYTES = {
     "int8": 1, "int16": 2, "int32": 4, "uint8": 1, "int64": 8, "bool": 1,
 }  # fmt: skip
 
+
+def moved_bytes(graph: Graph) -> int:
+    """Bytes that must cross device memory once: all argument tensors and outputs, in the traced shapes."""
+    reads = sum(math.prod(a.shape) * ITEM_BYTES[a.dtype] for a in graph.arguments if a.kind == "tensor")
+    return reads + sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in graph.outputs)
+
+
 _RANK = ["Boolean", "Int32", "Int64", "Float32", "Float64"]
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}

@@ -1,28 +1,39 @@
-"""Two kernel sections in one file: what both define alike stands there once, what differs gets another name."""
+"""Kernel sections in one file: what they define alike stands there once, what differs gets another name."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 
 from cutesmith.contract import defined_names, module_scope, parse
 from cutesmith.patterns.writing.kernel_file import KERNEL_NAME, renamed
 
 
-def join_sections(first: str, second: str, first_function: str, second_function: str) -> str:
-    """Both sections; their `kernel_fn` become `first_function` and `second_function`.
+def join_sections(sections: Mapping[str, str]) -> str:
+    """All sections in their order; the `kernel_fn` of each becomes the function that it is filed under.
 
-    A statement of the second section is dropped when the first has the same and it reads nothing that differs.
+    A statement of a later section is dropped when an earlier one has the same and it reads nothing that differs.
     """
-    first, own = first.strip("\n"), parse(second, "second section")
+    joined = ""
+    for function, section in sections.items():
+        joined = (
+            _with_section(joined, section, function)
+            if joined
+            else renamed(section.strip("\n"), {KERNEL_NAME: function})
+        )
+    return f"{joined}\n"
+
+
+def _with_section(first: str, second: str, function: str) -> str:
+    own = parse(second, "second section")
     theirs = {ast.unparse(statement) for statement in parse(first, "first section").body}
     statements = [(statement, set(defined_names(statement))) for statement in module_scope(own.body)]
     differing = _differing(statements, theirs)
-    renames = {name: _own_name(name, second_function) for name in differing} | {KERNEL_NAME: second_function}
+    renames = {name: _own_name(name, function) for name in differing} | {KERNEL_NAME: function}
     kept = [s for s, names in statements if names & differing or not names and ast.unparse(s) not in theirs]
     lines = second.split("\n")
-    texts = ["\n".join(lines[_first_line(s) - 1 : s.end_lineno]) for s in kept]
-    rest = "\n\n\n".join(text for text in texts)
-    return f"{renamed(first, {KERNEL_NAME: first_function})}\n\n\n{renamed(rest, renames)}\n"
+    rest = "\n\n\n".join("\n".join(lines[_first_line(s) - 1 : s.end_lineno]) for s in kept)
+    return f"{first}\n\n\n{renamed(rest, renames)}"
 
 
 def _differing(statements: list[tuple[ast.stmt, set[str]]], theirs: set[str]) -> set[str]:

@@ -5,7 +5,8 @@ do better than round the exact result. `scale` is the reference's magnitude (roo
 at most 1 when `atol` was given), so that zeros never pass for small numbers (rule O3). Where PyTorch's own result in
 the same dtype is further off, its largest error relative to |ref| + scale, doubled and bounded, is allowed too: an
 ill-conditioned input is not the kernel's fault. Inputs that nobody chose (derived ones) may be pure cancellation: there
-an error of PyTorch beyond the tolerance is allowed four times over without a bound, and the comparison says so.
+an error of PyTorch beyond the tolerance is allowed four times over without a bound, and where PyTorch's own result has
+no correct digit any number is as right as its; the comparison says so.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ NATIVE_BOUND = 8.0  # times rtol: PyTorch being far off excuses no more than thi
 ROUNDINGS = 4.0  # units in the last place: what a few roundings make of a result that hardly varies
 BACKWARD = 4.0  # the error of float32 sums in any sensible order, in what one rounding of each term does
 DERIVED_SLACK = 4.0  # on a derived case that PyTorch itself gets wrong: another order of the same sums may double it
+NO_DIGIT = 0.5  # an error in the root mean square of this share of the reference leaves not one binary digit right
 
 
 def tolerance_for(dtype: torch.dtype, rtol: float | None, atol: float | None) -> Tolerance:
@@ -240,7 +242,13 @@ class _Slack:
 def _native_slack(native: torch.Tensor, exact: torch.Tensor, scale: float, tolerance: Tolerance) -> _Slack:
     """PyTorch's largest error, doubled and bounded by the tolerance; see the module for derived inputs."""
     bounded = min(NATIVE_SLACK * _native_error(native, exact, scale), NATIVE_BOUND * tolerance.rtol)
-    excess = max(tolerance.native_error, native_excess(native, exact, tolerance)) if tolerance.derived else 0.0
+    if not tolerance.derived:
+        return _Slack(bounded)
+    if _own_totals(native, exact, scale, tolerance).rms_error() >= NO_DIGIT:
+        return _Slack(
+            math.inf, math.inf, "ill-conditioned: no digit of PyTorch's own result is right, any number passes"
+        )
+    excess = max(tolerance.native_error, native_excess(native, exact, tolerance))
     if excess == 0:
         return _Slack(bounded)
     note = f"ill-conditioned: PyTorch's own error is {excess:.2g} of the reference, {DERIVED_SLACK:g} times that passes"
@@ -256,8 +264,13 @@ def native_excess(native: torch.Tensor, exact: torch.Tensor | None, tolerance: T
         return float(_disputed(native, exact))
     own, reference = native.reshape(-1), exact.double().reshape(-1)  # of 8-bit types it is no float64
     scale = reference_scale(reference, capped=not tolerance.scaled)
-    wrong = _Totals(tolerance, native.dtype, scale).add_all(own, own, reference).mismatches
+    wrong = _own_totals(own, reference, scale, tolerance).mismatches
     return _native_error(own, reference, scale) if wrong else 0.0
+
+
+def _own_totals(native: torch.Tensor, exact: torch.Tensor, scale: float, tolerance: Tolerance) -> _Totals:
+    """The errors of PyTorch's own result, judged without any slack."""
+    return _Totals(tolerance, native.dtype, scale).add_all(native, native, exact)
 
 
 def _native_error(native: torch.Tensor, exact: torch.Tensor, scale: float) -> float:

@@ -1,0 +1,1 @@
+"""Functions whose reductions need launches of their own: a chain of kernels in one file."""

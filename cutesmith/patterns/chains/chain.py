@@ -1,0 +1,160 @@
+"""A chain of launches: what each passes on to the later ones, and the file that holds them all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from cutesmith.patterns.building.builder import GraphBuilder
+from cutesmith.patterns.match import PatternPlan
+from cutesmith.patterns.tracing.graph import Argument, Graph, Node
+from cutesmith.patterns.tracing.sizes import SizeLaw
+from cutesmith.patterns.writing.expressions import moved_bytes
+from cutesmith.patterns.writing.naming import fresh_name, safe_names
+from cutesmith.patterns.writing.sections import join_sections
+from cutesmith.runtime.tiling import Problem, Tiling
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of a chain, a function `name` in the file.
+
+    Of the function's arguments and what the earlier launches returned it `takes` those in these places, then `laws` as
+    numbers.
+    """
+
+    name: str
+    plan: PatternPlan
+    returns: int
+    takes: tuple[int, ...]
+    laws: tuple[SizeLaw, ...]
+
+
+@dataclass(frozen=True)
+class ChainPlan:
+    """A function matched in several launches, of which the first reads the tensors and is the one that is tuned."""
+
+    graph: Graph
+    launches: tuple[Launch, ...]
+    pattern: str
+
+    @property
+    def algorithmic_bytes(self) -> int:
+        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
+        return moved_bytes(self.graph)
+
+    @property
+    def algorithmic_flops(self) -> int:
+        """One operation for every element of every pointwise node and reduction, in the traced shapes."""
+        return sum(launch.plan.algorithmic_flops for launch in self.launches)
+
+    def configurations(self, arch: str = "sm_90a") -> Sequence[dict[str, Any]]:
+        """Those of the first launch."""
+        return self.launches[0].plan.configurations(arch)
+
+    def problem(self) -> Problem:
+        """That of the first launch."""
+        return self.launches[0].plan.problem()
+
+    def tiling(self, configuration: dict[str, Any], section: str) -> Tiling:
+        """That of the first launch, whose names come first in the section."""
+        return self.launches[0].plan.tiling(configuration, section)
+
+    def render(self, configuration: dict[str, Any]) -> str:
+        """All kernels, and a `kernel_fn` that launches one after the other."""
+        sections = {launch.name: self._section(launch, configuration) for launch in self.launches}
+        names = safe_names([a.name for a in self.graph.arguments], frozenset(sections))
+        body = "\n".join(f"    {line}" for line in self._calls(names))
+        return f"{join_sections(sections)}\n\ndef kernel_fn({', '.join(names)}):\n{body}\n"
+
+    def _section(self, launch: Launch, configuration: dict[str, Any]) -> str:
+        """A launch of the first one's pattern shares its configuration, another has its own best guess."""
+        alike = launch.plan.pattern == self.launches[0].plan.pattern
+        return launch.plan.render(configuration if alike else launch.plan.configurations("sm_90a")[0])
+
+    def _calls(self, names: list[str]) -> list[str]:
+        lines, known = [], list(names)
+        for launch in self.launches:
+            passed = [*(known[place] for place in launch.takes), *(law.host_code(names) for law in launch.laws)]
+            results = _result_names(launch, known)
+            lines.append((", ".join(results), f"{launch.name}({', '.join(passed)})"))
+            known += results
+        *earlier, (_, last) = lines
+        return [*(f"{results} = {call}" for results, call in earlier), f"return {last}"]
+
+
+def _result_names(launch: Launch, known: Sequence[str]) -> list[str]:
+    places = range(launch.returns) if launch.returns > 1 else [""]
+    return [fresh_name(f"{launch.name}_out{place}", known) for place in places]
+
+
+def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], PatternPlan]) -> Launch:
+    """The launch of a graph whose arguments are the function's and the earlier launches' results.
+
+    It takes only what it reads; what follows the sizes of arguments it takes as numbers.
+    """
+    sized = [node for node in graph.nodes() if node.op == "sized"]
+    known, numbered = len(graph.arguments), _with_sizes_as_numbers(graph, sized)
+    read = sorted({node.attrs["index"] for node in numbered.nodes() if node.op in ("input", "scalar")})
+    takes = tuple(place for place in read if place < known)
+    laws = tuple(node.attrs["law"] for node in sized)
+    return Launch(name, match(_of_arguments(numbered, read)), len(graph.outputs), takes, laws)
+
+
+def _with_sizes_as_numbers(graph: Graph, sized: Sequence[Node]) -> Graph:
+    start, values = len(graph.arguments), [node.attrs["value"] for node in sized]
+    numbers = [Argument(f"size_{place}", "scalar", "float", value=value) for place, value in enumerate(values)]
+    scalars = {
+        id(node): replace(node, op="scalar", attrs=MappingProxyType({"index": start + place}))
+        for place, node in enumerate(sized)
+    }
+    return replace(with_values(graph, scalars), arguments=(*graph.arguments, *numbers))
+
+
+def _of_arguments(graph: Graph, places: Sequence[int]) -> Graph:
+    """The graph with only the arguments in these places."""
+    moved = {place: index for index, place in enumerate(places)}
+    leaves = [node for node in graph.nodes() if node.op in ("input", "scalar")]
+    attrs = [MappingProxyType({**node.attrs, "index": moved[node.attrs["index"]]}) for node in leaves]
+    renumbered = {id(node): replace(node, attrs=new) for node, new in zip(leaves, attrs, strict=True)}
+    return replace(with_values(graph, renumbered), arguments=tuple(graph.arguments[place] for place in places))
+
+
+def with_values(graph: Graph, values: Mapping[int, Node]) -> Graph:
+    """The graph with other nodes in place of those whose id is in `values`, and what becomes of their users."""
+    done = dict(values)
+    for node in graph.nodes():
+        if id(node) not in done:
+            inputs = tuple(done[id(child)] for child in node.inputs)
+            same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+            done[id(node)] = node if same else replace(node, inputs=inputs)
+    return replace(graph, outputs=tuple(done[id(node)] for node in graph.outputs))
+
+
+def returning(graph: Graph, outputs: Sequence[Node]) -> Graph:
+    """The graph with other outputs, all dense."""
+    strides = tuple(_dense(node.shape) for node in outputs)
+    return replace(graph, outputs=tuple(outputs), output_strides=strides, returns_tuple=len(outputs) > 1)
+
+
+def passed_on(graph: Graph, outputs: Sequence[Node], stem: str) -> tuple[Graph, list[Node]]:
+    """The graph with an argument for each output of a launch, and the nodes that read those."""
+    build, start = GraphBuilder(), len(graph.arguments)
+    passed = [
+        Argument(f"{stem}_{place}", "tensor", node.dtype, node.shape, _dense(node.shape))
+        for place, node in enumerate(outputs)
+    ]
+    inputs = [_input(build, argument, start + place) for place, argument in enumerate(passed)]
+    return replace(graph, arguments=(*graph.arguments, *passed)), inputs
+
+
+def _input(build: GraphBuilder, argument: Argument, index: int) -> Node:
+    layout = {"stride": argument.stride, "offset": 0, "root": (argument.shape, argument.stride)}
+    return build.node("input", (), argument.shape, argument.dtype, index=index, views=(), **layout)
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

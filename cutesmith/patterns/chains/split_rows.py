@@ -1,0 +1,142 @@
+"""The pattern of few long rows, such as a layer norm over images or x / norm(x): reductions in launches of their own.
+
+A row kernel gives a row to one thread block: sixteen rows keep sixteen of 132 SMs busy, and each of their threads adds
+up millions of numbers in float32. Here the outer ones of the reduced dimensions become rows too: one launch reduces the
+parts, one combines what they came to, and the outputs are elementwise in the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns import elementwise, rows
+from cutesmith.patterns.building.builder import GraphBuilder
+from cutesmith.patterns.building.dtypes import compute_dtype
+from cutesmith.patterns.chains.chain import ChainPlan, Launch, part_of_chain, passed_on, returning, with_values
+from cutesmith.patterns.chains.totals import SPLIT
+from cutesmith.patterns.rows.analysis import RowsAnalysis, analyse
+from cutesmith.patterns.tracing.graph import Graph, Node
+from cutesmith.patterns.tracing.sizes import SizeLaw, with_nodes
+
+FEW_ROWS = 32
+"""A quarter of the SMs of an H200."""
+
+LONG_ROW = 1 << 18
+"""Elements: a block reads so many floats in about 20 us (an estimate: 50 GB/s a block), the time of a few launches."""
+
+ENOUGH_PARTS = 512
+"""Four blocks for each of 132 SMs, about."""
+
+
+def match(graph: Graph) -> ChainPlan:
+    """A plan for a graph of few long rows that can be split, or UnmatchedError."""
+    left, launches = _with_divisors(graph), list[Launch]()
+    while any(node.is_reduction for node in left.nodes()):
+        left, added = _after_a_round(left, len(launches) // 2 + 1)
+        launches += added
+    return ChainPlan(graph, (*launches, part_of_chain("apply", left, elementwise.match)), "split_rows")
+
+
+def _with_divisors(graph: Graph) -> Graph:
+    """Variances as sums over a number that follows the sizes: later launches do not know how long the rows were."""
+    analysis = analyse(graph)
+    if analysis.rows > FEW_ROWS or analysis.columns < LONG_ROW:
+        raise UnmatchedError("the rows are many or short", operation="")
+    build = GraphBuilder()
+    lowered = replace(graph, outputs=analysis.outputs)
+    return with_nodes(lowered, lambda node: _divided(build, analysis, node) if node.op == "degrees" else node)
+
+
+def _divided(build: GraphBuilder, analysis: RowsAnalysis, node: Node) -> Node:
+    """The sum of squares divided by how many degrees of freedom it has, as PyTorch does: at least none."""
+    columns = range(analysis.rows_rank, analysis.rank)
+    count = _size(build, analysis, columns, offset=-float(node.attrs["correction"]))
+    return build("div", node.inputs[0], build("maximum", count, 0.0), dtype=node.dtype)
+
+
+def _size(build: GraphBuilder, analysis: RowsAnalysis, dims: Sequence[int], offset: float = 0.0) -> Node:
+    """The number of elements in `dims` of the rows and columns, plus `offset`: for whatever sizes, or those traced."""
+    if analysis.graph.fixed_shapes:
+        return build.constant(math.prod(analysis.shape[dim] for dim in dims) + offset, "float32")
+    whole = next((u.node for u in analysis.uses if u.node.shape == analysis.shape and not u.node.attrs["views"]), None)
+    if whole is None:
+        raise UnmatchedError("no argument has the shape of what is reduced", operation="")
+    law = SizeLaw(offset, 1.0, tuple((whole.attrs["index"], dim) for dim in dims), 1.0)
+    value = law.value([argument.shape for argument in analysis.graph.arguments])
+    return build.node("sized", (), (), "float32", law=law, value=value)
+
+
+def _after_a_round(graph: Graph, number: int) -> tuple[Graph, list[Launch]]:
+    """The graph once its first round of reductions is known, and the two launches that find it out."""
+    split = _Split(analyse(graph))
+    parts = returning(graph, split.parts())
+    suffix = f"_{number}" if number > 1 else ""
+    given, inputs = passed_on(graph, parts.outputs, f"part{suffix}")
+    wholes = returning(given, split.wholes(dict(zip(map(id, parts.outputs), inputs, strict=True))))
+    known, values = passed_on(given, wholes.outputs, f"whole{suffix}")
+    found = dict(zip(map(id, split.reductions), values, strict=True))
+    names = f"parts{suffix}", f"wholes{suffix}"
+    launches = [part_of_chain(name, part, rows.match) for name, part in zip(names, (parts, wholes), strict=True)]
+    return with_values(known, found), launches
+
+
+class _Split:
+    """The first round of reductions of a graph, in two: over the inner of their dimensions, then over the outer."""
+
+    def __init__(self, analysis: RowsAnalysis) -> None:
+        self.analysis, self.build = analysis, GraphBuilder()
+        self.reductions = analysis.reductions[0]
+        self.outer, self.inner = _outer_and_inner(analysis)
+
+    def parts(self) -> list[Node]:
+        """What the first launch returns, each once."""
+        return list({id(part): part for node in self.reductions for part in self._parts_of(node)}.values())
+
+    def wholes(self, inputs: Mapping[int, Node]) -> list[Node]:
+        """What each reduction comes to, of the parts that `inputs` holds."""
+        return [self._whole(node, [inputs[id(part)] for part in self._parts_of(node)]) for node in self.reductions]
+
+    def _parts_of(self, node: Node) -> list[Node]:
+        """The reduction of each part; of squared deviations from a mean, the part's mean and those from that."""
+        first = self.analysis.partners.get(id(node))
+        if first is None:
+            if node.op not in SPLIT:
+                raise UnmatchedError(f"{node.origin or node.op} is not split", operation=node.op)
+            return [self._reduced(node, node.inputs[0], self.inner)]
+        if first.op != "mean":
+            raise UnmatchedError(f"{node.origin or node.op} is not split from its maximum", operation=node.op)
+        mean = self._reduced(first, first.inputs[0], self.inner)
+        return [mean, self._reduced(node, self._squared(first.inputs[0], mean), self.inner)]
+
+    def _whole(self, node: Node, parts: Sequence[Node]) -> Node:
+        """The reduction of the parts' results; deviations from parts' means move to the mean of all (Chan et al.)."""
+        if len(parts) == 1:
+            return self._reduced(node, parts[0], self.outer)
+        means, squares = parts
+        mean = self._reduced(self.analysis.partners[id(node)], means, self.outer)
+        moved = self._reduced(node, self._squared(means, mean), self.outer)
+        within = self._reduced(node, squares, self.outer)
+        return self.build("add", within, self.build("mul", moved, _size(self.build, self.analysis, self.inner)))
+
+    def _squared(self, x: Node, mean: Node) -> Node:
+        """As nodes that a row kernel knows for deviations from a mean."""
+        dtype = compute_dtype(x.dtype)
+        centred = self.build.node("sub", (x, mean), x.shape, dtype)
+        return self.build.node("mul", (centred, centred), x.shape, dtype)
+
+    def _reduced(self, like: Node, x: Node, dims: Sequence[int]) -> Node:
+        """`x` reduced as `like` is, over `dims`, not rounded to 16 bits."""
+        shape = tuple(1 if dim in dims else size for dim, size in enumerate(x.shape))
+        return self.build.node(like.op, (x,), shape, compute_dtype(like.dtype), dims=tuple(dims))
+
+
+def _outer_and_inner(analysis: RowsAnalysis) -> tuple[list[int], list[int]]:
+    """The reduced dimensions, cut where there are enough parts."""
+    dims = [dim for dim in range(analysis.rows_rank, analysis.rank) if analysis.shape[dim] > 1]
+    for cut in range(1, len(dims)):
+        if math.prod(analysis.shape[: dims[cut]]) >= ENOUGH_PARTS:
+            return dims[:cut], dims[cut:]
+    raise UnmatchedError(f"the columns {analysis.columns_shape} have no outer dimension of enough parts", operation="")

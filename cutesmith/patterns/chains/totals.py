@@ -1,0 +1,96 @@
+"""The pattern of totals: a number or a few for a whole tensor, such as the mean of a loss, in two launches.
+
+The first launch is a row kernel whose outputs are one value a row; where all elements are reduced it reduces each row.
+The second reduces those values. Without the first, a single thread block would read the whole tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns import rows
+from cutesmith.patterns.building.builder import GraphBuilder
+from cutesmith.patterns.building.dtypes import compute_dtype
+from cutesmith.patterns.chains.chain import ChainPlan, part_of_chain, passed_on, returning, with_values
+from cutesmith.patterns.tracing.graph import Graph, Node
+
+SPLIT = frozenset({"sum", "mean", "prod", "max", "min", "any", "all"})
+"""Reductions of everything that are the same reduction of each row's: rows are equally long, so a mean is too."""
+
+WORTHWHILE = 1 << 16
+"""Fewer elements one block reads in about the time of a launch (an estimate: 64 a thread), so one launch is left."""
+
+ROW_VALUES, TOTAL = "row_values", "total"
+
+
+def match(graph: Graph) -> ChainPlan:
+    """A plan for a graph of totals, or UnmatchedError when it has none, or one block reads its tensors fast enough."""
+    totals = _totals(graph)
+    first = _row_values(graph, totals)
+    second = _of_row_values(graph, totals, first)
+    launches = [part_of_chain(name, part, rows.match) for name, part in ((ROW_VALUES, first), (TOTAL, second))]
+    return ChainPlan(graph, tuple(launches), "totals")
+
+
+def _totals(graph: Graph) -> list[Node]:
+    """The reductions over everything; no output may read a tensor otherwise, no total another."""
+    totals = [node for node in graph.nodes() if _is_total(node)]
+    below = list(Graph((), tuple(node.inputs[0] for node in totals), (), False).nodes())
+    largest = max((math.prod(node.inputs[0].shape) for node in totals), default=0)
+    if any(map(_is_total, below)):
+        raise UnmatchedError("a total of what another total is part of", operation="")
+    if largest < WORTHWHILE and not any(node.is_reduction or node.op == "gather" for node in below):
+        raise UnmatchedError("no total of a large tensor, nor of values of rows", operation="")
+    for node in _cut(graph, totals).nodes():
+        if math.prod(node.shape) != 1 or node.op in ("iota", "gather") or node.is_reduction:
+            raise UnmatchedError(f"{node.origin or node.op} is used beside a total", operation=node.op)
+    return totals
+
+
+def _is_total(node: Node) -> bool:
+    """Whether a reduction is over all rows: over every dimension but perhaps a last one that is reduced already."""
+    if node.op not in SPLIT or not node.inputs[0].shape:
+        return False
+    last = len(node.inputs[0].shape) - 1
+    missing = set(range(last + 1)) - set(node.attrs["dims"])
+    return not missing or (last > 0 and missing == {last} and node.inputs[0].shape[last] == 1)
+
+
+def _cut(graph: Graph, totals: Sequence[Node]) -> Graph:
+    """What the outputs are made of once the totals are known; those are leaves."""
+    return with_values(graph, {id(node): replace(node, op=TOTAL, inputs=()) for node in totals})
+
+
+def _row_values(graph: Graph, totals: Sequence[Node]) -> Graph:
+    """What is known of each row before any total: outputs of shape (rows, 1), not rounded to 16 bits."""
+    build = GraphBuilder()
+    return returning(graph, [_row_value(build, node) for node in totals])
+
+
+def _row_value(build: GraphBuilder, total: Node) -> Node:
+    (x,) = total.inputs
+    build.origin = total.origin
+    if len(x.shape) == 1:  # one value a row, as a target of class indices
+        x = build.reshape(x, (*x.shape, 1))
+    if x.shape[-1] == 1:
+        return build.retype(x, compute_dtype(x.dtype))
+    shape, last = (*x.shape[:-1], 1), len(x.shape) - 1
+    attrs = {name: value for name, value in total.attrs.items() if name != "dims"}
+    return build.node(total.op, (x,), shape, compute_dtype(total.dtype), dims=(last,), **attrs)
+
+
+def _of_row_values(graph: Graph, totals: Sequence[Node], first: Graph) -> Graph:
+    """The totals of the first graph's outputs, which are arguments after the original ones, and what follows."""
+    build = GraphBuilder()
+    given, parts = passed_on(graph, first.outputs, "part")
+    return with_values(given, {id(t): _ended(build, t, part) for t, part in zip(totals, parts, strict=True)})
+
+
+def _ended(build: GraphBuilder, total: Node, part: Node) -> Node:
+    """The total of the rows' values in `part`, in the shape that its users expect."""
+    attrs = {name: value for name, value in total.attrs.items() if name != "dims"}
+    whole = build.reduce(total.op, part, range(len(part.shape)), total.dtype, **attrs)
+    return build.reshape(whole, total.shape)

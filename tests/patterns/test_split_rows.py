@@ -1,0 +1,135 @@
+"""Few long rows in launches of their own: which functions are taken, what the launches compute, and the file."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith import recording
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.chains.split_rows import ENOUGH_PARTS, FEW_ROWS, LONG_ROW, match
+from cutesmith.patterns.match import plan_kernel
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.row_cases import BF16
+from tests.patterns.running import as_list, interpret_chain, like, load, move, normal, recorded_launches
+
+DIMS = (1, 2, 3)
+IMAGES = normal(2, ENOUGH_PARTS // 2, 32, LONG_ROW // (ENOUGH_PARTS // 2) // 32)
+SCALE, SHIFT = normal(*IMAGES.shape[1:], seed=1), normal(*IMAGES.shape[1:], seed=2)
+GROUPED = normal(1, ENOUGH_PARTS, 16, LONG_ROW // ENOUGH_PARTS // 8)
+
+
+def off_by_mean(x):
+    centred = x - x.mean(DIMS, keepdim=True)
+    return centred / centred.abs().mean(DIMS, keepdim=True)
+
+
+CASES = {
+    "norm": (lambda x: x / torch.norm(x), [IMAGES + 3]),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, IMAGES.shape[1:], w, b), [IMAGES + 50, SCALE, SHIFT]),
+    "half": (lambda x, w, b: F.layer_norm(x, IMAGES.shape[1:], w, b), [t.to(BF16) for t in (IMAGES, SCALE, SHIFT)]),
+    "standardised": (lambda x: (x - x.mean(DIMS, keepdim=True)) / x.std(DIMS, keepdim=True), [IMAGES + 1000]),
+    "variance": (lambda x: x.var(DIMS), [IMAGES]),
+    "largest": (lambda x: x / x.abs().amax(DIMS, keepdim=True), [IMAGES]),
+    "any": (lambda x: x * (x > 3).any(3, keepdim=True).any(2, keepdim=True).any(1, keepdim=True), [IMAGES]),
+    "two rounds": (off_by_mean, [IMAGES + 3]),
+    "groups": (lambda x, w: F.group_norm(x, 2, w, w), [GROUPED, normal(ENOUGH_PARTS)]),
+}
+
+
+def plan_of(name):
+    function, inputs = CASES[name]
+    return match(trace_function(function, inputs))
+
+
+def exactly(function, inputs):
+    return as_list(function(*(t.double() for t in inputs)))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "any"])
+def test_the_launches_together_are_the_function(name):
+    function, inputs = CASES[name]
+    for ours, theirs in zip(interpret_chain(plan_of(name), inputs), exactly(function, inputs), strict=True):
+        assert ours.dtype == inputs[0].dtype and ours.shape == theirs.shape
+        tolerance = 1e-2 if ours.dtype == BF16 else 1e-4  # what passes between launches is rounded to float32
+        torch.testing.assert_close(ours, theirs.to(ours.dtype), rtol=tolerance, atol=tolerance)
+
+
+def test_every_launch_has_enough_rows_or_little_to_read():
+    for name in ("norm", "layer_norm", "two rounds", "groups"):
+        launches = plan_of(name).launches
+        rows = {launch.name: launch.plan.problem().shape[0] for launch in launches[:-1]}
+        assert all(count >= ENOUGH_PARTS for launch, count in rows.items() if launch.startswith("parts")), (name, rows)
+        assert launches[-1].plan.pattern == "elementwise"
+
+
+def test_a_mean_and_its_deviations_are_one_round():
+    assert [launch.name for launch in plan_of("layer_norm").launches] == ["parts", "wholes", "apply"]
+    names = [launch.name for launch in plan_of("two rounds").launches]
+    assert names == ["parts", "wholes", "parts_2", "wholes_2", "apply"]
+
+
+def test_parts_are_not_rounded_to_16_bits():
+    for launch in plan_of("half").launches[:-1]:
+        assert {node.dtype for node in launch.plan.graph.outputs} == {"float32"}
+
+
+@pytest.mark.parametrize("name", ["norm", "layer_norm", "half", "groups", "variance"])
+def test_three_kernels_in_one_file(name, tmp_path):
+    assert recorded_launches(plan_of(name), *CASES[name], tmp_path) == 3
+
+
+def test_other_shapes_are_taken(tmp_path):
+    """How many elements were reduced follows the sizes."""
+    function = lambda x: (x - x.mean(DIMS, keepdim=True)) / x.std(DIMS, keepdim=True)
+    plan = match(trace_function(function, [IMAGES]))
+    shorter, laws = normal(3, 5, 7, 6), [law for launch in plan.launches for law in launch.laws]
+    assert [law.value([shorter.shape]) for law in laws] == [7 * 6, 5 * 7 * 6 - 1]
+    with recording.session("sm_90a") as session:
+        kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+        assert kernel_fn(like(shorter)).shape == shorter.shape
+    assert len(session.launches) == 3 and not session.errors
+
+
+# What is left to one launch
+
+REFUSED = {
+    "short": (lambda x: x / x.sum(DIMS, keepdim=True), normal(2, 8, 8, 8), "many or short"),
+    "many": (
+        lambda x: x / x.sum(DIMS, keepdim=True),
+        normal(1).expand(FEW_ROWS + 1, 2, 2, LONG_ROW // 4),
+        "many or short",
+    ),
+    "one dimension": (lambda x: x.softmax(-1), normal(2, LONG_ROW), "no outer dimension"),
+    "elementwise": (lambda x: x + 1, IMAGES, "no reduction"),
+    "logarithm": (lambda x: x.logsumexp(DIMS), IMAGES, "is not split from its maximum"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_say_why(name):
+    function, x, message = REFUSED[name]
+    with pytest.raises(UnmatchedError, match=message):
+        match(trace_function(function, [x]))
+
+
+@pytest.mark.parametrize(("rows", "pattern"), [(1, "split_rows"), (FEW_ROWS, "split_rows"), (FEW_ROWS + 1, "rows")])
+def test_few_long_rows_are_split(rows, pattern):
+    x = normal(1).expand(rows, ENOUGH_PARTS, LONG_ROW // ENOUGH_PARTS).contiguous()
+    graph = trace_function(lambda x: F.layer_norm(x, x.shape[1:]), [x])
+    assert plan_kernel(graph, "sm_90a").pattern == pattern
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [name for name in CASES if name != "any"])
+def test_on_gpu(name, tmp_path):
+    function, inputs = CASES[name]
+    plan = plan_of(name)
+    for number, configuration in enumerate(plan.configurations()[:3]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = as_list(load(plan.render(configuration), folder).kernel_fn(*map(move, inputs)))
+        for ours, theirs in zip(found, exactly(function, inputs), strict=True):
+            tolerance = 1e-2 if ours.dtype == BF16 else 1e-4
+            torch.testing.assert_close(ours.cpu(), theirs.to(ours.dtype), rtol=tolerance, atol=tolerance)
