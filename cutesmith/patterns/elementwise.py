@@ -3,7 +3,8 @@
 Every thread loads a few 16-byte vectors of each input, all before the first use, computes in registers and stores. When
 all tensors are dense in the same order the kernel sees one flat dimension of free length, with a predicated tail;
 otherwise shapes and strides are known when compiling, dimensions are merged as far as all tensors allow, and the
-innermost one is vectorised where the tensors have stride 1 (a broadcast value is loaded once for the vector).
+innermost one is vectorised where the tensors have stride 1 (a broadcast value is loaded once for the vector). Where a
+tensor as large as the L2 cache is shared by all of the outermost dimension, the blocks that share it run side by side.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cutesmith.runtime.tiling import Problem, Tiling
 _IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"
 _TYPES = "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8"
 _USED = "plan layouts stream key found launch thread block first whole count at c v element f r m"
-_DEFINED = "kernel_fn reference_fn get_inputs specialise Plan TYPES LAUNCHERS THREADS VECTOR VECTORS INPUTS"
+_DEFINED = "kernel_fn reference_fn get_inputs specialise Plan TYPES LAUNCHERS THREADS VECTOR VECTORS INPUTS REUSE_BYTES"
 RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _USED, _DEFINED, *HELPERS)).split())
 """Names that an argument of the problem may not have in the generated kernel."""
 

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith import recording
+from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.elementwise import match
 from cutesmith.patterns.tracing.interpret import interpret
@@ -139,6 +140,50 @@ def test_constants_that_follow_sizes_are_computed_in_every_call(tmp_path):
     assert (len(session.launches), len(session.modules)) == (3, 1)
 
 
+# A large bias that all of the outermost dimension share
+
+SHARED = {
+    "rows": (lambda x, b: x * 2 + b, [normal(6, 4096), normal(4096, seed=1)]),
+    "odd columns": (lambda x, b: x + b, [normal(34, 1001), normal(1001, seed=1)]),
+    "three dimensions": (lambda x, m, b: (x - m) * b, [normal(4, 8, 600), normal(4, 8, 1), normal(8, 600, seed=1)]),
+    "prime": (lambda x, b: x + b, [normal(19, 2048), normal(2048, seed=1)]),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_the_order_that_reads_a_shared_tensor_once_is_the_same_function(name, tmp_path):
+    """With a bias that counts as large from one byte: the cache of the emulated GPU is what it is."""
+    function, inputs = SHARED[name]
+    plan = plan_of(function, *inputs)
+    source = plan.render(plan.configurations()[0])
+    assert "REUSE_BYTES = 1 << 24" in source
+    with emulated_device("sm_90a"):
+        module = load(source.replace("REUSE_BYTES = 1 << 24", "REUSE_BYTES = 1"), tmp_path)
+        out = module.kernel_fn(*map(move, inputs)).cpu()
+    torch.testing.assert_close(out, function(*inputs))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "found"),
+    [
+        ([1 << 22, 32], [[1, 1 << 22], [1, 0]], ([1024, 16, 4096, 2], [[1, 1 << 22, 1024, 1 << 26], [1, 0, 1024, 0]])),
+        ([64, 1 << 16, 3], [[1, 64, 1 << 22], [1, 64, 0]], ([64, 16, 3, 1 << 12, 1], None)),
+        ([1 << 22, 32], [[1, 1 << 22], [0, 1]], None),  # one value a row is no tensor that is read again
+        ([4096, 32], [[1, 4096], [1, 0]], None),  # small enough to stay in the cache
+        ([1 << 22], [[1], [1]], None),
+    ],
+)  # fmt: skip
+def test_only_what_the_cache_has_lost_by_then_changes_the_order(sizes, strides, found, tmp_path):
+    plan = plan_of(lambda x, b: x + b, normal(2, 8), normal(8))
+    with recording.session("sm_90a"):
+        module = load(plan.render(plan.configurations()[0]), tmp_path)
+    assert module.THREADS * module.VECTORS * module.VECTOR == 1024
+    ordered = module.reuse_order(sizes, strides, [4, 4])
+    assert ordered[0] == (found or (sizes, strides))[0]
+    assert found is None or found[1] is None or ordered[1] == found[1]
+    assert found is not None or ordered[1] == strides
+
+
 # On a GPU: against the graph in double precision
 
 EVENS = torch.arange(40, dtype=torch.int32).reshape(5, 8)
@@ -159,6 +204,7 @@ CASES = {
     "sliced": (lambda x: x * 2, [normal(16, 9, dtype=BF16)[:, :8]]),
     "misaligned": (lambda x: x + 1, [normal(4097, dtype=BF16)[1:]]),
     "outer": (lambda x, y: x[:, None] * y[None, :], [normal(33), normal(48, seed=1)]),
+    "shared": (lambda x, b: x * b, [normal(6, 1 << 20), normal(1 << 20, seed=1)]),
     "zero_d": (lambda x, s: x * s, [normal(5, 9), torch.tensor(2.5)]),
     "number": (lambda x, a: torch.where(x > a, x, (1 - a) * x), [normal(5, 9), 0.3]),
     "integer_number": (lambda x, n: x * n + n, [EVENS, 3]),
