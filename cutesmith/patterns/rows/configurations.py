@@ -28,6 +28,12 @@ LONG = {"resident_elements": 0, "reload_elements": 32}
 """Rows that would need too many registers: a thread takes 32 elements at a time and fetches them for each stage."""
 
 
+BLOCK_BYTES = 100_000
+"""Of a row that one block keeps in shared memory: two such blocks fit an SM."""
+
+CLUSTER, CLUSTER_BLOCK_BYTES = 8, 200_000
+"""Blocks that share a wider row, and what each of them keeps of it at most: one such block fits an SM."""
+
 FULL = {"threads_per_sm": 2048}
 """Every thread that an SM can hold: more rows in flight for at most 32 registers a thread."""
 
@@ -43,7 +49,9 @@ def configurations(analysis: RowsAnalysis, sm: SmVersion) -> list[dict[str, Any]
     base = {**BASE, "vector": max(1, 16 // max(2, min(sizes, default=4)))}
     width = max(1, sum(u.role == "element" for u in analysis.uses)) * max(2, max(sizes, default=2)) // 2
     if analysis.columns * width > 16384:
-        changes = _long_rows(bool(writes), sm.max_cluster >= 8)
+        read = sum(ITEM_BYTES[u.node.dtype] for u in analysis.uses if u.role == "element")
+        wide = sm.max_cluster >= CLUSTER and BLOCK_BYTES < analysis.columns * read <= CLUSTER * CLUSTER_BLOCK_BYTES
+        changes = (_wide_rows() if writes and wide else []) + _long_rows(bool(writes), sm.max_cluster >= CLUSTER)
     else:
         weighted = any(use.role == "column" for use in analysis.uses)
         changes = _short_rows(analysis.columns, bool(writes), width, weighted)
@@ -70,6 +78,12 @@ def _short_rows(columns: int, writes: bool, width: int, weighted: bool) -> list[
     return roomy + lasting[:2] + dense + plain[:1] + lasting[2:] + [{**plain[0], "hints": "keep"}]
 
 
+def _wide_rows() -> list[dict[str, Any]]:
+    """Rows of which neither a block's shared memory nor L2 holds all that are being worked on: a cluster's does."""
+    wide = {**LONG, "reload_elements": 16, "max_cluster": CLUSTER, "shared_bytes": CLUSTER_BLOCK_BYTES}
+    return [{**wide, "max_threads": threads} for threads in (512, 1024, 256)]
+
+
 def _long_rows(writes: bool, clusters: bool) -> list[dict[str, Any]]:
     """Rows that wait in shared memory, in L1 and L2, or in the registers of a cluster."""
     if not writes:
@@ -78,7 +92,7 @@ def _long_rows(writes: bool, clusters: bool) -> list[dict[str, Any]]:
             {**LONG, "max_threads": 256},
             {**LONG, "max_threads": 512, "reload_elements": 16, "hints": "keep"},
         ]
-    kept = {**LONG, "shared_bytes": 100_000}
+    kept = {**LONG, "shared_bytes": BLOCK_BYTES}
     found: list[dict[str, Any]] = [
         {**kept, "max_threads": 512, "reload_elements": 16},
         # Written lines leave L2 first: RMS norm over 32768 columns from 509.7 to 504.3 us, where a copy takes 508.
@@ -91,5 +105,5 @@ def _long_rows(writes: bool, clusters: bool) -> list[dict[str, Any]]:
         {**kept, "max_threads": 512},
     ]
     if clusters:
-        found.append({"elements_per_thread": 64, "max_threads": 128, "max_cluster": 8})
+        found.append({"elements_per_thread": 64, "max_threads": 128, "max_cluster": CLUSTER})
     return found

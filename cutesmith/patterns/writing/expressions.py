@@ -332,6 +332,8 @@ class Emitter:
             return self._helper(op, "float", args, node) if op == "atan2" else f"cute.math.pow({args[0]}, {args[1]})"
         if f"{op}_fast" in HELPERS and fast:
             return self._helper(f"{op}_fast", "float", args, node)
+        if f"{op}_{kind.lower()}" in HELPERS:
+            return self._helper(f"{op}_{kind.lower()}", "float", args, node)
         if op in _CUTE_MATH:
             return f"cute.math.{op}({args[0]}{', fastmath=True' if fast and op in _FAST_MATH else ''})"
         return self._helper(op, "float", args, node)
