@@ -49,9 +49,9 @@ def configurations(analysis: RowsAnalysis, sm: SmVersion) -> list[dict[str, Any]
     base = {**BASE, "vector": max(1, 16 // max(2, min(sizes, default=4)))}
     width = max(1, sum(u.role == "element" for u in analysis.uses)) * max(2, max(sizes, default=2)) // 2
     if analysis.columns * width > 16384:
-        read = sum(ITEM_BYTES[u.node.dtype] for u in analysis.uses if u.role == "element")
-        wide = sm.max_cluster >= CLUSTER and BLOCK_BYTES < analysis.columns * read <= CLUSTER * CLUSTER_BLOCK_BYTES
-        changes = (_wide_rows() if writes and wide else []) + _long_rows(bool(writes), sm.max_cluster >= CLUSTER)
+        row_bytes = analysis.columns * sum(ITEM_BYTES[u.node.dtype] for u in analysis.uses if u.role == "element")
+        clusters, fits = sm.max_cluster >= CLUSTER, BLOCK_BYTES < row_bytes <= CLUSTER * CLUSTER_BLOCK_BYTES
+        changes = (_wide_rows(row_bytes) if writes and clusters and fits else []) + _long_rows(bool(writes), clusters)
     else:
         weighted = any(use.role == "column" for use in analysis.uses)
         changes = _short_rows(analysis.columns, bool(writes), width, weighted)
@@ -78,10 +78,11 @@ def _short_rows(columns: int, writes: bool, width: int, weighted: bool) -> list[
     return roomy + lasting[:2] + dense + plain[:1] + lasting[2:] + [{**plain[0], "hints": "keep"}]
 
 
-def _wide_rows() -> list[dict[str, Any]]:
+def _wide_rows(row_bytes: int) -> list[dict[str, Any]]:
     """Rows of which neither a block's shared memory nor L2 holds all that are being worked on: a cluster's does."""
     wide = {**LONG, "reload_elements": 16, "max_cluster": CLUSTER, "shared_bytes": CLUSTER_BLOCK_BYTES}
-    return [{**wide, "max_threads": threads} for threads in (512, 1024, 256)]
+    alone = row_bytes > CLUSTER * BLOCK_BYTES  # a block alone on its SM wants all the threads that it can have
+    return [{**wide, "max_threads": threads} for threads in ((1024, 512, 256) if alone else (512, 256, 1024))]
 
 
 def _long_rows(writes: bool, clusters: bool) -> list[dict[str, Any]]:
