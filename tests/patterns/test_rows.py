@@ -159,10 +159,10 @@ def test_configurations_compile(name, columns, place, tmp_path):
 
 
 WIDE = {
-    "softmax": (lambda x: x.softmax(-1), [normal(2, 33001)], 4),
+    "softmax": (lambda x: x.softmax(-1), [normal(2, 50001)], 4),
     "even": (lambda x: x.log_softmax(-1), [normal(1, 65536)], 4),
-    "layer_norm": (layer_norm, [normal(2, 32000) + 100, normal(32000, seed=1), normal(32000, seed=2)], 2),
-    "two tensors": (lambda x, y: (x + y).softmax(-1), [normal(1, 20000), normal(1, 20000, seed=1)], 2),
+    "layer_norm": (layer_norm, [normal(1, 50002) + 100, normal(50002, seed=1), normal(50002, seed=2)], 4),
+    "two tensors": (lambda x, y: (x + y).softmax(-1), [normal(1, 25600), normal(1, 25600, seed=1)], 2),
     "largest": (lambda x: x / x.abs().amax(-1, keepdim=True), [normal(1, 131072, dtype=BF16)], 8),
 }  # fmt: skip
 
@@ -185,7 +185,7 @@ def test_a_cluster_keeps_a_wide_row_in_its_shared_memory(name, tmp_path):
 
 
 def test_rows_that_l2_or_a_block_holds_take_no_cluster():
-    for columns in (32768, 50000, 1 << 20):
+    for columns in (32768, 100_000, 1 << 20):
         first = plan_of(CASES["softmax"][0], normal(1, dtype=BF16).expand(2, columns).contiguous()).configurations()[0]
         assert first["max_cluster"] == 1, columns
 
