@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith import recording
+from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.split_rows import ENOUGH_PARTS, FEW_ROWS, LONG_ROW, match
 from cutesmith.patterns.match import plan_kernel
@@ -90,6 +91,16 @@ def test_other_shapes_are_taken(tmp_path):
         kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
         assert kernel_fn(like(shorter)).shape == shorter.shape
     assert len(session.launches) == 3 and not session.errors
+
+
+@pytest.mark.parametrize("shape", [(2, 512, 1, 16, 32), (2, 8, 3, 4, 8), (3, 1, 5, 4, 8)])
+def test_sizes_of_one_may_be_others_in_another_call(shape, tmp_path):
+    function = lambda x: x / torch.linalg.vector_norm(x, dim=(1, 2, 3, 4), keepdim=True)
+    plan = match(trace_function(function, [normal(2, 512, 1, 16, 32)]))
+    given = normal(*shape, seed=3)
+    with emulated_device("sm_90a"):
+        out = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(move(given)).cpu()
+    torch.testing.assert_close(out, function(given))
 
 
 # What is left to one launch

@@ -133,10 +133,10 @@ class _Split:
         return self.build.node(like.op, (x,), shape, compute_dtype(like.dtype), dims=tuple(dims))
 
 
-def _outer_and_inner(analysis: RowsAnalysis) -> tuple[list[int], list[int]]:
+def _outer_and_inner(analysis: RowsAnalysis) -> tuple[range, range]:
     """The reduced dimensions, cut where there are enough parts."""
-    dims = [dim for dim in range(analysis.rows_rank, analysis.rank) if analysis.shape[dim] > 1]
-    for cut in range(1, len(dims)):
-        if math.prod(analysis.shape[: dims[cut]]) >= ENOUGH_PARTS:
-            return dims[:cut], dims[cut:]
+    first, rank, shape = analysis.rows_rank, analysis.rank, analysis.shape
+    for cut in range(first + 1, rank):
+        if math.prod(shape[:cut]) >= ENOUGH_PARTS and math.prod(shape[cut:]) > 1:
+            return range(first, cut), range(cut, rank)
     raise UnmatchedError(f"the columns {analysis.columns_shape} have no outer dimension of enough parts", operation="")
