@@ -3,49 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns import elementwise, rows
+from cutesmith.patterns.chains import split_rows, totals
+from cutesmith.patterns.pattern_plan import PatternPlan
 from cutesmith.patterns.tracing.graph import Graph
-from cutesmith.runtime.tiling import Problem, Tiling
 
 NEEDS_MODEL = (
     "The offline generator knows elementwise functions, reductions over the last dimension or the trailing ones, and "
     "totals of those; for anything else a model has to write the kernel."
 )
-
-
-class PatternPlan(Protocol):
-    """How one pattern computes one graph: the configurations worth trying, and the kernel's source for each.
-
-    `algorithmic_bytes` and `algorithmic_flops` are what the function must move and compute at the traced shapes,
-    whatever the kernel does: the floor of a benchmark is derived from them.
-    """
-
-    @property
-    def pattern(self) -> str: ...
-
-    @property
-    def algorithmic_bytes(self) -> int: ...
-
-    @property
-    def algorithmic_flops(self) -> int: ...
-
-    def configurations(self, arch: str) -> Sequence[dict[str, Any]]:
-        """Configurations in the order to try them, the best guess first; JSON values only."""
-        ...
-
-    def render(self, configuration: dict[str, Any]) -> str:
-        """The kernel section of a kernel file: imports, device and host functions, `kernel_fn`."""
-        ...
-
-    def problem(self) -> Problem:
-        """The traced sizes that a tile divides up."""
-        ...
-
-    def tiling(self, configuration: dict[str, Any], section: str) -> Tiling:
-        """How a configuration, rendered as `section`, cuts the traced sizes up."""
-        ...
 
 
 Matcher = Callable[[Graph], PatternPlan]
@@ -56,9 +24,6 @@ def plan_kernel(graph: Graph, arch: str) -> PatternPlan:
 
     Raises UnmatchedError with the first operation in the way when no pattern does.
     """
-    from cutesmith.patterns import elementwise, rows
-    from cutesmith.patterns.chains import split_rows, totals
-
     plan = first_match(graph, (elementwise.match, totals.match, split_rows.match, rows.match))
     if not plan.configurations(arch):
         raise UnmatchedError(f"the pattern {plan.pattern} has no configuration for {arch}", operation=plan.pattern)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.match import PatternPlan, first_match, most_helpful, plan_kernel, with_advice
+from cutesmith.patterns.match import first_match, most_helpful, plan_kernel, with_advice
+from cutesmith.patterns.pattern_plan import PatternPlan
 from cutesmith.patterns.tracing.graph import Argument, Graph, Node
 
 X = Node("input", (), (4, 8), "float32", {"index": 0, "views": (), "stride": (8, 1)})

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith import recording
-from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.rows.analysis import _lower_variances, analyse
 from cutesmith.patterns.rows.configurations import BASE
@@ -156,38 +155,6 @@ def test_configurations_compile(name, columns, place, tmp_path):
     assert kernel.widest_load_bits == kernel.widest_store_bits == 128
     assert (plan.cluster > 1) == (columns == 32768 and place == -1)
     assert session.launches[0].dynamic_smem <= session.launches[0].smem_limit
-
-
-WIDE = {
-    "softmax": (lambda x: x.softmax(-1), [normal(2, 50001)], 4),
-    "even": (lambda x: x.log_softmax(-1), [normal(1, 65536)], 4),
-    "layer_norm": (layer_norm, [normal(1, 50002) + 100, normal(50002, seed=1), normal(50002, seed=2)], 4),
-    "two tensors": (lambda x, y: (x + y).softmax(-1), [normal(1, 25600), normal(1, 25600, seed=1)], 2),
-    "largest": (lambda x: x / x.abs().amax(-1, keepdim=True), [normal(1, 131072, dtype=BF16)], 8),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", WIDE)
-def test_a_cluster_keeps_a_wide_row_in_its_shared_memory(name, tmp_path):
-    """Each block keeps a part; warps combine in a block first, then the blocks."""
-    function, inputs, cluster = WIDE[name]
-    plan = plan_of(function, *inputs)
-    with emulated_device("sm_90a"):
-        module = load(plan.render(plan.configurations()[0]), tmp_path)
-        out = module.kernel_fn(*map(move, inputs)).cpu()
-    columns = inputs[0].shape[-1]
-    planned = module.plan_rows(columns, math.gcd(columns, 16 // inputs[0].element_size()))
-    assert (planned.shared, planned.cluster) == (True, cluster) and planned.warps > 1
-    assert planned.kept * planned.vector * module.KEPT_BYTES <= module.SHARED_BYTES
-    expected = function(*(value.double() for value in inputs)).to(out.dtype)
-    tolerance = TOLERANCE[out.dtype] if name != "layer_norm" else 1e-4
-    torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance)
-
-
-def test_rows_that_l2_or_a_block_holds_take_no_cluster():
-    for columns in (32768, 100_000, 1 << 20):
-        first = plan_of(CASES["softmax"][0], normal(1, dtype=BF16).expand(2, columns).contiguous()).configurations()[0]
-        assert first["max_cluster"] == 1, columns
 
 
 def fresh(folder, name):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from cutesmith.patterns.building.builder import GraphBuilder
-from cutesmith.patterns.match import PatternPlan
-from cutesmith.patterns.tracing.graph import Argument, Graph, Node
+from cutesmith.patterns.pattern_plan import PatternPlan
+from cutesmith.patterns.tracing.graph import Argument, Graph, Node, with_values
 from cutesmith.patterns.tracing.sizes import SizeLaw
 from cutesmith.patterns.writing.expressions import moved_bytes
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
@@ -121,17 +121,6 @@ def _of_arguments(graph: Graph, places: Sequence[int]) -> Graph:
     attrs = [MappingProxyType({**node.attrs, "index": moved[node.attrs["index"]]}) for node in leaves]
     renumbered = {id(node): replace(node, attrs=new) for node, new in zip(leaves, attrs, strict=True)}
     return replace(with_values(graph, renumbered), arguments=tuple(graph.arguments[place] for place in places))
-
-
-def with_values(graph: Graph, values: Mapping[int, Node]) -> Graph:
-    """The graph with other nodes in place of those whose id is in `values`, and what becomes of their users."""
-    done = dict(values)
-    for node in graph.nodes():
-        if id(node) not in done:
-            inputs = tuple(done[id(child)] for child in node.inputs)
-            same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-            done[id(node)] = node if same else replace(node, inputs=inputs)
-    return replace(graph, outputs=tuple(done[id(node)] for node in graph.outputs))
 
 
 def returning(graph: Graph, outputs: Sequence[Node]) -> Graph:

@@ -15,11 +15,11 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns import elementwise, rows
 from cutesmith.patterns.building.builder import GraphBuilder
 from cutesmith.patterns.building.dtypes import compute_dtype
-from cutesmith.patterns.chains.chain import ChainPlan, Launch, part_of_chain, passed_on, returning, with_values
+from cutesmith.patterns.chains.chain import ChainPlan, Launch, part_of_chain, passed_on, returning
 from cutesmith.patterns.chains.totals import SPLIT
 from cutesmith.patterns.rows.analysis import RowsAnalysis, analyse
-from cutesmith.patterns.tracing.graph import Graph, Node
-from cutesmith.patterns.tracing.sizes import SizeLaw, with_nodes
+from cutesmith.patterns.tracing.graph import Graph, Node, with_nodes, with_values
+from cutesmith.patterns.tracing.sizes import SizeLaw
 
 FEW_ROWS = 32
 """A quarter of the SMs of an H200."""

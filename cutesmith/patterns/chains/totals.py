@@ -14,8 +14,8 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns import rows
 from cutesmith.patterns.building.builder import GraphBuilder
 from cutesmith.patterns.building.dtypes import compute_dtype
-from cutesmith.patterns.chains.chain import ChainPlan, part_of_chain, passed_on, returning, with_values
-from cutesmith.patterns.tracing.graph import Graph, Node
+from cutesmith.patterns.chains.chain import ChainPlan, part_of_chain, passed_on, returning
+from cutesmith.patterns.tracing.graph import Graph, Node, with_values
 
 SPLIT = frozenset({"sum", "mean", "prod", "max", "min", "any", "all"})
 """Reductions of everything that are the same reduction of each row's: rows are equally long, so a mean is too."""

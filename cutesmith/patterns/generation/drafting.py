@@ -18,7 +18,7 @@ from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import ExitCode
 
 if TYPE_CHECKING:
-    from cutesmith.patterns.match import PatternPlan
+    from cutesmith.patterns.pattern_plan import PatternPlan
 
 ENTRY = "cutesmith.patterns.generation.drafting:drafter"
 TRACE_SECONDS = 120.0

@@ -8,8 +8,8 @@ and rounding to it is only done where a value is stored or an explicit `cast` as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -111,3 +111,22 @@ class Graph:
             else:
                 stack.append((node, True))
                 stack.extend((child, False) for child in reversed(node.inputs))
+
+
+def with_nodes(graph: Graph, change: Callable[[Node], Node]) -> Graph:
+    """The graph with `change` of each node, whose inputs are changed already."""
+    return _rebuilt(graph, change, {})
+
+
+def with_values(graph: Graph, values: Mapping[int, Node]) -> Graph:
+    """The graph with other nodes in place of those whose id is in `values`, and what becomes of their users."""
+    return _rebuilt(graph, lambda node: node, values)
+
+
+def _rebuilt(graph: Graph, change: Callable[[Node], Node], known: Mapping[int, Node]) -> Graph:
+    done = dict(known)
+    for node in (node for node in graph.nodes() if id(node) not in known):
+        inputs = tuple(done[id(child)] for child in node.inputs)
+        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        done[id(node)] = change(node if same else replace(node, inputs=inputs))
+    return replace(graph, outputs=tuple(done[id(node)] for node in graph.outputs))

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from cutesmith.errors import CutesmithError
 from cutesmith.patterns.building.builder import Number
 from cutesmith.patterns.building.equality import constants_beside
-from cutesmith.patterns.tracing.graph import Argument, Graph, Node
+from cutesmith.patterns.tracing.graph import Argument, Graph, Node, with_nodes
 
 Trace = Callable[[tuple[Argument, ...]], Graph]
 Dims = tuple[tuple[int, int], ...]  # (argument, dimension) pairs
@@ -225,16 +225,6 @@ def _solved(series: Sequence[float], powers: Sequence[float], shifted: bool) -> 
 def _sized(node: Node, law: SizeLaw) -> Node:
     attrs = MappingProxyType({**node.attrs, "law": law})
     return Node("sized", (), node.shape, node.dtype, attrs, node.origin)
-
-
-def with_nodes(graph: Graph, change: Callable[[Node], Node]) -> Graph:
-    """The graph with `change` of each node, whose inputs are changed already."""
-    done: dict[int, Node] = {}
-    for node in graph.nodes():
-        inputs = tuple(done[id(child)] for child in node.inputs)
-        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        done[id(node)] = change(node if same else replace(node, inputs=inputs))
-    return replace(graph, outputs=tuple(done[id(node)] for node in graph.outputs))
 
 
 def for_traced_sizes(graph: Graph) -> Graph:

@@ -1,0 +1,41 @@
+"""What every pattern answers with once it has matched a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from cutesmith.runtime.tiling import Problem, Tiling
+
+
+class PatternPlan(Protocol):
+    """How one pattern computes one graph: the configurations worth trying, and the kernel's source for each.
+
+    `algorithmic_bytes` and `algorithmic_flops` are what the function must move and compute at the traced shapes,
+    whatever the kernel does: the floor of a benchmark is derived from them.
+    """
+
+    @property
+    def pattern(self) -> str: ...
+
+    @property
+    def algorithmic_bytes(self) -> int: ...
+
+    @property
+    def algorithmic_flops(self) -> int: ...
+
+    def configurations(self, arch: str) -> Sequence[dict[str, Any]]:
+        """Configurations in the order to try them, the best guess first; JSON values only."""
+        ...
+
+    def render(self, configuration: dict[str, Any]) -> str:
+        """The kernel section of a kernel file: imports, device and host functions, `kernel_fn`."""
+        ...
+
+    def problem(self) -> Problem:
+        """The traced sizes that a tile divides up."""
+        ...
+
+    def tiling(self, configuration: dict[str, Any], section: str) -> Tiling:
+        """How a configuration, rendered as `section`, cuts the traced sizes up."""
+        ...

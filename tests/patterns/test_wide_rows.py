@@ -1,0 +1,52 @@
+"""Rows that wait in the shared memory of a cluster: when they do, and what they come to."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from cutesmith.emulator.device import emulated_device
+from cutesmith.patterns.rows.plan import match
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.row_cases import BF16, layer_norm
+from tests.patterns.running import load, move, normal
+
+
+def plan_of(function, *inputs):
+    return match(trace_function(function, inputs))
+
+
+WIDE = {
+    "softmax": (lambda x: x.softmax(-1), [normal(2, 50001)], 4),
+    "even": (lambda x: x.log_softmax(-1), [normal(1, 65536)], 4),
+    "layer_norm": (layer_norm, [normal(1, 50002) + 100, normal(50002, seed=1), normal(50002, seed=2)], 4),
+    "two tensors": (lambda x, y: (x + y).softmax(-1), [normal(1, 25600), normal(1, 25600, seed=1)], 2),
+    "largest": (lambda x: x / x.abs().amax(-1, keepdim=True), [normal(1, 131072, dtype=BF16)], 8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_a_cluster_keeps_a_wide_row_in_its_shared_memory(name, tmp_path):
+    """Each block keeps a part; warps combine in a block first, then the blocks."""
+    function, inputs, cluster = WIDE[name]
+    plan = plan_of(function, *inputs)
+    with emulated_device("sm_90a"):
+        module = load(plan.render(plan.configurations()[0]), tmp_path)
+        out = module.kernel_fn(*map(move, inputs)).cpu()
+    columns = inputs[0].shape[-1]
+    planned = module.plan_rows(columns, math.gcd(columns, 16 // inputs[0].element_size()))
+    assert (planned.shared, planned.cluster) == (True, cluster) and planned.warps > 1
+    assert planned.kept * planned.vector * module.KEPT_BYTES <= module.SHARED_BYTES
+    expected = function(*(value.double() for value in inputs)).to(out.dtype)
+    tolerance = {BF16: 1e-2, torch.float32: 1e-4 if name == "layer_norm" else 5e-6}[out.dtype]
+    torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_rows_that_l2_or_a_block_holds_take_no_cluster():
+    for columns in (32768, 100_000, 1 << 20):
+        first = plan_of(
+            lambda x: x.softmax(-1), normal(1, dtype=BF16).expand(2, columns).contiguous()
+        ).configurations()[0]
+        assert first["max_cluster"] == 1, columns
