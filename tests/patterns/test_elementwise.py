@@ -142,13 +142,13 @@ def test_constants_that_follow_sizes_are_computed_in_every_call(tmp_path):
 
 def test_gelu_of_float32_keeps_its_digits_where_it_is_small(tmp_path):
     """PyTorch's, by 1 + erf, is off by 9e-4 of the result at -4."""
-    x = torch.linspace(-12, 12, 20001)
+    x = torch.linspace(-12, 12, 20000)  # without 0, where the share of the result is none
     plan = plan_of(F.gelu, x)
     with emulated_device("sm_90a"):
         out = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(move(x)).cpu()
     exact = x.double() * torch.special.erfc(x.double() * -math.sqrt(0.5)) / 2
     error = ((out.double() - exact) / exact).abs()
-    assert all(float(error[x > low].nan_to_num().max()) < most for low, most in ((-2, 1e-6), (-6, 3e-6), (-13, 1e-5)))
+    assert all(float(error[x > low].max()) < most for low, most in ((-2, 1e-6), (-6, 3e-6), (-13, 1e-5)))
 
 
 # A large bias that all of the outermost dimension share

@@ -19,7 +19,7 @@ from cutesmith.patterns.tracing.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording import read_ptx
 from tests.patterns.row_cases import BF16, CASES, COMPILED, integers, layer_norm, targets
-from tests.patterns.running import like, load, move, normal
+from tests.patterns.running import as_list, like, load, move, normal
 
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 5e-6, torch.float64: 1e-12}
 
@@ -30,10 +30,6 @@ def plan_of(function, *inputs):
 
 def analysis_of(function, *inputs):
     return analyse(trace_function(function, inputs))
-
-
-def as_list(result) -> list[torch.Tensor]:
-    return list(result) if isinstance(result, tuple) else [result]
 
 
 def record(function, inputs, folder, arch="sm_90a", place=0, calls=()):

@@ -44,6 +44,18 @@ def test_a_cluster_keeps_a_wide_row_in_its_shared_memory(name, tmp_path):
     torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance)
 
 
+def test_a_row_that_does_not_fit_its_cluster_is_read_again(tmp_path):
+    """Columns that are odd are read one by one, and the blocks' parts are rounded up to more than there is room for."""
+    x = normal(1, 399_999)
+    plan = plan_of(lambda x: x.softmax(-1), x)
+    with emulated_device("sm_90a"):
+        module = load(plan.render(plan.configurations()[0]), tmp_path)
+        out = module.kernel_fn(move(x)).cpu()
+    planned = module.plan_rows(399_999, 1)
+    assert (planned.cluster, planned.shared) == (8, False)
+    torch.testing.assert_close(out, x.double().softmax(-1).float(), rtol=1e-5, atol=1e-9)
+
+
 def test_rows_that_l2_or_a_block_holds_take_no_cluster():
     for columns in (32768, 100_000, 1 << 20):
         first = plan_of(

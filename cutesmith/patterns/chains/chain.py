@@ -71,7 +71,10 @@ class ChainPlan:
         return f"{join_sections(sections)}\n\ndef kernel_fn({', '.join(names)}):\n{body}\n"
 
     def _section(self, launch: Launch, configuration: dict[str, Any]) -> str:
-        """A launch of the first one's pattern shares its configuration, another has its own best guess."""
+        """A launch of the first one's pattern shares its configuration; an elementwise one has its own best guess.
+
+        That is the same for every architecture.
+        """
         alike = launch.plan.pattern == self.launches[0].plan.pattern
         return launch.plan.render(configuration if alike else launch.plan.configurations("sm_90a")[0])
 

@@ -25,7 +25,10 @@ FEW_ROWS = 32
 """A quarter of the SMs of an H200."""
 
 LONG_ROW = 1 << 18
-"""Elements: a block reads so many floats in about 20 us (an estimate: 50 GB/s a block), the time of a few launches."""
+"""Elements: a block moves so many floats in 18 us, the time of a few launches.
+
+Measured on an H200: 58 GB/s a block, a layer norm of 16 rows of 4 million, read twice and written in 863 us.
+"""
 
 ENOUGH_PARTS = 512
 """Four blocks for each of 132 SMs, about."""

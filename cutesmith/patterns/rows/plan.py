@@ -1,8 +1,8 @@
 """The row-reduction pattern: reductions over the last dimension or trailing dimensions, with pointwise work around.
 
 A thread block owns whole rows. Each thread holds vectors of its row in registers, the threads combine their partial
-results by shuffles and shared memory, and later stages reuse the registers; rows too long for that are read again by
-every stage, from L2.
+results by shuffles and shared memory, and later stages reuse the registers. Rows too long for that wait in the block's
+shared memory, wide ones in that of a cluster of blocks, or are read again by every stage, from L2.
 """
 
 from __future__ import annotations

@@ -14,13 +14,10 @@ def join_sections(sections: Mapping[str, str]) -> str:
 
     A statement of a later section is dropped when an earlier one has the same and it reads nothing that differs.
     """
-    joined = ""
-    for function, section in sections.items():
-        joined = (
-            _with_section(joined, section, function)
-            if joined
-            else renamed(section.strip("\n"), {KERNEL_NAME: function})
-        )
+    (function, section), *others = sections.items()
+    joined = renamed(section.strip("\n"), {KERNEL_NAME: function})
+    for function, section in others:
+        joined = _with_section(joined, section, function)
     return f"{joined}\n"
 
 

@@ -241,14 +241,15 @@ class _Slack:
 
 def _native_slack(native: torch.Tensor, exact: torch.Tensor, scale: float, tolerance: Tolerance) -> _Slack:
     """PyTorch's largest error, doubled and bounded by the tolerance; see the module for derived inputs."""
-    bounded = min(NATIVE_SLACK * _native_error(native, exact, scale), NATIVE_BOUND * tolerance.rtol)
+    error = _native_error(native, exact, scale)
+    bounded = min(NATIVE_SLACK * error, NATIVE_BOUND * tolerance.rtol)
     if not tolerance.derived:
         return _Slack(bounded)
-    if _own_totals(native, exact, scale, tolerance).rms_error() >= NO_DIGIT:
-        return _Slack(
-            math.inf, math.inf, "ill-conditioned: no digit of PyTorch's own result is right, any number passes"
-        )
-    excess = max(tolerance.native_error, native_excess(native, exact, tolerance))
+    own = _own_totals(native, exact, scale, tolerance)
+    if own.rms_error() >= NO_DIGIT:
+        note = "ill-conditioned: no digit of PyTorch's own result is right, any number passes"
+        return _Slack(math.inf, math.inf, note)
+    excess = max(tolerance.native_error, error if own.mismatches else 0.0)
     if excess == 0:
         return _Slack(bounded)
     note = f"ill-conditioned: PyTorch's own error is {excess:.2g} of the reference, {DERIVED_SLACK:g} times that passes"
