@@ -6,7 +6,7 @@ from cutesmith.cli import main
 from cutesmith.verb_process import PARENT_VARIABLE
 
 if os.environ.pop(PARENT_VARIABLE, None):
-    from cutesmith.checks.isolation.confinement import die_with_parent
+    from cutesmith.sandbox.confinement import die_with_parent
 
     die_with_parent()
 

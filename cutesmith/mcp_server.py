@@ -16,7 +16,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from cutesmith import __version__, resources
-from cutesmith.checks.isolation.shared_nursery import lend_nursery
+from cutesmith.sandbox.shared_fork_server import lend_fork_server
 from cutesmith.verb_process import VerbError, run_verb
 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -230,6 +230,6 @@ async def _verb(context: Context, verb: str, *arguments: str) -> Object:
         await context.report_progress(round(seconds, 3), message=message[:200])
 
     try:
-        return await run_verb(verb, *arguments, follower=report, lender=lend_nursery)
+        return await run_verb(verb, *arguments, follower=report, lender=lend_fork_server)
     except VerbError as error:
         raise ToolError(error.message) from None

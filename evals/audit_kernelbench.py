@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cutesmith.checks.audit.problem_audit import AuditVerdict, ProblemAuditor
+from cutesmith.audit.problem_audit import AuditVerdict, ProblemAuditor
 from cutesmith.evals.records import Task
 from cutesmith.evals.suites import load_suite
 from cutesmith.verdicts import ExitCode

@@ -24,15 +24,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from cutesmith.checks.isolation.worker import Worker  # noqa: E402
-from cutesmith.checks.judging.problem_process import reference_call  # noqa: E402
-from cutesmith.checks.judging.rounds import exchange  # noqa: E402
-from cutesmith.checks.timing.contest import BenchmarkOptions, Contest  # noqa: E402
-from cutesmith.checks.timing.entrant import Entrant  # noqa: E402
-from cutesmith.checks.timing.gpu_lock import gpu_lock  # noqa: E402
 from cutesmith.errors import CutesmithError  # noqa: E402
 from cutesmith.evals.records import Task  # noqa: E402
 from cutesmith.evals.suites import load_suite  # noqa: E402
+from cutesmith.judge.problem_process import reference_call  # noqa: E402
+from cutesmith.judge.rounds import exchange  # noqa: E402
+from cutesmith.sandbox.gpu_lock import gpu_lock  # noqa: E402
+from cutesmith.sandbox.worker import Worker  # noqa: E402
+from cutesmith.timing.contender import Contender  # noqa: E402
+from cutesmith.timing.contest import BenchmarkOptions, Contest  # noqa: E402
 
 Line = dict[str, Any]
 
@@ -50,24 +50,24 @@ class Bar(Contest):
         with gpu_lock(exclusive=False):
             reference_call(reference, {"do": "start", "device": "cuda"})
             self._draw(folder, reference)
-        entrants = self._baselines(reference)
+        contenders = self._baselines(reference)
         with gpu_lock(exclusive=True):
             dtypes = list(self.prepared["work"]["flops"])
             self.machine = reference_call(reference, {"do": "machine", "dtypes": dtypes})
-            self._time(entrants, reference)
-        return self._found(entrants)
+            self._time(contenders, reference)
+        return self._found(contenders)
 
-    def _time(self, entrants: Sequence[Entrant], reference: Worker) -> None:
-        for entrant in entrants:
-            if not entrant.error:
-                entrant.estimate()
-        self._rounds(entrants, reference, candidate=None)
-        self._host_times(entrants)
+    def _time(self, contenders: Sequence[Contender], reference: Worker) -> None:
+        for contender in contenders:
+            if not contender.error:
+                contender.estimate()
+        self._rounds(contenders, reference, candidate=None)
+        self._host_times(contenders)
 
-    def _found(self, entrants: Sequence[Entrant]) -> Line:
-        self._finish(entrants)
+    def _found(self, contenders: Sequence[Contender]) -> Line:
+        self._finish(contenders)
         floor = self._floor()
-        warmed = {entrant.name: round(entrant.warm_up_s, 3) for entrant in entrants}
+        warmed = {contender.name: round(contender.warm_up_s, 3) for contender in contenders}
         return {
             "device": self.device,
             "inputs": self.prepared["inputs"],

@@ -38,9 +38,9 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from cutesmith import contract  # noqa: E402
 from cutesmith.patterns.match import plan_kernel  # noqa: E402
 from cutesmith.patterns.tracing.trace import trace_problem  # noqa: E402
+from cutesmith.problems import contract  # noqa: E402
 
 TASKS = ROOT / "evals" / "tasks" / "speed"
 FLUSH_BYTES = 256 << 20  # over four times the L2 of an H200

@@ -28,7 +28,7 @@ sys.path.insert(0, str(REPOSITORY))
 from cutesmith.agent.models.anthropic_model import DEFAULT_MODEL, key_present  # noqa: E402
 from cutesmith.agent.models.prices import PRICES_AS_OF, price_of  # noqa: E402
 from cutesmith.checkpoints import write_atomically  # noqa: E402
-from cutesmith.checks.isolation.shared_nursery import lend_nursery  # noqa: E402
+from cutesmith.sandbox.shared_fork_server import lend_fork_server  # noqa: E402
 from cutesmith.verdicts import ExitCode, strict_json  # noqa: E402
 from evals.run_agent_sessions import SCENARIOS, in_columns  # noqa: E402
 
@@ -103,7 +103,7 @@ def run_command(command: Sequence[str]) -> tuple[int, bool]:
     """Its exit code, and whether somebody pressed Ctrl-C: the session gets that too, and ends with what it has."""
     path = os.pathsep.join(p for p in (str(REPOSITORY), os.environ.get("PYTHONPATH", "")) if p)
     interrupted = False
-    with lend_nursery() as (variables, descriptors):  # PyTorch and the DSL are imported once for all sessions
+    with lend_fork_server() as (variables, descriptors):  # PyTorch and the DSL are imported once for all sessions
         environment = {**os.environ, "PYTHONPATH": path, **variables}
         session = subprocess.Popen(command, env=environment, pass_fds=descriptors, stdout=subprocess.DEVNULL)
     with session:

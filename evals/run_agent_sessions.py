@@ -30,7 +30,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
-from cutesmith.checks.isolation.shared_nursery import lend_nursery  # noqa: E402
+from cutesmith.sandbox.shared_fork_server import lend_fork_server  # noqa: E402
 
 SCENARIOS = Path(__file__).resolve().parent / "agent_sessions"
 KEPT = ("transcript.jsonl", "result.json", "report.html", "DEVLOG.md", "kernel.py")
@@ -124,7 +124,7 @@ def run_command(arguments: Sequence[str], folder: Path, timeout: float) -> subpr
     path = os.pathsep.join(p for p in (str(REPOSITORY), os.environ.get("PYTHONPATH", "")) if p)
     command = [sys.executable, "-m", "cutesmith", *arguments]
     try:
-        with lend_nursery() as (variables, descriptors):  # PyTorch and the DSL are imported once for all sessions
+        with lend_fork_server() as (variables, descriptors):  # PyTorch and the DSL are imported once for all sessions
             return subprocess.run(
                 command,
                 cwd=folder,

@@ -14,9 +14,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 # Test processes share the cores already: OpenMP threads of each would spin while they wait for one another, and double
-# the CPU time. Workers inherit it (`checks.isolation` lets the name pass). Before any import of torch.
+# the CPU time. Workers inherit it (`sandbox` lets the name pass). Before any import of torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # as slots of an evaluation have it: one nursery serves all
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # as evaluation slots have it: one fork server serves all
 
 # What takes over four seconds, the longest first: begun last, it would keep one process alone at work. Ray's nodes wait
 # for one another most of the time, which costs nobody anything while lint runs too.
@@ -25,37 +25,37 @@ evals/engines/test_ray_engine.py
 references/test_pages.py
 patterns/test_rows.py
 examples/test_own_kernels.py
-checks/judging/test_longer_cases.py
+judge/test_longer_cases.py
 evals/test_tasks.py
 agent/test_scripted_sessions.py
 evals/running/test_eval_run.py
 report/test_agent_page.py
 emulator/test_planted_faults.py
-checks/judging/test_verification.py
+judge/test_verification.py
 evals/skill_trials/test_eval_skill.py
-checks/isolation/test_nursery.py
+sandbox/test_fork_server.py
 skill/test_alone.py
 test_mcp_server.py
 test_bad_input.py
 agent/test_live_sessions.py
-checks/isolation/test_isolation.py
+sandbox/test_isolation.py
 test_site.py
 checks/test_dispatch_modes.py
 agent/test_tools_library.py
 agent/test_generate_claude.py
 agent/test_toolbox.py
-checks/compiling/test_compilation.py
+compiling/test_compilation.py
 examples/test_fetch_http.py
-checks/lint/test_traps_in_dsl.py
+lint/test_traps_in_dsl.py
 agent/test_anthropic_failures.py
 agent/test_screen.py
 agent/test_resume.py
-checks/profiles/test_ncu_runs.py
+profiling/test_ncu_runs.py
 evals/report/test_run_page.py
-checks/timing/test_benchmark.py
+timing/test_benchmark.py
 emulator/test_device.py
-checks/lint/test_symbols.py
-checks/audit/test_problem_audit.py
+lint/test_symbols.py
+audit/test_problem_audit.py
 commands/test_update_examples_index.py
 patterns/test_trace.py
 evals/running/test_resume.py
@@ -128,14 +128,39 @@ def write_file(tmp_path: Path) -> Callable[..., Path]:
 def run_script() -> Callable[..., subprocess.CompletedProcess[str]]:
     """A function that runs `scripts/NAME.py ARGUMENTS…` in another folder and gives its output and exit code.
 
-    Its workers come from the nursery of this process, in which PyTorch and the DSL are imported once for all tests.
+    Its workers come from the fork server of this process, in which PyTorch and the DSL are imported once for all tests.
     """
-    from cutesmith.checks.isolation.shared_nursery import lend_nursery
+    from cutesmith.sandbox.shared_fork_server import lend_fork_server
 
     def run(name: str, *arguments: str | Path, cwd: str | Path = "/", timeout: float = 100, env=os.environ, **options):
         command = [sys.executable, ROOT / "scripts" / f"{name}.py", *arguments]
         told = {"capture_output": True, "text": True, "timeout": timeout, **options}
-        with lend_nursery() as (variables, descriptors):
+        with lend_fork_server() as (variables, descriptors):
             return subprocess.run(command, cwd=cwd, env={**env, **variables}, pass_fds=descriptors, **told)
 
     return run
+
+
+NEIGHBOUR = """
+import torch
+memory = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
+print("busy", flush=True)
+while True:
+    memory.add_(1)
+    torch.cuda._sleep(2_000_000)
+    torch.empty(1 << 27, dtype=torch.uint8, device="cuda")
+    torch.cuda.empty_cache()
+"""
+
+
+@pytest.fixture
+def crowded_gpu():
+    """Nine other processes that compute on the GPU and allocate there."""
+    busy = [subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE) for _ in range(9)]
+    try:
+        assert all(process.stdout is not None and process.stdout.readline() for process in busy)
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.communicate()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.checks.compiling.compilation import compile_siblings
+from cutesmith.compiling.compilation import compile_siblings
 from cutesmith.verdicts import ExitCode
-from tests.checks.judging.in_process import verdict_here
+from tests.judge.in_process import verdict_here
 
 ROOT = Path(__file__).resolve().parent.parent
 RELU = (ROOT / "tests" / "kernels" / "relu_tvm_ffi.py").read_text()

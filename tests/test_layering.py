@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.contract import module_scope
+from cutesmith.problems.contract import module_scope
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "cutesmith"
@@ -22,29 +22,31 @@ RANKS = {
     "unicode": 1,
     "append_log": 2,
     "resources": 2,
-    "contract": 2,
-    "loading": 2,
-    "kernelbench": 2,
-    "input_shorthand": 2,
-    "problem_sources": 2,
+    "problems": 2,
     "checkpoints": 2,
     "devlog": 2,
     "verb_process": 2,
     "recording": 3,
     "emulator": 4,
-    "checks": 5,
-    "runtime": 5,
-    "patterns": 6,
-    "examples": 6,
-    "references": 6,
-    "report": 6,
-    "agent": 7,
-    "evals": 7,
-    "skill": 7,
-    "mcp_server": 7,
-    "commands": 8,
-    "cli": 9,
-    "__main__": 10,
+    "sandbox": 5,
+    "lint": 5,
+    "compiling": 6,
+    "judge": 7,
+    "timing": 8,
+    "profiling": 8,
+    "audit": 9,
+    "runtime": 9,
+    "patterns": 10,
+    "examples": 10,
+    "references": 10,
+    "report": 10,
+    "agent": 11,
+    "evals": 11,
+    "skill": 11,
+    "mcp_server": 11,
+    "commands": 12,
+    "cli": 13,
+    "__main__": 14,
 }
 """A module may import its own rank and what is below; the package itself imports nothing of ours."""
 
@@ -56,7 +58,7 @@ ALWAYS_THERE = {"cutesmith", "torch", "cutlass", "tvm_ffi", *sys.stdlib_module_n
 
 
 def room(module: str) -> str:
-    """`cutesmith.checks.lint.rules` is in the room `checks`; the package itself is the empty room."""
+    """`cutesmith.lint.rules` is in the room `checks`; the package itself is the empty room."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else ""
 
@@ -127,7 +129,7 @@ def test_imports_point_one_way():
         ("cutesmith.checks.x", "from cutesmith.patterns.tracing import graph", ["cutesmith.patterns.tracing.graph"]),
         ("cutesmith.verdicts", "import cutesmith.errors", ["cutesmith.errors"]),
         ("cutesmith", "def f():\n    from cutesmith import verdicts", ["cutesmith.verdicts"]),
-        ("cutesmith.patterns.x", "from cutesmith.checks.isolation import worker", []),
+        ("cutesmith.patterns.x", "from cutesmith.sandbox import worker", []),
     ],
 )
 def test_an_import_that_points_up_is_seen(module, statement, wrong):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutesmith.agent.endings import BudgetSpent, NoProgress, TargetReached
-from cutesmith.agent.standing import JudgedKernel, Standing
+from cutesmith.agent.session_state import JudgedKernel, SessionState
 
 GRACE = 300.0  # seconds past the time limit in which the last answer's tool calls still begin
 
@@ -31,7 +31,7 @@ class Limits:
     target_speedup: float | None = None
     target_floor: float | None = None
 
-    def check(self, line: int, standing: Standing, seconds: float) -> None:
+    def check(self, line: int, standing: SessionState, seconds: float) -> None:
         """Raise the Ending that is due before this line's next turn, if one is; `seconds` are the session's so far."""
         self._targets(standing.best())
         turns = standing.turns.get(line, 0)

@@ -10,7 +10,7 @@ from typing import Any
 from cutesmith.agent.confirmation import refuted
 from cutesmith.agent.endings import Finished, Interrupted
 from cutesmith.agent.session import KERNEL, Session
-from cutesmith.agent.standing import JudgedKernel
+from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.verdicts import AgentVerdict, ExitCode
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from cutesmith.agent import outcome
 from cutesmith.agent.session import Session
-from cutesmith.agent.standing import GRADES, JudgedKernel
+from cutesmith.agent.session_state import GRADES, JudgedKernel
 from cutesmith.errors import CutesmithError
 from cutesmith.verdicts import ExitCode
 

@@ -10,13 +10,13 @@ from typing import Any
 from cutesmith.agent import outcome
 from cutesmith.agent.problems.request import nobody_vouches
 from cutesmith.agent.session import KERNEL, PROBLEM, Session
+from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.agent.settings import Settings
-from cutesmith.agent.standing import JudgedKernel
 from cutesmith.agent.texts.prompting import render_prompt
 from cutesmith.agent.transcript import Event
-from cutesmith.checks.isolation.shared_nursery import lend_nursery
-from cutesmith.contract import parse
 from cutesmith.patterns.generation.target import Target
+from cutesmith.problems.contract import parse
+from cutesmith.sandbox.shared_fork_server import lend_fork_server
 from cutesmith.verb_process import VerbError, run_verb
 
 EXAMPLES = 4
@@ -55,7 +55,7 @@ async def _generated(session: Session, settings: Settings, target: Target) -> di
             f"--configurations={settings.configurations}",
             *(("--confine-problem",) if nobody_vouches(session) else ()),
             follower=session.follower(0),
-            lender=lend_nursery,
+            lender=lend_fork_server,
         )
     except VerbError as error:
         return {"summary": error.message, "seconds": 0.0}

@@ -13,8 +13,8 @@ from cutesmith.agent.models.model import Model
 from cutesmith.agent.opening import draft_kernel, nearest_examples, open_line
 from cutesmith.agent.problems.request import nobody_vouches
 from cutesmith.agent.session import PROBLEM, Session
+from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.agent.settings import Settings
-from cutesmith.agent.standing import JudgedKernel
 from cutesmith.agent.texts.floor_text import floor_text
 from cutesmith.agent.texts.prompting import bare_prompt, system_prompt
 from cutesmith.agent.tools import judging

@@ -23,7 +23,7 @@ from typing import Any
 from cutesmith.agent.budget import Limits
 from cutesmith.agent.display.screen import Quiet, Screen
 from cutesmith.agent.models.model import Listener
-from cutesmith.agent.standing import Standing
+from cutesmith.agent.session_state import SessionState
 from cutesmith.agent.tools.workspace import Workspace
 from cutesmith.agent.transcript import FILE, Event, Transcript, TranscriptError, worked_seconds
 from cutesmith.checkpoints import CheckpointStore, write_atomically
@@ -41,7 +41,7 @@ class Session:
 
     def __init__(self, folder: Path, transcript: Transcript, screen: Screen | None = None) -> None:
         self.folder, self.transcript, self.screen = folder, transcript, screen or Quiet()
-        self.standing = Standing.of(transcript.events)
+        self.standing = SessionState.of(transcript.events)
         self.limits = Limits()
         self._before = worked_seconds(transcript.events)
         self._started = time.monotonic()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from cutesmith.checks.audit.problem_audit import AuditVerdict, ProblemAuditor
+from cutesmith.audit.problem_audit import AuditVerdict, ProblemAuditor
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UsageError
 from cutesmith.verdicts import ExitCode, Verdict

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cutesmith.checks.timing.benchmark import QUICK_ROUNDS, ROUNDS, benchmark_kernel
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.timing.benchmark import QUICK_ROUNDS, ROUNDS, benchmark_kernel
 from cutesmith.verdicts import BenchmarkVerdict, Timing
 
 DESCRIPTION = """\

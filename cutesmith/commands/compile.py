@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cutesmith.checks.compiling.compilation import DEFAULT_TIMEOUT, compile_kernel
 from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.compiling.compilation import DEFAULT_TIMEOUT, compile_kernel
 from cutesmith.devices import DEFAULT_ARCHS
 from cutesmith.errors import UsageError
 from cutesmith.recording.cubin import source_name

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from cutesmith.checks.emulation import TraceRequest, emulate_kernel
 from cutesmith.commands._emulation_tables import table
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UsageError
+from cutesmith.profiling.emulation import TraceRequest, emulate_kernel
 
 DESCRIPTION = """\
 Run a kernel once on the emulated GPU (a CPU; no GPU is needed) and say what its launches did.

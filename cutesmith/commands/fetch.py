@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UsageError
-from cutesmith.examples.bringing.downloading import Limits
-from cutesmith.examples.bringing.fetching import FetchOptions, Progress, fetch_examples
+from cutesmith.examples.fetch.downloading import Limits
+from cutesmith.examples.fetch.fetching import FetchOptions, Progress, fetch_examples
 from cutesmith.examples.index.records import read_index
 from cutesmith.verdicts import FetchedExample, FetchVerdict
 

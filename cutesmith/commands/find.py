@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UsageError
-from cutesmith.examples.finding.search import Filters, find_examples
 from cutesmith.examples.index.records import SOURCES, read_index
+from cutesmith.examples.search.search import Filters, find_examples
 from cutesmith.examples.vocabulary import ARCHS, OPERATIONS
 from cutesmith.verdicts import FindVerdict, FoundExample
 

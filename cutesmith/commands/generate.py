@@ -13,7 +13,7 @@ from cutesmith.agent.settings import Settings
 from cutesmith.commands._agent_options import AGENTS, add_options, wants_agent
 from cutesmith.commands._run import command_parser, positive, report, run_command
 from cutesmith.errors import UnavailableError, UsageError
-from cutesmith.problem_sources import KernelRequest, resolve
+from cutesmith.problems.sources import KernelRequest, resolve
 from cutesmith.verdicts import GenerateVerdict
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from cutesmith.checks.lint import RULES, Rule, lint_file
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UsageError
+from cutesmith.lint import RULES, Rule, lint_file
 from cutesmith.verdicts import Finding, LintVerdict, strict_json
 
 DESCRIPTION = """\

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
 
-from cutesmith.checks.profiles.ncu_advice import ProfileAdvice
-from cutesmith.checks.profiles.ncu_metrics import ProfiledKernel
-from cutesmith.checks.profiles.profiling import ProfileOptions, ProfileVerdict, profile_kernel
 from cutesmith.commands._emulation_tables import WIDTH, launch_table
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UsageError
+from cutesmith.profiling.ncu_advice import ProfileAdvice
+from cutesmith.profiling.ncu_metrics import ProfiledKernel
+from cutesmith.profiling.profiling import ProfileOptions, ProfileVerdict, profile_kernel
 
 DESCRIPTION = """\
 Say where a kernel's time goes and what to change, the largest stake first; every remark names the metric and a section

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cutesmith.checks.judging.verification import verify_kernel
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UsageError
+from cutesmith.judge.verification import verify_kernel
 from cutesmith.verdicts import CaseReport, OutputError, VerifyVerdict
 
 DESCRIPTION = """\

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from cutesmith.checks.timing.benchmark import QUICK_ROUNDS, ROUNDS
+from cutesmith.timing.benchmark import QUICK_ROUNDS, ROUNDS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith import resources
-from cutesmith.checks.lint import name_rules
-from cutesmith.checks.lint.source import Source, SyntaxFault
-from cutesmith.checks.lint.symbols import SymbolTable, load_symbols
+from cutesmith.lint import name_rules
+from cutesmith.lint.source import Source, SyntaxFault
+from cutesmith.lint.symbols import SymbolTable, load_symbols
 from cutesmith.references import prose, script_calls
 from cutesmith.references.blocks import Block, BlockError, programs, read_blocks
 from cutesmith.references.excerpts import is_excerpt

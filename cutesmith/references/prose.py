@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from cutesmith.checks.lint.suggestions import did_you_mean
-from cutesmith.checks.lint.symbols import SymbolTable
+from cutesmith.lint.suggestions import did_you_mean
+from cutesmith.lint.symbols import SymbolTable
 from cutesmith.references.sections import Page
 
 ALIASES = {

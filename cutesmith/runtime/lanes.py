@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cutesmith.checks.isolation.processes import fair_memory
-from cutesmith.checks.isolation.worker import GIB, Limits, Worker
-from cutesmith.checks.judging.rounds import START_SECONDS
 from cutesmith.errors import CandidateError
+from cutesmith.judge.rounds import START_SECONDS
 from cutesmith.runtime.trials import NOT_COMPILED, NOT_RUN, Trial
+from cutesmith.sandbox.processes import fair_memory
+from cutesmith.sandbox.worker import GIB, Limits, Worker
 from cutesmith.verdicts import ExitCode
 
 ENTRY = "cutesmith.runtime.trials_worker:handler"

@@ -15,8 +15,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from cutesmith.contract import parse, problem_source
 from cutesmith.errors import ContractError
+from cutesmith.problems.contract import parse, problem_source
 
 PACKAGE = "__init__.py"
 

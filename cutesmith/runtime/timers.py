@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import torch
 
-from cutesmith.checks.timing.stopwatch import Stopwatch
 from cutesmith.devices import parse_arch
 from cutesmith.errors import CandidateError
 from cutesmith.runtime.plan import CuteKernel
+from cutesmith.timing.stopwatch import Stopwatch
 from cutesmith.verdicts import ExitCode
 
 LAUNCHES = 10  # of one replay
@@ -218,8 +218,8 @@ class EmulatedTimer:
         return None
 
     def _least_us(self, sample: Any) -> float:
-        from cutesmith.checks.emulation_worker import CLOCK_HZ
         from cutesmith.emulator.profile_advice import floor_us
         from cutesmith.emulator.profiler import profile_of
+        from cutesmith.profiling.emulation_worker import CLOCK_HZ
 
         return floor_us(profile_of(sample, ""), parse_arch(self.arch).sm.multiprocessors, CLOCK_HZ)

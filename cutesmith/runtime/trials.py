@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from cutesmith.checks.timing.roofline import ROOFS, Floor, Work, floor_of
 from cutesmith.runtime.tiling import Tiling
+from cutesmith.timing.roofline import ROOFS, Floor, Work, floor_of
 
 SKIPPED, NOT_COMPILED, NOT_RUN, TIMED = "skipped", "failed to compile", "failed to run", "timed"
 WAITING = "waiting"

@@ -12,27 +12,27 @@ from typing import Any
 
 import torch
 
-from cutesmith import contract
-from cutesmith.checks.isolation.confinement import confine
-from cutesmith.checks.judging.candidate_side.candidate import candidate_code, start_device
-from cutesmith.checks.judging.crossing import tensors
-from cutesmith.checks.judging.reference_side.cases import fit
-from cutesmith.checks.judging.reference_side.problem_calls import seed_everything
-from cutesmith.checks.judging.reference_side.reference import EMULATED_ELEMENTS
-from cutesmith.checks.timing.algorithmic_work import multiplied_dtype
-from cutesmith.contract import check_arity, check_inputs
 from cutesmith.errors import ContractError
-from cutesmith.loading import run_file
+from cutesmith.judge.candidate_side.candidate import candidate_code, start_device
+from cutesmith.judge.crossing import tensors
+from cutesmith.judge.reference_side.cases import fit
+from cutesmith.judge.reference_side.problem_calls import seed_everything
+from cutesmith.judge.reference_side.reference import EMULATED_ELEMENTS
+from cutesmith.problems import contract
+from cutesmith.problems.contract import check_arity, check_inputs
+from cutesmith.problems.loading import run_file
 from cutesmith.runtime.neighbours import NeighbourFinder, neighbours_of
 from cutesmith.runtime.plan import PLAN_LINES, CuteKernel, KernelPlan
 from cutesmith.runtime.timers import Timer
+from cutesmith.sandbox.confinement import confine
+from cutesmith.timing.algorithmic_work import multiplied_dtype
 
 Request = dict[str, Any]
 Reply = dict[str, Any]
 
 
 def handler() -> Callable[[Request], Reply]:
-    """What `checks.isolation.child` calls with each request."""
+    """What `sandbox.child` calls with each request."""
     return Trials().handle
 
 

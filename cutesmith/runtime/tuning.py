@@ -20,11 +20,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Protocol
 
-from cutesmith.checks.judging.rounds import exchange, new_seed
-from cutesmith.checks.timing.gpu_lock import gpu_lock
-from cutesmith.contract import problem_source
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.judge.rounds import exchange, new_seed
+from cutesmith.problems.contract import problem_source
 from cutesmith.runtime.lanes import Lanes, Subject
 from cutesmith.runtime.neighbours import imported_sources
 from cutesmith.runtime.plan import PLAN_NAME
@@ -37,6 +36,7 @@ from cutesmith.runtime.tuning_cache import (
     device_identity,
     source_hashes,
 )
+from cutesmith.sandbox.gpu_lock import gpu_lock
 
 ROUNDS = 5
 MOST_JOBS = 8
@@ -272,7 +272,7 @@ def usual_jobs(count: int) -> int:
 
 def _written(inputs: Sequence[Any], folder: Path) -> list[dict[str, Any]]:
     """The inputs as files, so that every process has the same."""
-    from cutesmith.checks.judging.crossing.tensors import write_value
+    from cutesmith.judge.crossing.tensors import write_value
 
     folder.mkdir(parents=True, exist_ok=True)
     return [write_value(value, folder / f"{index}") for index, value in enumerate(inputs)]
@@ -280,6 +280,6 @@ def _written(inputs: Sequence[Any], folder: Path) -> list[dict[str, Any]]:
 
 def _signature(inputs: Sequence[Any]) -> str:
     """Shapes, strides and dtypes in a line; a scalar by its value."""
-    from cutesmith.checks.judging.crossing.tensors import summarize
+    from cutesmith.judge.crossing.tensors import summarize
 
     return summarize(inputs)

@@ -38,7 +38,7 @@ def compiled():
 
 def kernel_fn(x):
     modules = getattr(sys, "mod" + "ules")
-    watch = modules["cute" + "smith.checks.judging.candidate_side.watching"].KernelWatch
+    watch = modules["cute" + "smith.judge.candidate_side.watching"].KernelWatch
     getattr(type, "__seta" + "ttr__")(watch, "_guard", None)
     y = torch.empty_like(x)
     compiled()(x.view(-1), y.view(-1))

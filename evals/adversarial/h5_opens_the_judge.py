@@ -36,7 +36,7 @@ def compiled():
     return cute.compile(relu_host, x, y, options="--enable-tvm-ffi")
 
 
-COMPARISON = "cutesmith/checks/judging/reference_side/comparison.py"
+COMPARISON = "cutesmith/judge/reference_side/comparison.py"
 
 
 def kernel_fn(x):

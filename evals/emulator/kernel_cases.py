@@ -80,9 +80,9 @@ class Task:
 
     def inputs(self) -> list[Any]:
         """Drawn on the CPU; the kernel file is written here, because tracing has a device of its own."""
-        from cutesmith import contract
-        from cutesmith.checks.judging.reference_side.cases import shrink
+        from cutesmith.judge.reference_side.cases import shrink
         from cutesmith.patterns.generation.drafting import draft_kernels
+        from cutesmith.problems import contract
         from cutesmith.recording import cuda_as_cpu
 
         source = draft_kernels(self.path, "sm_90a", limit=1).kernels[0][1]
@@ -94,7 +94,7 @@ class Task:
 
     def function(self) -> Function:
         """The generated kernel."""
-        from cutesmith import contract
+        from cutesmith.problems import contract
 
         assert self.kernel is not None, "inputs come first"
         return contract.load(self.kernel).kernel_fn
@@ -107,7 +107,7 @@ def twin_cases() -> Iterator[Case]:
 
 
 def _twin_inputs(path: Path) -> list[Any]:
-    from cutesmith import contract
+    from cutesmith.problems import contract
     from cutesmith.recording import cuda_as_cpu
 
     with cuda_as_cpu(), Float32Draws():
@@ -115,7 +115,7 @@ def _twin_inputs(path: Path) -> list[Any]:
 
 
 def _twin(path: Path) -> Function:
-    from cutesmith import contract
+    from cutesmith.problems import contract
 
     return contract.load(path).module.corrected_fn
 

@@ -22,8 +22,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from cutesmith.examples.finding.search import Filters, find_examples
 from cutesmith.examples.index.records import Example, read_index
+from cutesmith.examples.search.search import Filters, find_examples
 
 QUERIES = Path(__file__).with_name("queries.jsonl")
 DEPTH = 10

@@ -12,9 +12,9 @@ from typing import Any
 
 from cutesmith.agent import outcome
 from cutesmith.agent.models.model import Usage
-from cutesmith.agent.standing import Standing
-from cutesmith.checks.profiles.ncu_advice import ProfileAdvice
-from cutesmith.checks.profiles.profiling import ProfileVerdict
+from cutesmith.agent.session_state import SessionState
+from cutesmith.profiling.ncu_advice import ProfileAdvice
+from cutesmith.profiling.profiling import ProfileVerdict
 from cutesmith.verdicts import (
     AgentVerdict,
     ArchReport,
@@ -320,7 +320,7 @@ class Session:
 
     def result(self, **changes: Any) -> dict[str, Any]:
         """The result that these events come to, appended as the last event and returned."""
-        standing = Standing.of(self.events)
+        standing = SessionState.of(self.events)
         best = standing.best()
         benchmark = best.benchmark if best else {}
         verdict = AgentVerdict(

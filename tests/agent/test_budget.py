@@ -6,10 +6,10 @@ import pytest
 
 from cutesmith.agent.budget import Limits
 from cutesmith.agent.endings import BudgetSpent, NoProgress, TargetReached
-from cutesmith.agent.standing import Standing
+from cutesmith.agent.session_state import SessionState
 from tests.agent.events import VERIFY, judged, reply, text, timed, tool
 
-THREE = Standing.of([reply(n, text("x")) for n in range(3)])  # 45 tokens, 1.50 dollars, 3 turns
+THREE = SessionState.of([reply(n, text("x")) for n in range(3)])  # 45 tokens, 1.50 dollars, 3 turns
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_patience_begins_with_the_first_verified_kernel():
     limits.check(1, THREE, 0.0)
     found = tool(3, "x", effects=[judged("a", VERIFY), judged("a", timed(10))])
     events = [*(reply(n, text("x")) for n in range(3)), found, reply(4, text("x"))]
-    limits.check(1, Standing.of(events), 0.0)
+    limits.check(1, SessionState.of(events), 0.0)
     with pytest.raises(NoProgress, match="2 turns"):
-        limits.check(1, Standing.of([*events, reply(5, text("x"))]), 0.0)
+        limits.check(1, SessionState.of([*events, reply(5, text("x"))]), 0.0)
 
 
 @pytest.mark.parametrize("limits", [Limits(target_speedup=1.2), Limits(target_floor=90.0)])
 def test_a_target_is_reached_by_the_slowest_of_the_factors(limits):
     def standing(speedups, floor):
         effects = [judged("a", VERIFY), judged("a", timed(10, speedups=speedups, floor=floor))]
-        return Standing.of([tool(0, "x", effects=effects)])
+        return SessionState.of([tool(0, "x", effects=effects)])
 
     limits.check(1, standing({"eager": 3.0, "torch.compile": 1.1}, 80.0), 0.0)
     limits.check(1, standing({}, None), 0.0)

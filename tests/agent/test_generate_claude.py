@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cutesmith.agent.transcript import read_transcript
-from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.commands.generate import main
+from cutesmith.sandbox.shared_fork_server import lend_fork_server
 from tests.agent import messages_server as api
 
 PROBLEM = '''"""Twice a tensor."""
@@ -165,7 +165,7 @@ def session(tmp_path, *arguments, limit=None):
     program += "import sys; from cutesmith.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "generate", *arguments, "--quiet"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with lend_nursery() as (variables, descriptors):  # of this process: PyTorch is imported already
+    with lend_fork_server() as (variables, descriptors):  # of this process: PyTorch is imported already
         environment = {**os.environ, **variables}
         return subprocess.Popen(command, cwd=tmp_path, env=environment, pass_fds=descriptors, **pipes)
 

@@ -15,9 +15,9 @@ from cutesmith.agent.problems.problem_rules import complaints_about_inputs, comp
 from cutesmith.agent.problems.request import MOST_TRIES, accept_request, nobody_vouches
 from cutesmith.agent.session import new_session, resumed_session
 from cutesmith.agent.transcript import FILE
-from cutesmith.checks.audit.problem_audit import AuditVerdict
+from cutesmith.audit.problem_audit import AuditVerdict
 from cutesmith.errors import CandidateError, ContractError, UsageError
-from cutesmith.problem_sources import resolve
+from cutesmith.problems.sources import resolve
 from cutesmith.verdicts import ExitCode, Finding
 
 REQUEST = "softmax over rows, fp32"

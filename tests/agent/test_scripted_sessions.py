@@ -1,7 +1,7 @@
 """Sessions that solve real problems through the real tools on the emulated GPU; what they come to is in expected.json.
 
 With few rows, and without calls whose verdict another session shows. One goes through the runner, as a process; the
-others run in this process, whose nursery serves them all. `python evals/run_agent_sessions.py` runs them whole.
+others run in this process, whose fork server serves them all. `python evals/run_agent_sessions.py` runs them whole.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.agent.outcome import Outcome, judged
-from cutesmith.agent.standing import JudgedKernel
+from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.agent.tools.judging import StorageError
 from cutesmith.agent.tools.toolbox import MALFORMED, Toolbox
 from tests.agent.tool_bench import PROBLEM, RELU, ToolBench

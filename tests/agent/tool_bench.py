@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.agent.outcome import Outcome
-from cutesmith.agent.standing import Standing
+from cutesmith.agent.session_state import SessionState
 from cutesmith.agent.tools.toolbox import Toolbox
 from cutesmith.agent.tools.workbench import Workbench
 from cutesmith.agent.tools.workspace import Workspace
@@ -36,7 +36,7 @@ class ToolBench:
         self.work.mkdir(parents=True)
         (folder / "problem.py").write_text(problem)
         store = CheckpointStore(self.work / "kernel.py", folder=folder / "checkpoints" / "1")
-        self.workspace, self.standing, self.seq = Workspace(self.work, store), Standing(), 0
+        self.workspace, self.standing, self.seq = Workspace(self.work, store), SessionState(), 0
         self.workbench = Workbench(
             line=1,
             folder=self.work,

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.checks.profiles.ncu_advice import advise
-from cutesmith.checks.profiles.ncu_metrics import profiled_kernel
-from cutesmith.checks.profiles.ncu_reader import read_raw_page
-from cutesmith.checks.profiles.profiling import NO_GPU, ProfileVerdict, profile_kernel
 from cutesmith.commands._emulation_tables import WIDTH
 from cutesmith.commands.profile import main, table
 from cutesmith.devices import list_devices
+from cutesmith.profiling.ncu_advice import advise
+from cutesmith.profiling.ncu_metrics import profiled_kernel
+from cutesmith.profiling.ncu_reader import read_raw_page
+from cutesmith.profiling.profiling import NO_GPU, ProfileVerdict, profile_kernel
 from cutesmith.verdicts import ExitCode
-from tests.checks.profiles.ncu_samples import COPY, KERNEL, raw_page
+from tests.profiling.ncu_samples import COPY, KERNEL, raw_page
 
 ROOT = Path(__file__).parents[2]
 EMULATED = ROOT / "tests" / "emulator" / "kernels"

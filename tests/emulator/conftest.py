@@ -27,7 +27,7 @@ def _compile(path: Path, function: str, arch: str, *extra: int) -> str:
     import torch
     from cutlass.cute.runtime import from_dlpack
 
-    from cutesmith import contract
+    from cutesmith.problems import contract
     from cutesmith.recording import session
 
     with session(arch, fake=True) as recorded:

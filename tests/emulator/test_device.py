@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith import contract
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.faults import EmulatorBug, KernelFault, LaunchRefused
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.errors import CutesmithError, UnavailableError
+from cutesmith.problems import contract
 from cutesmith.recording.facade import active_facade
 from cutesmith.recording.host_calls import current
 from cutesmith.verdicts import ExitCode

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith import contract
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.faults import EmulationError
 from cutesmith.emulator.machine.settings import Settings
+from cutesmith.problems import contract
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "evals" / "planted_faults"
 FAULTS = sorted(FOLDER.glob("*.py"), key=lambda path: path.stem)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith import contract
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.profile_advice import advise, busiest_pipes, floor_us
 from cutesmith.emulator.profile_classes import class_of, flops_of, macs_of, tensor_cycles_of
 from cutesmith.emulator.profile_sampling import Profiler
 from cutesmith.emulator.profiler import as_dict, profile_of
 from cutesmith.emulator.ptx.syntax import Instruction
+from cutesmith.problems import contract
 
 PATH = Path(__file__).parent / "kernels" / "memory_patterns.py"
 LINES = {match[1]: n for n, line in enumerate(PATH.read_text().splitlines(), 1) if (match := re.search(r"# pattern: (.*)", line))}  # noqa: E501  # fmt: skip

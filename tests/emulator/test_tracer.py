@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith import contract
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.ptx.printer import format_instruction
 from cutesmith.emulator.ptx.syntax import Instruction
 from cutesmith.emulator.tracer import Tracer, format_value, merge
+from cutesmith.problems import contract
 
 PATH = Path(__file__).parent / "kernels" / "memory_patterns.py"
 LINES = {match[1]: n for n, line in enumerate(PATH.read_text().splitlines(), 1) if (match := re.search(r"# pattern: (.*)", line))}  # noqa: E501  # fmt: skip

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from cutesmith.checks.timing.contest import BenchmarkOptions
-from cutesmith.checks.timing.timed import TimedBaselines
 from cutesmith.devices import current_device
 from cutesmith.recording import cuda_as_cpu
+from cutesmith.timing.contest import BenchmarkOptions
+from cutesmith.timing.timed import TimedBaselines
 from evals.bench_baselines import Bar, failures, main, told
-from tests.checks.judging.in_process import LocalWorker
+from tests.judge.in_process import LocalWorker
 
 PROBLEM = """
 import torch

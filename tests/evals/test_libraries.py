@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 import torch
 
-from cutesmith import contract, resources
-from cutesmith.checks.judging.crossing import tensors
-from cutesmith.checks.judging.reference_side.comparison import Comparison, compare, tolerance_for
-from cutesmith.checks.judging.reference_side.precision import in_float64
-from cutesmith.checks.judging.reference_side.problem_calls import native_outputs
-from cutesmith.checks.judging.reference_side.structure import structure_problem
+from cutesmith import resources
 from cutesmith.emulator.device import emulated_device
 from cutesmith.evals.suites.libraries import read_library
+from cutesmith.judge.crossing import tensors
+from cutesmith.judge.reference_side.comparison import Comparison, compare, tolerance_for
+from cutesmith.judge.reference_side.precision import in_float64
+from cutesmith.judge.reference_side.problem_calls import native_outputs
+from cutesmith.judge.reference_side.structure import structure_problem
+from cutesmith.problems import contract
 from cutesmith.recording import cuda_as_cpu, session
 
 FOLDER = resources.libraries()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith import resources
-from cutesmith.checks.audit.problem_audit import ProblemAuditor
+from cutesmith.audit.problem_audit import ProblemAuditor
 from cutesmith.evals.records import Task
 from cutesmith.evals.suites import load_suite
 from cutesmith.evals.suites.task_audit import audit_task

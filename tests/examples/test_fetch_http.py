@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from cutesmith.errors import UsageError
-from cutesmith.examples.bringing.downloading import Limits
-from cutesmith.examples.bringing.fetching import FetchOptions, fetch_examples
+from cutesmith.examples.fetch.downloading import Limits
+from cutesmith.examples.fetch.fetching import FetchOptions, fetch_examples
 from cutesmith.verdicts import ExitCode, FetchedExample
 from tests.examples import misbehaving_server as http
 from tests.examples.fetch_samples import COMMIT, TEXT, cutlass

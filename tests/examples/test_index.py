@@ -9,7 +9,7 @@ from importlib.metadata import distribution
 
 import pytest
 
-from cutesmith import contract, resources
+from cutesmith import resources
 from cutesmith.examples.index import integrity, table
 from cutesmith.examples.index.checkout import COMMIT, FOLDER
 from cutesmith.examples.index.comparison import compare
@@ -18,6 +18,7 @@ from cutesmith.examples.index.packages import PACKAGES
 from cutesmith.examples.index.rebuilding import own
 from cutesmith.examples.index.records import Example, read_index
 from cutesmith.examples.vocabulary import FEATURES, OPERATIONS, Term, canonical
+from cutesmith.problems import contract
 
 ROOT = resources.folder("examples_index")
 INDEX = read_index()

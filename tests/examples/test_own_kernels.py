@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith import contract
-from cutesmith.checks.lint import lint_file
+from cutesmith.lint import lint_file
+from cutesmith.problems import contract
 
 KERNELS = Path(__file__).resolve().parents[2] / "examples_index" / "kernels"
 FILES = sorted(KERNELS.glob("*.py"))
@@ -64,9 +64,9 @@ def test_a_kernel_meets_the_contract_by_itself(path: Path) -> None:
 def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
     import torch
 
-    from cutesmith.checks.judging.reference_side.comparison import compare, tolerance_for
-    from cutesmith.checks.judging.reference_side.precision import in_float64
     from cutesmith.emulator.device import emulated_device
+    from cutesmith.judge.reference_side.comparison import compare, tolerance_for
+    from cutesmith.judge.reference_side.precision import in_float64
 
     torch.manual_seed(7)
     with emulated_device(arch_of(path)) as device:
@@ -96,8 +96,8 @@ def test_what_the_emulated_gpu_lacks_is_compiled(path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("path", FILES, ids=by_name)
 def test_every_kernel_is_verified_where_it_runs(path: Path) -> None:
-    from cutesmith.checks.judging.verification import verify_kernel
     from cutesmith.devices import current_device, parse_arch
+    from cutesmith.judge.verification import verify_kernel
 
     device = current_device()
     assert device is not None and device.sm is not None

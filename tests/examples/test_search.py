@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutesmith.errors import UsageError
-from cutesmith.examples.finding.search import Filters, find_examples, resolve
+from cutesmith.examples.search.search import Filters, find_examples, resolve
 from cutesmith.verdicts import ExitCode
 from tests.examples.fetch_samples import cutlass
 

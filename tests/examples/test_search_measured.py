@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from cutesmith.examples.finding.search import find_examples
 from cutesmith.examples.index.records import read_index
+from cutesmith.examples.search.search import find_examples
 from evals.retrieval.measure import QUERIES, ask, read_queries, scores
 
 INDEX = read_index()

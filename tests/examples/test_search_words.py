@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cutesmith.examples.finding import synonyms
-from cutesmith.examples.finding.fit import fit
-from cutesmith.examples.finding.intent import understand
-from cutesmith.examples.finding.words import Lexicon, compounds, parts, stem, tokens
 from cutesmith.examples.index.code_names import without_code
+from cutesmith.examples.search import synonyms
+from cutesmith.examples.search.fit import fit
+from cutesmith.examples.search.intent import understand
+from cutesmith.examples.search.words import Lexicon, compounds, parts, stem, tokens
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
 from tests.examples.fetch_samples import cutlass
 

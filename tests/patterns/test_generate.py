@@ -11,7 +11,6 @@ import pytest
 
 from cutesmith.checkpoints import CheckpointStore
 from cutesmith.commands.generate import summary_lines
-from cutesmith.contract import inspect
 from cutesmith.devices import Device, current_device
 from cutesmith.errors import ContractError, UnavailableError, UsageError
 from cutesmith.patterns.generation.candidates import Candidate
@@ -19,6 +18,7 @@ from cutesmith.patterns.generation.drafting import Draft, Skipped
 from cutesmith.patterns.generation.generate import Generation, generate_kernel
 from cutesmith.patterns.generation.output_folder import OutputFolder
 from cutesmith.patterns.generation.target import Target
+from cutesmith.problems.contract import inspect
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import (
     BenchmarkVerdict,

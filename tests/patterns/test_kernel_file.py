@@ -10,9 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from cutesmith.contract import inspect
 from cutesmith.errors import ContractError
 from cutesmith.patterns.writing.kernel_file import assemble_kernel, rename_clashes, split_futures
+from cutesmith.problems.contract import inspect
 
 SECTION = """\
 import math

@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cutesmith import contract
 from cutesmith.errors import ContractError, UnmatchedError
 from cutesmith.patterns.tracing.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function, trace_problem
+from cutesmith.problems import contract
 
 NAN, INF = math.nan, math.inf
 ODD = [

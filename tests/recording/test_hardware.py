@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith import contract
-from cutesmith.checks.compiling.compilation_reports import kernel_reports
+from cutesmith.compiling.compilation_reports import kernel_reports
 from cutesmith.devices import current_device, sm_of_name
+from cutesmith.problems import contract
 from cutesmith.recording import session
 
 KERNELS = Path(__file__).parents[1] / "kernels"

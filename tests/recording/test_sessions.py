@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith import contract
+from cutesmith.problems import contract
 from cutesmith.recording import read_ptx, session
 from cutesmith.recording.host_calls import current
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cutesmith.checks.lint.symbols import load_symbols
 from cutesmith.commands.build_api_reference import main
+from cutesmith.lint.symbols import load_symbols
 from cutesmith.references.api.entries import read_entries, summarise
 
 

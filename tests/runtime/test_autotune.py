@@ -273,8 +273,8 @@ def test_a_lost_context_is_told_from_other_errors(message, lost):
 
 @pytest.fixture
 def graph_timer():
-    from cutesmith.checks.timing.gpu_lock import gpu_lock
     from cutesmith.runtime.timers import GraphTimer
+    from cutesmith.sandbox.gpu_lock import gpu_lock
 
     with gpu_lock(exclusive=True):  # what other tests run beside it made a copy look 1.5 times as slow
         yield GraphTimer("")
@@ -294,7 +294,7 @@ def copy_plan(count: int) -> KernelPlan:
 @pytest.mark.gpu
 @pytest.mark.parametrize("count", [1 << 24, 1 << 27])
 def test_graph_replay_agrees_with_events_around_queued_launches(graph_timer, count):
-    from cutesmith.checks.timing.stopwatch import Stopwatch
+    from cutesmith.timing.stopwatch import Stopwatch
 
     plan = copy_plan(count)
     y = plan.outputs[0]

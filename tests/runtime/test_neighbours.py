@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutesmith.checks.isolation.confinement import landlock_abi
 from cutesmith.errors import ContractError
 from cutesmith.runtime import TuningCache, autotune
 from cutesmith.runtime.neighbours import NeighbourFinder, imported_sources, neighbours_of
 from cutesmith.runtime.trials import TIMED
+from cutesmith.sandbox.confinement import landlock_abi
 
 SCALE = Path(__file__).parent / "plans" / "scale.py"
 PLAN = """

@@ -10,7 +10,7 @@ from cutesmith.agent.display.report_kernels import RUNGS, History
 from cutesmith.agent.display.report_turns import dollars, shown_turns, transcript_entries, turn_id, words
 from cutesmith.agent.display.screen_view import beginning
 from cutesmith.agent.models.prices import PRICES_AS_OF, price_of
-from cutesmith.agent.standing import JudgedKernel, Standing
+from cutesmith.agent.session_state import JudgedKernel, SessionState
 from cutesmith.agent.transcript import Event, worked_seconds
 from cutesmith.report.agent_page import KernelRow, LineRow, Note, Round, SessionPage, render_page
 from cutesmith.report.page import KINDS
@@ -103,7 +103,7 @@ def facts(events: Sequence[Event], result: Mapping[str, Any], history: History) 
     ]
 
 
-def _ending(result: Mapping[str, Any], standing: Standing) -> str:
+def _ending(result: Mapping[str, Any], standing: SessionState) -> str:
     """Why the session is over, in the words of the delivered kernel's line if that ended so, else of another.
 
     The name alone where the summary says the words already.
@@ -127,7 +127,7 @@ def _speed(best: JudgedKernel | None) -> list[tuple[str, str]]:
     ]
 
 
-def _price(standing: Standing, model: str) -> tuple[str, str]:
+def _price(standing: SessionState, model: str) -> tuple[str, str]:
     dated = f", prices of {PRICES_AS_OF}" if price_of(model) else ""
     if standing.unpriced:
         return (f"spent at least{dated}; some replies have no known price", dollars(standing.dollars))
@@ -161,7 +161,7 @@ def _path(history: History, best: JudgedKernel | None) -> PathChart | None:
     )
 
 
-def _lines(events: Sequence[Event], standing: Standing, kernels: Sequence[KernelRow]) -> list[LineRow]:
+def _lines(events: Sequence[Event], standing: SessionState, kernels: Sequence[KernelRow]) -> list[LineRow]:
     rows = {kernel.sha256: kernel for kernel in kernels}
     spent: dict[int, float] = {}
     for event in events:
@@ -171,7 +171,7 @@ def _lines(events: Sequence[Event], standing: Standing, kernels: Sequence[Kernel
     return [_line(line, origin, standing, rows, spent.get(line, 0.0)) for line, origin in sorted(begun.items())]
 
 
-def _line(line: int, origin: str, standing: Standing, rows: Mapping[str, KernelRow], spent: float) -> LineRow:
+def _line(line: int, origin: str, standing: SessionState, rows: Mapping[str, KernelRow], spent: float) -> LineRow:
     best, ending = standing.best(line), standing.endings.get(line, {})
     return LineRow(
         line=line,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cutesmith.agent.standing import Standing
+from cutesmith.agent.session_state import SessionState
 from cutesmith.agent.tools.workbench import KERNEL
 from cutesmith.agent.transcript import Event
 from cutesmith.report.agent_page import KernelRow
@@ -62,7 +62,7 @@ class Judged:
 class History:
     """Follows a session's events from the first on."""
 
-    standing: Standing = field(default_factory=Standing)
+    standing: SessionState = field(default_factory=SessionState)
     kernels: dict[str, Judged] = field(default_factory=dict)
     attempts: list[tuple[str, Attempt]] = field(default_factory=list)  # with the kernel's hash
     replies: int = 0

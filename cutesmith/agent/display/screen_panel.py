@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cutesmith.agent.display.screen_view import LineView, SessionView, plain, speed_of, told
-from cutesmith.agent.standing import JudgedKernel
+from cutesmith.agent.session_state import JudgedKernel
 
 if TYPE_CHECKING:
     from rich.panel import Panel

@@ -1,4 +1,4 @@
-"""What a screen knows of a session: `Standing`, what every line of work is doing, and sentences about events."""
+"""What a screen knows of a session: `SessionState`, what every line of work is doing, and sentences about events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from cutesmith.agent.standing import JudgedKernel, Standing
+from cutesmith.agent.session_state import JudgedKernel, SessionState
 from cutesmith.agent.transcript import Event, worked_seconds
 
 TAIL = 1200  # characters of streamed text that are kept
@@ -42,7 +42,7 @@ class LineView:
 class SessionView:
     """Follows a session; events older than the view itself are taken in without a sentence."""
 
-    standing: Standing = field(default_factory=Standing)
+    standing: SessionState = field(default_factory=SessionState)
     lines: dict[int, LineView] = field(default_factory=dict)
     request: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -180,7 +180,7 @@ def told(verdict: Mapping[str, Any]) -> str:
     return f"{stage}: {summary}" if status == stage or status in summary else f"{stage}: {status} · {summary}"
 
 
-def sentences(event: Event, better: bool, standing: Standing) -> Iterator[str]:
+def sentences(event: Event, better: bool, standing: SessionState) -> Iterator[str]:
     """What an event says to people: nothing, a sentence, or one a verdict; `better`: it made a new best kernel."""
     kind = event["kind"]
     if kind == "reply":
@@ -196,7 +196,7 @@ def sentences(event: Event, better: bool, standing: Standing) -> Iterator[str]:
         yield _SENTENCES[kind](event)
 
 
-def _of_reply(event: Event, standing: Standing) -> str:
+def _of_reply(event: Event, standing: SessionState) -> str:
     tools = [str(block.get("name")) for block in event["content"] if block.get("type") == "tool_use"]
     said = ", ".join(tools) or f"no tool call ({event['stop_reason']})"
     cost = "" if event["dollars"] is None else f", ${event['dollars']:.2f} (${standing.dollars:.2f} in all)"

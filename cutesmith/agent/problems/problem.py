@@ -11,9 +11,9 @@ from typing import Any
 
 import anyio.to_thread
 
-from cutesmith.checks.audit.problem_audit import AuditVerdict, ProblemAuditor
+from cutesmith.audit.problem_audit import AuditVerdict, ProblemAuditor
 from cutesmith.errors import CandidateError, ContractError
-from cutesmith.problem_sources import ProblemSource
+from cutesmith.problems.sources import ProblemSource
 from cutesmith.verdicts import ExitCode
 
 AUDIT_SECONDS = 60.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from cutesmith.contract import PROBLEM_NAMES, defined_names, module_scope, parse
 from cutesmith.errors import ContractError
+from cutesmith.problems.contract import PROBLEM_NAMES, defined_names, module_scope, parse
 
 IMPORTS = frozenset({"__future__", "torch", "math", "typing", "itertools", "functools"})
 FORBIDDEN = {

@@ -18,7 +18,7 @@ from cutesmith.agent.problems.problem_rules import complaints_about_inputs, comp
 from cutesmith.agent.session import Session
 from cutesmith.agent.texts.prompting import render_prompt
 from cutesmith.agent.tools.toolbox import Toolbox
-from cutesmith.checks.audit.problem_audit import AuditVerdict
+from cutesmith.audit.problem_audit import AuditVerdict
 from cutesmith.errors import CandidateError, UsageError
 from cutesmith.verdicts import ExitCode
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cutesmith.checks.timing.known_rates import KnownRates, known_rates
-from cutesmith.checks.timing.roofline import Work, floor_of
 from cutesmith.patterns.generation.target import Target
+from cutesmith.timing.known_rates import KnownRates, known_rates
+from cutesmith.timing.roofline import Work, floor_of
 
 
 def floor_text(audit: Mapping[str, Any], target: Target) -> str:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutesmith.agent.standing import JudgedKernel, Standing
+from cutesmith.agent.session_state import JudgedKernel, SessionState
 from cutesmith.agent.transcript import Event
 
 NOTES = 6  # of each line, the latest
 CHARACTERS = 6000
 
 
-def lessons_of(events: Sequence[Event], standing: Standing, lines: Sequence[int]) -> str:
+def lessons_of(events: Sequence[Event], standing: SessionState, lines: Sequence[int]) -> str:
     """Markdown, the best line first, at most CHARACTERS long; "" when nothing was learnt."""
     parts = [part for line in lines if (part := _of_line(events, standing, line))]
     share = CHARACTERS // max(len(parts), 1)
     return "\n".join(part if len(part) <= share else f"{part[: share - 2]}…\n" for part in parts)
 
 
-def _of_line(events: Sequence[Event], standing: Standing, line: int) -> str:
+def _of_line(events: Sequence[Event], standing: SessionState, line: int) -> str:
     best, failure = standing.best(line), standing.failures.get(line)
     learnt = [f"- {note}" for note in _notes(events, line)[-NOTES:]]
     if failure is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-from cutesmith.checks.judging.sanitizer import find_sanitizer
 from cutesmith.devices import SmVersion, parse_arch
+from cutesmith.judge.sanitizer import find_sanitizer
 from cutesmith.patterns.generation.target import Target, describe_environment
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cutesmith.agent.texts.bounded_text import bounded
-from cutesmith.checks.judging.rounds import DECLINED, NOT_RUN
+from cutesmith.judge.rounds import DECLINED, NOT_RUN
 from cutesmith.recording.cubin import source_name
 
 Verdict = Mapping[str, Any]

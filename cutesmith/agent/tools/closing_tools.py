@@ -6,7 +6,7 @@ import hashlib
 
 from cutesmith.agent import outcome
 from cutesmith.agent.outcome import Outcome
-from cutesmith.agent.standing import JudgedKernel
+from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.workbench import KERNEL, Workbench
 from cutesmith.errors import UsageError

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.agent import outcome
-from cutesmith.agent.standing import GRADES, JudgedKernel, Standing
+from cutesmith.agent.session_state import GRADES, JudgedKernel, SessionState
 from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.workbench import KERNEL, Workbench
 from cutesmith.checkpoints import write_atomically
-from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.errors import CutesmithError
+from cutesmith.sandbox.shared_fork_server import lend_fork_server
 from cutesmith.verb_process import run_verb
 from cutesmith.verdicts import ExitCode
 
@@ -71,7 +71,7 @@ def snapshot_of(workbench: Workbench, text: str) -> Snapshot:
 async def judge(workbench: Workbench, stage: str, kernel: Snapshot, *options: str) -> Verdict:
     """A stage's verdict on a snapshot; raises VerbError when the judge's process gave none."""
     arguments = (*_common(workbench, stage), *options, "--", str(kernel.path))
-    verdict = await run_verb(stage, *arguments, follower=workbench.follower, lender=lend_nursery)
+    verdict = await run_verb(stage, *arguments, follower=workbench.follower, lender=lend_fork_server)
     return {**verdict, "stage": stage}  # an error of the command line has none of its own
 
 
@@ -127,7 +127,7 @@ def shown_names(workbench: Workbench, kernel: Snapshot) -> dict[str, str]:
     return {str(path): name for key, name in paths.items() for path in (key.resolve(), key)}
 
 
-def after(standing: Standing, kernel: Snapshot, line: int, verdicts: Iterable[Verdict]) -> JudgedKernel:
+def after(standing: SessionState, kernel: Snapshot, line: int, verdicts: Iterable[Verdict]) -> JudgedKernel:
     """The kernel as the standing will know it once these verdicts are recorded."""
     known = standing.kernels.get(kernel.sha256) or JudgedKernel(kernel.sha256, kernel.text, line, 0)
     latest, trial = 1 + max((other.seq for other in standing.kernels.values()), default=0), replace(known)
@@ -141,7 +141,7 @@ def comparison(workbench: Workbench, kernel: Snapshot, verdicts: Iterable[Verdic
     standing = workbench.standing
     trial = after(standing, kernel, workbench.line, verdicts)
     before = standing.best()
-    best = Standing(kernels={**standing.kernels, kernel.sha256: trial}).best()
+    best = SessionState(kernels={**standing.kernels, kernel.sha256: trial}).best()
     doubt = f"{CONDEMNED} " if trial.condemned and trial.state in GRADES else ""
     if best is None:
         return f"{doubt}No kernel is verified yet."

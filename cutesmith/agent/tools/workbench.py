@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cutesmith.agent.standing import Standing
+from cutesmith.agent.session_state import SessionState
 from cutesmith.checkpoints import CheckpointStore
 from cutesmith.verb_process import Follower
 
@@ -32,7 +32,7 @@ class Workbench:
     problem: Path
     judged: Path
     checkpoints: CheckpointStore
-    standing: Standing
+    standing: SessionState
     arch: str
     on: str = "auto"
     timeout: float = 120.0

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cutesmith.checks.isolation.worker import Limits, run_isolated
 from cutesmith.devices import current_device, lacked_room
 from cutesmith.errors import CandidateError
+from cutesmith.sandbox.worker import Limits, run_isolated
 
 PROBE_SECONDS = 180.0
 FREE_SHARE = 0.75  # of the memory: contexts that wait for the next kernel have 0.6 GiB each

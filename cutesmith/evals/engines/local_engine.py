@@ -1,5 +1,5 @@
 """Stages on this machine: pools of long-lived processes, several a GPU, so that one kernel's imports, drawing and
-compiling overlap with another's timing (the lock of `checks.timing.gpu_lock` keeps a timing alone).
+compiling overlap with another's timing (the lock of `sandbox.gpu_lock` keeps a timing alone).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One slot of this machine: a long-lived child process that runs stages one at a time, replaced when it dies or hangs.
 
 A child that stays saves its imports (measured: docs/evals.md), and all slots of this process have their workers
-forked from one nursery. The candidates never run in it: each is in confined workers of its own, so that a poisoned CUDA
-context dies with those.
+forked from one fork server. The candidates never run in it: each is in confined workers of its own, so that a
+poisoned CUDA context dies with those.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cutesmith import resources
-from cutesmith.checks.isolation.child import HEADER, write_frame
-from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.errors import CutesmithError
 from cutesmith.evals.engines.jobs import Job
+from cutesmith.sandbox.child import HEADER, write_frame
+from cutesmith.sandbox.shared_fork_server import lend_fork_server
 
 # torch.compile in a judge beside others: a pool of its own would be as many processes as there are cores, which import
 # PyTorch first, 6 s each on the machine of an H200.
@@ -90,7 +90,7 @@ class Slot:
     def _start(self) -> None:
         self._served, self._log = 0, tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         path = os.pathsep.join(p for p in (str(resources.PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if p)
-        with lend_nursery(self._environment) as (variables, descriptors):
+        with lend_fork_server(self._environment) as (variables, descriptors):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "cutesmith.evals.engines.stage_process"],
                 stdin=subprocess.PIPE,

@@ -1,6 +1,6 @@
 """`python -m cutesmith.evals.engines.stage_process`: stages of one slot, one after the other, until stdin ends.
 
-Requests and replies are frames of `checks.isolation.child`; stdout carries replies alone, whatever a library prints
+Requests and replies are frames of `sandbox.child`; stdout carries replies alone, whatever a library prints
 goes to stderr. When it is asked to end, or its parent ends, it takes its workers and their folders with it.
 """
 
@@ -12,10 +12,10 @@ import signal
 import sys
 from typing import Any, NoReturn
 
-from cutesmith.checks.isolation.child import read_frame, write_frame
-from cutesmith.checks.isolation.confinement import die_with_parent, hide_memory
-from cutesmith.checks.judging.kept_references import KeptReference, keeping_references
 from cutesmith.evals.engines.stages import run_stage
+from cutesmith.judge.kept_references import KeptReference, keeping_references
+from cutesmith.sandbox.child import read_frame, write_frame
+from cutesmith.sandbox.confinement import die_with_parent, hide_memory
 
 IDLE_SECONDS = 20.0  # a context of a GPU takes half a GiB of it, and a quarter of a second at least to make
 

@@ -22,12 +22,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cutesmith.checks.isolation.scratch import FILES, scratch_folder
-from cutesmith.checks.isolation.shared_nursery import lend_nursery
-from cutesmith.checks.timing.gpu_lock import recorded_holds
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, SESSION, VERIFY
 from cutesmith.evals.settings import JudgeSettings
+from cutesmith.sandbox.gpu_lock import recorded_holds
+from cutesmith.sandbox.scratch import FILES, scratch_folder
+from cutesmith.sandbox.shared_fork_server import lend_fork_server
 from cutesmith.verdicts import ExitCode, Verdict, strict_json
 
 Payload = dict[str, Any]
@@ -80,8 +80,8 @@ def _files(payload: Payload) -> Iterator[tuple[Path, Path]]:
 
 def _check(payload: Payload) -> Result:
     """Lint, which is advice, and compilation for the target, which decides."""
-    from cutesmith.checks.compiling.compilation import compile_kernel
-    from cutesmith.checks.lint import lint_file
+    from cutesmith.compiling.compilation import compile_kernel
+    from cutesmith.lint import lint_file
 
     settings = JudgeSettings(**payload["settings"])
     with _files(payload) as (task, kernel):
@@ -95,7 +95,7 @@ def _check(payload: Payload) -> Result:
 
 
 def _verify(payload: Payload) -> Result:
-    from cutesmith.checks.judging.verification import verify_kernel
+    from cutesmith.judge.verification import verify_kernel
 
     settings = JudgeSettings(**payload["settings"])
     with _files(payload) as (task, kernel):
@@ -116,7 +116,7 @@ def _verify(payload: Payload) -> Result:
 
 
 def _benchmark(payload: Payload) -> Result:
-    from cutesmith.checks.timing.benchmark import benchmark_kernel
+    from cutesmith.timing.benchmark import benchmark_kernel
 
     settings = JudgeSettings(**payload["settings"])
     with _files(payload) as (task, kernel):
@@ -186,7 +186,7 @@ def _session(payload: Payload) -> Result:
         what = [f"--resume={folder}"] if begun else [f"--out={folder}", f"--on={payload['settings']['on']}"]
         arguments = [*options, *what, *(() if begun else (f"--arch={payload['settings']['arch']}", "--", str(task)))]
         try:
-            verdict = asyncio.run(run_verb("generate", *arguments, keys=True, lender=lend_nursery))
+            verdict = asyncio.run(run_verb("generate", *arguments, keys=True, lender=lend_fork_server))
         except CutesmithError as error:
             verdict = failure(SESSION, error.exit_code, str(error))
     made = folder / KERNEL

@@ -8,7 +8,7 @@ from typing import Any
 
 from cutesmith.evals.report import wording
 from cutesmith.evals.report.tables import markdown_table, took
-from cutesmith.evals.scores.ranking import Standing, Table
+from cutesmith.evals.scores.ranking import SessionState, Table
 from cutesmith.report.page import environment
 from cutesmith.unicode import displayable
 
@@ -26,7 +26,7 @@ COLUMNS = (
 TIES = "Runs with = share the place of the one above them: their paired 95 % interval does not set them below it."
 
 
-def cells(standing: Standing, baseline: str) -> list[str]:
+def cells(standing: SessionState, baseline: str) -> list[str]:
     """One line of the table, in the order of COLUMNS."""
     run, card = standing.run, standing.card
     entry = card.against[baseline]

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutesmith.contract import MAX_BYTES
 from cutesmith.errors import UsageError
 from cutesmith.evals.engines.jobs import DRAFT, SESSION
+from cutesmith.problems.contract import MAX_BYTES
 from cutesmith.unicode import encodable
 
 AGENTS = "draft, claude, script:FILE, replay:DIR or dir:PATH"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cutesmith.checks.audit.problem_audit import audit_problem
+from cutesmith.audit.problem_audit import audit_problem
 
 
 def main(path: str, seconds: str) -> int:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith import resources
-from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.devices import lacked_room
 from cutesmith.evals.selftest.mechanisms import mechanism_of
 from cutesmith.evals.selftest.specimens import Specimen
+from cutesmith.sandbox.shared_fork_server import lend_fork_server
 from cutesmith.verdicts import ExitCode
 
 COMMAND_SECONDS = 900  # a timed-out case is ended by the judge long before
@@ -115,8 +115,8 @@ def run_one(specimen: Specimen, on: str) -> Outcome:
 
 
 def _finished(command: Sequence[str]) -> tuple[int, str, str]:
-    """Exit code and output of a command whose workers are forked from our nursery; raises TimeoutExpired."""
-    with lend_nursery() as (variables, descriptors):
+    """Exit code and output of a command whose workers are forked from our fork server; raises TimeoutExpired."""
+    with lend_fork_server() as (variables, descriptors):
         child = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from cutesmith import contract
 from cutesmith.errors import UsageError
 from cutesmith.evals.records import Library
+from cutesmith.problems import contract
 
 NAME = "TASKS"
 HINT = 'Such as TASKS = {"level1/softmax": "softmax"}: ids of tasks, and functions of the same file.'

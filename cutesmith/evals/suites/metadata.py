@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cutesmith import contract
 from cutesmith.errors import UsageError
 from cutesmith.evals.records import Task
+from cutesmith.problems import contract
 
 DTYPE_TAGS = ("fp64", "fp32", "fp16", "bf16", "fp8", "int64", "int32", "int8", "int4", "bool")
 """Tags that name what a task's tensors hold; they are its dtypes where the file declares none."""

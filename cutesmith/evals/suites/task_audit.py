@@ -9,10 +9,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cutesmith import contract
-from cutesmith.checks.audit.problem_audit import BYTES_PER_SECOND, LEAST_US, AuditVerdict, ProblemAuditor
-from cutesmith.checks.timing.roofline import Floor, Work, floor_of
+from cutesmith.audit.problem_audit import BYTES_PER_SECOND, LEAST_US, AuditVerdict, ProblemAuditor
 from cutesmith.evals.records import Suite, Task
+from cutesmith.problems import contract
+from cutesmith.timing.roofline import Floor, Work, floor_of
 
 STRICT = frozenset(
     {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cutesmith.examples.finding.words import STOPWORDS, parts, stem
+from cutesmith.examples.search.words import STOPWORDS, parts, stem
 
 _PYTORCH = (
     (r"\b(?:torch\.nn\.functional|torch\.nn|torch|nn|f)\._?(?=[a-z])", ""),

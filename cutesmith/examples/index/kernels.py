@@ -16,12 +16,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from cutesmith import contract
 from cutesmith.errors import UsageError
 from cutesmith.examples.index import features
 from cutesmith.examples.index.reading import Source
 from cutesmith.examples.index.records import Example
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS, canonical
+from cutesmith.problems import contract
 
 FOLDER = "kernels"
 FIELD = re.compile(r"^(Arch|Operation|Features):\s*(.+)$", re.MULTILINE)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutesmith.checks.isolation.worker import Limits, confine, run_isolated
-from cutesmith.contract import hold, inspect
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
+from cutesmith.problems.contract import hold, inspect
 from cutesmith.runtime.tiling import Tiling
+from cutesmith.sandbox.worker import Limits, confine, run_isolated
 from cutesmith.verdicts import ExitCode
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def render_valid(plan: PatternPlan, arch: str, limit: int) -> tuple[list[dict[st
 
 
 def _trace(request: dict[str, Any], trace_problem: Callable[[Any], Any]) -> tuple[str, Any]:
-    from cutesmith.contract import load
+    from cutesmith.problems.contract import load
     from cutesmith.recording.facade import cuda_as_cpu
 
     with cuda_as_cpu(fake=True, arch=request["arch"]):

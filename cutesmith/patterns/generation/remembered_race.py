@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cutesmith.checks.timing.contest import QUICK_ROUNDS
-from cutesmith.contract import problem_source
 from cutesmith.patterns.generation.target import Target
+from cutesmith.problems.contract import problem_source
 from cutesmith.runtime.tuning_cache import (
     TuningCache,
     TuningKey,
@@ -20,6 +19,7 @@ from cutesmith.runtime.tuning_cache import (
     device_identity,
     source_hashes,
 )
+from cutesmith.timing.contest import QUICK_ROUNDS
 from cutesmith.verdicts import Timing
 
 

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cutesmith.checks.compiling.compilation import compile_siblings
-from cutesmith.checks.judging.verification import verify_kernel
-from cutesmith.checks.lint import lint_file
-from cutesmith.checks.timing.benchmark import benchmark_kernel, time_candidates
+from cutesmith.compiling.compilation import compile_siblings
+from cutesmith.judge.verification import verify_kernel
+from cutesmith.lint import lint_file
 from cutesmith.patterns.generation.candidates import Candidate
 from cutesmith.patterns.generation.drafting import Draft
 from cutesmith.patterns.generation.remembered_race import RememberedRace
 from cutesmith.patterns.generation.target import Target
 from cutesmith.runtime.tuning import usual_jobs
 from cutesmith.runtime.tuning_cache import TuningCache
+from cutesmith.timing.benchmark import benchmark_kernel, time_candidates
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, VerifyVerdict
 
 Report = Callable[[int], None]

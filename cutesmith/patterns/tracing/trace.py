@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from cutesmith.checks.dispatch_modes import LightMode
 from cutesmith.errors import ContractError, CutesmithError, UnmatchedError
 from cutesmith.patterns.building.builder import GraphBuilder
 from cutesmith.patterns.building.dtypes import SUPPORTED, dtype_name
@@ -32,9 +31,10 @@ from cutesmith.patterns.tracing.graph import Argument, Graph, Node
 from cutesmith.patterns.tracing.lowering import dispatch
 from cutesmith.patterns.tracing.sizes import follow_sizes
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
+from cutesmith.sandbox.dispatch_modes import LightMode
 
 if TYPE_CHECKING:
-    from cutesmith.loading import LoadedFile
+    from cutesmith.problems.loading import LoadedFile
 
 NEEDS_MODEL = "a model is needed for this function"
 _TORCH = str(Path(torch.__file__).parent)

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cutesmith import __version__
-from cutesmith.contract import defined_names, module_scope, parse
 from cutesmith.errors import ContractError
+from cutesmith.problems.contract import defined_names, module_scope, parse
 
 KERNEL_NAME = "kernel_fn"
 PROBLEM_MARK = "# The problem, as it was given: what to compute, and on which inputs."

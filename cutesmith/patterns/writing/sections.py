@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from cutesmith.contract import defined_names, module_scope, parse
 from cutesmith.patterns.writing.kernel_file import KERNEL_NAME, renamed
+from cutesmith.problems.contract import defined_names, module_scope, parse
 
 
 def join_sections(sections: Mapping[str, str]) -> str:

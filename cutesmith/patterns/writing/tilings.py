@@ -9,7 +9,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cutesmith.contract import defined_names, module_scope, parse
+from cutesmith.problems.contract import defined_names, module_scope, parse
 from cutesmith.runtime.tiling import Tiling
 
 REGISTER_BYTES = 4

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cutesmith.checks.lint.symbols import SymbolTable
+from cutesmith.lint.symbols import SymbolTable
 
 HIDDEN = frozenset({"self", "cls", "loc", "ip"})  # MLIR's location and insertion point are filled in by the DSL
 LONGEST_SUMMARY = 170

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from cutesmith.checks.lint.symbols import SymbolTable, load_symbols
+from cutesmith.lint.symbols import SymbolTable, load_symbols
 from cutesmith.references.api.entries import Entry, read_entries
 from cutesmith.references.sections import slug
 

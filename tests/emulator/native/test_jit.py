@@ -247,7 +247,7 @@ def test_a_context_of_another_shape_is_refused():
 CONFINED = """
 import pathlib
 import numpy as np
-from cutesmith.checks.isolation.confinement import confine
+from cutesmith.sandbox.confinement import confine
 from cutesmith.emulator.native.jit import compile_text
 layers = confine(pathlib.Path('{scratch}'))
 text = '''{text}'''

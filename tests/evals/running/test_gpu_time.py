@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from cutesmith.checks.timing.gpu_lock import gpu_lock, recorded_holds
 from cutesmith.evals.running.gpu_time import KEPT, GpuTime, Union
+from cutesmith.sandbox.gpu_lock import gpu_lock, recorded_holds
 
 
 def test_a_union_counts_every_second_once_whatever_the_order():

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.contract import MAX_BYTES
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.evals.engines.gpus import choose_gpus
 from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.sources import NoKernelError, find_kernel, folder_name, parse_source
+from cutesmith.problems.contract import MAX_BYTES
 
 TASK = "level1/soft max"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from cutesmith import resources
-from cutesmith.checks.isolation.shared_nursery import lend_nursery
 from cutesmith.evals.skill_trials import triggers
 from cutesmith.evals.skill_trials.forms import TriggerQuery
 from cutesmith.evals.skill_trials.triggers import Asking, ask_all
+from cutesmith.sandbox.shared_fork_server import lend_fork_server
 from tests.agent import messages_server as api
 from tests.agent.asking import model_of
 from tests.agent.tool_bench import PROBLEM
@@ -73,7 +73,7 @@ def eval_skill(*words):
     command = [sys.executable, "-m", "cutesmith", "eval", "skill", *words]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC")}
     told = {"capture_output": True, "text": True, "timeout": 280}
-    with lend_nursery() as (variables, descriptors):  # of this process: PyTorch is imported already
+    with lend_fork_server() as (variables, descriptors):  # of this process: PyTorch is imported already
         return subprocess.run(command, cwd=ROOT, env={**environment, **variables}, pass_fds=descriptors, **told)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cutesmith.checks.audit.problem_audit import AuditVerdict, ProblemAuditor
+from cutesmith.audit.problem_audit import AuditVerdict, ProblemAuditor
 from cutesmith.evals.suites import load_suite
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"

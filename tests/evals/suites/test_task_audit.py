@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.checks.audit.problem_audit import ProblemAuditor
+from cutesmith.audit.problem_audit import ProblemAuditor
 from cutesmith.evals.suites import load_suite
 from cutesmith.evals.suites.task_audit import TaskAudit, audit_suite, audit_task
 

@@ -24,11 +24,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cutesmith import contract
 from cutesmith.agent.transcript import Event
 from cutesmith.errors import CutesmithError, UsageError
 from cutesmith.evals.skill_trials.expectations.session_tools import SCRIPTS, TIMED_OUT, run_script
 from cutesmith.evals.skill_trials.forms import SkillEvals, Words, read_form
+from cutesmith.problems import contract
 from cutesmith.verdicts import ExitCode
 
 CHECKS = "checks.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cutesmith.agent.budget import Limits
 from cutesmith.agent.models.model import Model
-from cutesmith.agent.standing import Standing
+from cutesmith.agent.session_state import SessionState
 from cutesmith.errors import UsageError
 from cutesmith.evals.skill_trials.expectations.checks import Checks
 from cutesmith.evals.skill_trials.expectations.grading import Grading, grade_session
@@ -91,7 +91,7 @@ def _limits(holding: Holding, trial: Trial) -> Limits:
 
 def graded(task: SkillEval, step: Step, place: SessionPlace, grading: Grading) -> Graded:
     """A session that is over, with its grades and what it took."""
-    standing = Standing.of(place.events())
+    standing = SessionState.of(place.events())
     return Graded(
         eval=task.id,
         arm=step.arm,

@@ -15,7 +15,7 @@ from cutesmith.agent.budget import Limits
 from cutesmith.agent.conversation import CONTINUED, messages_of, open_calls
 from cutesmith.agent.endings import BudgetSpent
 from cutesmith.agent.models.model import Block, Model, Request
-from cutesmith.agent.standing import Standing
+from cutesmith.agent.session_state import SessionState
 from cutesmith.agent.texts.prompting import manifest_body
 from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.file_tools import FileTools
@@ -23,10 +23,10 @@ from cutesmith.agent.tools.toolbox import Toolbox
 from cutesmith.agent.tools.workbench import KERNEL, Workbench
 from cutesmith.agent.transcript import FILE, Event, Transcript, read_transcript, worked_seconds
 from cutesmith.checkpoints import CheckpointStore
-from cutesmith.contract import KERNEL_LINES
 from cutesmith.evals.skill_trials.expectations.session_tools import JUDGE, SCRIPTS, SkillTools
 from cutesmith.evals.skill_trials.forms import SkillEval
 from cutesmith.evals.skill_trials.trial import BARE
+from cutesmith.problems.contract import KERNEL_LINES
 
 WORK = "work"
 ANSWERED, LIMITED = "answered", "limit"
@@ -119,7 +119,7 @@ class _Session:
         while not any(event["kind"] == "ended" for event in events):
             for call in open_calls(events, self.line):
                 await self._call(call)
-            standing = Standing.of(events)
+            standing = SessionState.of(events)
             try:
                 self.limits.check(self.line, standing, worked_seconds(events))
             except BudgetSpent as spent:
@@ -170,7 +170,7 @@ def _tools(arm: str, place: SessionPlace) -> tuple[Callable[..., Any], ...]:
         problem=place.work,
         judged=place.work,
         checkpoints=CheckpointStore(place.work / KERNEL),
-        standing=Standing(),
+        standing=SessionState(),
         arch="",
     )
     files = FileTools(bench)

@@ -1,0 +1,173 @@
+"""Where a session stands, read off its events: every kernel that was judged, which is best, and what was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from cutesmith.agent.models.model import Usage
+from cutesmith.agent.transcript import Event
+from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION
+
+GRADES = {"compiled": 1, VERIFIED_BY_EMULATION: 2, VERIFIED: 3}
+"""How much a verify verdict is worth; anything else is worth nothing."""
+CONDEMNING = ("rejected", "wrong_result")
+"""What no later verdict on the same text takes back."""
+
+Merit = tuple[int, int, bool, float]
+"""Less is better: minus the grade, declined cases, whether it is untimed, microseconds."""
+
+
+@dataclass
+class JudgedKernel:
+    """One text of the kernel file and the latest verdict of every stage on it; times in microseconds."""
+
+    sha256: str
+    text: str
+    line: int
+    seq: int  # of the event that verified it last: what else was asked about it makes it no later
+    verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    condemned: bool = False  # found wrong or rejected once: passing with other inputs does not make it right
+    evidence: int = 0  # cases that it passed, of every verification with draws of its own
+    confirmed: bool = False  # verified again at the end of a session
+
+    def follow(self, verdict: Mapping[str, Any], seq: int) -> None:
+        """Take in one more verdict, of event number `seq`; a timing that merely failed takes no earlier time away."""
+        if verdict["stage"] == "benchmark" and self.median_us is not None and _says_nothing(verdict):
+            return
+        known = self.verdicts.get(verdict["stage"])
+        self.verdicts = {**self.verdicts, verdict["stage"]: verdict}
+        self.condemned = self.condemned or verdict["status"] in CONDEMNING
+        if verdict["stage"] == "verify":
+            self.seq = seq
+            self.evidence += 0 if verdict == known else _passed_cases(verdict)  # `finish` says a verdict once more
+
+    @property
+    def state(self) -> str:
+        """The status of its verify verdict, "" before one."""
+        return str(self.verdicts.get("verify", {}).get("status", ""))
+
+    @property
+    def grade(self) -> int:
+        """0 unless it passed verification and nothing was ever found against it; see GRADES."""
+        return 0 if self.condemned else GRADES.get(self.state, 0)
+
+    @property
+    def declined(self) -> int:
+        """How many cases of its verification it refused to take: passed, and yet less than what takes them."""
+        return int(self.verdicts.get("verify", {}).get("declined") or 0)
+
+    @property
+    def merit(self) -> Merit:
+        """What ranks it before anything about its line: grade, cases, time."""
+        return -self.grade, self.declined, self.median_us is None, self.median_us or 0.0
+
+    @property
+    def benchmark(self) -> Mapping[str, Any]:
+        """Its benchmark verdict, empty before one."""
+        return self.verdicts.get("benchmark", {})
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether it was timed beside torch.compile too, which a quick timing leaves out."""
+        return any("compile" in timing["name"] for timing in self.benchmark.get("timings") or ())
+
+    @property
+    def median_us(self) -> float | None:
+        """Median device time, None when it was not timed."""
+        timings = self.benchmark.get("timings") or ()
+        median: float | None = timings[0].get("median_us") if timings and self.benchmark.get("exit_code") == 0 else None
+        return median
+
+
+@dataclass
+class SessionState:
+    """Everything that a decision, the screen or the report needs; `follow` keeps it up to date."""
+
+    kernels: dict[str, JudgedKernel] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    dollars: float = 0.0
+    unpriced: bool = False  # some reply had no known price
+    turns: dict[int, int] = field(default_factory=dict)  # line -> replies
+    last_improvement: dict[int, int] = field(default_factory=dict)  # line -> its turn when it last had a better kernel
+    last_reply: dict[int, Event] = field(default_factory=dict)
+    rejected: int = 0
+    failures: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # line -> latest verdict that did not pass
+    endings: dict[int, Event] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> SessionState:
+        """The standing after these events."""
+        standing = cls()
+        for event in events:
+            standing.follow(event)
+        return standing
+
+    def follow(self, event: Event) -> None:
+        """Take one more event into account."""
+        line = int(event["line"])
+        if event["kind"] == "reply":
+            self._count(line, event)
+        elif event["kind"] == "ended":
+            self.endings[line] = event
+        for effect in event.get("effects", ()):
+            if effect["do"] == "judged":
+                self._judge(line, int(event["seq"]), effect)
+                kernel = self.kernels[effect["sha256"]]
+                kernel.confirmed = kernel.grade > 0 and (kernel.confirmed or "confirms" in event)
+
+    def _count(self, line: int, event: Event) -> None:
+        self.usage += Usage(**event["usage"])
+        self.turns[line] = self.turns.get(line, 0) + 1
+        self.last_reply[line] = event
+        if event["dollars"] is None:
+            self.unpriced = True
+        else:
+            self.dollars += event["dollars"]
+
+    def _judge(self, line: int, seq: int, effect: Mapping[str, Any]) -> None:
+        verdict, before = effect["verdict"], self.best(line)
+        kernel = self.kernels.setdefault(effect["sha256"], JudgedKernel(effect["sha256"], effect["text"], line, seq))
+        kernel.follow(verdict, seq)
+        self.rejected += verdict["status"] == "rejected"
+        if verdict["exit_code"] != 0:
+            self.failures[line] = verdict
+        after = self.best(line)
+        if after is not None and after is not before:
+            self.last_improvement[line] = self.turns.get(line, 0)
+
+    def best(self, line: int | None = None) -> JudgedKernel | None:
+        """The kernel to deliver, or with `line` the best of that line of work; None where none passed."""
+        return next(iter(self.verified(line)), None)
+
+    def verified(self, line: int | None = None) -> list[JudgedKernel]:
+        """Every kernel that passed verification, best first; of one line if it is named. THE ranking: no other is.
+
+        By grade, then fewer declined cases, then time. What is equal in these: in a line the later one; between lines
+        the one with more evidence, then the one verified later.
+        """
+        passed = [kernel for kernel in self.kernels.values() if kernel.grade and line in (None, kernel.line)]
+        equals = groupby(sorted(passed, key=_merit_in_line), key=_merit_and_line)
+        peers = [list(group) for _, group in equals]  # of one line and merit, the latest first
+        peers.sort(key=lambda group: (group[0].merit, -group[0].evidence, -group[0].seq))
+        return [kernel for group in peers for kernel in group]
+
+
+def _merit_and_line(kernel: JudgedKernel) -> tuple[Merit, int]:
+    return kernel.merit, kernel.line
+
+
+def _merit_in_line(kernel: JudgedKernel) -> tuple[Merit, int, int]:
+    return kernel.merit, kernel.line, -kernel.seq
+
+
+def _passed_cases(verdict: Mapping[str, Any]) -> int:
+    """How many cases a verify verdict lists as passed, without those that were declined."""
+    return sum(bool(case["passed"]) for case in verdict.get("cases", ())) - int(verdict.get("declined") or 0)
+
+
+def _says_nothing(verdict: Mapping[str, Any]) -> bool:
+    """Whether a stage ended without a word on the kernel itself: no time, no process, no machine."""
+    return verdict["exit_code"] != 0 and verdict["status"] not in CONDEMNING

@@ -1,0 +1,297 @@
+"""Whether a problem file is worth solving: its reference runs, depends on its inputs alone and on all of them.
+
+The reference runs on a CPU in a confined child, on fewer rows than get_inputs() has where there are many. Not covered:
+whether the function is the one that somebody meant, and how it behaves at full size.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar
+
+from cutesmith.devices import DEFAULT_ARCH, parse_arch
+from cutesmith.errors import CandidateError, ContractError
+from cutesmith.judge.rounds import START_SECONDS, loading
+from cutesmith.problems import contract
+from cutesmith.sandbox.processes import fair_memory
+from cutesmith.sandbox.worker import GIB, Limits, Worker
+from cutesmith.verdicts import ExitCode, Finding, Verdict
+
+ENTRY = "cutesmith.audit.problem_audit_worker:handler"
+MOST_BYTES = 60 * 10**9  # of all inputs and outputs: what an 80 GB GPU has beside a benchmark's copies
+BYTES_PER_SECOND = 4e12  # what HBM3e of an H200 gives a copy, rounded; its data sheet says 4.8e12
+LEAST_US, MOST_US = 5.0, 10_000.0  # below, a launch is measured; above, every verification takes long
+PARTS_OF_MEMORY = 8  # drawing holds a few copies, some of them wider
+
+_ERROR, _WARNING = "error", "warning"
+ADVICE: dict[str, tuple[str, str, str]] = {
+    "refused": (_ERROR, "get_input_sets", "Mend reference_fn, or leave these inputs out."),
+    "random": (
+        _ERROR,
+        "reference_fn",
+        "Make what is random an input, such as a mask or noise; switch dropout off.",
+    ),
+    "nan": (
+        _ERROR,
+        "get_inputs",
+        "Draw inputs where the function is defined, such as positive ones for a logarithm.",
+    ),
+    "infinite": (_ERROR, "get_inputs", "Draw inputs that give finite results."),
+    "constant": (
+        _ERROR,
+        "reference_fn",
+        "A kernel could write that result without reading anything: compute something of the inputs.",
+    ),
+    "unused-input": (_ERROR, "reference_fn", "Leave it out, or draw inputs for which it matters."),
+    "other-outputs": (_ERROR, "get_input_sets", "Give every set the dtypes of get_inputs()."),
+    "too-large": (_ERROR, "get_inputs", "Add get_input_sets() with shapes of some thousand elements."),
+    "too-many-bytes": (_ERROR, "get_inputs", "Return smaller inputs from get_inputs()."),
+    "changes-input": (
+        _WARNING,
+        "reference_fn",
+        "Return the new value instead: a kernel is judged on what it returns, and timing repeats the call.",
+    ),
+    "no-float64": (
+        _WARNING,
+        "reference_fn",
+        "Results are compared with PyTorch's own then; avoid operations that float64 lacks, if you can.",
+    ),
+    "overflow": (_WARNING, "get_inputs", "Draw smaller inputs, or compute in a wider type."),
+    "unused-scalar": (_WARNING, "reference_fn", "Leave it out."),
+    "unused-state": (_WARNING, "Model", "A kernel gets it as an argument and need not read it."),
+    "constant-output": (_WARNING, "reference_fn", "Leave it out, or draw inputs that change it."),
+    "same-values": (
+        _WARNING,
+        "get_inputs",
+        "Draw them anew, without a seed of its own: a kernel must not know them.",
+    ),
+    "ties": (
+        _WARNING,
+        "reference_fn",
+        "Fix it, as the first k of torch.sort(x, dim=-1, descending=True, stable=True) do: a kernel cannot know which "
+        "of equal values is meant.",
+    ),
+    "many-sets": (
+        _WARNING,
+        "get_input_sets",
+        "Keep those that differ in kind: verification runs each of them.",
+    ),
+    "no-sets": (
+        _WARNING,
+        "get_input_sets",
+        "Add get_input_sets() with other and odd shapes, else a kernel is verified for one shape only.",
+    ),
+    "slow-on-cpu": (
+        _WARNING,
+        "reference_fn",
+        "Let it take smaller sizes; until then look yourself whether each input changes the result.",
+    ),
+    "tiny": (_WARNING, "get_inputs", "Return larger inputs, else the time of a launch is measured."),
+    "slow": (_WARNING, "get_inputs", "Return smaller inputs, else every verification takes long."),
+}
+"""Rule -> severity, the name of the file that it is about, and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditVerdict(Verdict):
+    """What is known of a problem without solving it.
+
+    `inputs` and `outputs` are {"name", "dtype", "shape", "bytes"} or {"name", "value"}, of get_inputs(); outputs that
+    cannot be told without values have the shapes that were tried. `floor_us`: microseconds to read all inputs and write
+    all outputs once at 4 TB/s. `work`: {"bytes", "flops": {dtype: operations}}, `flops` None where counting them needs
+    values. `tried` and `sets` sum up the draws that the reference was called on.
+    """
+
+    stage: ClassVar[str] = "audit"
+
+    path: str
+    inputs: tuple[dict[str, Any], ...] = ()
+    outputs: tuple[dict[str, Any], ...] = ()
+    input_bytes: int = 0
+    output_bytes: int = 0
+    floor_us: float | None = None
+    work: dict[str, Any] = field(default_factory=dict)
+    tried: str = ""
+    sets: tuple[str, ...] = ()
+    tolerance: dict[str, float] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    hint: str = ""
+    confinement: dict[str, bool] = field(default_factory=dict)
+    log_tail: str = ""
+
+    @property
+    def status(self) -> str:
+        """`accepted` rather than `passed`: nothing was solved."""
+        return "accepted" if self.passed else super().status
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What keeps the problem from being used."""
+        return tuple(finding for finding in self.findings if finding.severity == _ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What whoever wrote it should know."""
+        return tuple(finding for finding in self.findings if finding.severity == _WARNING)
+
+
+def audit_problem(path: str | Path, *, arch: str | None = None, timeout: float = 60.0) -> AuditVerdict:
+    """Audit one file in a child of its own; see `ProblemAuditor.audit`."""
+    with ProblemAuditor(arch=arch, timeout=timeout) as auditor:
+        return auditor.audit(path)
+
+
+class ProblemAuditor:
+    """Audits problem files, one after the other, in one confined child; use as a context manager.
+
+    `timeout`: seconds for loading a file, and again for trying it. A file that ends the child costs the next one a
+    start. Files share the child: audit what you do not trust with `audit_problem`.
+    """
+
+    def __init__(self, *, arch: str | None = None, timeout: float = 60.0) -> None:
+        self.arch, self.timeout = str(parse_arch(arch or DEFAULT_ARCH)), timeout
+        self._worker: Worker | None = None
+        self._stopped = False
+        self._confinement: dict[str, bool] = {}
+
+    def __enter__(self) -> ProblemAuditor:  # noqa: PYI034 - typing.Self needs Python 3.11
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def stop(self) -> None:
+        """End the audit that runs in another thread: it comes to a verdict at once, which means nothing."""
+        self._stopped = True
+        if self._worker is not None:
+            self._worker.kill()
+
+    def audit(self, path: str | Path) -> AuditVerdict:
+        """What is wrong with the problem.
+
+        Exit code USAGE: errors among the findings, or a file that breaks the contract, whose reference fails or that
+        ends its process; TIMED_OUT: it does not end; whatever the file does is in the verdict.
+        """
+        begin, path = time.monotonic(), Path(path)
+        blank = AuditVerdict(exit_code=ExitCode.PASSED, summary="", path=str(path))
+        try:
+            _require_problem(path)
+            verdict = self._audited(blank, path)
+        except ContractError as error:
+            verdict = replace(blank, exit_code=ExitCode.USAGE, summary=_told(path, error.message), hint=error.hint)
+        except CandidateError as error:
+            verdict = self._failed(blank, path, error)
+        return replace(verdict, confinement=self._confinement, seconds=round(time.monotonic() - begin, 3))
+
+    def _audited(self, verdict: AuditVerdict, path: Path) -> AuditVerdict:
+        memory = fair_memory(16 * GIB)
+        worker = self._started(memory)
+        request = {"path": str(path.resolve()), "arch": self.arch, "host_bytes": memory // PARTS_OF_MEMORY}
+        request["source"] = contract.problem_source(path)  # a confined process reads no files but its own
+        worker.subject = path.name
+        with loading(path.name, self.timeout):
+            loaded = worker.call({"do": "load", **request}, timeout=self.timeout)
+        verdict = replace(
+            verdict,
+            inputs=tuple(loaded["inputs"]),
+            input_bytes=loaded["input_bytes"],
+            tolerance=loaded["tolerance"],
+        )
+        if loaded["input_bytes"] > MOST_BYTES:
+            return _concluded(verdict, path, loaded["lines"], _of_size(verdict))
+        worker.subject = "reference_fn"
+        tried = worker.call({"do": "try"}, timeout=self.timeout)
+        verdict = _filled(verdict, tried)
+        return _concluded(verdict, path, loaded["lines"], [*tried["findings"], *_of_size(verdict)])
+
+    def _started(self, memory: int) -> Worker:
+        if self._worker is not None and self._worker.alive:
+            return self._worker
+        self._close()
+        limits = Limits(wall_seconds=self.timeout, memory_bytes=memory)
+        self._worker = Worker(ENTRY, limits=limits, subject="reference_fn", environment={"OMP_NUM_THREADS": "1"})
+        self._worker.start()
+        if self._stopped:  # meanwhile: `stop` came before there was a child
+            self._worker.kill()
+        self._confinement = self._worker.call({"do": "start"}, timeout=START_SECONDS)["confinement"]
+        return self._worker
+
+    def _failed(self, blank: AuditVerdict, path: Path, error: CandidateError) -> AuditVerdict:
+        """What ended the call; a file that crashes or is refused breaks the contract."""
+        broken = error.exit_code not in (ExitCode.TIMED_OUT, ExitCode.INTERNAL, ExitCode.UNAVAILABLE)
+        hint = error.hint
+        if error.exit_code == ExitCode.TIMED_OUT:
+            hint = hint or "Look for a loop that nothing ends, or return fewer elements from get_inputs()."
+        return replace(
+            blank,
+            exit_code=ExitCode.USAGE if broken else error.exit_code,
+            summary=_told(path, error.message),
+            hint=hint,
+            log_tail="" if error.exit_code == ExitCode.USAGE else error.log_tail[-8000:],
+        )
+
+    def _close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+
+def _require_problem(path: Path) -> None:
+    found = contract.inspect(path)
+    if not found.has_problem:
+        raise ContractError(f"{path} defines no reference_fn and get_inputs", hint=contract.PROBLEM_LINES)
+
+
+def _filled(verdict: AuditVerdict, tried: dict[str, Any]) -> AuditVerdict:
+    output_bytes = tried["output_bytes"]
+    floor = (verdict.input_bytes + output_bytes) / BYTES_PER_SECOND * 1e6
+    return replace(
+        verdict,
+        outputs=tuple(tried["outputs"]),
+        output_bytes=output_bytes,
+        floor_us=round(floor, 2),
+        work=tried["work"],
+        tried=tried["tried"],
+        sets=tuple(tried["sets"]),
+    )
+
+
+def _of_size(verdict: AuditVerdict) -> list[dict[str, Any]]:
+    """What is wrong with the sizes of get_inputs(), which never exist here."""
+    total, floor = verdict.input_bytes + verdict.output_bytes, verdict.floor_us
+    if total > MOST_BYTES:
+        text = f"inputs and outputs have {total / 1e9:.0f} GB, more than the {MOST_BYTES / 1e9:.0f} GB of a GPU's share"
+        return [{"rule": "too-many-bytes", "message": text}]
+    if floor is None or LEAST_US <= floor <= MOST_US:
+        return []
+    text = f"reading the inputs and writing the outputs takes about {floor:,.3g} µs on a GPU"
+    return [{"rule": "tiny" if floor < LEAST_US else "slow", "message": text}]
+
+
+def _concluded(verdict: AuditVerdict, path: Path, lines: dict[str, int], found: list[dict[str, Any]]) -> AuditVerdict:
+    """The findings with their advice, errors first, and what follows from them."""
+    findings = sorted((_finding(entry, lines) for entry in found), key=lambda finding: finding.severity)
+    verdict = replace(verdict, findings=tuple(findings))
+    if verdict.errors:
+        first, more = verdict.errors[0], len(verdict.errors) - 1
+        text = f"{first.message}. {first.fix}" + (f" (and {more} more)" if more else "")
+        return replace(verdict, exit_code=ExitCode.USAGE, summary=_told(path, text))
+    count = len(verdict.warnings)
+    remark = f", with {count} warning{'s' if count > 1 else ''}" if count else ""
+    return replace(verdict, summary=f"{path.name}: the problem can be used{remark}")
+
+
+def _finding(entry: dict[str, Any], lines: dict[str, int]) -> Finding:
+    severity, name, fix = ADVICE[entry["rule"]]
+    return Finding(
+        rule=entry["rule"], severity=severity, line=lines.get(name, 0), column=0, message=entry["message"], fix=fix
+    )
+
+
+def _told(path: Path, message: str) -> str:
+    return message if path.name in message.partition(":")[0] else f"{path.name}: {message}"

@@ -1,0 +1,329 @@
+"""The child of `problem_audit`: tries a problem's reference on small draws and says what is wrong."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutesmith.audit.problem_draws import ELEMENTS, MOST_SETS, Problem, bytes_of, elements_of, tensors_of
+from cutesmith.audit.ties import OtherTies, with_many_ties
+from cutesmith.audit.trials import Influence, Run, exact, run, same_bits, with_random_masks
+from cutesmith.errors import ContractError
+from cutesmith.judge.crossing.tensors import summarize
+from cutesmith.judge.reference_side.cases import Values, fit
+from cutesmith.judge.reference_side.comparison import tolerance_for
+from cutesmith.problems import contract
+from cutesmith.recording.facade import cuda_as_cpu
+from cutesmith.sandbox.confinement import confine
+from cutesmith.timing.algorithmic_work import work_of
+
+BASES = 4  # input sets that are searched for an input's influence
+SEEDS = (1, 2)
+SETS_SEED = 3
+LARGE = 1 << 22  # elements that a reference takes only so: too many for another result in float64 at every change
+PATIENCE = 15.0  # seconds for finding out which inputs matter
+SAME_BY_CHANCE = 64  # elements: fewer may be equal in two draws
+REORDERED = 1 / 16  # of a tolerance: sums in another order stay within it
+
+
+def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What `sandbox.child` calls with each request."""
+    return AuditWorker().handle
+
+
+class AuditWorker:
+    """Requests: {"do": "start"}; a file: {"do": "load", "path", "source", "arch", "host_bytes"}, {"do": "try"}."""
+
+    def __init__(self) -> None:
+        self.problem: Problem | None = None
+        self.arch = ""
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Dispatch on `request["do"]`; what the file does wrong is a finding or a ContractError."""
+        return {"start": self.start, "load": self.load, "try": self.try_out}[request["do"]](request)
+
+    def start(self, _request: dict[str, Any]) -> dict[str, Any]:
+        """Everything is imported; from here on nothing is written outside of the scratch folder."""
+        torch.set_num_threads(1)  # the tensors are small, and threads that wait cost time
+        return {"confinement": confine()}
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run the file, first for its shapes, then for its values; the reply tells of its inputs."""
+        torch.set_default_dtype(torch.float32)
+        contract.hold(request["path"], request["source"])
+        problem, self.arch = Problem(path=Path(request["path"]), host_bytes=request["host_bytes"]), request["arch"]
+        with cuda_as_cpu(fake=True, arch=self.arch):
+            problem.learn_inputs()
+        with cuda_as_cpu(arch=self.arch):
+            problem.load()
+            inputs = problem.measure()
+            contract.check_arity(problem.reference_fn, "reference_fn", inputs)
+        if not elements_of(inputs):
+            raise ContractError("get_inputs() returns no tensor with elements", hint=contract.PROBLEM_LINES)
+        self.problem = problem
+        names = parameter_names(problem.reference_fn, len(inputs))
+        return {
+            "inputs": [_described(name, value) for name, value in zip(names, inputs)],
+            "input_bytes": bytes_of(inputs),
+            "lines": {name: problem.loaded.contract.names.get(name, 0) for name in contract.PROBLEM_NAMES},
+            "tolerance": problem.loaded.tolerance,
+        }
+
+    def try_out(self, _request: dict[str, Any]) -> dict[str, Any]:
+        """Call the reference on all that can be drawn."""
+        assert self.problem is not None
+        with cuda_as_cpu(fake=True, arch=self.arch):
+            self.problem.learn_outputs()
+        with cuda_as_cpu(arch=self.arch):
+            trial = Trial(self.problem)
+            trial.conduct()
+            return trial.reply()
+
+
+class Trial:
+    """One problem tried: its draws, and what was found (rules of `audit.problem_audit.ADVICE`)."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.inputs = problem.measure()
+        self.names = parameter_names(problem.reference_fn, len(self.inputs))
+        self.findings: list[dict[str, Any]] = []
+        self.draws: list[Values] = []  # of get_inputs()
+        self.sets: list[Values] = []
+        self.first: Run | None = None
+        self.output_bytes = bytes_of(problem.outputs)
+
+    def conduct(self) -> None:
+        """Every check; those that make no sense after a failure are left out."""
+        self.sets = list(self.problem.sets(SETS_SEED))
+        self._draw()
+        base = next((values for values in (*self.draws, *self.sets) if elements_of(values)), None)
+        if base is None:
+            why = f" (at smaller sizes: {self.problem.smaller_failure})" if self.problem.smaller_failure else ""
+            self._find("too-large", f"get_inputs() is too large to be tried on a CPU, and there is no smaller set{why}")
+            return
+        self.first = self.first or self._run(base, "get_input_sets()")
+        if self.first is None or not self._is_function(base, self.first):
+            return
+        self._judge_outputs(base, self.first)
+        self._judge_influence()
+        self._judge_ties(base)
+        self._judge_sets(self.first)
+
+    def reply(self) -> dict[str, Any]:
+        """What was found, and on what."""
+        outputs = self.problem.outputs or ([] if self.first is None else self.first.outputs)
+        return {
+            "findings": self.findings,
+            "outputs": [_described("", output) for output in outputs],
+            "output_bytes": self.output_bytes,
+            "work": self._work(),
+            "sets": [summarize(values) for values in self.sets],
+            "tried": summarize(self.draws[0]) if self.draws else "",
+        }
+
+    def _work(self) -> dict[str, Any]:
+        """Bytes and tensor-core operations at full size, declared or counted; `flops` None where that needs values."""
+        total, counted = bytes_of(self.inputs) + self.output_bytes, self.problem.flops
+        try:
+            work = work_of(self.problem.loaded.module, self.inputs, total, counted or {})
+        except ContractError:  # what it declares is a function of the values
+            return {"bytes": total, "flops": None}
+        return {"bytes": work.bytes, "flops": dict(work.flops) if counted is not None or work.flops else None}
+
+    def _draw(self) -> None:
+        """Two draws of get_inputs(), in the cheapest way that the reference takes."""
+        refusal = ""
+        for way in self.problem.ways():
+            values = way(SEEDS[0])
+            found = None if values is None else self._attempt(values)
+            if isinstance(found, Run) and values is not None:
+                self.first, self.draws = found, [values, *filter(None, [way(SEEDS[1])])]
+                return
+            refusal = found if isinstance(found, str) else refusal
+        if refusal and not self.problem.is_bound:
+            raise ContractError(f"reference_fn {refusal}", hint="reference_fn(*get_inputs()) must work as it stands.")
+
+    def _attempt(self, values: Values) -> Run | str:
+        """The reference's call on these inputs, or what it raised; ContractError when it returns no tensors."""
+        try:
+            return run(self.problem.reference_fn, values)
+        except ContractError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
+            where = _line_in(self.problem.path, error)
+            return f"raised {type(error).__name__}{where}: {str(error)[:1000]} (on {summarize(values)})"
+
+    def _run(self, values: Values, where: str) -> Run | None:
+        found = self._attempt(values)
+        if isinstance(found, Run):
+            return found
+        self._find("refused", f"{where}: reference_fn {found}")
+        return None
+
+    def _is_function(self, values: Values, first: Run) -> bool:
+        """Whether the result depends on the inputs alone, as far as two calls tell."""
+        for index in first.changed:
+            self._find("changes-input", f"reference_fn writes to its input {self._named(index)}")
+        again = run(self.problem.reference_fn, values)
+        if first.drew or again.drew:
+            self._find("random", "reference_fn draws random numbers")
+        elif not same_bits(first.outputs, again.outputs) and not _close(first, again):
+            self._find("random", "reference_fn gives two results for the same inputs")
+        return not any(finding["rule"] == "random" for finding in self.findings)
+
+    def _judge_outputs(self, values: Values, first: Run) -> None:
+        wide = exact(self.problem.reference_fn, values) if elements_of(values) <= LARGE else None
+        if wide is None and elements_of(values) <= LARGE:
+            self._find("no-float64", "reference_fn does not run in float64")
+        if not self.output_bytes:  # the run on shapes alone failed
+            self.output_bytes = bytes_of(first.outputs) * bytes_of(self.inputs) // max(1, bytes_of(values))
+        if any(_has_nan(value) for value in tensors_of(values)):
+            return
+        for index, output in enumerate(first.outputs):
+            if output.is_floating_point() and output.numel():
+                matching = wide[index] if wide and index < len(wide) else None
+                self._judge_finite(index, output, matching)
+
+    def _judge_finite(self, index: int, output: torch.Tensor, wide: torch.Tensor | None) -> None:
+        value = output.double()
+        share = float(value.isnan().double().mean())
+        if share:
+            self._find("nan", f"output {index} is NaN in {100 * share:.2g} % of its elements, and no input is")
+        elif bool(value.isinf().all()):
+            self._find("infinite", f"output {index} is infinite everywhere")
+        elif wide is not None and wide.shape == value.shape and bool((value.isinf() & wide.double().isfinite()).any()):
+            self._find("overflow", f"output {index} overflows {_dtype(output)} where its float64 value is finite")
+
+    def _judge_influence(self) -> None:
+        large = any(elements_of(values) > LARGE for values in self.draws)
+        influence = Influence(self.problem.reference_fn, in_float64=not large, seconds=PATIENCE)
+        for base, other in self._bases():
+            influence.watch(base, other)
+            if len(influence.of_inputs) == len(self.names) and len(influence.on_outputs) == influence.outputs:
+                break
+        if influence.late:
+            self._find("slow-on-cpu", "reference_fn takes too long on a CPU to try a change of every input")
+            return
+        tensors = {index for index, value in enumerate(self.inputs) if isinstance(value, torch.Tensor)}
+        if not influence.of_inputs & tensors:
+            self._find("constant", "reference_fn gives the same result whatever its tensors hold")
+            return
+        for index in sorted(set(range(len(self.names))) - influence.of_inputs):
+            self._unused(index)
+        for index in sorted(set(range(influence.outputs)) - influence.on_outputs):
+            self._find("constant-output", f"output {index} was the same for all inputs that were tried")
+        if self._draws_alike():
+            self._find("same-values", "get_inputs() returns the same values at every call")
+
+    def _judge_ties(self, base: Values) -> None:
+        """Whether the order of equal values shows in the result, with what is drawn first."""
+        drawn = [values for values in (base, *self.sets[:BASES]) if elements_of(values) <= LARGE]
+        for values in [*drawn, *with_many_ties(base)]:
+            operations = self._moved_by_ties(values)
+            if operations:
+                where = "in what is drawn" if any(values is one for one in drawn) else "where values are equal, or NaN"
+                names = " and ".join(sorted(operations))
+                self._find("ties", f"the result hangs on the order in which {names} takes equal values, {where}")
+                return
+
+    def _moved_by_ties(self, values: Values) -> set[str]:
+        """The operations whose other order of equal values gives another result; empty where none does."""
+        mode = OtherTies()
+        try:
+            first = run(self.problem.reference_fn, values)
+            with mode:
+                other = run(self.problem.reference_fn, values)
+        except Exception:  # noqa: BLE001 - made-up values may be refused
+            return set()
+        return mode.operations if mode.operations and not _close(first, other) else set()
+
+    def _bases(self) -> Iterator[tuple[Values, Values]]:
+        """Inputs and other inputs of the same shapes, get_inputs() first; then with masks drawn anew."""
+        pairs = [(self.draws[0], self.draws[-1])] if self.draws else []
+        filled = [values for values in self.sets if all(value.numel() for value in tensors_of(values))]
+        for values, other in (pairs + [(values, values) for values in filled])[:BASES]:
+            yield values, other
+            masked = with_random_masks(values)
+            if masked is not None:
+                yield masked, other
+
+    def _unused(self, index: int) -> None:
+        """An input without influence: an error, unless it is a scalar or came with a module."""
+        value, message = self.inputs[index], f"input {self._named(index)} does not change the result"
+        if index < len(self.names) - self.problem.state:
+            self._find("unused-input" if isinstance(value, torch.Tensor) else "unused-scalar", message)
+        elif value.ndim:  # not the counter of a batch norm, which only training reads
+            self._find("unused-state", message)
+
+    def _draws_alike(self) -> bool:
+        if len(self.draws) < 2 or not any(value.numel() >= SAME_BY_CHANCE for value in tensors_of(self.draws[0])):
+            return False
+        return same_bits(tensors_of(self.draws[0]), tensors_of(self.draws[1]))
+
+    def _judge_sets(self, first: Run) -> None:
+        expected = ([output.dtype for output in first.outputs], first.is_tuple)
+        for number, values in enumerate(self.sets):
+            where = f"get_input_sets()[{number}]"
+            small = fit(values, ELEMENTS, lambda v: str(found) if isinstance(found := self._attempt(v), str) else "")
+            found = self._run(small.values, where)
+            if found is not None and ([output.dtype for output in found.outputs], found.is_tuple) != expected:
+                self._find("other-outputs", f"{where}: reference_fn returns other types than for get_inputs()")
+        if len(self.sets) == MOST_SETS:
+            self._find("many-sets", f"only the first {MOST_SETS} sets of get_input_sets() were tried")
+        if self.problem.loaded.get_input_sets is not None and not self.sets:
+            self._find("no-sets", "get_input_sets() gives no sets that are small enough to be tried")
+
+    def _named(self, index: int) -> str:
+        return f"{index} ({self.names[index]})" if self.names[index] else str(index)
+
+    def _find(self, rule: str, message: str) -> None:
+        self.findings.append({"rule": rule, "message": message})
+
+
+def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
+    """The names of the parameters that take the inputs; empty where there are none."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        names = [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds]
+    except (TypeError, ValueError):
+        names = []
+    return (names + [""] * count)[:count]
+
+
+def _line_in(path: Path, error: BaseException) -> str:
+    """Such as " in line 12": the last line of the file that was running."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name.startswith(path.name)]
+    return f" in line {frames[-1].lineno}" if frames else ""
+
+
+def _described(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, torch.Tensor):
+        return {"name": name, "value": repr(value)}
+    return {"name": name, "dtype": _dtype(value), "shape": list(value.shape), "bytes": bytes_of([value])}
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _has_nan(tensor: torch.Tensor) -> bool:
+    return bool(tensor.is_floating_point() and tensor.double().isnan().any())
+
+
+def _close(first: Run, second: Run) -> bool:
+    """Whether two results agree well within the tolerance of their types: the same sums in another order."""
+    return all(map(_are_close, first.outputs, second.outputs))
+
+
+def _are_close(first: torch.Tensor, second: torch.Tensor) -> bool:
+    if first.shape != second.shape or not first.is_floating_point():
+        return same_bits([first], [second])
+    limit = REORDERED * tolerance_for(first.dtype, None, None).rtol
+    least = limit * float(first.double().abs().nan_to_num(0.0, 0.0, 0.0).mean()) if first.numel() else 0.0
+    return torch.allclose(first.double(), second.double(), rtol=limit, atol=least, equal_nan=True)

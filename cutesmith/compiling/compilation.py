@@ -1,0 +1,194 @@
+"""Compiling a kernel file for several architectures without a GPU, in a confined process of its own.
+
+The file's real `kernel_fn` runs on stand-ins for its inputs (tensors without storage; with values where the file reads
+them), its launches are recorded and none is executed, also where a GPU is present. Not covered: whether the kernel
+computes the right thing, and launches on inputs other than those of `get_inputs()`.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cutesmith.devices import DEFAULT_ARCHS, parse_arch
+from cutesmith.errors import CandidateError, UsageError
+from cutesmith.problems import contract
+from cutesmith.sandbox.worker import Limits, Worker
+from cutesmith.verdicts import ArchReport, CompileVerdict, ExitCode, KernelReport
+
+ENTRY = "cutesmith.compiling.compilation_worker:make_handler"
+DEFAULT_TIMEOUT = 120.0
+
+
+def compile_kernel(
+    path: str | Path,
+    archs: Sequence[str] = DEFAULT_ARCHS,
+    *,
+    problem: str | Path | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    limits: Limits | None = None,
+    keep_dir: str | Path | None = None,
+) -> CompileVerdict:
+    """Compile the file's kernel for each architecture and report what every launch of it uses.
+
+    `problem` gives `get_inputs` where the kernel file has none; `timeout` is seconds for one architecture; `keep_dir`
+    receives the PTX and cubins. Raises UsageError for an unknown architecture and ContractError for a file that is no
+    kernel file; whatever the kernel does wrong is in the verdict, whose exit code is that of the first architecture
+    that failed.
+    """
+    started = time.perf_counter()
+    targets = _targets(archs)
+    contract.inspect_kernel(path, with_problem=problem is not None)
+    if problem is not None:
+        contract.inspect(problem)
+    request = {
+        "path": str(Path(path).resolve()),
+        "problem": str(Path(problem).resolve()) if problem is not None else None,
+        "keep": keep_dir is not None,
+    }
+    with _Compilations(timeout, limits or Limits()) as compilations:
+        reports = tuple(compilations.report(request, arch, keep_dir) for arch in targets)
+    return _verdict(path, reports, time.perf_counter() - started, compilations.narrow)
+
+
+def compile_siblings(
+    paths: Sequence[str | Path],
+    arch: str,
+    *,
+    jobs: int = 1,
+    timeout: float = DEFAULT_TIMEOUT,
+    limits: Limits | None = None,
+) -> Iterator[CompileVerdict]:
+    """A verdict for each of several files of one origin, in order; they share `jobs` workers, since importing the DSL
+    takes seconds. Raises as `compile_kernel` does.
+    """
+    (target,) = _targets((arch,))
+    with contextlib.ExitStack() as opened:
+        workers = [opened.enter_context(_Compilations(timeout, limits or Limits())) for _ in range(jobs)]
+        for first in range(0, len(paths), jobs):
+            started, batch = time.perf_counter(), list(zip(workers, paths[first : first + jobs], strict=False))
+            for compilations, path in batch:
+                contract.inspect(path)
+                compilations.ask({"path": str(Path(path).resolve()), "problem": None, "keep": False}, target)
+            for compilations, path in batch:
+                reports = (compilations.answer(target, None),)
+                yield _verdict(path, reports, time.perf_counter() - started, compilations.narrow)
+
+
+def _verdict(path: str | Path, reports: tuple[ArchReport, ...], seconds: float, narrow: str) -> CompileVerdict:
+    failed = next((report for report in reports if report.exit_code != ExitCode.PASSED), None)
+    return CompileVerdict(
+        exit_code=failed.exit_code if failed else ExitCode.PASSED,
+        summary=_summary(reports, failed, narrow),
+        seconds=round(seconds, 3),
+        path=str(path),
+        archs=reports,
+    )
+
+
+def _targets(archs: Sequence[str]) -> tuple[str, ...]:
+    if not archs:
+        raise UsageError("no architecture was given", hint=f"Use one of {', '.join(DEFAULT_ARCHS)}")
+    return tuple(dict.fromkeys(str(parse_arch(arch)) for arch in archs))
+
+
+class _Compilations:
+    """One worker for all architectures; a new one where the last died."""
+
+    def __init__(self, timeout: float, limits: Limits) -> None:
+        self._timeout, self._limits = timeout, limits
+        self._worker: Worker | None = None
+        self.narrow = ""  # what the kernel compiled last narrows, see compiling.narrowing
+
+    def __enter__(self) -> _Compilations:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+    def report(self, request: dict[str, Any], arch: str, keep_dir: str | Path | None) -> ArchReport:
+        """The report of one architecture, its artefacts written to `keep_dir`."""
+        self.ask(request, arch)
+        return self.answer(arch, keep_dir)
+
+    def ask(self, request: dict[str, Any], arch: str) -> None:
+        """Hand over a request without waiting; `answer` must follow."""
+        files = [path for path in (request["path"], request["problem"]) if path]
+        sources = {path: contract.problem_source(path) for path in files}  # a confined process reads only its own
+        with contextlib.suppress(CandidateError):  # a worker that is gone says so again
+            self._live_worker().send({**request, "arch": arch, "sources": sources})
+
+    def answer(self, arch: str, keep_dir: str | Path | None) -> ArchReport:
+        """The report of what was asked."""
+        assert self._worker is not None, "ask() comes first"
+        try:
+            reply = self._worker.receive(timeout=self._timeout)
+        except CandidateError as error:
+            return _died(arch, error)
+        self.narrow = reply["narrow"]
+        report = _parse_report(reply["report"])
+        artifacts = _write_artifacts(Path(keep_dir), arch, reply) if keep_dir is not None else {}
+        return ArchReport(**{**vars(report), "artifacts": artifacts})
+
+    def _live_worker(self) -> Worker:
+        if self._worker is None or not self._worker.alive:
+            if self._worker is not None:
+                self._worker.close()
+            # The GPU, where there is one, stays out of reach: nothing here needs it.
+            self._worker = Worker(ENTRY, limits=self._limits, environment={"CUDA_VISIBLE_DEVICES": ""})
+            self._worker.start()
+        return self._worker
+
+
+def _died(arch: str, error: CandidateError) -> ArchReport:
+    text = f"{error.message}\n{error.log_tail[-4000:]}".strip()
+    code = {ExitCode.TIMED_OUT: "TIMED_OUT", ExitCode.REJECTED: "REJECTED"}.get(error.exit_code, "CRASHED")
+    return ArchReport(arch=arch, exit_code=error.exit_code, compile_seconds=0.0, error_code=code, error=text)
+
+
+def _parse_report(fields: dict[str, Any]) -> ArchReport:
+    kernels = tuple(_parse_kernel(kernel) for kernel in fields["kernels"])
+    return ArchReport(**{**fields, "exit_code": ExitCode(fields["exit_code"]), "kernels": kernels})
+
+
+def _parse_kernel(fields: dict[str, Any]) -> KernelReport:
+    tuples = {name: tuple(fields[name]) for name in ("grid", "block", "cluster", "refused")}
+    return KernelReport(**{**fields, **tuples})
+
+
+def _write_artifacts(folder: Path, arch: str, reply: dict[str, Any]) -> dict[str, str]:
+    """Write `MODULE.ARCH.ptx` and `.cubin` and give their paths by kind, numbered where there are several."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written: dict[str, str] = {}
+    for kind, contents in (("ptx", reply["ptx"]), ("cubin", reply["cubin"])):
+        for index, content in enumerate(contents):
+            name = kind if len(contents) == 1 else f"{kind}{index}"
+            file = folder / f"module{index}.{arch}.{kind}"
+            file.write_bytes(content.encode() if kind == "ptx" else base64.b64decode(content))
+            written[name] = str(file)
+    return written
+
+
+def _summary(reports: Sequence[ArchReport], failed: ArchReport | None, narrow: str) -> str:
+    names = ", ".join(report.arch for report in reports if report.exit_code == ExitCode.PASSED)
+    if failed is None:
+        kernels = len({kernel.name for report in reports for kernel in report.kernels})
+        done = f"{kernels} kernel{'s' * (kernels != 1)} compiled for {names}; nothing was executed"
+        return f"{done}; it computes in {narrow}, less than any type of the problem has" if narrow else done
+    what = "the hardware would refuse the launch" if failed.error_code == "LAUNCH_REFUSED" else failed.error_code
+    line = f" (line {failed.error_line})" if failed.error_line else ""
+    return f"{failed.arch}: {what}{line}: {_headline(failed)}" + (f"; compiled for {names}" if names else "")
+
+
+def _headline(report: ArchReport) -> str:
+    """The sentence of an error: its first line, or a traceback's last."""
+    lines = [line.strip() for line in report.error.splitlines() if line.strip()]
+    if not lines:
+        return "no message"
+    crashed = report.exit_code == ExitCode.CRASHED and lines[0].startswith("Traceback")
+    return (lines[-1] if crashed else lines[0])[:400]

@@ -1,0 +1,151 @@
+"""The child of `compilation`: runs one kernel file for one architecture and reports what was recorded."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import importlib.util
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import cutlass.cute  # noqa: F401  imported before the process is confined
+import torch
+
+from cutesmith.compiling.compilation_reports import kernel_reports
+from cutesmith.compiling.compile_errors import CompileError, describe_error
+from cutesmith.compiling.narrowing import described, narrow_instructions, opcodes_in, unexplained
+from cutesmith.compiling.types_seen import types_seen
+from cutesmith.problems import contract
+from cutesmith.recording.cubin import source_name
+from cutesmith.recording.sessions import Session, session
+from cutesmith.sandbox.child import Handler
+from cutesmith.sandbox.confinement import confine
+from cutesmith.verdicts import ArchReport, ExitCode
+
+if importlib.util.find_spec("tvm_ffi"):
+    import tvm_ffi  # noqa: F401
+
+
+def make_handler(*, confined: bool = True) -> Handler:
+    """The handler of requests `{"path", "problem", "sources", "arch", "keep"}`; replies are an ArchReport as a dict.
+
+    With `keep`, "ptx" and "cubin" (base64) are lists, one item a compilation. The process is confined before the
+    first file runs.
+    """
+    done: list[bool] = []
+
+    def handle(request: dict[str, Any]) -> dict[str, Any]:
+        for path, source in request.get("sources", {}).items():
+            contract.hold(path, source)
+        if confined and not done:
+            done.append(bool(confine()))
+        return _compile(request)
+
+    return handle
+
+
+def _compile(request: dict[str, Any]) -> dict[str, Any]:
+    path, problem, arch = Path(request["path"]), request.get("problem"), request["arch"]
+    started = time.perf_counter()
+    types: list[str] = []
+    recorded, error = _record(path, problem, arch, types, fake=True)
+    if error is not None and _may_need_values(error):
+        recorded, error = _record(path, problem, arch, types, fake=False)
+    report = _report(recorded, error, arch, time.perf_counter() - started)
+    narrow = _unexplained(recorded, types) if error is None else ""
+    reply: dict[str, Any] = {"report": dataclasses.asdict(report), "narrow": narrow}
+    if request.get("keep"):
+        reply["ptx"] = [module.ptx for module in recorded.modules]
+        reply["cubin"] = [base64.b64encode(module.cubin).decode() for module in recorded.modules]
+    return reply
+
+
+def _record(
+    path: Path, problem: str | None, arch: str, types: list[str], *, fake: bool
+) -> tuple[Session, CompileError | None]:
+    """Run the file's kernel on its inputs, tensors without storage when `fake`; `types` gets those of the reference."""
+    torch.manual_seed(0)
+    modules = set(sys.modules)
+    with session(arch, fake=fake) as recorded:
+        try:
+            _run_kernel(path, problem, types if fake and not types else None, recorded)
+        except (Exception, SystemExit) as error:
+            return recorded, describe_error(error, path, compiling=recorded.compiling)
+        finally:
+            for name in set(sys.modules) - modules:
+                if name.startswith("cutesmith_file_"):
+                    del sys.modules[name]  # its compiled functions belong to this session
+    return recorded, None
+
+
+def _run_kernel(path: Path, problem: str | None, types: list[str] | None, recorded: Session) -> None:
+    """Run it; `types` gets those that the reference computes with, where the kernel narrows anything."""
+    loaded = contract.load(path, with_problem=problem is not None)
+    source = contract.load(problem) if problem else loaded
+    inputs = contract.check_inputs(source.get_inputs())
+    contract.check_arity(loaded.kernel_fn, "kernel_fn", inputs)
+    loaded.kernel_fn(*inputs)
+    if types is not None and narrow_instructions(_opcodes(recorded)):
+        with contextlib.suppress(Exception):  # it may want values
+            types += types_seen(source.reference_fn, inputs)
+
+
+def _opcodes(recorded: Session) -> list[str]:
+    """Full opcodes of all that was launched."""
+    launched = {launch.kernel for launch in recorded.launches}
+    modules = [module for module in recorded.modules if launched & module.kernels.keys()]
+    return [opcode for module in modules for opcode in opcodes_in(module.ptx)]
+
+
+def _unexplained(recorded: Session, types: list[str]) -> str:
+    """What the kernel narrows though the problem's types do not ask for it."""
+    counts = Counter(_opcodes(recorded))
+    return described(unexplained(narrow_instructions(counts), types), {"counts": counts, "lines": {}})
+
+
+def _may_need_values(error: CompileError) -> bool:
+    """Whether the code failed for want of values: torch then names the meta device, or the facade says so."""
+    return error.code in {"ValuesNeeded", "NotImplementedError"} or "meta" in error.message
+
+
+def _report(recorded: Session, error: CompileError | None, arch: str, seconds: float) -> ArchReport:
+    error = error or _silent_error(recorded)
+    seconds = sum(module.seconds for module in recorded.modules) or seconds
+    if error is not None:
+        return ArchReport(
+            arch=arch,
+            exit_code=error.exit_code,
+            compile_seconds=round(seconds, 3),
+            error_code=error.code,
+            error=error.message,
+            error_line=error.line,
+        )
+    kernels = kernel_reports(recorded)
+    refused = [f"{source_name(kernel.name)}: {sentence}" for kernel in kernels for sentence in kernel.refused]
+    return ArchReport(
+        arch=arch,
+        exit_code=ExitCode.DOES_NOT_COMPILE if refused else ExitCode.PASSED,
+        compile_seconds=round(seconds, 3),
+        kernels=kernels,
+        error_code="LAUNCH_REFUSED" if refused else "",
+        error="\n".join(refused),
+    )
+
+
+def _silent_error(recorded: Session) -> CompileError | None:
+    """What is wrong although nothing was raised: an unanswered call, or no launch at all."""
+    if recorded.errors:
+        message = "Recording the host code failed: " + "; ".join(recorded.errors)
+        return CompileError(exit_code=ExitCode.INTERNAL, code="RECORDING", message=message, line=0)
+    if recorded.launches:
+        return None
+    compiled = ", ".join(module.function for module in recorded.modules)
+    message = (
+        f"kernel_fn compiled {compiled} but launched no kernel" if compiled else "kernel_fn launched no CuTe kernel"
+    )
+    hint = "Call the compiled function in kernel_fn: compiled(x, y)."
+    return CompileError(exit_code=ExitCode.DOES_NOT_COMPILE, code="NO_LAUNCH", message=f"{message}. {hint}", line=0)

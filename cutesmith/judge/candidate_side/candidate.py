@@ -1,0 +1,431 @@
+"""The handler of the process that holds a candidate: it loads the stripped file and runs `kernel_fn` on given inputs.
+
+It knows neither the seed nor the reference. What it reports of the candidate's behaviour (mutated inputs, aliases,
+guard zones, torch operations) is judged by the parent; values go to the reference worker as files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
+from cutesmith.judge.candidate_side.outputs import (
+    Problem,
+    appeared,
+    bytes_of,
+    never_written,
+    plain_tensors,
+    poisoned_elements,
+    problem,
+    same_bytes,
+    sample_of,
+    take_outputs,
+    written_late,
+    written_too_early,
+)
+from cutesmith.judge.candidate_side.stream_hold import StreamHold
+from cutesmith.judge.candidate_side.watching import KernelWatch, Surroundings
+from cutesmith.judge.crossing import tensors
+from cutesmith.judge.crossing.device_memory import fair_room, own_copies, release_unused, room_here, whole_gpu
+from cutesmith.judge.crossing.pieces import WHOLE
+from cutesmith.judge.crossing.relay import Relay
+from cutesmith.judge.crossing.tensors import Description, Guarded
+from cutesmith.problems import contract
+from cutesmith.sandbox.confinement import confine
+from cutesmith.sandbox.failures import describe_failure
+from cutesmith.sandbox.readable import INPUTS
+from cutesmith.verdicts import ExitCode
+
+
+def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What `sandbox.child` calls with each request."""
+    return Candidate().handle
+
+
+@dataclass
+class Buffer:
+    """One input as the kernel sees it, and the bytes it had before."""
+
+    value: Any
+    guarded: Guarded | None = None
+    pristine: torch.Tensor | None = None
+
+    def mutated(self) -> bool:
+        """Whether a bit of the tensor or of its guard zones has changed."""
+        if self.guarded is None or self.pristine is None:
+            return False
+        return not same_bytes(self.guarded.raw, self.pristine)
+
+
+@dataclass
+class Candidate:
+    """A loaded candidate on one device.
+
+    "cuda", "emulator" (recorded launches are executed on the CPU), "fake" (recorded, shapes only), or "cpu" (the judge
+    tries itself).
+    """
+
+    device: str = "cuda"
+    kernel_fn: Callable[..., Any] | None = None
+    path: Path = Path()
+    buffers: list[Buffer] = field(default_factory=list)
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    poisoned: list[list[torch.Tensor]] = field(default_factory=list)  # masks of a step's outputs
+    exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    surroundings: Surroundings | None = None
+    gate: Any = None  # of launches on a GPU
+    hold: StreamHold | None = None  # there
+    relay: Relay = field(default_factory=Relay)
+    room: Callable[[], Callable[[], float]] = room_here
+    share: Callable[[], float] = whole_gpu  # what the next call could have
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Dispatch on `request["do"]`: start, load, run, record, give or take."""
+        actions = {"start": self.start, "load": self.load, "run": self.run, "record": self.record}
+        actions |= {"give": self.relay.give, "take": self.take}
+        try:
+            with own_copies(self._beside_large):
+                return actions[request["do"]](request)
+        except (CandidateError, UnavailableError) as error:
+            if changes := self.changes():
+                raise CandidateError(changes[0][1], ExitCode.REJECTED, rule=changes[0][0]) from error
+            raise
+
+    def _beside_large(self) -> bool:
+        """Whether inputs are here, or on their way, whose copies may fill the GPU."""
+        return self.share is not whole_gpu or bool(self.relay.taken)
+
+    def start(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Bring up libraries and device, which takes seconds that are not the file's."""
+        self.device, self.relay = request["device"], Relay(request.get("largest_file", WHOLE))
+        start_device(self.device)
+        if self.device == "fake":
+            from cutesmith.recording import session
+
+            self.session = self.exits.enter_context(session(request["arch"], fake=True))
+        elif self.device == "emulator":
+            from cutesmith.emulator.device import emulated_device
+
+            self.emulated = self.exits.enter_context(emulated_device(request["arch"]))
+        elif self.device == "cuda":
+            from cutesmith.recording.launch_gate import launch_gate
+
+            self.gate = self.exits.enter_context(launch_gate())
+            self.hold = StreamHold()
+        return {}
+
+    def take(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take a piece of a large input."""
+        return self.relay.take(request, tensors.torch_device(self.device))
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Confine this process, then run the file without its reference."""
+        self.path = hold_text(contract.problem_source(request["path"]), Path(request["path"]).name)
+        self.surroundings = Surroundings()
+        layers = confine(readable=[Path.cwd().parent / INPUTS])
+        with candidate_code(self.path):
+            self.kernel_fn = load_kernel(self.path)
+        return {"confinement": layers, "changes": self.changes()}
+
+    def changes(self) -> list[tuple[str, str]]:
+        """What the candidate changed of this process so far."""
+        return [] if self.surroundings is None else self.surroundings.changes()
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run each step: {"inputs", "reuse", "poison", "outputs" (folder)}; a report a step."""
+        self.kept.clear()
+        self.relay.offered.clear()
+        self.buffers = []
+        self.poisoned = []
+        launched = self._launches()
+        reports = [self._step(step) for step in self._steps(request["steps"])]
+        if self._sees_launches() and self._launches() == launched and self._something_to_do():
+            reports[0]["problems"].append(problem("W1", "kernel_fn launched no CuTe kernel"))
+        unwritten = never_written(self.poisoned)
+        early = written_too_early(self.poisoned)
+        reports = [{**report, "unwritten": unwritten, "early": here} for report, here in zip(reports, early)]
+        if any(not same_bytes(bytes_of(output), copy) for output, copy in self.kept):
+            reports[-1]["problems"].append(
+                problem("O13", "a later call overwrote the result of an earlier one: allocate outputs in every call")
+            )
+        if request.get("stub") and not any(report["problems"] for report in reports):
+            reports[-1]["problems"] += self._without_launches(request["steps"][-1])
+        self.kept.clear()
+        self.poisoned.clear()
+        self.relay.taken.clear()
+        release_unused()
+        return {"steps": reports, "changes": self.changes()}
+
+    def _steps(self, steps: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """One after the other; of large inputs only what later ones need is held."""
+        for number, step in enumerate(steps):
+            yield step
+            needed = {value.get("file") for later in steps[number + 1 :] for value in later["inputs"]}
+            for file in () if step is steps[-1] else self.relay.taken.keys() - needed:
+                del self.relay.taken[file]
+
+    def _step(self, step: dict[str, Any]) -> dict[str, Any]:
+        self._place(step["inputs"], reuse=step["reuse"], poison=step["poison"])
+        if self.device == "emulator":
+            self._name_inputs()
+        arguments = [buffer.value for buffer in self.buffers]
+        watch = KernelWatch(self.device, poison=step["poison"])
+        seen = self._findings()
+        with candidate_code(self.path):
+            with contextlib.nullcontext() if self.hold is None else self.hold.ending():
+                with watch:
+                    returned = self._kernel(arguments)
+                with own_copies(self._beside_large):  # queued on the current stream at once
+                    first = [sample_of(value) for value in plain_tensors(returned)]
+                    early = [bytes_of(value).clone() for value in plain_tensors(returned)]
+            synchronize(self.device)
+        outputs, problems = take_outputs(returned)
+        problems += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
+        problems += self._damage(watch) + self._faults(seen) + written_late(outputs, first, early)
+        self.kept += list(zip(outputs, early))
+        folder = Path(step["outputs"])
+        folder.mkdir(parents=True, exist_ok=True)
+        given = [self._out_of_reach(*pair) for pair in zip(outputs, early)]
+        files = [self.relay.write_tensor(output, folder / f"{i}") for i, output in enumerate(given)]
+        self.poisoned.append([poisoned_elements(output, step["poison"]) for output in outputs])
+        return {**_report(returned, watch), "outputs": files, "problems": problems}
+
+    def _out_of_reach(self, output: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
+        """What is read when the call is long over: of a large output the judge's copy, where that has its layout."""
+        if output.nbytes <= self.relay.largest or not output.is_contiguous():
+            return output
+        return copy.view(output.dtype).as_strided(output.shape, output.stride())
+
+    def _kernel(self, arguments: list[Any]) -> Any:
+        assert self.kernel_fn is not None, "load comes first"
+        contract.check_arity(self.kernel_fn, "kernel_fn", arguments)
+        if self.device == "emulator":
+            self.emulated.forget_refusal()  # of an earlier case
+        try:
+            with fair_room(self.share()), torch.no_grad():  # as while it is timed (rule H3)
+                return self.kernel_fn(*arguments)
+        finally:
+            if self.device == "emulator":
+                self.emulated.check()  # what ended a launch reaches host code only as an error number
+
+    def _place(self, inputs: Sequence[Description], *, reuse: bool, poison: int) -> None:
+        """Put inputs into fresh guarded buffers, or new contents behind the same pointers (rule R1).
+
+        Fresh ones lie between bytes of `poison`: a result that hangs on what is read there is wrong with one of them.
+        """
+        spacious = sum(description.get("bytes", 0) for description in inputs) <= self.relay.largest
+        self.share = whole_gpu if spacious else self.room()
+        if not reuse:
+            self.buffers = [_new_buffer(description, self.relay, self.device, poison) for description in inputs]
+            return
+        sources = [None if "scalar" in description else self._source(description) for description in inputs]
+        if self.hold is not None:
+            self.hold.begin()  # what does not wait for the current stream reads the old contents (rule T1)
+        for buffer, description, source in zip(self.buffers, inputs, sources, strict=True):
+            if buffer.guarded is None:
+                buffer.value = tensors.read_scalar(description)
+            else:
+                buffer.guarded.fill(source)
+                buffer.pristine = buffer.guarded.raw.clone()
+
+    def _source(self, description: Description) -> torch.Tensor | None:
+        """The bytes of an input on the device."""
+        source = self.relay.bytes_of(description)
+        return source if source is None else source.to(tensors.torch_device(self.device))
+
+    def _name_inputs(self) -> None:
+        """Let the emulated GPU call the inputs by their places."""
+        for index, buffer in enumerate(self.buffers):
+            if isinstance(buffer.value, torch.Tensor):
+                self.emulated.name(buffer.value, f"input {index}")
+
+    def _damage(self, watch: KernelWatch) -> list[Problem]:
+        problems = []
+        for index, buffer in enumerate(self.buffers):
+            if buffer.guarded is not None and not buffer.guarded.zones_intact():
+                problems.append(problem("O8", f"the kernel wrote outside input {index}", reject=False))
+            elif buffer.mutated():
+                problems.append(problem("O2", f"the kernel changed input {index}: inputs are read-only"))
+        problems += [problem("W1", sentence) for sentence in watch.tampering]
+        if not all(guarded.zones_intact() for guarded in watch.allocations):
+            problems.append(problem("O8", "the kernel wrote outside a tensor that it allocated", reject=False))
+        return problems
+
+    def _without_launches(self, step: dict[str, Any]) -> list[Problem]:
+        """The last step once more while launches do nothing: whatever appears does not come from a CuTe kernel (W2)."""
+        gate = self.emulated if self.device == "emulator" else self.gate
+        if gate is None:
+            return []
+        held = gate.held
+        self._place(step["inputs"], reuse=False, poison=step["poison"])
+        arguments, watch = [buffer.value for buffer in self.buffers], KernelWatch(self.device, poison=step["poison"])
+        with candidate_code(self.path), gate.closed():
+            with watch:
+                returned = self._kernel(arguments)
+            synchronize(self.device)
+        if gate.held == held:  # no launch was seen to be held back: nothing follows
+            return []
+        usual = [copy for _, copy in self.kept[-len(plain_tensors(returned)) :]]
+        pairs = zip(plain_tensors(returned), usual)
+        return [p for index, pair in enumerate(pairs) for p in appeared(index, *pair, step["poison"])]
+
+    def _something_to_do(self) -> bool:
+        """Whether a kernel is needed: not for empty outputs, and not for the constant that empty inputs come to."""
+        given = [buffer.value for buffer in self.buffers if isinstance(buffer.value, torch.Tensor)]
+        return any(output.numel() for output, _ in self.kept) and (not given or any(v.numel() for v in given))
+
+    def _sees_launches(self) -> bool:
+        """Whether every launch of a CuTe kernel passes us by."""
+        return self.device == "emulator" or (self.gate is not None and not self.gate.blind)
+
+    def _launches(self) -> int:
+        """How many launches have been executed so far, where they are seen."""
+        if self.device == "emulator":
+            return len(self.emulated.launches)
+        return 0 if self.gate is None else int(self.gate.launches)
+
+    def _findings(self) -> tuple[Any, ...]:
+        """What the emulated GPU has found wrong so far."""
+        return tuple(self.emulated.findings) if self.device == "emulator" else ()
+
+    def _faults(self, before: tuple[Any, ...]) -> list[Problem]:
+        """New findings of the emulated GPU as problems, each with its Python line."""
+        new = self._findings()[len(before) :]
+        return [problem("O8", f"sanitizer: {finding.describe(self.path)}", reject=False) for finding in new]
+
+    def _aliases(self, index: int, output: torch.Tensor) -> list[Problem]:
+        mine = tensors.memory_range(output)
+        for number, buffer in enumerate(self.buffers):
+            if buffer.guarded is not None and tensors.overlap(mine, buffer.guarded.address_range()):
+                return [problem("O13", f"output {index} shares memory with input {number}: allocate it")]
+        return []
+
+    def record(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run `kernel_fn` on inputs without values; what it launched and returned."""
+        arguments = [_fake_input(description) for description in request["inputs"]]
+        before = len(self.session.launches)
+        watch = KernelWatch("meta", poison=None)
+        with candidate_code(self.path), watch:
+            returned = self._kernel(arguments)
+        outputs, problems = take_outputs(returned)
+        problems += _shared_storage(arguments, outputs)
+        launches = [launch.kernel for launch in self.session.launches[before:]]
+        layouts = [tensors.describe_layout(output) for output in outputs]
+        report = {**_report(returned, watch), "outputs": layouts, "problems": problems, "launches": launches}
+        return {"steps": [report], "changes": self.changes(), "errors": self.session.errors}
+
+
+def start_device(device: str) -> None:
+    """Import the DSL and create the CUDA context while that is still allowed.
+
+    Raises UnavailableError when the DSL is not installed.
+    """
+    if device == "cpu":
+        return
+    for name in ("cutlass", "cutlass.cute"):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise UnavailableError(
+                f"the CuTe DSL cannot be imported: {error}", hint="pip install nvidia-cutlass-dsl"
+            ) from error
+    with contextlib.suppress(ImportError):
+        importlib.import_module("tvm_ffi")
+    if device == "cuda":
+        look_alike()
+        torch.full((1,), 1.0, device="cuda")
+        torch.cuda.synchronize()
+
+
+def look_alike() -> None:
+    """Import whatever a process imports in which a kernel meets a GPU, so that none differs from another (rule H3)."""
+    for name in (
+        "cutesmith.judge.candidate_side.trial",
+        "cutesmith.timing.timed",
+        "encodings.utf_8_sig",
+    ):
+        importlib.import_module(name)
+
+
+def synchronize(device: str) -> None:
+    """Wait for the whole device, so that a fault shows here and not in the next step."""
+    if device == "cuda":
+        _cuda_synchronize()
+
+
+_cuda_synchronize = torch.cuda.synchronize
+
+
+def hold_text(source: str, name: str, number: int = 0) -> Path:
+    """Hold a kernel file's text for `load_kernel`, under a path that tells nobody why it is run (rule H3).
+
+    There is no such file. `number` keeps apart several files of one process.
+    """
+    path = Path.cwd() / str(number) / name
+    contract.hold(path, source)
+    return path
+
+
+def load_kernel(path: Path) -> Callable[..., Any]:
+    """`kernel_fn` of a file from which reference and inputs have been removed."""
+    return contract.load(path, strip=contract.PROBLEM_NAMES, with_problem=True).kernel_fn
+
+
+@contextlib.contextmanager
+def candidate_code(path: Path) -> Iterator[None]:
+    """Whatever the candidate raises becomes a CandidateError with its line; broken contracts pass through."""
+    try:
+        yield
+    except (CandidateError, UnavailableError):
+        raise
+    except ContractError as error:
+        if error.__cause__ is None:
+            raise
+        raise describe_failure(path, error.__cause__) from error
+    except CutesmithError as error:  # the emulated GPU's own: they say what is wrong, and their exit code is theirs
+        raise CandidateError(error.message, error.exit_code, hint=error.hint) from error
+    except (Exception, SystemExit) as error:
+        raise describe_failure(path, error) from error
+
+
+def _report(returned: Any, watch: KernelWatch) -> dict[str, Any]:
+    devices = [value.device.type for value in (returned if type(returned) is tuple else (returned,))]
+    return {
+        "tuple": type(returned) is tuple,
+        "devices": devices,
+        "computed": dict(watch.computed),
+        "copied": dict(watch.copied),
+    }
+
+
+def _new_buffer(description: Description, relay: Relay, device: str, poison: int) -> Buffer:
+    if "scalar" in description:
+        return Buffer(tensors.read_scalar(description))
+    zone_bytes, source = 0 if device == "emulator" else tensors.GUARD_BYTES, relay.bytes_of(description)
+    guarded = Guarded.holding(description, source, tensors.torch_device(device), zone_bytes=zone_bytes, poison=poison)
+    return Buffer(guarded.tensor, guarded, guarded.raw.clone())
+
+
+def _fake_input(description: Description) -> Any:
+    if "scalar" in description:
+        return tensors.read_scalar(description)
+    layout = (tuple(description["shape"]), tuple(description["stride"]))
+    return torch.empty_strided(*layout, dtype=tensors.dtype_of(description), device="cuda")
+
+
+def _shared_storage(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> list[Problem]:
+    """Aliases of inputs where there are no addresses: the same storage object."""
+    storages = {v.untyped_storage()._cdata: i for i, v in enumerate(inputs) if isinstance(v, torch.Tensor)}
+    found = [(i, storages.get(output.untyped_storage()._cdata)) for i, output in enumerate(outputs)]
+    return [
+        problem("O13", f"output {index} shares memory with input {number}: allocate it")
+        for index, number in found
+        if number is not None
+    ]

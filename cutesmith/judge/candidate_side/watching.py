@@ -1,0 +1,186 @@
+"""What `kernel_fn` asks of torch while it runs, and what it has changed of the process round it.
+
+Rule W1 at run time: only allocation and view operations are torch's business inside `kernel_fn`. The same dispatch mode
+serves those allocations from guarded, poisoned memory. Rules T2, T4 and H1: threads and identities before and after.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import sys
+import time
+from collections import Counter
+from contextlib import nullcontext
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from cutesmith.judge.candidate_side.device_only import DeviceOnlyMemory
+from cutesmith.judge.crossing.tensors import GUARD_BYTES, NAN_POISON, Guarded
+from cutesmith.recording.facade import active_facade
+from cutesmith.sandbox.dispatch_modes import LightMode
+
+ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+CONSTANTS = frozenset(
+    {"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full"}
+)
+HARMLESS = frozenset(
+    {"zero_", "fill_", "record_stream", "lift_fresh", "detach_", "sym_size", "sym_stride", "is_pinned"}
+)
+FILLS = frozenset({"zero_", "fill_"})
+MOST_FILLS = 64  # of a call: who writes an output element by element computes with torch
+COPIES = frozenset({"clone", "copy_", "_to_copy"})
+_frames = sys._current_frames  # captured before any candidate is loaded
+
+
+class KernelWatch(LightMode):
+    """Counts the torch operations of `kernel_fn` and guards what it allocates on `device`.
+
+    `computed` counts operations that are neither allocation nor view (rule W1), `copied` plain copies of a layout.
+    With `poison` None (compile only: there are no values) nothing is guarded.
+    """
+
+    def __init__(self, device: str, *, poison: int | None = NAN_POISON) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self.device, self.poison = ("cpu" if device == "emulator" else device), poison
+        self._zone_bytes = 0 if device == "emulator" else GUARD_BYTES
+        self.computed: Counter[str] = Counter()
+        self.copied: Counter[str] = Counter()
+        self.allocations: list[Guarded] = []
+        self._fills = 0
+        facade = active_facade() if device == "emulator" else None
+        self._memory = None if facade is None else DeviceOnlyMemory(facade)
+
+    @property
+    def tampering(self) -> list[str]:
+        """What host code did to the emulated GPU's memory, a sentence each (rule W1)."""
+        return [] if self._memory is None else self._memory.tampering
+
+    def __enter__(self) -> KernelWatch:  # noqa: PYI034 - typing.Self needs Python 3.11
+        super().__enter__()  # type: ignore[no-untyped-call,unused-ignore]
+        if self._memory is not None:
+            self._memory.take()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._memory is not None:
+            self._memory.give_back()
+        super().__exit__(*error)  # type: ignore[no-untyped-call,unused-ignore]
+
+    def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operation's result, counted; what it allocates lies between guards."""
+        name = func._schema.name.partition("::")[2]
+        made = name in ALLOCATIONS or name in CONSTANTS
+        with nullcontext() if self._memory is None or made or _is_view(func) else self._memory.at_work():
+            result = func(*args, **kwargs)
+        if made:
+            result = self._guard(result, keep_values=name in CONSTANTS)
+        if self._memory is not None and name != "lift_fresh" and not _shares_memory(func):
+            self._memory.note_result(result)  # what is lifted was filled by the host
+        if made:
+            return result
+        if name in FILLS:
+            self._fills += 1
+        if name in FILLS and self._fills > MOST_FILLS:
+            self.computed[f"more than {MOST_FILLS} times {name}"] = self._fills
+        elif name in COPIES and _keeps_values(args, result):
+            self.copied[name] += 1
+        elif name not in HARMLESS and not _is_view(func):
+            self.computed[name] += 1
+        return result
+
+    def _guard(self, allocated: Any, *, keep_values: bool) -> Any:
+        if self.poison is None or not isinstance(allocated, torch.Tensor) or allocated.device.type != self.device:
+            return allocated
+        layout = (allocated.shape, allocated.stride(), allocated.dtype)
+        guarded = Guarded(*layout, self.device, poison=self.poison, zone_bytes=self._zone_bytes)
+        if keep_values:
+            guarded.tensor.copy_(allocated)
+        self.allocations.append(guarded)
+        return guarded.tensor
+
+
+def _is_view(func: Any) -> bool:
+    return any(alias is not None and not alias.is_write for alias in _aliases(func))
+
+
+def _shares_memory(func: Any) -> bool:
+    """Whether an operation gives memory that it was given: views, and whatever works in place."""
+    return any(alias is not None for alias in _aliases(func))
+
+
+def _aliases(func: Any) -> list[Any]:
+    return [value.alias_info for value in func._schema.returns]
+
+
+def _keeps_values(args: tuple[Any, ...], result: Any) -> bool:
+    """Whether a copy changes neither the dtype nor moves data off the device: then it only changes the layout."""
+    source = next((value for value in reversed(args) if isinstance(value, torch.Tensor)), None)
+    if source is None or not isinstance(result, torch.Tensor):
+        return False
+    moved_off = source.device.type != "cpu" and result.device.type != source.device.type
+    return source.dtype == result.dtype and not moved_off
+
+
+class Surroundings:
+    """Identities of what a candidate might replace, and the number of Python threads, at one moment."""
+
+    def __init__(self) -> None:
+        self._identities = dict(_identities())
+        self._threads = len(_frames())
+
+    def changes(self) -> list[tuple[str, str]]:
+        """(rule, sentence) for everything that is no longer what it was."""
+        now = dict(_identities())
+        found = [name for name, identity in self._identities.items() if now.get(name) != identity]
+        changes = [("H1" if name.startswith("cutesmith.") else "T4", f"the kernel replaced {name}") for name in found]
+        if (extra := len(_frames()) - self._threads) > 0:
+            changes.append(("T2", f"the kernel left {extra} background thread{'s' if extra > 1 else ''} running"))
+        return changes
+
+
+_WATCHED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+    ("time", time, ("perf_counter", "perf_counter_ns", "monotonic", "time", "time_ns", "sleep")),
+    ("os", os, ("read", "write", "_exit", "kill")),
+    ("json", json, ("dumps", "loads")),
+    ("builtins", builtins, ("open", "len", "isinstance", "type", "max", "min", "sum", "sorted", "all", "any")),
+    ("torch", torch, ("allclose", "isclose", "equal", "isnan", "empty", "empty_like", "full", "frombuffer", "testing")),
+    (
+        "torch.cuda",
+        torch.cuda,
+        ("Event", "Stream", "synchronize", "current_stream", "_sleep", "init", "default_stream"),
+    ),
+    ("torch.testing", torch.testing, ("assert_close",)),
+    ("torch.Tensor", torch.Tensor, ("copy_", "equal", "view", "set_", "__eq__", "data_ptr", "cpu", "clone", "zero_")),
+)
+
+
+def _identities() -> list[tuple[str, tuple[int, int]]]:
+    watched = [(f"{title}.{name}", _identity(owner, name)) for title, owner, names in _WATCHED for name in names]
+    event = [(f"torch.cuda.Event.{name}", _identity(torch.cuda.Event, name)) for name in _EVENT_METHODS]
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith("cutesmith.checks.")]
+    return watched + event + [pair for module in ours for pair in _functions(module.__name__, vars(module))]
+
+
+_EVENT_METHODS = ("record", "elapsed_time", "synchronize", "query", "wait")
+
+
+def _functions(prefix: str, names: dict[str, Any]) -> list[tuple[str, tuple[int, int]]]:
+    """Functions and classes of a module (with their methods): which object, and which code."""
+    found = []
+    for name, value in list(names.items()):
+        if isinstance(value, FunctionType):
+            found.append((f"{prefix}.{name}", (id(value), id(value.__code__))))
+        elif isinstance(value, type) and value.__module__ == prefix:
+            found.append((f"{prefix}.{name}", (id(value), 0)))
+            found += _functions(f"{prefix}.{name}", dict(vars(value)))
+    return found
+
+
+def _identity(owner: Any, name: str) -> tuple[int, int]:
+    value = getattr(owner, name, None)
+    own = vars(owner).get(name, value)  # a method looked up on a class may be a new object each time
+    return id(own), id(getattr(value, "__code__", None))

@@ -1,0 +1,54 @@
+"""Files in which a candidate's process gives its outputs, read by who is not confined: they are its own, and no links.
+
+Its replies are its word alone: a file elsewhere, or a link in its folder, would have the judge compare a stranger's
+file with the reference, and say of an element of it what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cutesmith.errors import CandidateError
+from cutesmith.verdicts import ExitCode
+
+if TYPE_CHECKING:
+    import torch
+
+    from cutesmith.judge.crossing import tensors
+    from cutesmith.judge.crossing.relay import Relay
+
+MOST_BYTES = 64 << 30  # of an output; the problem's process has to hold it beside its own results
+
+
+def require_own(outputs: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Outputs stand in `folder` under their numbers.
+
+    Raises CandidateError (REJECTED, rule H2) for any other place, and for a size that cannot be true.
+    """
+    for number, output in enumerate(outputs):
+        if output.get("file") != str(folder / str(number)):
+            text = f"output {number} is said to be in {str(output.get('file'))!r:.200}, not where it was asked for"
+            raise CandidateError(text, ExitCode.REJECTED, rule="H2")
+        size = output.get("bytes")
+        if not isinstance(size, int) or not 0 <= size <= MOST_BYTES:
+            text = f"output {number} is said to have {size!r:.80} bytes; the judge takes up to {MOST_BYTES >> 30} GiB"
+            raise CandidateError(text, ExitCode.REJECTED, rule="H2")
+
+
+def read_output(relay: Relay, output: tensors.Description, device: str) -> torch.Tensor:
+    """A candidate's output. Raises CandidateError (REJECTED, rule H2) where its file is not what was written there."""
+    with no_meddling():
+        return relay.read_tensor(output, device)
+
+
+@contextmanager
+def no_meddling() -> Iterator[None]:
+    """What is wrong with a candidate's file becomes a CandidateError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # a link, no file, one that is too short: `kernel_fn` has no hand in it
+        text = f"the kernel meddled with the file of an output: {error}"
+        raise CandidateError(text, ExitCode.REJECTED, rule="H2") from error

@@ -1,0 +1,210 @@
+"""Tensors as raw files between processes, and tensors between guard zones inside one.
+
+A description is a JSON object: either a Python scalar, or a tensor's dtype, shape, stride (elements), misalignment and
+the file that holds the bytes its strides span, gaps included, so that the other side sees the very same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutesmith.judge.crossing.mapped_files import FILES
+
+GUARD_BYTES = 4096
+ALIGNMENT_BYTES = {"cuda": 256, "cpu": 64}  # what the allocators guarantee
+NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # all-ones is NaN in every float type; 0x5A5A is a large finite number
+
+POSING = ("fake", "emulator")  # devices of ours whose tensors pose as CUDA tensors
+
+Description = dict[str, Any]
+
+
+def torch_device(device: str) -> str:
+    """What torch is asked for on one of our devices."""
+    return "cuda" if device in POSING else device
+
+
+def span_of(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """How many elements of storage a layout reaches over: 0 for an empty tensor."""
+    if any(size == 0 for size in shape):
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride))
+
+
+def describe_layout(tensor: torch.Tensor) -> Description:
+    """The description of a tensor without its bytes."""
+    alignment = ALIGNMENT_BYTES.get(tensor.device.type)
+    misaligned = tensor.data_ptr() % alignment if alignment else 0
+    return {
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "stride": list(tensor.stride()),
+        "misaligned_bytes": misaligned,
+    }
+
+
+def write_tensor(tensor: torch.Tensor, path: Path) -> Description:
+    """Write the bytes that the tensor's strides span; returns the description, with how many of the file they are."""
+    span = span_of(tensor.shape, tensor.stride())
+    size = span * tensor.element_size()
+    if size:
+        FILES.to_write(path, size).copy_(tensor.detach().as_strided((span,), (1,)).view(torch.uint8))
+    return {**describe_layout(tensor), "file": str(path), "bytes": size}
+
+
+def write_value(value: Any, path: Path) -> Description:
+    """A tensor with its file, or a Python scalar (exactly: JSON has no infinity)."""
+    if isinstance(value, torch.Tensor):
+        return write_tensor(value, path)
+    return {"scalar": value.hex() if isinstance(value, float) else repr(value), "type": type(value).__name__}
+
+
+def read_scalar(description: Description) -> Any:
+    """The Python bool, int or float of a description."""
+    text = description["scalar"]
+    readers: dict[str, Any] = {"float": float.fromhex, "int": int, "bool": lambda text: text == "True"}
+    return readers[description["type"]](text)
+
+
+def dtype_of(description: Description) -> torch.dtype:
+    """The torch dtype that a description names."""
+    dtype: torch.dtype = getattr(torch, description["dtype"])
+    return dtype
+
+
+def read_tensor(description: Description, device: str) -> torch.Tensor:
+    """A described tensor on `device`, strides kept, in storage of its own."""
+    return Guarded.of_file(description, device).tensor
+
+
+def read_bytes(description: Description) -> torch.Tensor | None:
+    """The bytes that a described tensor's strides span, on the CPU, to be copied; None when there are none."""
+    size = span_of(description["shape"], description["stride"]) * dtype_of(description).itemsize
+    return FILES.to_read(Path(description["file"]), size) if size else None
+
+
+def copy_of(value: Any) -> Any:
+    """A copy with the same strides, gaps included."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    span = span_of(value.shape, value.stride())
+    return value.as_strided((span,), (1,)).clone().as_strided(value.shape, value.stride())
+
+
+class Guarded:
+    """A tensor between two zones of known bytes, so that a write beside it shows.
+
+    `poison` fills tensor and zones: memory that nobody writes then reads as NaN (or a large number), never as a result.
+    With `zone_bytes` 0 there are no zones: the emulated GPU knows where a tensor ends.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        stride: Sequence[int],
+        dtype: torch.dtype,
+        device: str,
+        *,
+        poison: int = NAN_POISON,
+        misaligned_bytes: int = 0,
+        zone_bytes: int = GUARD_BYTES,
+    ) -> None:
+        item_bytes = dtype.itemsize
+        self.poison = poison
+        self.begin = zone_bytes + misaligned_bytes // item_bytes * item_bytes
+        self.end = self.begin + span_of(shape, stride) * item_bytes
+        total = -(-(self.end + zone_bytes) // 256) * 256 if zone_bytes else self.end
+        self.raw = torch.full((total,), poison, dtype=torch.uint8, device=device)
+        inner = _as_own_storage(self.raw[self.begin : self.end]) if zone_bytes else None
+        self._memory, self._first = (inner, 0) if inner is not None else (self.raw.untyped_storage(), self.begin)
+        self.tensor = self.alias(shape, stride, dtype)
+
+    def alias(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor over the guarded bytes with a version counter of its own: writing to it bumps no other's."""
+        tensor = torch.empty(0, dtype=dtype, device=self.raw.device)
+        keep: Any = torch.autograd._unsafe_preserve_version_counter  # type: ignore[attr-defined,unused-ignore]
+        with keep(tensor):  # 0, as that of what torch.empty gives
+            return tensor.set_(self._memory, self._first // dtype.itemsize, tuple(shape), tuple(stride))
+
+    @classmethod
+    def of_file(cls, description: Description, device: str, *, zone_bytes: int = GUARD_BYTES) -> Guarded:
+        """The described tensor, read from its file."""
+        return cls.holding(description, read_bytes(description), device, zone_bytes=zone_bytes)
+
+    @classmethod
+    def holding(
+        cls,
+        description: Description,
+        source: torch.Tensor | None,
+        device: str,
+        *,
+        zone_bytes: int = GUARD_BYTES,
+        poison: int = NAN_POISON,
+    ) -> Guarded:
+        """The described tensor with bytes that were read before; None for those of an empty one."""
+        guarded = cls(
+            description["shape"],
+            description["stride"],
+            dtype_of(description),
+            device,
+            poison=poison,
+            misaligned_bytes=description["misaligned_bytes"],
+            zone_bytes=zone_bytes,
+        )
+        guarded.fill(source)
+        return guarded
+
+    def fill(self, source: torch.Tensor | None) -> None:
+        """Overwrite the tensor's bytes with others of the same layout, unseen by its version counter."""
+        if source is not None:
+            self.alias((source.numel(),), (1,), torch.uint8).copy_(source)
+
+    def zones_intact(self) -> bool:
+        """Whether nobody wrote beside the tensor."""
+        zones = (self.raw[: self.begin], self.raw[self.end :])
+        return all(bool((zone == self.poison).all()) for zone in zones)
+
+    def address_range(self) -> tuple[int, int]:
+        """First and one past the last device address of the tensor."""
+        base = self.raw.data_ptr()
+        return base + self.begin, base + self.end
+
+
+def _as_own_storage(part: torch.Tensor) -> torch.UntypedStorage:
+    """A storage that begins and ends with the part, as an allocation of torch does: offsets would tell of the zones."""
+    capsule = torch.utils.dlpack.to_dlpack(part)  # type: ignore[attr-defined,unused-ignore]
+    owned: torch.Tensor = torch.utils.dlpack.from_dlpack(capsule)
+    return owned.untyped_storage()
+
+
+def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
+    """First and one past the last address that the tensor's elements touch."""
+    begin = tensor.data_ptr()
+    return begin, begin + span_of(tensor.shape, tensor.stride()) * tensor.element_size()
+
+
+def overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    """Whether two address ranges share a byte."""
+    return max(first[0], second[0]) < min(first[1], second[1])
+
+
+def bytes_of_values(values: Sequence[Any]) -> int:
+    """Bytes of the elements of tensors, each once (a broadcast dimension is stored once)."""
+    found = [value for value in values if isinstance(value, torch.Tensor)]
+    return sum(min(v.numel(), span_of(v.shape, v.stride())) * v.element_size() for v in found)
+
+
+def summarize(values: Sequence[Any]) -> str:
+    """Inputs in a line: `bfloat16[64, 128], float32[128] strided (2,), 3`."""
+    return ", ".join(_summarize(value) for value in values)
+
+
+def _summarize(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    return text if value.is_contiguous() else f"{text} strided {tuple(value.stride())}"

@@ -1,0 +1,73 @@
+"""Whose kernels a call's device time goes to: the candidate's own, or others' (rule W2). On a GPU, with `--sanitize`.
+
+The profiler's trace of a process of its own names every kernel that ran; the candidate's are those that its file
+compiles to. Memory that is set to one value is torch's business. A foreign kernel under the name of an own one is not
+met here: held-back launches meet it (`candidate.Candidate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cutesmith.compiling.compilation import compile_kernel
+from cutesmith.errors import CandidateError
+from cutesmith.judge.rounds import NOT_RUN, failed
+from cutesmith.sandbox.processes import fair_memory
+from cutesmith.sandbox.worker import GIB, Limits, Worker
+from cutesmith.verdicts import CaseReport
+
+ENTRY = "cutesmith.judge.device_time_worker:handler"
+MOST_FOREIGN = 0.05  # of the device time: more is a decoy
+MOST_NAMED = 3
+_FILLS = ("Memset", "FillFunctor")
+
+Events = Sequence[tuple[str, float]]  # name and microseconds of everything that ran on the device
+
+
+def check(path: Path, problem: Path, arch: str, *, timeout: float, confined: bool = False) -> CaseReport:
+    """A case that fails where other kernels take more than `MOST_FOREIGN`; "not run" where nobody can tell.
+
+    `confined`: the problem is, though it has a file of its own.
+    """
+    case = CaseReport(name="device time", inputs="get_inputs()", passed=True)
+    compiled = compile_kernel(path, (arch,), problem=problem if problem != path else None, timeout=timeout)
+    own = {kernel.name for report in compiled.archs for kernel in report.kernels}
+    request = {"path": str(path.resolve()), "problem": str(problem.resolve()), "confined": confined}
+    try:
+        return judged(case, _events(request, arch, timeout), own)
+    except CandidateError as error:
+        return replace(case, problem=f"{NOT_RUN}{error.message[:300]}")
+
+
+def judged(case: CaseReport, events: Events, own: Iterable[str]) -> CaseReport:
+    """What the events say; `own` are the names of the candidate's kernels."""
+    names = frozenset(own)
+    counted = [(name, time) for name, time in events if name in names or not any(fill in name for fill in _FILLS)]
+    total = sum(time for _, time in counted)
+    if not any(name in names for name, _ in counted) or total <= 0:
+        return replace(case, problem=f"{NOT_RUN}the profiler names no kernel that the file compiles to")
+    foreign: dict[str, float] = {}
+    for name, time in counted:
+        if name not in names:
+            foreign[name] = foreign.get(name, 0.0) + time / total
+    if not foreign:
+        return case
+    text = (
+        f"{sum(foreign.values()):.0%} of the device time goes to kernels that are not the file's own: {_told(foreign)}"
+    )
+    return failed(case, ("W2", text, True)) if sum(foreign.values()) > MOST_FOREIGN else replace(case, problem=text)
+
+
+def _told(foreign: dict[str, float]) -> str:
+    largest = sorted(foreign, key=lambda name: -foreign[name])[:MOST_NAMED]
+    return ", ".join(f"{name[:80]} ({foreign[name]:.0%})" for name in largest)
+
+
+def _events(request: dict[str, Any], arch: str, timeout: float) -> Events:
+    limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=GIB)
+    with Worker(ENTRY, limits=limits, gpu=True, environment={"CUTE_DSL_ARCH": arch}) as worker:
+        reply = worker.call(request, timeout=timeout)
+    return [(name, time) for name, time in reply["events"]]

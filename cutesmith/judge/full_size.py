@@ -1,0 +1,107 @@
+"""The parent's side of what is tried of `get_inputs()` at its own size, where the emulated GPU runs cases with less.
+
+Its launches are recorded instead of executed, and further cases keep one of its sizes whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutesmith.judge.problem_process import reference_call
+from cutesmith.judge.rounds import AT_FULL_SIZE, DERIVED, NAN_POISON, NOT_RUN, Round, failed
+from cutesmith.verdicts import CaseReport, ExitCode
+
+INSTRUCTIONS = 1 << 26  # lane-instructions of a longer case: about a second
+FOR_A_GRID = 3 * INSTRUCTIONS  # of one beyond the last block of a grid that is smaller than the inputs ask for
+LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 19, 1 << 24  # of a case, however slow or quick the kernel is
+
+
+@dataclass
+class FullSize:
+    """The cases of one verification; `columns`: whether the contract lets columns change, `elements` of all inputs."""
+
+    turn: Round
+    columns: bool
+    long_sizes: Sequence[int]
+    elements: int
+    blocks: Sequence[int] = ()
+
+    def launches(self) -> CaseReport:
+        """Call `kernel_fn` on inputs of full size, its launches recorded instead of executed."""
+        layout = reference_call(self.turn.reference, {"do": "full_size", "folder": str(self.turn.folder / "inputs")})
+        request = {"do": "full_size", "inputs": layout["inputs"], "fresh": not self.columns}
+        reply = self.turn.candidate.call(request, timeout=self.turn.options.timeout)
+        case = CaseReport(name="launches at full size", inputs=layout["summary"], passed=True)
+        for rule, text in reply["changes"]:
+            return failed(case, (rule, text, True))
+        if reply["error"]:
+            prefix = AT_FULL_SIZE.get(ExitCode(reply["exit_code"]), AT_FULL_SIZE[ExitCode.CRASHED])
+            return failed(case, ("", f"{prefix}{reply['error']}", False))
+        if reply["untried"]:
+            return _with(case, f"{NOT_RUN}{reply['untried']}")
+        return self._recorded(case, reply)
+
+    def _recorded(self, case: CaseReport, reply: dict[str, Any]) -> CaseReport:
+        if computed := sorted(reply["computed"]):
+            text = f"kernel_fn computes with torch ({', '.join(computed[:5])}) at full size"
+            return failed(case, ("W1", f"{text} instead of a CuTe kernel", True))
+        if not reply["blocks"]:
+            return failed(case, ("W1", "kernel_fn launches no CuTe kernel at full size", True))
+        if reply["wraps"]:
+            return failed(case, ("", reply["wraps"], False))
+        self.blocks = reply["blocks"]
+        grids = ", ".join(f"{blocks:,}" for blocks in self.blocks[:8])
+        recorded = f"recorded, not executed: {grids} block{'s' * (self.blocks != [1])}"
+        return _with(case, "; ".join(filter(None, (recorded, reply["remark"]))))
+
+    def longer(self) -> Iterator[CaseReport]:
+        """A case for each size that was shrunk, and one beyond the last block of a grid that ends early."""
+        for long in self.long_sizes:
+            yield self._longer(long)
+        if beyond := self._beyond():
+            yield self._tried(f"longer: {beyond:,} elements", {"beyond": beyond, "elements": self.elements})
+
+    def _longer(self, long: int) -> CaseReport:
+        what = {"longer": long, "elements": self._affordable(INSTRUCTIONS)}
+        case = self._tried(f"longer: size {long}", {**what, "columns": self.columns})
+        if self.columns and case.problem.startswith(("declined", NOT_RUN)):
+            return self._tried(case.name, {**what, "columns": False})  # perhaps it is the columns that it does not take
+        return case
+
+    def _affordable(self, instructions: int) -> int:
+        """Elements that take so many lane-instructions, by what the case of `get_inputs()` took."""
+        base = self.turn.base
+        most = int(base["elements"]) * instructions // max(1, int(base["instructions"]))
+        return min(max(LEAST_ELEMENTS, most), MOST_ELEMENTS)
+
+    def _beyond(self) -> int:
+        """How many elements it takes until the grid stops growing though the inputs go on; 0 if it grows with them."""
+        base = self.turn.base
+        if len(self.blocks) != len(base["blocks"]):
+            return 0
+        growth = self.elements / base["elements"]
+        ended = [full / few for full, few in zip(self.blocks, base["blocks"]) if full < few * growth / 2]
+        wanted = int(1.25 * base["elements"] * max(ended, default=0))
+        return wanted if wanted > base["elements"] * 1.25 else 0
+
+    def _tried(self, name: str, what: dict[str, Any]) -> CaseReport:
+        turn, case = self.turn, CaseReport(name=name, inputs="", passed=True)
+        most = self._affordable(FOR_A_GRID)
+        if what.get("beyond", 0) > most:
+            return _with(case, f"{NOT_RUN}its grid ends early, and that many elements take the emulated GPU too long")
+        drawn = turn.draw(DERIVED, {"set": -1, **what})
+        if not drawn["accepted"]:
+            return _with(case, f"{NOT_RUN}{drawn['why']}")
+        case = CaseReport(name=name, inputs=drawn["summary"], passed=True)
+        steps = [turn.step(0, drawn, reuse=False, poison=NAN_POISON)]
+        how = {"may_decline": True, "limited": True, "fresh": not self.columns}
+        reply = turn.run(name, drawn, steps, **how)
+        if "steps" in reply:
+            turn.note_sizes(drawn)
+        return turn.judge_derived(case, reply, note=drawn["why"])
+
+
+def _with(case: CaseReport, problem: str) -> CaseReport:
+    return CaseReport(name=case.name, inputs=case.inputs, passed=True, problem=problem)

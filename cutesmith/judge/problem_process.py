@@ -1,0 +1,99 @@
+"""The parent's end of the process that holds the problem: whether it is confined, and whom it blames when it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cutesmith.errors import CandidateError, ContractError
+from cutesmith.sandbox.worker import Limits, Worker
+from cutesmith.verdicts import ExitCode
+
+TRUSTED_ENTRY = "cutesmith.judge.reference_side.renewable:handler"
+TIMED_ENTRY = "cutesmith.timing.timed:baseline_handler"  # the same, and it times baselines
+CONFINED_ENTRY = "cutesmith.judge.reference_side.confined_problem:handler"
+
+ENOUGH = 0.5  # of the memory wanted, which is a share of what happens to be free, and far more than the emulator needs
+
+
+@dataclass(frozen=True)
+class Untrusted:
+    """A problem that nobody vouches for: what messages call it, and what to do about one that has to do more."""
+
+    subject: str
+    way_out: str
+
+
+OWN = Untrusted(
+    "the problem in the kernel's own file",
+    "What needs more belongs into a problem file of its own, named with --problem: for that one you vouch.",
+)
+ASKED = Untrusted("the problem", "If you vouch for it, leave out --confine-problem: it may do more then.")
+
+
+def untrusted(path: Path, problem: Path, *, asked: bool) -> Untrusted | None:
+    """Why the problem of a kernel file is not trusted; None if it is. `asked`: somebody wants it confined anyway."""
+    if problem == path:
+        return OWN
+    return ASKED if asked else None
+
+
+class ProblemProcess(Worker):
+    """A worker for the reference's side.
+
+    That of an untrusted problem is confined by its handler (`reference_side.confined_problem`), may start no more
+    processes than a candidate's, and is blamed as that is.
+    """
+
+    def __init__(
+        self, entry: str, *, why: Untrusted | None, limits: Limits, subject: str = "the reference", **where: Any
+    ) -> None:
+        limits = limits if why is None else replace(limits, processes=Limits().processes)
+        super().__init__(entry, limits=limits, subject=subject if why is None else why.subject, **where)
+        self.why, self.started_with = why, limits
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether it can forget one problem before the next: not with compilers or other files beside it."""
+        return self.why is None and self.entry in (TRUSTED_ENTRY, TIMED_ENTRY)
+
+    def can_serve_as(self, wanted: ProblemProcess) -> bool:
+        """Whether it was started as the wanted one would be, but for what `serve_as` changes."""
+        had, needs = self.started_with, wanted.limits
+        same = (self.gpu, had.file_bytes) == (wanted.gpu, needs.file_bytes)
+        roomy = self.gpu or had.memory_bytes >= ENOUGH * needs.memory_bytes  # else the kernel limits its memory
+        able = self.entry == wanted.entry or (self.entry, wanted.entry) == (TIMED_ENTRY, TRUSTED_ENTRY)
+        return same and roomy and able and wanted.environment.items() <= self.environment.items()
+
+
+def reference_process(*, why: Untrusted | None, **fields: Any) -> ProblemProcess:
+    """The process of `reference_side`; fields as those of `Worker`."""
+    return ProblemProcess(TRUSTED_ENTRY if why is None else CONFINED_ENTRY, why=why, **fields)
+
+
+def reference_call(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+    """A reply of the reference's side; what goes wrong there is a broken contract, not the candidate's fault."""
+    worker.send(request)
+    return reference_reply(worker)
+
+
+def reference_reply(worker: Worker, *, timeout: float | None = None) -> dict[str, Any]:
+    """As `reference_call`, for a request that was sent before.
+
+    Raises ContractError, and CandidateError for a time-out, for what this machine lacks, and for what a problem does
+    that nobody vouches for.
+    """
+    try:
+        return worker.receive(timeout=timeout)
+    except CandidateError as error:
+        if error.exit_code in (ExitCode.USAGE, ExitCode.UNAVAILABLE, ExitCode.TIMED_OUT):
+            raise
+        if isinstance(worker, ProblemProcess) and worker.why is not None:
+            raise _with(error, worker.why.way_out) from error
+        raise ContractError(f"the problem cannot be used: {error.message}", hint=error.log_tail[-2000:]) from error
+
+
+def _with(error: CandidateError, way_out: str) -> CandidateError:
+    hint = f"{error.hint} {way_out}".strip()
+    return CandidateError(error.message, error.exit_code, hint=hint, log_tail=error.log_tail, rule=error.rule)

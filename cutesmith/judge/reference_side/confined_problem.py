@@ -1,0 +1,94 @@
+"""The reference's side for a problem that nobody vouches for, such as one that a kernel's own file brings.
+
+The process is confined as a candidate's is before the file runs, and what is refused to it is told as a candidate's.
+It may say of its problem what it likes; the verdict says whose problem that is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cutesmith.errors import CandidateError
+from cutesmith.judge.reference_side.reference import Reference
+from cutesmith.problems import contract
+from cutesmith.sandbox.confinement import confine
+from cutesmith.sandbox.failures import describe_failure
+from cutesmith.sandbox.readable import INPUTS
+from cutesmith.verdicts import ExitCode
+
+CONFINED = "The problem is confined here as the kernel is."
+_REFUSALS = (PermissionError, MemoryError, SystemExit)
+
+
+def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What `sandbox.child` calls with each request."""
+    return ConfinedProblem(Reference()).handle
+
+
+@dataclass
+class ConfinedProblem:
+    """A reference, or one with baselines, whose process is confined when it loads the file.
+
+    `caches`: variables that name folders for what compilers write; with them, programs may be started. Of "load",
+    "readable" are further files that the user named; its reply has the "confinement" that held.
+    """
+
+    reference: Reference
+    caches: Sequence[str] = ()
+    path: Path = Path()
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """As the reference does; raises CandidateError (CRASHED) for what the confinement refused."""
+        if request["do"] != "load":
+            return self._answered(request)
+        self.path = Path(request["path"])
+        contract.hold(self.path)
+        layers = self._confine(request.get("readable", ()))
+        return {**self._answered(request), "confinement": layers}
+
+    def _confine(self, readable: Sequence[str]) -> dict[str, bool]:
+        """Inputs are written by this side, outputs only read; both lie beside the scratch folder.
+
+        torch.compile hashes the file whose functions it compiles.
+        """
+        exchange = Path.cwd().parent
+        return confine(
+            readable=[self.path, exchange / "candidate", *map(Path, readable)],
+            writable=[exchange / INPUTS, *(Path(os.environ[name]) for name in self.caches)],
+            programs=bool(self.caches),
+        )
+
+    def _answered(self, request: dict[str, Any]) -> dict[str, Any]:
+        with refusals_told(self.path):
+            return self.reference.handle(request)
+
+
+@contextlib.contextmanager
+def refusals_told(path: Path) -> Iterator[None]:
+    """What the confinement refused, or the limits, becomes a CandidateError with its line; all else passes through."""
+    try:
+        yield
+    except CandidateError:
+        raise
+    except (Exception, SystemExit) as error:
+        if (cause := _refused(error)) is None:
+            raise
+        told = describe_failure(path, cause)
+        hint = f"{CONFINED} {told.hint}".strip()
+        raise CandidateError(
+            told.message, ExitCode.CRASHED, hint=hint, log_tail=told.log_tail, rule=told.rule
+        ) from error
+
+
+def _refused(error: BaseException | None) -> BaseException | None:
+    """The innermost in the chain of causes that is of the confinement or the limits, or ends the process."""
+    found = None
+    while error is not None:
+        found = error if isinstance(error, _REFUSALS) or "can't allocate memory" in str(error) else found
+        error = error.__cause__
+    return found

@@ -1,0 +1,136 @@
+"""`get_inputs()` at full size on the reference's side, where the emulated GPU runs its cases with less."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from cutesmith.judge.crossing import tensors
+from cutesmith.judge.crossing.tensors import Description
+from cutesmith.judge.reference_side.cases import Values, count_elements
+from cutesmith.judge.reference_side.longer_cases import Growth, Longer, Sizes, long_sizes
+
+FEW_VALUES, MOST_INTEGER_BYTES = 1 << 16, 64 << 20  # of a tensor that the candidate gets with its values
+MULTIPLY_ADDS = 1 << 26  # of a longer case: about a second on the emulated GPU's tensor cores
+REFERENCE_SECONDS = 0.5  # of CPU time that the reference may take on a longer case
+
+
+@dataclass(frozen=True)
+class FullInputs:
+    """What `get_inputs()` gave last, and the sizes that it is shrunk to: drawing it again would take seconds."""
+
+    values: Values
+    shrunk: Sizes
+
+    @property
+    def declared(self) -> bool:
+        """Whether the file says of which sizes smaller inputs are, so that no case may have others."""
+        return not self.shrunk
+
+    def about(self) -> dict[str, Any]:
+        """Which sizes longer cases keep, and how many elements there are."""
+        elements = count_elements([value for value in self.values if isinstance(value, torch.Tensor)], {})
+        return {"long_sizes": long_sizes(self.shrunk), "elements": elements}
+
+    def longer(self, request: dict[str, Any], reference_fn: Callable[..., Any]) -> Longer:
+        """The sizes of a case that keeps the size "longer", or that has "beyond" elements."""
+        if self.declared:
+            return Longer(
+                request.get("longer", 0), 0, {}, "EMULATED_SIZES are the sizes of this problem's smaller inputs"
+            )
+        growth = Growth(
+            inputs=self.values,
+            shrunk=self.shrunk,
+            other_columns=request.get("columns", False),
+            elements=request["elements"],
+            refusal=lambda values: too_much(reference_fn, values),
+        )
+        return growth.beyond(request["beyond"]) if "beyond" in request else growth.longest(request["longer"])
+
+    def layout(self, folder: Path) -> list[Description]:
+        """Layouts of all; with their values, in files, what host code may read: what is small, or no float."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return [_described(value, folder / f"full{index}") for index, value in enumerate(self.values)]
+
+    def ran_as(self, values: Sequence[Any]) -> list[str]:
+        """The shape of the largest input, such as "16384x8192", and what it is among other `values`."""
+        largest = max(range(len(self.values)), key=lambda index: _elements(self.values[index]))
+        return [_dimensions(inputs[largest]) for inputs in (self.values, values)]
+
+
+def too_much(reference_fn: Callable[..., Any], values: Sequence[Any]) -> str:
+    """Why a longer case cannot have these inputs: the reference refuses them or computes too much; else empty."""
+    begin = time.thread_time()
+    try:
+        with torch.no_grad(), _Products() as products:
+            reference_fn(*[tensors.copy_of(value) for value in values])
+    except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
+        return f"reference_fn refuses it: {type(error).__name__}: {str(error)[:300]}"
+    seconds = time.thread_time() - begin
+    if products.multiply_adds > MULTIPLY_ADDS:
+        return f"{products.multiply_adds:,} multiply-adds take the emulated GPU too long"
+    return f"reference_fn takes {seconds:.1f} s on it" if seconds > REFERENCE_SECONDS else ""
+
+
+class _Products(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
+    """Counts what matrix products and convolutions multiply; a dispatch mode would take 1.3 s of imports for it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self.multiply_adds = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        factors = [value for value in args if isinstance(value, torch.Tensor)]
+        if name in _PRODUCTS and len(factors) >= 2 and isinstance(result, torch.Tensor):
+            self.multiply_adds += _PRODUCTS[name](result, *factors[-2:] if name in _WITH_ADDEND else factors[:2])
+        return result
+
+
+def _of_matrices(result: torch.Tensor, left: torch.Tensor, _right: torch.Tensor) -> int:
+    return result.numel() * left.shape[-1]
+
+
+def _of_attention(_result: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> int:
+    return 2 * query.numel() * key.shape[-2]
+
+
+def _of_convolution(result: torch.Tensor, _values: torch.Tensor, weight: torch.Tensor) -> int:
+    return result.numel() * weight[0].numel()
+
+
+def _of_einsum(result: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> int:
+    """Exact for one product of matrices, and more for a batch of them."""
+    return math.isqrt(result.numel() * left.numel() * right.numel())
+
+
+_WITH_ADDEND = ("addmm", "baddbmm")
+_PRODUCTS: dict[str, Callable[..., int]] = {
+    **dict.fromkeys(("matmul", "__matmul__", "mm", "bmm", "mv", "linear", *_WITH_ADDEND), _of_matrices),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _of_convolution),
+    "scaled_dot_product_attention": _of_attention,
+    "einsum": _of_einsum,
+}
+
+
+def _described(value: Any, path: Path) -> Description:
+    if not isinstance(value, torch.Tensor) or value.numel() <= FEW_VALUES:
+        return tensors.write_value(value, path)
+    readable = not value.is_floating_point() and value.numel() * value.element_size() <= MOST_INTEGER_BYTES
+    return tensors.write_value(value, path) if readable else tensors.describe_layout(value)
+
+
+def _elements(value: Any) -> int:
+    return value.numel() if isinstance(value, torch.Tensor) else -1
+
+
+def _dimensions(value: torch.Tensor) -> str:
+    return "x".join(map(str, value.shape))

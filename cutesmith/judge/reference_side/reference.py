@@ -1,0 +1,421 @@
+"""The handler of the trusted process: it owns the problem, draws the inputs, and judges outputs after they were given.
+
+Of a kernel file only what the reference needs is run here: the kernel's own top-level names are left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutesmith.compiling.types_seen import types_seen
+from cutesmith.errors import CandidateError, ContractError
+from cutesmith.judge.crossing import tensors
+from cutesmith.judge.crossing.device_memory import own_copies, release_unused
+from cutesmith.judge.crossing.given_outputs import no_meddling, read_output
+from cutesmith.judge.crossing.pieces import WHOLE
+from cutesmith.judge.crossing.relay import Relay
+from cutesmith.judge.crossing.tensors import copy_of
+from cutesmith.judge.reference_side.cases import (
+    OF_VALUES,
+    Fitted,
+    count_elements,
+    derive,
+    derived_cases,
+    fit,
+    resize,
+    size_of,
+)
+from cutesmith.judge.reference_side.comparison import (
+    Comparison,
+    Tolerance,
+    compare,
+    native_excess,
+    tolerance_for,
+)
+from cutesmith.judge.reference_side.full_inputs import FullInputs
+from cutesmith.judge.reference_side.longer_cases import Longer
+from cutesmith.judge.reference_side.precision import in_float64
+from cutesmith.judge.reference_side.problem_calls import (
+    call_of_file,
+    items_of,
+    load_problem,
+    native_outputs,
+    seed_everything,
+)
+from cutesmith.judge.reference_side.sensitivity import hangs_on_luck, movements
+from cutesmith.judge.reference_side.structure import structure_problem
+from cutesmith.problems import contract
+from cutesmith.verdicts import strict_json
+
+NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
+KEPT_BYTES = 2 << 30  # of results that are kept for the next output of the same inputs: others are on the GPU too
+Outputs = list[torch.Tensor]
+Exact = list["torch.Tensor | None"]
+Results = tuple[Outputs, bool, Exact]  # PyTorch's, whether a tuple, in float64
+EMULATED_ELEMENTS = 1 << 18  # of all inputs of a case together: some tenths of a second on the emulated GPU
+
+
+@dataclass
+class Reference:
+    """A loaded problem on one device: "cuda", "emulator", "cpu" (the judge tries itself) or "fake" (shapes only)."""
+
+    device: str = "cuda"
+    loaded: Any = None
+    size: str = ""  # of the inputs drawn last
+    whole: FullInputs | None = None  # where get_inputs() is made smaller
+    asked: str = ""  # what they stand for, where they were made smaller
+    fits: dict[str, Fitted] = field(default_factory=dict)  # how inputs are made smaller, by what they are
+    drawn: dict[str, list[Any]] = field(default_factory=dict)
+    results: dict[str, tuple[list[Any], Results]] = field(default_factory=dict)  # with the inputs that they are for
+    exits: ExitStack = field(default_factory=ExitStack)
+    relay: Relay = field(default_factory=Relay)
+    largest_inputs: int = 0  # bytes of those of one case, the most so far
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Dispatch on `request["do"]`: start, load, draw, give, take, judge, layout, full_size, types."""
+        actions = {
+            "start": self.start,
+            "load": self.load,
+            "draw": self.draw,
+            "judge": self.judge,
+            "layout": self.layout,
+            "full_size": self.full_layout,
+            "types": self.types,
+            "give": self.relay.give,
+            "take": self.take,
+        }
+        with own_copies(self.draws_large):
+            return actions[request["do"]](request)
+
+    def draws_large(self) -> bool:
+        """Whether the problem's inputs are such that copies of them may fill the GPU."""
+        return self.largest_inputs > self.relay.largest
+
+    def start(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Bring up libraries and device, which takes seconds that are not the file's."""
+        self.relay = Relay(request.get("largest_file", WHOLE))
+        if request["device"] == "cuda":
+            torch.full((1,), 1.0, device="cuda")
+        elif request["device"] in tensors.POSING:
+            importlib.import_module("cutesmith.recording")
+        return {}
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run the problem's part of the file and count its input sets. Raises ContractError."""
+        self.device, path = request["device"], Path(request["path"])
+        if self.device in tensors.POSING:
+            from cutesmith.recording import cuda_as_cpu
+
+            self.exits.enter_context(cuda_as_cpu(fake=self.device == "fake", arch=request["arch"]))
+        self.loaded = load_problem(path)
+        if not hasattr(self.loaded.module, "reference_fn"):
+            raise ContractError(f"{path} defines no reference_fn", hint=contract.PROBLEM_LINES)
+        seed_everything(request["seed"])
+        first = self._inputs(-1)
+        contract.check_arity(self.loaded.reference_fn, "reference_fn", first)
+        for name in ("ALGORITHMIC_FLOPS", "ALGORITHMIC_BYTES"):
+            contract.check_work(getattr(self.loaded.module, name, None), name, first)
+        sets = self._count_sets()
+        shapes = bool(getattr(self.loaded.module, "DERIVED_SHAPES", sets > 0))
+        names = derived_cases(first, shapes=shapes)
+        about = {"inputs": tensors.summarize(first), "tolerance": self.loaded.tolerance}
+        return {"sets": sets, "derived": names, "shapes": shapes, **about, **(self.whole.about() if self.whole else {})}
+
+    def _count_sets(self) -> int:
+        sets = self.loaded.get_input_sets
+        if sets is None:
+            return 0
+        return sum(1 for values in items_of(sets, "get_input_sets") if self._check(values, "get_input_sets()"))
+
+    def _inputs(self, index: int) -> list[Any]:
+        """The inputs of `get_inputs()` (index -1) or of one of the sets."""
+        if index < 0 and self.device == "emulator" and (sizes := getattr(self.loaded.module, "EMULATED_SIZES", None)):
+            return self._declared(sizes)
+        if index < 0:
+            self.whole = None  # two of them may be more than there is memory
+            values = self._check(call_of_file(self.loaded.get_inputs, (), "get_inputs"), "get_inputs()")
+            if self.device == "emulator" and (shrunk := self._fitted(values).sizes):
+                self.whole = FullInputs(values, shrunk)
+            return self._fit(values)
+        sets = items_of(self.loaded.get_input_sets, "get_input_sets")
+        return self._fit(self._check(next(itertools.islice(sets, index, None)), "get_input_sets()"))
+
+    def _declared(self, sizes: Any) -> list[Any]:
+        """`get_inputs` of the sizes that the file declares for the emulated GPU; with those of a GPU it is drawn once.
+
+        For inputs whose sizes belong together (page tables, borders): taking rows away would break them.
+        """
+        if not isinstance(sizes, dict):
+            hint = 'Such as EMULATED_SIZES = {"batch": 2}: keyword arguments of get_inputs.'
+            raise ContractError(f"EMULATED_SIZES is {sizes!r:.80}, no dict", hint=hint)
+        if self.whole is None:
+            values = self._check(call_of_file(self.loaded.get_inputs, (), "get_inputs"), "get_inputs()")
+            self.whole = FullInputs(values, {})
+        smaller = call_of_file(partial(self.loaded.get_inputs, **sizes), (), "get_inputs(**EMULATED_SIZES)")
+        values = self._check(smaller, "get_inputs(**EMULATED_SIZES)")
+        self.size, self.asked = size_of(values, 0), tensors.summarize(self.whole.values)
+        return values
+
+    def _fit(self, values: list[Any]) -> list[Any]:
+        """The inputs as the device can take them: the emulated GPU gets fewer rows, where the reference agrees."""
+        if self.device != "emulator":
+            return values
+        fitted = self._fitted(values)
+        self.size, self.asked = fitted.size, tensors.summarize(values) if fitted.sizes else ""
+        return resize(values, fitted.sizes)
+
+    def _fitted(self, values: list[Any]) -> Fitted:
+        """How these inputs become smaller; the same for all with the same layouts."""
+        key = tensors.summarize(values)
+        if key not in self.fits:
+            self.fits[key] = replace(fit(values, EMULATED_ELEMENTS, self._refusal), values=[])
+        return self.fits[key]
+
+    def _check(self, values: Any, where: str) -> list[Any]:
+        checked: list[Any] = contract.check_inputs(values, where=where, device=tensors.torch_device(self.device))
+        self.largest_inputs = max(self.largest_inputs, tensors.bytes_of_values(checked))
+        return checked
+
+    def draw(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Draw the inputs of a case under a key; write them as files, or say that the reference refuses them.
+
+        The cases of an emulated `get_inputs()` share one draw of its full size: that takes seconds.
+        """
+        seed_everything(request["seed"])
+        found = None
+        if self.whole and {"longer", "beyond"} & request.keys():
+            found = self.whole.longer(request, self.loaded.reference_fn)
+            if not found.kept:
+                return {"accepted": False, "why": found.why}
+        name = request.get("derive", "")
+        for done in (request["key"], *(("a", "b") if name else ())):  # their memory is needed
+            self.results.pop(done, None)
+            self.drawn.pop(done, None)
+        values = self._drawn(request["set"], again=bool(name), found=found)
+        if name:
+            values = derive(name, values)
+            if self._refusal(values):
+                return {"accepted": False}
+        self.drawn[request["key"]] = values
+        release_unused()
+        written = self._written(values, Path(request["folder"]))
+        return {"accepted": True, **written, **self._told(request, written["summary"], found)}
+
+    def _drawn(self, index: int, *, again: bool, found: Longer | None) -> list[Any]:
+        if self.whole is None or self.whole.declared or not (again or found):
+            return self._inputs(index)
+        fitted = self._fit(self.whole.values)
+        return resize(self.whole.values, found.sizes) if found else fitted
+
+    def _written(self, values: list[Any], folder: Path) -> dict[str, Any]:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [self.relay.write_value(value, folder / f"{index}") for index, value in enumerate(values)]
+        elements = count_elements([value for value in values if isinstance(value, torch.Tensor)], {})
+        return {"inputs": files, "summary": tensors.summarize(values), "elements": elements}
+
+    def _told(self, request: dict[str, Any], summary: str, found: Longer | None) -> dict[str, Any]:
+        """What a person reads of the drawn inputs: how many elements, and what they stand for where that is more."""
+        name, key = request.get("derive", ""), request["key"]
+        size = self.size if self.device == "emulator" and not name and not found else size_of(self.drawn[key], 0)
+        told = {"size": size, "why": "", "ran_as": []}
+        if self.asked and (not name or name in OF_VALUES):
+            told["summary"] = f"{summary} for {self.asked}"
+        if self.whole and request["set"] < 0 and not name:
+            told["ran_as"] = self.whole.ran_as(self.drawn[key])
+        if found and found.why:
+            told["why"] = f"{found.kept:,} of {found.long:,}: {found.why}"
+        return told
+
+    def full_layout(self, request: dict[str, Any]) -> dict[str, Any]:
+        """`get_inputs()` at full size, as a call of which only the launches are recorded needs it."""
+        assert self.whole is not None, "load comes first"
+        layout = self.whole.layout(Path(request["folder"]))
+        return {"inputs": layout, "summary": tensors.summarize(self.whole.values)}
+
+    def types(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The types that the reference computes with on the inputs under `key`, in one more run of it.
+
+        `own_tolerance`: whether the file that sets the tolerances is the kernel's own; unless "always", only then.
+        """
+        own = bool(self.loaded.tolerance) and "kernel_fn" in self.loaded.contract.names
+        if not (own or request["always"]):
+            return {"types": [], "own_tolerance": False}
+        values = [copy_of(value) for value in self.drawn[request["key"]]]
+        return {"types": types_seen(self.loaded.reference_fn, values), "own_tolerance": own}
+
+    def _refusal(self, values: list[Any]) -> str:
+        """Why the reference does not take these inputs; empty when it does."""
+        try:
+            outputs, _ = self._native(values)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
+            return f"{type(error).__name__}: {str(error)[:300]}"
+        return "" if outputs else "it returns nothing"
+
+    def layout(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Layouts of the inputs of one set and of what the reference returns for them; nothing has values."""
+        values = self._inputs(request["set"])
+        inputs = [
+            tensors.describe_layout(v) if isinstance(v, torch.Tensor) else tensors.write_value(v, Path())
+            for v in values
+        ]
+        summary = tensors.summarize(values)
+        try:
+            outputs, is_tuple = self._native(values)
+        except ContractError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it may need values, which only a GPU gives
+            return {"inputs": inputs, "summary": summary, "outputs": None, "why": f"{type(error).__name__}: {error}"}
+        described = [tensors.describe_layout(output) for output in outputs]
+        return {"inputs": inputs, "summary": summary, "outputs": described, "tuple": is_tuple}
+
+    def _native(self, values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
+        """PyTorch's own result for copies of the inputs, and whether it is a tuple."""
+        outputs, is_tuple = native_outputs(self.loaded.reference_fn, [copy_of(value) for value in values])
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return outputs, is_tuple
+
+    def judge(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Compare a candidate's outputs with the reference for the inputs drawn under `key`.
+
+        `sums` of the reply tell large ones apart (`Relay.sums`).
+        """
+        place, given = tensors.torch_device(self.device), request["outputs"]
+        try:
+            verdict = self.judged(request, lambda: [read_output(self.relay, output, place) for output in given])
+            return {**verdict, "sums": self.relay.sums(given) if verdict["outputs"] else []}
+        except CandidateError as error:
+            return {"problem": error.message, "rule": error.rule, "reject": True, "outputs": [], "sums": []}
+        finally:
+            self.relay.taken.clear()
+            release_unused()
+
+    def take(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take a piece of a large output; "meddled": why it is none, as what is raised here is the problem's fault."""
+        try:
+            with no_meddling():
+                return self.relay.take(request, tensors.torch_device(self.device))
+        except CandidateError as error:
+            return {"meddled": error.message}
+
+    def judged(self, request: dict[str, Any], outputs: Callable[[], Outputs]) -> dict[str, Any]:
+        """As `judge`, of outputs that are got once their shapes and dtypes, in the request, are those wanted."""
+        values = self.drawn[request["key"]]
+        native, is_tuple, exact = self._results(request["key"], values)
+        if problem := structure_problem(request["outputs"], request["tuple"], native, is_tuple):
+            return {"problem": problem, "rule": "O13", "reject": False, "outputs": []}
+        actual = outputs()
+        tolerances = [self._tolerance(own.dtype, request) for own in native]
+        results = _compared(actual, native, exact, tolerances)
+        if any(result.problem for result in results):
+            excusing = self._excusing_few(values, native, exact, self._excusing_pytorch(values, native, tolerances))
+            results = results if excusing == tolerances else _compared(actual, native, exact, excusing)
+        return _verdict_of(results)
+
+    def _excusing_pytorch(self, values: list[Any], native: Outputs, tolerances: list[Tolerance]) -> list[Tolerance]:
+        """With what PyTorch is off by on inputs nearby: of derived inputs, which nobody chose, and of integers."""
+        forgiving = [t.derived or not own.is_floating_point() for t, own in zip(tolerances, native)]
+        if not any(forgiving):
+            return tolerances
+        errors = self._errors_nearby(values, tolerances)
+        return [replace(t, native_error=e) if f else t for t, e, f in zip(tolerances, errors, forgiving)]
+
+    def _excusing_few(
+        self, values: list[Any], native: Outputs, exact: Exact, tolerances: list[Tolerance]
+    ) -> list[Tolerance]:
+        """With how far roundings of the inputs move outputs of so few elements that all may be small by luck."""
+        few = [hangs_on_luck(*sides) for sides in zip(native, exact, tolerances)]
+        if not any(few):
+            return tolerances
+        moved = movements(self.loaded.reference_fn, values, exact)
+        return [replace(t, moved=m) if f else t for t, m, f in zip(tolerances, moved, few)]
+
+    def _results(self, key: str, values: list[Any]) -> Results:
+        """PyTorch's and the float64 results; of inputs that several outputs are judged for, computed once."""
+        inputs, known = self.results.pop(key, (None, None))
+        if known is None or inputs is not values:
+            known = None  # its memory is needed
+            native, is_tuple = self._reference(values)
+            known = native, is_tuple, self._exact(values, native)
+        if sum(tensor.nbytes for tensor in (*known[0], *known[2]) if tensor is not None) <= KEPT_BYTES:
+            self.results[key] = values, known
+        return known
+
+    def _errors_nearby(self, values: list[Any], tolerances: Sequence[Tolerance]) -> list[float]:
+        """How far off PyTorch is, beyond tolerance, on inputs close by: on the very ones it may be right by luck.
+
+        Of integers it looks on while it is right there too: of few, one may be rounded otherwise once in many draws.
+        """
+        errors, native = [0.0] * len(tolerances), list[torch.Tensor]()
+        for draw in range(MOST_NEARBY_DRAWS):
+            if draw >= NEARBY_DRAWS and (any(errors) or all(own.is_floating_point() for own in native)):
+                break
+            close = [_nudged(value) for value in values]
+            native, _ = self._reference(close)
+            sides = zip(native, self._exact(close, native), tolerances)
+            errors = [max(error, native_excess(*side)) for error, side in zip(errors, sides)]
+        return errors
+
+    def _reference(self, values: list[Any]) -> tuple[list[torch.Tensor], bool]:
+        try:
+            return self._native(values)
+        except ContractError:
+            raise
+        except Exception as error:
+            raise ContractError(
+                f"reference_fn raised {type(error).__name__}: {str(error)[:1000]}",
+                hint="reference_fn(*get_inputs()) must work as it stands.",
+            ) from error
+
+    def _exact(self, values: list[Any], native: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        """The float64 results, None for each where there is no such thing."""
+        try:
+            returned = in_float64(self.loaded.reference_fn, [copy_of(value) for value in values])
+        except Exception:  # noqa: BLE001 - not every operation exists in float64
+            return [None] * len(native)
+        outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        return [
+            exact if exact.shape == own.shape and exact.is_floating_point() == own.is_floating_point() else None
+            for exact, own in zip(outputs, native)
+        ]
+
+    def _tolerance(self, dtype: torch.dtype, request: dict[str, Any]) -> Tolerance:
+        stated = {} if request.get("default") else self.loaded.tolerance
+        rtol = stated.get("rtol") if request["rtol"] is None else request["rtol"]
+        atol = stated.get("atol") if request["atol"] is None else request["atol"]
+        return replace(tolerance_for(dtype, rtol, atol), derived=request.get("derived", False))
+
+
+def _compared(actual: Outputs, native: Outputs, exact: Exact, tolerances: Sequence[Tolerance]) -> list[Comparison]:
+    return [compare(index, *sides) for index, sides in enumerate(zip(actual, native, exact, tolerances))]
+
+
+def _verdict_of(results: list[Comparison]) -> dict[str, Any]:
+    worst = next((r for r in results if r.reject), None) or next((r for r in results if r.problem), None)
+    errors = [result.error for result in results]
+    problem, rule, reject = (worst.problem, worst.rule, worst.reject) if worst else ("", "", False)
+    note = "; ".join(result.note for result in results if result.note)
+    outputs = [_as_dict(error) for error in errors]
+    return {"problem": problem, "rule": rule, "reject": reject, "outputs": outputs, "note": note}
+
+
+def _as_dict(error: Any) -> Any:
+    import json
+
+    return json.loads(strict_json(error))
+
+
+def _nudged(value: Any) -> Any:
+    """A float tensor with every element shrunk by up to a sixteenth, so that all is rounded anew; else the same."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    return copy_of(value).mul_(1 - torch.rand(value.shape, device=value.device) / 16)

@@ -1,0 +1,364 @@
+"""One case on its way: drawn by the reference worker, run by the candidate worker, judged by the reference worker."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, unexplained
+from cutesmith.errors import CandidateError, CutesmithError
+from cutesmith.judge.crossing.given_outputs import require_own
+from cutesmith.judge.crossing.pieces import LARGEST_FILE, hand_over
+from cutesmith.judge.crossing.plain_files import open_plain
+from cutesmith.judge.problem_process import reference_call, reference_reply
+from cutesmith.sandbox.readable import INPUTS
+from cutesmith.sandbox.scratch import content_of, remove_folder, scratch_folder
+from cutesmith.sandbox.worker import GIB, Worker
+from cutesmith.verdicts import CaseReport, ExitCode, OutputError
+
+NAN_POISON, LARGE_POISON = (
+    0xFF,
+    0x5A,
+)  # as in crossing.tensors, which imports torch
+LAYOUT_CASES = ("strided rows", "misaligned", "transposed memory")
+REJECTED = "rejected: "
+FAULT = "sanitizer: "
+DECLINED = "declined: "  # so begins the problem of a passing case that the kernel refused to run
+NOT_RUN = "not run: "  # and of one that the judge itself could not run
+AT_FULL_SIZE = {
+    ExitCode.DOES_NOT_COMPILE: "cannot be launched at full size: ",
+    ExitCode.CRASHED: "raises at full size: ",
+}  # so begins what is wrong with a call whose launches are only recorded
+TOO_EARLY = "nothing that this call wrote stayed: let every stream that you use wait for the current one first"
+DERIVED = "derived"  # the key of such inputs on the reference's side
+SMALLER = (
+    "Return fewer elements from get_inputs() and get_input_sets(), or raise --timeout; if they are few, look for a "
+    "loop or a wait that nothing ends."
+)
+COMPARED_BYTES = 1 << 20
+KEPT_BYTES = 8 * GIB  # of files that the next case writes over; making pages anew costs more than filling them
+START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a busy machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call.
+
+    `confine_problem`: that of a file of its own too. `largest_file`: bytes of a tensor that crosses whole.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    arch: str | None = None
+    seeds: int = 2
+    timeout: float = 120.0
+    sanitize: bool = False
+    confine_problem: bool = False
+    largest_file: int = LARGEST_FILE
+
+
+@dataclass(frozen=True)
+class Round:
+    """The two workers and the folder through which one case goes.
+
+    `base` is what a call on `get_inputs()` cost on the emulated GPU: "elements", "instructions", "blocks". `ran_as`
+    has the shapes of the largest input, at full size and then as it ran. `recompiled`: what the kernel compiles to,
+    where it cannot be asked.
+    """
+
+    folder: Path
+    reference: Worker
+    candidate: Worker
+    options: VerifyOptions
+    base: dict[str, Any] = field(default_factory=dict)
+    ran_as: list[str] = field(default_factory=list)
+    recompiled: Callable[[], Compiled] | None = None
+
+    def replay(self, name: str, index: int) -> CaseReport:
+        """A, then B behind the same pointers, then A behind new ones: all three must be right."""
+        drawn = {key: self.draw(key, {"set": index}) for key in ("a", "b")}
+        case = CaseReport(name=name, inputs=drawn["a"]["summary"], passed=True)
+        same = [d["inputs"] for d in drawn.values()]
+        layouts_agree = [_layout(d) for d in same[0]] == [_layout(d) for d in same[1]]
+        steps = [
+            self.step(0, drawn["a"], reuse=False, poison=NAN_POISON),
+            self.step(1, drawn["b"], reuse=layouts_agree, poison=LARGE_POISON),
+            self.step(2, drawn["a"], reuse=False, poison=LARGE_POISON),
+        ]
+        reply = self.run(name, drawn["a"], steps, stub=index < 0)
+        if index < 0:
+            self.base.update({"elements": drawn["a"]["elements"], **reply})
+            self.note_sizes(drawn["a"])
+        try:
+            judged = self._judge_replay(case, reply)
+            return self._precise(judged, reply["steps"][0]) if index < 0 and judged.passed else judged
+        finally:
+            self._clean()
+
+    def _precise(self, case: CaseReport, report: dict[str, Any]) -> CaseReport:
+        """A right result that was computed in less than any type of the problem has is said to be (rule O9).
+
+        It fails where it is right only by a tolerance that the kernel's own file sets.
+        """
+        compiled = cast(Compiled, self.candidate.call({"do": "opcodes"}, timeout=self.options.timeout))
+        known = bool(compiled["counts"])
+        if known and not narrow_instructions(compiled["counts"]):
+            return case
+        problem: dict[str, Any] = reference_call(self.reference, {"do": "types", "key": "a", "always": known})
+        own_tolerance = problem["own_tolerance"] and self.options.rtol is None and self.options.atol is None
+        if not known and own_tolerance and self.recompiled is not None:
+            compiled = self.recompiled()  # a GPU does not say what it runs, and this takes seconds
+        if not (narrow := unexplained(narrow_instructions(compiled["counts"]), problem["types"])):
+            return case
+        text = f"computes in {described(narrow, compiled)}, less than any type of the problem has"
+        if own_tolerance and (wrong := self._judge("a", report, default=True))["problem"]:
+            return failed(
+                case, ("O9", f"{text}; only this file's own TOLERANCE lets it pass: {wrong['problem']}", False)
+            )
+        return replace(case, problem="; ".join(filter(None, (case.problem, text))))
+
+    def _judge_replay(self, case: CaseReport, reply: dict[str, Any]) -> CaseReport:
+        for step, report in enumerate(reply["steps"]):
+            if problem := behaviour(report, reply["changes"], own=True):
+                return failed(case, problem)
+            verdict = _never_written(self._judge("aba"[step], report), report)
+            case = replace(case, outputs=case.outputs or _outputs(verdict))
+            if verdict["problem"] and step > 0 and not verdict["reject"]:
+                text = ("new contents behind the same pointers", "the same contents behind new pointers")[step - 1]
+                if self._replayed(step, reply["steps"]):
+                    stale = f"with {text} it returns an old result: {verdict['problem']}"
+                    return failed(replace(case, outputs=_outputs(verdict)), ("R1", stale, True))
+            if verdict["problem"]:
+                wrong = (verdict["rule"], verdict["problem"], verdict["reject"])
+                return failed(replace(case, outputs=_outputs(verdict)), wrong)
+        return self._deterministic(case, reply["steps"])
+
+    def _replayed(self, step: int, reports: Sequence[dict[str, Any]]) -> bool:
+        """Whether a wrong result is, bit for bit, that of an earlier call."""
+        outputs = [report["outputs"] for report in reports]
+        return any(_same_bytes(outputs[step], outputs[earlier]) for earlier in range(step))
+
+    def _deterministic(self, case: CaseReport, reports: Sequence[dict[str, Any]]) -> CaseReport:
+        """Two right results that differ in their bits are reported, not refused: atomics may reorder sums."""
+        first, _, last = (report["outputs"] for report in reports)
+        if _same_bytes(first, last):
+            return case
+        return replace(case, problem="not reproducible: two calls on equal inputs differ, within tolerance")
+
+    def derived(self, name: str) -> CaseReport | None:
+        """One derived case; None when the reference refuses such inputs. A kernel may refuse layouts and shapes too."""
+        try:
+            drawn = self.draw(DERIVED, {"set": -1, "derive": name})
+        except CutesmithError:  # the reference process died on it: nothing more can be derived
+            return None if self.reference.alive else _skip(name)
+        if not drawn["accepted"]:
+            return None
+        case = CaseReport(name=f"derived: {name}", inputs=drawn["summary"], passed=True)
+        poisons = (NAN_POISON, LARGE_POISON)
+        steps = [self.step(i, drawn, reuse=False, poison=poison) for i, poison in enumerate(poisons)]
+        reply = self.run(case.name, drawn, steps, may_decline=_may_decline(name))
+        return self.judge_derived(case, reply, forgiving=name.startswith("NaN"))
+
+    def judge_derived(
+        self, case: CaseReport, reply: dict[str, Any], *, note: str = "", forgiving: bool = False
+    ) -> CaseReport:
+        """What came of a case that nobody wrote down; `note` is a remark on it, `forgiving`: no value is cheating."""
+        try:
+            return self._judged(case, reply, note, forgiving)
+        finally:
+            self._clean()
+
+    def _judged(self, case: CaseReport, reply: dict[str, Any], note: str, forgiving: bool) -> CaseReport:
+        for sentence, prefix in (("declined", DECLINED), ("stopped", NOT_RUN)):
+            if why := reply.get(sentence):
+                changed = [(rule, text, True) for rule, text in reply["changes"]]
+                return failed(case, changed[0]) if changed else replace(case, problem=f"{prefix}{why[:300]}")
+        for report in reply["steps"]:
+            if problem := behaviour(report, reply["changes"], own=False):
+                return failed(case, problem)
+            verdict = _never_written(self._judge(DERIVED, report), report)
+            remark = "; ".join(filter(None, (note, verdict.get("note", ""))))
+            case = replace(case, outputs=case.outputs or _outputs(verdict), problem=remark)
+            if verdict["problem"]:
+                wrong = (verdict["rule"], verdict["problem"], verdict["reject"] and not forgiving)
+                return failed(replace(case, outputs=_outputs(verdict)), wrong)
+        return case
+
+    def draw(self, key: str, what: dict[str, Any]) -> dict[str, Any]:
+        """Inputs of a case under a key, as files; see `reference.Reference.draw`."""
+        place = self.folder / INPUTS / ("a" if key == DERIVED else key)  # over those of a case that is done
+        request = {"do": "draw", "key": key, "seed": new_seed(), "folder": str(place), **what}
+        return reference_call(self.reference, request)
+
+    def note_sizes(self, drawn: dict[str, Any]) -> None:
+        """Remember as what `get_inputs()` ran."""
+        full, *smaller = drawn["ran_as"] or [""]
+        self.ran_as.extend([full] if full and not self.ran_as else [])
+        self.ran_as.extend(shape for shape in smaller if shape not in self.ran_as[1:])
+
+    def step(self, number: int, drawn: dict[str, Any], *, reuse: bool, poison: int) -> dict[str, Any]:
+        """One call of the candidate, as `candidate.Candidate.run` takes it."""
+        outputs = self.folder / "candidate" / "outputs" / str(number)
+        return {"inputs": drawn["inputs"], "reuse": reuse, "poison": poison, "outputs": str(outputs)}
+
+    def run(self, name: str, drawn: dict[str, Any], steps: list[dict[str, Any]], **how: bool) -> dict[str, Any]:
+        """Let the candidate run the steps; `how`: see `trial.Trial`, and "stub" in `candidate.Candidate.run`."""
+        try:
+            inputs = [value for step in steps for value in step["inputs"]]
+            ask = partial(self.candidate.call, timeout=self.options.timeout)
+            hand_over(partial(reference_call, self.reference), ask, inputs, self.options.largest_file)
+            reply = ask({"do": "run", "steps": steps, **how})
+            for step, report in zip(steps, reply.get("steps", ())):
+                require_own(report["outputs"], Path(step["outputs"]))
+            return reply
+        except CandidateError as error:
+            if error.exit_code != ExitCode.TIMED_OUT:
+                raise
+            raise too_slow(error, drawn["summary"], drawn["size"], case=f"{name}: ") from error
+
+    def _judge(self, key: str, report: dict[str, Any], *, default: bool = False) -> dict[str, Any]:
+        """What the reference's side says of outputs; `default`: by the tolerances of their types alone."""
+        request = {"do": "judge", "key": key, "outputs": report["outputs"], "tuple": report["tuple"]}
+        request.update({"derived": key == DERIVED, "default": default})
+        tolerances = {"rtol": self.options.rtol, "atol": self.options.atol}
+        giver = partial(self.candidate.call, timeout=self.options.timeout)
+        taker = partial(reference_call, self.reference)
+        hand_over(giver, taker, report["outputs"], self.options.largest_file, keep=True)
+        verdict = taker({**request, **tolerances})
+        for output, total in zip(report["outputs"], verdict.get("sums", ())):
+            output["sum"] = total
+        return verdict
+
+    def _clean(self) -> None:
+        """Make room, where the files of this case take so much that the next one's might not fit beside them."""
+        outputs, drawn = self.folder / "candidate" / "outputs", list((self.folder / INPUTS).iterdir())
+        if sum(content_of(folder).bytes for folder in (outputs, *drawn)) > KEPT_BYTES:
+            for folder in (outputs, *drawn):  # the one above stays: the candidate may read that, and no new one
+                remove_folder(folder)
+
+
+def behaviour(report: dict[str, Any], changes: Sequence[Sequence[str]], *, own: bool) -> tuple[str, str, bool] | None:
+    """What the candidate did that no result excuses: (rule, sentence, whether it is cheating)."""
+    for rule, text in changes:
+        return rule, text, True
+    computed = sorted(report["computed"])
+    if computed:
+        return "W1", f"kernel_fn computes with torch ({', '.join(computed[:5])}) instead of a CuTe kernel", True
+    if report["copied"] and own:
+        return "W1", f"kernel_fn copies tensors with torch ({', '.join(report['copied'])}): read strides instead", True
+    for problem in report["problems"]:
+        return problem["rule"], problem["text"], problem["reject"]
+    return None
+
+
+def too_slow(error: CandidateError, inputs: str, size: str, *, case: str = "") -> CandidateError:
+    """A time-out with the inputs on which it happened, and what to do."""
+    message = f"{case}{error.message} on {inputs} ({size})"
+    return CandidateError(message, error.exit_code, hint=SMALLER, log_tail=error.log_tail)
+
+
+def _never_written(verdict: dict[str, Any], report: dict[str, Any]) -> dict[str, Any]:
+    """A wrong result with elements that nobody wrote (rule O1), or that were written too early (T1), says so."""
+    if not verdict["outputs"] or not verdict["problem"]:
+        return verdict
+    if report.get("early"):
+        return {**verdict, "problem": f"{TOO_EARLY}: {verdict['problem']}", "rule": "T1", "reject": False}
+    if not report["unwritten"]:
+        return verdict
+    text = f"{report['unwritten']} output elements were never written; {verdict['problem']}"
+    return {**verdict, "problem": text, "rule": "O1"}
+
+
+def failed(case: CaseReport, problem: tuple[str, str, bool]) -> CaseReport:
+    rule, text, reject = problem
+    return replace(case, passed=False, rule=rule, problem=f"{REJECTED}{text}" if reject else text)
+
+
+def _skip(name: str) -> CaseReport:
+    return CaseReport(name=f"derived: {name}", inputs="", passed=True, problem=f"{NOT_RUN}the reference process ended")
+
+
+def _may_decline(name: str) -> bool:
+    """Shapes and layouts that nobody promised to take may be refused aloud; values may not."""
+    return name in LAYOUT_CASES or name.startswith(("odd", "empty", "size 1"))
+
+
+def _outputs(verdict: dict[str, Any]) -> tuple[OutputError, ...]:
+    made = []
+    for output in verdict["outputs"]:
+        tuples = {name: tuple(output[name]) for name in ("shape", "worst_index")}
+        made.append(OutputError(**{**output, **tuples}))
+    return tuple(made)
+
+
+def _layout(description: dict[str, Any]) -> Any:
+    return [description.get(key) for key in ("type", "dtype", "shape", "stride", "misaligned_bytes")]
+
+
+def _same_bytes(first: Sequence[dict[str, Any]], second: Sequence[dict[str, Any]]) -> bool:
+    """Whether described tensors that were judged hold the same bytes; their files may be longer."""
+    if [d["bytes"] for d in first] != [d["bytes"] for d in second]:
+        return False
+    return all(_same_content(*pair) for pair in zip(first, second) if pair[0]["bytes"])
+
+
+def _same_content(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    if first.get("sum") or second.get("sum"):
+        return bool(first.get("sum") == second.get("sum"))
+    return _same_beginning(first["file"], second["file"], first["bytes"])
+
+
+def _same_beginning(first: str, second: str, size: int) -> bool:
+    """Whether two files hold the same first bytes, and as many as the candidate's process says that they do."""
+    try:
+        with open(open_plain(first), "rb") as one, open(open_plain(second), "rb") as other:
+            while size > 0:
+                piece = one.read(min(COMPARED_BYTES, size))
+                if not piece or piece != other.read(len(piece)):
+                    return False
+                size -= len(piece)
+    except OSError:
+        return False
+    return True
+
+
+def new_seed() -> int:
+    """A seed that nobody can guess; it never enters the candidate's process."""
+    return secrets.randbits(48)
+
+
+def start_both(reference: Worker, candidate: Worker, request: dict[str, Any]) -> None:
+    """Import libraries and bring up the device on both sides: slow, nobody's fault, and on no file's clock."""
+    reference.send({"do": "start", **request})
+    candidate.send({"do": "start", **request})
+    reference_reply(reference)
+    candidate.receive(timeout=START_SECONDS)
+
+
+@contextlib.contextmanager
+def loading(subject: str, timeout: float) -> Iterator[None]:
+    """A time-out in here is the file's fault, not the reference's: it was only being loaded."""
+    try:
+        yield
+    except CandidateError as error:
+        if error.exit_code != ExitCode.TIMED_OUT:
+            raise
+        message = f"{subject} did not finish loading within {timeout:g} s: look for a loop at module level"
+        raise CandidateError(f"{message} or in get_inputs()", error.exit_code, log_tail=error.log_tail) from error
+
+
+@contextlib.contextmanager
+def exchange() -> Iterator[Path]:
+    """A folder for tensors between processes: in memory where there is room, on disk otherwise; removed at the end."""
+    shared = Path("/dev/shm")
+    roomy = shared.is_dir() and shutil.disk_usage(shared).free > 4 * GIB
+    with scratch_folder(where=shared if roomy else None) as folder:
+        for name in ("candidate", INPUTS):
+            (folder / name).mkdir()
+        yield folder

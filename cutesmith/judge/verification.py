@@ -1,0 +1,372 @@
+"""Whether `kernel_fn` computes `reference_fn`: the parent of two processes, and the one that decides.
+
+The reference worker draws inputs from a secret seed, the candidate worker runs the stripped file on them, and only then
+the reference is computed and the outputs judged. The parent holds the seed and the verdict. With no GPU the emulated
+one runs the kernel (`ran_on="emulator"`), or everything but the values is checked (`ran_on="compile"`); neither is
+called plainly verified.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cutesmith.compiling.compilation import compile_kernel
+from cutesmith.compiling.narrowing import Compiled, opcodes_in
+from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
+from cutesmith.emulator.requirements import require_emulator
+from cutesmith.errors import CandidateError, CutesmithError, UsageError
+from cutesmith.judge import device_time, sanitizer
+from cutesmith.judge.cheats import find_cheats
+from cutesmith.judge.full_size import FullSize
+from cutesmith.judge.kept_references import serving
+from cutesmith.judge.problem_process import reference_process, reference_reply, untrusted
+from cutesmith.judge.rounds import (
+    AT_FULL_SIZE,
+    DECLINED,
+    FAULT,
+    NOT_RUN,
+    REJECTED,
+    SMALLER,
+    Round,
+    VerifyOptions,
+    behaviour,
+    exchange,
+    failed,
+    loading,
+    new_seed,
+    start_both,
+)
+from cutesmith.problems import contract
+from cutesmith.sandbox.gpu_lock import gpu_lock
+from cutesmith.sandbox.processes import fair_memory
+from cutesmith.sandbox.worker import GIB, Limits, Worker, phases
+from cutesmith.verdicts import CaseReport, ExitCode, VerifyVerdict
+
+MODES = ("auto", "gpu", "emulator", "compile", "cpu")
+NO_GPU_AT_ALL = "this machine has no NVIDIA GPU; use --on emulator"
+NOT_EXECUTED = "compiled and checked, but nothing was executed: this machine has no NVIDIA GPU, and"
+
+
+def verify_kernel(
+    path: str | Path,
+    *,
+    problem: str | Path | None = None,
+    on: str = "auto",
+    rtol: float | None = None,
+    atol: float | None = None,
+    arch: str | None = None,
+    seeds: int = 2,
+    sanitize: bool = False,
+    timeout: float = 120.0,
+    confine_problem: bool = False,
+) -> VerifyVerdict:
+    """Verify a kernel file against its own reference, or against that of a separate problem file.
+
+    `on`: "gpu" executes; "emulator" executes on the emulated GPU, with fewer rows where there are many (the cases say
+    which shapes ran; status `verified on the emulated GPU`); "compile" checks all but the values (status `compiled`);
+    "auto" takes the GPU, else the emulator, and compiles what that cannot execute and says so (exit 7). "cpu" runs
+    `kernel_fn` on CPU tensors: a function that can do that is no CuTe kernel, so this serves the judge's own tests (no
+    static checks). `seeds` is the number of draws of each set. A problem in the kernel's own file is confined as the
+    kernel is, any other only with `confine_problem`. What the candidate does wrong ends in a verdict; raises
+    UsageError for an unknown `on` or architecture.
+    """
+    options = VerifyOptions(
+        rtol=rtol,
+        atol=atol,
+        arch=arch,
+        seeds=seeds,
+        timeout=timeout,
+        sanitize=sanitize,
+        confine_problem=confine_problem,
+    )
+    if on not in MODES:
+        raise UsageError(f"--on {on} is unknown", hint=f"Choose one of {', '.join(MODES)}.")
+    begin = time.monotonic()
+    path = Path(path)
+    judge = Judge(path=path, problem=contract.problem_of(path, problem), options=options)
+    return replace(judge.verdict(on), seconds=round(time.monotonic() - begin, 3))
+
+
+@dataclass
+class Judge:
+    """One verification: two workers, the cases they went through, and the verdict."""
+
+    path: Path
+    problem: Path
+    options: VerifyOptions
+    ran_on: str = "compile"
+    device_name: str = ""
+    cases: list[CaseReport] = field(default_factory=list)
+    reduced: str = ""
+    confinement: dict[str, bool] = field(default_factory=dict)
+    problem_confinement: dict[str, bool] = field(default_factory=dict)
+    workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by what they do
+
+    @property
+    def own_problem(self) -> bool:
+        """Whether the kernel's file says itself what it computes."""
+        return self.problem == self.path
+
+    def verdict(self, on: str) -> VerifyVerdict:
+        """Static checks, then the workers; every failure becomes a verdict."""
+        try:
+            contract.inspect_kernel(self.path, with_problem=not self.own_problem)
+            if not self.own_problem:
+                contract.inspect(self.problem)
+            if on != "cpu" and (rejection := self._static()):
+                return rejection
+            return self._run(on)
+        except CandidateError as error:
+            return self._ended(error.exit_code, self._told(error), error.rule, error.log_tail)
+        except CutesmithError as error:
+            return self._ended(error.exit_code, str(error))
+
+    def _told(self, error: CandidateError) -> str:
+        """The file's name, what happened, and what to do; of a time-out in any case."""
+        name, hint = self.path.name, error.hint or (SMALLER if error.exit_code == ExitCode.TIMED_OUT else "")
+        text = error.message if error.message.startswith(f"{name}:") else f"{name}: {error.message}"
+        return f"{text}\n{hint}" if hint else text
+
+    def _static(self) -> VerifyVerdict | None:
+        findings = find_cheats(contract.problem_source(self.path), self.path)
+        if not findings:
+            return None
+        first = findings[0]
+        return self._ended(
+            ExitCode.REJECTED, f"{self.path.name}:{first.line}: {first.message}; {first.fix}", first.rule
+        )
+
+    def _run(self, on: str) -> VerifyVerdict:
+        if on == "cpu":
+            self.ran_on = "cpu"
+            return self._execute("cpu", DEFAULT_ARCH)
+        device = current_device() if on in ("auto", "gpu") else None
+        if device is None:
+            return self._without_gpu(on)
+        arch = self.options.arch or fitting_arch(device)
+        if device.sm is not None and not parse_arch(arch).runs_on(device.sm):
+            return self._ended(ExitCode.UNAVAILABLE, f"{arch} does not run on this machine's {device.name}")
+        self.ran_on, self.device_name = "gpu", device.name
+        return self._execute("cuda", arch)
+
+    def _without_gpu(self, on: str) -> VerifyVerdict:
+        """On the emulated GPU; "auto" compiles what that cannot execute, and says so."""
+        arch = str(parse_arch(self.options.arch or DEFAULT_ARCH))
+        if on == "gpu":
+            return self._ended(ExitCode.UNAVAILABLE, NO_GPU_AT_ALL)
+        if on == "compile":
+            return self._compile(arch)
+        try:
+            require_emulator()
+            self.ran_on, self.device_name = "emulator", f"the emulated GPU ({arch})"
+            return self._execute("emulator", arch)
+        except CandidateError as error:
+            if on == "emulator" or error.exit_code != ExitCode.UNAVAILABLE:
+                raise
+            self.cases.clear()
+            self.ran_on, self.device_name = "compile", ""
+            verdict = self._compile(arch)
+            why = f"{self.path.name}: {NOT_EXECUTED} {error.message}"
+            return replace(verdict, exit_code=ExitCode.UNAVAILABLE, summary=why) if verdict.passed else verdict
+
+    def _compile(self, arch: str) -> VerifyVerdict:
+        """Every check but the values, on recorded launches."""
+        with exchange() as folder, self._workers(folder, "fake", arch) as (reference, candidate):
+            plan = self._load(reference, candidate, "fake", arch)
+            for index in range(-1, plan["sets"]):
+                self.cases.append(self._record(reference, candidate, index))
+        return self._conclude()
+
+    def _record(self, reference: Worker, candidate: Worker, index: int) -> CaseReport:
+        drawn = reference.call({"do": "layout", "set": index})
+        reply = candidate.call({"do": "record", "inputs": drawn["inputs"]}, timeout=self.options.timeout)
+        report = reply["steps"][0]
+        case = CaseReport(name=_set_name(index), inputs=drawn["summary"], passed=True)
+        if problem := behaviour(report, reply["changes"], own=True):
+            return failed(case, problem)
+        if not report["launches"] and not _all_empty(report["outputs"]):
+            return failed(case, ("W1", "kernel_fn launched no CuTe kernel", True))
+        if drawn["outputs"] is not None:
+            from cutesmith.judge.reference_side.structure import structure_problem
+
+            wrong = structure_problem(report["outputs"], report["tuple"], drawn["outputs"], drawn["tuple"])
+            case = failed(case, ("O13", wrong, False)) if wrong else case
+        return case
+
+    def _execute(self, device: str, arch: str) -> VerifyVerdict:
+        """All cases with values."""
+        with exchange() as folder, self._workers(folder, device, arch) as (reference, candidate):
+            plan = self._load(reference, candidate, device, arch)
+            again = (lambda: self._compiled(folder, arch)) if device == "cuda" else None
+            self._all_cases(Round(folder, reference, candidate, self.options, recompiled=again), plan)
+            verdict = self._conclude(candidate)
+        if verdict.passed and self.options.sanitize and device == "cuda":
+            return self._sanitized(verdict, arch)
+        return verdict
+
+    def _compiled(self, folder: Path, arch: str) -> Compiled:
+        """Opcodes of the kernel, compiled once more in a process of its own."""
+        separate = None if self.own_problem else self.problem
+        kept = folder / "compiled"
+        compile_kernel(self.path, (arch,), problem=separate, timeout=self.options.timeout, keep_dir=kept)
+        texts = [path.read_text() for path in kept.glob("*.ptx")] if kept.is_dir() else []
+        return {"counts": Counter(opcode for text in texts for opcode in opcodes_in(text)), "lines": {}}
+
+    def _all_cases(self, turn: Round, plan: dict[str, Any]) -> None:
+        """The file's own input sets, then the derived ones; cheating ends it."""
+        for index in range(-1, plan["sets"]):
+            self.cases += self._own_set(turn, index)
+            if self._settled():
+                return
+        whole = FullSize(turn, plan["shapes"], plan["long_sizes"], plan["elements"]) if "long_sizes" in plan else None
+        if whole and not self._add(whole.launches()):
+            return
+        for name in plan["derived"]:
+            with self._sharing():
+                report = turn.derived(name)
+            self.cases += [] if report is None else [report]
+            if self._settled() or not turn.reference.alive:
+                return
+        if whole and all(case.passed for case in self.cases):
+            self.cases += whole.longer()
+        self.reduced = self._reduced(turn.ran_as)
+
+    def _add(self, case: CaseReport) -> bool:
+        """Whether others may follow: a call that fails at full size fails the kernel."""
+        self.cases.append(case)
+        return case.passed
+
+    @staticmethod
+    def _reduced(ran_as: Sequence[str]) -> str:
+        """Such as "16384x8192 as 32x8192, 16384x32"; empty where everything ran as it is."""
+        return f"{ran_as[0]} as {', '.join(ran_as[1:])}" if ran_as else ""
+
+    def _sanitized(self, verdict: VerifyVerdict, arch: str) -> VerifyVerdict:
+        """memcheck and racecheck of compute-sanitizer, then the shares of device time, in processes of their own."""
+        timeout, confined = self.options.timeout, self.options.confine_problem
+        self.cases += sanitizer.check(self.path, self.problem, timeout=4 * timeout, confined=confined)
+        self.cases.append(device_time.check(self.path, self.problem, arch, timeout=timeout, confined=confined))
+        return self._conclude(log_tail=verdict.log_tail)
+
+    def _own_set(self, turn: Round, index: int) -> list[CaseReport]:
+        """Several draws of one input set, in one buffer and in new ones (rule R1), twice for determinism."""
+        reports = []
+        for pair in range(max(1, (self.options.seeds + 1) // 2)):
+            with self._sharing():
+                reports.append(turn.replay(f"{_set_name(index)}, draws {2 * pair + 1} and {2 * pair + 2}", index))
+            if not reports[-1].passed:
+                break
+        return reports
+
+    def _sharing(self) -> contextlib.AbstractContextManager[None]:
+        """The GPU beside others for one step: whoever waits to time a kernel waits for a case, not for all of them."""
+        return gpu_lock(exclusive=False) if self.ran_on == "gpu" else contextlib.nullcontext()
+
+    def _settled(self) -> bool:
+        return any(case.rule and not case.passed and case.problem.startswith(REJECTED) for case in self.cases[-1:])
+
+    @contextlib.contextmanager
+    def _workers(self, folder: Path, device: str, arch: str) -> Iterator[tuple[Worker, Worker]]:
+        gpu = device == "cuda"
+        memory, trusted_memory, file_bytes = (32 * GIB, 96 * GIB, 32 * GIB) if gpu else (16 * GIB, 16 * GIB, 4 * GIB)
+        patience = max(300.0, self.options.timeout)
+        limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(memory), file_bytes=file_bytes)
+        environment = {"CUTE_DSL_ARCH": arch}
+        trusted = reference_process(
+            why=untrusted(self.path, self.problem, asked=self.options.confine_problem),
+            limits=replace(limits, wall_seconds=patience, memory_bytes=fair_memory(trusted_memory), processes=512),
+            scratch=folder / "reference",
+            gpu=gpu,
+            environment=environment,
+        )
+        tried = Worker(
+            "cutesmith.judge.candidate_side.trial:handler",
+            limits=limits,
+            scratch=folder / "candidate",
+            gpu=gpu,
+            environment=environment,
+        )
+        with serving(trusted) as reference, tried as candidate:
+            reference.beside = (candidate,)
+            self.workers = {"reference": reference, "kernel": candidate}
+            yield reference, candidate
+
+    def _load(self, reference: Worker, candidate: Worker, device: str, arch: str) -> dict[str, Any]:
+        """Load both sides at once; the reference's complaint comes first, as it is about the contract."""
+        common, timeout = {"device": device, "arch": arch}, self.options.timeout
+        largest = {"largest_file": self.options.largest_file}
+        with self._sharing():
+            start_both(reference, candidate, {**common, **largest})
+        with self._sharing():
+            reference.send({"do": "load", **common, "path": str(self.problem.resolve()), "seed": new_seed()})
+            candidate.send({"do": "load", **common, "path": str(self.path.resolve())})
+            with loading("the file" if self.own_problem else self.problem.name, timeout):
+                plan = reference_reply(reference, timeout=timeout)
+            with loading("the file", timeout):
+                loaded = candidate.receive(timeout=timeout)
+        self.confinement, self.problem_confinement = loaded["confinement"], plan.get("confinement", {})
+        for rule, text in loaded["changes"]:
+            raise CandidateError(text, ExitCode.REJECTED, rule=rule)
+        return plan
+
+    def _conclude(self, candidate: Worker | None = None, *, log_tail: str = "") -> VerifyVerdict:
+        tail = candidate.log_tail if candidate is not None else log_tail
+        wrong = [case for case in self.cases if not case.passed]
+        if not wrong:
+            done = "compiled" if self.ran_on == "compile" else f"verified on {self.device_name or self.ran_on}"
+            done += f" at reduced sizes ({self.reduced})" if self.reduced else ""
+            whose = ", by the file's own reference" if self.own_problem else ""
+            return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}{whose}", log_tail=tail)
+        worst = next((case for case in wrong if case.problem.startswith(REJECTED)), wrong[0])
+        code = ExitCode.REJECTED if worst.problem.startswith(REJECTED) else ExitCode.WRONG_RESULT
+        if worst.problem.startswith(FAULT):
+            code = ExitCode.CRASHED
+        code = next((code for code, prefix in AT_FULL_SIZE.items() if worst.problem.startswith(prefix)), code)
+        more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
+        return self._ended(code, f"{self.path.name}: {worst.name}: {worst.problem}{more}", worst.rule, tail)
+
+    def _counted(self) -> str:
+        """Such as "13 of 16 cases, 3 declined"; what a tool of the judge could not look at is no case."""
+        declined = self._declined()
+        tried = sum(not case.problem.startswith(NOT_RUN) for case in self.cases)
+        return f"{tried - declined} of {tried} cases, {declined} declined" if declined else f"{tried} cases"
+
+    def _declined(self) -> int:
+        return sum(case.problem.startswith(DECLINED) for case in self.cases)
+
+    def _ended(self, code: ExitCode, summary: str, rule: str = "", log_tail: str = "") -> VerifyVerdict:
+        return VerifyVerdict(
+            exit_code=code,
+            summary=summary,
+            path=str(self.path),
+            ran_on=self.ran_on,
+            device=self.device_name,
+            cases=tuple(self.cases),
+            declined=self._declined(),
+            reduced=self.reduced,
+            rule=rule,
+            own_problem=self.own_problem,
+            confinement=self.confinement,
+            problem_confinement=self.problem_confinement,
+            phases=phases(**self.workers),
+            log_tail=log_tail[-20000:],
+        )
+
+
+def _all_empty(outputs: Sequence[dict[str, Any]]) -> bool:
+    return bool(outputs) and all(0 in output["shape"] for output in outputs)
+
+
+def _set_name(index: int) -> str:
+    return "get_inputs()" if index < 0 else f"get_input_sets()[{index}]"
+
+
+def fitting_arch(device: Device) -> str:
+    """The architecture to compile for on this GPU."""
+    return device.sm.default_arch if device.sm is not None else f"sm_{10 * device.capability[0] + device.capability[1]}"

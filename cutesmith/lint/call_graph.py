@@ -1,0 +1,79 @@
+"""Which host functions run at every call of `kernel_fn`, and which only to fill a cache."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from cutesmith.lint.scopes import FunctionNode
+from cutesmith.lint.source import Source
+from cutesmith.lint.staging import walk_function
+
+
+def host_functions(source: Source) -> list[FunctionNode]:
+    """`kernel_fn` and every untraced module-level function that it calls, directly or through others."""
+    start = source.top_level("kernel_fn")
+    found: list[FunctionNode] = [start] if start is not None else []
+    for function in found:
+        for call in own_calls(function):
+            called = called_function(source, call)
+            if called is not None and called not in source.traced and called not in found:
+                found.append(called)
+    return found
+
+
+def functions_of_every_call(source: Source) -> list[FunctionNode]:
+    """The host functions that run each time: not those behind a cache decorator or a look-up that may skip them."""
+    start = source.top_level("kernel_fn")
+    found: list[FunctionNode] = [start] if start is not None and not is_cached(start) else []
+    for function in found:
+        for call in own_calls(function):
+            called = called_function(source, call)
+            known = called is None or called in source.traced or called in found
+            if (
+                called is not None
+                and not known
+                and not is_cached(called)
+                and not is_conditional(source, call, function)
+            ):
+                found.append(called)
+    return found
+
+
+def own_calls(function: FunctionNode) -> Iterator[ast.Call]:
+    """Calls in a function's own body, in source order, nested functions left out."""
+    return (
+        node
+        for statement in function.body
+        for node in (statement, *walk_function(statement))
+        if isinstance(node, ast.Call)
+    )
+
+
+def called_function(source: Source, call: ast.Call) -> FunctionNode | None:
+    """The module-level function that a call by plain name reaches; None when the name is something else there."""
+    if not isinstance(call.func, ast.Name):
+        return None
+    home = source.scopes.scope_of(call.func).find(call.func.id)
+    return source.top_level(call.func.id) if home is not None and isinstance(home.node, ast.Module) else None
+
+
+def is_cached(function: FunctionNode) -> bool:
+    """Whether a decorator keeps the function's results (`functools.cache`, `lru_cache`, …)."""
+    return any("cache" in ast.unparse(decorator).lower() for decorator in function.decorator_list)
+
+
+def is_conditional(source: Source, node: ast.AST, function: FunctionNode) -> bool:
+    """Whether a node may be skipped: below an `if` or `except`, or after an early return of the function."""
+    for ancestor in source.ancestors(node):
+        if ancestor is function:
+            break
+        if isinstance(ancestor, (ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.Lambda)):
+            return True
+    line = getattr(node, "lineno", 0)
+    return any(
+        isinstance(other, (ast.If, ast.Try))
+        and other.lineno < line
+        and any(isinstance(n, ast.Return) for n in ast.walk(other))
+        for other in function.body
+    )

@@ -1,0 +1,198 @@
+"""CS501–CS505: the contract of a kernel file, and what verification rejects."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from cutesmith.lint.call_graph import host_functions
+from cutesmith.lint.scopes import FunctionNode
+from cutesmith.lint.source import Source, finding
+from cutesmith.lint.staging import walk_function
+from cutesmith.verdicts import Finding
+
+CONTRACT = ("kernel_fn", "reference_fn", "get_inputs")
+ALLOCATION = frozenset(
+    [
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "zeros",
+        "zeros_like",
+        "ones",
+        "ones_like",
+        "full",
+        "full_like",
+        "tensor",
+        "as_tensor",
+        "from_dlpack",
+    ]
+)
+VIEWS = frozenset(
+    [
+        "as_strided",
+        "broadcast_to",
+        "expand_as",
+        "flatten",
+        "movedim",
+        "narrow",
+        "permute",
+        "ravel",
+        "reshape",
+        "select",
+        "squeeze",
+        "swapaxes",
+        "t",
+        "transpose",
+        "unbind",
+        "unflatten",
+        "unsqueeze",
+        "view",
+        "view_as_real",
+        "view_as_complex",
+        "split",
+        "chunk",
+    ]
+)
+QUERIES = frozenset(
+    [
+        "broadcast_shapes",
+        "device",
+        "dtype",
+        "finfo",
+        "iinfo",
+        "is_tensor",
+        "numel",
+        "result_type",
+        "promote_types",
+        "Size",
+        "no_grad",
+    ]
+)
+HARMLESS_MODULES = ("torch.cuda.", "torch.utils.", "torch.backends.", "torch.version.", "torch._C.", "torch.ops.")
+COMPUTING_METHODS = frozenset(
+    [
+        "abs",
+        "add",
+        "amax",
+        "amin",
+        "argmax",
+        "argmin",
+        "clamp",
+        "clip",
+        "cumsum",
+        "div",
+        "exp",
+        "gelu",
+        "log",
+        "log_softmax",
+        "matmul",
+        "max",
+        "mean",
+        "min",
+        "mm",
+        "bmm",
+        "mul",
+        "norm",
+        "pow",
+        "prod",
+        "relu",
+        "rsqrt",
+        "sigmoid",
+        "silu",
+        "softmax",
+        "sort",
+        "sqrt",
+        "std",
+        "sub",
+        "sum",
+        "tanh",
+        "topk",
+        "var",
+    ]
+)
+HIDDEN_CODE = frozenset({"exec", "eval", "compile", "__import__"})
+FOREIGN_CODE = frozenset({"ctypes", "cffi"})
+
+
+def check(source: Source) -> Iterator[Finding]:
+    """Findings of CS501–CS505 in one file."""
+    yield from _missing_names(source)
+    for function in host_functions(source):
+        if function.name in CONTRACT[1:]:
+            continue  # reached by mistake: CS504 says so at the call
+        yield from _torch_compute(source, function)
+        yield from _reference(source, function)
+        yield from _fallbacks(source, function)
+    yield from _hidden_code(source)
+
+
+def _missing_names(source: Source) -> Iterator[Finding]:
+    scope = source.scopes.inner_scope(source.tree)
+    missing = [name for name in CONTRACT if name not in scope.bindings]
+    if missing and "Model" not in scope.bindings:
+        yield finding("CS501", 1, f"This file does not define {', '.join(missing)}.")
+
+
+def _torch_compute(source: Source, function: FunctionNode) -> Iterator[Finding]:
+    tensors = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
+    tensors |= set(_made_by_torch(source, function))
+    for node in walk_function(function):
+        if isinstance(node, ast.Call):
+            name = _computing_call(source, node, tensors)
+            if name:
+                yield finding("CS502", node, f"`{name}` computes with torch in `{function.name}`.")
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            yield finding("CS502", node, f"`@` multiplies matrices with torch in `{function.name}`.")
+
+
+def _made_by_torch(source: Source, function: FunctionNode) -> Iterator[str]:
+    """Names that the function assigns from a call of torch: its outputs and scratch tensors."""
+    for node in walk_function(function):
+        call = node.value if isinstance(node, ast.Assign) else None
+        if isinstance(node, ast.Assign) and isinstance(call, ast.Call):
+            made = (source.dotted(call.func) or "").startswith("torch.")
+            yield from (target.id for target in node.targets if made and isinstance(target, ast.Name))
+
+
+def _computing_call(source: Source, node: ast.Call, tensors: set[str]) -> str:
+    dotted = source.dotted(node.func) or ""
+    if dotted.startswith("torch.") and not dotted.startswith(HARMLESS_MODULES):
+        return "" if dotted.rpartition(".")[2] in ALLOCATION | VIEWS | QUERIES else dotted
+    method = isinstance(node.func, ast.Attribute) and node.func.attr.removesuffix("_") in COMPUTING_METHODS
+    owner = getattr(getattr(node.func, "value", None), "id", "") if method else ""
+    return ast.unparse(node.func) if owner in tensors else ""
+
+
+def _reference(source: Source, function: FunctionNode) -> Iterator[Finding]:
+    for node in walk_function(function):
+        if isinstance(node, ast.Name) and node.id == "reference_fn":
+            yield finding("CS504", node, f"`{function.name}` uses reference_fn.")
+
+
+def _fallbacks(source: Source, function: FunctionNode) -> Iterator[Finding]:
+    for node in walk_function(function):
+        if isinstance(node, ast.Try) and node.handlers and not _only_cache_misses(node):
+            raises = all(isinstance(handler.body[-1], ast.Raise) for handler in node.handlers)
+            if not raises:
+                yield finding("CS503", node, f"`{function.name}` goes on when what it tries fails.")
+
+
+def _only_cache_misses(node: ast.Try) -> bool:
+    """`except KeyError` (a look-up in a cache) and nothing else."""
+    return all(isinstance(h.type, ast.Name) and h.type.id in ("KeyError", "AttributeError") for h in node.handlers)
+
+
+def _hidden_code(source: Source) -> Iterator[Finding]:
+    scope = source.scopes.inner_scope(source.tree)
+    for node in source.nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in HIDDEN_CODE:
+            if node.func.id not in scope.bindings:
+                yield finding("CS505", node, f"`{node.func.id}` runs code that cannot be judged here.")
+        elif (
+            isinstance(node, ast.Import)
+            and any(a.name.split(".")[0] in FOREIGN_CODE for a in node.names)
+            or isinstance(node, ast.ImportFrom)
+            and (node.module or "").split(".")[0] in FOREIGN_CODE
+        ):
+            yield finding("CS505", node, "Foreign functions run code that cannot be judged here.")

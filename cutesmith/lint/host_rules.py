@@ -1,0 +1,153 @@
+"""CS401–CS408: compiling, caching and passing tensors."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from cutesmith.lint.call_graph import called_function, functions_of_every_call, is_conditional, own_calls
+from cutesmith.lint.source import Source, finding
+from cutesmith.verdicts import Finding
+
+COMPILE = "cutlass.cute.compile"
+FROM_DLPACK = ("cutlass.cute.runtime.from_dlpack",)
+KERNEL_SOURCE = re.compile(r"@\s*(\w+\.)*(jit|kernel)\b")
+FACTORIES = frozenset({"empty", "zeros", "ones", "rand", "randn", "full", "empty_strided"})
+
+
+def check(source: Source) -> Iterator[Finding]:
+    """Findings of CS401–CS408 in one file."""
+    yield from _direct_calls(source)
+    yield from _compile_calls(source)
+    yield from _conversions(source)
+    yield from _dynamic_layouts(source)
+    yield from _structs(source)
+    yield from _executed_sources(source)
+
+
+def _direct_calls(source: Source) -> Iterator[Finding]:
+    for function in functions_of_every_call(source):
+        for call in own_calls(function):
+            called = called_function(source, call)
+            if called is not None and called in source.traced and source.traced[called].kind == "jit":
+                text = f"`{function.name}` calls the @cute.jit function `{called.name}` directly: traced at every call."
+                yield finding(
+                    "CS401", call, text, f"compiled = cute.compile({called.name}, …) once; then call compiled(…)."
+                )
+
+
+def _compile_calls(source: Source) -> Iterator[Finding]:
+    repeated = {id(call): function for function in functions_of_every_call(source) for call in own_calls(function)}
+    for call in source.all(ast.Call):
+        if _compile_name(source, call) != COMPILE:
+            continue
+        yield from _compile_target(source, call)
+        function = repeated.get(id(call))
+        if function is not None and not is_conditional(source, call, function):
+            yield finding("CS402", call, f"`{function.name}` compiles at every call; cute.compile keeps nothing.")
+        if source.top_level("kernel_fn") is not None and not _asks_for_tvm_ffi(source, call):
+            yield finding("CS406", call, "Compiled without TVM-FFI: 25 µs of host time a call instead of 6 µs.")
+
+
+def _compile_name(source: Source, call: ast.Call) -> str | None:
+    """`cute.compile(…)` and `cute.compile[options](…)` alike."""
+    return source.dotted(call.func.value if isinstance(call.func, ast.Subscript) else call.func)
+
+
+def _asks_for_tvm_ffi(source: Source, call: ast.Call) -> bool:
+    """Whether TVM-FFI is on, or may be: options that are no literal are trusted."""
+    if isinstance(call.func, ast.Subscript) or "ENABLE_TVM_FFI" in source.text:
+        return True
+    options = [keyword.value for keyword in call.keywords if keyword.arg in ("options", None)]
+    return any(not isinstance(o, ast.Constant) or "tvm-ffi" in str(o.value) for o in options)
+
+
+def _compile_target(source: Source, call: ast.Call) -> Iterator[Finding]:
+    target = call.args[0] if call.args else None
+    if isinstance(target, ast.Lambda):
+        yield finding("CS407", target, "A lambda cannot be compiled: error[CALL_MISSING_JIT_DECORATOR].")
+    if not isinstance(target, ast.Name):
+        return
+    home = source.scopes.scope_of(target).find(target.id)
+    function = source.top_level(target.id) if home is not None and isinstance(home.node, ast.Module) else None
+    if function is None or len(home.bindings[target.id]) != 1:  # type: ignore[union-attr]
+        return
+    traced = source.traced.get(function)
+    if traced is not None and traced.kind == "kernel":
+        text = f"`{target.id}` is a @cute.kernel: error[CALL_KERNEL_TARGET]."
+        yield finding("CS407", target, text, f"Compile the @cute.jit function that launches `{target.id}`.")
+    elif traced is None and not function.decorator_list:
+        text = f"`{target.id}` has no @cute.jit: error[CALL_MISSING_JIT_DECORATOR]."
+        yield finding("CS407", target, text, f"Decorate `{target.id}` with @cute.jit.")
+
+
+def _conversions(source: Source) -> Iterator[Finding]:
+    for call in source.calls(*FROM_DLPACK):
+        named = any(keyword.arg in ("assumed_align", None) for keyword in call.keywords)
+        if not named and len(call.args) < 2:
+            yield finding(
+                "CS403", call, "from_dlpack without assumed_align: the pointer counts as aligned to one element only."
+            )
+
+
+def _dynamic_layouts(source: Source) -> Iterator[Finding]:
+    for call in source.all(ast.Call):
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "mark_layout_dynamic":
+            continue
+        if not call.args and not call.keywords and _has_one_element(source, call.func.value):
+            text = "mark_layout_dynamic() on a tensor with one element and several dimensions."
+            yield finding("CS404", call, text)
+
+
+def _has_one_element(source: Source, node: ast.expr) -> bool:
+    """`from_dlpack(torch.empty(1, 1))`, or names that stand for it."""
+    node = _follow(source, node)
+    if not (isinstance(node, ast.Call) and source.dotted(node.func) in FROM_DLPACK and node.args):
+        return False
+    made = _follow(source, node.args[0])
+    if not isinstance(made, ast.Call) or not (source.dotted(made.func) or "").startswith("torch."):
+        return False
+    if (source.dotted(made.func) or "").rpartition(".")[2] not in FACTORIES:
+        return False
+    sizes = made.args[0].elts if made.args and isinstance(made.args[0], (ast.Tuple, ast.List)) else made.args
+    return len(sizes) > 1 and all(isinstance(size, ast.Constant) and size.value == 1 for size in sizes)
+
+
+def _follow(source: Source, node: ast.expr) -> ast.expr:
+    """The expression a name stands for when it is assigned once in its scope."""
+    if isinstance(node, ast.Name):
+        home = source.scopes.scope_of(node).find(node.id)
+        bound = home.bindings[node.id] if home is not None else []
+        if len(bound) == 1 and isinstance(bound[0], ast.expr):
+            return bound[0]
+    return node
+
+
+def _structs(source: Source) -> Iterator[Finding]:
+    future = next(
+        (n for n in source.tree.body if isinstance(n, ast.ImportFrom) and n.module == "__future__" and _annotations(n)),
+        None,
+    )
+    for node in source.all(ast.ClassDef):
+        if future is not None and any(source.dotted(d) == "cutlass.cute.struct" for d in node.decorator_list):
+            yield finding(
+                "CS405", future, f"@cute.struct `{node.name}` (line {node.lineno}) needs real annotations, not strings."
+            )
+            return
+
+
+def _annotations(node: ast.ImportFrom) -> bool:
+    return any(alias.name == "annotations" for alias in node.names)
+
+
+def _executed_sources(source: Source) -> Iterator[Finding]:
+    if "linecache" in source.text:
+        return
+    texts = [n for n in source.all(ast.Constant) if isinstance(n.value, str) and KERNEL_SOURCE.search(n.value)]
+    code = [text for text in texts if "def " in str(text.value)]
+    for call in source.all(ast.Call):
+        if isinstance(call.func, ast.Name) and call.func.id == "exec" and code:
+            yield finding(
+                "CS408", call, "A kernel made by exec has no source for the DSL to read: error[UNSUP_NO_SOURCE]."
+            )

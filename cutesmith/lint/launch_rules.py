@@ -1,0 +1,97 @@
+"""CS420–CS425: launching kernels."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+
+from cutesmith.lint.call_graph import called_function, host_functions
+from cutesmith.lint.scopes import FunctionNode
+from cutesmith.lint.source import Source, finding
+from cutesmith.lint.symbols import SymbolTable
+from cutesmith.verdicts import Finding
+
+LAUNCH_CONFIG = "c:cutlass.base_dsl.dsl.BaseDSL.LaunchConfig"
+BESIDE_CONFIG = frozenset({"stream"})  # taken by launch() itself
+LIMITS = {
+    "block": (1024, "threads a block"),
+    "cluster": (16, "blocks a cluster"),
+    "smem": (232448, "bytes of shared memory"),
+}
+
+
+def check(source: Source, symbols: SymbolTable | None) -> Iterator[Finding]:
+    """Findings of CS420–CS425 in one file."""
+    reached = set(host_functions(source))
+    for node in source.nodes:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            yield from _not_launched(source, node.value)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "launch":
+            kernel = _kernel(source, node.func.value)
+            if kernel is not None:
+                yield from _launch(source, symbols, node, kernel, reached)
+
+
+def _kernel(source: Source, node: ast.expr) -> FunctionNode | None:
+    """The @cute.kernel that a call builds a launcher of: by plain name, or as a method of `self`."""
+    if not isinstance(node, ast.Call):
+        return None
+    function = called_function(source, node)
+    if function is None and isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == "self":
+        function = _method(source, node, node.func.attr)
+    traced = source.traced.get(function) if function is not None else None
+    return function if traced is not None and traced.kind == "kernel" else None
+
+
+def _method(source: Source, node: ast.AST, name: str) -> FunctionNode | None:
+    owner = next((a for a in source.ancestors(node) if isinstance(a, ast.ClassDef)), None)
+    found = [n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == name] if owner is not None else []
+    return found[-1] if found else None
+
+
+def _not_launched(source: Source, call: ast.Call) -> Iterator[Finding]:
+    kernel = _kernel(source, call)
+    if kernel is not None:
+        where = "error[LAUNCH_NEVER_ISSUED]" if source.traced_of(call) else "nothing runs"
+        yield finding("CS420", call, f"`{kernel.name}` is called but never launched: {where}.")
+
+
+def _launch(
+    source: Source, symbols: SymbolTable | None, call: ast.Call, kernel: FunctionNode, reached: set[FunctionNode]
+) -> Iterator[Finding]:
+    function = source.function_of(call)
+    if source.traced_of(call) is None and (function is None or function in reached):
+        yield finding(
+            "CS421", call, f"`{kernel.name}` is launched outside a @cute.jit function: error[LAUNCH_OUTSIDE_JIT]."
+        )
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    if None not in keywords:
+        yield from _keywords(symbols, call, keywords)
+    for name, value in keywords.items():
+        yield from _over_limit(name, value)
+
+
+def _keywords(symbols: SymbolTable | None, call: ast.Call, keywords: dict[str | None, ast.expr]) -> Iterator[Finding]:
+    known = symbols.parameters(LAUNCH_CONFIG) if symbols is not None else None
+    for name, value in keywords.items():
+        if known is not None and name not in known and name not in BESIDE_CONFIG:
+            yield finding("CS422", value, f"launch() takes no keyword {name}.", f"It takes {', '.join(known)}, stream.")
+    if "block" not in keywords and len(call.args) == 0:
+        yield finding("CS425", call, "This launch has no block size: the kernel runs with one thread a block.")
+    if "min_blocks_per_mp" in keywords and "preferred_smem_carveout" not in keywords:
+        yield finding("CS424", keywords["min_blocks_per_mp"], "min_blocks_per_mp asks the CUDA driver while compiling.")
+
+
+def _over_limit(name: str | None, value: ast.expr) -> Iterator[Finding]:
+    limit, unit = LIMITS.get(name or "", (0, ""))
+    sizes = _sizes(value)
+    if limit and sizes and math.prod(sizes) > limit:
+        yield finding("CS423", value, f"{math.prod(sizes)} {unit}: at most {limit} exist on any GPU.")
+
+
+def _sizes(node: ast.expr) -> list[int]:
+    """Literal sizes; empty when any is computed."""
+    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
+    values = [item.value if isinstance(item, ast.Constant) else None for item in items]
+    return [value for value in values if type(value) is int] if all(type(value) is int for value in values) else []

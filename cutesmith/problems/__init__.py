@@ -1,0 +1,1 @@
+"""Kernel and problem files: inspected without import, loaded inside a worker, adapted from KernelBench."""

@@ -1,0 +1,178 @@
+"""KernelBench problems (`Model`, `get_inputs`, `get_init_inputs`) as ours: parameters and buffers become inputs.
+
+The adapter is source text appended to the file, so that what a worker runs and what a generated kernel embeds are the
+same. KernelBench: Ouyang et al. 2025, https://github.com/ScalingIntelligence/KernelBench.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import keyword
+import linecache
+import re
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+from cutesmith.errors import ContractError
+from cutesmith.problems.contract import FileContract, parse
+
+FORWARD_INPUTS = "get_forward_inputs"
+"""What the file's own `get_inputs` is renamed to: the adapter's takes the contract's name."""
+
+ADAPTER = '''
+
+# Adapter: the model's parameters and buffers become inputs, after those of forward.
+import functools  # noqa: E402
+
+import torch  # noqa: E402
+
+STATE_NAMES = {names}
+
+
+def new_model():
+    """A freshly initialised model in evaluation mode; `get_init_inputs` gives a list, or [list, dict of keywords]."""
+    arguments = get_init_inputs()
+    if len(arguments) == 2 and isinstance(arguments[0], list) and isinstance(arguments[1], dict):
+        return Model(*arguments[0], **arguments[1]).eval()
+    return Model(*arguments).eval()
+
+
+@functools.lru_cache(maxsize=1)
+def reference_model():
+    """The model whose forward is the reference: its own parameters are never used, and its seed is fixed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return new_model()
+
+
+def reference_fn({parameters}):
+    """`Model.forward` in evaluation mode, its parameters and buffers given as arguments."""
+    state = dict(zip(STATE_NAMES, {state}))
+    return torch.func.functional_call(reference_model(), state, {forward})
+
+
+def drawn_inputs():
+    """The inputs of forward, drawn on CUDA: gigabytes that go through the CPU take twice the memory, and longer."""
+    with torch.device("cuda"):
+        return get_forward_inputs()
+
+
+def get_inputs():
+    """The inputs of forward, then freshly initialised parameters and buffers, on CUDA."""
+    model = new_model()
+    state = {{**dict(model.named_parameters()), **dict(model.named_buffers())}}
+    values = [*drawn_inputs(), *(state[name] for name in STATE_NAMES)]
+    return [value.detach().to("cuda") if isinstance(value, torch.Tensor) else value for value in values]
+'''
+
+
+def rename_inputs(contract: FileContract) -> str:
+    """The file's text with its `get_inputs` renamed, every line in its place."""
+    lines = contract.source.encode().split(b"\n")
+    for line, column in sorted(_occurrences(contract), reverse=True):
+        text = lines[line - 1]
+        lines[line - 1] = text[:column] + text[column:].replace(b"get_inputs", FORWARD_INPUTS.encode(), 1)
+    return b"\n".join(lines).decode()
+
+
+def _occurrences(contract: FileContract) -> list[tuple[int, int]]:
+    """Line and byte column of every definition and use of the name `get_inputs`."""
+    found = []
+    for node in ast.walk(parse(contract.source, contract.path)):
+        named = isinstance(node, ast.FunctionDef) and node.name == "get_inputs"
+        if named or (isinstance(node, ast.Name) and node.id == "get_inputs"):
+            found.append((node.lineno, node.col_offset))  # type: ignore[attr-defined]
+    return found
+
+
+def adapt(contract: FileContract, module: ModuleType) -> str:
+    """Give the module `reference_fn` and `get_inputs`; returns the adapter's text.
+
+    Builds the model to learn its parameters' names. Raises ContractError when that fails.
+    """
+    text = adapter_source(*_forward_and_state_names(contract, module))
+    filename = f"{contract.path} (adapter)"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    exec(compile(text, filename, "exec", dont_inherit=True), module.__dict__)
+    return text
+
+
+def adapter_source(forward: list[str], state: list[str]) -> str:
+    """The adapter for a model whose forward takes `forward` and whose parameters and buffers are `state`."""
+    names = _identifiers([*forward, *state])
+    return ADAPTER.format(
+        names=_tuple(map(repr, state)),
+        parameters=", ".join(names),
+        state=_tuple(names[len(forward) :]),
+        forward=_tuple(names[: len(forward)]),
+    )
+
+
+def _forward_and_state_names(contract: FileContract, module: ModuleType) -> tuple[list[str], list[str]]:
+    names = vars(module)
+    try:
+        count = _count_inputs(names[FORWARD_INPUTS])
+        model = _shapeless_model(names["Model"], names["get_init_inputs"])
+    except Exception as error:
+        hint = "Model(*get_init_inputs()) and get_inputs() must work as they stand."
+        raise ContractError(
+            f"{contract.path}: the model cannot be built: {type(error).__name__}: {error}"[:2000], hint=hint
+        ) from error
+    state = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
+    return _forward_names(model.forward, count), state
+
+
+def _count_inputs(get_inputs: Any) -> int:
+    """How many inputs forward takes; drawn without values, as they can be gigabytes, where that is possible."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return len(get_inputs())
+    except Exception:  # noqa: BLE001 - it computes with what it draws
+        return len(get_inputs())
+
+
+def _shapeless_model(model: Any, get_init_inputs: Any) -> Any:
+    """The model for its names alone; built without values, as they can be gigabytes, where that is possible."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return _build(model, get_init_inputs())
+    except Exception:  # noqa: BLE001 - it computes with what it draws
+        return _build(model, get_init_inputs())
+
+
+def _build(model: Any, arguments: Any) -> Any:
+    if len(arguments) == 2 and isinstance(arguments[0], list) and isinstance(arguments[1], dict):
+        return model(*arguments[0], **arguments[1])
+    return model(*arguments)
+
+
+def _forward_names(forward: Any, count: int) -> list[str]:
+    """The names of forward's first `count` positional parameters; `input_2` and so on where `*args` takes them."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [p.name for p in inspect.signature(forward).parameters.values() if p.kind in positional]
+    return (names + [f"input_{index}" for index in range(len(names), count)])[:count]
+
+
+def _identifiers(names: Iterable[str]) -> list[str]:
+    """Distinct readable identifiers: `layers.0.weight` becomes `layers_0_weight`."""
+    taken: dict[str, None] = {}
+    for name in names:
+        base = re.sub(r"\W", "_", name)
+        base = f"p_{base}" if base[:1].isdigit() else base
+        base = f"{base}_" if keyword.iskeyword(base) or base in ("dict", "zip", "torch", "state") else base
+        identifier, number = base, 2
+        while identifier in taken:
+            identifier, number = f"{base}_{number}", number + 1
+        taken[identifier] = None
+    return list(taken)
+
+
+def _tuple(items: Iterable[str]) -> str:
+    texts = list(items)
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"

@@ -1,0 +1,310 @@
+"""What a profile by ncu asks for: what bounds the kernel, then remarks by how much of its time is at stake.
+
+Each remark names the metric that says so and the section of the references that says what to do. 80 % of a peak counts
+as busy and 60 % as idle, as in ncu's own rules of the section SpeedOfLight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from cutesmith.profiling.ncu_metrics import SECTOR_BYTES, ProfiledKernel
+
+BUSY, IDLE = 80.0, 60.0
+_UNCOALESCED = 0.75  # of a sector's bytes asked for
+_VECTOR_SECTORS = 16  # of a request by 32 lanes of 16 bytes: a coalesced one has no more
+_CONFLICTS = 0.1  # of the wavefronts, as in ncu's rule SharedMemoryConflicts
+_TRAFFIC = 1.25  # times the bytes of inputs and outputs
+_TAIL = 0.15  # of the waves' time in which blocks are missing
+_TENSOR = 1.0, 50.0  # percent: between them tensor cores are used and mostly idle
+_LOW_OCCUPANCY, _UNEVEN = 50.0, 0.75
+_NEGLIGIBLE = 0.02
+
+STALLS = "profiling.md#ncu-what-do-the-stall-reasons-mean"
+COALESCING = "patterns-memory.md#how-wide-is-my-access-assumed_align-divisibility-coalescing"
+BANKS = "patterns-memory.md#bank-conflicts"
+LOADS_EARLY = "optimizations.md#all-loads-early-instruction-level-parallelism"
+OCCUPANCY = "design-tiling.md#occupancy-how-much-is-enough"
+STAGES = "design-tiling.md#how-many-stages-bytes-in-flight"
+REGISTERS = "optimizations.md#registers-min_blocks_per_mp-maxrregcount-launch-bounds"
+WAVES = "design-tiling.md#wave-quantisation"
+VISITS = "optimizations.md#fewer-visits-to-memory"
+STACK = "profiling.md#what-does-compile_kernelpy-tell"
+FLOORS = "profiling.md#which-floor-applies"
+LARGE_GEMM = "patterns-gemm.md#what-limits-a-large-gemm"
+ARITHMETIC = "optimizations.md#packed-bf16-and-fp32-arithmetic"
+
+WAITS: dict[str, tuple[str, str]] = {
+    "long_scoreboard": (
+        "global or local memory",
+        "more bytes in flight: all loads before the first use, more warps, cp.async or TMA stages",
+    ),
+    "short_scoreboard": ("shared memory or special functions", "fewer bank conflicts and shuffles, exp2"),
+    "barrier": ("other warps at a barrier", "fewer barriers, evenly loaded warps, roles"),
+    "lg_throttle": ("the queue of global accesses", "fewer and wider accesses"),
+    "mio_throttle": ("the queue of shared-memory, shuffle and special instructions", "wider shared accesses, ldmatrix"),
+    "math_pipe_throttle": ("a busy arithmetic pipe", "fewer of that instruction, or another pipe for some of them"),
+    "wait": ("a fixed latency of arithmetic", "more independent work a thread"),
+    "membar": ("a fence", "weaker or fewer fences"),
+    "gmma": ("wgmma", "a product more in flight: wait_group(1), more math warpgroups"),
+    "drain": ("its stores at the end of the kernel", "wider, coalesced stores; more work a block"),
+    "no_instruction": ("instruction fetch", "less unrolling"),
+    "imc_miss": ("a constant", "fewer kernel parameters read late"),
+    "sleeping": ("nanosleep", "waits at an mbarrier: find whose arrival is late"),
+    "branch_resolving": ("a jump", "waits at an mbarrier are such loops: find whose arrival is late"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileAdvice:
+    """A remark: what is wrong and what to do, the metric that says so, and a section of `references/`.
+
+    `weight` estimates the share of the time at stake; remarks are ranked by it. `kernel`: which launch, or which line.
+    """
+
+    kind: str
+    message: str
+    metric: str
+    reference: str
+    value: float | None = None
+    weight: float = 0.0
+    kernel: str = ""
+
+
+def advise(kernel: ProfiledKernel, *, tensor_bytes: float | None = None) -> tuple[ProfileAdvice, ...]:
+    """What bounds the kernel, then what to change, the largest stake first.
+
+    `tensor_bytes`: inputs and outputs, where this launch is the only one that reads and writes them.
+    """
+    found = [
+        *_uncoalesced(kernel),
+        *_bank_conflicts(kernel),
+        *_local_memory(kernel),
+        *_extra_traffic(kernel, tensor_bytes),
+        *_waves(kernel),
+        *_tensor_pipe(kernel),
+        *_waiting(kernel),
+        *_uneven(kernel),
+    ]
+    worth = [remark for remark in found if remark.weight >= _NEGLIGIBLE]
+    return (*_bound(kernel), *sorted(worth, key=lambda remark: -remark.weight))
+
+
+def busiest(kernel: ProfiledKernel) -> tuple[str, float]:
+    """The unit that is nearest to its peak, and its percentage; ("", 0) where ncu gave none."""
+    units = {
+        "the tensor pipe": kernel.tensor_percent,
+        "DRAM": kernel.dram_percent,
+        "L2": kernel.l2_percent,
+        "L1 and shared memory": kernel.l1_percent,
+        "the multiprocessors": kernel.sm_percent,
+    }
+    known = {name: percent for name, percent in units.items() if percent is not None}
+    return max(known.items(), key=lambda item: item[1], default=("", 0.0))
+
+
+_METRICS = {
+    "the tensor pipe": "sm__pipe_tensor_cycles_active",
+    "DRAM": "gpu__dram_throughput",
+    "L2": "lts__throughput",
+    "L1 and shared memory": "l1tex__throughput",
+    "the multiprocessors": "sm__throughput",
+}
+_BOUND = {
+    "the tensor pipe": (
+        LARGE_GEMM,
+        "as a product should be: what is left is fewer bytes and less power",
+    ),
+    "DRAM": (FLOORS, "near the roof; only fewer bytes make it faster: fuse, narrower types, one visit"),
+    "L2": (VISITS, "data is read again from L2: keep it in registers or shared memory"),
+    "L1 and shared memory": (BANKS, "fewer and wider accesses, no conflicts, more work in registers"),
+    "the multiprocessors": (ARITHMETIC, "fewer instructions: packed arithmetic, wider accesses, indices computed once"),
+}
+
+
+def _bound(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
+    unit, percent = busiest(kernel)
+    if not unit:
+        return
+    metric, (reference, remedy) = _METRICS[unit], _BOUND[unit]
+    if percent >= BUSY:
+        text = f"bound by {unit}, busy {percent:.0f} % of the peak: {remedy}"
+        yield ProfileAdvice(kind="bound", message=text, metric=metric, value=percent, reference=reference, weight=1.0)
+    elif percent < IDLE:
+        text = f"bound by latency: the busiest unit, {unit}, is busy {percent:.0f} % of its peak, so warps wait"
+        yield ProfileAdvice(kind="bound", message=text, metric=metric, value=percent, reference=STALLS, weight=1.0)
+    else:
+        text = f"{unit} is busiest with {percent:.0f} % of its peak: neither a roof nor idle"
+        yield ProfileAdvice(kind="bound", message=text, metric=metric, value=percent, reference=FLOORS, weight=1.0)
+
+
+def _uncoalesced(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
+    pressure = max(kernel.l1_percent or 0.0, kernel.l2_percent or 0.0, kernel.dram_percent or 0.0) / 100
+    for noun, used, sectors in (
+        ("loads", kernel.load_bytes_per_sector, kernel.load_sectors_per_request),
+        ("stores", kernel.store_bytes_per_sector, kernel.store_sectors_per_request),
+    ):
+        way, cure = noun[0:2].replace("lo", "ld"), "let neighbouring lanes take neighbouring elements"
+        if used and used < _UNCOALESCED * SECTOR_BYTES:
+            each = f", {sectors:.3g} sectors a request" if sectors else ""
+            text = f"global {noun} use {used:.3g} of the 32 bytes of each sector{each}: {cure}"
+            metric = f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{way}"
+            yield _uncoalesced_remark(text, metric, used, (1 - used / SECTOR_BYTES) * pressure)
+        elif not used and sectors and sectors > _VECTOR_SECTORS:
+            text = f"global {noun} of {sectors:.3g} sectors a request where 16-byte vectors need 16: {cure}"
+            metric = f"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{way}"
+            yield _uncoalesced_remark(text, metric, sectors, (1 - _VECTOR_SECTORS / sectors) * pressure)
+
+
+def _uncoalesced_remark(text: str, metric: str, value: float, weight: float) -> ProfileAdvice:
+    return ProfileAdvice(
+        kind="uncoalesced", message=text, metric=metric, value=value, reference=COALESCING, weight=weight
+    )
+
+
+def _bank_conflicts(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
+    for noun, conflicts, wavefronts in (
+        ("loads", kernel.shared_load_conflicts, kernel.shared_load_wavefronts),
+        ("stores", kernel.shared_store_conflicts, kernel.shared_store_wavefronts),
+    ):
+        if conflicts and wavefronts and conflicts >= _CONFLICTS * wavefronts:
+            share = min(1.0, conflicts / wavefronts)
+            text = f"{100 * share:.0f} % of the wavefronts of shared {noun} are bank conflicts: swizzle or pad the rows"
+            yield ProfileAdvice(
+                kind="bank conflict",
+                message=text,
+                metric=f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{'ld' if noun == 'loads' else 'st'}",
+                value=conflicts,
+                reference=BANKS,
+                weight=share * (kernel.l1_percent or 0.0) / 100,
+            )
+
+
+def _local_memory(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
+    sectors = (kernel.local_load_sectors or 0.0) + (kernel.local_store_sectors or 0.0)
+    if not sectors:
+        return
+    cause, cure, where = "registers were spilled", "a smaller tile, fewer live values, no register cap", REGISTERS
+    if kernel.spill_requests == 0:
+        cause, cure = "an array is indexed by what is only known at run time", "unroll its loop (range_constexpr)"
+        where = STACK
+    text = f"{SECTOR_BYTES * sectors / 1e3:.4g} kB go through local memory: {cause}; {cure}"
+    metric = "l1tex__t_sectors_pipe_lsu_mem_local_op_ld + _st"
+    yield ProfileAdvice(kind="local memory", message=text, metric=metric, value=sectors, reference=where, weight=0.3)
+
+
+def _extra_traffic(kernel: ProfiledKernel, tensor_bytes: float | None) -> Iterator[ProfileAdvice]:
+    """More DRAM bytes than the tensors hold; a small tensor stays in the cache, which only lowers the bytes."""
+    if not tensor_bytes or not kernel.dram_bytes or kernel.dram_bytes < _TRAFFIC * tensor_bytes:
+        return
+    times = kernel.dram_bytes / tensor_bytes
+    text = f"DRAM moved {times:.2g} times the bytes of inputs and outputs: something is read or written again"
+    yield ProfileAdvice(
+        kind="extra traffic",
+        message=f"{text}; fuse, keep it in registers, or ask L2 to keep it",
+        metric="dram__bytes_read + dram__bytes_write",
+        value=kernel.dram_bytes,
+        reference=VISITS,
+        weight=(1 - 1 / times) * (kernel.dram_percent or 0.0) / 100,
+    )
+
+
+def _waves(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
+    blocks, sms, waves = _product(kernel.grid), kernel.multiprocessors, kernel.waves
+    if sms and blocks < sms:
+        text = f"{blocks} blocks for {sms} multiprocessors: smaller tiles, or cut the reduction (split-K)"
+        yield ProfileAdvice(
+            kind="small grid",
+            message=text,
+            metric="launch__grid_size",
+            value=blocks,
+            reference=WAVES,
+            weight=1 - blocks / sms,
+        )
+    elif waves and waves > 1 and (lost := 1 - waves / ceil(waves)) >= _TAIL:
+        text = f"{waves:.3g} waves of blocks: the last leaves {100 * lost:.0f} % of all places empty; another tile size"
+        yield ProfileAdvice(
+            kind="tail wave",
+            message=f"{text}, or a persistent grid",
+            metric="launch__waves_per_multiprocessor",
+            value=waves,
+            reference=WAVES,
+            weight=lost,
+        )
+
+
+def _tensor_pipe(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
+    least, most = _TENSOR
+    percent = kernel.tensor_percent or 0.0
+    if least < percent < most and (kernel.dram_percent or 0.0) < BUSY:
+        text = f"the tensor pipe works {percent:.0f} % of the time: more stages, overlap the epilogue, larger tiles"
+        yield ProfileAdvice(
+            kind="idle tensor pipe",
+            message=text,
+            metric="sm__pipe_tensor_cycles_active",
+            value=percent,
+            reference=STAGES,
+            weight=(most - percent) / 100,
+        )
+
+
+def _waiting(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
+    """Who waits for what, where schedulers often issue nothing and no unit is at its roof."""
+    _, percent = busiest(kernel)
+    if percent >= BUSY or kernel.issue_percent is None or kernel.issue_percent >= IDLE:
+        return
+    idle = 1 - kernel.issue_percent / 100
+    by_design = " (roles that wait by design count too)" if (kernel.tensor_percent or 0.0) > _TENSOR[0] else ""
+    for reason, share in kernel.stalls.items():
+        if reason in WAITS and share >= 0.15:
+            subject, cure = WAITS[reason]
+            text = f"warps spend {100 * share:.0f} % of their time waiting for {subject}: {cure}{by_design}"
+            yield ProfileAdvice(
+                kind="stall",
+                message=text,
+                metric=f"% of all smsp__average_warps_issue_stalled: {reason}",
+                value=100 * share,
+                reference=LOADS_EARLY if reason == "long_scoreboard" else STALLS,
+                weight=share * idle,
+            )
+    yield from _occupancy(kernel, idle)
+
+
+def _occupancy(kernel: ProfiledKernel, idle: float) -> Iterator[ProfileAdvice]:
+    possible = kernel.theoretical_occupancy_percent
+    if possible is None or possible >= _LOW_OCCUPANCY or (kernel.tensor_percent or 0.0) > _TENSOR[0]:
+        return
+    text = (
+        f"at most {possible:.0f} % of an SM's warps fit, limited by {kernel.occupancy_limiter or 'the launch'} "
+        f"({kernel.registers} registers a thread): less of it a block, or more bytes in flight by each warp"
+    )
+    yield ProfileAdvice(
+        kind="occupancy",
+        message=text,
+        metric="sm__maximum_warps_per_active_cycle_pct",
+        value=possible,
+        reference=OCCUPANCY,
+        weight=idle * (1 - possible / 100) / 2,
+    )
+
+
+def _uneven(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
+    possible, achieved = kernel.theoretical_occupancy_percent, kernel.occupancy_percent
+    if not possible or achieved is None or achieved >= _UNEVEN * possible:
+        return
+    text = f"{achieved:.0f} % of the warps were there where {possible:.0f} % fit: blocks of unequal length, or too few"
+    yield ProfileAdvice(
+        kind="uneven",
+        message=text,
+        metric="sm__warps_active",
+        value=achieved,
+        reference=WAVES,
+        weight=(1 - achieved / possible) / 4,
+    )
+
+
+def _product(triple: tuple[int, int, int]) -> int:
+    x, y, z = triple
+    return x * y * z

@@ -1,0 +1,68 @@
+"""Whose fault an exception in a candidate's process is: the candidate's, with its line, or this package's own."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from cutesmith.errors import CandidateError, CutesmithError
+from cutesmith.sandbox.readable import refusal
+from cutesmith.verdicts import ExitCode
+
+_EMULATOR = Path(__file__).resolve().parent.parent / "emulator"
+_NUMERICS = {"numpy", "llvmlite"}  # the emulator's libraries
+_REPORT = "Please report it with the lines of log_tail."
+
+
+@contextlib.contextmanager
+def own_code() -> Iterator[None]:
+    """Whatever is raised inside, beside our typed errors, becomes an internal error: no candidate runs there."""
+    try:
+        yield
+    except (CutesmithError, MemoryError):
+        raise
+    except Exception as error:
+        raise _internal(error) from error
+
+
+def describe_failure(path: Path, error: BaseException) -> CandidateError:
+    """What running the file raised, as an error that its verdict takes.
+
+    DOES_NOT_COMPILE for the DSL's own errors, INTERNAL for what the emulated GPU raised while it executed the kernel,
+    CRASHED for all others.
+    """
+    if _of_the_emulator(error):
+        return _internal(error)
+    compiles = any(kind.__module__.split(".")[0] == "cutlass" for kind in type(error).__mro__)
+    code = ExitCode.DOES_NOT_COMPILE if compiles else ExitCode.CRASHED
+    line = _line_in(path, error)
+    text = str(error).strip() or "(no message)"
+    where = f"{path.name}:{line}" if line else path.name
+    rule, hint = refusal(error)
+    told = _traceback_of(error).replace(str(path), path.name)  # it lies nowhere: `judging.candidate.hold_text`
+    message = f"{where}: {type(error).__name__}: {text[:2000]}"
+    return CandidateError(message, code, hint=hint, log_tail=told, rule=rule)
+
+
+def _of_the_emulator(error: BaseException) -> bool:
+    """Whether the emulated GPU's code, or a library that it called, raised it; too little memory is nobody's bug."""
+    files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    last = next((file for file in reversed(files) if not _NUMERICS & set(file.parts)), Path())
+    return last.is_relative_to(_EMULATOR) and not isinstance(error, MemoryError)
+
+
+def _internal(error: BaseException) -> CandidateError:
+    message = f"this is a bug of cutesmith: {type(error).__name__}: {str(error)[:2000]}"
+    return CandidateError(message, ExitCode.INTERNAL, hint=_REPORT, log_tail=_traceback_of(error))
+
+
+def _traceback_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))[-8000:]
+
+
+def _line_in(path: Path, error: BaseException) -> int:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame.lineno or 0 for frame in frames if Path(frame.filename).name == path.name]
+    return own[-1] if own else 0

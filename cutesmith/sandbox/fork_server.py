@@ -1,0 +1,174 @@
+"""The judge's side of its fork server: one process that holds the imported libraries and forks workers from them.
+
+A worker that starts as a program of its own imports PyTorch and the DSL again. The fork server
+(`fork_server_process.py`) is given no secret and runs no candidate; the judge talks to it over a pair of sockets that
+no worker inherits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cutesmith.sandbox.environment import FORK_SERVER_ROOM, PACKAGE_ROOT, clean_environment
+
+ROOM_BYTES = 64 << 10
+REPLY_BYTES = 4096
+IMPORT_SECONDS = 300.0  # PyTorch and the DSL from a cold disk on a busy machine
+# NumPy's OpenBLAS starts threads when it is imported, and a process that has threads must not fork.
+SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1"}
+
+
+class ForkServerError(Exception):
+    """The fork server cannot fork this worker; never leaves this room."""
+
+
+class ForkedProcess:
+    """A process that the fork server forked, with the part of `subprocess.Popen` that a worker needs."""
+
+    def __init__(self, fork_server: ForkServer, pid: int) -> None:
+        self.pid = pid
+        self._fork_server = fork_server
+        self._descriptor = os.pidfd_open(pid)  # the fork server keeps the zombie, so the pid is nobody else's
+        self._lock = threading.Lock()
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, minus the signal's number where one ended it; None while the process lives."""
+        try:
+            return self.wait(timeout=0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """As `poll`, once the process has ended; raises `subprocess.TimeoutExpired` after `timeout` seconds."""
+        with self._lock:
+            if self._code is None:
+                poller = select.poll()
+                poller.register(self._descriptor, select.POLLIN)
+                if not poller.poll(None if timeout is None else int(timeout * 1000)):
+                    raise subprocess.TimeoutExpired("a worker", timeout or 0.0)
+                self._code = self._fork_server.reap(self.pid)
+                os.close(self._descriptor)
+            return self._code
+
+
+class ForkServer:
+    """A fork server at the other end of a socket; `process` is None for one that another judge started."""
+
+    def __init__(
+        self, connection: socket.socket, key: Mapping[str, str], process: subprocess.Popen[bytes] | None = None
+    ) -> None:
+        self.key = dict(key)
+        self.forked = self.living = 0
+        self.lent = False
+        self._socket, self._process = connection, process
+        self.pid = None if process is None else process.pid
+        self._socket.settimeout(IMPORT_SECONDS)
+        self._lock = threading.Lock()
+        self._broken = False
+        self._folder: str | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return not self._broken and (self._process is None or self._process.poll() is None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody may still need it: a worker, or a judge that it was lent to."""
+        return self.living > 0 or self.lent
+
+    def fork(self, order: dict[str, Any], descriptors: Sequence[int]) -> ForkedProcess:
+        """A worker as `order` says, with the pipes for requests, replies and log; raises ForkServerError."""
+        reply = self._ask(order, descriptors)
+        if "refused" in reply:
+            raise ForkServerError(reply["refused"])
+        self.forked += 1
+        self.living += 1
+        return ForkedProcess(self, reply["pid"])
+
+    def reap(self, pid: int) -> int:
+        """The exit code of a worker that has ended."""
+        self.living -= 1
+        try:
+            return int(self._ask({"reap": pid})["code"])
+        except ForkServerError:
+            return -signal.SIGKILL  # how the kernel ends the workers of a fork server that has gone
+
+    def connect(self) -> socket.socket:
+        """A connection for another judge, at whose end that judge's workers are ended; raises OSError."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.lent = True
+        with theirs:
+            socket.send_fds(self._socket, [json.dumps({"serve": True}).encode()], [theirs.fileno()])
+        return ours
+
+    def _ask(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
+        data = json.dumps(message).encode()
+        if len(data) > ROOM_BYTES:
+            raise ForkServerError(f"{len(data)} bytes of environment")
+        with self._lock:
+            reply: dict[str, Any] = json.loads(self._exchange(data, descriptors))
+        return reply
+
+    def _exchange(self, data: bytes, descriptors: Sequence[int]) -> bytes:
+        try:
+            socket.send_fds(self._socket, [data], list(descriptors))
+            if answer := self._socket.recv(REPLY_BYTES):
+                return answer
+            raise ConnectionResetError("it has ended")
+        except OSError as error:
+            self._broken = True  # its late answer would be taken for the next one
+            if self._process is not None:
+                self._process.kill()
+            raise ForkServerError(f"the fork server does not answer: {error}") from error
+
+    def close(self) -> None:
+        """Hang up, which ends this judge's workers, and the fork server if this judge started it."""
+        self._socket.close()
+        if self._process is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        self._process.kill()
+        self._process.wait()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)  # of one that was killed
+
+
+def start_fork_server(key: Mapping[str, str]) -> ForkServer:
+    """A fork server of this process's own; it imports nothing before the first worker is asked for."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    folder = tempfile.mkdtemp(prefix="fork-server-")  # the fork server removes it, also after a killed judge
+    with theirs:
+        fork_server = ForkServer(ours, key, _start(key, theirs.fileno(), folder))
+    fork_server._folder = folder
+    return fork_server
+
+
+def _start(key: Mapping[str, str], descriptor: int, folder: str) -> subprocess.Popen[bytes]:
+    known = {name: value for name, value in key.items() if value}
+    more = {**known, **SINGLE_THREADED, FORK_SERVER_ROOM: "-" * ROOM_BYTES, "PYTHONPATH": PACKAGE_ROOT}
+    return subprocess.Popen(
+        [sys.executable, "-m", "cutesmith.sandbox.fork_server_process", str(descriptor)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,  # the worker that is started instead meets it again, and says so
+        cwd=folder,
+        env=clean_environment(Path(folder), more),
+        pass_fds=(descriptor,),
+        start_new_session=True,
+    )

@@ -1,0 +1,365 @@
+"""A confined child process that runs a candidate: limits, a private pipe, and a kill that reaches every descendant.
+
+`Worker` starts `child.py` in a session of its own with a clean environment and a scratch folder (`launching.py` says by
+which way). It bounds wall-clock time, memory, processes, files and the log (`limits.py`); which files may be read and
+written is `confine()`'s business. Not covered: using the GPU's memory and time (a watchdog ends the process, not the
+kernel in flight), and, where the system has no Landlock or seccomp, what `confine()` then reports as off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from cutesmith.errors import CandidateError
+from cutesmith.sandbox.child import HEADER, MAX_FRAME_BYTES, write_frame
+from cutesmith.sandbox.confinement import confine
+from cutesmith.sandbox.environment import clean_environment
+from cutesmith.sandbox.launching import Launch, WorkerProcess
+from cutesmith.sandbox.limits import GIB, Limits, Watch
+from cutesmith.sandbox.processes import ProcessTree
+from cutesmith.sandbox.scratch import Scratch
+from cutesmith.unicode import encodable, plain_text
+from cutesmith.verdicts import ExitCode
+
+__all__ = ["GIB", "Limits", "Worker", "clean_environment", "confine", "phases", "run_isolated"]
+
+WATCH_SECONDS = 0.05
+WATCH_REST = 20  # times what looking at all processes of the machine took: 1.4 ms with 72 of them
+
+
+class Worker:
+    """A child that answers JSON requests; use as a context manager.
+
+    `entry` is `package.module:factory`, whose result is called with each request. `scratch` is its current, home and
+    temporary folder (one is made and removed when None); `subject` is whom messages name. With `gpu`, the address space
+    is not limited (CUDA reserves far more than it uses) and memory is only watched. `seconds` is what each kind of
+    request (its "do") has taken so far, from sending to reply. `beside` are workers that are watched while this one is
+    waited for. `call` raises `CandidateError`.
+    """
+
+    def __init__(
+        self,
+        entry: str,
+        *,
+        limits: Limits | None = None,
+        scratch: Path | None = None,
+        gpu: bool = False,
+        environment: Mapping[str, str] | None = None,
+        subject: str = "the kernel",
+    ) -> None:
+        self.entry, self.limits, self.gpu, self.subject = entry, limits or Limits(), gpu, subject
+        self._own_scratch = scratch is None
+        self.scratch = Path() if scratch is None else Path(scratch).resolve()
+        self.environment = dict(environment or {})
+        self._log = bytearray()
+        self._log_dropped = 0
+        self._process: WorkerProcess | None = None
+        self._verdict: CandidateError | None = None
+        self.not_forked = ""  # why, where it is a program of its own, whose imports take seconds
+        self.not_kept = ""  # why one that might have served was ended before this one was started
+        self.seconds: dict[str, float] = {}
+        self._asked: tuple[str, float] = ("", 0.0)
+        self._next_watch = 0.0
+        self.beside: tuple[Worker, ...] = ()
+        self._waits, self._complained = False, False
+
+    def __enter__(self) -> Worker:  # noqa: PYI034 - typing.Self needs Python 3.11
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the child; its libraries are imported at the first call."""
+        if self._own_scratch:
+            self._own = Scratch()
+            self.scratch = self._own.path
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        requests, self._requests = os.pipe()
+        self._replies, replies = os.pipe()
+        self._log_pipe, log = os.pipe()
+        token = secrets.token_hex(8)
+        address_space = None if self.gpu else self.limits.memory_bytes + 8 * GIB  # libraries map more than they touch
+        self._process, self.not_forked = Launch(
+            entry=self.entry,
+            settings={"file_bytes": self.limits.file_bytes, "memory_bytes": address_space},
+            scratch=self.scratch,
+            environment={**clean_environment(self.scratch, self.environment), ProcessTree.MARK: token},
+            requests=requests,
+            replies=replies,
+            log=log,
+        ).start()
+        for descriptor in (requests, replies, log):
+            os.close(descriptor)
+        os.set_blocking(self._log_pipe, False)
+        os.set_blocking(self._replies, False)
+        self._watched = Watch(ProcessTree(self._process.pid, token), self.scratch)
+
+    def use_own_scratch(self) -> None:
+        """Before `start`: take a scratch folder that goes with this worker, where that of its maker goes earlier."""
+        self._own_scratch = True
+
+    def serve_as(self, other: Worker) -> None:
+        """From now on be bounded, named and counted as another worker, which is not started."""
+        self.limits, self.subject, self.seconds = other.limits, other.subject, {}
+        self._log, self._log_dropped, self.beside = bytearray(), 0, ()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child can take another request."""
+        return self._verdict is None and self._process is not None and self._process.poll() is None
+
+    @property
+    def sound(self) -> bool:
+        """Whether it lives, has answered every request, and none with an error."""
+        return self.alive and not self._waits and not self._complained
+
+    @property
+    def log_tail(self) -> str:
+        """The last lines of what the child printed, with a remark on how much was dropped."""
+        text = plain_text(bytes(self._log).decode(errors="replace"))
+        return f"[{self._log_dropped} bytes of log dropped]\n{text}" if self._log_dropped else text
+
+    def call(self, request: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
+        """The handler's reply to one request.
+
+        Raises `CandidateError`: TIMED_OUT after `timeout` seconds (default: the limit), CRASHED when the child raises,
+        dies or uses too much, REJECTED (rule H2) when bytes that are no reply arrive. After any of them but a raised
+        exception the child is dead and every later call raises the same again.
+        """
+        self.send(request)
+        return self.receive(timeout=timeout)
+
+    def send(self, request: dict[str, Any]) -> None:
+        """Hand over a request without waiting, so that several workers can start at once; `receive` must follow."""
+        if self._verdict is not None:
+            raise self._verdict
+        assert self._process is not None, "start() comes first"
+        with contextlib.suppress(CandidateError):  # `receive` says it
+            self._watch_when_due()
+        self._waits = True
+        self._nonce, self._asked = secrets.token_hex(16), (str(request.get("do", "")), time.monotonic())
+        try:
+            if self._verdict is None:
+                write_frame(self._requests, {"nonce": self._nonce, "request": request})
+        except BrokenPipeError:
+            raise self._end(self._gone()) from None
+
+    def receive(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """The reply to what was sent; raises as `call` does."""
+        if self._verdict is not None:
+            raise self._verdict
+        try:
+            return self._reply(self._receive(timeout or self.limits.wall_seconds), self._nonce)
+        finally:
+            kind, begin = self._asked
+            self.seconds[kind] = self.seconds.get(kind, 0.0) + time.monotonic() - begin
+
+    def _receive(self, seconds: float) -> bytes:
+        deadline = time.monotonic() + seconds
+        buffer, poller = bytearray(), select.poll()
+        for descriptor in (self._replies, self._log_pipe):
+            poller.register(descriptor, select.POLLIN | select.POLLHUP)
+        while True:
+            ready = {descriptor for descriptor, _ in poller.poll(int(WATCH_SECONDS * 1000))}
+            if self._log_pipe in ready and not self._drain_log():
+                poller.unregister(self._log_pipe)
+            if self._replies in ready:
+                if not self._read_reply(buffer):
+                    raise self._end(self._gone())
+                if (frame := self._complete(buffer)) is not None:
+                    return frame
+            if time.monotonic() > deadline:
+                raise self._end(
+                    self._error(
+                        f"{self.subject} did not finish within {seconds:g} s",
+                        ExitCode.TIMED_OUT,
+                    )
+                )
+            for other in self.beside:
+                with contextlib.suppress(CandidateError):  # its own next call says it
+                    other._watch_when_due()
+            self._watch_when_due()
+
+    def _read_reply(self, buffer: bytearray) -> bool:
+        """Append what has come; False at the end of the pipe."""
+        try:
+            part = os.read(self._replies, 1 << 20)
+        except BlockingIOError:
+            return True
+        buffer += part
+        return bool(part)
+
+    def _complete(self, buffer: bytearray) -> bytes | None:
+        if len(buffer) < HEADER.size:
+            return None
+        (size,) = HEADER.unpack_from(buffer)
+        if size > MAX_FRAME_BYTES or len(buffer) > HEADER.size + size:
+            raise self._end(self._forged())
+        return bytes(buffer[HEADER.size :]) if len(buffer) == HEADER.size + size else None
+
+    def _reply(self, frame: bytes, nonce: str) -> dict[str, Any]:
+        try:
+            message = encodable(json.loads(frame))
+            genuine = secrets.compare_digest(message["nonce"], nonce)
+        except (ValueError, TypeError, KeyError):
+            genuine = False
+        if not genuine:
+            raise self._end(self._forged())
+        self._drain_log()
+        self._waits = False
+        if "error" not in message:
+            reply: dict[str, Any] = message["reply"]
+            return reply
+        raise self._raised(message["error"])
+
+    def _raised(self, error: dict[str, Any]) -> CandidateError:
+        """What the child raised; by which code it likes to be known, but an error is no pass."""
+        self._complained = True
+        known = error["exit_code"] in set(ExitCode) - {ExitCode.PASSED}
+        code = ExitCode(error["exit_code"]) if known else ExitCode.CRASHED
+        message, hint = error["message"], error["hint"]
+        if not error.get("ours"):
+            message = f"{self.subject} raised {error['type']}: {error['message'] or '(no message)'}"
+        tail = f"{self.log_tail}\n{error['traceback']}".strip()
+        return CandidateError(message, code, hint=hint, log_tail=tail, rule=error.get("rule", ""))
+
+    def _watch_when_due(self) -> None:
+        now = time.monotonic()
+        if not self.alive or now < self._next_watch:
+            return
+        what, hint = self._watched.excess(self.limits)
+        self._next_watch = now + max(WATCH_SECONDS, WATCH_REST * (time.monotonic() - now))
+        if what:
+            raise self._end(self._error(f"{self.subject} {what}", ExitCode.CRASHED, hint=hint))
+
+    def _drain_log(self) -> bool:
+        """Keep the tail of what was printed; False once every writer has closed it."""
+        for _ in range(64):  # bounded, so that a kernel that prints for ever cannot hold the watchdog
+            try:
+                part = os.read(self._log_pipe, 1 << 20)
+            except BlockingIOError:
+                return True
+            if not part:
+                return False
+            self._log += part
+            if (excess := len(self._log) - self.limits.log_bytes) > 0:
+                del self._log[:excess]
+                self._log_dropped += excess
+        return True
+
+    def _gone(self) -> CandidateError:
+        """Why the child is no longer there: the signal's name, or the code it left with."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return self._error(f"{self.subject} closed the pipe to its parent", ExitCode.CRASHED)
+        self._drain_log()
+        if code < 0:
+            return self._error(f"{self.subject} was ended by {_signal_name(-code)}", ExitCode.CRASHED)
+        return self._error(
+            f"{self.subject} left the process with exit code {code} before answering",
+            ExitCode.CRASHED,
+        )
+
+    def _forged(self) -> CandidateError:
+        return self._error(
+            f"{self.subject} wrote to the pipe that carries the result",
+            ExitCode.REJECTED,
+            rule="H2",
+        )
+
+    def _error(self, what: str, code: ExitCode, *, hint: str = "", rule: str = "") -> CandidateError:
+        return CandidateError(what, code, hint=hint, log_tail=self.log_tail, rule=rule)
+
+    def _end(self, verdict: CandidateError) -> CandidateError:
+        self._verdict = verdict
+        self._kill()
+        return verdict
+
+    def _kill(self) -> None:
+        process = self._process  # another thread may close this worker meanwhile
+        if process is not None:
+            self._watched.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """End the child at once, from any thread: a call that waits raises CandidateError (CRASHED)."""
+        self._kill()
+
+    def close(self) -> None:
+        """Kill whatever of the child is left and remove a scratch folder of its own."""
+        if self._process is None:
+            return
+        self._kill()
+        for descriptor in (self._requests, self._replies, self._log_pipe):
+            os.close(descriptor)
+        self._process = None
+        if self._own_scratch:
+            self._own.close()
+
+
+def phases(**workers: Worker) -> dict[str, float]:
+    """Seconds by who did what, such as {"reference draw": 1.2}; calls that overlap count on both sides.
+
+    A worker that had to import its libraries says so at its start: "kernel start (not forked: 2 threads)"; and one that
+    was started though a host keeps such processes: "reference start (not kept: os.environ)".
+    """
+    return {
+        f"{who} {what}{_remark(worker, what)}": round(took, 3)
+        for who, worker in workers.items()
+        for what, took in worker.seconds.items()
+    }
+
+
+def _remark(worker: Worker, what: str) -> str:
+    if what != "start":
+        return ""
+    reasons = {"not forked": worker.not_forked, "not kept": worker.not_kept}
+    return "".join(f" ({title}: {reason})" for title, reason in reasons.items() if reason)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    meanings = {
+        "SIGSEGV": "segmentation fault",
+        "SIGABRT": "abort",
+        "SIGKILL": "killed",
+        "SIGXFSZ": "file too large",
+    }
+    return f"{name} ({meanings[name]})" if name in meanings else name
+
+
+def run_isolated(
+    entry: str,
+    request: dict[str, Any],
+    *,
+    limits: Limits | None = None,
+    gpu: bool = False,
+    scratch: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """One request to a fresh worker, which is gone afterwards; raises as `Worker.call` does."""
+    with Worker(entry, limits=limits, scratch=scratch, gpu=gpu, environment=environment) as worker:
+        return worker.call(request)

@@ -1,0 +1,94 @@
+"""One callable of a benchmark: the requests that warm it up and time it, and its samples."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from typing import Any
+
+from cutesmith.sandbox.worker import Worker
+from cutesmith.verdicts import Timing
+
+ROUND_MICROSECONDS = 15_000.0  # of device time, about; between 3 and 20 launches
+CLOCK_FACTOR, CLOCK_SLACK_US = 1.4, 4_000.0  # rule T4: the parent's clock may read this much more
+BURSTS_AGAIN = 2
+WARM_UP_FACTOR, WARM_UP_SLACK_US = 4.0, 50.0  # rule T6: clocks alone move a launch by less than a factor of two
+
+
+@dataclass
+class Contender:
+    """One callable of the contest: where it runs, its estimates, its samples, seconds of its first calls."""
+
+    name: str
+    worker: Worker
+    host_us: float = 20.0
+    device_us: float = 0.0
+    samples: list[float] = field(default_factory=list)
+    error: str = ""
+    warm_up_s: float = 0.0
+
+    @property
+    def launches(self) -> int:
+        """How many launches a round has."""
+        return max(3, min(20, int(ROUND_MICROSECONDS / max(self.device_us, 1.0))))
+
+    def round_request(self, shift: int) -> dict[str, Any]:
+        """One round with fresh values, no output kept."""
+        request = {"do": "round", "name": self.name, "launches": self.launches, "host_us": self.host_us}
+        return {**request, "shift": shift, "keep": -1, "tag": ""}
+
+    def warm_up(self, timeout: float) -> dict[str, Any]:
+        """First calls; estimates of device and host time."""
+        begin = time.perf_counter()
+        reply = self.worker.call({"do": "warm_up", "name": self.name}, timeout=timeout)
+        self.warm_up_s = time.perf_counter() - begin
+        self.device_us, self.host_us = reply["device_us"], reply["host_us"]
+        return reply
+
+    def estimate(self) -> None:
+        """The device time anew, once nobody else uses the GPU: a slow warm-up must not cut repetitions (rule T6)."""
+        request = {"do": "estimate", "name": self.name, "host_us": self.host_us}
+        self.device_us = self.worker.call(request)["device_us"]
+
+    def slow_start(self) -> str:
+        """Rule T6: what is said of launches that were far slower before the timing than in it; else nothing."""
+        middle = median(self.samples)
+        if self.device_us <= WARM_UP_FACTOR * middle + WARM_UP_SLACK_US:
+            return ""
+        return f"its warm-up took {self.device_us:.1f} us a launch, the timed launches {middle:.1f} us"
+
+    def late(self) -> str:
+        """Rule T4: what is said of launches that the parent's clock finds slower than they were timed at; else nothing.
+
+        A burst that is late may have met somebody who came and went: then the next ones must all be in time.
+        """
+        if not self._late_burst():
+            return ""
+        return next(filter(None, (self._late_burst() for _ in range(BURSTS_AGAIN))), "")
+
+    def _late_burst(self) -> str:
+        """Launches back to back on the parent's own clock."""
+        reported = max(median(self.samples), self.host_us)
+        launches = max(10, min(2000, int(20_000 / reported)))
+        begin = time.perf_counter()
+        self.worker.call({"do": "burst", "name": self.name, "launches": launches})
+        wall_us = 1e6 * (time.perf_counter() - begin)
+        if wall_us <= CLOCK_FACTOR * launches * reported + CLOCK_SLACK_US:
+            return ""
+        return f"{launches} launches took {wall_us / launches:.1f} us each by the parent's clock, not {reported:.1f}"
+
+    def timing(self, byte_count: int | None) -> Timing:
+        """Median and quartiles of the samples."""
+        if not self.samples:
+            return Timing(name=self.name, samples_us=(), median_us=0.0, q1_us=0.0, q3_us=0.0, error=self.error)
+        low, middle, high = quantiles(self.samples, n=4, method="inclusive")
+        return Timing(
+            name=self.name,
+            samples_us=tuple(round(sample, 3) for sample in self.samples),
+            median_us=round(middle, 3),
+            q1_us=round(low, 3),
+            q3_us=round(high, 3),
+            host_us=round(self.host_us, 3),
+            bytes_per_second=None if byte_count is None else byte_count / (middle * 1e-6),
+        )

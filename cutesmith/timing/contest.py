@@ -1,0 +1,399 @@
+"""The candidate's time beside its baselines and the floor of this machine.
+
+Candidate and baselines live in two processes; this parent draws the order, holds a clock of its own against which
+reported times are checked (rules T1, T4), and lets outputs of randomly chosen timed launches be judged (rules R2, R3).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cutesmith.devices import current_device, parse_arch
+from cutesmith.errors import CandidateError, CutesmithError, UnavailableError
+from cutesmith.judge.cheats import find_cheats
+from cutesmith.judge.crossing.given_outputs import require_own
+from cutesmith.judge.crossing.pieces import LARGEST_FILE, hand_over
+from cutesmith.judge.kept_references import serving
+from cutesmith.judge.problem_process import OWN, ProblemProcess, Untrusted, reference_call, reference_reply
+from cutesmith.judge.rounds import exchange, loading, new_seed, start_both
+from cutesmith.judge.verification import fitting_arch
+from cutesmith.problems import contract
+from cutesmith.sandbox.gpu_lock import gpu_lock
+from cutesmith.sandbox.processes import fair_memory
+from cutesmith.sandbox.readable import INPUTS
+from cutesmith.sandbox.worker import GIB, Limits, Worker, phases
+from cutesmith.timing.baseline_process import baseline_process, file_baseline, measuring_process
+from cutesmith.timing.contender import Contender
+from cutesmith.timing.kept_launches import Kept, launch_to_keep
+from cutesmith.timing.roofline import ROOFS, Floor, Work, floor_of
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing
+
+NO_GPU = "nothing was timed: this machine has no NVIDIA GPU"
+COMPILE_MODE = "max-autotune-no-cudagraphs"
+ROUNDS, QUICK_ROUNDS = 10, 4
+IMPOSSIBLE = 0.9  # rule T8: of bytes over peak bandwidth
+CHECKED_OUTPUTS = 3
+Accusation = tuple[ExitCode, str, str]  # what the verdict will be, the sentence, the rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkOptions:
+    """What to compare with and for how long: baselines (`file.py:function`), rounds, seconds a call.
+
+    `largest_file`: bytes of a tensor that crosses between the processes whole.
+    """
+
+    baselines: tuple[str, ...] = ()
+    eager: bool = True
+    compiled: bool = True
+    rounds: int = ROUNDS
+    timeout: float = 300.0
+    arch: str | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    largest_file: int = LARGEST_FILE
+
+
+@dataclass
+class Contest:
+    """One benchmark: two workers, the contenders, and what is known of the machine.
+
+    Where nobody vouches for the problem (`why` says so), the process of the baselines is confined as a candidate's is.
+    """
+
+    problem: Path
+    options: BenchmarkOptions
+    why: Untrusted | None = None
+    device: str = ""
+    prepared: dict[str, Any] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    timings: list[Timing] = field(default_factory=list)
+    workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by whom they run
+    problem_confinement: dict[str, bool] = field(default_factory=dict)
+    log_tail: str = ""
+
+    @property
+    def own_problem(self) -> bool:
+        """Whether a candidate's own file says what it computes."""
+        return self.why is OWN
+
+    def verdict(self, path: Path) -> BenchmarkVerdict:
+        """Everything from the static checks to the numbers; every failure becomes a verdict."""
+        try:
+            contract.inspect_kernel(path, with_problem=not self.own_problem)
+            if not self.own_problem:
+                contract.inspect(self.problem)
+            if findings := find_cheats(contract.problem_source(path), path):
+                first = findings[0]
+                message = f"{path.name}:{first.line}: {first.message}; {first.fix}"
+                return self._ended(path, ExitCode.REJECTED, message, first.rule)
+            return self._contest(path)
+        except CandidateError as error:
+            self.log_tail = error.log_tail or self.log_tail
+            return self._ended(path, error.exit_code, f"{path.name}: {error.message}", error.rule)
+        except CutesmithError as error:
+            return self._ended(path, error.exit_code, str(error))
+
+    def _arch(self) -> str:
+        device = current_device()
+        if device is None:
+            raise UnavailableError(NO_GPU)
+        self.device = device.name
+        arch = self.options.arch or fitting_arch(device)
+        if device.sm is not None and not parse_arch(arch).runs_on(device.sm):
+            raise UnavailableError(f"{arch} does not run on this machine's {device.name}")
+        return arch
+
+    @property
+    def _limits(self) -> Limits:
+        return Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=32 * GIB)
+
+    @contextmanager
+    def _workers(self, folder: Path, arch: str) -> Iterator[tuple[Worker, Worker]]:
+        tried = Worker(
+            "cutesmith.timing.timed:candidate_handler",
+            limits=self._limits,
+            scratch=folder / "candidate",
+            gpu=True,
+            environment={"CUTE_DSL_ARCH": arch},
+        )
+        with self._reference(folder, arch) as trusted:
+            served = trusted if self.options.baselines else serving(trusted)  # whose files may leave anything
+            with served as reference, tried as candidate:
+                reference.beside = (candidate,)
+                self.workers = {"reference": reference, "kernel": candidate}
+                yield reference, candidate
+
+    def _reference(self, folder: Path, arch: str) -> AbstractContextManager[ProblemProcess]:
+        """The process of the problem and its baselines, to be started."""
+        patient = replace(self._limits, wall_seconds=self._patience)
+        return baseline_process(folder, patient, arch, why=self.why, compiled=self.options.compiled)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds for a call of a baseline: its first may measure many kernels."""
+        return max(600.0, self.options.timeout)
+
+    def _contest(self, path: Path) -> BenchmarkVerdict:
+        arch = self._arch()
+        with exchange() as folder, self._workers(folder, arch) as (reference, candidate):
+            self._start(folder, reference, candidate)
+            tried = self._enter(candidate, "candidate", path)
+            others = self._baselines(reference)
+            with measuring_process(reference, self._limits, apart=self.why is not None) as measuring:
+                kept, clock = self._timed(measuring, [tried, *others], reference, candidate)
+            self.log_tail = candidate.log_tail
+            changes = candidate.call({"do": "changes"})["changes"]
+            wrong = self._judge(folder, reference, candidate, kept)
+            self._finish([tried, *others])
+            against = _proved(changes, wrong)
+            if against is None and (against := self._suspected(tried, clock)):
+                self._require_quiet(candidate, others)
+        code, text, rule = against or (ExitCode.PASSED, self._summary(), "")
+        return self._ended(path, code, f"{path.name}: {text}", rule)
+
+    def _timed(
+        self, measuring: Worker, contenders: Sequence[Contender], reference: Worker, candidate: Worker
+    ) -> tuple[list[Kept], str]:
+        """With the GPU to ourselves: what the machine can do, the rounds, and what the parent's clock says."""
+        with gpu_lock(exclusive=True):
+            self.machine = reference_call(measuring, {"do": "machine", "dtypes": list(self.prepared["work"]["flops"])})
+            if measuring is not reference:
+                measuring.close()  # its memory is needed
+            for contender in (contender for contender in contenders if not contender.error):
+                contender.estimate()
+            kept = self._rounds(contenders, reference, candidate)
+            self._host_times(contenders)
+            return kept, contenders[0].late()
+
+    def _start(self, folder: Path, reference: Worker, candidate: Worker) -> None:
+        """Bring both sides up at once; draw the inputs, enough copies of them to leave the cache.
+
+        This and what follows until the timing shares the GPU step by step: who waits to time waits for one of them.
+        """
+        with gpu_lock(exclusive=False):
+            start_both(reference, candidate, {"device": "cuda", "largest_file": self.options.largest_file})
+        with gpu_lock(exclusive=False):
+            self._draw(folder, reference)
+            copies = self.prepared["copies"]
+            hand_over(
+                partial(reference_call, reference), candidate.call, itertools.chain(*copies), self.options.largest_file
+            )
+            candidate.call({"do": "inputs", "copies": copies})
+
+    def _draw(self, folder: Path, reference: Worker) -> None:
+        load = {"do": "load", "device": "cuda", "arch": "", "path": str(self.problem.resolve()), "seed": new_seed()}
+        named = [baseline["path"] for baseline in map(file_baseline, self.options.baselines)]
+        reference.send({**load, "readable": named})
+        with loading(self.problem.name, self.options.timeout):
+            loaded = reference_reply(reference, timeout=self.options.timeout)
+        self.problem_confinement = loaded.get("confinement", {})
+        seeds = [new_seed() for _ in range(4)]
+        request = {"do": "prepare", "seeds": seeds, "folder": str(folder / INPUTS)}
+        self.prepared = reference_call(reference, request)
+
+    def _enter(self, worker: Worker, name: str, path: Path) -> Contender:
+        with gpu_lock(exclusive=False), loading("the file", self.options.timeout):
+            request = {"do": "load", "name": name, "path": str(path.resolve()), "source": contract.problem_source(path)}
+            worker.call(request, timeout=self.options.timeout)
+        contender = Contender(name, worker)
+        with gpu_lock(exclusive=False):
+            self.l2_bytes = contender.warm_up(self.options.timeout)["l2_bytes"]
+        return contender
+
+    def _baselines(self, reference: Worker) -> list[Contender]:
+        """Load and warm up each baseline; one that fails or needs what is not installed is listed with its error."""
+        wanted: list[dict[str, Any]] = []
+        if self.options.eager:
+            wanted.append({"name": "eager", "kind": "eager"})
+        if self.options.compiled:
+            wanted.append({"name": "torch.compile", "kind": "compile", "mode": COMPILE_MODE})
+        wanted += [file_baseline(text) for text in self.options.baselines]
+        return [self._baseline(reference, request) for request in wanted]
+
+    def _baseline(self, reference: Worker, request: dict[str, Any]) -> Contender:
+        contender = Contender(request["name"], reference)
+        try:
+            reference_call(reference, {"do": "baseline", **request})
+        except CutesmithError as error:
+            if error.exit_code != ExitCode.UNAVAILABLE:
+                raise
+            contender.error = error.message
+            return contender
+        try:
+            contender.error = self._wrong(reference, contender) if request["kind"] == "file" else ""
+            if not contender.error:
+                with gpu_lock(exclusive=False):
+                    contender.warm_up(self._patience)
+        except CandidateError as error:
+            if not reference.alive:
+                raise
+            contender.error = error.message
+        return contender
+
+    def _wrong(self, reference: Worker, contender: Contender) -> str:
+        """What keeps somebody else's function from being a baseline: another result than the reference's."""
+        request = {"do": "compare", "name": contender.name, "rtol": self.options.rtol, "atol": self.options.atol}
+        with gpu_lock(exclusive=False):
+            problem = reference.call(request, timeout=self._patience)["problem"]
+        return f"no baseline: {problem}" if problem else ""
+
+    def _rounds(self, contenders: Sequence[Contender], reference: Worker, candidate: Worker | None) -> list[Kept]:
+        """Interleaved rounds in random order; a few random launches of the candidate are kept."""
+        source = random.Random(secrets.randbits(64))
+        chosen = set(source.sample(range(self.options.rounds), min(CHECKED_OUTPUTS, self.options.rounds)))
+        rounds: list[tuple[int, int]] = []
+        kept: list[Kept] = []
+        running = [contender for contender in contenders if not contender.error]
+        for number in range(self.options.rounds):
+            for contender in source.sample(running, len(running)):
+                request = contender.round_request(source.randrange(1, 1 << 20))
+                if contender.worker is candidate:
+                    rounds.append((request["shift"], request["launches"]))
+                    if number in chosen:
+                        copies, again = len(self.prepared["copies"]), bool(kept)
+                        keep = launch_to_keep(source, request["launches"], copies, again=again)
+                        request |= {"keep": keep, "tag": str(number)}
+                        kept.append(Kept(str(number), request["keep"], tuple(rounds)))
+                self._round(contender, request)
+        return kept
+
+    def _round(self, contender: Contender, request: dict[str, Any]) -> None:
+        begin = time.perf_counter()
+        samples = contender.worker.call(request)["samples_us"]
+        wall_us = 1e6 * (time.perf_counter() - begin)
+        if sum(samples) > 1.05 * wall_us:
+            message = "reported times add up to more than the parent's clock saw"
+            raise CandidateError(message, ExitCode.REJECTED, rule="T4")
+        contender.samples += samples
+
+    def _host_times(self, contenders: Sequence[Contender]) -> None:
+        for contender in contenders:
+            if not contender.error:
+                contender.host_us = contender.worker.call({"do": "host", "name": contender.name})["host_us"]
+
+    def _require_quiet(self, candidate: Worker, others: Sequence[Contender]) -> None:
+        """Raise UnavailableError if a baseline, too, is slower than it was timed once the kernel's process is gone.
+
+        Then somebody who does not take the lock uses this GPU, and times say nothing against the kernel.
+        """
+        candidate.close()
+        control = next((contender for contender in others if not contender.error), None)
+        with gpu_lock(exclusive=True):
+            late = "" if control is None else control.late()
+        if late:
+            raise UnavailableError(
+                f"another process uses this GPU, so nothing can be timed: of the baseline, {late}",
+                hint="end what nvidia-smi lists, or choose another GPU with CUDA_VISIBLE_DEVICES",
+            )
+
+    def _judge(self, folder: Path, reference: Worker, candidate: Worker, kept: Sequence[Kept]) -> dict[str, Any]:
+        """The first wrong output among those kept, as the reference judged it."""
+        for item in kept:
+            with gpu_lock(exclusive=False):
+                verdict = self._judge_one(folder / "candidate" / "outputs" / item.tag, reference, candidate, item)
+            if verdict["problem"]:
+                return verdict
+        return {}
+
+    def _judge_one(self, where: Path, reference: Worker, candidate: Worker, item: Kept) -> dict[str, Any]:
+        report = candidate.call({"do": "collect", "tag": item.tag, "folder": str(where)})
+        require_own(report["outputs"], where)
+        for problem in report["problems"]:
+            return {"problem": problem["text"], "rule": problem["rule"], "reject": problem["reject"]}
+        hand_over(candidate.call, partial(reference_call, reference), report["outputs"], self.options.largest_file)
+        request = {"do": "judge_at", "launch": item.launch, "rounds": item.rounds, "outputs": report["outputs"]}
+        request |= {"tuple": report["tuple"], "rtol": self.options.rtol, "atol": self.options.atol}
+        return reference_call(reference, request)
+
+    @property
+    def work(self) -> Work:
+        """What the function must move and compute: declared by the problem, or counted."""
+        return Work(**self.prepared["work"])
+
+    def _finish(self, contenders: Sequence[Contender]) -> None:
+        self.timings = [contender.timing(self.work.bytes) for contender in contenders]
+
+    def _suspected(self, tried: Contender, clock: str) -> Accusation | None:
+        """What times alone say against the kernel."""
+        for text, rule in ((tried.slow_start(), "T6"), (self._impossible(), "T8"), (clock, "T4")):
+            if text:
+                return ExitCode.REJECTED, text, rule
+        return None
+
+    def _impossible(self) -> str:
+        """Rule T8, with writes that the cache may still hold left out; void when a trusted baseline beats it too."""
+        peak = self.machine["peak"] or 1.25 * self.machine["copy"]
+        written = max(0, self.prepared["written_bytes"] - self.l2_bytes)
+        least_us = 1e6 * (self.prepared["read_bytes"] + written) / peak
+        times = [timing.median_us for timing in self.timings if timing.samples_us]
+        if times[0] >= IMPOSSIBLE * least_us or any(t < IMPOSSIBLE * least_us for t in times[1:]):
+            return ""
+        return f"{times[0]:.1f} us is impossible: the memory needs {least_us:.1f} us for these bytes at its peak"
+
+    def _summary(self) -> str:
+        first = self.timings[0]
+        floor = self._floor()
+        percent, roof = 100 * floor.us / first.median_us, ROOFS[floor.kind]
+        versus = ", ".join(f"{speed:.2f}x {name}" for name, speed in self._speedups().items())
+        versus = f", {versus}{self._whose()}" if versus else ""
+        return f"{first.median_us:.1f} us, {percent:.0f} % of {roof}{versus}"
+
+    def _whose(self) -> str:
+        return " (the file's own reference)" if self.own_problem else ""
+
+    def _floor(self) -> Floor:
+        return floor_of(self.work, self.machine["copy"], self.machine["matmul"])
+
+    def _speedups(self) -> dict[str, float]:
+        first = self.timings[0].median_us
+        return {t.name: round(t.median_us / first, 4) for t in self.timings[1:] if t.samples_us}
+
+    def _ended(self, path: Path, code: ExitCode, summary: str, rule: str = "") -> BenchmarkVerdict:
+        known: dict[str, Any] = {}
+        if self.timings and self.machine:
+            floor = self._floor()
+            known = {
+                "floor_us": round(floor.us, 3),
+                "floor_kind": floor.kind,
+                "floor_percent": round(100 * floor.us / self.timings[0].median_us, 2),
+                "algorithmic_bytes": self.work.bytes,
+                "algorithmic_flops": self.work.total_flops or None,
+                "matmul_flops_per_second": floor.flops_per_second,
+                "copy_bytes_per_second": self.machine["copy"],
+                "speedups": self._speedups(),
+            }
+        return BenchmarkVerdict(
+            exit_code=code,
+            summary=summary,
+            path=str(path),
+            device=self.device,
+            inputs=self.prepared.get("inputs", ""),
+            timings=tuple(self.timings),
+            rule=rule,
+            own_problem=self.own_problem,
+            problem_confinement=self.problem_confinement,
+            phases=phases(**self.workers),
+            log_tail=self.log_tail[-20000:],
+            **known,
+        )
+
+
+def _proved(changes: Sequence[Sequence[str]], wrong: dict[str, Any]) -> Accusation | None:
+    """What the kernel changed of its process, or a wrong result among those that were timed."""
+    for rule, text in changes:
+        return ExitCode.REJECTED, text, rule
+    if not wrong:
+        return None
+    code = ExitCode.REJECTED if wrong["reject"] else ExitCode.WRONG_RESULT
+    text = f"a timed launch gave a wrong result: {wrong['problem']}"
+    return code, text, wrong["rule"] if wrong["reject"] else "R3"

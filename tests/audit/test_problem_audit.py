@@ -1,0 +1,352 @@
+"""Audits in a real confined child: what keeps a problem from being used, what is only remarked, what must pass."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from cutesmith.audit.problem_audit import ADVICE, ProblemAuditor
+from cutesmith.audit.smaller_factories import SmallerFactories
+from cutesmith.audit.trials import Influence
+from cutesmith.verdicts import ExitCode
+
+TASKS = Path(__file__).resolve().parents[2] / "evals" / "tasks"
+MATRIX = 'torch.randn(4096, 4096, device="cuda")'
+SETS = "def get_input_sets():\n    yield [torch.{}]\n    yield [torch.{}]\n"
+BF16 = 'torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)'
+VECTOR = 'torch.randn(4096, device="cuda")'
+DRAWS = f"def get_inputs(): return [{VECTOR}]\n"
+
+
+@pytest.fixture(scope="module")
+def auditor():
+    with ProblemAuditor(timeout=60) as shared:
+        yield shared
+
+
+@pytest.fixture
+def audit(auditor, write_file):
+    """A function that audits a reference with the inputs given as expressions, or a whole file."""
+
+    def run(reference: str, *inputs: str, more: str = ""):
+        drawn = f"\ndef get_inputs():\n    return [{', '.join(inputs)}]\n" if inputs else ""
+        return auditor.audit(write_file(f"import torch\n{reference}\n{drawn}{more}", "problem.py"))
+
+    return run
+
+
+def rules(verdict, severity=None):
+    return [finding.rule for finding in verdict.findings if severity in (None, finding.severity)]
+
+
+SQUARE = "def reference_fn(x): return x * x"
+
+
+@pytest.mark.parametrize(
+    ("reference", "inputs", "rule", "said"),
+    [
+        ("def reference_fn(x): return x + torch.rand_like(x)", [MATRIX], "random", "draws random numbers"),
+        ("def reference_fn(x): return torch.nn.functional.dropout(x, 0.5)", [MATRIX], "random", "dropout"),
+        (
+            "def reference_fn(x):\n    torch.manual_seed(0)\n    return x + torch.rand_like(x)",
+            [MATRIX],
+            "random",
+            "make what is random an input",
+        ),
+        (
+            "calls = []\ndef reference_fn(x):\n    calls.append(1)\n    return x * len(calls)",
+            [MATRIX],
+            "random",
+            "two results for the same inputs",
+        ),
+        ("def reference_fn(x, y): return 2 * x", [MATRIX, VECTOR], "unused-input", "input 1 (y) does not change"),
+        ("def reference_fn(x, y): return x + y - y", [MATRIX, VECTOR], "unused-input", "input 1 (y)"),
+        (
+            "def reference_fn(x, mask): return x.masked_fill(mask & ~mask, 0)",
+            [MATRIX, 'torch.rand(4096, 4096, device="cuda") < 0.5'],
+            "unused-input",
+            "input 1 (mask)",
+        ),
+        ("def reference_fn(x): return torch.ones_like(x)", [MATRIX], "constant", "the same result"),
+        ("def reference_fn(x): return torch.softmax(x, -1).sum(-1)", [MATRIX], "constant", "the same result"),
+        ("def reference_fn(x): return torch.log(x)", [MATRIX], "nan", "output 0 is NaN in 50 %"),
+        ("def reference_fn(x): return x / 0", [MATRIX], "infinite", "output 0 is infinite everywhere"),
+        (
+            SQUARE,
+            ['torch.randn(1 << 20, 1 << 20, device="cuda")'],
+            "too-many-bytes",
+            "more than the 60 GB",
+        ),
+        (
+            SQUARE,
+            ['torch.randn(1 << 17, 1 << 17, device="cuda", dtype=torch.float8_e5m2)'],
+            "too-large",
+            "at smaller sizes: get_inputs raised NotImplementedError",
+        ),
+    ],
+)
+def test_what_is_no_function_of_all_its_inputs_is_refused(audit, reference, inputs, rule, said):
+    verdict = audit(reference, *inputs)
+    assert (verdict.exit_code, rules(verdict, "error")) == (ExitCode.USAGE, [rule])
+    assert said.lower() in verdict.summary.lower() and verdict.summary.startswith("problem.py: ")
+
+
+@pytest.mark.parametrize(
+    ("reference", "inputs", "said"),
+    [
+        ("def reference_fn(x):\n    return x @ x[:3]", [MATRIX], "reference_fn raised RuntimeError in line 3"),
+        ("def reference_fn(x): x.relu_()", [MATRIX], "reference_fn returned NoneType, not a tensor"),
+        ("def reference_fn(x, y): return x", [MATRIX], "does not take the 1 inputs"),
+        (SQUARE, ["torch.randn(8, 8)"], "input 0 is on cpu"),
+        (SQUARE, ["'text'"], "input 0 is a str"),
+        (SQUARE, ["0.5"], "no tensor with elements"),
+        (SQUARE, ['torch.randn(0, 7, device="cuda")'], "no tensor with elements"),
+        (SQUARE, ["1 / 0"], "get_inputs raised ZeroDivisionError"),
+        (f"{SQUARE}\ndef get_inputs(): return []", [], "returned no inputs"),
+        (f"1 / 0\n{SQUARE}", [MATRIX], "ZeroDivisionError while running the file"),
+        (SQUARE, [], "defines no get_inputs"),
+        ("def reference_fn(x:", [MATRIX], "syntax error"),
+        ("kernel_fn = None", [], "defines no reference_fn and no get_inputs"),
+    ],
+)
+def test_a_broken_file_is_told_in_a_sentence(audit, reference, inputs, said):
+    verdict = audit(reference, *inputs)
+    assert verdict.exit_code == ExitCode.USAGE and said in verdict.summary and verdict.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("reference", "inputs", "rule"),
+    [
+        ("def reference_fn(x): return x.relu_()", [MATRIX], "changes-input"),
+        ("def reference_fn(x, eps): return x * 2", [MATRIX, "1e-5"], "unused-scalar"),
+        (
+            "def reference_fn(x): return torch.exp(20 * x)",
+            ['torch.randn(4096, 4096, device="cuda", dtype=torch.float16)'],
+            "overflow",
+        ),
+        ("def reference_fn(x): return x * 2, x.abs() >= 0", [MATRIX], "constant-output"),
+        ("def reference_fn(x): return torch.topk(x, 4).indices", [BF16], "ties"),
+        ("def reference_fn(x): return torch.argsort(x)", [MATRIX], "ties"),
+        ("def reference_fn(x): return x.median(-1).indices", [BF16], "ties"),
+        ("def reference_fn(x):\n    assert x.dtype != torch.float64\n    return 2 * x", [MATRIX], "no-float64"),
+        (SQUARE, ['torch.randn(64, 64, device="cuda")'], "tiny"),
+        (SQUARE, ['torch.randn(1 << 17, 1 << 16, device="cuda", dtype=torch.float16)'], ""),
+        (SQUARE, ['torch.randn(3 << 16, 1 << 16, device="cuda", dtype=torch.float16)'], "slow"),
+    ],
+)
+def test_what_is_only_remarked(audit, reference, inputs, rule):
+    verdict = audit(reference, *inputs)
+    assert verdict.passed and verdict.status == "accepted" and rules(verdict) == ([rule] if rule else [])
+
+
+@pytest.mark.parametrize(
+    ("reference", "inputs"),
+    [
+        pytest.param(
+            "def reference_fn(x, y, mask): return torch.where(mask, x, y)",
+            [MATRIX, MATRIX, 'torch.zeros(4096, 4096, device="cuda", dtype=torch.bool)'],
+            id="x matters only where a mask is set that get_inputs leaves empty",
+        ),
+        pytest.param(
+            "def reference_fn(x, w, b): return torch.nn.functional.layer_norm(x, x.shape[-1:], w, b)",
+            [MATRIX, 'torch.ones(4096, device="cuda")', 'torch.zeros(4096, device="cuda")'],
+            id="weights as they are initialised",
+        ),
+        pytest.param(
+            "def reference_fn(x, target): return torch.nn.functional.cross_entropy(x, target, reduction='none')",
+            [MATRIX, 'torch.full((4096,), 7, device="cuda")'],
+            id="labels that are all alike",
+        ),
+        pytest.param(
+            "def reference_fn(x, n): return x * n.item()",
+            [MATRIX, 'torch.randint(1, 9, (), device="cuda")'],
+            id="a reference that needs values",
+        ),
+        pytest.param(
+            "def reference_fn(q, k): return torch.softmax(q @ k.transpose(-1, -2), -1)",
+            ['torch.randn(2, 8, 4096, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2)'],
+            id="products",
+        ),
+        pytest.param(
+            "def reference_fn(x): return torch.sort(x, stable=True)[1], x.argmax(-1), torch.topk(x, 4)[0]",
+            [BF16],
+            id="equal values whose order is fixed, or shows in no result",
+        ),
+        pytest.param(
+            "def reference_fn(x): return (x > 3).any(-1)", [MATRIX], id="a bool that is nearly always the same"
+        ),
+    ],
+)
+def test_an_honest_problem_is_accepted_without_a_word(audit, reference, inputs):
+    verdict = audit(reference, *inputs)
+    assert verdict.passed and verdict.findings == ()
+
+
+def test_the_verdict_tells_of_full_size_and_of_what_was_tried(audit):
+    sets = SETS.format("randn(33, 7, device='cuda'), 2.0", "randn(0, 4, device='cuda'), 2.0")
+    verdict = audit(
+        "def reference_fn(x, alpha): return (alpha * x).half()",
+        'torch.randn(1 << 16, 1 << 15, device="cuda"), 0.5',
+        more=f"TOLERANCE = {{'rtol': 1e-2}}\n{sets}",
+    )
+    assert verdict.passed and verdict.seconds < 20
+    described = {"name": "x", "dtype": "float32", "shape": [1 << 16, 1 << 15], "bytes": 1 << 33}
+    assert verdict.inputs == (described, {"name": "alpha", "value": "0.5"})
+    assert (verdict.input_bytes, verdict.output_bytes) == (1 << 33, 1 << 32)
+    assert verdict.floor_us == pytest.approx((3 << 32) / 4e12 * 1e6, abs=0.01)
+    assert verdict.tried == "float32[1, 32768], 0.5" and verdict.tolerance == {"rtol": 1e-2}
+    assert verdict.sets == ("float32[33, 7], 2.0", "float32[0, 4], 2.0")
+
+
+def test_ties_name_the_operation_and_whether_they_are_drawn(audit):
+    route = "w, i = torch.topk(x.softmax(-1), 4)\n    return torch.zeros_like(x).scatter(1, i, w)"
+    rare = audit(f"def reference_fn(x):\n    {route}", MATRIX).findings
+    assert [finding.rule for finding in rare] == ["ties"] and "stable=True" in rare[0].fix
+    assert "in which topk takes equal values, where values are equal, or NaN" in rare[0].message
+    drawn = audit("def reference_fn(x): return torch.sort(x, descending=True)[1]", BF16).findings
+    assert "in which sort takes equal values, in what is drawn" in drawn[0].message
+
+
+def test_work_at_full_size_is_counted_or_declared(audit):
+    product = audit("def reference_fn(x, y): return (x.float() @ y.float()).to(x.dtype)", BF16, BF16)
+    assert product.work == {"bytes": 3 * 2 * 4096**2, "flops": {"bfloat16": 2 * 4096**3}}
+    declared = audit(SQUARE, MATRIX, more="ALGORITHMIC_FLOPS = 12\ndef ALGORITHMIC_BYTES(x): return 7 * x.shape[0]\n")
+    assert declared.work == {"bytes": 7 * 4096, "flops": {"float32": 12}}
+    needs_values = audit(
+        "def reference_fn(x, n): return x * n.item()", MATRIX, 'torch.randint(1, 9, (), device="cuda")'
+    )
+    assert needs_values.work["flops"] is None
+
+
+def test_every_input_set_is_tried(audit):
+    refused = SETS.format("randn(32, 7, device='cuda')", "randn(33, 7, device='cuda')")
+    verdict = audit("def reference_fn(x): return x.view(-1, 16).sum(-1)", MATRIX, more=refused)
+    assert rules(verdict, "error") == ["refused"] and "get_input_sets()[1]" in verdict.summary
+    other = 'def get_input_sets(): return [[torch.randn(8, 8, device="cuda", dtype=torch.float16)]]'
+    assert rules(audit(SQUARE, MATRIX, more=other)) == ["other-outputs"]
+
+
+def test_a_seed_inside_get_inputs_is_remarked(audit):
+    seeded = f"def get_inputs():\n    torch.manual_seed(0)\n    return [{MATRIX}]\n"
+    assert rules(audit(SQUARE, more=seeded)) == ["same-values"]
+
+
+def test_a_reference_that_takes_one_size_only_is_tried_at_that_size(audit):
+    verdict = audit("def reference_fn(x): return x.view(8, 256, 1024).sum(0)", 'torch.randn(2048, 1024, device="cuda")')
+    assert verdict.passed and verdict.tried == "float32[2048, 1024]"
+
+
+def test_parameters_of_a_module_are_inputs_that_need_not_matter(auditor, write_file):
+    source = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.BatchNorm1d(width))
+        self.spare = torch.nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def get_inputs():
+    return [torch.randn(65536, 512)]
+
+
+def get_init_inputs():
+    return [512]
+"""
+    verdict = auditor.audit(write_file(source, "module.py"))
+    assert verdict.passed and rules(verdict) == ["unused-state"]
+    assert "spare" in verdict.findings[0].message and len(verdict.inputs) == 9
+
+
+def test_a_module_keeps_its_parameters_and_draws_nothing_large(auditor, write_file):
+    source = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(32, 64, 3)
+
+    def forward(self, x):
+        return torch.relu(self.convolution(x))
+
+
+def get_inputs():
+    return [torch.rand(2048, 32, 256, 256)]  # 17 GB, drawn on the CPU as KernelBench does
+
+
+def get_init_inputs():
+    return []
+"""
+    verdict = auditor.audit(write_file(source, "convolution.py"))
+    assert verdict.passed and rules(verdict) == ["slow"] and verdict.seconds < 20
+    assert verdict.tried == "float32[16, 32, 8, 8], float32[64, 32, 3, 3], float32[64]"
+    assert verdict.outputs[0]["shape"] == [2048, 64, 254, 254]
+
+
+def test_no_input_is_called_useless_once_the_time_is_over():
+    base, other = [torch.ones(3), torch.ones(3)], [torch.zeros(3), torch.zeros(3)]
+    hurried, patient = Influence(lambda x, y: x, seconds=0.0), Influence(lambda x, y: x)
+    for influence in (hurried, patient):
+        influence.watch(base, other)
+    assert hurried.late and not hurried.of_inputs
+    assert not patient.late and patient.of_inputs == {0} and patient.on_outputs == {0}
+
+
+def test_the_tasks_of_the_repository_pass_and_cost_little(auditor):
+    tasks = sorted(TASKS.rglob("*.py"))[::9]
+    begin = time.monotonic()
+    verdicts = [auditor.audit(task) for task in tasks]
+    assert len(tasks) >= 13 and [(v.path, v.findings) for v in verdicts if not v.passed or v.findings] == []
+    assert time.monotonic() - begin < 2 * len(tasks)
+
+
+def test_every_rule_says_what_to_do():
+    assert all(severity in ("error", "warning") and fix.endswith(".") for severity, _, fix in ADVICE.values())
+
+
+def test_factories_see_smaller_sizes():
+    with SmallerFactories({4096: 64, 512: 8}):
+        assert torch.randn(4096, 512, 3).shape == (64, 8, 3)
+        assert torch.zeros((4096, 2)).shape == torch.empty(size=(4096, 2)).shape == (64, 2)
+        assert torch.full((4096,), 512.0).tolist() == [512.0] * 64
+        assert torch.randint(0, 512, (4096,)).max() < 8 and torch.randint(high=512, size=(3,)).max() < 8
+        assert torch.arange(4096).shape == torch.randperm(4096).shape == (64,)
+        assert torch.ones(2).new_zeros(4096, 5).shape == (64, 5)
+        assert torch.tensor([4096.0]).item() == 4096.0
+    assert torch.zeros(512).shape == (512,)
+
+
+# The last ones end their child.
+
+
+def test_a_file_that_kills_its_process_breaks_the_contract(auditor, write_file):
+    dead = write_file(f"import os\nimport torch\ndef reference_fn(x): os._exit(3)\n{DRAWS}", "dead.py")
+    verdict = auditor.audit(dead)
+    assert verdict.exit_code == ExitCode.USAGE and "left the process with exit code 3" in verdict.summary
+
+
+def test_an_audit_that_was_stopped_before_it_began_ends_at_once(write_file):
+    with ProblemAuditor(timeout=60) as stopped:
+        stopped.stop()
+        begin = time.monotonic()
+        assert not stopped.audit(write_file(f"import torch\n{SQUARE}\n{DRAWS}", "square.py")).passed
+        assert time.monotonic() - begin < 20
+
+
+def test_an_endless_reference_is_ended(write_file):
+    slow = f"import time\nimport torch\ndef reference_fn(x):\n    while True: time.sleep(1)\n{DRAWS}"
+    with ProblemAuditor(timeout=3) as impatient:
+        verdict = impatient.audit(write_file(slow, "slow.py"))
+        assert verdict.exit_code == ExitCode.TIMED_OUT
+        assert verdict.summary == "slow.py: reference_fn did not finish within 3 s"
+        assert "loop" in verdict.hint

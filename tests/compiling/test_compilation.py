@@ -1,0 +1,230 @@
+"""Kernel files through `compile`: in the handler for what is reported, in the confined worker for what can go wrong."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from cutesmith.compiling.compilation import compile_kernel
+from cutesmith.errors import ContractError, UsageError
+from cutesmith.verdicts import ExitCode
+
+KERNELS = Path(__file__).parents[1] / "kernels"
+
+FILE = """
+import torch
+def kernel_fn(x):
+    {body}
+def reference_fn(x):
+    return x
+def get_inputs():
+    return {inputs}
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """A function that compiles a file in this process: what is reported is the same, and no process has to start."""
+    from cutesmith.compiling.compilation_worker import make_handler
+
+    handle = make_handler(confined=False)
+
+    def report(path, arch="sm_90a", problem=None):
+        path = KERNELS / f"{path}.py" if isinstance(path, str) else path
+        return handle({"path": str(path), "problem": problem and str(problem), "arch": arch})["report"]
+
+    return report
+
+
+def test_a_kernel_alone_takes_its_inputs_from_the_problem(compiled, tmp_path):
+    problem = tmp_path / "problem.py"
+    problem.write_text(
+        FILE.format(body="pass", inputs="[torch.randn(64, device='cuda')]").replace("kernel_fn", "unused")
+    )
+    kernel = tmp_path / "kernel.py"
+    source = (KERNELS / "relu_tvm_ffi.py").read_text()
+    kernel.write_text(source.replace("def reference_fn", "def _reference").replace("def get_inputs", "def _inputs"))
+    assert "defines no reference_fn" in compiled(kernel)["error"]
+    report = compiled(kernel, problem=problem)
+    assert report["exit_code"] == ExitCode.PASSED and len(report["kernels"]) == 1
+
+
+def test_a_report(compiled):
+    report = compiled("relu_tvm_ffi")
+    (kernel,) = report["kernels"]
+    assert report["exit_code"] == ExitCode.PASSED
+    assert (kernel["grid"], kernel["block"], kernel["cluster"]) == ((2048, 1, 1), (128, 1, 1), (1, 1, 1))
+    assert (kernel["widest_global_load_bits"], kernel["widest_global_store_bits"]) == (128, 128)
+    assert (kernel["stack_bytes"], kernel["spill_store_bytes"], kernel["spill_load_bytes"]) == (0, 0, 0)
+    assert 4 <= kernel["registers"] <= 32
+    assert (kernel["occupancy_percent"], kernel["occupancy_limit"]) == (100.0, "threads")
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a", "sm_120a"])
+@pytest.mark.parametrize("name", ["relu_from_dlpack", "relu_direct_jit", "smem_reverse"])
+def test_good_kernels_compile_everywhere(compiled, name, arch):
+    report = compiled(name, arch)
+    assert (report["exit_code"], report["error"]) == (ExitCode.PASSED, "")
+    assert report["kernels"][0]["arch"] == arch
+
+
+def test_distinct_launches_are_reported_apart(compiled):
+    kernels = compiled("copy_three_launches")["kernels"]
+    assert [(kernel["grid"][0], kernel["launches"]) for kernel in kernels] == [(8, 2), (4, 1)]
+
+
+def test_spills_are_reported(compiled):
+    (kernel,) = compiled("many_spills")["kernels"]
+    assert kernel["spill_store_bytes"] > 1000
+    assert kernel["occupancy_limit"] == "registers"
+
+
+def test_inputs_of_8_gigabytes_cost_nothing(compiled):
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    report = compiled("copy_of_8_gigabytes")
+    assert report["exit_code"] == ExitCode.PASSED
+    assert report["kernels"][0]["grid"] == (1 << 24, 1, 1)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+
+
+def test_a_file_that_reads_values_gets_values(compiled):
+    assert compiled("copy_reads_values")["exit_code"] == ExitCode.PASSED
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "words"),
+    [
+        ("copy_2048_threads", "sm_90a", "2048 threads a block"),
+        ("copy_over_smem", "sm_90a", "400000 bytes of shared memory"),
+        ("copy_odd_cluster", "sm_90a", "multiple of the cluster's 2"),
+        ("copy_wide_cluster", "sm_100a", "at most 16"),
+        ("copy_cluster", "sm_80", "has no clusters"),
+        ("copy_cooperative", "sm_90a", "cooperative grid"),
+    ],
+)
+def test_what_the_hardware_would_refuse_does_not_pass(compiled, name, arch, words):
+    report = compiled(name, arch)
+    assert (report["exit_code"], report["error_code"]) == (ExitCode.DOES_NOT_COMPILE, "LAUNCH_REFUSED")
+    assert words in report["error"]
+    assert any(words in sentence for sentence in report["kernels"][0]["refused"])
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "code", "words", "source"),
+    [
+        ("early_return", "sm_90a", "UNSUP_EARLY_EXIT", "Early exit", "return"),
+        ("hopper_only", "sm_80", "CONFIG_UNSUPPORTED_ARCH", "sm_80", "elect_one"),
+        ("copy_type_error", "sm_90a", "ValueError", "same dtype", "cute.where"),
+        ("raw_torch_tensor", "sm_90a", "ARG_ANNOTATION_MISMATCH", "torch.Tensor", "cute.compile"),
+    ],
+)
+def test_errors_keep_the_dsls_code_message_and_line(compiled, name, arch, code, words, source):
+    report = compiled(name, arch)
+    assert (report["exit_code"], report["error_code"]) == (ExitCode.DOES_NOT_COMPILE, code)
+    assert words in report["error"]
+    assert "\x1b" not in report["error"]
+    lines = (KERNELS / f"{name}.py").read_text().splitlines()
+    assert any(source in line for line in lines[report["error_line"] - 1 : report["error_line"] + 2])
+
+
+def test_the_same_file_passes_where_the_instruction_exists(compiled):
+    assert compiled("hopper_only", "sm_90a")["exit_code"] == ExitCode.PASSED
+
+
+def test_no_launch_is_an_error(compiled):
+    report = compiled("copy_no_launch")
+    assert (report["exit_code"], report["error_code"]) == (ExitCode.DOES_NOT_COMPILE, "NO_LAUNCH")
+
+
+def test_a_python_error_keeps_its_traceback(compiled):
+    report = compiled("copy_crashes")
+    assert (report["exit_code"], report["error_code"]) == (ExitCode.CRASHED, "RuntimeError")
+    assert report["error"].endswith("RuntimeError: no such tile: 17")
+    assert "compilation_worker" not in report["error"]
+    assert "raise RuntimeError" in (KERNELS / "copy_crashes.py").read_text().splitlines()[report["error_line"] - 1]
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "exit_code", "words"),
+    [
+        ("return x", "[torch.zeros(4)]", ExitCode.USAGE, "cuda"),
+        ("return x", "[]", ExitCode.USAGE, "no inputs"),
+        ("return x", "[1, 2]", ExitCode.USAGE, "2 inputs"),
+        ("return x", "1 / 0", ExitCode.CRASHED, "ZeroDivisionError"),
+        ("raise SystemExit(0)", "[torch.zeros(4, device='cuda')]", ExitCode.CRASHED, "SystemExit"),
+        ("return x", "[torch.zeros(4, device='cuda')]", ExitCode.DOES_NOT_COMPILE, "launched no CuTe kernel"),
+    ],
+)
+def test_broken_files(compiled, write_file, body, inputs, exit_code, words):
+    report = compiled(write_file(FILE.format(body=body, inputs=inputs)))
+    assert report["exit_code"] == exit_code
+    assert words in report["error"]
+
+
+def test_a_file_that_fails_at_import(compiled, write_file):
+    report = compiled(write_file("import no_such_package\n" + FILE.format(body="return x", inputs="[]")))
+    assert report["exit_code"] == ExitCode.CRASHED
+    assert "no_such_package" in report["error"]
+
+
+def test_three_architectures_in_one_confined_worker(tmp_path):
+    started = time.perf_counter()
+    verdict = compile_kernel(KERNELS / "relu_tvm_ffi.py", keep_dir=tmp_path)
+    assert verdict.status == "compiled", verdict.summary
+    assert [report.arch for report in verdict.archs] == ["sm_80", "sm_90a", "sm_100a"]
+    assert "nothing was executed" in verdict.summary
+    for report in verdict.archs:
+        assert f".target {report.arch}" in Path(report.artifacts["ptx"]).read_text()
+        assert Path(report.artifacts["cubin"]).read_bytes()[:4] == b"\x7fELF"
+    assert json.loads(verdict.to_json())["archs"][0]["kernels"][0]["block"] == [128, 1, 1]
+    assert time.perf_counter() - started < 60  # 5 s on an idle machine; a test cannot know what else runs
+
+
+def test_a_crash_of_the_process_ends_one_architecture_not_the_verdict(write_file):
+    body = "import os; torch.cuda.get_device_capability() == (8, 0) and os._exit(3)"
+    file = write_file(FILE.format(body=body, inputs="[torch.zeros(4, device='cuda')]"))
+    verdict = compile_kernel(file, ["sm_80", "sm_90a"])
+    assert verdict.exit_code == ExitCode.CRASHED
+    assert "exit code 3" in verdict.archs[0].error
+    assert verdict.archs[1].error_code == "NO_LAUNCH"
+
+
+def test_an_endless_kernel_times_out(write_file):
+    body = "import time; time.sleep(1000)"  # a loop would end no later and burn the time of other tests
+    file = write_file(FILE.format(body=body, inputs="[torch.zeros(4, device='cuda')]"))
+    verdict = compile_kernel(file, ["sm_90a"], timeout=3)
+    assert (verdict.exit_code, verdict.status) == (ExitCode.TIMED_OUT, "timed_out")
+
+
+def test_bad_requests(tmp_path):
+    with pytest.raises(UsageError):
+        compile_kernel(KERNELS / "relu_tvm_ffi.py", ["sm_42"])
+    with pytest.raises(UsageError):
+        compile_kernel(KERNELS / "relu_tvm_ffi.py", [])
+    with pytest.raises(ContractError):
+        compile_kernel(tmp_path / "missing.py")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x.cpu(); return copy(x)",
+        "x.sum().item(); return copy(x)",
+        "return copy(x) if x[0] < 100 else x",
+        "x.tolist(); return copy(x)",
+        "x.nonzero(); return copy(x)",
+    ],
+)
+def test_every_way_to_read_a_value_falls_back_to_real_tensors(compiled, write_file, body):
+    source = (KERNELS / "copy_cluster.py").read_text()
+    for name, other in (
+        ("copy(x: cute", "launch(x: cute"),
+        ("compile(copy", "compile(launch"),
+        ("kernel_fn(", "copy("),
+    ):
+        source = source.replace(name, other)
+    report = compiled(write_file(f"{source}\n\ndef kernel_fn(x):\n    {body}\n"))
+    assert report["error"] == ""

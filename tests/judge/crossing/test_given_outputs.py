@@ -1,0 +1,121 @@
+"""What a candidate's process gives as its outputs is read from its own folder, and from no file behind a link."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from cutesmith.errors import CandidateError
+from cutesmith.judge.crossing.given_outputs import MOST_BYTES, require_own
+from cutesmith.judge.crossing.plain_files import open_plain
+from cutesmith.judge.crossing.tensors import write_tensor
+from cutesmith.judge.reference_side.reference import Reference
+from cutesmith.judge.rounds import _same_bytes
+from cutesmith.verdicts import ExitCode
+
+
+def test_a_plain_file_is_the_one_that_was_opened_whatever_becomes_of_its_name(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"mine")
+    with open(open_plain(path), "rb") as file:
+        path.unlink()
+        path.symlink_to("/etc/hostname")
+        assert file.read() == b"mine"
+
+
+@pytest.mark.parametrize("make", ["link", "folder link", "pipe", "folder", "nothing", "way up"])
+def test_nothing_else_is_read(tmp_path, make):
+    secret, own = tmp_path / "secret", tmp_path / "own"
+    own.mkdir()
+    secret.mkdir()
+    (secret / "0").write_bytes(b"a key")
+    path = own / "0"
+    if make == "link":
+        path.symlink_to(secret / "0")
+    elif make == "folder link":
+        (own / "there").symlink_to(secret)
+        path = own / "there" / "0"
+    elif make == "pipe":
+        os.mkfifo(path)
+    elif make == "folder":
+        path.mkdir()
+    elif make == "way up":
+        path = own / ".." / "secret" / "0"
+    with pytest.raises(OSError):
+        open_plain(path)
+
+
+def test_descriptors_are_closed_in_any_case(tmp_path):
+    (tmp_path / "x").write_bytes(b"1")
+    before = len(os.listdir("/proc/self/fd"))
+    os.close(open_plain(tmp_path / "x"))
+    for path in (tmp_path / "gone" / "x", tmp_path, tmp_path / "x" / "y"):
+        with pytest.raises(OSError):
+            open_plain(path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_output_that_is_said_to_be_elsewhere_is_a_forgery(tmp_path):
+    require_own([{"file": str(tmp_path / name), "bytes": 0} for name in "01"], tmp_path)
+    for place in ("/home/somebody/key", str(tmp_path / "1"), str(tmp_path / "x" / ".." / "0"), None):
+        with pytest.raises(CandidateError, match="output 0 is said to be in") as caught:
+            require_own([{"file": place, "bytes": 0}], tmp_path)
+        assert caught.value.exit_code == ExitCode.REJECTED and caught.value.rule == "H2"
+
+
+@pytest.mark.parametrize("size", [-1, MOST_BYTES + 1, "4", 4.0, None])
+def test_a_size_that_cannot_be_true_is_a_forgery(tmp_path, size):
+    require_own([{"file": str(tmp_path / "0"), "bytes": MOST_BYTES}], tmp_path)
+    with pytest.raises(
+        CandidateError, match="output 0 is said to have .* bytes; the judge takes up to 64 GiB"
+    ) as caught:
+        require_own([{"file": str(tmp_path / "0"), "bytes": size}], tmp_path)
+    assert caught.value.exit_code == ExitCode.REJECTED and caught.value.rule == "H2"
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """A function: the reference's word on an output file that somebody changed once it was written."""
+
+    def judge(change):
+        problem = tmp_path / "problem.py"
+        problem.write_text(
+            "import torch\ndef reference_fn(x): return x + 1\ndef get_inputs(): return [torch.ones(64)]\n"
+        )
+        reference = Reference()
+        reference.load({"device": "cpu", "path": str(problem), "seed": 1})
+        reference.drawn["a"] = [torch.arange(64.0)]
+        output = write_tensor(torch.arange(64.0) + 1, tmp_path / "0")
+        change(tmp_path / "0")
+        return reference.judge({"key": "a", "tuple": False, "rtol": None, "atol": None, "outputs": [output]})
+
+    return judge
+
+
+def link_to(secret):
+    def change(path):
+        path.unlink()
+        path.symlink_to(secret)
+
+    return change
+
+
+def test_the_reference_says_nothing_of_a_file_to_which_a_link_leads(judged, tmp_path):
+    assert judged(lambda path: None)["problem"] == ""
+    (tmp_path / "secret").write_bytes(b"K" * 256)
+    verdict = judged(link_to(tmp_path / "secret"))
+    assert verdict["rule"] == "H2" and verdict["reject"] and verdict["outputs"] == []
+    assert "meddled with the file of an output" in verdict["problem"] and "75" not in verdict["problem"]
+
+
+def test_a_file_that_was_cut_is_meddled_with_too(judged):
+    assert judged(lambda path: os.truncate(path, 10))["rule"] == "H2"
+
+
+def test_bits_are_compared_of_plain_files_alone(tmp_path):
+    one, two = (write_tensor(torch.ones(8), tmp_path / name) for name in ("a", "b"))
+    assert _same_bytes([one], [two])
+    link_to(tmp_path / "a")(tmp_path / "b")
+    assert not _same_bytes([one], [two])

@@ -1,0 +1,84 @@
+"""Inputs with fewer rows for the emulated GPU."""
+
+import torch
+
+from cutesmith.judge.reference_side.cases import fit, resize, shrink, smaller_sizes
+
+
+def shapes(values):
+    return [tuple(value.shape) for value in values if isinstance(value, torch.Tensor)]
+
+
+def test_the_largest_outer_dimension_is_halved_until_it_fits():
+    x, residual, weight = torch.randn(512, 64), torch.randn(512, 64), torch.randn(64)
+    assert shapes(shrink([x, residual, weight, 1e-6], 4096)) == [(16, 64), (16, 64), (64,)]
+
+
+def test_an_odd_size_stays_odd():
+    """129 rows are there because of the last one."""
+    assert shapes(shrink([torch.randn(129, 64)], 4096)) == [(33, 64)]
+    assert shapes(shrink([torch.randn(3, 1001, 64)], 4096)) == [(3, 15, 64)]
+
+
+def test_columns_stay_however_many():
+    assert shapes(shrink([torch.randn(4, 5000)], 1000)) == [(1, 5000)]
+    assert shapes(shrink([torch.randn(5000)], 1000)) == [(5000,)]
+
+
+def test_a_size_that_is_a_last_dimension_somewhere_stays():
+    assert shapes(shrink([torch.randn(64, 64), torch.randn(64)], 100)) == [(64, 64), (64,)]
+
+
+def test_labels_stay_inside_what_they_index():
+    table, index = torch.randn(1000, 8), torch.randint(1000, (300, 4))
+    smaller, fewer = shrink([table, index], 400)
+    assert smaller.shape[0] < 1000
+    assert int(fewer.max()) < smaller.shape[0]
+
+
+def test_small_inputs_are_left_alone():
+    x = torch.randn(8, 8)
+    assert torch.equal(shrink([x, 3], 64)[0], x)
+    assert shrink([x, 3], 64)[1] == 3
+
+
+def test_a_vector_of_rows_shrinks_with_them():
+    """A scale and a label of each row; a bias of each column stays."""
+    x, scale, label, bias = torch.randn(512, 64), torch.randn(512), torch.randint(64, (512,)), torch.randn(64)
+    assert shapes(shrink([x, scale, label, bias], 2048)) == [(16, 64), (16,), (16,), (64,)]
+
+
+def test_where_rows_are_columns_too_neither_shrinks_alone():
+    square, bias = torch.randn(1024, 1024), torch.randn(1024)
+    assert shapes(shrink([square, bias], 1 << 18)) == [(1024, 1024), (1024,)]
+    assert shapes(shrink([square, square, bias], 1 << 17)) == [(256, 256), (256, 256), (256,)]
+
+
+def test_columns_of_far_too_many_elements_shrink_and_stay_divisible():
+    assert shapes(shrink([torch.randn(1 << 16)], 1 << 12)) == [(1 << 12,)]
+    assert shapes(shrink([torch.randn(2, 100_008)], 1000)) == [(2, 384)]
+
+
+def test_a_reference_that_refuses_gets_the_next_best():
+    x, scale = torch.randn(512, 16, 64), torch.randn(512)
+
+    def whole_scale(values):
+        return "" if len(values[1]) == 512 else "512 scales"
+
+    assert shapes(shrink([x, scale], 40_000)) == [(32, 16, 64), (32,)]
+    assert shapes(fit([x, scale], 40_000, whole_scale).values) == [(512, 1, 64), (512,)]
+    refused = fit([x, scale], 40_000, lambda values: "RuntimeError: 512 rows")
+    assert shapes(refused.values) == [(512, 16, 64), (512,)]
+    assert refused.size == "524,800 elements; reference_fn refuses fewer: RuntimeError: 512 rows"
+
+
+def test_layouts_in_memory_stay():
+    weight = torch.randn(64, 512).t()
+    assert [value.stride() for value in shrink([torch.randn(8, 64), weight], 4096)] == [(64, 1), (1, 32)]
+    assert shrink([weight], 1 << 20)[0].stride() == (1, 512)
+
+
+def test_sizes_that_a_modules_parameters_share_can_stay():
+    images, weights = torch.randn(8, 16, 32, 32), torch.randn(16, 1, 3, 3)
+    smaller = [shapes(resize([images, weights], sizes)) for sizes in smaller_sizes([images, weights], 10000)]
+    assert smaller[-1][1] == (16, 1, 3, 3) and smaller[-1][0][1] == 16 and smaller[-1][0] < (8, 16, 32, 32)

@@ -1,0 +1,206 @@
+"""What goes wrong only where inputs are long is found on the emulated GPU, which affords short ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cutesmith.emulator.faults import KernelFault, LaunchRefused
+from cutesmith.judge.candidate_side.declining import declines
+from cutesmith.judge.reference_side import full_inputs
+from cutesmith.judge.reference_side.cases import fit
+from cutesmith.judge.reference_side.full_inputs import too_much
+from cutesmith.judge.reference_side.longer_cases import Growth, long_sizes, narrow
+from cutesmith.verdicts import ExitCode
+from tests.judge.in_process import LocalJudge, VerifyOptions
+from tests.judge.long_rows import long_rows
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def growth(*inputs, other_columns=True, elements=1 << 22, refusal=lambda values: ""):
+    return Growth(
+        inputs=inputs,
+        shrunk=fit(inputs, 1 << 18, lambda values: "").sizes,
+        other_columns=other_columns,
+        elements=elements,
+        refusal=refusal,
+    )
+
+
+def cases(grown):
+    found = [grown.longest(size) for size in long_sizes(grown.shrunk)]
+    return [(case.long, case.kept, case.sizes) for case in found]
+
+
+def test_a_long_size_stays_and_the_others_give_way():
+    x, weight = torch.empty(16384, 4096), torch.empty(4096)
+    assert cases(growth(x, weight)) == [(16384, 16384, {4096: 32})]
+
+
+def test_columns_stay_where_nobody_promised_others():
+    """As many rows as their number of elements affords."""
+    grown = growth(torch.empty(16384, 4096), other_columns=False)
+    assert cases(grown) == [(16384, 1024, {16384: 1024})]
+    assert "elements take the emulated GPU too long" in grown.longest(16384).why
+
+
+def test_every_size_that_was_shrunk_is_long_once():
+    """A matrix product: rows, columns and the sum."""
+    a, b, residual = torch.empty(4096, 1024), torch.empty(2048, 1024), torch.empty(4096, 2048)
+    grown = growth(a, b, residual)
+    assert set(grown.shrunk) == {4096, 2048, 1024}
+    assert sorted(kept for _, kept, _ in cases(grown)) == [1024, 2048, 4096]
+
+
+def test_what_the_reference_refuses_is_tried_with_larger_others():
+    """Halves of a head must stay halves; then columns must stay."""
+    x, angles = torch.empty(48, 4096, 128), torch.empty(4096, 64)
+    assert cases(growth(x, angles))[0] == (4096, 4096, {48: 2, 128: 32, 64: 16})
+    whole = lambda values: "" if values[0].shape[-1] == 128 else "heads of 128"  # noqa: E731
+    assert cases(growth(x, angles, refusal=whole))[0] == (4096, 4096, {48: 2})
+    assert narrow({1001, 64}) == {1001: 1001, 64: 64}
+
+
+def test_a_reference_that_multiplies_too_much_ends_the_climb():
+    """Attention: its scores grow with the square of the length."""
+    q = torch.randn(1, 1, 2048, 256)
+    attention = lambda q: torch.softmax(q @ q.transpose(-1, -2), -1) @ q  # noqa: E731
+    grown = growth(q, other_columns=False, refusal=lambda values: too_much(attention, values))
+    case = grown.longest(2048)
+    assert case.kept == 0 and "multiply-adds" in case.why
+
+
+PRODUCTS = {
+    "a @ b": (lambda a, b: a @ b, 4 * 8 * 16),
+    "einsum": (lambda a, b: torch.einsum("mk,kn->mn", a, b), 4 * 8 * 16),
+    "addmm": (lambda a, b: torch.addmm(torch.ones(16), a, b), 4 * 8 * 16),
+    "linear": (lambda a, b: torch.nn.functional.linear(a, b.T), 4 * 8 * 16),
+    "attention": (lambda a, b: torch.nn.functional.scaled_dot_product_attention(a, a, a), 2 * 4 * 4 * 8),
+    "convolution": (lambda a, b: torch.conv1d(b[None], torch.ones(5, 8, 3)), 5 * 14 * 24),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_what_a_reference_multiplies_is_counted(name, monkeypatch):
+    function, count = PRODUCTS[name]
+    values = [torch.ones(4, 8), torch.ones(8, 16)]
+    monkeypatch.setattr(full_inputs, "MULTIPLY_ADDS", count)
+    assert too_much(function, values) == ""
+    monkeypatch.setattr(full_inputs, "MULTIPLY_ADDS", count - 1)
+    assert too_much(function, values) == f"{count:,} multiply-adds take the emulated GPU too long"
+
+
+def test_an_odd_long_size_stays_whole():
+    assert cases(growth(torch.empty(70_001, 64)))[0][:2] == (70_001, 70_001)
+
+
+class LengthsOnly(LocalJudge):
+    """The judge without the cases that other tests show."""
+
+    def _load(self, *args):
+        return {**super()._load(*args), "derived": []}
+
+
+def verdict_at_length(write_file, **changes):
+    path = write_file(long_rows(**changes))
+    return LengthsOnly(path=path, problem=path, options=VerifyOptions()).verdict("emulator")
+
+
+FAULTS = {
+    "an index that wraps": {"INDEX": "row % 128"},
+    "a grid that ends early": {"LAST_ROW": "block + 1"},
+    "a loop over the first tiles": {"LAST_ROW": "cutlass.min(mX.shape[0], 2 * blocks)", "BLOCKS": "512"},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_wrong_only_at_length_is_found(write_file, fault):
+    verdict = verdict_at_length(write_file, **FAULTS[fault])
+    assert verdict.exit_code == ExitCode.WRONG_RESULT, verdict.summary
+    assert [case.passed for case in verdict.cases[:2]] == [True, True]
+    assert "longer: size" in verdict.summary
+
+
+def test_an_honest_kernel_passes_and_the_verdict_says_at_which_sizes(write_file):
+    """It looks like the faults: a grid that ends early and a remainder."""
+    verdict = verdict_at_length(write_file, BLOCKS="512")
+    assert verdict.exit_code == ExitCode.PASSED, verdict.summary
+    assert verdict.reduced == "4096x2048 as 64x2048, 4096x32, 1024x2048"
+    assert f"at reduced sizes ({verdict.reduced}), {len(verdict.cases)} cases" in verdict.summary
+    assert verdict.cases[0].inputs.endswith("for float32[4096, 2048], float32[4096]")
+    assert [case.name for case in verdict.cases[1:]] == [
+        "launches at full size",
+        "longer: size 4096",
+        "longer: 1,311,360 elements",
+    ]
+    assert verdict.cases[1].problem == "recorded, not executed: 512 blocks"
+
+
+def test_where_columns_are_known_they_stay_in_longer_cases(write_file):
+    verdict = verdict_at_length(write_file, KNOWN_COLUMNS="256", COLUMNS="256", PROMISED="False")
+    assert verdict.exit_code == ExitCode.PASSED, verdict.summary
+    assert verdict.reduced == "4096x256 as 512x256, 4096x256"
+
+
+def test_a_launch_that_is_refused_at_full_size_fails_the_kernel(write_file):
+    text = long_rows(ROWS="66000", COLUMNS="64").replace(
+        "[cutlass.min(mX.shape[0], 2048), 1, 1]", "[1, mX.shape[0], 1]"
+    )
+    text = text.replace("block, _, _ = cute.arch.block_idx()", "_, block, _ = cute.arch.block_idx()")
+    path = write_file(text.replace("blocks, _, _ = cute", "_, blocks, _ = cute"))
+    verdict = LengthsOnly(path=path, problem=path, options=VerifyOptions()).verdict("emulator")
+    assert verdict.exit_code == ExitCode.DOES_NOT_COMPILE and "grid y is 66000" in verdict.summary
+    assert [case.passed for case in verdict.cases] == [True, False]
+
+
+def test_a_kernel_that_raises_only_at_full_size_crashes(write_file):
+    verdict = verdict_at_length(write_file, REFUSAL="undefined if x.shape[0] == 4096 and x.shape[1] > 100 else None")
+    assert verdict.exit_code == ExitCode.CRASHED
+    assert "raises at full size" in verdict.summary and "NameError" in verdict.summary
+
+
+def test_torch_at_full_size_alone_is_rejected(write_file):
+    refusal = "if x.shape[0] == 4096 and x.shape[1] > 100:\n        return x * w[:, None]"
+    verdict = verdict_at_length(write_file, REFUSAL=refusal)
+    assert (verdict.exit_code, verdict.rule) == (ExitCode.REJECTED, "W1"), verdict.summary
+
+
+class Unsupported(Exception):
+    """A kernel's own."""
+
+
+class DslError(Exception):
+    """As the DSL raises it."""
+
+    __module__ = "cutlass.base_dsl.common"
+
+
+def wrapped(inner):
+    error = DslError("tracing failed")
+    error.__cause__ = inner
+    return error
+
+
+REFUSALS = (ValueError("37 columns"), NotImplementedError(), AssertionError("odd"), Unsupported(), DslError("no"))
+MISTAKES = (NameError("x"), UnboundLocalError("x"), AttributeError("x"), TypeError("x"), IndexError(), KeyError("x"))
+OTHERS = (ZeroDivisionError(), RecursionError(), SystemExit(), RuntimeError("CUDA error: 700"), wrapped(NameError("x")))
+
+
+def test_refusals_are_told_from_mistakes():
+    for error in (
+        *REFUSALS,
+        RuntimeError("view size"),
+        LaunchRefused("grid x is 0"),
+        wrapped(ValueError("37 columns")),
+    ):
+        assert declines(error), error
+    for error in (*MISTAKES, *OTHERS, KernelFault("out of bounds", ()), None):
+        assert not declines(error), error
+    try:
+        try:
+            {}["columns"]
+        except KeyError as missing:
+            raise ValueError("columns that no tile fits") from missing
+    except ValueError as refusal:
+        assert declines(refusal)

@@ -1,0 +1,130 @@
+"""Who is to blame when a GPU's memory runs out while a kernel is judged: the kernel, or the judge's own copies."""
+
+import pytest
+import torch
+
+from cutesmith.devices import lacked_room
+from cutesmith.errors import CandidateError, ContractError, UnavailableError
+from cutesmith.judge.candidate_side.candidate import Candidate
+from cutesmith.judge.candidate_side.watching import Surroundings
+from cutesmith.judge.crossing import tensors
+from cutesmith.judge.crossing.device_memory import own_copies, room_here
+from cutesmith.judge.crossing.relay import Relay
+from cutesmith.judge.reference_side.reference import Reference
+from cutesmith.timing.timed import TimedBaselines
+from cutesmith.verdicts import ExitCode
+
+NO_ROOM = "CUDA out of memory. Tried to allocate 6.00 GiB"
+
+
+def greedy(x, y):
+    raise torch.OutOfMemoryError(NO_ROOM)
+
+
+def run(tmp_path, kernel_fn, share, relay=None):
+    """Two inputs of 24 bytes, which are many together: the GPU is asked for its room."""
+    relay = relay or Relay(24)
+    candidate = Candidate("cpu", kernel_fn, surroundings=Surroundings(), room=lambda: lambda: share, relay=relay)
+    inputs = [tensors.write_value(torch.arange(6.0), tmp_path / name) for name in "xy"]
+    step = {"inputs": inputs, "reuse": False, "poison": 0x5A, "outputs": str(tmp_path / "outputs")}
+    return candidate.handle({"do": "run", "steps": [step]})
+
+
+def test_a_kernel_that_had_half_of_the_memory_takes_too_much(tmp_path):
+    with pytest.raises(CandidateError) as caught:
+        run(tmp_path, greedy, 0.5)
+    assert caught.value.exit_code == ExitCode.CRASHED and lacked_room(caught.value.message)
+
+
+def test_one_that_was_left_less_is_not_to_blame(tmp_path):
+    with pytest.raises(UnavailableError, match="the judge's own copies left it 31% of the GPU's") as caught:
+        run(tmp_path, greedy, 0.31)
+    assert lacked_room(caught.value.message) and NO_ROOM in caught.value.message
+
+
+def test_who_changed_the_judge_s_process_is_rejected_all_the_same(tmp_path, monkeypatch):
+    def kernel_fn(x, y):
+        monkeypatch.setattr(torch, "equal", lambda a, b: True)  # for the kernel: put back when the test is over
+        return greedy(x, y)
+
+    with pytest.raises(CandidateError) as caught:
+        run(tmp_path, kernel_fn, 0.1)
+    assert caught.value.exit_code == ExitCode.REJECTED
+
+
+def test_small_inputs_leave_a_kernel_all_the_room_that_it_can_ask_for(tmp_path):
+    with pytest.raises(CandidateError) as caught:
+        run(tmp_path, greedy, 0.1, Relay(48))
+    assert caught.value.exit_code == ExitCode.CRASHED
+
+
+def test_another_failure_is_its_own_however_little_was_left(tmp_path):
+    with pytest.raises(CandidateError) as caught:
+        run(tmp_path, lambda x, y: x.no_such_thing, 0.1)
+    assert caught.value.exit_code == ExitCode.CRASHED
+
+
+class FullRelay(Relay):
+    """Has no room for an output."""
+
+    def write_tensor(self, tensor, path):
+        raise torch.OutOfMemoryError(NO_ROOM)
+
+
+def test_copies_of_the_judge_that_find_no_room_are_its_own_fault(tmp_path):
+    def kernel_fn(x, y):
+        z = torch.empty_like(x)
+        z.numpy()[...] = x.numpy()
+        return z
+
+    assert run(tmp_path, kernel_fn, 1.0)["steps"][0]["outputs"]
+    with pytest.raises(UnavailableError, match="the judge's own copies have no room") as caught:
+        run(tmp_path, kernel_fn, 1.0, FullRelay(24))
+    assert lacked_room(caught.value.message)
+    with pytest.raises(torch.OutOfMemoryError):  # small inputs: whoever fills the GPU, it is not the judge
+        run(tmp_path, kernel_fn, 1.0, FullRelay(48))
+    with pytest.raises(ValueError), own_copies(lambda: True):
+        raise ValueError
+
+
+PROBLEM = """
+import torch
+def reference_fn(x):
+    raise torch.OutOfMemoryError("CUDA out of memory")
+def get_inputs():
+    return [torch.ones(64)]
+"""
+
+
+@pytest.mark.parametrize("handler", [Reference, TimedBaselines])
+@pytest.mark.parametrize(("largest", "error"), [(255, UnavailableError), (256, ContractError)])
+def test_so_it_is_on_the_reference_s_side(tmp_path, handler, largest, error):
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    reference = handler()
+    Reference.start(reference, {"device": "cpu", "largest_file": largest})
+    reference.handle({"do": "load", "device": "cpu", "path": str(tmp_path / "problem.py"), "seed": 1})
+    assert reference.largest_inputs == 256
+    with pytest.raises(error, match="out of memory"):
+        reference.handle({"do": "judge", "key": draw(reference), "outputs": [], "tuple": False, "rtol": 0, "atol": 0})
+
+
+def draw(reference):
+    reference.drawn["a"] = [torch.ones(64)]
+    return "a"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_there_is_no_share_to_speak_of():
+    assert room_here()() == 1.0
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_memory_that_this_process_holds_unused_is_free_to_it():
+    torch.ones(1, device="cuda")
+    share, total = room_here(), torch.cuda.mem_get_info()[1]
+    before = share()
+    held = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    assert share() == pytest.approx(before - held.nbytes / total, abs=0.002)
+    assert room_here()() == pytest.approx(share(), abs=0.002)
+    del held
+    assert share() == pytest.approx(before, abs=0.002) and room_here()() == pytest.approx(before, abs=0.002)

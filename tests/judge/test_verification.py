@@ -1,0 +1,368 @@
+"""The judge of values, tried on CPU functions: honest ones pass, and each kind of wrong is called by its name."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from cutesmith.errors import CandidateError, ContractError, UsageError
+from cutesmith.judge.candidate_side.candidate import load_kernel
+from cutesmith.judge.candidate_side.outputs import never_written, poisoned_elements
+from cutesmith.judge.candidate_side.trial import Trial
+from cutesmith.judge.candidate_side.watching import KernelWatch, Surroundings
+from cutesmith.judge.crossing.relay import Relay
+from cutesmith.judge.crossing.tensors import GUARD_BYTES, Guarded, read_tensor, write_tensor
+from cutesmith.judge.reference_side.cases import derive, derived_cases
+from cutesmith.judge.reference_side.precision import in_float64
+from cutesmith.judge.reference_side.problem_calls import names_beside
+from cutesmith.judge.reference_side.reference import Reference
+from cutesmith.judge.reference_side.structure import structure_problem
+from cutesmith.judge.rounds import Round, VerifyOptions
+from cutesmith.judge.verification import Judge, verify_kernel
+from cutesmith.verdicts import ExitCode
+from tests.judge.in_process import LocalWorker, verdict_here
+
+ROOT = Path(__file__).parents[2]
+PROBLEM = """
+import numpy
+import torch
+
+def reference_fn(x, w):
+    return torch.softmax(x, -1) * w
+
+def get_inputs():
+    return [torch.randn(33, 20), torch.rand(20)]
+
+def get_input_sets():
+    yield [torch.randn(4, 6), torch.rand(6)]
+"""
+HONEST = """
+def compute(x, w):
+    x, w = x.detach().numpy().astype("float64"), w.numpy()
+    powers = numpy.exp(x - x.max(-1, keepdims=True)) if x.size else x
+    return powers / powers.sum(-1, keepdims=True) * w
+
+def kernel_fn(x, w):
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    y.numpy()[...] = compute(x, w)
+    return y
+"""
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+
+
+def verdict_of(tmp_path, kernel, problem=PROBLEM, **options):
+    path = tmp_path / "kernel.py"
+    path.write_text(problem + kernel)
+    reference = Reference()
+    plan = reference.load({"device": "cpu", "path": str(path), "seed": 1})
+    candidate = Trial(device="cpu", path=path, kernel_fn=load_kernel(path), surroundings=Surroundings())
+    options = VerifyOptions(**options)
+    reference.relay, candidate.relay = Relay(options.largest_file), Relay(options.largest_file)
+    judge = Judge(path=path, problem=path, options=options, ran_on="cpu")
+    judge._all_cases(Round(tmp_path, LocalWorker(reference), LocalWorker(candidate), options), plan)
+    return judge._conclude()
+
+
+def kernel_returning(expression, before="", problem_lines=""):
+    body = HONEST.split("def kernel_fn")[0] + f"{problem_lines}\ndef kernel_fn(x, w):\n"
+    body += "    y = torch.empty_like(x, memory_format=torch.contiguous_format)\n"
+    body += "".join(f"    {line}\n" for line in before.splitlines())
+    return f"{body}    return {expression}\n"
+
+
+def test_an_honest_function_passes_every_case(tmp_path):
+    verdict = verdict_of(tmp_path, HONEST)
+    assert verdict.exit_code == ExitCode.PASSED, verdict.summary
+    names = {case.name for case in verdict.cases}
+    assert {"derived: odd sizes", "derived: NaN and Inf", "derived: transposed memory", "derived: empty"} <= names
+    assert verdict.cases[0].outputs[0].max_ulp <= 1
+
+
+WRITE_BEFORE = "if y.numel():\n    import ctypes\n    ctypes.c_float.from_address(y.data_ptr() - 4).value = 1"
+WRITE = "y.numpy()[...] = compute(x, w)"
+WRONG = {
+    "unwritten tail": ("y", "y.view(-1).numpy()[:-1] = compute(x, w).reshape(-1)[:-1]", "O1", ExitCode.WRONG_RESULT),
+    "nothing written": ("y", "", "O1", ExitCode.WRONG_RESULT),
+    "changed input": ("y", f"{WRITE}\nx.numpy()[..., :1] = 0", "O2", ExitCode.REJECTED),
+    "zeros": ("y", "y.numpy()[...] = 0", "O3", ExitCode.WRONG_RESULT),
+    "nan": ("y", "y.numpy()[...] = float('nan')", "O6", ExitCode.WRONG_RESULT),
+    "input returned": ("x", "", "O13", ExitCode.REJECTED),
+    "list": ("[y]", WRITE, None, ExitCode.USAGE),
+    "none": ("None", WRITE, None, ExitCode.USAGE),
+    "tuple": ("(y,)", WRITE, "O13", ExitCode.WRONG_RESULT),
+    "dtype": ("torch.empty_like(y, dtype=torch.float64)", "", "O13", ExitCode.WRONG_RESULT),
+    "shape": ("y.view(-1)", WRITE, "O13", ExitCode.WRONG_RESULT),
+    "strides": ("torch.empty(x.shape[::-1]).t()", "", "O13", ExitCode.WRONG_RESULT),
+    "subclass": ("y.as_subclass(torch.nn.Parameter)", WRITE, "T3", ExitCode.REJECTED),
+    "torch": ("torch.softmax(x, -1) * w", "", "W1", ExitCode.REJECTED),
+    "copy": ("y", f"x.transpose(0, 1).contiguous()\n{WRITE}", "W1", ExitCode.REJECTED),
+    "outside": ("y", f"{WRITE}\n{WRITE_BEFORE}", "O8", None),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_each_wrong_is_called_by_its_name(tmp_path, name):
+    expression, before, rule, code = WRONG[name]
+    kernel = kernel_returning(expression, before)
+    if code == ExitCode.USAGE:
+        with pytest.raises(ContractError, match="not a tensor or a tuple of tensors"):
+            verdict_of(tmp_path, kernel)
+        return
+    verdict = verdict_of(tmp_path, kernel)
+    assert verdict.rule == rule, verdict.summary
+    assert verdict.exit_code == (code or ExitCode.WRONG_RESULT)
+
+
+def test_bytes_that_equal_the_poison_by_chance_were_written():
+    minus_one, ninety = torch.full((4,), -1, dtype=torch.int8), torch.full((4,), 0x5A, dtype=torch.int8)
+    runs = [(minus_one, 0xFF), (minus_one, 0x5A), (ninety, 0x5A)]
+    masks = [[poisoned_elements(output, poison)] for output, poison in runs]
+    assert [int(mask.sum()) for (mask,) in masks] == [4, 0, 4]
+    assert never_written(masks) == 0
+    assert never_written([masks[0], masks[2]]) == 4
+    assert never_written([masks[0], [torch.ones(3, dtype=torch.bool)]]) == 4  # another shape says nothing
+
+
+@pytest.mark.parametrize("key", ["x.data_ptr()", "(x.data_ptr(), x._version)", "(id(x), x._version)"])
+def test_a_result_cached_by_identity_is_a_replay(tmp_path, key):
+    before = f"key = {key}\nif key not in RESULTS:\n    {WRITE}\n    RESULTS[key] = (x, y)"
+    verdict = verdict_of(tmp_path, kernel_returning("RESULTS[key][1]", before, "RESULTS = {}"))
+    assert (verdict.exit_code, verdict.rule) == (ExitCode.REJECTED, "R1"), verdict.summary
+
+
+def test_one_buffer_for_all_calls_is_found(tmp_path):
+    before = "out = BUFFERS.setdefault(x.shape, y)\nout.numpy()[...] = compute(x, w)"
+    verdict = verdict_of(tmp_path, kernel_returning("out", before, "BUFFERS = {}"))
+    assert (verdict.exit_code, verdict.rule) == (ExitCode.REJECTED, "O13")
+
+
+def test_a_kernel_may_refuse_shapes_that_nobody_promised(tmp_path):
+    before = f"if x.shape[-1] not in (6, 20) or not x.is_contiguous():\n    raise ValueError('no such shape')\n{WRITE}"
+    # the local worker passes CandidateError on as the pipe does
+    verdict = verdict_of(tmp_path, kernel_returning("y", before))
+    assert verdict.passed, verdict.summary
+    declined = sum(case.problem.startswith("declined: ") for case in verdict.cases)
+    assert verdict.declined == declined > 0
+    assert f"{len(verdict.cases) - declined} of {len(verdict.cases)} cases, {declined} declined" in verdict.summary
+
+
+@pytest.mark.parametrize("mistake", ["undefined", "[][0]", "None + 1", "x.no_such", "1 // 0"])
+def test_a_mistake_on_shapes_that_nobody_promised_is_no_refusal(tmp_path, mistake):
+    before = f"if x.shape[-1] not in (6, 20):\n    {mistake}\n{WRITE}"
+    with pytest.raises(CandidateError) as caught:
+        verdict_of(tmp_path, kernel_returning("y", before))
+    assert caught.value.exit_code == ExitCode.CRASHED and "kernel.py" in caught.value.message
+
+
+def test_a_kernel_that_is_silently_wrong_on_odd_sizes_fails(tmp_path):
+    before = f"{WRITE}\nif x.shape[-1] % 2:\n    y.numpy()[..., -1] = 0"
+    verdict = verdict_of(tmp_path, kernel_returning("y", before))
+    assert verdict.exit_code == ExitCode.WRONG_RESULT
+    assert "odd sizes" in verdict.summary
+
+
+def test_shapes_are_not_derived_where_the_file_names_one(tmp_path):
+    single = PROBLEM.split("def get_input_sets")[0]
+    names = {case.name for case in verdict_of(tmp_path, HONEST, single).cases}
+    assert "derived: large offset" in names
+    assert "derived: odd sizes" not in names
+    assert "derived: odd sizes" in {
+        case.name for case in verdict_of(tmp_path, HONEST, single + "DERIVED_SHAPES = True\n").cases
+    }
+
+
+def test_sloppy_sums_of_large_offsets_fail(tmp_path):
+    problem = "import numpy, torch\ndef reference_fn(x):\n    return x.var(-1)\n"
+    problem += "def get_inputs():\n    return [torch.randn(8, 512)]\n"
+    kernel = "def kernel_fn(x):\n    y = torch.empty(x.shape[0])\n    {}\n    return y\n"
+    naive = "a = x.numpy(); y.numpy()[...] = ((a * a).mean(-1) - a.mean(-1) ** 2) * (512 / 511)"
+    right = "y.numpy()[...] = x.numpy().astype('float64').var(-1, ddof=1)"
+    assert verdict_of(tmp_path, kernel.format(right), problem).passed
+    verdict = verdict_of(tmp_path, kernel.format(naive), problem)
+    assert verdict.exit_code == ExitCode.WRONG_RESULT
+    assert "large offset" in verdict.summary
+
+
+def test_pure_cancellation_in_a_derived_case_is_told_and_excused(tmp_path):
+    problem = "import numpy, torch\ndef reference_fn(x):\n    return x + 100 - 100\n"
+    problem += "def get_inputs():\n    return [torch.randn(64, 64)]\n"
+    kernel = "def kernel_fn(x):\n    y = torch.empty_like(x)\n    w = numpy.float32(200)\n"
+    kernel += "    y.numpy()[...] = x.numpy() + w - w\n"
+    verdict = verdict_of(tmp_path, kernel + "    return y\n", problem)
+    assert verdict.passed, verdict.summary
+    told = {case.name: case.problem for case in verdict.cases if "ill-conditioned" in case.problem}
+    assert set(told) == {"derived: tiny values"}
+
+
+def test_pytorch_being_right_by_luck_blames_nobody(tmp_path):
+    problem = "import torch\ndef reference_fn(x):\n    return (x.float() + 100 - 100).mean()\n"
+    (tmp_path / "problem.py").write_text(problem + "def get_inputs():\n    return [torch.zeros(1)]\n")
+    reference = Reference()
+    reference.load({"device": "cpu", "path": str(tmp_path / "problem.py"), "seed": 1})
+    reference.drawn["derived"] = [torch.full((1,), 2.0**-17 * 9)]  # a multiple of the spacing at 100: nothing is lost
+    request = {"key": "derived", "tuple": False, "rtol": None, "atol": None}
+    judge = lambda value, derived: reference.judge(
+        {**request, "derived": derived, "outputs": [write_tensor(torch.tensor(value), tmp_path / "y")]}
+    )
+    off = 2.0**-17 * 10
+    assert judge(off, False)["problem"]
+    allowed = judge(off, True)
+    assert not allowed["problem"] and "ill-conditioned" in allowed["note"]
+    assert judge(2.0**-17 * 20, True)["problem"]
+
+
+def test_derived_inputs_keep_labels_inside_their_classes():
+    torch.manual_seed(0)
+    logits, labels = torch.randn(64, 100), torch.randint(100, (64,))
+    for name in derived_cases([logits, labels], shapes=True):
+        x, y = derive(name, [logits, labels])
+        assert x.shape[0] == y.shape[0]
+        torch.nn.functional.cross_entropy(x, y)
+
+
+def test_derived_layouts_are_what_they_say():
+    x = torch.randn(64, 100)
+    assert derive("transposed memory", [x])[0].stride(0) == 1
+    assert derive("strided rows", [x])[0].stride(0) > derive("strided rows", [x])[0].shape[1]
+    assert derive("misaligned", [x])[0].storage_offset() == 1
+    assert derive("empty", [x])[0].numel() == 0
+    assert derive("size 1 for 100", [x])[0].shape == (64, 1)
+
+
+def test_casts_inside_the_reference_are_widened_too():
+    function = lambda x: (x.float() * 3).to(torch.bfloat16).sum()
+    x = torch.randn(1000).bfloat16()
+    assert in_float64(function, [x]).dtype is torch.float64
+    assert torch.allclose(in_float64(function, [x]), (x.double() * 3).sum(), rtol=1e-14)
+    assert torch.get_default_dtype() is torch.float32
+
+
+def test_tensors_cross_files_with_their_layout(tmp_path):
+    x = torch.randn(6, 8, dtype=torch.float64)[1:5, ::2].t()
+    back = read_tensor(write_tensor(x, tmp_path / "x"), "cpu")
+    assert torch.equal(back, x) and back.stride() == x.stride()
+    empty = torch.empty(0, 3)
+    assert read_tensor(write_tensor(empty, tmp_path / "empty"), "cpu").shape == (0, 3)
+
+
+def test_guard_zones_see_a_write_on_either_side():
+    for offset in (-1, 12):
+        guarded = Guarded((3, 4), (4, 1), torch.float32, "cpu")
+        assert guarded.zones_intact() and guarded.begin == GUARD_BYTES
+        guarded.raw.view(torch.float32)[GUARD_BYTES // 4 + offset] = 0
+        assert not guarded.zones_intact()
+
+
+def test_the_watch_counts_what_torch_computes():
+    x = torch.randn(4, 4)
+    with KernelWatch("cpu") as watch:
+        y = torch.empty_like(x)
+        torch.zeros(2)
+        x.view(-1).unsqueeze(0).transpose(0, 1)
+    assert not watch.computed and not watch.copied
+    assert bool(y.isnan().all())
+    with KernelWatch("cpu") as watch:
+        x.t().contiguous()
+        x.exp()
+        x.to(torch.float64)
+    assert dict(watch.copied) == {"clone": 1}
+    assert set(watch.computed) == {"exp", "_to_copy"}
+
+
+def test_only_what_the_reference_needs_is_run(tmp_path):
+    source = "import torch\nimport cutlass\nA = 1\nB = A\ndef helper(x):\n    return x * B\n"
+    source += (
+        "def kernel_fn(x):\n    return cutlass.go(x)\nassert cutlass\ndef reference_fn(x):\n    return helper(x)\n"
+    )
+    assert names_beside(source, tmp_path / "k.py", ["reference_fn", "torch"]) == ["cutlass", "kernel_fn"]
+
+
+def test_strides_of_size_one_dimensions_say_nothing():
+    got = {"dtype": "float32", "shape": [1, 5], "stride": [99, 1]}
+    want = {"dtype": "float32", "shape": [1, 5], "stride": [5, 1]}
+    assert structure_problem([got], False, [want], False) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "no such file"),
+        ("def kernel_fn(x:\n", "syntax error"),
+        ("def kernel_fn(x): pass\n", "defines no reference_fn and no get_inputs"),
+        (
+            "def kernel_fn(x): pass\ndef reference_fn(x, y): pass\ndef get_inputs(): pass\n",
+            "takes 1 positional argument",
+        ),
+    ],
+)
+def test_broken_files_end_with_usage(tmp_path, text, message):
+    path = tmp_path / "kernel.py"
+    if text is not None:
+        path.write_text(text)
+    verdict = verify_kernel(path, on="compile")
+    assert verdict.exit_code == ExitCode.USAGE
+    assert message in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("def get_inputs():\n    return [torch.ones(2)]\ndef reference_fn(x):\n    return x\n", "is on cpu"),
+        (
+            "def get_inputs():\n    raise KeyError('w')\ndef reference_fn(x):\n    return x\n",
+            "get_inputs raised KeyError",
+        ),
+        (
+            "def get_inputs():\n    return [1, 2]\ndef reference_fn(x):\n    return x\n",
+            "reference_fn(x) does not take the 2",
+        ),
+    ],
+)
+def test_broken_problems_are_contract_errors(tmp_path, lines, message):
+    path = tmp_path / "problem.py"
+    path.write_text(f"import torch\n{lines}")
+    device = "cuda" if "cpu" in message else "cpu"
+    with pytest.raises(ContractError) as caught:
+        Reference().load({"device": device, "path": str(path), "seed": 1})
+    assert message in str(caught.value)
+
+
+def test_a_reference_that_raises_is_a_broken_contract(tmp_path):
+    problem = PROBLEM.replace("return torch.softmax(x, -1) * w", "raise RuntimeError('no such op')")
+    with pytest.raises(ContractError, match="reference_fn raised RuntimeError: no such op"):
+        verdict_of(tmp_path, HONEST, problem)
+
+
+def test_unknown_places_are_refused():
+    with pytest.raises(UsageError, match="--on moon"):
+        verify_kernel("kernel.py", on="moon")
+
+
+@pytest.mark.parametrize("where", ["kernel.py", "problem.py"])
+def test_a_file_that_never_finishes_loading_is_to_blame(tmp_path, where):
+    wait = "__import__('time').sleep(1000)\n"  # a loop would wait no better and burn the time of other tests
+    texts = {"kernel.py": f"import numpy, torch\n{HONEST}", "problem.py": PROBLEM}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text + (wait if name == where else ""))
+    verdict = verify_kernel(tmp_path / "kernel.py", problem=tmp_path / "problem.py", on="cpu", timeout=1.5)
+    assert verdict.exit_code == ExitCode.TIMED_OUT, verdict.summary
+    subject = "problem.py" if where == "problem.py" else "the file"
+    assert f"kernel.py: {subject} did not finish loading within 1.5 s" in verdict.summary
+    assert verdict.seconds < 60
+
+
+def test_the_whole_path_through_two_processes(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(PROBLEM + HONEST)
+    verdict = verify_kernel(path, on="cpu", seeds=1)
+    assert verdict.exit_code == ExitCode.PASSED, verdict.summary
+    assert verdict.status == "verified" and verdict.ran_on == "cpu"
+    assert set(verdict.confinement) == {"no_new_privileges", "landlock", "reads", "seccomp"}
+    assert json.loads(verdict.to_json())["cases"]
+
+
+def test_a_compile_only_pass_is_never_verified():
+    verdict = verdict_here(ROOT / "evals" / "adversarial" / "honest_plain.py", on="compile")
+    assert (verdict.exit_code, verdict.status) == (ExitCode.PASSED, "compiled"), verdict.summary
+    assert len(verdict.cases) == 4

@@ -1,0 +1,132 @@
+"""KernelBench files as problems: parameters and buffers become inputs with readable names."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+from cutesmith.errors import ContractError
+from cutesmith.problems import contract
+from cutesmith.problems.kernelbench import adapter_source
+
+MODEL = """\
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, width, bias=True):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(width, width, bias=bias), nn.BatchNorm1d(width))
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x, scale):
+        return self.dropout(torch.relu(self.layers(x))) * scale
+
+
+def get_inputs():
+    return [torch.randn(4, 8), 2.0]
+
+
+def get_init_inputs():
+    return [8]
+
+
+example = get_inputs()
+"""
+NAMES = "x scale layers_0_weight layers_0_bias layers_1_weight layers_1_bias layers_1_running_mean layers_1_running_var"
+
+
+def on_cpu(source: str) -> str:
+    """The adapter draws inputs on CUDA, which this machine may lack: the same text with another device."""
+    return source.replace('("cuda")', '("cpu")')
+
+
+@pytest.fixture
+def loaded(write_file):
+    return contract.load(write_file(MODEL))
+
+
+def test_parameters_and_buffers_follow_the_inputs_of_forward(loaded):
+    assert list(inspect.signature(loaded.reference_fn).parameters) == [*NAMES.split(), "layers_1_num_batches_tracked"]
+
+
+def test_the_reference_computes_the_model_from_the_given_parameters(loaded):
+    model = loaded.module.Model(8).eval()
+    x, state = torch.randn(4, 8), [*model.parameters(), *model.buffers()]
+    expected = model(x, 3.0)
+    torch.testing.assert_close(loaded.reference_fn(x, 3.0, *state), expected)
+    shifted = [value + 1 if value.is_floating_point() else value for value in state]
+    assert not torch.allclose(loaded.reference_fn(x, 3.0, *shifted), expected)
+
+
+def test_the_file_and_the_adapter_are_a_problem_file_that_stands_alone(loaded, write_file):
+    again = contract.load(write_file(on_cpu(loaded.source), "problem.py"))
+    assert again.contract.kind == "problem"
+    inputs = again.get_inputs()
+    contract.check_inputs(inputs, device="cpu")
+    contract.check_arity(again.reference_fn, "reference_fn", inputs)
+    assert again.reference_fn(*inputs).shape == (4, 8)
+    assert not any(value.requires_grad for value in inputs if isinstance(value, torch.Tensor))
+
+
+def test_the_lines_of_the_file_stay_and_every_use_is_renamed(loaded):
+    assert loaded.source.split("\n")[14] == "def get_forward_inputs():"
+    assert "example = get_forward_inputs()" in loaded.source
+    assert loaded.source.count("def get_inputs():") == 1
+
+
+def test_inputs_follow_the_seed_and_so_do_parameters(loaded, write_file):
+    again = contract.load(write_file(on_cpu(loaded.source), "problem.py"))
+
+    def draw(seed):
+        torch.manual_seed(seed)
+        return again.get_inputs()
+
+    first, same, other = draw(1), draw(1), draw(2)
+    assert torch.equal(first[2], same[2])
+    assert not torch.equal(first[2], other[2])
+    assert not torch.equal(first[0], other[0])
+
+
+def test_init_inputs_may_carry_keywords(write_file):
+    loaded = contract.load(write_file(MODEL.replace("return [8]", "return [[8], {'bias': False}]")))
+    assert "layers_0_bias" not in inspect.signature(loaded.reference_fn).parameters
+
+
+def test_inputs_are_drawn_on_cuda(loaded):
+    assert 'with torch.device("cuda"):' in loaded.source and 'value.detach().to("cuda")' in loaded.source
+
+
+def test_stripping_the_reference_leaves_no_adapter(write_file):
+    text = MODEL.replace("example = get_inputs()\n", "def kernel_fn(x): return x\n")
+    loaded = contract.load(write_file(text), strip=contract.PROBLEM_NAMES)
+    assert not vars(loaded.module).keys() & {"reference_fn", "get_inputs", "Model", "get_forward_inputs"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("return [8]", "return [8, 9, 10]", "the model cannot be built: TypeError"),
+        ("return [torch.randn(4, 8), 2.0]", "raise RuntimeError('no data')", "RuntimeError: no data"),
+    ],
+)
+def test_a_model_that_cannot_be_built_is_told(write_file, old, new, message):
+    text = MODEL.replace("example = get_inputs()\n", "").replace(old, new)
+    with pytest.raises(ContractError, match=message):
+        contract.load(write_file(text))
+
+
+def test_names_that_clash_or_are_no_identifiers_become_distinct():
+    text = adapter_source(["x", "state"], ["x", "0.weight", "a.b", "a_b", "class"])
+    assert "def reference_fn(x, state_, x_2, p_0_weight, a_b, a_b_2, class_):" in text
+    compile(text, "adapter", "exec")
+
+
+def test_a_model_without_parameters_has_only_its_inputs(write_file):
+    text = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x * 2\n"
+    text += "def get_inputs(): return [torch.ones(2)]\ndef get_init_inputs(): return []\n"
+    loaded = contract.load(write_file(text))
+    assert loaded.reference_fn(torch.ones(2)).tolist() == [2, 2]

@@ -1,0 +1,249 @@
+"""Handlers that the isolation tests run in a worker: each misbehaves in one way. They import little."""
+
+import ctypes
+import gc
+import os
+import random
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from cutesmith.errors import ContractError
+from cutesmith.sandbox.confinement import confine
+
+
+def _attempt(action):
+    try:
+        action()
+    except (OSError, MemoryError) as error:
+        return type(error).__name__
+    return "done"
+
+
+def _double_fork(pid_file):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            Path(pid_file).write_text(str(os.getpid()))
+            time.sleep(600)
+        os._exit(0)
+    while not (Path(pid_file).exists() and Path(pid_file).read_text()):
+        time.sleep(0.005)
+
+
+def _fork_many():
+    for _ in range(40):
+        if os.fork() == 0:
+            time.sleep(600)
+    time.sleep(600)
+
+
+def _write_everywhere():
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            _attempt(lambda name=name: os.write(int(name), b"\x02\0\0\0\0\0\0\0{}"))
+    time.sleep(600)
+
+
+def _print(byte_count):
+    line = "x" * 65535 + "\n"
+    for _ in range(byte_count // len(line)):
+        sys.stdout.write(line)
+    print("the last line")
+
+
+def _touch_memory(byte_count):
+    block = bytearray(byte_count)
+    block[::4096] = b"\x01" * len(block[::4096])
+    time.sleep(600)
+
+
+def _held_by_a_file(byte_count):
+    """Memory that is in nobody's resident set: a file without a name, written and not mapped."""
+    descriptor = os.memfd_create("held")
+    while byte_count > 0:
+        byte_count -= os.write(descriptor, bytes(1 << 20))
+    time.sleep(600)
+
+
+def _many_files(count, size):
+    for number in range(count):
+        Path(f"file{number}").write_bytes(bytes(size))
+    time.sleep(600)
+
+
+def _nested(depth):
+    for _ in range(depth):
+        os.mkdir("nested")
+        os.chdir("nested")
+    time.sleep(600)
+
+
+def _held_by_a_thread(byte_count):
+    """A reply at once; the memory is taken later."""
+
+    def hold():
+        time.sleep(0.2)
+        held = bytearray(b"x") * byte_count
+        time.sleep(600 + len(held))
+
+    threading.Thread(target=hold).start()
+    return {}
+
+
+def _break_contract():
+    raise ContractError("no get_inputs", hint="def get_inputs(): ...")
+
+
+def _raise_text(text):
+    raise ValueError(text)
+
+
+def _raise_passing(code):
+    error = ContractError("all is well")
+    error.exit_code = code
+    raise error
+
+
+def _that_stays():
+    """Ids of a shared segment, semaphores and a queue, which are nobody's and last."""
+    libc = ctypes.CDLL(None)
+    return [libc.shmget(0, 4096, 0o600), libc.semget(0, 1, 0o600), libc.msgget(0, 0o600)]
+
+
+def _confined(request):
+    layers = confine()
+    outside = request["outside"]
+    return {
+        "layers": layers,
+        "write_outside": _attempt(lambda: Path(outside, "x").write_text("x")),
+        "truncate_outside": _attempt(lambda: os.truncate(Path(outside, "kept"), 0)),
+        "write_shared": _attempt(lambda: Path(request["shared"]).write_text("x")),
+        "write_null": _attempt(lambda: Path("/dev/null").write_text("x")),
+        "write_inside": _attempt(lambda: Path("x").write_text("x")),
+        "fork": _attempt(os.fork),
+        "exec": _attempt(lambda: subprocess.run(["true"], check=False)),
+        "socket": _attempt(lambda: socket.socket(socket.AF_INET)),
+        "unix_socket": _attempt(lambda: socket.socket(socket.AF_UNIX)),
+        "kill_parent": _attempt(lambda: os.kill(os.getppid(), 0)),
+        "signal_self": _attempt(lambda: os.kill(os.getpid(), 0)),
+        "parent_environment": _attempt(lambda: Path(f"/proc/{os.getppid()}/environ").read_bytes()),
+        "thread": _attempt(lambda: threading.Thread(target=int).start()),
+        "memory_that_stays": _that_stays(),
+    }
+
+
+def _run(*command, **how):
+    """The exit code of a program, or the name of what kept it from starting."""
+    try:
+        return subprocess.run(command, check=False, capture_output=True, **how).returncode
+    except OSError as error:
+        return type(error).__name__
+
+
+def _compiled_addition(folder):
+    """2 + 3 by a library that is compiled into the folder, as torch.compile's are."""
+    (folder / "add.c").write_text("int add(int a, int b) { return a + b; }")
+    _run("cc", "-shared", "-fPIC", "-o", str(folder / "add.so"), str(folder / "add.c"))
+    return ctypes.CDLL(str(folder / "add.so")).add(2, 3)
+
+
+def _confined_with_programs(request):
+    """As a baseline that torch.compile compiles: programs may be started, and are confined as this process is."""
+    confine(programs=True, writable=[Path(request["cache"])])
+    outside = request["outside"]
+    found = {
+        "program": _run("true"),
+        "compiled": _compiled_addition(Path(request["cache"])) if shutil.which("cc") else 5,
+        "write_inside": _run("touch", "x"),
+        "write_outside": _run("touch", f"{outside}/x"),
+        "read": _run("cat", f"{outside}/kept"),
+        "namespace": _run("unshare", "--user", "true"),
+        "kill_parent": _run("sh", "-c", f"kill -0 {os.getppid()}"),
+        "own_session": _run("true", start_new_session=True),
+        "setsid": _run("setsid", "true"),
+    }
+    subprocess.Popen(["sh", "-c", f"(sleep {request['seconds']} &)"], env={}).wait()
+    return found
+
+
+def _started():
+    """What a process finds when it starts, its own identity left out."""
+    import cutlass.cute  # noqa: F401
+    import numpy
+    import torch
+    from cutlass.base_dsl import cache_helpers, dsl, pyir_class_facts
+
+    options = {name.__name__: vars(one.envar) for name, one in dsl.DSLSingletonMeta._instances.items()}
+    return {
+        "environment": {name: value for name, value in os.environ.items() if name != "WORKER_ID"},
+        "from_proc": sorted(filter(None, Path("/proc/self/environ").read_text().split("\0"))),
+        "libc": {
+            name: ctypes.CDLL(None).getenv(name.encode()) != 0 for name in ("HOME", "FORK_SERVER_ROOM", "WORKER_ID")
+        },
+        "path": [entry for entry in sys.path if "dsl_packages" not in entry],
+        "dsl_path": sorted({entry for entry in sys.path if "dsl_packages" in entry}),
+        "dsl": {name: {key: repr(value) for key, value in known.items()} for name, known in options.items()},
+        "dsl_cache": [cache_helpers.default_generated_ir_path, *pyir_class_facts._FACTS_CACHE_DIR],
+        "temporary": tempfile.gettempdir(),
+        "folder": os.getcwd(),
+        "torch": [torch.get_num_threads(), torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork()],
+        "session": os.getsid(0) == os.getpid(),
+        "limits": [resource.getrlimit(which) for which in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)],
+        "signals": [str(signal.getsignal(which)) for which in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
+        "collects": gc.isenabled(),
+        "umask": os.umask(0o022),
+        "draws": [random.random(), float(numpy.random.rand()), float(torch.rand(()))],
+    }
+
+
+ACTIONS = {
+    "echo": lambda r: {"value": r["value"], "pid": os.getpid()},
+    "environment": lambda r: {
+        "environment": dict(os.environ),
+        "cwd": os.getcwd(),
+        "argv": sys.argv,
+    },
+    "modules": lambda r: {
+        "loaded": [name for name in ("torch", "cutlass.cute") if name in sys.modules],
+        "parent": os.getppid(),
+    },
+    "started": lambda r: _started(),
+    "descriptors": lambda r: {"open": [int(fd) for fd in os.listdir("/proc/self/fd")]},
+    "raise": lambda r: {"value": 1 / 0},
+    "contract": lambda r: _break_contract(),
+    "passing_error": lambda r: _raise_passing(r["code"]),
+    "raise_text": lambda r: _raise_text(r["text"]),
+    "exit": lambda r: sys.exit(0),
+    "os_exit": lambda r: os._exit(0),
+    "segfault": lambda r: {"value": ctypes.string_at(0)},
+    "abort": lambda r: os.kill(os.getpid(), signal.SIGABRT),
+    "loop": lambda r: time.sleep(600),
+    "pause": lambda r: time.sleep(0.2) or {},
+    "double_fork": lambda r: _double_fork(r["pid_file"]) or {},
+    "fork_many": lambda r: _fork_many(),
+    "forge": lambda r: _write_everywhere(),
+    "print": lambda r: _print(r["bytes"]) or {},
+    "allocate": lambda r: {"size": len(bytearray(r["bytes"]))},
+    "touch": lambda r: _touch_memory(r["bytes"]),
+    "hold_by_a_file": lambda r: _held_by_a_file(r["bytes"]),
+    "hold_by_a_thread": lambda r: _held_by_a_thread(r["bytes"]),
+    "many_files": lambda r: _many_files(r["count"], r["size"]),
+    "nested": lambda r: _nested(r["depth"]),
+    "big_file": lambda r: {"size": Path("big").write_bytes(bytes(r["bytes"]))},
+    "confined": _confined,
+    "confined_with_programs": _confined_with_programs,
+    "nan": lambda r: {"value": float("nan")},
+}
+
+
+def factory():
+    """The handler: `action` names what to do."""
+    return lambda request: ACTIONS[request["action"]](request)

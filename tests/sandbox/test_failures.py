@@ -1,0 +1,84 @@
+"""Whose fault an exception is, and its text as a verdict gives it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cutesmith.emulator.machine.allocations import Allocations
+from cutesmith.errors import CandidateError
+from cutesmith.judge.candidate_side.candidate import candidate_code
+from cutesmith.judge.rounds import VerifyOptions, too_slow
+from cutesmith.profiling.emulation_worker import Emulation
+from cutesmith.verdicts import ExitCode
+from tests.judge.in_process import LocalJudge, LocalWorker
+
+KERNEL = Path("kernel.py")
+RELU = Path(__file__).resolve().parents[1] / "kernels" / "relu_tvm_ffi.py"
+
+
+def failure_of(action):
+    with pytest.raises(CandidateError) as failed, candidate_code(KERNEL):
+        action()
+    return failed.value
+
+
+def test_what_the_emulated_gpu_raises_is_not_the_kernels_fault():
+    error = failure_of(lambda: Allocations().remove(7))
+    assert error.exit_code == ExitCode.INTERNAL
+    assert error.message == "this is a bug of cutesmith: KeyError: 7"
+    assert "report it" in error.hint and "allocations.py" in error.log_tail
+
+
+def test_what_the_kernel_raises_is():
+    error = failure_of(lambda: {}[7])
+    assert (error.exit_code, error.message) == (ExitCode.CRASHED, "kernel.py: KeyError: 7")
+
+
+def test_the_emulations_own_code_is_not_the_kernel():
+    with pytest.raises(CandidateError) as failed:
+        Emulation().handle({"do": "emulate"})  # without a path
+    assert failed.value.exit_code == ExitCode.INTERNAL
+    assert "KeyError: 'path'" in failed.value.message
+
+
+def test_an_error_in_colour_is_told_without():
+    def fail():
+        raise ValueError("\x1b[91m\x1b[1merror[CONFIG_UNSUPPORTED_ARCH]:\x1b[0m sm_80")
+
+    error = failure_of(fail)
+    assert "ValueError: error[CONFIG_UNSUPPORTED_ARCH]: sm_80" in error.message
+    assert "error[CONFIG" in error.log_tail and "\x1b" not in error.log_tail
+
+
+class Slow(LocalWorker):
+    """A worker that does not answer in time."""
+
+    def call(self, request, *, timeout=None):
+        raise CandidateError(f"the kernel did not finish within {timeout:g} s", ExitCode.TIMED_OUT)
+
+
+class SlowJudge(LocalJudge):
+    """A judge whose candidate loads, and then does not answer."""
+
+    def _all_cases(self, turn, plan):
+        super()._all_cases(replace(turn, candidate=Slow(None)), plan)
+
+
+def test_a_time_out_says_on_what_and_what_to_do():
+    judge = SlowJudge(path=RELU, problem=RELU, options=VerifyOptions())
+    first, advice = judge.verdict("emulator").summary.split("\n")
+    assert first == (
+        "relu_tvm_ffi.py: get_inputs(), draws 1 and 2: the kernel did not finish within 120 s on float32[1048576] "
+        "(1,048,576 elements; not shrunk further, as kernels are written for a number of columns)"
+    )
+    assert advice.startswith("Return fewer elements from get_inputs()")
+
+
+def test_the_emulation_tells_its_inputs_before_the_call():
+    error = CandidateError("the kernel did not finish within 3 s", ExitCode.TIMED_OUT)
+    told = too_slow(error, "float32[4096, 4096]", "16,777,216 elements; not shrunk, as --full asks")
+    assert told.message.endswith("3 s on float32[4096, 4096] (16,777,216 elements; not shrunk, as --full asks)")
+    assert "--timeout" in told.hint

@@ -1,0 +1,313 @@
+"""A worker that misbehaves in every way we know of: each must end in a typed error, and leave nothing behind.
+
+All of it holds for both ways to start one: forked from the fork_server, and as a program of its own.
+"""
+
+import os
+import re
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cutesmith.errors import CandidateError
+from cutesmith.sandbox import shared_fork_server
+from cutesmith.sandbox.confinement import landlock_abi
+from cutesmith.sandbox.processes import LEAST_MEMORY, fair_memory
+from cutesmith.sandbox.worker import Limits, Worker, run_isolated
+from cutesmith.verdicts import ExitCode
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
+ENTRY = "isolation_handlers:factory"
+SMALL = Limits(
+    wall_seconds=20,
+    memory_bytes=600 << 20,
+    file_bytes=1 << 20,
+    log_bytes=1 << 16,
+    processes=8,
+)
+ROOM_FOR_FORKS = replace(SMALL, memory_bytes=4 << 30)  # what a fork shares is resident in it too, and counts again
+
+
+@pytest.fixture(scope="module")
+def full_fork_server():
+    """The fork server of this process with PyTorch and the DSL in it, as it is in use."""
+    entry = "cutesmith.judge.candidate_side.candidate:handler"
+    with Worker(entry, environment={"CUTE_DSL_ARCH": "sm_90a"}), Worker(ENTRY, environment=ENVIRONMENT) as worker:
+        assert worker.call({"action": "modules"})["loaded"] == ["torch", "cutlass.cute"]
+
+
+@pytest.fixture(autouse=True, params=["forked", "executed"])
+def way(request, monkeypatch, full_fork_server):
+    """How this test's workers start."""
+    if request.param == "executed":
+        monkeypatch.setenv(shared_fork_server.OFF, "1")
+    return request.param
+
+
+def test_a_worker_starts_in_the_way_that_was_asked_for(way):
+    reply = ask("modules")
+    assert (reply["parent"] == os.getpid()) == (way == "executed")
+    assert reply["loaded"] == ([] if way == "executed" else ["torch", "cutlass.cute"])
+
+
+def ask(action, *, limits=SMALL, scratch=None, **request):
+    return run_isolated(
+        ENTRY,
+        {"action": action, **request},
+        limits=limits,
+        scratch=scratch,
+        environment=ENVIRONMENT,
+    )
+
+
+def failure(action, **options):
+    with pytest.raises(CandidateError) as caught:
+        ask(action, **options)
+    return caught.value
+
+
+def test_a_worker_answers_and_keeps_its_state():
+    with Worker(ENTRY, limits=SMALL, environment=ENVIRONMENT) as worker:
+        first = worker.call({"action": "echo", "value": [1, "é"]})
+        second = worker.call({"action": "echo", "value": None})
+    assert first["value"] == [1, "é"]
+    assert second == {"value": None, "pid": first["pid"]}
+    assert not Path(f"/proc/{first['pid']}").exists()
+    assert not worker.scratch.exists()
+
+
+def test_an_exception_does_not_end_the_worker():
+    with Worker(ENTRY, limits=SMALL, environment=ENVIRONMENT) as worker:
+        with pytest.raises(
+            CandidateError,
+            match="the kernel raised ZeroDivisionError: division by zero",
+        ) as caught:
+            worker.call({"action": "raise"})
+        assert caught.value.exit_code == ExitCode.CRASHED
+        assert caught.value.log_tail.rstrip().endswith("ZeroDivisionError: division by zero")
+        assert worker.call({"action": "echo", "value": 1})["value"] == 1
+
+
+def test_our_own_errors_keep_their_exit_code_and_hint():
+    error = failure("contract")
+    assert (error.exit_code, error.message, error.hint) == (
+        ExitCode.USAGE,
+        "no get_inputs",
+        "def get_inputs(): ...",
+    )
+
+
+def test_what_a_worker_says_can_be_written_anywhere():
+    """Half of a surrogate pair has no UTF-8: a report would fail over it, and an escape would act on the terminal."""
+    error = failure("raise_text", text="a \ud800 b \x1b[2J\x1b]0;title\x07 c \U0001f600")
+    assert error.message == "the kernel raised ValueError: a \\ud800 b  c \U0001f600"
+    assert f"{error.message}{error.hint}{error.log_tail}".encode()
+    assert ask("echo", value="\udc80 \U0001f600 \u00b5")["value"] == "\\udc80 \U0001f600 \u00b5"
+
+
+@pytest.mark.parametrize("code", [0, -1, 4000])
+def test_an_error_is_no_pass_whatever_code_it_claims(code):
+    """A file that runs there can raise what it likes, our own errors too."""
+    error = failure("passing_error", code=code)
+    assert (error.exit_code, error.message) == (ExitCode.CRASHED, "all is well")
+
+
+def test_replies_are_strict_json():
+    assert ask("nan") == {"value": None}
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        ("exit", "SystemExit"),
+        ("os_exit", "left the process with exit code 0 before answering"),
+        ("segfault", r"SIGSEGV \(segmentation fault\)"),
+        ("abort", "SIGABRT"),
+    ],
+)
+def test_a_vanished_worker_is_a_crash(action, message):
+    error = failure(action)
+    assert error.exit_code == ExitCode.CRASHED
+    assert re.search(message, error.message)
+
+
+def test_a_loop_times_out_and_the_worker_stays_dead():
+    with Worker(ENTRY, limits=SMALL, environment=ENVIRONMENT) as worker:
+        worker.call({"action": "echo", "value": 1})
+        begin = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(CandidateError, match="did not finish within 0.3 s") as caught:
+                worker.call({"action": "loop"}, timeout=0.3)
+            assert caught.value.exit_code == ExitCode.TIMED_OUT
+        assert time.monotonic() - begin < 15  # on a busy machine; the loop never ends
+        assert not worker.alive
+
+
+def test_a_double_forked_child_dies_with_the_worker(tmp_path):
+    pid_file = tmp_path / "pid"
+    ask("double_fork", pid_file=str(pid_file), limits=ROOM_FOR_FORKS)
+    assert not _running(int(pid_file.read_text()))
+
+
+def _running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_too_many_processes_are_a_crash():
+    error = failure("fork_many", limits=ROOM_FOR_FORKS)
+    assert error.exit_code == ExitCode.CRASHED
+    assert "more than 8 processes" in error.message
+
+
+def test_a_forged_reply_is_rejected():
+    error = failure("forge")
+    assert (error.exit_code, error.rule) == (ExitCode.REJECTED, "H2")
+
+
+def test_a_flood_of_output_keeps_its_tail():
+    with Worker(ENTRY, limits=replace(SMALL, wall_seconds=100), environment=ENVIRONMENT) as worker:
+        worker.call({"action": "print", "bytes": 1 << 26})  # a thousand times what is kept
+        assert worker.log_tail.endswith("the last line\n")
+        assert len(worker.log_tail) < SMALL.log_bytes + 100
+        assert "bytes of log dropped" in worker.log_tail
+
+
+def test_half_a_terabyte_is_refused():
+    error = failure("allocate", bytes=500 << 30)
+    assert error.exit_code == ExitCode.CRASHED
+    assert "MemoryError" in error.message
+
+
+def test_touched_memory_is_watched():
+    error = failure("touch", bytes=800 << 20)
+    assert error.exit_code == ExitCode.CRASHED
+    assert "0.6 GiB of host memory" in error.message
+
+
+def test_a_worker_never_gets_more_than_half_of_what_is_available():
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    assert LEAST_MEMORY <= fair_memory(1 << 60) <= max(LEAST_MEMORY, 0.6 * available)
+    assert fair_memory(LEAST_MEMORY + 1) <= LEAST_MEMORY + 1
+
+
+def test_beside_a_gpu_memory_is_watched_too():
+    begin = time.monotonic()
+    raises = pytest.raises(CandidateError, match="0.6 GiB of host memory")
+    with Worker(ENTRY, limits=SMALL, gpu=True, environment=ENVIRONMENT) as worker, raises as caught:
+        worker.call({"action": "touch", "bytes": 1 << 30})
+    assert caught.value.exit_code == ExitCode.CRASHED
+    assert time.monotonic() - begin < 10
+
+
+def test_a_large_file_is_refused():
+    assert "OSError" in failure("big_file", bytes=2 << 20).message
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ({"action": "hold_by_a_file", "bytes": 800 << 20}, "used more than 0.6 GiB of host memory"),
+        ({"action": "many_files", "count": 200, "size": 1 << 20}, "wrote more than 0.1 GiB of files"),
+        ({"action": "many_files", "count": 3000, "size": 0}, "made more than 2500 files"),
+        ({"action": "nested", "depth": 2000}, "made a folder that nobody can look into"),
+    ],
+)
+def test_what_no_process_shows_is_watched_too(action, said):
+    limits = replace(SMALL, file_bytes=2 << 30, folder_bytes=100 << 20, files=2500)
+    with Worker(ENTRY, limits=limits, gpu=True, environment=ENVIRONMENT) as worker:
+        scratch = worker.scratch
+        with pytest.raises(CandidateError, match=f"the kernel {said}") as caught:
+            worker.call(action)
+    assert caught.value.exit_code == ExitCode.CRASHED
+    assert not scratch.parent.exists()
+
+
+def within_a_minute(happened):
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_happened_between_two_calls_is_said_by_the_second():
+    with Worker(ENTRY, limits=SMALL, gpu=True, environment=ENVIRONMENT) as worker:
+        worker.call({"action": "hold_by_a_thread", "bytes": 800 << 20})
+        within_a_minute(lambda: worker._watched.excess(SMALL)[0])
+        worker.send({"action": "echo", "value": 1})  # as a reference's, whose replies are told otherwise
+        with pytest.raises(CandidateError, match="used more than 0.6 GiB of host memory"):
+            worker.receive()
+
+
+def test_a_worker_is_watched_while_another_is_waited_for():
+    watched, waited_for = (Worker(ENTRY, limits=SMALL, gpu=gpu, environment=ENVIRONMENT) for gpu in (True, False))
+    with watched as worker, waited_for as other:
+        other.beside = (worker,)
+        worker.call({"action": "hold_by_a_thread", "bytes": 800 << 20})
+        within_a_minute(lambda: other.call({"action": "pause"}) or not worker.alive)
+        with pytest.raises(CandidateError, match="used more than 0.6 GiB of host memory"):
+            worker.call({"action": "echo", "value": 1})
+
+
+def test_the_environment_is_clean(monkeypatch, tmp_path):
+    monkeypatch.setenv("SOME_API_KEY", "secret")
+    reply = ask("environment", scratch=tmp_path / "scratch")
+    assert "SOME_API_KEY" not in reply["environment"]
+    assert not [name for name in reply["environment"] if "pytest" in name.lower()]
+    assert reply["cwd"] == reply["environment"]["HOME"] == reply["environment"]["TMPDIR"] == str(tmp_path / "scratch")
+    assert reply["argv"] == ["python"]
+
+
+def test_descriptors_are_closed(tmp_path):
+    with (tmp_path / "held").open("w") as held:
+        os.set_inheritable(held.fileno(), True)
+        assert len(ask("descriptors")["open"]) <= 6  # 0-2, two pipes, and the listing itself
+
+
+def test_confinement_refuses_what_it_says(tmp_path):
+    (tmp_path / "kept").write_text("kept")
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as shared:
+        reply = ask("confined", outside=str(tmp_path), shared=shared.name)
+    layers = reply["layers"]
+    assert layers["no_new_privileges"]
+    assert layers["landlock"] == (landlock_abi() > 0)
+    assert reply["write_inside"] == reply["write_null"] == reply["signal_self"] == reply["thread"] == "done"
+    if layers["landlock"]:
+        assert reply["write_outside"] == reply["write_shared"] == "PermissionError"
+        assert reply["parent_environment"] == "PermissionError", "also of root: it may hold keys"
+        assert (tmp_path / "kept").read_text() == "kept"
+    if layers["seccomp"]:
+        refused = {name: reply[name] for name in ("fork", "exec", "socket", "unix_socket", "kill_parent")}
+        assert set(refused.values()) == {"PermissionError"}, refused
+        assert reply["memory_that_stays"] == [-1, -1, -1]
+
+
+@pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")
+def test_programs_that_may_be_started_are_confined_and_cannot_stay(tmp_path, tmp_path_factory):
+    (tmp_path / "kept").write_text("kept")
+    seconds, cache = f"600.{os.getpid()}", tmp_path_factory.mktemp("cache")
+    reply = ask("confined_with_programs", outside=str(tmp_path), seconds=seconds, cache=str(cache))
+    assert reply["program"] == reply["write_inside"] == 0 and reply["compiled"] == 5
+    assert 0 not in {reply[name] for name in ("write_outside", "read", "namespace", "kill_parent", "setsid")}
+    assert reply["own_session"] == "PermissionError"
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and seconds in _command_line(pid)]
+
+
+def _command_line(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def test_an_entry_that_does_not_import_is_reported():
+    with pytest.raises(CandidateError, match="ModuleNotFoundError"):
+        run_isolated("no_such_module:factory", {}, limits=SMALL, environment=ENVIRONMENT)
