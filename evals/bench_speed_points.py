@@ -40,7 +40,7 @@ import torch  # noqa: E402
 
 from cutesmith.patterns.match import plan_kernel  # noqa: E402
 from cutesmith.patterns.tracing.trace import trace_problem  # noqa: E402
-from cutesmith.problems import contract  # noqa: E402
+from cutesmith.problems.loading import load_file  # noqa: E402
 
 TASKS = ROOT / "evals" / "tasks" / "speed"
 FLUSH_BYTES = 256 << 20  # over four times the L2 of an H200
@@ -134,7 +134,7 @@ def parse() -> argparse.Namespace:
 def build(path: Path, count: int) -> Point:
     """The point with its first `count` configurations built and checked."""
     torch.manual_seed(random.SystemRandom().getrandbits(32))
-    loaded = contract.load(path)
+    loaded = load_file(path)
     plan = plan_kernel(trace_problem(loaded), "sm_90a")
     point = Point(path, plan, loaded, loaded.get_inputs(), plan.configurations("sm_90a")[:count])
     library = quack(path.stem.partition("_")[0], point.inputs)

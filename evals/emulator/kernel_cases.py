@@ -82,7 +82,7 @@ class Task:
         """Drawn on the CPU; the kernel file is written here, because tracing has a device of its own."""
         from cutesmith.judge.reference_side.cases import shrink
         from cutesmith.patterns.generation.drafting import draft_kernels
-        from cutesmith.problems import contract
+        from cutesmith.problems.loading import load_file
         from cutesmith.recording import cuda_as_cpu
 
         source = draft_kernels(self.path, "sm_90a", limit=1).kernels[0][1]
@@ -90,14 +90,14 @@ class Task:
         self.kernel.write_text(source)
         torch.manual_seed(int.from_bytes(self.path.stem.encode()[:4], "little"))
         with cuda_as_cpu(), Float32Draws():
-            return shrink(contract.load(self.path).get_inputs(), ELEMENTS)
+            return shrink(load_file(self.path).get_inputs(), ELEMENTS)
 
     def function(self) -> Function:
         """The generated kernel."""
-        from cutesmith.problems import contract
+        from cutesmith.problems.loading import load_file
 
         assert self.kernel is not None, "inputs come first"
-        return contract.load(self.kernel).kernel_fn
+        return load_file(self.kernel).kernel_fn
 
 
 def twin_cases() -> Iterator[Case]:
@@ -107,17 +107,17 @@ def twin_cases() -> Iterator[Case]:
 
 
 def _twin_inputs(path: Path) -> list[Any]:
-    from cutesmith.problems import contract
+    from cutesmith.problems.loading import load_file
     from cutesmith.recording import cuda_as_cpu
 
     with cuda_as_cpu(), Float32Draws():
-        return contract.load(path).get_inputs()
+        return load_file(path).get_inputs()
 
 
 def _twin(path: Path) -> Function:
-    from cutesmith.problems import contract
+    from cutesmith.problems.loading import load_file
 
-    return contract.load(path).module.corrected_fn
+    return load_file(path).module.corrected_fn
 
 
 def quack_cases() -> Iterator[Case]:
