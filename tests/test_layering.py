@@ -40,6 +40,7 @@ RANKS = {
     "examples": 10,
     "references": 10,
     "report": 10,
+    "verbs": 10,
     "agent": 11,
     "evals": 11,
     "skill": 11,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from cutesmith.agent.settings import Settings
 from cutesmith.commands import eval_run
 from cutesmith.commands._agent_options import settings_of
-from cutesmith.commands._run import INTERRUPTED, command_parser, positive, report, run_command
+from cutesmith.commands._run import INTERRUPTED, command_parser, report, run_command
 from cutesmith.errors import UsageError
 from cutesmith.evals.report.files import write_texts
 from cutesmith.evals.running.screen import open_screen
@@ -31,6 +31,7 @@ from cutesmith.evals.skill_trials.trial import (
     run_folder,
 )
 from cutesmith.evals.suites import load_suite
+from cutesmith.verbs.definition import positive
 from cutesmith.verdicts import ExitCode, Verdict
 
 DESCRIPTION = """\
