@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Every mantissa of the approximate functions: the emulated multi-function unit against the one of a real GPU.
 
-python evals/emulator/unit_survey.py --record      on a machine with a GPU: checksums of all results (2^28 of them)
-python evals/emulator/unit_survey.py --replay      anywhere, minutes: the same from the emulator; names what differs
-python evals/emulator/unit_survey.py --replay --sample   one stretch of 2^16 results of each range, in seconds
+python evals/studies/emulator/unit_survey.py --record  on a machine with a GPU: checksums of all results (2^28 of them)
+python evals/studies/emulator/unit_survey.py --replay  anywhere, minutes: the same from the emulator; names what differs
+python evals/studies/emulator/unit_survey.py --replay --sample   one stretch of 2^16 results of each range, in seconds
 
 A range is a run of patterns through one or two powers of two, where the whole mantissa counts. Results are kept as one
 CRC-32 for each 2^16 of them; the functions are those of `cutesmith/emulator/native/unit.py`.
@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
-from evals.emulator.differential import HEADER, Execute  # noqa: E402
-from evals.emulator.driver import THREADS  # noqa: E402
+from evals.studies.emulator.differential import HEADER, Execute  # noqa: E402
+from evals.studies.emulator.driver import THREADS  # noqa: E402
 
 DATA = ROOT / "evals" / "results" / "emulator" / "instructions" / "unit.json"
 STRETCH = 1 << 16
@@ -117,7 +117,7 @@ def checksums(one: Range, patterns: np.ndarray[Any, Any], execute: Execute) -> l
 
 def record(path: Path) -> int:
     """Run all ranges on the GPU of this machine and keep the checksums."""
-    from evals.emulator.driver import Gpu
+    from evals.studies.emulator.driver import Gpu
 
     gpu = Gpu()
     kept = {
@@ -141,7 +141,7 @@ def differing(one: Range, kept: list[int], execute: Execute, sample: bool = Fals
 
 def replay(path: Path, sample: bool) -> int:
     """Compare all ranges on the emulator; 1 if any stretch differs."""
-    from evals.emulator.emulated import execute
+    from evals.studies.emulator.emulated import execute
 
     kept = json.loads(path.read_text())["checksums"]
     failed = 0

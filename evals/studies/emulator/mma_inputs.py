@@ -15,7 +15,7 @@ from cutesmith.emulator.native.formats import FORMATS, Format
 from cutesmith.emulator.operations.fragments import N, a_layout, b_layout, c_layout, pack
 from cutesmith.emulator.operations.multiply import Multiplication, element_bits
 from cutesmith.emulator.operations.tensor_core import container, decode
-from evals.emulator.instruction_operands import random_words
+from evals.studies.emulator.instruction_operands import random_words
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SETS = 32

@@ -1,6 +1,6 @@
 """Where the seconds of judging went in a run: of each stage, and within it of each process and what it did.
 
-    python evals/judging_time.py RUN_DIR [--json FILE]
+    python evals/studies/judging_time.py RUN_DIR [--json FILE]
 
 Stages come from `results.jsonl` (wall time, without waiting for a GPU), phases from the verdicts; calls of two
 processes that overlap count on both sides. Of each: kernels, seconds a kernel (median, 90th percentile, most),
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median, quantiles
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from cutesmith.evals.reading import read_attempts  # noqa: E402
 

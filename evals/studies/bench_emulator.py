@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How fast the emulated GPU is, on one core: lane-instructions a second, seconds a kernel, memory.
 
-    python evals/bench_emulator.py --out evals/results/emulator/speed      all points, table and JSON
-    python evals/bench_emulator.py --only 'softmax*' --no-sanitizer
+    python evals/studies/bench_emulator.py --out evals/results/emulator/speed      all points, table and JSON
+    python evals/studies/bench_emulator.py --only 'softmax*' --no-sanitizer
 
 Each point runs in a process of its own on one core; its first call compiles (DSL, then machine code), the median of the
 others is the kernel's time. Goals: 50 million lane-instructions a second on elementwise and reductions, softmax
@@ -25,7 +25,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "emulator"))
 
 TASKS = {

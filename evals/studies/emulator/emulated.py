@@ -15,7 +15,7 @@ from cutesmith.emulator.program.build import build_program
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
-from evals.emulator.driver import THREADS
+from evals.studies.emulator.driver import THREADS
 
 _ACCESS = """define ptr @access(ptr, i32, i32, i64 %address, i32, i32, i32) alwaysinline {
 %pointer = inttoptr i64 %address to ptr

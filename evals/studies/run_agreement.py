@@ -2,7 +2,7 @@
 """Whether two runs over the same kernels say the same: verdicts, and median times within a tolerance.
 
     cutesmith eval run --suite core --agent dir:KERNELS --no-cache --out ONE    (and once more: TWO)
-    python evals/run_agreement.py ONE TWO --out evals/results/h200/core/agreement.json
+    python evals/studies/run_agreement.py ONE TWO --out evals/results/h200/core/agreement.json
 
 Compared are attempts on the same kernel bytes; a run that made its kernels anew may hold others. Exit code 1 when fewer
 than 99 % of the verdicts agree, or a median pair lies further apart than --within (3 %) for more than 5 % of them.
@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from cutesmith.evals.reading import read_attempts  # noqa: E402

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Single PTX instructions: the emulated GPU against a real one, over edge values and random bits.
 
-python evals/emulator/differential.py --record            on a machine with a GPU: run every form, keep what it wrote
-python evals/emulator/differential.py --replay            anywhere: run the same PTX on the emulator and compare
-python evals/emulator/differential.py --replay --group float --only fma
-python evals/emulator/differential.py --assemble          anywhere with ptxas: do all forms assemble for sm_90a?
+python evals/studies/emulator/differential.py --record   on a machine with a GPU: run every form, keep what it wrote
+python evals/studies/emulator/differential.py --replay   anywhere: run the same PTX on the emulator and compare
+python evals/studies/emulator/differential.py --replay --group float --only fma
+python evals/studies/emulator/differential.py --assemble   anywhere with ptxas: do all forms assemble for sm_90a?
 
 The forms are in `instruction_forms.py`. Operands come from a counter hash, so that only results are stored. The table
 says for each form: equal, or how many vectors differ, the distances in ulp and the worst example; the exit code is 1 if
@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
-from evals.emulator.instruction_forms import KINDS, Form, forms  # noqa: E402
-from evals.emulator.instruction_operands import operands  # noqa: E402
+from evals.studies.emulator.instruction_forms import KINDS, Form, forms  # noqa: E402
+from evals.studies.emulator.instruction_operands import operands  # noqa: E402
 
 DATA = ROOT / "evals" / "results" / "emulator" / "instructions"
 BATCH = 40  # forms a kernel: ptxas and the emulator's compiler both take longer than linearly
@@ -289,7 +289,7 @@ def _ptxas(text: str, folder: str) -> str:
 
 def record(selected_groups: list[str], folder: Path) -> int:
     """Run every form on the GPU of this machine and keep what it wrote."""
-    from evals.emulator.driver import Gpu
+    from evals.studies.emulator.driver import Gpu
 
     gpu = Gpu()
     for group in selected_groups:
@@ -357,7 +357,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _replayed(groups: list[str], chosen: argparse.Namespace) -> int:
-    from evals.emulator.emulated import execute
+    from evals.studies.emulator.emulated import execute
 
     failed = 0
     for group in groups:

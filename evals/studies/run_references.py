@@ -1,6 +1,6 @@
 """Every task's reference at its full size on a GPU, as PyTorch computes it and in float64.
 
-    python evals/run_references.py --out evals/results/h200/references_full_size.jsonl [--level N] [--jobs J]
+    python evals/studies/run_references.py --out evals/results/h200/references_full_size.jsonl [--level N] [--jobs J]
 
 One line a task: bytes of the inputs, seconds and peak memory of the GPU of two calls and of the one in float64, whether
 the two agree to the bit, and what PyTorch's own result looks like to the judge, whose tolerance it has to keep.
@@ -20,7 +20,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402

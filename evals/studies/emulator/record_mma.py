@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Warp-wide instructions and matrix multiplications: the emulated GPU against a real one, bit by bit.
 
-python evals/emulator/record_mma.py --record OUT      on a machine with a GPU: run every form, keep what it wrote
-python evals/emulator/record_mma.py --replay          anywhere: run the same PTX on the emulator and compare; forms of
-                                             shared memory are held to the recording in tests/emulator/operations
-python evals/emulator/record_mma.py --assemble        anywhere with ptxas: do all forms assemble?
+python evals/studies/emulator/record_mma.py --record OUT  on a machine with a GPU: run every form, keep what it wrote
+python evals/studies/emulator/record_mma.py --replay  anywhere: run the same PTX on the emulator and compare; forms of
+    shared memory are held to the recording in tests/emulator/operations
+python evals/studies/emulator/record_mma.py --assemble  anywhere with ptxas: do all forms assemble?
 
 The forms are in `warp_forms.py`, the inputs of matrices in `mma_inputs.py`; both come from a counter hash, so that only
 results are stored: the first sets whole, of every set a checksum.
@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
-from evals.emulator.differential import Execute  # noqa: E402
-from evals.emulator.mma_inputs import SETS  # noqa: E402
-from evals.emulator.warp_forms import FORMS, WARP, Form  # noqa: E402
+from evals.studies.emulator.differential import Execute  # noqa: E402
+from evals.studies.emulator.mma_inputs import SETS  # noqa: E402
+from evals.studies.emulator.warp_forms import FORMS, WARP, Form  # noqa: E402
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RECORDING = ROOT / "evals/results/emulator/mma/h200.npz"
@@ -56,7 +56,7 @@ def cases() -> Iterator[tuple[Form, str]]:
 
 def record(out: Path, whole: int) -> None:
     """Run every form on the GPU of this machine and write the recording."""
-    from evals.emulator.driver import Gpu
+    from evals.studies.emulator.driver import Gpu
 
     gpu, arrays = Gpu(), {}
     for form, kind in cases():
@@ -131,7 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if chosen.assemble:
         return 1 if assemble() else 0
-    from evals.emulator.emulated import execute
+    from evals.studies.emulator.emulated import execute
 
     found = list(replay(execute))
     print("\n".join(one.line() for one in found))

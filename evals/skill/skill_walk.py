@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Walk through the workflows of SKILL.md with an installed copy alone: from a request to a verified kernel.
 
-    python evals/skill_walk.py                          # all walks, here: on the emulated GPU where there is no other
-    python evals/skill_walk.py --walk elementwise debugging --out walk.json
+    python evals/skill/skill_walk.py    # all walks, here: on the emulated GPU where there is no other
+    python evals/skill/skill_walk.py --walk elementwise debugging --out walk.json
 
 The copy is what `cutesmith skill install` writes. The environment holds torch, the DSL and what the manifest names, and
 nothing else; every command is a script of the copy, run by its relative path, with an empty home. What an agent would
@@ -21,10 +21,10 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from evals.clean_environment import is_installed, make_environment  # noqa: E402
-from evals.walks import WALKS, Command, Edit, Walk, Write  # noqa: E402
+from evals.skill.clean_environment import is_installed, make_environment  # noqa: E402
+from evals.skill.walks import WALKS, Command, Edit, Walk, Write  # noqa: E402
 
 PACKAGES = ("torch", "nvidia-cutlass-dsl", "apache-tvm-ffi", "llvmlite", "jinja2", "matplotlib")
 """What SKILL.md asks for: the kernels' own needs, the emulated GPU, the generator."""
@@ -81,7 +81,7 @@ def prepare(scratch: Path) -> tuple[Path, Path]:
     project = scratch / "project"
     project.mkdir(parents=True)
     command = [sys.executable, "-m", "cutesmith", "skill", "install", "--client", "claude", "--project", str(project)]
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     subprocess.run(command, check=True, cwd=root, stdout=subprocess.DEVNULL)
     return project / ".claude" / "skills" / "cute-dsl-kernels", make_environment(scratch / "environment", installed())
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a host gives to judges beside its GPUs: CUDA contexts a second, and loops of Python a second on its cores.
 
-    python evals/bench_host.py --out evals/results/h200/host/limits.json
+    python evals/studies/bench_host.py --out evals/results/h200/host/limits.json
 
 Every judging makes CUDA contexts, and the driver makes one at a time. Of each line: how many processes made contexts
 one after the other, on how many GPUs, under which CUDA_DEVICE_MAX_CONNECTIONS ("" for the driver's 8); contexts a

@@ -2,7 +2,7 @@
 """Throughput of `cutesmith eval run --engine ray` by the number of GPUs of this host, over the same kernels.
 
     cutesmith eval run --suite core --agent draft --no-benchmark --out DRAFTS       kernels, once
-    python evals/bench_ray_scaling.py --kernels DRAFTS --counts 1,2,4,8 --out evals/results/h200/ray_scaling.json
+    python evals/studies/bench_ray_scaling.py --kernels DRAFTS --counts 1,2,4,8 --out ray_scaling.json
 
 Kernels are those of an earlier run's folder that its judge verified: --count of them for each GPU, so that each count
 has the same mixture. Where there are more GPUs, each kernel comes as often, with a comment of its own, since equal
@@ -36,12 +36,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from cutesmith.devices import current_device  # noqa: E402
 from cutesmith.evals.reading import read_attempts  # noqa: E402
-from evals.bench_host import loops_a_second, sibling_offset, side_by_side  # noqa: E402
+from evals.studies.bench_host import loops_a_second, sibling_offset, side_by_side  # noqa: E402
 
 ENDING_SECONDS = 60.0
 LEAST = 5  # kernels of a run

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Memory of a run's controller over many results: the real controller and files, an engine that answers at once.
 
-    python evals/bench_controller_memory.py --results 10000 --out evals/results/host/controller_memory.json
+    python evals/studies/bench_controller_memory.py --results 10000 --out evals/results/host/controller_memory.json
 
 Each of the results has a kernel of its own, verdicts of the usual size (20 cases, 600 samples) and a line of its own.
 Written: resident bytes after every hundredth of the results, and seconds a result. Exit code 1 when the second half
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from cutesmith.evals.engines.instant_engine import InstantEngine, report  # noqa: E402

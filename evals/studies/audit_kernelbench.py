@@ -1,6 +1,6 @@
 """Which problems of a KernelBench checkout cutesmith takes, and what the audit says of each.
 
-python evals/audit_kernelbench.py CHECKOUT [--level N] [--out RESULTS.jsonl] [--timeout S]
+python evals/studies/audit_kernelbench.py CHECKOUT [--level N] [--out RESULTS.jsonl] [--timeout S]
 
 Full sizes take a CPU hours: a file is audited with the whole numbers at module scope made smaller, in a copy that is
 deleted: even ones are halved until they are at most 16. Where the file refuses that, or comes out as unfit (a group

@@ -12,8 +12,8 @@ import numpy as np
 
 from cutesmith.emulator.operations.fragments import N
 from cutesmith.emulator.operations.multiply import element_bits, parse_multiplication
-from evals.emulator.driver import THREADS
-from evals.emulator.mma_inputs import SETS, Stream, kinds_of, registers
+from evals.studies.emulator.driver import THREADS
+from evals.studies.emulator.mma_inputs import SETS, Stream, kinds_of, registers
 
 Array = np.ndarray[Any, np.dtype[Any]]
 WARP = 32

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The bar that kernels are held against: eager PyTorch, torch.compile and the library functions of each task, timed.
 
-    python evals/bench_baselines.py --out evals/results/h200/baselines/baselines.jsonl [--libraries-only] [--jobs J]
+    python evals/studies/bench_baselines.py --out evals/results/h200/baselines.jsonl [--libraries-only] [--jobs J]
 
 Needs a GPU. As `cutesmith benchmark` times them, in rounds by turns with a cold L2, only without a kernel: so tasks
 that nobody has solved show their bar too. A library's function is timed where its result passes as a kernel's would.
@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from cutesmith.errors import CutesmithError  # noqa: E402

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evals.emulator.instruction_forms import KINDS
+from evals.studies.emulator.instruction_forms import KINDS
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 FORMATS = {"f16": (16, 10), "bf16": (16, 7), "f32": (32, 23), "f64": (64, 52), "tf32": (32, 23)}

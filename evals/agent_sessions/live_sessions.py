@@ -2,7 +2,7 @@
 """Three small problems for real: Claude writes the kernels, within a limit of dollars for each.
 
     make live                                                    # needs ANTHROPIC_API_KEY
-    python evals/live_sessions.py softmax --dollars 0.50 -- --max-turns 10 --no-draft
+    python evals/agent_sessions/live_sessions.py softmax --dollars 0.50 -- --max-turns 10 --no-draft
 
 What it may cost at most is said first. Each problem is a session `cutesmith generate … --agent claude --yes`; what
 stands after `--` is handed to every one of them. OUT/TIME/NAME/ holds the sessions, OUT/TIME/summary.json the table.
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
 from cutesmith.agent.models.anthropic_model import DEFAULT_MODEL, key_present  # noqa: E402
@@ -30,7 +30,7 @@ from cutesmith.agent.models.prices import PRICES_AS_OF, price_of  # noqa: E402
 from cutesmith.checkpoints import write_atomically  # noqa: E402
 from cutesmith.sandbox.shared_fork_server import lend_fork_server  # noqa: E402
 from cutesmith.verdicts import ExitCode, strict_json  # noqa: E402
-from evals.run_agent_sessions import SCENARIOS, in_columns  # noqa: E402
+from evals.agent_sessions.run_agent_sessions import SCENARIOS, in_columns  # noqa: E402
 
 PROBLEMS = {
     "softmax": str(SCENARIOS / "repaired" / "problem.py"),

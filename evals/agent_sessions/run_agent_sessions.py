@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Run the scripted sessions of evals/agent_sessions through the command line, and compare what each came to.
 
-    python evals/run_agent_sessions.py --out evals/results/h200/agent_sessions --jobs 4
-    python evals/run_agent_sessions.py cheat --small --out /tmp/cheat
+    python evals/agent_sessions/run_agent_sessions.py --out evals/results/h200/agent_sessions --jobs 4
+    python evals/agent_sessions/run_agent_sessions.py cheat --small --out /tmp/cheat
 
 Each is a process `cutesmith generate problem.py --agent script:script.json …`: the real tools, the real judge, a model
 that says what it was told to say. OUT/NAME/ holds the session's transcript.jsonl, result.json, report.html, DEVLOG.md
@@ -27,12 +27,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
 from cutesmith.sandbox.shared_fork_server import lend_fork_server  # noqa: E402
 
-SCENARIOS = Path(__file__).resolve().parent / "agent_sessions"
+SCENARIOS = Path(__file__).resolve().parent
 KEPT = ("transcript.jsonl", "result.json", "report.html", "DEVLOG.md", "kernel.py")
 FEW_ROWS = "rows=2"  # of get_inputs(), with --small
 DRAFT = "draft/kernel.py"
@@ -278,7 +278,7 @@ def write_summary(out: Path, rows: Sequence[Mapping[str, Any]], seconds: float, 
 
     device = current_device() if any(row["place"] == "gpu" for row in rows) else None
     place = device.name if device else "the emulated GPU"
-    command = " ".join(["python evals/run_agent_sessions.py", *_arguments(options)])
+    command = " ".join(["python evals/agent_sessions/run_agent_sessions.py", *_arguments(options)])
     summary = {"device": place, "command": command, "seconds": round(seconds, 1), "sessions": rows}
     page = [f"# Scripted sessions on {place}", "", f"`{command}`, {seconds:.0f} s", "", *markdown(rows)]
     out.mkdir(parents=True, exist_ok=True)

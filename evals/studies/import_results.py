@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Turn what was recorded before `cutesmith eval run` existed into folders of runs, for `cutesmith eval report`.
 
-    python evals/import_results.py --out /tmp/runs
+    python evals/studies/import_results.py --out /tmp/runs
     cutesmith eval report /tmp/runs/timed --out report.html
 
 OUT/timed: the 20 tasks of evals/results/h200/tasks/benchmarked.jsonl with their raw samples; OUT/verified: the 97 of
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from cutesmith.evals.records import KERNEL, Attempt, Cost, Machine, Timing  # noqa: E402

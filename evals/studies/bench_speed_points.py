@@ -1,7 +1,7 @@
 """Time the generator's kernels at the speed points (evals/tasks/speed) beside eager, torch.compile and QuACK.
 
-    python evals/bench_speed_points.py --out evals/results/h200/speed
-    python evals/bench_speed_points.py --only 'softmax*' --no-compile --out /tmp/softmax
+    python evals/studies/bench_speed_points.py --out evals/results/h200/speed
+    python evals/studies/bench_speed_points.py --only 'softmax*' --no-compile --out /tmp/softmax
 
 One process an operation. First all of them build: the configurations of the matched pattern, each checked against
 float64 on its first rows. Then one at a time has the GPU (`flock`): its kernels are timed interleaved with the
@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402

@@ -20,13 +20,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent.parent), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(Path(__file__).resolve().parents[3]), str(Path(__file__).resolve().parent)]
 
 import torch  # noqa: E402
 from ampere_examples import example_runs  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
-EVALS = Path(__file__).resolve().parent.parent
+EVALS = Path(__file__).resolve().parents[2]
 ELEMENTS = 1 << 14  # of a task's inputs: outputs are committed
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 QUACK_SHAPES = ((37, 256), (8, 1000), (4, 4096), (2, 32768))
@@ -149,11 +149,11 @@ def triton_or_stand_in() -> Iterator[None]:
         yield
         return
     importlib.import_module("torch._inductor.compile_fx")  # it asks for Triton too, and must not find the stand-in
-    sys.path.append(str(EVALS / "emulator" / "stand_ins"))
+    sys.path.append(str(EVALS / "studies" / "emulator" / "stand_ins"))
     try:
         yield
     finally:
-        sys.path.remove(str(EVALS / "emulator" / "stand_ins"))
+        sys.path.remove(str(EVALS / "studies" / "emulator" / "stand_ins"))
         sys.modules.pop("triton", None)
 
 

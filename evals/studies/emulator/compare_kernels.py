@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The emulated GPU against a real one: the same kernels, compiled by the same DSL, on the same inputs, bit by bit.
 
-    python evals/emulator/compare_kernels.py --record evals/results/emulator/kernels   on a GPU: keep its outputs
-    python evals/emulator/compare_kernels.py --replay evals/results/emulator/kernels   anywhere: run them emulated
-    python evals/emulator/compare_kernels.py --replay DIR --only 'quack/*' --jobs 2
+    python evals/studies/emulator/compare_kernels.py --record evals/results/emulator/kernels  on a GPU: keep its outputs
+    python evals/studies/emulator/compare_kernels.py --replay evals/results/emulator/kernels  anywhere: emulate them
+    python evals/studies/emulator/compare_kernels.py --replay DIR --only 'quack/*' --jobs 2
 
 --record writes outputs.npz and cases.json; --replay writes table.md and table.json beside them. Exit code of --replay:
 1 when a case differs by more than its hardware's approximations explain (see ULPS), or has a finding of the sanitizer.
@@ -22,7 +22,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np  # noqa: E402
