@@ -25,6 +25,7 @@ from cutesmith.judge.reference_side.problem_calls import (
     seed_everything,
 )
 from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 from cutesmith.timing.algorithmic_work import counting
 
 ELEMENTS = 1 << 16  # of all inputs of a draw together
@@ -88,7 +89,7 @@ class Problem:
         """Run what the reference needs of the file. Raises ContractError."""
         source = contract.problem_source(self.path)
         names = (*contract.PROBLEM_NAMES, "DERIVED_SHAPES", "torch")
-        self.loaded = contract.load(self.path, strip=names_beside(source, self.path, names))
+        self.loaded = load_file(self.path, strip=names_beside(source, self.path, names))
 
     def measure(self) -> Values:
         """The inputs of get_inputs() as they are for, without storage where possible. Raises ContractError."""

@@ -20,6 +20,7 @@ from cutesmith.compiling.compile_errors import CompileError, describe_error
 from cutesmith.compiling.narrowing import described, narrow_instructions, opcodes_in, unexplained
 from cutesmith.compiling.types_seen import types_seen
 from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 from cutesmith.recording.cubin import source_name
 from cutesmith.recording.sessions import Session, session
 from cutesmith.sandbox.child import Handler
@@ -84,8 +85,8 @@ def _record(
 
 def _run_kernel(path: Path, problem: str | None, types: list[str] | None, recorded: Session) -> None:
     """Run it; `types` gets those that the reference computes with, where the kernel narrows anything."""
-    loaded = contract.load(path, with_problem=problem is not None)
-    source = contract.load(problem) if problem else loaded
+    loaded = load_file(path, with_problem=problem is not None)
+    source = load_file(problem) if problem else loaded
     inputs = contract.check_inputs(source.get_inputs())
     contract.check_arity(loaded.kernel_fn, "kernel_fn", inputs)
     loaded.kernel_fn(*inputs)

@@ -3,7 +3,7 @@
 A comment `# cutesmith: ignore[CS301]` suppresses those rules on its line, `# cutesmith: ignore` every rule there.
 """
 
-from cutesmith.lint.catalogue import RULES, Rule
-from cutesmith.lint.linter import lint_file
+from cutesmith.lint.linter import RULES, lint_file
+from cutesmith.lint.rule import Rule
 
 __all__ = ["RULES", "Rule", "lint_file"]

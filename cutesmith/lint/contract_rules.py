@@ -6,10 +6,81 @@ import ast
 from collections.abc import Iterator
 
 from cutesmith.lint.call_graph import host_functions
+from cutesmith.lint.rule import Rule
 from cutesmith.lint.scopes import FunctionNode
 from cutesmith.lint.source import Source, finding
 from cutesmith.lint.staging import walk_function
 from cutesmith.verdicts import Finding
+
+_COMPILED = (
+    "\n        def kernel_fn(x):\n            out = torch.empty_like(x)\n            compiled(x.dtype)(x, out)\n"
+)
+_REFERENCE = """
+        def reference_fn(x):
+            return torch.relu(x)
+
+        def get_inputs():
+            return [torch.randn(64, device="cuda")]
+"""
+CS501 = Rule(
+    "CS501",
+    "note",
+    "a name of the contract is missing",
+    "A kernel file defines kernel_fn, reference_fn and get_inputs; verify and benchmark need all three.",
+    "Define kernel_fn(*inputs), reference_fn(*inputs) and get_inputs().",
+    _COMPILED + "            return out\n",
+    _COMPILED + "            return out\n" + _REFERENCE,
+)
+
+CS502 = Rule(
+    "CS502",
+    "warning",
+    "kernel_fn computes with torch",
+    "Only allocation and view operations of torch are allowed within kernel_fn; verify rejects the rest (rule W1).",
+    "Do the computation in the CuTe DSL kernel; keep torch.empty/empty_like/zeros and views.",
+    _REFERENCE + _COMPILED + "            return torch.relu(out)\n",
+    _REFERENCE + _COMPILED + "            return out.view(-1)\n",
+)
+
+CS503 = Rule(
+    "CS503",
+    "warning",
+    "kernel_fn falls back when the kernel fails",
+    "A `try` around the kernel hides that it does not work; verify rejects it (rule W3).",
+    "Let the error surface.",
+    _REFERENCE
+    + """
+        def kernel_fn(x):
+            out = torch.empty_like(x)
+            try:
+                compiled(x.dtype)(x, out)
+            except Exception:
+                return x.clone()
+            return out
+        """,
+    _REFERENCE + _COMPILED + "            return out\n",
+)
+
+CS504 = Rule(
+    "CS504",
+    "warning",
+    "kernel_fn uses reference_fn",
+    "kernel_fn must compute by itself; reference_fn is absent from the process that runs it (rule W4).",
+    "Write the computation as a kernel.",
+    _REFERENCE + "\n        def kernel_fn(x):\n            return reference_fn(x)\n",
+    _REFERENCE + _COMPILED + "            return out\n",
+)
+
+CS505 = Rule(
+    "CS505",
+    "warning",
+    "code that the static checks cannot see through",
+    "`exec`, `eval`, `compile`, `__import__`, ctypes and cffi are findings of their own (rule H7): what they "
+    "run cannot be judged.",
+    "Write the code out.",
+    'def kernel_fn(x):\n    return eval("x + 1")',
+    "def kernel_fn(x):\n    return x",
+)
 
 CONTRACT = ("kernel_fn", "reference_fn", "get_inputs")
 ALLOCATION = frozenset(
@@ -131,7 +202,7 @@ def _missing_names(source: Source) -> Iterator[Finding]:
     scope = source.scopes.inner_scope(source.tree)
     missing = [name for name in CONTRACT if name not in scope.bindings]
     if missing and "Model" not in scope.bindings:
-        yield finding("CS501", 1, f"This file does not define {', '.join(missing)}.")
+        yield finding(CS501, 1, f"This file does not define {', '.join(missing)}.")
 
 
 def _torch_compute(source: Source, function: FunctionNode) -> Iterator[Finding]:
@@ -141,9 +212,9 @@ def _torch_compute(source: Source, function: FunctionNode) -> Iterator[Finding]:
         if isinstance(node, ast.Call):
             name = _computing_call(source, node, tensors)
             if name:
-                yield finding("CS502", node, f"`{name}` computes with torch in `{function.name}`.")
+                yield finding(CS502, node, f"`{name}` computes with torch in `{function.name}`.")
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            yield finding("CS502", node, f"`@` multiplies matrices with torch in `{function.name}`.")
+            yield finding(CS502, node, f"`@` multiplies matrices with torch in `{function.name}`.")
 
 
 def _made_by_torch(source: Source, function: FunctionNode) -> Iterator[str]:
@@ -167,7 +238,7 @@ def _computing_call(source: Source, node: ast.Call, tensors: set[str]) -> str:
 def _reference(source: Source, function: FunctionNode) -> Iterator[Finding]:
     for node in walk_function(function):
         if isinstance(node, ast.Name) and node.id == "reference_fn":
-            yield finding("CS504", node, f"`{function.name}` uses reference_fn.")
+            yield finding(CS504, node, f"`{function.name}` uses reference_fn.")
 
 
 def _fallbacks(source: Source, function: FunctionNode) -> Iterator[Finding]:
@@ -175,7 +246,7 @@ def _fallbacks(source: Source, function: FunctionNode) -> Iterator[Finding]:
         if isinstance(node, ast.Try) and node.handlers and not _only_cache_misses(node):
             raises = all(isinstance(handler.body[-1], ast.Raise) for handler in node.handlers)
             if not raises:
-                yield finding("CS503", node, f"`{function.name}` goes on when what it tries fails.")
+                yield finding(CS503, node, f"`{function.name}` goes on when what it tries fails.")
 
 
 def _only_cache_misses(node: ast.Try) -> bool:
@@ -188,11 +259,11 @@ def _hidden_code(source: Source) -> Iterator[Finding]:
     for node in source.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in HIDDEN_CODE:
             if node.func.id not in scope.bindings:
-                yield finding("CS505", node, f"`{node.func.id}` runs code that cannot be judged here.")
+                yield finding(CS505, node, f"`{node.func.id}` runs code that cannot be judged here.")
         elif (
             isinstance(node, ast.Import)
             and any(a.name.split(".")[0] in FOREIGN_CODE for a in node.names)
             or isinstance(node, ast.ImportFrom)
             and (node.module or "").split(".")[0] in FOREIGN_CODE
         ):
-            yield finding("CS505", node, "Foreign functions run code that cannot be judged here.")
+            yield finding(CS505, node, "Foreign functions run code that cannot be judged here.")

@@ -6,9 +6,41 @@ import ast
 import difflib
 from collections.abc import Iterator
 
+from cutesmith.lint.rule import Rule
 from cutesmith.lint.source import Source, finding
 from cutesmith.lint.symbols import SymbolTable
 from cutesmith.verdicts import Finding
+
+CS110 = Rule(
+    "CS110",
+    "warning",
+    "the environment variable is deprecated",
+    "`CUTE_DSL_KEEP_IR`, `_PTX`, `_CUBIN` and `_SASS` warn; one variable, `CUTE_DSL_KEEP`, takes a list of words.",
+    "Set CUTE_DSL_KEEP to the words wanted, for example CUTE_DSL_KEEP=ptx,cubin.",
+    'import os\nos.environ["CUTE_DSL_KEEP_PTX"] = "1"',
+    'import os\nos.environ["CUTE_DSL_KEEP"] = "ptx"',
+)
+
+CS111 = Rule(
+    "CS111",
+    "warning",
+    "the DSL ignores this environment variable",
+    "Unknown `CUTE_DSL_*` variables and unknown words of `CUTE_DSL_KEEP` are ignored in silence.",
+    "Use a variable that the DSL reads, or a word that CUTE_DSL_KEEP knows (the message lists them).",
+    'import os\nos.environ["CUTE_DSL_KEEP"] = "ptx,sas"',
+    'import os\nos.environ["CUTE_DSL_KEEP"] = "ptx,sass"',
+)
+
+CS112 = Rule(
+    "CS112",
+    "warning",
+    "the architecture is set too late",
+    "`CUTE_DSL_ARCH` is read when the DSL is imported; set afterwards it changes nothing, and with no GPU the "
+    "DSL silently compiles for sm_100a.",
+    "Set it before the first `import cutlass`, or pass `--gpu-arch=…` in the options of cute.compile.",
+    'import os\nos.environ["CUTE_DSL_ARCH"] = "sm_90a"',
+    "def host_arch():\n    import os\n    return os.environ.get('CUTE_DSL_ARCH')",
+)
 
 PREFIX = "CUTE_DSL_"
 SETTERS = ("os.environ.setdefault", "os.putenv")
@@ -22,7 +54,7 @@ def check(source: Source, symbols: SymbolTable | None) -> Iterator[Finding]:
         if symbols is not None:
             yield from _judge(symbols, node, name[len(PREFIX) :], value)
         if name == "CUTE_DSL_ARCH" and _after_import(source, node):
-            yield finding("CS112", node, "CUTE_DSL_ARCH is set after the DSL was imported, when it is no longer read.")
+            yield finding(CS112, node, "CUTE_DSL_ARCH is set after the DSL was imported, when it is no longer read.")
 
 
 def _settings(source: Source) -> Iterator[tuple[ast.AST, str, object]]:
@@ -42,16 +74,16 @@ def _judge(symbols: SymbolTable, node: ast.AST, suffix: str, value: object) -> I
     words = symbols.environment["keep"]
     if suffix in deprecated:
         text = f"{PREFIX}{suffix} is deprecated; {PREFIX}KEEP={deprecated[suffix]} does the same."
-        yield finding("CS110", node, text, f"Set {PREFIX}KEEP={deprecated[suffix]}.")
+        yield finding(CS110, node, text, f"Set {PREFIX}KEEP={deprecated[suffix]}.")
     elif suffix not in symbols.environment["variables"]:
         near = difflib.get_close_matches(suffix, symbols.environment["variables"], n=1)
         hint = f"Did you mean {PREFIX}{near[0]}?" if near else ""
-        yield finding("CS111", node, f"The DSL reads no variable {PREFIX}{suffix}.", hint)
+        yield finding(CS111, node, f"The DSL reads no variable {PREFIX}{suffix}.", hint)
     elif suffix == "KEEP" and isinstance(value, str) and words:
         for word in (part.strip().lower() for part in value.split(",")):
             if word and word not in words:
                 text = f"CUTE_DSL_KEEP knows no word {word!r} and ignores it; it knows {', '.join(words)}."
-                yield finding("CS111", node, text)
+                yield finding(CS111, node, text)
 
 
 def _after_import(source: Source, node: ast.AST) -> bool:

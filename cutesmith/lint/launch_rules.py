@@ -7,10 +7,94 @@ import math
 from collections.abc import Iterator
 
 from cutesmith.lint.call_graph import called_function, host_functions
+from cutesmith.lint.rule import Rule
 from cutesmith.lint.scopes import FunctionNode
 from cutesmith.lint.source import Source, finding
 from cutesmith.lint.symbols import SymbolTable
 from cutesmith.verdicts import Finding
+
+_KERNEL = """
+        @cute.kernel
+        def kernel(gX: cute.Tensor):
+            i, _, _ = cute.arch.thread_idx()
+            gX[i] = gX[i] + gX[i]
+"""
+CS420 = Rule(
+    "CS420",
+    "error",
+    "a kernel is called but not launched",
+    "Calling a @cute.kernel only builds a launcher: in a @cute.jit function error[LAUNCH_NEVER_ISSUED], in "
+    "plain Python nothing happens at all.",
+    "Launch it: `kernel(…).launch(grid=[…], block=[…])` in a @cute.jit function.",
+    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n            kernel(mX)\n",
+    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
+    "            kernel(mX).launch(grid=[1, 1, 1], block=[32, 1, 1])\n",
+)
+
+CS421 = Rule(
+    "CS421",
+    "error",
+    "a kernel is launched from plain Python",
+    "error[LAUNCH_OUTSIDE_JIT]: kernels can only be launched while a @cute.jit function is traced.",
+    "Put the launch into a @cute.jit function, compile that with cute.compile, and call the compiled object.",
+    _KERNEL + "\n        def kernel_fn(x):\n            kernel(x).launch(grid=[1, 1, 1], block=[32, 1, 1])\n"
+    "            return x\n",
+    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
+    "            kernel(mX).launch(grid=[1, 1, 1], block=[32, 1, 1])\n",
+)
+
+CS422 = Rule(
+    "CS422",
+    "error",
+    "launch takes no such keyword",
+    "TypeError: LaunchConfig.__init__() got an unexpected keyword argument.",
+    "Use grid, block, cluster, smem, stream, use_pdl, cooperative, max_number_threads, min_blocks_per_mp, …",
+    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
+    "            kernel(mX).launch(grid=[1, 1, 1], threads=[32, 1, 1])\n",
+    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
+    "            kernel(mX).launch(grid=[1, 1, 1], block=[32, 1, 1])\n",
+)
+
+CS423 = Rule(
+    "CS423",
+    "error",
+    "the launch asks for more than any GPU has",
+    "The DSL compiles it, the driver refuses it: at most 1024 threads a block, 232448 bytes of dynamic shared "
+    "memory (227 KiB), 16 blocks a cluster.",
+    "Make the block, the shared memory or the cluster smaller.",
+    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
+    "            kernel(mX).launch(grid=[1, 1, 1], block=[64, 32, 1])\n",
+    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
+    "            kernel(mX).launch(grid=[1, 1, 1], block=[32, 32, 1])\n",
+)
+
+CS424 = Rule(
+    "CS424",
+    "warning",
+    "min_blocks_per_mp asks the driver while compiling",
+    "It calls cuDeviceGet while the host function is traced, so that nothing compiles on a machine without a "
+    "driver (DynamicLibNotFoundError).",
+    "Set `preferred_smem_carveout=…` in the launch as well, which avoids the query, or leave min_blocks_per_mp out.",
+    _KERNEL
+    + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
+    + "            kernel(mX).launch(grid=[1, 1, 1], block=[32, 1, 1], min_blocks_per_mp=2)\n",
+    _KERNEL
+    + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n            kernel(mX).launch(\n"
+    + "                grid=[1, 1, 1], block=[32, 1, 1], min_blocks_per_mp=2, preferred_smem_carveout=50\n"
+    "            )\n",
+)
+
+CS425 = Rule(
+    "CS425",
+    "note",
+    "a launch without a block size",
+    "`block` defaults to one thread, `grid` to one block: the kernel compiles and runs with a single thread.",
+    "Pass both: `.launch(grid=[…], block=[…])`.",
+    _KERNEL
+    + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n            kernel(mX).launch(grid=[1, 1, 1])\n",
+    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
+    "            kernel(mX).launch(grid=[1, 1, 1], block=[32, 1, 1])\n",
+)
 
 LAUNCH_CONFIG = "c:cutlass.base_dsl.dsl.BaseDSL.LaunchConfig"
 BESIDE_CONFIG = frozenset({"stream"})  # taken by launch() itself
@@ -54,7 +138,7 @@ def _not_launched(source: Source, call: ast.Call) -> Iterator[Finding]:
     kernel = _kernel(source, call)
     if kernel is not None:
         where = "error[LAUNCH_NEVER_ISSUED]" if source.traced_of(call) else "nothing runs"
-        yield finding("CS420", call, f"`{kernel.name}` is called but never launched: {where}.")
+        yield finding(CS420, call, f"`{kernel.name}` is called but never launched: {where}.")
 
 
 def _launch(
@@ -63,7 +147,7 @@ def _launch(
     function = source.function_of(call)
     if source.traced_of(call) is None and (function is None or function in reached):
         yield finding(
-            "CS421", call, f"`{kernel.name}` is launched outside a @cute.jit function: error[LAUNCH_OUTSIDE_JIT]."
+            CS421, call, f"`{kernel.name}` is launched outside a @cute.jit function: error[LAUNCH_OUTSIDE_JIT]."
         )
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     if None not in keywords:
@@ -76,18 +160,18 @@ def _keywords(symbols: SymbolTable | None, call: ast.Call, keywords: dict[str | 
     known = symbols.parameters(LAUNCH_CONFIG) if symbols is not None else None
     for name, value in keywords.items():
         if known is not None and name not in known and name not in BESIDE_CONFIG:
-            yield finding("CS422", value, f"launch() takes no keyword {name}.", f"It takes {', '.join(known)}, stream.")
+            yield finding(CS422, value, f"launch() takes no keyword {name}.", f"It takes {', '.join(known)}, stream.")
     if "block" not in keywords and len(call.args) == 0:
-        yield finding("CS425", call, "This launch has no block size: the kernel runs with one thread a block.")
+        yield finding(CS425, call, "This launch has no block size: the kernel runs with one thread a block.")
     if "min_blocks_per_mp" in keywords and "preferred_smem_carveout" not in keywords:
-        yield finding("CS424", keywords["min_blocks_per_mp"], "min_blocks_per_mp asks the CUDA driver while compiling.")
+        yield finding(CS424, keywords["min_blocks_per_mp"], "min_blocks_per_mp asks the CUDA driver while compiling.")
 
 
 def _over_limit(name: str | None, value: ast.expr) -> Iterator[Finding]:
     limit, unit = LIMITS.get(name or "", (0, ""))
     sizes = _sizes(value)
     if limit and sizes and math.prod(sizes) > limit:
-        yield finding("CS423", value, f"{math.prod(sizes)} {unit}: at most {limit} exist on any GPU.")
+        yield finding(CS423, value, f"{math.prod(sizes)} {unit}: at most {limit} exist on any GPU.")
 
 
 def _sizes(node: ast.expr) -> list[int]:

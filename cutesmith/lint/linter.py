@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from cutesmith.errors import ContractError, UnavailableError
@@ -15,34 +16,71 @@ from cutesmith.lint import (
     host_rules,
     launch_rules,
     name_rules,
+    staged_value_rules,
     value_rules,
 )
-from cutesmith.lint.catalogue import RULES
+from cutesmith.lint.rule import Rule
 from cutesmith.lint.source import Source, SyntaxFault, finding
 from cutesmith.lint.symbols import SymbolTable, load_symbols
 from cutesmith.verdicts import ExitCode, Finding, LintVerdict
+
+CS001 = Rule(
+    "CS001",
+    "error",
+    "the file is not Python",
+    "A syntax error: nothing else can be checked. Exit code 2.",
+    "Correct the line.",
+    "def kernel_fn(x:\n    return x",
+    "def kernel_fn(x):\n    return x",
+)
+
+CS002 = Rule(
+    "CS002",
+    "note",
+    "the DSL is not installed here",
+    "Names, keywords and deprecations (CS101–CS107) are judged against the installed package; without it only "
+    "the other rules run.",
+    "pip install 'nvidia-cutlass-dsl>=4.8'",
+    "",
+    "",
+)
+
+CS003 = Rule(
+    "CS003",
+    "note",
+    "a suppression names no rule",
+    "`# cutesmith: ignore[…]` with an unknown rule id suppresses nothing.",
+    "Use an id of `cutesmith lint --rules`.",
+    "x = 1  # cutesmith: ignore[CS999]",
+    "x = 1  # cutesmith: ignore[CS101]",
+)
+CHECKS = (
+    name_rules,
+    environment_rules,
+    control_flow_rules,
+    staged_value_rules,
+    value_rules,
+    host_rules,
+    launch_rules,
+    contract_rules,
+)
+_FOUND = [value for module in CHECKS for value in vars(module).values() if isinstance(value, Rule)]
+RULES: dict[str, Rule] = {rule.id: rule for rule in sorted([CS001, CS002, CS003, *_FOUND], key=lambda rule: rule.id)}
+"""Every rule by its id; each stands beside its check."""
 
 
 def lint_file(path: str | os.PathLike[str]) -> LintVerdict:
     """Check a kernel file against the installed DSL and the traps of `RULES`, without running it.
 
-    Exit code LINT when there is an error; warnings and notes pass. USAGE, with one sentence, for what is no readable
-    Python
-    file: missing, a folder, binary, over the size limit, a syntax error (which is a finding, CS001, too).
+    Exit code LINT when there is an error; warnings and notes pass. USAGE, with one sentence, for a path that is not a
+    readable Python file: missing, a folder, binary, over the size limit, or with a syntax error (also finding CS001).
     """
     start = time.perf_counter()
     file = Path(path)
     try:
         source = Source.read(file)
     except SyntaxFault as fault:
-        broken = Finding(
-            rule="CS001",
-            severity="error",
-            line=fault.line,
-            column=fault.column,
-            message=fault.message,
-            fix=RULES["CS001"].fix,
-        )
+        broken = replace(finding(CS001, fault.line, fault.message), column=fault.column)
         return _verdict(file, start, ExitCode.USAGE, fault.message, (broken,))
     except ContractError as error:
         return _verdict(file, start, ExitCode.USAGE, error.message, ())
@@ -62,9 +100,10 @@ def _findings(source: Source) -> Iterator[Finding]:
     if symbols is not None:
         yield from name_rules.check(source, symbols)
     elif source.uses_dsl:
-        yield finding("CS002", 1, "nvidia-cutlass-dsl is not installed: names were not checked.")
+        yield finding(CS002, 1, "nvidia-cutlass-dsl is not installed: names were not checked.")
     yield from environment_rules.check(source, symbols)
     yield from control_flow_rules.check(source)
+    yield from staged_value_rules.check(source)
     yield from value_rules.check(source)
     yield from host_rules.check(source)
     yield from launch_rules.check(source, symbols)
@@ -85,7 +124,7 @@ def _symbols(source: Source) -> SymbolTable | None:
 def _suppressions(source: Source) -> Iterator[Finding]:
     for line, ids in source.ignores.items():
         for unknown in sorted(ids - RULES.keys()):
-            yield finding("CS003", line, f"There is no rule {unknown}.")
+            yield finding(CS003, line, f"There is no rule {unknown}.")
 
 
 def _summary(findings: tuple[Finding, ...]) -> str:

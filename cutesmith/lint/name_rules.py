@@ -5,10 +5,112 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from cutesmith.lint.rule import Rule
 from cutesmith.lint.source import Source, finding
 from cutesmith.lint.suggestions import did_you_mean, short
 from cutesmith.lint.symbols import Resolution, SymbolTable
 from cutesmith.verdicts import Finding
+
+CS101 = Rule(
+    "CS101",
+    "error",
+    "the DSL has no such name",
+    "The name is looked up in the installed package; using it raises AttributeError while the kernel is traced.",
+    "Use the suggested name, or look for one with `dir()` of the module named in the message.",
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        r = cute.make_fragment(8, gX.element_type)
+        cute.syncthreads()
+    """,
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        r = cute.make_rmem_tensor(8, gX.element_type)
+        cute.arch.sync_threads()
+    """,
+)
+
+CS102 = Rule(
+    "CS102",
+    "error",
+    "the import finds nothing",
+    "The module or the name does not exist in the installed package; the file cannot be imported. An import "
+    "inside `try: … except ImportError:` is left alone.",
+    "Import the suggested name instead.",
+    "from cutlass.cute import pipeline\nimport cutlass.cute.pipeline as pipe",
+    "from cutlass import pipeline\nimport cutlass.pipeline as pipe",
+)
+
+CS103 = Rule(
+    "CS103",
+    "warning",
+    "the name is deprecated",
+    "The package itself declares it deprecated (decorator, module hook or warning); the next version may drop it.",
+    "Use the replacement that the message names.",
+    "def allocate():\n    return cutlass.utils.SmemAllocator()",
+    "import cutlass.memory\n\ndef allocate():\n    return cutlass.memory.SmemAllocator()",
+)
+
+CS104 = Rule(
+    "CS104",
+    "warning",
+    "the keyword argument is deprecated",
+    "The package warns when this keyword is passed.",
+    "Drop the keyword, or use the one that the message names.",
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor, n: cutlass.Int32):
+        for i in cutlass.range(n, pipelining=2):
+            gX[i] = gX[i] + gX[i]
+    """,
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor, n: cutlass.Int32):
+        for i in cutlass.range(n, prefetch_stages=2):
+            gX[i] = gX[i] + gX[i]
+    """,
+)
+
+CS105 = Rule(
+    "CS105",
+    "error",
+    "the function takes no such keyword argument",
+    "The signature of the installed function has neither this keyword nor `**kwargs`: the call raises TypeError.",
+    "Use a keyword of the signature in the message.",
+    "def fake():\n    return cute.runtime.make_fake_compact_tensor(cutlass.Float32, (64,), alignment=16)",
+    "def fake():\n    return cute.runtime.make_fake_compact_tensor(cutlass.Float32, (64,), assumed_align=16)",
+)
+
+CS106 = Rule(
+    "CS106",
+    "error",
+    "instances have no such attribute",
+    "A parameter annotated `cute.Tensor` (or what its `.load()` gives) has no attribute of that name in the "
+    "installed package: tracing raises AttributeError.",
+    "Use an attribute that exists: element_type, shape, stride, layout, iterator, memspace, load(), store(), fill(), …",
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        gX.store(gX.load().astype(gX.dtype_of()))
+    """,
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        gX.store(gX.load().to(gX.element_type))
+    """,
+)
+
+CS107 = Rule(
+    "CS107",
+    "warning",
+    "the submodule is not imported",
+    "`import cutlass` does not import it: reading it as an attribute raises AttributeError unless something "
+    "else happened to import it first.",
+    "Import the submodule by its full name.",
+    "def numpy_dtype():\n    return cutlass.torch.dtype(cutlass.Float32)",
+    "import cutlass.torch\n\ndef torch_dtype():\n    return cutlass.torch.dtype(cutlass.Float32)",
+)
 
 TENSOR_CLASSES = ("cutlass.cute.typing.Tensor",)
 VECTOR_CLASSES = ("cutlass.cute.tensor.TensorSSA",)
@@ -37,7 +139,7 @@ def _imported_module(source: Source, symbols: SymbolTable, node: ast.stmt, modul
     if module.split(".")[0] in symbols.roots and not symbols.is_module(module) and not _guarded(source, node):
         parent, _, name = module.rpartition(".")
         hint = did_you_mean(symbols, parent, name)
-        yield finding("CS102", node, f"There is no module {module} in nvidia-cutlass-dsl {symbols.version}.", hint)
+        yield finding(CS102, node, f"There is no module {module} in nvidia-cutlass-dsl {symbols.version}.", hint)
 
 
 def _imported_names(source: Source, symbols: SymbolTable, node: ast.ImportFrom) -> Iterator[Finding]:
@@ -53,7 +155,7 @@ def _imported_names(source: Source, symbols: SymbolTable, node: ast.ImportFrom) 
         resolution = symbols.resolve(f"{module}.{alias.name}")
         if not resolution.found and not _guarded(source, node):
             text = f"{module} has no {alias.name} in nvidia-cutlass-dsl {symbols.version}."
-            yield finding("CS102", alias, text, did_you_mean(symbols, module, alias.name))
+            yield finding(CS102, alias, text, did_you_mean(symbols, module, alias.name))
         yield from _deprecated(resolution, alias)
 
 
@@ -81,18 +183,18 @@ def _judge(
         text = (
             f"{resolution.needs_import} exists, but this file does not import it and `import cutlass` does not either."
         )
-        yield finding("CS107", node, text, f"Write `import {resolution.needs_import}`.")
+        yield finding(CS107, node, text, f"Write `import {resolution.needs_import}`.")
 
 
 def _unknown_name(symbols: SymbolTable, node: ast.Attribute, resolution: Resolution) -> Finding:
     parent = short(resolution.parent)
     text = f"{parent} has no {resolution.missing} in nvidia-cutlass-dsl {symbols.version}."
-    return finding("CS101", node, text, did_you_mean(symbols, resolution.parent, resolution.missing))
+    return finding(CS101, node, text, did_you_mean(symbols, resolution.parent, resolution.missing))
 
 
 def _deprecated(resolution: Resolution, node: ast.AST) -> Iterator[Finding]:
     for dotted, text in resolution.deprecations:
-        yield finding("CS103", node, f"{short(dotted)}: {_one_line(text)}", _replacement(text))
+        yield finding(CS103, node, f"{short(dotted)}: {_one_line(text)}", _replacement(text))
 
 
 def _replacement(text: str) -> str:
@@ -170,11 +272,11 @@ def _call_keywords(symbols: SymbolTable, node: ast.Call, dotted: str, reference:
     for keyword in node.keywords:
         if keyword.arg in deprecated:
             text = _one_line(deprecated[keyword.arg])
-            yield finding("CS104", keyword.value, f"{short(dotted)}({keyword.arg}=…): {text}", _replacement(text))
+            yield finding(CS104, keyword.value, f"{short(dotted)}({keyword.arg}=…): {text}", _replacement(text))
         elif keyword.arg and parameters is not None and keyword.arg not in parameters:
             shown = ", ".join(name for name in parameters if name not in ("loc", "ip")) or "no arguments"
             text = f"{short(dotted)} takes no keyword {keyword.arg}; it takes {shown}."
-            yield finding("CS105", keyword.value, text)
+            yield finding(CS105, keyword.value, text)
 
 
 def _instances(source: Source, symbols: SymbolTable) -> Iterator[Finding]:
@@ -189,9 +291,7 @@ def _instances(source: Source, symbols: SymbolTable) -> Iterator[Finding]:
         elif _is_loaded_vector(source, node.value):
             names, what = vector, "the vector that load() gives (TensorSSA)"
         if names is not None and node.attr not in names and not _guarded(source, node):
-            yield finding(
-                "CS106", node, f"{what} has no attribute {node.attr} in nvidia-cutlass-dsl {symbols.version}."
-            )
+            yield finding(CS106, node, f"{what} has no attribute {node.attr} in nvidia-cutlass-dsl {symbols.version}.")
 
 
 def _is_tensor_parameter(source: Source, node: ast.expr) -> bool:

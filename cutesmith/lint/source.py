@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cutesmith.errors import ContractError
-from cutesmith.lint.catalogue import RULES
+from cutesmith.lint.rule import Rule
 from cutesmith.lint.scopes import FunctionNode, ScopeMap
 from cutesmith.problems.contract import problem_source
 from cutesmith.syntax import parse_python
@@ -153,13 +153,12 @@ def is_tracer(source: Source, decorator: ast.expr) -> bool:
     return name in KERNEL_DECORATORS | JIT_DECORATORS
 
 
-def finding(rule: str, node: ast.AST | int, message: str, fix: str = "", severity: str = "") -> Finding:
+def finding(rule: Rule, node: ast.AST | int, message: str, fix: str = "", severity: str = "") -> Finding:
     """A finding of one rule at a node or line; fix and severity default to the rule's own."""
-    entry = RULES[rule]
     line = node if isinstance(node, int) else getattr(node, "lineno", 1)
     column = 1 if isinstance(node, int) else getattr(node, "col_offset", 0) + 1
     return Finding(
-        rule=rule, severity=severity or entry.severity, line=line, column=column, message=message, fix=fix or entry.fix
+        rule=rule.id, severity=severity or rule.severity, line=line, column=column, message=message, fix=fix or rule.fix
     )
 
 

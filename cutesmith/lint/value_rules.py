@@ -1,4 +1,4 @@
-"""CS206–CS209 and CS301–CS306: types and dtypes of values in traced functions."""
+"""CS207, CS208 and CS301–CS306: values in traced functions, and their dtypes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,187 @@ import ast
 import re
 from collections.abc import Iterator
 
+from cutesmith.lint.rule import Rule
 from cutesmith.lint.source import Source, finding
-from cutesmith.lint.staging import is_staged, walk_function
+from cutesmith.lint.staging import walk_function
 from cutesmith.lint.values import FLOATS, INTEGERS, Values
 from cutesmith.verdicts import Finding
+
+CS207 = Rule(
+    "CS207",
+    "note",
+    "Python's print in a traced function",
+    "`print` runs once, while the function is traced: a run-time value prints as `?`.",
+    'Use `cute.printf("{}", value)` for run-time values.',
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        i, _, _ = cute.arch.thread_idx()
+        print(i)
+    """,
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        i, _, _ = cute.arch.thread_idx()
+        cute.printf("{}", i)
+    """,
+)
+
+CS208 = Rule(
+    "CS208",
+    "error",
+    "a Python function that needs a number gets a run-time value",
+    "`math.exp`, `int()` and `float()` ask for a Python number: error[PHASE_DYNAMIC_INDEX] on tensor elements "
+    "and thread indices.",
+    "Use `cute.math.…` for functions, `cutlass.Int32(…)`, `cutlass.Float32(…)` or `.to(…)` for conversions.",
+    """
+    import math
+
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        i, _, _ = cute.arch.thread_idx()
+        gX[i] = math.exp(gX[i])
+    """,
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        i, _, _ = cute.arch.thread_idx()
+        gX[i] = cute.math.exp(gX[i])
+    """,
+)
+
+CS301 = Rule(
+    "CS301",
+    "warning",
+    "a promoted value is stored into a 16-bit tensor",
+    "A Float16 or BFloat16 value times, plus or minus a Python number (or a Float32) becomes Float32, for "
+    "scalars and for `.load()` values alike; storing it raises ValueError: Type mismatch, store Float32 … to "
+    "Tensor with element type Float16. `x + x` keeps the type.",
+    "Convert before the store: `(expression).to(out.element_type)`.",
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor, gOut: cute.Tensor):
+        x = gX.load()
+        gOut.store(x * 2)
+
+    DTYPE = torch.float16
+    """,
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor, gOut: cute.Tensor):
+        x = gX.load()
+        gOut.store((x * 2).to(gOut.element_type))
+
+    DTYPE = torch.float16
+    """,
+)
+
+CS302 = Rule(
+    "CS302",
+    "warning",
+    "cute.where with a bare number",
+    "Both values need one dtype: a bare `0` is Int32 and a bare `0.0` is Float32, hence ValueError: x and y "
+    "must have the same dtype, but got Float16 and Int32. Only `0.0` with Float32 and `0` with Int32 work.",
+    "Write `cute.full_like(x, 0)` for the number.",
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        x = gX.load()
+        gX.store(cute.where(x > 0, x, 0))
+    """,
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        x = gX.load()
+        gX.store(cute.where(x < 0, cute.full_like(x, 0), x))
+    """,
+)
+
+CS303 = Rule(
+    "CS303",
+    "warning",
+    "a mask of 2**31 or more widens the result to 64 bits",
+    "A Python integer above 0x7FFFFFFF is an Int64: `Uint32(x) & 0xFFFF0000` gives Int64, which costs registers "
+    "and breaks code that expects 32 bits.",
+    "Wrap the literal: `cutlass.Uint32(0xFFFF0000)`.",
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        i, _, _ = cute.arch.thread_idx()
+        high = cutlass.Uint32(i) & 0xFFFF0000
+    """,
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        i, _, _ = cute.arch.thread_idx()
+        high = cutlass.Uint32(i) & cutlass.Uint32(0xFFFF0000)
+    """,
+)
+
+CS304 = Rule(
+    "CS304",
+    "warning",
+    "true division of integer vectors",
+    "`/` on an integer `.load()` value computes in Float32 but the result is labelled Int32: what follows reads "
+    "it wrong.",
+    "Use `//`, or convert first: `x.to(cutlass.Float32) / 2.0`.",
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        x = gX.load().to(cutlass.Int32)
+        half = x / 2
+    """,
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        x = gX.load().to(cutlass.Int32)
+        half = x // 2
+    """,
+)
+
+CS305 = Rule(
+    "CS305",
+    "error",
+    "mcast_mask is a Python integer",
+    'A TMA multicast mask must be a DSL integer; a Python one is dropped and the error misleads: "expects a '
+    'multicast mask to be provided".',
+    "Wrap it: `mcast_mask=cutlass.Int16(mask)`.",
+    """
+    @cute.kernel
+    def kernel(atom: cute.CopyAtom, gX: cute.Tensor, sX: cute.Tensor):
+        cute.copy(atom, gX, sX, mcast_mask=3)
+    """,
+    """
+    @cute.kernel
+    def kernel(atom: cute.CopyAtom, gX: cute.Tensor, sX: cute.Tensor):
+        cute.copy(atom, gX, sX, mcast_mask=cutlass.Int16(3))
+    """,
+)
+
+CS306 = Rule(
+    "CS306",
+    "error",
+    "an invariant load with an L1 eviction priority",
+    "`CopyG2ROp` takes `invariant=True` or an `l1c_evict_priority`, not both: TypeError: invariant_load is not "
+    "allowed when the other non-default memory features are set.",
+    "Leave one of the two out (plain `ld.global.nc` was the faster on an H200).",
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        atom = cute.make_copy_atom(
+            cute.nvgpu.CopyG2ROp(),
+            gX.element_type,
+            num_bits_per_copy=128,
+            invariant=True,
+            l1c_evict_priority=cute.nvgpu.CacheEvictionPriority.NO_ALLOCATE,
+        )
+    """,
+    """
+    @cute.kernel
+    def kernel(gX: cute.Tensor):
+        atom = cute.make_copy_atom(cute.nvgpu.CopyG2ROp(), gX.element_type, num_bits_per_copy=128, invariant=True)
+    """,
+)
 
 HALF = re.compile(r"\b(float16|bfloat16|Float16|BFloat16|fp16|bf16|half)\b")
 PROMOTING = (ast.Add, ast.Sub, ast.Mult, ast.Div)
@@ -20,15 +197,13 @@ PYTHON_NUMBERS = ("int", "float")
 
 
 def check(source: Source) -> Iterator[Finding]:
-    """Findings about values in every traced function, and about helpers that traced functions call."""
+    """Findings about values in every traced function."""
     for function in source.functions:
         if source.traced.get(function) or source.traced_of(function):
             values = Values(source, function)
             yield from _calls(source, values)
             yield from _arithmetic(values)
             yield from _stores(source, values)
-            yield from _unstable_names(values)
-    yield from _helpers(source)
 
 
 def _calls(source: Source, values: Values) -> Iterator[Finding]:
@@ -39,14 +214,14 @@ def _calls(source: Source, values: Values) -> Iterator[Finding]:
         if dotted == "cutlass.cute.where" and len(node.args) == 3:
             yield from _where(values, node)
         elif isinstance(node.func, ast.Name) and node.func.id == "print" and _prints_value(node):
-            yield finding("CS207", node, "`print` runs while the kernel is traced; run-time values print as `?`.")
+            yield finding(CS207, node, "`print` runs while the kernel is traced; run-time values print as `?`.")
         elif dotted.startswith("math.") or (isinstance(node.func, ast.Name) and node.func.id in PYTHON_NUMBERS):
             yield from _python_number(values, node, dotted)
         if dotted == "cutlass.cute.make_copy_atom":
             yield from _invariant_load(node)
         for keyword in node.keywords:
             if keyword.arg == "mcast_mask" and values.dtype(keyword.value) == "int":
-                yield finding("CS305", keyword.value, "mcast_mask is a Python integer; a TMA copy needs a DSL integer.")
+                yield finding(CS305, keyword.value, "mcast_mask is a Python integer; a TMA copy needs a DSL integer.")
 
 
 def _where(values: Values, node: ast.Call) -> Iterator[Finding]:
@@ -61,7 +236,7 @@ def _where(values: Values, node: ast.Call) -> Iterator[Finding]:
             text = f"`{ast.unparse(this)}` is {own}; cute.where needs the dtype of the other value" + (
                 f", {evident}." if evident in FLOATS | INTEGERS else "."
             )
-            yield finding("CS302", this, text, f"Write `cute.full_like({like}, {ast.unparse(this)})`.", severity)
+            yield finding(CS302, this, text, f"Write `cute.full_like({like}, {ast.unparse(this)})`.", severity)
 
 
 def _invariant_load(node: ast.Call) -> Iterator[Finding]:
@@ -69,7 +244,7 @@ def _invariant_load(node: ast.Call) -> Iterator[Finding]:
     invariant, priority = keywords.get("invariant"), keywords.get("l1c_evict_priority")
     plain = priority is None or ast.unparse(priority).endswith("EVICT_NORMAL")
     if isinstance(invariant, ast.Constant) and invariant.value is True and not plain:
-        yield finding("CS306", node, "invariant=True and an l1c_evict_priority exclude each other.")
+        yield finding(CS306, node, "invariant=True and an l1c_evict_priority exclude each other.")
 
 
 def _prints_value(node: ast.Call) -> bool:
@@ -82,7 +257,7 @@ def _python_number(values: Values, node: ast.Call, dotted: str) -> Iterator[Find
             name = dotted or getattr(node.func, "id", "")
             text = f"`{name}` needs a Python number, but `{ast.unparse(argument)}` is known only at run time."
             fix = f"Use `cute.math.{name[5:]}`." if dotted else ""
-            yield finding("CS208", node, text, fix)
+            yield finding(CS208, node, text, fix)
             return
 
 
@@ -95,7 +270,7 @@ def _arithmetic(values: Values) -> Iterator[Finding]:
             yield from _wide_masks(values, left, right)
         elif isinstance(node.op, ast.Div) and values.is_vector(left) and values.dtype(left) in INTEGERS:
             text = f"`/` on an integer vector: the result holds floats under the label {values.dtype(left)}."
-            yield finding("CS304", node, text)
+            yield finding(CS304, node, text)
 
 
 def _wide_masks(values: Values, left: ast.expr, right: ast.expr) -> Iterator[Finding]:
@@ -104,7 +279,7 @@ def _wide_masks(values: Values, left: ast.expr, right: ast.expr) -> Iterator[Fin
             wide = values.dtype(other) in ("Int64", "Uint64", "int")
             if not wide and not isinstance(other, ast.Constant):
                 text = f"{hex(this.value)} is an Int64, and so is the result."
-                yield finding("CS303", this, text, f"Write `cutlass.Uint32({hex(this.value)})`.")
+                yield finding(CS303, this, text, f"Write `cutlass.Uint32({hex(this.value)})`.")
 
 
 def _stores(source: Source, values: Values) -> Iterator[Finding]:
@@ -116,7 +291,7 @@ def _stores(source: Source, values: Values) -> Iterator[Finding]:
         if stored is not None and promoted is not None:
             text = f"`{ast.unparse(promoted)}` turns a 16-bit value into Float32, and the result is stored as it is."
             target = _store_target(node)
-            yield finding("CS301", stored, text, f"Store `({ast.unparse(stored)}).to({target}.element_type)`.")
+            yield finding(CS301, stored, text, f"Store `({ast.unparse(stored)}).to({target}.element_type)`.")
 
 
 def _stored_value(values: Values, node: ast.AST) -> ast.expr | None:
@@ -156,87 +331,3 @@ def _raw(values: Values, node: ast.expr) -> bool:
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr == "load" and values.is_tensor(node.func.value)
     return values.is_element(node)
-
-
-def _unstable_names(values: Values) -> Iterator[Finding]:
-    """Names that start as an integer, None or an empty list and change type in a staged region."""
-    start = {
-        node.targets[0].id: node
-        for node in values.function.body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
-    reported: set[str] = set()
-    for region in (node for node in walk_function(values.function) if is_staged(node)):
-        for node in walk_function(region):
-            name, kind = _changed(values, node, start)
-            if name and name not in reported:
-                reported.add(name)
-                line = start[name].lineno
-                yield finding(
-                    "CS206", node, f"`{name}` is {kind} after it was set in line {line}: error[TYPE_UNSTABLE_JOIN]."
-                )
-
-
-def _changed(values: Values, node: ast.AST, start: dict[str, ast.Assign]) -> tuple[str, str]:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
-        name = getattr(node.func.value, "id", "")
-        empty = name in start and isinstance(start[name].value, ast.List) and _only_start(values, name)
-        return (name, "a list that grows in a staged region") if empty else ("", "")
-    if not isinstance(node, (ast.Assign, ast.AugAssign)):
-        return "", ""
-    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-    name = target.id if isinstance(target, ast.Name) else ""
-    if name not in start or start[name].lineno >= node.lineno or not _starts_as_integer(start[name].value):
-        return "", ""
-    divides = isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div)
-    floating = divides or _is_float(values, node.value)
-    return (name, "an integer that becomes a float") if floating and _no_float_start(values, name) else ("", "")
-
-
-def _only_start(values: Values, name: str) -> bool:
-    return len(values.assigned.get(name, [])) == 1
-
-
-def _no_float_start(values: Values, name: str) -> bool:
-    """Every whole-statement assignment of the name outside regions is an integer."""
-    own = [n for n in values.function.body if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == name]
-    return all(_starts_as_integer(node.value) for node in own)
-
-
-def _starts_as_integer(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int
-
-
-def _is_float(values: Values, node: ast.expr) -> bool:
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.Div) or _is_float(values, node.left) or _is_float(values, node.right)
-    return values.dtype(node) in FLOATS | {"float"}
-
-
-def _helpers(source: Source) -> Iterator[Finding]:
-    """CS209: undecorated helpers of traced functions with control flow over DSL-typed parameters."""
-    called = {
-        node.func.id
-        for node in source.all(ast.Call)
-        if isinstance(node.func, ast.Name) and source.traced_of(node) is not None
-    }
-    for function in source.functions:
-        if function.name in called and not function.decorator_list and source.top_level(function.name) is function:
-            values = Values(source, function)
-            for node in walk_function(function):
-                if is_staged(node) and _depends_on_runtime(values, node):
-                    yield finding(
-                        "CS209", node, f"`{function.name}` has no @cute.jit, yet branches on a run-time value."
-                    )
-                    break
-
-
-def _depends_on_runtime(values: Values, node: ast.AST) -> bool:
-    if isinstance(node, ast.For):
-        return isinstance(node.iter, ast.Call) and any(values.is_runtime(argument) for argument in node.iter.args)
-    test = getattr(node, "test", None)
-    if isinstance(test, ast.Compare) and not any(
-        isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in test.ops
-    ):
-        return any(values.is_runtime(side) for side in (test.left, *test.comparators))
-    return isinstance(test, ast.expr) and values.is_runtime(test)

@@ -17,14 +17,11 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutesmith.errors import ContractError
 from cutesmith.syntax import parse_python
 from cutesmith.unicode import plain_text
-
-if TYPE_CHECKING:
-    from cutesmith.problems.loading import LoadedFile
 
 MAX_BYTES = 5_000_000
 PROBLEM_NAMES = (
@@ -104,13 +101,6 @@ def inspect_kernel(path: str | Path, *, with_problem: bool = False) -> FileContr
         hint = f"Draft one: cutesmith generate {contract.path}\nor write it:\n{KERNEL_LINES}"
         raise ContractError(f"{contract.path} is a problem file: it has no kernel_fn", hint=hint)
     return contract
-
-
-def load(path: str | Path, strip: Sequence[str] = (), *, with_problem: bool = False) -> LoadedFile:
-    """Run the file as a module of its own (in a worker) and give its functions; see `loading.load`."""
-    from cutesmith.problems.loading import load as load_file
-
-    return load_file(path, strip, with_problem=with_problem)
 
 
 def hold(path: str | Path, source: str | None = None) -> None:

@@ -24,6 +24,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from cutesmith.errors import ContractError
+from cutesmith.problems import kernelbench
 from cutesmith.problems.contract import (
     FileContract,
     check_tolerance,
@@ -88,7 +89,7 @@ class LoadedFile:
         return function  # type: ignore[no-any-return]
 
 
-def load(path: str | Path, strip: Sequence[str] = (), *, with_problem: bool = False) -> LoadedFile:
+def load_file(path: str | Path, strip: Sequence[str] = (), *, with_problem: bool = False) -> LoadedFile:
     """Run the file as a module and give its functions.
 
     Top-level definitions named in `strip` (functions, classes, assignments, imports) are removed before it is compiled.
@@ -98,8 +99,6 @@ def load(path: str | Path, strip: Sequence[str] = (), *, with_problem: bool = Fa
     wraps_model = contract.wraps_model and not {"reference_fn", "get_inputs"} & set(strip)
     source = contract.source
     if wraps_model:
-        from cutesmith.problems import kernelbench
-
         source = kernelbench.rename_inputs(contract)
     module = _run(contract, source, frozenset(strip))
     if wraps_model:
@@ -109,7 +108,7 @@ def load(path: str | Path, strip: Sequence[str] = (), *, with_problem: bool = Fa
 
 
 def run_file(path: str | Path) -> ModuleType:
-    """Run any Python file as a module, whatever it defines. Raises as `load` does, but asks for no contract."""
+    """Run any Python file as a module, whatever it defines. Raises as `load_file` does, but asks for no contract."""
     source = problem_source(path)
     return _run(FileContract(path=Path(path), kind="module", source=source, names={}), source, frozenset())
 

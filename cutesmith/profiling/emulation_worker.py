@@ -20,6 +20,7 @@ from cutesmith.judge.reference_side.cases import Fitted, fit, size_of
 from cutesmith.judge.reference_side.problem_calls import seed_everything
 from cutesmith.judge.reference_side.reference import EMULATED_ELEMENTS
 from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.failures import own_code
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, ExitCode
@@ -100,8 +101,8 @@ class Emulation:
         with contextlib.ExitStack() as opened:
             emulated = emulated_device(request["arch"], settings=Settings(), observer=observer)
             self.device = opened.enter_context(emulated)
-            problem = contract.load(request["problem"]) if request["problem"] else None
-            kernel = contract.load(self.path, with_problem=problem is not None)
+            problem = load_file(request["problem"]) if request["problem"] else None
+            kernel = load_file(self.path, with_problem=problem is not None)
             seed_everything(request["seed"])
             self.values = self._inputs(problem or kernel, full=request["full"])
             contract.check_arity(kernel.kernel_fn, "kernel_fn", self.values)

@@ -27,11 +27,11 @@ def _compile(path: Path, function: str, arch: str, *extra: int) -> str:
     import torch
     from cutlass.cute.runtime import from_dlpack
 
-    from cutesmith.problems import contract
+    from cutesmith.problems.loading import load_file
     from cutesmith.recording import session
 
     with session(arch, fake=True) as recorded:
-        file = contract.load(path)
+        file = load_file(path)
         tensors = [from_dlpack(torch.empty(1024, device="cuda"), assumed_align=16) for _ in range(2)]
         cute.compile(getattr(file.module, function), *tensors, *extra, options=_OPTIONS)
     return recorded.modules[-1].ptx

@@ -11,7 +11,7 @@ from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.faults import EmulatorBug, KernelFault, LaunchRefused
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.errors import CutesmithError, UnavailableError
-from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 from cutesmith.recording.facade import active_facade
 from cutesmith.recording.host_calls import current
 from cutesmith.verdicts import ExitCode
@@ -23,7 +23,7 @@ OURS = Path(__file__).parent / "kernels"
 def outputs_of(path: Path, arch: str = "sm_90a", *arguments: object, **options):
     """(device, outputs, expected) of a kernel file on its own inputs."""
     with emulated_device(arch, **options) as device:
-        file = contract.load(path)
+        file = load_file(path)
         inputs = file.get_inputs()
         returned = file.kernel_fn(*inputs, *arguments)
         expected = file.reference_fn(*inputs)
@@ -95,13 +95,13 @@ def test_what_the_hardware_refuses_is_refused(name):
 
 def test_an_error_that_the_code_swallows_surfaces_all_the_same():
     with pytest.raises(LaunchRefused), emulated_device("sm_90a") as device:
-        file = contract.load(KERNELS / "copy_2048_threads.py")
+        file = load_file(KERNELS / "copy_2048_threads.py")
         try:
             file.kernel_fn(*file.get_inputs())
         except Exception:
             with pytest.raises(LaunchRefused):
                 device.check()
-        good = contract.load(KERNELS / "relu_from_dlpack.py")
+        good = load_file(KERNELS / "relu_from_dlpack.py")
         with pytest.raises(LaunchRefused):  # as on a GPU, whose context keeps its first error
             good.kernel_fn(*good.get_inputs())
 
@@ -109,7 +109,7 @@ def test_an_error_that_the_code_swallows_surfaces_all_the_same():
 def test_a_refused_launch_can_be_forgotten():
     good = KERNELS / "relu_from_dlpack.py"
     with emulated_device("sm_90a") as device:
-        refused, file = contract.load(KERNELS / "copy_2048_threads.py"), contract.load(good)
+        refused, file = load_file(KERNELS / "copy_2048_threads.py"), load_file(good)
         with pytest.raises(LaunchRefused):
             refused.kernel_fn(*refused.get_inputs())
             device.check()
@@ -132,7 +132,7 @@ def test_code_that_launches_nothing_has_no_launches():
 
 def test_programs_are_compiled_once():
     with emulated_device("sm_90a") as device:
-        file = contract.load(KERNELS / "relu_tvm_ffi.py")
+        file = load_file(KERNELS / "relu_tvm_ffi.py")
         for _ in range(3):
             (x,) = file.get_inputs()
             assert torch.equal(file.kernel_fn(x), torch.relu(x))
@@ -161,7 +161,7 @@ def test_device_memory_is_set_and_copied_for_real():
 
 def test_memory_that_nobody_holds_any_more_is_given_up():
     with emulated_device("sm_90a") as device:
-        file = contract.load(KERNELS / "relu_tvm_ffi.py")
+        file = load_file(KERNELS / "relu_tvm_ffi.py")
         (x,) = file.get_inputs()
         for _ in range(5):
             file.kernel_fn(x)

@@ -12,7 +12,7 @@ import torch
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.faults import EmulationError
 from cutesmith.emulator.machine.settings import Settings
-from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "evals" / "planted_faults"
 FAULTS = sorted(FOLDER.glob("*.py"), key=lambda path: path.stem)
@@ -41,7 +41,7 @@ def emulate(path, name):
     """The findings of `name` in the file, its outputs (None when a fault ended it), and the reference's."""
     outputs = None
     with contextlib.suppress(EmulationError), emulated_device("sm_90a", settings=QUICK) as device:
-        loaded = contract.load(path)
+        loaded = load_file(path)
         inputs = loaded.get_inputs()
         expected = loaded.reference_fn(*inputs).cpu()
         try:

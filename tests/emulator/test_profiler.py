@@ -14,7 +14,7 @@ from cutesmith.emulator.profile_classes import class_of, flops_of, macs_of, tens
 from cutesmith.emulator.profile_sampling import Profiler
 from cutesmith.emulator.profiler import as_dict, profile_of
 from cutesmith.emulator.ptx.syntax import Instruction
-from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 
 PATH = Path(__file__).parent / "kernels" / "memory_patterns.py"
 LINES = {match[1]: n for n, line in enumerate(PATH.read_text().splitlines(), 1) if (match := re.search(r"# pattern: (.*)", line))}  # noqa: E501  # fmt: skip
@@ -24,7 +24,7 @@ WARPS = 4  # two blocks of two
 
 def emulate(profiler):
     with emulated_device("sm_90a", observer=profiler) as device:
-        loaded = contract.load(PATH)
+        loaded = load_file(PATH)
         loaded.kernel_fn(*loaded.get_inputs())
     assert device.findings == ()
     return profile_of(profiler.samples[0], PATH), device.launches[0]
@@ -142,7 +142,7 @@ def corrected(name):
     """The profile of the corrected twin of a planted fault."""
     path, profiler = FAULTS / f"{name}.py", Profiler()
     with emulated_device("sm_90a", observer=profiler):
-        loaded = contract.load(path)
+        loaded = load_file(path)
         loaded.module.corrected_fn(*loaded.get_inputs())
     return profile_of(profiler.samples[0], path)
 

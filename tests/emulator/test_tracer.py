@@ -11,7 +11,7 @@ from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.ptx.printer import format_instruction
 from cutesmith.emulator.ptx.syntax import Instruction
 from cutesmith.emulator.tracer import Tracer, format_value, merge
-from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 
 PATH = Path(__file__).parent / "kernels" / "memory_patterns.py"
 LINES = {match[1]: n for n, line in enumerate(PATH.read_text().splitlines(), 1) if (match := re.search(r"# pattern: (.*)", line))}  # noqa: E501  # fmt: skip
@@ -20,7 +20,7 @@ LINES = {match[1]: n for n, line in enumerate(PATH.read_text().splitlines(), 1) 
 def trace(**where):
     tracer = Tracer(where.pop("block", 0), where.pop("warp", 0), **where)
     with emulated_device("sm_90a", observer=tracer):
-        loaded = contract.load(PATH)
+        loaded = load_file(PATH)
         loaded.kernel_fn(*loaded.get_inputs())
     return tracer
 

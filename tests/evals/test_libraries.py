@@ -23,11 +23,11 @@ from cutesmith.judge.reference_side.comparison import Comparison, compare, toler
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.problem_calls import native_outputs
 from cutesmith.judge.reference_side.structure import structure_problem
-from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 from cutesmith.recording import cuda_as_cpu, session
 
 FOLDER = resources.libraries()
-EMULATOR = Path(__file__).resolve().parents[2] / "evals" / "emulator"
+EMULATOR = Path(__file__).resolve().parents[2] / "evals" / "studies" / "emulator"
 TORCH = read_library(FOLDER / "torch_fused.py")
 QUACK = read_library(FOLDER / "quack.py")
 
@@ -110,7 +110,7 @@ def quack() -> Iterator[Any]:
 
 
 def problem_of(task: str) -> Any:
-    return contract.load(resources.tasks() / f"{task}.py").module
+    return load_file(resources.tasks() / f"{task}.py").module
 
 
 def comparisons(

@@ -13,6 +13,7 @@ import pytest
 
 from cutesmith.lint import lint_file
 from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 
 KERNELS = Path(__file__).resolve().parents[2] / "examples_index" / "kernels"
 FILES = sorted(KERNELS.glob("*.py"))
@@ -70,7 +71,7 @@ def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
 
     torch.manual_seed(7)
     with emulated_device(arch_of(path)) as device:
-        file = contract.load(path)
+        file = load_file(path)
         inputs = next(iter(file.get_input_sets()))  # the others differ by dtype and alignment
         results = file.kernel_fn(*inputs)
         native = file.reference_fn(*inputs)
@@ -87,7 +88,7 @@ def test_what_the_emulated_gpu_lacks_is_compiled(path: Path) -> None:
     from cutesmith.recording import session
 
     with session(arch_of(path), fake=True) as recorded:
-        file = contract.load(path)
+        file = load_file(path)
         file.kernel_fn(*file.get_inputs())
     assert len(recorded.launches) == 1
     assert arch_of(path) in recorded.modules[-1].ptx

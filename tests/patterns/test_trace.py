@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from cutesmith.errors import ContractError, UnmatchedError
 from cutesmith.patterns.tracing.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function, trace_problem
-from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 
 NAN, INF = math.nan, math.inf
 ODD = [
@@ -513,19 +513,19 @@ def get_init_inputs():
 
 
 def test_a_problem_with_8_gigabytes_of_cuda_inputs_is_traced_without_them(write_file):
-    graph = trace_problem(contract.load(write_file(PROBLEM.format(expression="y * w"), "problem.py")))
+    graph = trace_problem(load_file(write_file(PROBLEM.format(expression="y * w"), "problem.py")))
     assert graph.outputs[0].shape == (1 << 20, 4096) and graph.outputs[0].dtype == "float32"
     assert [argument.name for argument in graph.arguments] == ["x", "w"]
 
 
 @pytest.mark.parametrize("expression", ["y @ y.t()", "y * y.sum().item()", "y + torch.randn_like(y)"])
 def test_refusals_name_the_line_of_the_problem_file(write_file, expression):
-    loaded = contract.load(write_file(PROBLEM.format(expression=expression), "problem.py"))
+    loaded = load_file(write_file(PROBLEM.format(expression=expression), "problem.py"))
     with pytest.raises(UnmatchedError, match=r"problem.py:5 \(`return "):
         trace_problem(loaded)
 
 
 def test_a_kernelbench_model_s_parameters_are_arguments(write_file):
-    graph = trace_problem(contract.load(write_file(MODEL, "model.py")))
+    graph = trace_problem(load_file(write_file(MODEL, "model.py")))
     assert [argument.shape for argument in graph.arguments] == [(64, 32), (32,), (32,)]
     assert "var" in [node.op for node in graph.nodes()]

@@ -10,6 +10,7 @@ import torch
 from cutesmith.errors import ContractError
 from cutesmith.problems import contract
 from cutesmith.problems.kernelbench import adapter_source
+from cutesmith.problems.loading import load_file
 
 MODEL = """\
 import torch
@@ -46,7 +47,7 @@ def on_cpu(source: str) -> str:
 
 @pytest.fixture
 def loaded(write_file):
-    return contract.load(write_file(MODEL))
+    return load_file(write_file(MODEL))
 
 
 def test_parameters_and_buffers_follow_the_inputs_of_forward(loaded):
@@ -63,7 +64,7 @@ def test_the_reference_computes_the_model_from_the_given_parameters(loaded):
 
 
 def test_the_file_and_the_adapter_are_a_problem_file_that_stands_alone(loaded, write_file):
-    again = contract.load(write_file(on_cpu(loaded.source), "problem.py"))
+    again = load_file(write_file(on_cpu(loaded.source), "problem.py"))
     assert again.contract.kind == "problem"
     inputs = again.get_inputs()
     contract.check_inputs(inputs, device="cpu")
@@ -79,7 +80,7 @@ def test_the_lines_of_the_file_stay_and_every_use_is_renamed(loaded):
 
 
 def test_inputs_follow_the_seed_and_so_do_parameters(loaded, write_file):
-    again = contract.load(write_file(on_cpu(loaded.source), "problem.py"))
+    again = load_file(write_file(on_cpu(loaded.source), "problem.py"))
 
     def draw(seed):
         torch.manual_seed(seed)
@@ -92,7 +93,7 @@ def test_inputs_follow_the_seed_and_so_do_parameters(loaded, write_file):
 
 
 def test_init_inputs_may_carry_keywords(write_file):
-    loaded = contract.load(write_file(MODEL.replace("return [8]", "return [[8], {'bias': False}]")))
+    loaded = load_file(write_file(MODEL.replace("return [8]", "return [[8], {'bias': False}]")))
     assert "layers_0_bias" not in inspect.signature(loaded.reference_fn).parameters
 
 
@@ -102,7 +103,7 @@ def test_inputs_are_drawn_on_cuda(loaded):
 
 def test_stripping_the_reference_leaves_no_adapter(write_file):
     text = MODEL.replace("example = get_inputs()\n", "def kernel_fn(x): return x\n")
-    loaded = contract.load(write_file(text), strip=contract.PROBLEM_NAMES)
+    loaded = load_file(write_file(text), strip=contract.PROBLEM_NAMES)
     assert not vars(loaded.module).keys() & {"reference_fn", "get_inputs", "Model", "get_forward_inputs"}
 
 
@@ -116,7 +117,7 @@ def test_stripping_the_reference_leaves_no_adapter(write_file):
 def test_a_model_that_cannot_be_built_is_told(write_file, old, new, message):
     text = MODEL.replace("example = get_inputs()\n", "").replace(old, new)
     with pytest.raises(ContractError, match=message):
-        contract.load(write_file(text))
+        load_file(write_file(text))
 
 
 def test_names_that_clash_or_are_no_identifiers_become_distinct():
@@ -128,5 +129,5 @@ def test_names_that_clash_or_are_no_identifiers_become_distinct():
 def test_a_model_without_parameters_has_only_its_inputs(write_file):
     text = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x * 2\n"
     text += "def get_inputs(): return [torch.ones(2)]\ndef get_init_inputs(): return []\n"
-    loaded = contract.load(write_file(text))
+    loaded = load_file(write_file(text))
     assert loaded.reference_fn(torch.ones(2)).tolist() == [2, 2]

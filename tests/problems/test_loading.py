@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from cutesmith.errors import ContractError
-from cutesmith.problems import contract
-from cutesmith.problems.loading import LoadError
+from cutesmith.problems.loading import LoadError, load_file
 
 KERNEL = '''\
 import dataclasses
@@ -48,7 +47,7 @@ TOLERANCE = {"rtol": 1e-2}
 
 
 def test_functions_and_tolerance_are_given(write_file):
-    loaded = contract.load(write_file(KERNEL))
+    loaded = load_file(write_file(KERNEL))
     (x,) = loaded.get_inputs()
     assert torch.equal(loaded.kernel_fn(x), loaded.reference_fn(x))
     assert loaded.get_input_sets is None
@@ -57,20 +56,20 @@ def test_functions_and_tolerance_are_given(write_file):
 
 
 def test_the_source_of_a_function_is_found(write_file):
-    loaded = contract.load(write_file(KERNEL))
+    loaded = load_file(write_file(KERNEL))
     assert inspect.getsource(loaded.kernel_fn).startswith('def kernel_fn(x):\n    """Doubles."""')
     assert inspect.getsource(loaded.module) == KERNEL
     assert inspect.getsourcefile(loaded.kernel_fn) == str(loaded.contract.path)
 
 
 def test_the_module_is_registered_so_that_pickling_works(write_file):
-    loaded = contract.load(write_file(KERNEL))
+    loaded = load_file(write_file(KERNEL))
     assert sys.modules[loaded.module.__name__] is loaded.module
     assert pickle.loads(pickle.dumps(loaded.module.Shape(3))) == loaded.module.Shape(3)
 
 
 def test_stripped_names_are_gone_and_lines_stay(write_file):
-    loaded = contract.load(write_file(KERNEL), strip=("reference_fn", "get_inputs", "reference_alias", "TOLERANCE"))
+    loaded = load_file(write_file(KERNEL), strip=("reference_fn", "get_inputs", "reference_alias", "TOLERANCE"))
     assert not vars(loaded.module).keys() & {"reference_fn", "get_inputs", "reference_alias", "TOLERANCE"}
     assert loaded.module.add(1, 2) == 3
     assert loaded.module.Inner().reference_fn() == "kept"
@@ -100,33 +99,33 @@ def test_stripped_names_are_gone_and_lines_stay(write_file):
 )
 def test_every_way_to_define_a_name_is_stripped(write_file, definition):
     text = f"{definition}\ndef kernel_fn(x): return x\nlast = 1\n"
-    loaded = contract.load(write_file(text), strip=("reference_fn",), with_problem=True)
+    loaded = load_file(write_file(text), strip=("reference_fn",), with_problem=True)
     assert not hasattr(loaded.module, "reference_fn")
     assert loaded.module.last == 1
 
 
 def test_the_other_target_of_an_assignment_is_kept(write_file):
     text = "kept = reference_fn = abs\ndef kernel_fn(x): return x\n"
-    loaded = contract.load(write_file(text), strip=("reference_fn",), with_problem=True)
+    loaded = load_file(write_file(text), strip=("reference_fn",), with_problem=True)
     assert loaded.module.kept is abs
 
 
 def test_a_stripped_definition_does_not_run(write_file):
     text = "reference_fn = 1 / 0\ndef kernel_fn(x): return x\n"
-    assert contract.load(write_file(text), strip=("reference_fn",), with_problem=True).kernel_fn(3) == 3
+    assert load_file(write_file(text), strip=("reference_fn",), with_problem=True).kernel_fn(3) == 3
 
 
 def test_no_bytecode_is_written_or_read(write_file, tmp_path):
     path = write_file(KERNEL)
-    contract.load(path, strip=("reference_fn",))
-    assert contract.load(path).reference_fn(2) == 4
+    load_file(path, strip=("reference_fn",))
+    assert load_file(path).reference_fn(2) == 4
     assert not (tmp_path / "__pycache__").exists()
 
 
 def test_what_the_file_raises_is_told_with_its_line(write_file):
     path = write_file(KERNEL + "\n\nimport no_such_module\n")
     with pytest.raises(LoadError) as caught:
-        contract.load(path)
+        load_file(path)
     assert f"{path}:33: ModuleNotFoundError while running the file" in caught.value.message
     assert caught.value.line == 33
     assert caught.value.log_tail.endswith("ModuleNotFoundError: No module named 'no_such_module'")
@@ -135,18 +134,18 @@ def test_what_the_file_raises_is_told_with_its_line(write_file):
 
 def test_an_exit_of_the_file_passes_through(write_file):
     with pytest.raises(SystemExit):
-        contract.load(write_file(KERNEL + "raise SystemExit(0)\n"))
+        load_file(write_file(KERNEL + "raise SystemExit(0)\n"))
 
 
 def test_a_name_that_is_no_function_is_refused(write_file):
-    loaded = contract.load(write_file(KERNEL + "kernel_fn = 3\n"))
+    loaded = load_file(write_file(KERNEL + "kernel_fn = 3\n"))
     with pytest.raises(ContractError, match="kernel_fn is no function but 3"):
         _ = loaded.kernel_fn
 
 
 def test_a_wrong_tolerance_is_refused(write_file):
     with pytest.raises(ContractError, match="TOLERANCE"):
-        contract.load(write_file(KERNEL.replace('{"rtol": 1e-2}', "0.1")))
+        load_file(write_file(KERNEL.replace('{"rtol": 1e-2}', "0.1")))
 
 
 def test_the_dsl_finds_the_source_of_a_kernel_in_a_loaded_file(write_file):
@@ -171,5 +170,5 @@ def kernel_fn(x):
     out = cute.runtime.make_fake_compact_tensor(cutlass.Float32, (4,))
     return cute.compile(launch, out, options="--gpu-arch sm_90a")
 """
-    loaded = contract.load(write_file(text), strip=("reference_fn",), with_problem=True)
+    loaded = load_file(write_file(text), strip=("reference_fn",), with_problem=True)
     assert loaded.kernel_fn(None) is not None

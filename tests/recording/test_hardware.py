@@ -8,7 +8,7 @@ import torch
 
 from cutesmith.compiling.compilation_reports import kernel_reports
 from cutesmith.devices import current_device, sm_of_name
-from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 from cutesmith.recording import session
 
 KERNELS = Path(__file__).parents[1] / "kernels"
@@ -25,7 +25,7 @@ def here():
 
 def record(name):
     with session(here().default_arch, fake=True) as recorded:
-        file = contract.load(KERNELS / f"{name}.py")
+        file = load_file(KERNELS / f"{name}.py")
         file.kernel_fn(*file.get_inputs())
     return recorded
 
@@ -74,7 +74,7 @@ def test_nothing_is_executed(driver):
     before = torch.cuda.memory_allocated()
     for fake in (True, False):
         with session(here().default_arch, fake=fake) as recorded:
-            file = contract.load(KERNELS / "relu_tvm_ffi.py")
+            file = load_file(KERNELS / "relu_tvm_ffi.py")
             (x,) = file.get_inputs()
             y = file.kernel_fn(x)
             assert x.is_cuda
@@ -88,7 +88,7 @@ def test_nothing_is_executed(driver):
 
 def test_after_recording_kernels_run_for_real():
     record("relu_from_dlpack")
-    file = contract.load(KERNELS / "relu_from_dlpack.py")
+    file = load_file(KERNELS / "relu_from_dlpack.py")
     (x,) = file.get_inputs()
     assert x.device.type == "cuda"
     torch.testing.assert_close(file.kernel_fn(x), torch.relu(x), rtol=0, atol=0)

@@ -267,7 +267,7 @@ def test_what_the_fork_server_imports_asks_torch_for_no_gpu():
 @pytest.mark.gpu
 def test_on_a_gpu_every_worker_is_forked():
     for entry in (*ENTRIES, *ENTRIES):
-        with Worker(entry, gpu="timed" in entry or "judging" in entry, environment=DSL_ENVIRONMENT) as worker:
+        with Worker(entry, gpu="timed" in entry or "judge" in entry, environment=DSL_ENVIRONMENT) as worker:
             assert not worker.not_forked, f"{entry}: {worker.not_forked}"
 
 

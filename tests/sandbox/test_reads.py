@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 from cutesmith.sandbox.confinement import FREE_READS, landlock_abi
 from cutesmith.sandbox.readable import _linked_from, readable_paths
 from cutesmith.sandbox.worker import Limits, run_isolated
@@ -54,7 +55,7 @@ def test_the_installation_the_machine_and_its_own_folder_are_readable(tmp_path):
         folder.mkdir()
         (folder / "file").write_text("x")
     own = [str(scratch), str(scratch / "file"), str(inputs / "file")]
-    installed = [json.__file__, pytest.__file__, str(ROOT / "cutesmith" / "contract.py"), "/usr/lib"]
+    installed = [json.__file__, pytest.__file__, str(ROOT / "cutesmith" / "problems" / "contract.py"), "/usr/lib"]
     machine = ["/proc/self/maps", "/proc/self/status", "/proc/meminfo", "/sys/devices", "/dev/urandom", "/dev/null"]
     paths = [*own, *installed, *machine, "/proc/self/task"]
     lazily = ["wave", "jinja2", "encodings.cp037", "cutesmith.devices"]
@@ -107,7 +108,7 @@ def test_a_file_whose_text_is_held_runs_without_being_read(tmp_path):
     path.write_text("def kernel_fn(x):\n    return x  # held\n")
     contract.hold(path)
     path.write_text("raise AssertionError('this is another text')\n")
-    loaded = contract.load(path, with_problem=True)
+    loaded = load_file(path, with_problem=True)
     assert loaded.kernel_fn(3) == 3
     assert "# held" in inspect.getsource(loaded.kernel_fn)
 

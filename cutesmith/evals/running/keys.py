@@ -15,7 +15,7 @@ from cutesmith.evals.records import Machine
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.runtime.tuning_cache import package_version
 
-JUDGE_ROOMS = ("checks", "emulator", "recording", "contract.py", "kernelbench.py", "loading.py", "devices.py")
+JUDGE_ROOMS = "audit compiling emulator judge lint problems profiling recording sandbox timing devices.py".split()
 
 
 def sha256(data: bytes) -> str:

@@ -38,6 +38,7 @@ from cutesmith.judge.crossing.pieces import WHOLE
 from cutesmith.judge.crossing.relay import Relay
 from cutesmith.judge.crossing.tensors import Description, Guarded
 from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.failures import describe_failure
 from cutesmith.sandbox.readable import INPUTS
@@ -375,7 +376,7 @@ def hold_text(source: str, name: str, number: int = 0) -> Path:
 
 def load_kernel(path: Path) -> Callable[..., Any]:
     """`kernel_fn` of a file from which reference and inputs have been removed."""
-    return contract.load(path, strip=contract.PROBLEM_NAMES, with_problem=True).kernel_fn
+    return load_file(path, strip=contract.PROBLEM_NAMES, with_problem=True).kernel_fn
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import torch
 
 from cutesmith.errors import ContractError
 from cutesmith.problems import contract
+from cutesmith.problems.loading import load_file
 
 CONTRACT_OPTIONS = ("DERIVED_SHAPES", "EMULATED_SIZES")
 
@@ -19,7 +20,7 @@ CONTRACT_OPTIONS = ("DERIVED_SHAPES", "EMULATED_SIZES")
 def load_problem(path: Path) -> Any:
     """The problem's part of a file, and nothing of a kernel in it: what its functions need not is left out."""
     wanted = (*contract.PROBLEM_NAMES, *CONTRACT_OPTIONS, "torch")
-    return contract.load(path, strip=names_beside(contract.problem_source(path), path, wanted), with_problem=True)
+    return load_file(path, strip=names_beside(contract.problem_source(path), path, wanted), with_problem=True)
 
 
 def names_beside(source: str, path: Path, wanted: Iterable[str]) -> list[str]:

@@ -159,9 +159,9 @@ def render_valid(plan: PatternPlan, arch: str, limit: int) -> tuple[list[dict[st
 
 
 def _trace(request: dict[str, Any], trace_problem: Callable[[Any], Any]) -> tuple[str, Any]:
-    from cutesmith.problems.contract import load
+    from cutesmith.problems.loading import load_file
     from cutesmith.recording.facade import cuda_as_cpu
 
     with cuda_as_cpu(fake=True, arch=request["arch"]):
-        loaded = load(request["path"])
+        loaded = load_file(request["path"])
         return loaded.source, trace_problem(loaded)
