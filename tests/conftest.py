@@ -30,10 +30,10 @@ judge/test_longer_cases.py
 evals/test_tasks.py
 agent/test_scripted_sessions.py
 evals/running/test_eval_run.py
+evals/running/test_skill_arms.py
 report/test_agent_page.py
 emulator/test_planted_faults.py
 judge/test_verification.py
-evals/skill_trials/test_eval_skill.py
 sandbox/test_fork_server.py
 skill/test_alone.py
 test_mcp_server.py

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.verdicts import ExitCode
-from evals import live_sessions
+from evals.agent_sessions import live_sessions
 from tests.agent import messages_server as api
 
 KERNEL = "import cutlass.cute as cute\n\n\ndef kernel_fn(logits):\n    return cute.no_such_name(logits)\n"
@@ -56,7 +56,7 @@ def test_a_problem_is_worked_on_through_the_api(tmp_path, monkeypatch, capsys):
 
 WAITING = """
 import signal, sys
-from evals.live_sessions import run_command
+from evals.agent_sessions.live_sessions import run_command
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also where whoever started the tests ignores it
 print(run_command([sys.executable, "-c", sys.argv[1]]))
 """

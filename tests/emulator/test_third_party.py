@@ -16,12 +16,12 @@ EVALS = Path(__file__).resolve().parent.parent.parent / "evals"
 
 @pytest.fixture(scope="module")
 def cases():
-    sys.path.insert(0, str(EVALS / "emulator"))
+    sys.path.insert(0, str(EVALS / "studies" / "emulator"))
     with warnings.catch_warnings(record=True):  # theirs; the DSL resets filters, so "ignore" does not hold
         import kernel_cases
 
         yield {case.name: case for case in [*kernel_cases.quack_cases(), *kernel_cases.gemm_cases()]}
-    sys.path.remove(str(EVALS / "emulator"))
+    sys.path.remove(str(EVALS / "studies" / "emulator"))
 
 
 def softmax(x):

@@ -27,7 +27,7 @@ from cutesmith.problems.loading import load_file
 from cutesmith.recording import cuda_as_cpu, session
 
 FOLDER = resources.libraries()
-EMULATOR = Path(__file__).resolve().parents[2] / "evals" / "emulator"
+EMULATOR = Path(__file__).resolve().parents[2] / "evals" / "studies" / "emulator"
 TORCH = read_library(FOLDER / "torch_fused.py")
 QUACK = read_library(FOLDER / "quack.py")
 

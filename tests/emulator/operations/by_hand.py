@@ -14,8 +14,8 @@ from cutesmith.emulator.operations import matrices, multiply, registry  # noqa: 
 from cutesmith.emulator.operations import warps as warp_operations  # noqa: F401
 from cutesmith.emulator.program.pieces import Program
 from cutesmith.emulator.ptx.syntax import Instruction
-from evals.emulator.mma_inputs import SETS
-from evals.emulator.warp_forms import Form
+from evals.studies.emulator.mma_inputs import SETS
+from evals.studies.emulator.warp_forms import Form
 from tests.emulator.native.straight import straight
 
 WARP_OPCODES = ("mma", "shfl", "vote", "match", "redux", "elect", "activemask", "ldmatrix", "stmatrix", "movmatrix")
