@@ -53,10 +53,9 @@ def test_against_float64(cases, name, reference):
     torch.manual_seed(case.seed)
     values = case.inputs()
     expected = reference(*values)
-    with warnings.catch_warnings(record=True):
-        with emulated_device(case.arch) as device:
-            outputs = case.function()(*[value.cuda() for value in values])
-            actual = (outputs[0] if isinstance(outputs, tuple) else outputs).cpu()
+    with warnings.catch_warnings(record=True), emulated_device(case.arch) as device:
+        outputs = case.function()(*[value.cuda() for value in values])
+        actual = (outputs[0] if isinstance(outputs, tuple) else outputs).cpu()
     assert device.findings == ()
     assert len(device.launches) == 1
     step = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-20}[actual.dtype]
