@@ -108,7 +108,7 @@ def test_no_approximate_function_compiles_to_a_rounded_one(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=by_name)
 def test_no_copy_stands_inside_elect_one(path: Path) -> None:
-    """Tensor copies by TMA belong to a whole warp: the DSL elects the loading thread, the hardware stores once a warp."""
+    """A whole warp makes a TMA copy: the DSL elects the loading thread, the hardware stores once a warp."""
     blocks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.With)]
     elected = [node for node in blocks if "elect_one" in ast.unparse(node.items[0])]
     assert not [node for node in elected if "cute.copy" in ast.unparse(node)]
