@@ -99,7 +99,7 @@ def test_no_approximate_function_compiles_to_a_rounded_one(path: Path) -> None:
     from cutesmith.recording import session
 
     with session(arch_of(path), fake=True) as recorded:
-        file = contract.load(path)
+        file = load_file(path)
         file.kernel_fn(*(x.half() for x in file.get_inputs()))
     ptx = recorded.modules[-1].ptx
     assert {"rcp.approx.ftz.f32", "ex2.approx.ftz.f32"} <= set(re.findall(r"\b(?:rcp|ex2)[\w.]+", ptx))
