@@ -185,9 +185,6 @@ CIRCLES_LEFT = {
     "cutesmith.emulator.machine",
     "cutesmith.evals",
     "cutesmith.examples",
-    "cutesmith.patterns",
-    "cutesmith.patterns.building",
-    "cutesmith.patterns.tracing.lowering",
     "cutesmith.recording",
 }
 STRINGS_LEFT = {

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.building.builder import GraphBuilder, Number
-from cutesmith.patterns.building.dtypes import is_float
-from cutesmith.patterns.tracing.graph import Node
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.dtypes import is_float
+from cutesmith.patterns.graph.nodes import Node, Number, Scalar
 
 FLOAT_SENTINEL = 1.000000123457
 """Factor that makes a float argument unusual, yet keeps it valid where a range is checked."""
@@ -76,7 +76,7 @@ class Scalars:
 def _argument(index: int, natural: str) -> Expression:
     def expression(build: GraphBuilder, kind: str) -> Node:
         own = natural if natural == "int64" else "float64" if kind == "float64" else "float32"
-        return build.operand(build.node("scalar", (), (), own, index=index), kind)
+        return build.operand(build.node("scalar", (), (), own, Scalar(index)), kind)
 
     return expression
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cutesmith.patterns.building.builder import GraphBuilder, Number
-from cutesmith.patterns.tracing.graph import Graph, Node
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.nodes import Gather, Graph, Node, Number, Reduction, Scalar
 
 
 def with_numbers(graph: Graph, numbers: Mapping[int, Number]) -> Graph:
@@ -21,15 +21,15 @@ def with_numbers(graph: Graph, numbers: Mapping[int, Number]) -> Graph:
 
 def _rebuilt(build: GraphBuilder, node: Node, inputs: list[Node], numbers: Mapping[int, Number]) -> Node:
     build.origin = node.origin
-    if node.op == "scalar" and node.attrs["index"] in numbers:
-        return build.constant(numbers[node.attrs["index"]], node.dtype)
+    if node.op == "scalar" and Scalar.of(node).index in numbers:
+        return build.constant(numbers[Scalar.of(node).index], node.dtype)
     if node.is_pointwise:
         return build.expand(build(node.op, *inputs, dtype=node.dtype), node.shape)
     if node.is_reduction:
-        attrs = {name: value for name, value in node.attrs.items() if name != "dims"}
-        return build.reduce(node.op, inputs[0], node.attrs["dims"], node.dtype, **attrs)
+        reduction = Reduction.of(node)
+        return build.reduce(node.op, inputs[0], reduction.dims, node.dtype, reduction.correction)
     if node.op == "reshape":
         return build.reshape(inputs[0], node.shape)
     if node.op == "gather":
-        return build.gather(inputs[0], inputs[1], node.attrs["dim"])
-    return build.node(node.op, inputs, node.shape, node.dtype, **node.attrs)
+        return build.gather(inputs[0], inputs[1], Gather.of(node).dim)
+    return build.node(node.op, inputs, node.shape, node.dtype, node.attrs)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
-from cutesmith.patterns.building.builder import Number
-from cutesmith.patterns.tracing.graph import Graph, Node
+from cutesmith.patterns.graph.nodes import Constant, Graph, Node, Number
 
 
 def same_graph(first: Graph, second: Graph) -> bool:
@@ -28,8 +26,10 @@ def constants_beside(first: Graph, second: Graph) -> dict[int, Number] | None:
     for a, b in _pairs(first, second):
         if not _same(a, b, apart=_SIZES | {"value"} if a.op == "constant" else _SIZES):
             return None
-        if a.op == "constant" and not _equal(found.setdefault(id(a), b.attrs["value"]), b.attrs["value"]):
-            return None  # one constant here, two there
+        if a.op == "constant":
+            value = Constant.of(b).value
+            if not _equal(found.setdefault(id(a), value), value):
+                return None  # one constant here, two there
     return found
 
 
@@ -50,11 +50,11 @@ def _pairs(first: Graph, second: Graph) -> Iterator[tuple[Node, Node]]:
 
 def _same(first: Node, second: Node, apart: frozenset[str] = frozenset()) -> bool:
     """Whether two nodes say the same, their inputs, sizes and the attributes `apart` left out."""
-    kinds = [(node.op, node.dtype, len(node.inputs), len(node.shape), node.attrs.keys()) for node in (first, second)]
-    names = first.attrs.keys() - apart
-    return kinds[0] == kinds[1] and all(_equal(first.attrs[name], second.attrs[name]) for name in names)
+    kinds = [(node.op, node.dtype, len(node.inputs), len(node.shape), type(node.attrs)) for node in (first, second)]
+    own, other = vars(first.attrs), vars(second.attrs)
+    return kinds[0] == kinds[1] and all(_equal(own[name], other[name]) for name in own.keys() - apart)
 
 
-def _equal(first: Any, second: Any) -> bool:
+def _equal(first: object, second: object) -> bool:
     both_nan = isinstance(first, float) and isinstance(second, float) and math.isnan(first) and math.isnan(second)
     return both_nan or bool(first == second)

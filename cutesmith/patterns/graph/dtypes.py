@@ -1,4 +1,4 @@
-"""Names of torch dtypes as the graph carries them, and the classes in which arithmetic is done."""
+"""Names of torch dtypes as the graph carries them, the classes in which arithmetic is done, and their DSL types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,24 @@ import torch
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
-SUPPORTED = (*FLOATS, *INTEGERS, "bool")
+PROMOTION = ("bool", *INTEGERS, *FLOATS)
+"""Every supported dtype, from the one that gives way in arithmetic to the one that prevails."""
+ITEM_BYTES = {
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+    "int8": 1, "int16": 2, "int32": 4, "uint8": 1, "int64": 8, "bool": 1,
+}  # fmt: skip
+COMPUTE_TYPE = {
+    "float16": "Float32", "bfloat16": "Float32", "float32": "Float32", "float64": "Float64",
+    "int8": "Int32", "int16": "Int32", "int32": "Int32", "uint8": "Int32", "int64": "Int64", "bool": "Boolean",
+}  # fmt: skip
+"""torch dtype name -> DSL type that arithmetic on it uses."""
+COMPUTE_TYPES = ("Boolean", "Int32", "Int64", "Float32", "Float64")
+"""In the order of promotion."""
+STORAGE_TYPE = {
+    "float16": "Float16", "bfloat16": "BFloat16", "float32": "Float32", "float64": "Float64",
+    "int8": "Int8", "int16": "Int16", "int32": "Int32", "uint8": "Uint8", "int64": "Int64", "bool": "Uint8",
+}  # fmt: skip
+"""torch dtype name -> DSL type of its memory; bool travels as bytes."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:

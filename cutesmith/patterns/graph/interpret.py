@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from cutesmith.patterns.building.dtypes import is_float, torch_dtype
-from cutesmith.patterns.tracing import operations
-from cutesmith.patterns.tracing.graph import LEAVES, Graph, Node
+from cutesmith.patterns.graph.dtypes import is_float, torch_dtype
+from cutesmith.patterns.graph.nodes import LEAVES, Constant, Gather, Graph, Input, Iota, Node, Reduction, Scalar, Sized
+from cutesmith.patterns.graph.operations import POINTWISE
+from cutesmith.patterns.graph.reductions import REDUCTIONS
 
 
 def interpret(graph: Graph, inputs: Sequence[Any], *, precision: torch.dtype = torch.float64) -> list[torch.Tensor]:
@@ -28,38 +29,30 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
     kind = precision if is_float(node.dtype) else torch_dtype(node.dtype)
     if node.op in LEAVES:
         return _leaf(node, inputs, kind)
-    if node.op == "cast":
-        return _cast(operands[0], node, kind).expand(node.shape)
+    if node.op == "cast":  # through the node's own dtype, so that the rounding that it asks for happens
+        return operands[0].to(torch_dtype(node.dtype)).to(kind).expand(node.shape)
     if node.op == "reshape":
         return operands[0].reshape(node.shape)
     if node.op == "gather":
-        index = operands[1]
-        return torch.gather(operands[0], node.attrs["dim"], index.expand(node.shape))
+        return torch.gather(operands[0], Gather.of(node).dim, operands[1].expand(node.shape))
     if node.is_reduction:
-        return operations.reduce(node.op, operands[0], node.attrs["dims"], dict(node.attrs)).to(kind)
-    return operations.POINTWISE[node.op](*operands).to(kind).expand(node.shape)
+        reduction = Reduction.of(node)
+        return REDUCTIONS[node.op](operands[0], reduction.dims, reduction.correction).to(kind)
+    return POINTWISE[node.op].torch(*operands).to(kind).expand(node.shape)
 
 
 def _leaf(node: Node, inputs: Sequence[Any], kind: torch.dtype) -> torch.Tensor:
     if node.op == "constant":
-        return torch.tensor(node.attrs["value"], dtype=kind)
+        return torch.tensor(Constant.of(node).value, dtype=kind)
     if node.op == "sized":
-        return torch.tensor(node.attrs["law"].value([getattr(value, "shape", ()) for value in inputs]), dtype=kind)
+        return torch.tensor(Sized.of(node).law.value([getattr(value, "shape", ()) for value in inputs]), dtype=kind)
     if node.op == "iota":
-        return _iota(node.shape, node.attrs["dim"])
-    value = inputs[node.attrs["index"]]
+        dim = Iota.of(node).dim
+        along = [size if at == dim else 1 for at, size in enumerate(node.shape)]
+        return torch.arange(node.shape[dim]).reshape(along).expand(node.shape)
     if node.op == "scalar":
-        return torch.tensor(value, dtype=kind)
-    for view in node.attrs["views"]:
-        value = eval(view.code.format("x"), {"x": value})  # view code that we wrote ourselves
+        return torch.tensor(inputs[Scalar.of(node).index], dtype=kind)
+    value = inputs[Input.of(node).index]
+    for view in Input.of(node).views:
+        value = eval(view.format("x"), {"x": value})  # view code that we wrote ourselves
     return value.to(kind)  # type: ignore[no-any-return]
-
-
-def _iota(shape: tuple[int, ...], dim: int) -> torch.Tensor:
-    along = [size if at == dim else 1 for at, size in enumerate(shape)]
-    return torch.arange(shape[dim]).reshape(along).expand(shape)
-
-
-def _cast(value: torch.Tensor, node: Node, kind: torch.dtype) -> torch.Tensor:
-    """Through the node's own dtype, so that the rounding that it asks for happens."""
-    return value.to(torch_dtype(node.dtype)).to(kind)
