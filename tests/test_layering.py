@@ -181,14 +181,11 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:
 CIRCLES_LEFT = {
     "cutesmith.agent.display",
     "cutesmith.commands",
-    "cutesmith.emulator",
-    "cutesmith.emulator.machine",
     "cutesmith.evals",
     "cutesmith.examples",
     "cutesmith.patterns",
     "cutesmith.patterns.building",
     "cutesmith.patterns.tracing.lowering",
-    "cutesmith.recording",
 }
 STRINGS_LEFT = {
     "cutesmith.audit.problem_audit",

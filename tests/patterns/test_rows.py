@@ -17,7 +17,7 @@ from cutesmith.patterns.rows.plan import match
 from cutesmith.patterns.tracing.graph import Graph
 from cutesmith.patterns.tracing.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function
-from cutesmith.recording import read_ptx
+from cutesmith.recording.ptx import read_ptx
 from tests.patterns.row_cases import BF16, CASES, COMPILED, integers, layer_norm, targets
 from tests.patterns.running import as_list, like, load, move, normal
 
