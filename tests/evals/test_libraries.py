@@ -28,7 +28,7 @@ from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.recording.open_session import session
 
 FOLDER = resources.libraries()
-EMULATOR = Path(__file__).resolve().parents[2] / "evals" / "emulator"
+EMULATOR = Path(__file__).resolve().parents[2] / "evals" / "studies" / "emulator"
 TORCH = read_library(FOLDER / "torch_fused.py")
 QUACK = read_library(FOLDER / "quack.py")
 

@@ -1,4 +1,4 @@
-"""Coefficients of sm_90's multi-function unit, fitted to every result of an H200 (`evals/emulator/unit_survey.py`).
+"""Coefficients of sm_90's multi-function unit, fitted to an H200's results (evals/studies/emulator/unit_survey.py).
 
 Each function is a table of quadratics, `c0 + c1 * t + c2 * s(t)` in fixed point, as Oberman and Siu describe the unit
 ("A High-Performance Area-Efficient Multifunction Interpolator", ARITH 2005): t is the part of the mantissa below the

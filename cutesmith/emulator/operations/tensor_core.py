@@ -8,7 +8,7 @@ significand lies in [1, 4). Subnormal numbers keep their exponent, zero aligns n
 
 Sources: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021); Xie et al., "MMA-Sim:
 bit-accurate reference model of tensor cores and matrix cores" (2025). What stands here for sm_90 gives every bit of the
-recordings of an H200 (evals/emulator/record_mma.py), and fp8 there follows the machine code that ptxas writes.
+recordings of an H200 (evals/studies/emulator/record_mma.py), and fp8 there follows the machine code that ptxas writes.
 """
 
 from __future__ import annotations

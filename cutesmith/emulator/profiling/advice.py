@@ -1,7 +1,7 @@
 """A profile in words: what costs most, why, and what to change, from a model of a multiprocessor's pipes.
 
 Costs are clocks of a multiprocessor in which a pipe is busy: issue slots (4 warp-instructions a clock), arithmetic
-(profile_classes.LANES_PER_CLOCK), L1 and shared memory (one wavefront, or 128 bytes, a clock), sectors from L2 (64
+(LANES_PER_CLOCK), L1 and shared memory (one wavefront, or 128 bytes, a clock), sectors from L2 (64
 bytes a clock). They rank lines; latency, overlap and cache hits are not modelled, so they are no times.
 """
 

@@ -8,7 +8,7 @@ from math import isqrt
 import numpy as np
 
 from cutesmith.emulator.emitters.formats import FORMATS, Format
-from evals.emulator.instruction_operands import edge_values, moderate_values, random_words
+from evals.studies.emulator.instruction_operands import edge_values, moderate_values, random_words
 
 MODES = ("rn", "rz", "rm", "rp")
 REGISTER = {16: "%rs", 32: "%r", 64: "%rd"}

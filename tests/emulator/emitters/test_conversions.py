@@ -10,7 +10,7 @@ import pytest
 
 from cutesmith.emulator.emitters.formats import E4M3, E5M2, F16, F32, FORMATS
 from cutesmith.emulator.faults import UnsupportedInstruction
-from evals.emulator.instruction_operands import operands
+from evals.studies.emulator.instruction_operands import operands
 from tests.emulator.emitters.cases import signed
 from tests.emulator.emitters.exact import MODES, REGISTER, finite_operands, rounded, worth
 from tests.emulator.native.straight import run

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from cutesmith.emulator.faults import UnsupportedInstruction
-from evals.emulator import differential, unit_survey
-from evals.emulator.emulated import execute
-from evals.emulator.instruction_forms import GROUPS, Form, expand, forms
-from evals.emulator.instruction_operands import operands
+from evals.studies.emulator import differential, unit_survey
+from evals.studies.emulator.emulated import execute
+from evals.studies.emulator.instruction_forms import GROUPS, Form, expand, forms
+from evals.studies.emulator.instruction_operands import operands
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evals.emulator.instruction_operands import operands
+from evals.studies.emulator.instruction_operands import operands
 from tests.emulator.native.straight import run
 
 COUNT = 512

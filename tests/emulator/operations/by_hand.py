@@ -15,8 +15,8 @@ from cutesmith.emulator.program.abi import SPECIAL_REGISTERS, WARP
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import Instruction
 from cutesmith.emulator.state.wave import Wave
-from evals.emulator.mma_inputs import SETS
-from evals.emulator.warp_forms import Form
+from evals.studies.emulator.mma_inputs import SETS
+from evals.studies.emulator.warp_forms import Form
 from tests.emulator.native.straight import straight
 
 WARP_OPCODES = ("mma", "shfl", "vote", "match", "redux", "elect", "activemask", "ldmatrix", "stmatrix", "movmatrix")
