@@ -58,7 +58,7 @@ class AccessProfile:
 
     @property
     def bulk(self) -> bool:
-        """Whether it is a bulk copy (TMA), which is no request of a warp."""
+        """Whether it is a bulk copy (TMA), which is not a request of a warp."""
         return self.size > SECTOR
 
 

@@ -126,7 +126,7 @@ def test_floor_is_that_of_the_busiest_pipe(profile):
 
 
 def test_a_sample_is_scaled_to_the_launch():
-    """Of one block, or of the first accesses only, as of all: the blocks are alike."""
+    """Of one block, or of the first accesses only, as of all: the blocks are the same."""
     some, _ = emulate(Profiler(most_blocks=1))
     few, _ = emulate(Profiler(most_accesses=100))
     assert (some.blocks, some.complete, few.complete) == (1, True, False)
