@@ -181,11 +181,8 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:
 # Rooms that still hold a circle, and modules that still name a function in a string: take out what no longer does.
 CIRCLES_LEFT = {
     "cutesmith.agent.display",
-    "cutesmith.emulator",
-    "cutesmith.emulator.machine",
     "cutesmith.evals",
     "cutesmith.examples",
-    "cutesmith.recording",
 }
 STRINGS_LEFT = {
     "cutesmith.audit.problem_audit",

@@ -1,4 +1,4 @@
-"""Kernels that nobody here wrote, executed on the emulated GPU: QuACK's row reductions and an Ampere GEMM."""
+"""Kernels of other projects, executed on the emulated GPU: QuACK's row reductions and an Ampere GEMM."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
 
 @pytest.mark.parametrize("path", named(compiled_only=True), ids=by_name)
 def test_what_the_emulated_gpu_lacks_is_compiled(path: Path) -> None:
-    from cutesmith.recording import session
+    from cutesmith.recording.open_session import session
 
     with session(arch_of(path), fake=True) as recorded:
         file = load_file(path)
@@ -96,7 +96,7 @@ def test_what_the_emulated_gpu_lacks_is_compiled(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in FILES if "rcp_approx" in path.read_text()], ids=by_name)
 def test_no_approximate_function_compiles_to_a_rounded_one(path: Path) -> None:
-    from cutesmith.recording import session
+    from cutesmith.recording.open_session import session
 
     with session(arch_of(path), fake=True) as recorded:
         file = load_file(path)

@@ -19,7 +19,7 @@ from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.rows.plan import match
 from cutesmith.patterns.rows.spread import spread_row
 from cutesmith.patterns.tracing.trace import trace_function
-from cutesmith.recording import read_ptx
+from cutesmith.recording.ptx import read_ptx
 from tests.patterns.row_cases import BF16, CASES, COMPILED, integers, layer_norm, targets
 from tests.patterns.running import as_list, like, load, move, normal
 

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from cutesmith.emulator.native.formats import F16, F32, TF32, Format
+from cutesmith.emulator.emitters.formats import F16, F32, TF32, Format
 from cutesmith.emulator.operations.native_sums import NO_EXPONENT, fused_sums
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from cutesmith.emulator.program.abi import Array
 
 
 def container(format: Format) -> int:

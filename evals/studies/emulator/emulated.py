@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from cutesmith.devices import SM_VERSIONS
+from cutesmith.emulator.instruction_set import build_program
 from cutesmith.emulator.machine.launch import LaunchRun
 from cutesmith.emulator.machine.settings import Settings
-from cutesmith.emulator.machine.wave import Wave
 from cutesmith.emulator.native.jit import compile_program
-from cutesmith.emulator.program.build import build_program
 from cutesmith.emulator.ptx.parser import parse
+from cutesmith.emulator.state.wave import Wave
 from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
 from evals.studies.emulator.driver import THREADS
@@ -27,6 +27,8 @@ _KERNEL = CubinKernel(name="test", registers=64, stack_bytes=0, static_smem_byte
 class _HostMemory:
     """Global memory is the host's own; there is no other."""
 
+    module_symbols: dict[str, int] = {}
+
     def attach(self, wave: Wave) -> None:
         """Nothing to fill in."""
 
@@ -38,7 +40,7 @@ def execute(ptx: str, inputs: np.ndarray[Any, Any], words: int) -> np.ndarray[An
     """Run entry `test(out, in)` with one thread for each column of `inputs` (uint64); `words` output words."""
     inputs, outputs = np.ascontiguousarray(inputs), np.zeros(words, np.uint64)
     program = build_program(parse(ptx), "test")
-    native = compile_program(program, access_ir=_ACCESS)
+    native = compile_program(program, _ACCESS)
     launch = Launch(
         kernel="test",
         grid=(inputs.shape[1] // THREADS, 1, 1),

@@ -83,7 +83,7 @@ class Task:
         from cutesmith.judge.reference_side.cases import shrink
         from cutesmith.patterns.generation.drafting import draft_kernels
         from cutesmith.problems.loading import load_file
-        from cutesmith.recording import cuda_as_cpu
+        from cutesmith.recording.facade import cuda_as_cpu
 
         source = draft_kernels(self.path, "sm_90a", limit=1).kernels[0].source
         self.kernel = Path(tempfile.mkdtemp(prefix="emulator-case-")) / f"{self.path.stem}.py"
@@ -108,7 +108,7 @@ def twin_cases() -> Iterator[Case]:
 
 def _twin_inputs(path: Path) -> list[Any]:
     from cutesmith.problems.loading import load_file
-    from cutesmith.recording import cuda_as_cpu
+    from cutesmith.recording.facade import cuda_as_cpu
 
     with cuda_as_cpu(), Float32Draws():
         return load_file(path).get_inputs()

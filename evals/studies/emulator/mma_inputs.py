@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from typing import Any
 
 import numpy as np
 
-from cutesmith.emulator.native.formats import FORMATS, Format
+from cutesmith.emulator.emitters.formats import FORMATS, Format
 from cutesmith.emulator.operations.fragments import N, a_layout, b_layout, c_layout, pack
 from cutesmith.emulator.operations.multiply import Multiplication, element_bits
 from cutesmith.emulator.operations.tensor_core import container, decode
+from cutesmith.emulator.program.abi import Array
 from evals.studies.emulator.instruction_operands import random_words
 
-Array = np.ndarray[Any, np.dtype[Any]]
 SETS = 32
 FLOAT_KINDS = ("normal", "spread", "wide", "cancel", "subnormal", "tiny", "huge", "zeros", "special")
 INTEGER_KINDS = ("random", "extreme")

@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from cutesmith.emulator.program.abi import Array
+
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
@@ -31,7 +33,6 @@ from evals.studies.emulator.differential import Execute  # noqa: E402
 from evals.studies.emulator.mma_inputs import SETS  # noqa: E402
 from evals.studies.emulator.warp_forms import FORMS, WARP, Form  # noqa: E402
 
-Array = np.ndarray[Any, np.dtype[Any]]
 RECORDING = ROOT / "evals/results/emulator/mma/h200.npz"
 WHOLE = 2
 """Sets of a form and kind that are kept whole."""

@@ -6,7 +6,7 @@ python evals/studies/emulator/unit_survey.py --replay  anywhere, minutes: the sa
 python evals/studies/emulator/unit_survey.py --replay --sample   one stretch of 2^16 results of each range, in seconds
 
 A range is a run of patterns through one or two powers of two, where the whole mantissa counts. Results are kept as one
-CRC-32 for each 2^16 of them; the functions are those of `cutesmith/emulator/native/unit.py`.
+CRC-32 for each 2^16 of them; the functions are those of `cutesmith/emulator/emitters/unit.py`.
 """
 
 from __future__ import annotations

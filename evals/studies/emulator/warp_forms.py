@@ -6,16 +6,15 @@ A form reads some registers a lane and writes some; its PTX body names them %i0,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from cutesmith.emulator.operations.fragments import N
 from cutesmith.emulator.operations.multiply import element_bits, parse_multiplication
+from cutesmith.emulator.program.abi import Array
 from evals.studies.emulator.driver import THREADS
 from evals.studies.emulator.mma_inputs import SETS, Stream, kinds_of, registers
 
-Array = np.ndarray[Any, np.dtype[Any]]
 WARP = 32
 
 MULTIPLICATIONS = tuple(
