@@ -181,7 +181,6 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:
 # Rooms that still hold a circle, and modules that still name a function in a string: take out what no longer does.
 CIRCLES_LEFT = {
     "cutesmith.agent.display",
-    "cutesmith.evals",
     "cutesmith.examples",
 }
 STRINGS_LEFT = {

@@ -16,10 +16,10 @@ from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.evals.engines.gpus import choose_gpus
 from cutesmith.evals.engines.jobs import SESSION, Engine
 from cutesmith.evals.engines.local_engine import LocalEngine, usual_slots
+from cutesmith.evals.keys import this_machine
 from cutesmith.evals.records import Suite, Task
 from cutesmith.evals.running.cache import DEFAULT_CACHE, Cache
 from cutesmith.evals.running.folder import RunFolder
-from cutesmith.evals.running.keys import this_machine
 from cutesmith.evals.running.plan import Plan
 from cutesmith.evals.running.running import run_plan
 from cutesmith.evals.running.screen import open_screen
@@ -92,10 +92,10 @@ def _resumed(options: Namespace, own: list[str], session: list[str]) -> tuple[li
     """The command line of the run that is resumed, with what is given now behind it."""
     if not options.out:
         raise UsageError("--resume needs --out: the folder of the run")
-    known = RunFolder(Path(options.out)).settings().get("command")
-    if not isinstance(known, list):
+    known = RunFolder(Path(options.out)).description()
+    if known is None:
         raise UsageError(f"{options.out} holds no run", hint="Leave --resume out to begin one there.")
-    before, before_session = _split_options([str(word) for word in known])
+    before, before_session = _split_options(known.command)
     return [*before, *own], session or before_session
 
 

@@ -74,10 +74,11 @@ def read_attempts(folder: Path, damaged: list[DamagedLine] | None = None) -> Ite
                 yield Attempt.model_validate_json(line)
             except ValidationError as error:
                 if damaged is not None:
-                    damaged.append(DamagedLine(number=number, reason=_reason(error)))
+                    damaged.append(DamagedLine(number=number, reason=reason(error)))
 
 
-def _reason(error: ValidationError) -> str:
+def reason(error: ValidationError) -> str:
+    """The first thing that is wrong with a record, and where."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else str(first["msg"])

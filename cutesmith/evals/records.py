@@ -1,7 +1,7 @@
 """What a run reads and writes: tasks, and one `Attempt` a kernel, a line of `results.jsonl` each.
 
 Attempts come back from files that were cut, edited or written by another version, hence pydantic:
-`Attempt.model_validate_json` raises `pydantic.ValidationError` for what is no attempt, and ignores unknown fields.
+`Attempt.model_validate_json` raises `pydantic.ValidationError` for anything else, and ignores unknown fields.
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA = 1
 KERNEL = "kernel"  # the candidate's own name among the timings
-EAGER, COMPILED, LIBRARY = (
-    "eager",
-    "torch.compile",
-    "library",
-)  # baselines; "library" is the fastest that the judge knows
+EAGER, COMPILED, LIBRARY = "eager", "torch.compile", "library"  # baselines; "library": the fastest that is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +61,25 @@ class Suite:
 
 
 class Record(BaseModel):
-    """Frozen; a field that this version does not know is ignored; NaN and infinity are no JSON and refused."""
+    """Frozen; a field that this version does not know is ignored; NaN and infinity are refused: JSON has neither."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    def plain(self) -> object:
+        """JSON data of the fields that were given."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+class GpuHold(Record):
+    """One use of a GPU (HOST:INDEX) by a stage of a job: seconds since the epoch; `asked`: since when it waited."""
+
+    gpu: str
+    job: str = ""
+    stage: str = ""
+    exclusive: bool
+    asked: float = 0.0
+    begin: float
+    end: float
 
 
 class Machine(Record):
@@ -99,12 +111,32 @@ class Cost(Record):
     turns: int = 0
 
 
-class Attempt(Record):
-    """One kernel for one task, as the judge left it.
+class Judgement(Record):
+    """What the stages' verdicts on one kernel come to.
 
     `stage` is the last that gave a verdict (generate, lint, compile, verify, benchmark), `exit_code`, `status`, `rule`
-    and `summary` are that verdict's, but a kernel whose benchmark alone could not run keeps `correct`. `seconds` holds
-    wall-clock time by stage, and "queued" for a GPU that was taken. Paths are relative to the run's folder.
+    and `summary` are that verdict's, but a kernel whose benchmark alone could not run keeps `correct`.
+    """
+
+    stage: str
+    exit_code: int
+    status: str
+    rule: str = ""  # row of the table of exploits when the kernel was rejected
+    summary: str = ""
+    correct: bool  # verified on a GPU or on the emulated one; `ran_on` says which
+    ran_on: str = ""  # "gpu", "emulator", "compile", "" when it never came so far
+    timings: dict[str, Timing] = Field(default_factory=dict)  # KERNEL and the baselines
+    floor_us: float | None = None
+    floor_kind: str = ""  # "bytes" or "flops"
+    flops: int | None = None
+    bytes: int | None = None
+
+
+class Attempt(Judgement):
+    """One kernel for one task, as the judge left it.
+
+    `seconds` holds wall-clock time by stage, and "queued" for a GPU that was taken. Paths are relative to the run's
+    folder.
     """
 
     schema_version: int = SCHEMA
@@ -116,30 +148,16 @@ class Attempt(Record):
     dtypes: tuple[str, ...] = ()
     source: str  # "draft", "claude:MODEL", "dir:NAME"
     sample: int = Field(default=0, ge=0)
-    stage: str
-    exit_code: int
-    status: str
-    rule: str = ""  # row of EXPLOITS when the kernel was rejected
-    summary: str = ""
-    correct: bool  # verified on a GPU or on the emulated one; `ran_on` says which
-    ran_on: str = ""  # "gpu", "emulator", "compile", "" when it never came so far
     kernel_sha256: str = ""
     kernel: str = ""  # path of the judged file
     verdicts: str = ""  # path of the stages' whole verdicts
     transcript: str = ""  # path of the session's transcript, where a model wrote the kernel
-    timings: dict[str, Timing] = Field(default_factory=dict)  # KERNEL and the baselines
-    floor_us: float | None = None
-    floor_kind: str = ""  # "bytes" or "flops"
-    flops: int | None = None
-    bytes: int | None = None
     machine: Machine = Machine()
     cost: Cost = Cost()
     seconds: dict[str, float] = Field(default_factory=dict)
     worker: str = ""  # which worker judged it, such as "gpu0" or a node's name
     finished: str = ""  # UTC, ISO 8601
-    cached: bool = (
-        False  # taken from an earlier attempt with the same key; `seconds`, `cost` and samples are that one's
-    )
+    cached: bool = False  # of an earlier attempt with the same key, whose seconds, cost and samples these are
 
     def speedup(self, baseline: str = EAGER) -> float | None:
         """Median of the baseline over the kernel's; None when either was not timed, 0.0 for a wrong kernel."""

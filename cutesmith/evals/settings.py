@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from cutesmith.agent.settings import BARE, WHOLE
 from cutesmith.timing.benchmark import QUICK_ROUNDS, ROUNDS
@@ -28,10 +27,6 @@ class JudgeSettings:
     library_baselines: bool = True
     timeout: float = 120.0
     benchmark_timeout: float = 300.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
     def quick(self) -> JudgeSettings:
         """Fewer rounds, eager as the only baseline: compiling others is most of a benchmark's time."""
@@ -61,11 +56,7 @@ class MakerSettings:
     skill: str = WHOLE
     hidden_pages: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**asdict(self), "options": list(self.options), "hidden_pages": list(self.hidden_pages)}
-
-    def session_options(self) -> list[str]:
+    def session_options(self) -> tuple[str, ...]:
         """The options of `cutesmith generate` for a session, with those for its part of the skill."""
         bare = ["--bare"] if self.skill == BARE else []
-        return [*self.options, *bare, *(f"--without-page={page}" for page in self.hidden_pages)]
+        return (*self.options, *bare, *(f"--without-page={page}" for page in self.hidden_pages))

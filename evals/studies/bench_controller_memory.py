@@ -25,13 +25,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from cutesmith.evals.engines.instant_engine import InstantEngine, report  # noqa: E402
-from cutesmith.evals.engines.jobs import Job, Report  # noqa: E402
-from cutesmith.evals.engines.stages import carried  # noqa: E402
+from cutesmith.evals.engines.jobs import File, Job, Report  # noqa: E402
+from cutesmith.evals.keys import sha256  # noqa: E402
 from cutesmith.evals.records import Attempt, Machine, Suite, Task  # noqa: E402
 from cutesmith.evals.running.cache import Cache  # noqa: E402
 from cutesmith.evals.running.folder import RunFolder  # noqa: E402
 from cutesmith.evals.running.gpu_time import GpuTime  # noqa: E402
-from cutesmith.evals.running.keys import sha256  # noqa: E402
 from cutesmith.evals.running.pipeline import Pipeline  # noqa: E402
 from cutesmith.evals.running.plan import Plan, Tally  # noqa: E402
 from cutesmith.evals.running.screen import Quiet  # noqa: E402
@@ -131,9 +130,9 @@ def make_plan(folder: Path, results: int) -> Plan:
 def judge(job: Job) -> Report:
     """A passing verdict of the usual size."""
     if job.stage == "session":
-        kernel = carried("kernel.py", f"# {job.id}\n".encode() * 400)
+        kernel = File(name="kernel.py", data=f"# {job.id}\n".encode() * 400)
         verdict = said("agent", kernel="kernel.py", turns=12, dollars=0.5, usage={"input_tokens": 1000})
-        return report(job, "make0", verdict=verdict, kernel=kernel)
+        return report(job, "make0", generation=verdict, kernel=kernel)
     if job.stage == "check":
         compiled = said("compile", status="compiled", archs=[{"compile_seconds": 1.0, "kernels": [{}] * 3}])
         return report(job, "check0", verdicts={"lint": said("lint"), "compile": compiled})

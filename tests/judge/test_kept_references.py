@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.evals.engines.stage_process import next_request
+from cutesmith.evals.engines.jobs import CheckJob, File
+from cutesmith.evals.engines.stage_process import next_job
+from cutesmith.evals.settings import JudgeSettings
 from cutesmith.judge.kept_references import keeping_references
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.sandbox.child import write_frame
@@ -149,18 +151,20 @@ def test_a_problem_in_the_kernels_own_file_is_judged_apart(tmp_path):
 
 def test_a_slot_without_work_gives_back_what_it_keeps(judged):
     read, write = os.pipe()
+    file = File(name="kernel.py", data=b"\x00 any bytes \xff")
+    job = CheckJob(id="a", seconds=1.0, task=file, kernel=file, settings=JudgeSettings())
     with keeping_references() as kept:
         judged()
         process = kept.process
-        write_frame(write, {"number": 1})
-        assert next_request(read, kept, patience=5.0) == {"number": 1}
+        write_frame(write, job.model_dump(mode="json"))
+        assert next_job(read, kept, patience=5.0) == job
         assert kept.process is process and process.alive
-        threading.Timer(1.0, write_frame, (write, {"number": 2})).start()
-        assert next_request(read, kept, patience=0.1) == {"number": 2}
+        threading.Timer(1.0, write_frame, (write, job.model_dump(mode="json"))).start()
+        assert next_job(read, kept, patience=0.1) == job
         assert kept.process is None and not process.alive
         assert judged().exit_code == ExitCode.PASSED and kept.process is not None
         os.close(write)
-        assert next_request(read, kept, patience=0.1) is None
+        assert next_job(read, kept, patience=0.1) is None
     os.close(read)
 
 

@@ -6,15 +6,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from cutesmith.evals.engines.jobs import Job, Report
+from cutesmith.evals.engines.jobs import Job, Report, StageResult
 
 Answer = Callable[[Job], Report]
 
 
 def report(job: Job, worker: str = "instant", **result: object) -> Report:
     """The report of a job that took no time."""
-    now = time.time()
-    return Report(id=job.id, stage=job.stage, result=dict(result), worker=worker, begin=now, end=now)
+    now, came = time.time(), StageResult.model_validate(result)
+    return Report(id=job.id, stage=job.stage, result=came, worker=worker, begin=now, end=now)
 
 
 class InstantEngine:

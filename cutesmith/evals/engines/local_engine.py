@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, SESSION, VERIFY, Job, Report
 from cutesmith.evals.engines.slot import LostJobError, Slot
@@ -154,7 +153,7 @@ class _Pool:
                 self._jobs.put((URGENCY.get(job.stage, 2), next(self._numbers), job))
                 break
             report = executed(slot, job)
-            if report.lost and report.result:
+            if report.gpu_is_lost:
                 self._lost.add(slot.name)
             with self._lock:
                 self.outstanding -= 1
@@ -178,13 +177,12 @@ class _Pool:
 
 
 def executed(slot: Slot, job: Job) -> Report:
-    """The report of a job; a result that says that the GPU is lost is no verdict, and is reported as lost."""
-    begin = time.time()
-    result: dict[str, Any] = {}
+    """The report of a job; where the result says that the GPU is lost, the job is lost."""
+    begin, result = time.time(), None
     try:
         result = slot.run(job)
-        lost = str(result.get("gpu_lost") or "")
+        lost = result.gpu_lost
     except LostJobError as error:
         lost = str(error)
-    common = {"id": job.id, "stage": job.stage, "worker": slot.name, "begin": begin, "end": time.time()}
-    return Report(**common, result=result, lost=lost)  # type: ignore[arg-type]
+    end = time.time()
+    return Report(id=job.id, stage=job.stage, result=result, lost=lost, worker=slot.name, begin=begin, end=end)

@@ -19,7 +19,7 @@ from typing import Any
 from cutesmith.devices import Device
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.evals.engines.ray_nodes import Node, Post
-from cutesmith.evals.engines.ray_worker import RayWorker, device_of_node
+from cutesmith.evals.engines.ray_worker import DEVICE, RayWorker, device_of_node
 from cutesmith.evals.engines.slot import GRACE_SECONDS
 
 INSTALL = "pip install 'cutesmith[ray]'"
@@ -85,27 +85,28 @@ class RayCluster:
         for node in self.nodes():
             if not node.gpus:
                 continue
-            asked = self.ray.remote(device_of_node).options(num_cpus=0, max_retries=0, **self._on(node)).remote()
+            options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": self._only_on(node)}
+            asked = self.ray.remote(device_of_node).options(**options).remote()
             try:
                 found = self.ray.get(asked, timeout=DEVICE_SECONDS)
             except self.ray.exceptions.RayError as error:
                 raise UnavailableError(f"node {node.address} cannot be asked for its GPU: {reason(error)}") from error
-            if found is None:
+            if (device := DEVICE.validate_json(found)) is None:
                 raise UnavailableError(f"node {node.address} offers GPUs to Ray, and nvidia-smi lists none there")
-            return Device(**{**found, "capability": tuple(found["capability"])})
+            return device
         return None
 
     def hire(self, node: Node, post: Post) -> Any:
         """The actor of a post, on its way."""
         options = {"num_cpus": post.cpus, "num_gpus": post.gpus, "max_restarts": 0, "max_task_retries": 0}
         options["max_concurrency"] = 2  # a job, and the word to end it
-        actor = self.ray.remote(RayWorker).options(**options, **self._on(node))
+        actor = self.ray.remote(RayWorker).options(**options, scheduling_strategy=self._only_on(node))
         return actor.remote(f"{node.address} {post.name}", bool(post.gpus), post.threads)
 
-    def _on(self, node: Node) -> dict[str, Any]:
+    def _only_on(self, node: Node) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=False)}
+        return NodeAffinitySchedulingStrategy(node.id, soft=False)
 
     def part(self, actors: Sequence[Any]) -> None:
         """End actors that may be at work; Ray would kill their processes, and their folders would stay."""

@@ -12,7 +12,6 @@ import itertools
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +20,9 @@ from cutesmith.evals.engines.jobs import SESSION, Job, Report
 from cutesmith.evals.engines.local_engine import AHEAD, POOL_OF, URGENCY, LocalEngine
 from cutesmith.evals.engines.ray_cluster import RayCluster, reason
 from cutesmith.evals.engines.ray_nodes import Node, Post, Staffing, posts_on
-from cutesmith.evals.engines.ray_worker import MessageSizeError, packed, unpacked_report
+from cutesmith.evals.engines.ray_worker import Greeting, MessageSizeError, packed
+from cutesmith.evals.keys import judge_hash
 from cutesmith.evals.records import Machine
-from cutesmith.evals.running.keys import judge_hash
 
 START_SECONDS = 120.0  # for a worker to greet; one that waits for cores or GPUs of others may come later
 SURVEY_SECONDS = 5.0  # between two looks at the nodes
@@ -173,9 +172,9 @@ class RayEngine:
             return
         worker.call = None
         if worker.job is None:
-            self._welcome(worker, answer)
+            self._welcome(worker, Greeting.model_validate_json(answer))
         else:
-            self._take(worker, worker.job, unpacked_report(answer))
+            self._take(worker, worker.job, Report.model_validate_json(answer))
 
     def _take(self, worker: Worker, job: Job, report: Report) -> None:
         worker.job, worker.deadline = None, float("inf")
@@ -183,7 +182,7 @@ class RayEngine:
         self._lost_on.pop(job.id, None)
         if report.lost:
             self._lost_on[job.id] = {worker.node.id}
-        if report.lost and report.result:  # the GPU does not answer: nobody there is given another job
+        if report.gpu_is_lost:  # no worker there is given another job
             for other in self._workers:
                 other.retired = other.retired or other.place == worker.place
         self._reports.append(report)
@@ -257,13 +256,13 @@ class RayEngine:
         call = actor.greet.remote()
         self._workers.append(Worker(node=node, post=post, actor=actor, call=call, born=time.monotonic()))
 
-    def _welcome(self, worker: Worker, greeting: Mapping[str, Any]) -> None:
-        """Its outcomes must mean the same as everybody's: the same versions, judge and kind of GPU."""
+    def _welcome(self, worker: Worker, greeting: Greeting) -> None:
+        """Its outcomes must mean the same as those of all others: the same versions, judge and kind of GPU."""
         different = _differences(self._machine, greeting, gpu=bool(worker.post.gpus))
         if different:
             self._leave_out(worker.node, different)
         else:
-            worker.ready, worker.gpu = True, str(greeting["gpu"])
+            worker.ready, worker.gpu = True, greeting.gpu
 
     def _leave_out(self, node: Node, why: str) -> None:
         """Give the node nothing more, for all of the run."""
@@ -275,12 +274,12 @@ class RayEngine:
             self._lose(worker, why)
 
 
-def _differences(machine: Machine, greeting: Mapping[str, Any], *, gpu: bool) -> str:
-    """What a worker's node has otherwise than the run, in words."""
-    ours = {name: value for name, value in machine.model_dump().items() if gpu or name not in ("device", "driver")}
-    theirs = dict(greeting["machine"])
+def _differences(machine: Machine, greeting: Greeting, *, gpu: bool) -> str:
+    """What differs between a worker's node and the run, in words."""
+    theirs = dict(greeting.machine)
+    ours = {name: value for name, value in machine if gpu or name not in ("device", "driver")}
     words = [f"{name} {theirs[name]} there, {ours[name]} here" for name in ours if theirs[name] != ours[name]]
-    if not words and greeting["judge"] != judge_hash():
+    if not words and greeting.judge != judge_hash():
         words = ["another source of cutesmith there"]
     return ", ".join(words)
 

@@ -6,20 +6,20 @@ connections nor its variables are inherited. Jobs and reports travel as bytes of
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-from dataclasses import asdict
-from typing import Any
 
-from cutesmith.devices import current_device
+from pydantic import TypeAdapter
+
+from cutesmith.devices import Device, current_device
 from cutesmith.errors import CutesmithError
-from cutesmith.evals.engines.jobs import Job, Report
+from cutesmith.evals.engines.jobs import JOB, Job, Report
 from cutesmith.evals.engines.local_engine import executed
 from cutesmith.evals.engines.slot import Slot
-from cutesmith.evals.running.keys import judge_hash, this_machine
+from cutesmith.evals.keys import judge_hash, this_machine
+from cutesmith.evals.records import Machine, Record
 from cutesmith.verb_process import without_secrets
 
+DEVICE: TypeAdapter[Device | None] = TypeAdapter(Device | None)
 MESSAGE_BYTES = 64 << 20
 """Of one job or report. A kernel has at most 5 MB, and the verdicts of 20 cases with 600 samples have 0.1 MB."""
 
@@ -30,15 +30,18 @@ class MessageSizeError(CutesmithError):
 
 def packed(message: Job | Report) -> bytes:
     """A job or a report as bytes; raises MessageSizeError."""
-    data = json.dumps(asdict(message)).encode()
+    data = message.model_dump_json(exclude_unset=isinstance(message, Report)).encode()
     if len(data) > MESSAGE_BYTES:
         raise MessageSizeError(f"{message.stage}: {len(data)} bytes to send, and at most {MESSAGE_BYTES} travel")
     return data
 
 
-def unpacked_report(data: bytes) -> Report:
-    """The report that `packed` made bytes of."""
-    return Report(**json.loads(data))
+class Greeting(Record):
+    """What an outcome depends on besides the files: the machine and the judge's source; and the worker's GPU."""
+
+    machine: Machine
+    judge: str
+    gpu: str
 
 
 class RayWorker:
@@ -50,14 +53,14 @@ class RayWorker:
         own = {"CUDA_VISIBLE_DEVICES": self._gpu, "OMP_NUM_THREADS": str(threads)}
         self._slot = Slot(name, {**plain, **own})
 
-    def greet(self) -> dict[str, Any]:
-        """What an outcome depends on besides the files, and which GPU this is."""
-        machine = this_machine("gpu" if self._gpu else "compile").model_dump()
-        return {"machine": machine, "judge": judge_hash(), "gpu": self._gpu, "host": socket.gethostname()}
+    def greet(self) -> bytes:
+        """A `Greeting`."""
+        machine = this_machine("gpu" if self._gpu else "compile")
+        return Greeting(machine=machine, judge=judge_hash(), gpu=self._gpu).model_dump_json().encode()
 
     def run(self, job: bytes) -> bytes:
         """The report of one job."""
-        report = executed(self._slot, Job(**json.loads(job)))
+        report = executed(self._slot, JOB.validate_json(job))
         try:
             return packed(report)
         except MessageSizeError as error:
@@ -68,7 +71,6 @@ class RayWorker:
         self._slot.end()
 
 
-def device_of_node() -> dict[str, Any] | None:
-    """The GPU that a node's driver names first, None without one."""
-    device = current_device()
-    return None if device is None else asdict(device)
+def device_of_node() -> bytes:
+    """The GPU that a node's driver names first (`DEVICE`)."""
+    return DEVICE.dump_json(current_device())

@@ -8,7 +8,6 @@ poisoned CUDA context dies with those.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -21,7 +20,7 @@ from typing import Any
 
 from cutesmith import resources
 from cutesmith.errors import CutesmithError
-from cutesmith.evals.engines.jobs import Job
+from cutesmith.evals.engines.jobs import Job, StageResult
 from cutesmith.sandbox.child import HEADER, write_frame
 from cutesmith.sandbox.shared_fork_server import lend_fork_server
 
@@ -47,13 +46,13 @@ class Slot:
         self._log: Any = None
         self._served = 0
 
-    def run(self, job: Job) -> dict[str, Any]:
+    def run(self, job: Job) -> StageResult:
         """The job's result; raises LostJobError when the process dies or takes longer than the job may."""
         process = self._live_process()
         assert process.stdin is not None and process.stdout is not None
         try:
-            write_frame(process.stdin.fileno(), {"stage": job.stage, "payload": job.payload})
-            result: dict[str, Any] = json.loads(self._reply(process.stdout.fileno(), job.seconds))
+            write_frame(process.stdin.fileno(), job.model_dump(mode="json"))
+            result = StageResult.model_validate_json(self._reply(process.stdout.fileno(), job.seconds))
         except (OSError, ValueError) as error:
             raise self._lost(f"{job.stage}: {error}") from error
         self._served += 1

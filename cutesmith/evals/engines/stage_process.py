@@ -10,8 +10,9 @@ import os
 import select
 import signal
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from cutesmith.evals.engines.jobs import JOB, Job
 from cutesmith.evals.engines.stages import run_stage
 from cutesmith.judge.kept_references import KeptReference, keeping_references
 from cutesmith.sandbox.child import read_frame, write_frame
@@ -28,16 +29,17 @@ def main() -> int:
     replies = os.dup(1)
     os.dup2(2, 1)
     with keeping_references() as kept:
-        while (request := next_request(0, kept)) is not None:
-            write_frame(replies, run_stage(request["stage"], request["payload"]))
+        while (job := next_job(0, kept)) is not None:
+            write_frame(replies, run_stage(job).model_dump(mode="json", exclude_unset=True))
     return 0
 
 
-def next_request(descriptor: int, kept: KeptReference, patience: float = IDLE_SECONDS) -> dict[str, Any] | None:
-    """The next frame, None at the end. A slot without work gives back the GPU memory of the process that it keeps."""
+def next_job(descriptor: int, kept: KeptReference, patience: float = IDLE_SECONDS) -> Job | None:
+    """The next job, None at the end. A slot without work gives back the GPU memory of the process that it keeps."""
     if not select.select([descriptor], [], [], patience)[0]:
         kept.close()
-    return read_frame(descriptor)
+    frame = read_frame(descriptor)
+    return None if frame is None else JOB.validate_python(frame)
 
 
 def _end(number: int, frame: object) -> NoReturn:

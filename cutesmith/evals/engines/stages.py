@@ -1,37 +1,45 @@
-"""The stages of one attempt as functions from plain data to plain data, for the process that runs them.
+"""The stages of one attempt, each a function from a job to its result, for the process that runs them.
 
-Payloads hold the files themselves (base64), so that a worker needs nothing but this package: `task` and `kernel` are
-{"name", "data"}, `settings` a JudgeSettings. Results: `verdicts` by stage, `holds` of the GPU, `gpu_lost` when the
-device and not the kernel is to blame, `gpu_taken` when others hold its memory. Nothing that a kernel does raises.
+Jobs hold the files themselves, so that a worker needs nothing but this package. Nothing that a kernel does raises.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import os
 import re
 import shutil
 import socket
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from cutesmith.errors import CandidateError, CutesmithError
-from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, SESSION, VERIFY
+from cutesmith.evals.engines.jobs import (
+    BENCHMARK,
+    DRAFT,
+    SESSION,
+    VERIFY,
+    BenchmarkJob,
+    CheckJob,
+    DraftJob,
+    File,
+    Job,
+    LibraryFile,
+    SessionJob,
+    StageResult,
+    VerifyJob,
+)
 from cutesmith.evals.settings import JudgeSettings
+from cutesmith.evals.stage_verdicts import GenerationVerdict, StageVerdict
 from cutesmith.sandbox.gpu_lock import recorded_holds
 from cutesmith.sandbox.scratch import FILES, scratch_folder
 from cutesmith.sandbox.shared_fork_server import lend_fork_server
-from cutesmith.verdicts import ExitCode, Verdict, strict_json
+from cutesmith.unicode import encodable
+from cutesmith.verdicts import ExitCode, Verdict
 
-Payload = dict[str, Any]
-Result = dict[str, Any]
 KERNEL = "kernel.py"
 TAIL = 4000
 FOLDER = "cutesmith-eval-"
@@ -40,65 +48,51 @@ SUSPICIOUS = (ExitCode.USAGE, ExitCode.CRASHED, ExitCode.TIMED_OUT, ExitCode.UNA
 """What a vanished or broken GPU looks like from inside a verdict; then the GPU itself is asked."""
 
 
-def run_stage(stage: str, payload: Payload) -> Result:
+def run_stage(job: Job) -> StageResult:
     """The result of one stage."""
     with recorded_holds() as holds:
-        result = _without_our_folders(STAGE_FUNCTIONS[stage](payload))
+        result = without_our_folders(STAGE_FUNCTIONS[type(job)](job))
     gpu = f"{socket.gethostname()}:{os.environ.get('CUDA_VISIBLE_DEVICES', '0')}"
-    return {"verdicts": {}, "gpu_lost": "", **result, "gpu": gpu, "holds": [asdict(hold) for hold in holds]}
+    return result.model_copy(update={"gpu": gpu, "holds": tuple(holds)})
 
 
-def _without_our_folders(result: Result) -> Result:
-    """Files by their names alone: the folders of this process mean nothing to anybody, and are new each time."""
+def without_our_folders(result: StageResult) -> StageResult:
+    """Files by their names alone: the folders of this process mean nothing elsewhere, and are new each time."""
     folder = re.escape(os.path.join(tempfile.gettempdir(), FOLDER))
-    plain: Result = json.loads(re.sub(f"{folder}[^/]+/{FILES}/((task|{LIBRARIES})/)?", "", strict_json(result)))
-    return plain
-
-
-def carried(name: str, data: bytes) -> dict[str, str]:
-    """A file as a payload carries it."""
-    return {"name": name, "data": base64.b64encode(data).decode()}
-
-
-def uncarried(file: dict[str, str]) -> bytes:
-    """The bytes of such a file."""
-    return base64.b64decode(file["data"])
+    text = result.model_dump_json(exclude_unset=True)
+    return StageResult.model_validate_json(re.sub(f"{folder}[^/]+/{FILES}/((task|{LIBRARIES})/)?", "", text))
 
 
 @contextmanager
-def _files(payload: Payload) -> Iterator[tuple[Path, Path]]:
+def _files(job: Job, kernel: File | None = None) -> Iterator[tuple[Path, Path]]:
     """The task and the kernel (where there is one) as files of a folder that goes away; the judge only reads them."""
     with scratch_folder(prefix=FOLDER) as folder:
-        task = folder / "task" / Path(payload["task"]["name"]).name
+        task = folder / "task" / Path(job.task.name).name
         task.parent.mkdir()
-        task.write_bytes(uncarried(payload["task"]))
-        kernel = folder / KERNEL
-        if "kernel" in payload:
-            kernel.write_bytes(uncarried(payload["kernel"]))
-        yield task, kernel
+        task.write_bytes(job.task.data)
+        if kernel is not None:
+            (folder / KERNEL).write_bytes(kernel.data)
+        yield task, folder / KERNEL
 
 
-def _check(payload: Payload) -> Result:
+def _check(job: CheckJob) -> StageResult:
     """Lint, which is advice, and compilation for the target, which decides."""
     from cutesmith.compiling.compilation import compile_kernel
     from cutesmith.lint import lint_file
 
-    settings = JudgeSettings(**payload["settings"])
-    with _files(payload) as (task, kernel):
+    archs, timeout = (job.settings.arch,), job.settings.timeout
+    with _files(job, job.kernel) as (task, kernel):
         verdicts = {"lint": said("lint", lambda: lint_file(kernel))}
-        if verdicts["lint"]["exit_code"] != ExitCode.USAGE:  # else it is no Python file at all
-            verdicts["compile"] = said(
-                "compile",
-                lambda: compile_kernel(kernel, (settings.arch,), problem=task, timeout=settings.timeout),
-            )
-    return {"verdicts": verdicts}
+        if verdicts["lint"].exit_code != ExitCode.USAGE:  # else it is not a Python file at all
+            verdicts["compile"] = said("compile", lambda: compile_kernel(kernel, archs, problem=task, timeout=timeout))
+    return StageResult(verdicts=verdicts)
 
 
-def _verify(payload: Payload) -> Result:
+def _verify(job: VerifyJob) -> StageResult:
     from cutesmith.judge.verification import verify_kernel
 
-    settings = JudgeSettings(**payload["settings"])
-    with _files(payload) as (task, kernel):
+    settings = job.settings
+    with _files(job, job.kernel) as (task, kernel):
         verdict = said(
             VERIFY,
             lambda: verify_kernel(
@@ -112,20 +106,20 @@ def _verify(payload: Payload) -> Result:
                 timeout=settings.timeout,
             ),
         )
-    return {"verdicts": {VERIFY: verdict}, **_gpu_state(verdict, settings)}
+    return _with_gpu_state(StageResult(verdicts={VERIFY: verdict}), verdict, settings)
 
 
-def _benchmark(payload: Payload) -> Result:
+def _benchmark(job: BenchmarkJob) -> StageResult:
     from cutesmith.timing.benchmark import benchmark_kernel
 
-    settings = JudgeSettings(**payload["settings"])
-    with _files(payload) as (task, kernel):
+    settings = job.settings
+    with _files(job, job.kernel) as (task, kernel):
         verdict = said(
             BENCHMARK,
             lambda: benchmark_kernel(
                 kernel,
                 problem=task,
-                baselines=_libraries(payload, kernel.parent / LIBRARIES),
+                baselines=written_libraries(job.libraries, kernel.parent / LIBRARIES),
                 rounds=settings.rounds,
                 compiled=settings.compile_baseline,
                 timeout=settings.benchmark_timeout,
@@ -134,64 +128,66 @@ def _benchmark(payload: Payload) -> Result:
                 atol=settings.atol,
             ),
         )
-    return {"verdicts": {BENCHMARK: verdict}, **_gpu_state(verdict, settings)}
+    return _with_gpu_state(StageResult(verdicts={BENCHMARK: verdict}), verdict, settings)
 
 
-def _libraries(payload: Payload, folder: Path) -> list[str]:
+def written_libraries(libraries: Sequence[LibraryFile], folder: Path) -> list[str]:
     """The library baselines, written into a folder of their own, as the benchmark names them: file and function."""
     folder.mkdir()
-    named = []
-    for library in payload.get("libraries", ()):
-        path = folder / Path(library["name"]).name
-        path.write_bytes(uncarried(library))
-        named.append(f"{path}:{library['function']}")
-    return named
+    for library in libraries:
+        (folder / Path(library.name).name).write_bytes(library.data)
+    return [f"{folder / Path(library.name).name}:{library.function}" for library in libraries]
 
 
-def _draft(payload: Payload) -> Result:
+def _draft(job: DraftJob) -> StageResult:
     """The offline generator's kernel: its verdict, and the file if there is one.
 
     A single configuration needs no race, and it is verified by the judge in any case: the generator only compiles it.
     """
     from cutesmith.patterns.generation.generate import generate_kernel
 
-    settings, maker = JudgeSettings(**payload["settings"]), payload["maker"]
-    on = "compile" if maker["configurations"] == 1 else settings.on
-    with _files(payload) as (task, kernel):
+    settings, maker = job.settings, job.maker
+    with _files(job) as (task, kernel):
+        out = kernel.parent / "out"
         verdict = said(
             DRAFT,
             lambda: generate_kernel(
                 task,
                 arch=settings.arch,
-                out=kernel.parent / "out",
-                on=on,
-                configurations_limit=maker["configurations"],
+                out=out,
+                on="compile" if maker.configurations == 1 else settings.on,
+                configurations_limit=maker.configurations,
                 benchmark=False,
-                use_cache=maker["race_cache"],
+                use_cache=maker.race_cache,
             ),
         )
-        made = kernel.parent / "out" / KERNEL
-        text = {"kernel": carried(KERNEL, made.read_bytes())} if verdict.get("kernel") and made.is_file() else {}
-    return {"verdict": verdict, **_gpu_state(verdict, settings), **text}
+        return _with_gpu_state(_generated(verdict, out / KERNEL), verdict, settings)
 
 
-def _session(payload: Payload) -> Result:
+def _session(job: SessionJob) -> StageResult:
     """A session with a model, in a folder of the run; goes on with the one that is there."""
     from cutesmith.agent.transcript import FILE
     from cutesmith.verb_process import run_verb
 
-    folder, options = Path(payload["folder"]), [f"--agent={payload['agent']}", "--yes", "--quiet", *payload["options"]]
-    with _files(payload) as (task, _):
-        begun = _begun(folder / FILE)
-        what = [f"--resume={folder}"] if begun else [f"--out={folder}", f"--on={payload['settings']['on']}"]
-        arguments = [*options, *what, *(() if begun else (f"--arch={payload['settings']['arch']}", "--", str(task)))]
+    folder, options = Path(job.folder), [f"--agent={job.agent}", "--yes", "--quiet", *job.options]
+    with _files(job) as (task, _):
+        if _begun(folder / FILE):
+            options += [f"--resume={folder}"]
+        else:
+            options += [f"--out={folder}", f"--on={job.settings.on}", f"--arch={job.settings.arch}", "--", str(task)]
         try:
-            verdict = asyncio.run(run_verb("generate", *arguments, keys=True, lender=lend_fork_server))
+            verb = run_verb("generate", *options, keys=True, lender=lend_fork_server)
+            verdict = StageVerdict.model_validate(encodable(asyncio.run(verb)))
         except CutesmithError as error:
             verdict = failure(SESSION, error.exit_code, str(error))
-    made = folder / KERNEL
-    text = {"kernel": carried(KERNEL, made.read_bytes())} if verdict.get("kernel") and made.is_file() else {}
-    return {"verdict": verdict, **text}
+    return _generated(verdict, folder / KERNEL)
+
+
+def _generated(verdict: StageVerdict, kernel: Path) -> StageResult:
+    """The result of making a kernel: the verdict on it, and the file if there is one."""
+    generation = GenerationVerdict.model_validate(verdict.plain())
+    there = generation.kernel and kernel.is_file()
+    return StageResult(generation=generation, kernel=File(name=KERNEL, data=kernel.read_bytes()) if there else None)
 
 
 def _begun(transcript: Path) -> bool:
@@ -202,38 +198,39 @@ def _begun(transcript: Path) -> bool:
     return False
 
 
-def said(stage: str, judge: Callable[[], Verdict]) -> dict[str, Any]:
-    """A stage's verdict as data; what it raises is one too."""
+def said(stage: str, judge: Callable[[], Verdict]) -> StageVerdict:
+    """A stage's verdict; what the judge raises is one too."""
     try:
-        return judge().to_dict()
+        return StageVerdict.model_validate(encodable(judge().to_dict()))
     except CandidateError as error:
         return failure(stage, error.exit_code, str(error), rule=error.rule, log_tail=error.log_tail[-TAIL:])
     except CutesmithError as error:
         return failure(stage, error.exit_code, str(error))
-    except Exception as error:  # a bug of ours: it must not end the run, and it is no word on the kernel
+    except Exception as error:  # a bug of ours: it must not end the run, and it says nothing of the kernel
         tail = "".join(traceback.format_exception(error))[-TAIL:]
         return failure(stage, ExitCode.INTERNAL, f"{type(error).__name__}: {error}", log_tail=tail)
 
 
-def failure(stage: str, code: ExitCode, summary: str, **more: Any) -> dict[str, Any]:
-    """A verdict of a stage that gave none of its own."""
-    return {"stage": stage, "status": code.name.lower(), "exit_code": int(code), "summary": summary, **more}
+def failure(stage: str, code: ExitCode, summary: str, *, rule: str = "", log_tail: str = "") -> StageVerdict:
+    """The verdict of a stage that gave none of its own."""
+    fields = {"stage": stage, "status": code.name.lower(), "exit_code": code, "summary": summary}
+    return StageVerdict.model_validate(encodable({**fields, "rule": rule, "log_tail": log_tail}))
 
 
-def _gpu_state(verdict: dict[str, Any], settings: JudgeSettings) -> dict[str, str]:
-    """Why this GPU can judge nobody at the moment, and what others hold of its memory; "" where the verdict stands."""
-    if settings.on != "gpu" or verdict["exit_code"] not in SUSPICIOUS:
-        return {}
+def _with_gpu_state(result: StageResult, verdict: StageVerdict, settings: JudgeSettings) -> StageResult:
+    """If the verdict hints it: with why this GPU can judge nothing now, and what others hold of its memory."""
+    if settings.on != "gpu" or verdict.exit_code not in SUSPICIOUS:
+        return result
     from cutesmith.evals.engines.gpu_probe import probe
 
     found = probe()
-    return {"gpu_lost": found.lost, "gpu_taken": found.taken}
+    return result.model_copy(update={"gpu_lost": found.lost, "gpu_taken": found.taken})
 
 
-STAGE_FUNCTIONS: dict[str, Callable[[Payload], Result]] = {
-    DRAFT: _draft,
-    SESSION: _session,
-    CHECK: _check,
-    VERIFY: _verify,
-    BENCHMARK: _benchmark,
+STAGE_FUNCTIONS: dict[type[Job], Callable[..., StageResult]] = {
+    DraftJob: _draft,
+    SessionJob: _session,
+    CheckJob: _check,
+    VerifyJob: _verify,
+    BenchmarkJob: _benchmark,
 }

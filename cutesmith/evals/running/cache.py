@@ -1,17 +1,13 @@
-"""Outcomes of earlier runs by key: KEY.json holds an attempt and its verdicts. A damaged file is no entry."""
+"""Outcomes of earlier runs by key: KEY.json holds an attempt and its verdicts. A damaged file counts as missing."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from cutesmith.checkpoints import write_atomically
-from cutesmith.evals.records import Attempt
+from cutesmith.evals.records import Attempt, Record
+from cutesmith.evals.stage_verdicts import JudgedKernel
 from cutesmith.verdicts import ExitCode, strict_json
 
 DEFAULT_CACHE = Path("~/.cache/cutesmith/evals")
@@ -20,12 +16,11 @@ UNSETTLED = (ExitCode.TIMED_OUT, ExitCode.UNAVAILABLE, ExitCode.INTERNAL)
 CLOCK_RULE = "T4"  # so does the comparison of two clocks
 
 
-@dataclass(frozen=True)
-class Remembered:
+class Remembered(Record):
     """One entry."""
 
     attempt: Attempt
-    verdicts: dict[str, Any]
+    verdicts: JudgedKernel
 
 
 class Cache:
@@ -39,23 +34,20 @@ class Cache:
         if self.folder is None:
             return None
         try:
-            known = json.loads(self._path(key).read_bytes())
-            attempt = Attempt.model_validate(known["attempt"])
-            verdicts = dict(known["verdicts"])
-        except (OSError, ValueError, TypeError, KeyError, ValidationError):
+            known = Remembered.model_validate_json(self._path(key).read_bytes())
+        except (OSError, ValueError):
             return None
-        return Remembered(attempt, verdicts) if attempt.key == key else None
+        return known if known.attempt.key == key else None
 
-    def keep(self, attempt: Attempt, verdicts: dict[str, Any]) -> None:
-        """Remember an outcome, if it would be the same again; a cache that cannot be written is none."""
+    def keep(self, attempt: Attempt, kernel: JudgedKernel) -> None:
+        """Remember an outcome, if it would be the same again; a cache that cannot be written keeps nothing."""
         unsettled = attempt.exit_code in UNSETTLED or attempt.rule == CLOCK_RULE
         if self.folder is None or unsettled or attempt.cached:
             return
         path = self._path(attempt.key)
-        data = {"attempt": attempt.model_dump(mode="json"), "verdicts": verdicts}
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, strict_json(data).encode())
+            write_atomically(path, strict_json(Remembered(attempt=attempt, verdicts=kernel).plain()).encode())
 
     def _path(self, key: str) -> Path:
         assert self.folder is not None

@@ -7,22 +7,25 @@ the disk; what stands in kernels/ and verdicts/ before that is taken up again af
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+from pydantic import ValidationError
 
 from cutesmith.append_log import AppendLog, LogWriteError
 from cutesmith.checkpoints import write_atomically
 from cutesmith.errors import UsageError
-from cutesmith.evals.reading import RESULTS, RUN, DamagedLine, read_attempts
-from cutesmith.evals.records import Attempt
+from cutesmith.evals.reading import RESULTS, RUN, DamagedLine, read_attempts, reason
+from cutesmith.evals.records import Attempt, GpuHold, Record
+from cutesmith.evals.running.description import RunDescription
 from cutesmith.evals.running.sources import folder_name
+from cutesmith.evals.stage_verdicts import Generation, JudgedKernel
 from cutesmith.verdicts import strict_json
 
 HOLDS, KERNELS, VERDICTS = "gpu_holds.jsonl", "kernels", "verdicts"
 KERNEL, GENERATION = "kernel.py", "generation.json"
-HOLD = ("gpu", "exclusive", "begin", "end")  # what a line of HOLDS cannot do without
+Kind = TypeVar("Kind", bound=Record)
 Unit = tuple[str, int]
 """A task's id and the number of the sample: what has one line in results.jsonl."""
 
@@ -53,40 +56,38 @@ class RunFolder:
         """Every attempt that is done."""
         return read_attempts(self.path, damaged)
 
-    def settings(self) -> dict[str, Any]:
-        """What `run.json` holds, {} without one; raises UsageError when it is no JSON object."""
+    def description(self) -> RunDescription | None:
+        """What `run.json` holds, None without one; raises UsageError when it does not describe a run."""
         try:
-            known = json.loads((self.path / RUN).read_bytes())
+            return RunDescription.model_validate_json((self.path / RUN).read_bytes())
         except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
+            return None
+        except OSError as error:
             raise UsageError(f"{self.path / RUN} cannot be read: {error}", hint="Give another --out.") from error
-        if not isinstance(known, dict):
-            raise UsageError(f"{self.path / RUN} is no run's description", hint="Give another --out.")
-        return known
+        except ValidationError as error:
+            wrong = f"{self.path / RUN} cannot be read: {reason(error)}"
+            raise UsageError(wrong, hint="Give another --out.") from error
 
-    def describe(self, about: Mapping[str, Any]) -> None:
+    def describe(self, about: RunDescription) -> None:
         """Write `run.json`."""
         self._write(self.path / RUN, about)
 
     def finish(self, attempt: Attempt) -> None:
         """Append the attempt: from here on it is done. Raises LogWriteError when the disk or the folder is no more."""
         self._results.append(attempt.model_dump_json(exclude_defaults=True))
-        if not (self.path / RESULTS).exists():  # the line went into a file that nobody finds any more
+        if not (self.path / RESULTS).exists():  # the line went into a file that has no name any more
             raise LogWriteError(f"{self.path / RESULTS} was taken away while the run wrote it", hint="Begin it again.")
 
-    def hold(self, fields: Mapping[str, Any]) -> None:
+    def hold(self, hold: GpuHold) -> None:
         """Note when a GPU was held."""
-        self._holds.append(strict_json(dict(fields)))
+        self._holds.append(hold.model_dump_json())
 
-    def holds(self) -> Iterator[dict[str, Any]]:
-        """Every hold that was noted; lines that are none are passed over, as they only say how busy a GPU was."""
+    def holds(self) -> Iterator[GpuHold]:
+        """Every hold that was noted; damaged lines are passed over, as they only say how busy a GPU was."""
         with (self.path / HOLDS).open("rb") as lines:
             for line in lines:
-                with contextlib.suppress(ValueError):
-                    found = json.loads(line)
-                    if isinstance(found, dict) and set(HOLD) <= found.keys():
-                        yield found
+                with contextlib.suppress(ValidationError):
+                    yield GpuHold.model_validate_json(line)
 
     def kernel_folder(self, unit: Unit) -> Path:
         """Where the kernel of a sample and all that its making left are."""
@@ -101,31 +102,31 @@ class RunFolder:
                 write_atomically(path, data)
         return path
 
-    def keep_generation(self, unit: Unit, about: Mapping[str, Any]) -> None:
+    def keep_generation(self, unit: Unit, about: Generation) -> None:
         """What the making of a kernel came to; a kernel was kept before."""
         self._write(self.kernel_folder(unit) / GENERATION, about)
 
-    def generation(self, unit: Unit) -> dict[str, Any] | None:
+    def generation(self, unit: Unit) -> Generation | None:
         """The same, None where the kernel is yet to be made."""
-        return _object(self.kernel_folder(unit) / GENERATION)
+        return _kept(self.kernel_folder(unit) / GENERATION, Generation)
 
-    def keep_verdicts(self, key: str, about: Mapping[str, Any]) -> None:
+    def keep_verdicts(self, key: str, about: JudgedKernel) -> None:
         """What the stages said so far of one kernel."""
         self._write(self.path / self.verdicts_path(key), about)
 
-    def verdicts(self, key: str) -> dict[str, Any] | None:
+    def verdicts(self, key: str) -> JudgedKernel | None:
         """The same, None where nothing was said yet."""
-        return _object(self.path / self.verdicts_path(key))
+        return _kept(self.path / self.verdicts_path(key), JudgedKernel)
 
     @staticmethod
     def verdicts_path(key: str) -> str:
         """Relative to the run's folder."""
         return f"{VERDICTS}/{key}.json"
 
-    def _write(self, path: Path, about: Mapping[str, Any]) -> None:
+    def _write(self, path: Path, about: Record) -> None:
         with self._disk_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, (strict_json(dict(about), indent=1) + "\n").encode())
+            write_atomically(path, (strict_json(about.plain(), indent=1) + "\n").encode())
 
     @contextlib.contextmanager
     def _disk_errors(self, hint: str = "") -> Iterator[None]:
@@ -136,10 +137,9 @@ class RunFolder:
             raise LogWriteError(wrong, hint=hint or f"Make room, then go on with {self._resume}") from error
 
 
-def _object(path: Path) -> dict[str, Any] | None:
-    """A JSON object of ours; None where there is none, or where somebody damaged it: then it is made anew."""
+def _kept(path: Path, kind: type[Kind]) -> Kind | None:
+    """A record of ours; None where there is no file, or where it was damaged: then it is made again."""
     try:
-        found = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+        return kind.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
         return None
-    return found if isinstance(found, dict) else None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import bisect
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
+
+from cutesmith.evals.records import GpuHold
 
 KEPT = 512  # intervals; holds come in within minutes of each other, so that older ones meet nothing any more
 
@@ -36,6 +38,22 @@ class Union:
         return self._settled + sum(end - begin for begin, end in self._intervals)
 
 
+@dataclass(frozen=True, kw_only=True)
+class GpuUse:
+    """Shares of the wall time of all GPUs (None without one), and the seconds behind them.
+
+    `by_stage_s` adds up holds of each stage, those that overlapped several times.
+    """
+
+    gpus: int = 0
+    window_s: float = 0.0
+    held_s: float = 0.0
+    timed_s: float = 0.0
+    busy: float | None = None
+    timing: float | None = None
+    by_stage_s: dict[str, float] = field(default_factory=dict)
+
+
 class GpuTime:
     """Held and timed seconds of each GPU, and wall time: `earlier` is that of the run's processes before this one."""
 
@@ -45,33 +63,28 @@ class GpuTime:
         self._timed: dict[str, Union] = defaultdict(Union)
         self._by: dict[str, float] = defaultdict(float)
 
-    def add(self, hold: Mapping[str, Any]) -> None:
-        """One hold as `gpu_holds.jsonl` has it."""
-        kinds = (self._held, self._timed) if hold["exclusive"] else (self._held,)
-        what = f"{hold.get('stage', '')}{' timing' if hold['exclusive'] else ''}"
-        self._by[what] += float(hold["end"]) - float(hold["begin"])
-        for kind in kinds:
-            kind[str(hold["gpu"])].add(float(hold["begin"]), float(hold["end"]))
+    def add(self, hold: GpuHold) -> None:
+        """One hold."""
+        self._by[f"{hold.stage} timing" if hold.exclusive else hold.stage] += hold.end - hold.begin
+        for kind in (self._held, self._timed) if hold.exclusive else (self._held,):
+            kind[hold.gpu].add(hold.begin, hold.end)
 
     def share(self, gpus: int, seconds: float) -> float | None:
         """Held seconds over those that the GPUs were there, `seconds` of them in this process; None without GPUs."""
         return self._share(self._held, gpus, self.earlier + seconds)
 
-    def summary(self, gpus: int, seconds: float) -> dict[str, Any]:
-        """For people and run.json: shares of the wall time of all GPUs, and the seconds behind them.
-
-        `by_stage_s` adds up holds of each stage, those that overlapped several times.
-        """
+    def summary(self, gpus: int, seconds: float) -> GpuUse:
+        """The whole run, `seconds` of it in this process."""
         window = self.earlier + seconds
-        return {
-            "gpus": gpus,
-            "window_s": round(window, 1),
-            "held_s": round(sum(union.length for union in self._held.values()), 1),
-            "timed_s": round(sum(union.length for union in self._timed.values()), 1),
-            "busy": self._share(self._held, gpus, window),
-            "timing": self._share(self._timed, gpus, window),
-            "by_stage_s": {what: round(seconds, 1) for what, seconds in sorted(self._by.items())},
-        }
+        return GpuUse(
+            gpus=gpus,
+            window_s=round(window, 1),
+            held_s=round(sum(union.length for union in self._held.values()), 1),
+            timed_s=round(sum(union.length for union in self._timed.values()), 1),
+            busy=self._share(self._held, gpus, window),
+            timing=self._share(self._timed, gpus, window),
+            by_stage_s={what: round(seconds, 1) for what, seconds in sorted(self._by.items())},
+        )
 
     @staticmethod
     def _share(unions: Mapping[str, Union], gpus: int, window: float) -> float | None:

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any
 
+from cutesmith.agent.endings import Interrupted, ModelFailed
 from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, VERIFY
-from cutesmith.evals.records import KERNEL, LIBRARY, Attempt, Cost, Machine, Task, Timing
+from cutesmith.evals.records import KERNEL, LIBRARY, Cost, Judgement, Timing
 from cutesmith.evals.settings import JudgeSettings
+from cutesmith.evals.stage_verdicts import GenerationVerdict, StageTiming, StageVerdict
 from cutesmith.verdicts import ExitCode
 
 CANDIDATE = "candidate"  # what the benchmark calls the kernel
 DECIDES = (ExitCode.DOES_NOT_COMPILE, ExitCode.USAGE, ExitCode.REJECTED)
-"""What the compiler's word is enough for. A crash or a time-out on its stand-ins for inputs is left to verify."""
+"""What the compiler alone decides. A crash or a time-out on its stand-ins for inputs is left to verify."""
 AGAINST = (ExitCode.WRONG_RESULT, ExitCode.REJECTED)
 """What a benchmark says against a verified kernel; anything else says that it could not be timed."""
-CUT_SHORT = ("model failed", "interrupted")  # endings of a session that are no end
+CUT_SHORT = (ModelFailed.name, Interrupted.name)
+"""Endings of a session that a resumed one can go on from."""
+MADE = "generate"  # the stage that an attempt without a kernel ended in
 SUMMARY = 2000  # characters
 HOST_MEMORY = re.compile(
     r"the reference used more than [\d.]+ GiB of host memory|can't allocate memory(: you tried to allocate \d+ bytes)?"
 )
 """What the judge's own side says when `get_inputs()` and the reference are too large for this machine."""
 
-Verdicts = Mapping[str, Mapping[str, Any]]
+Verdicts = Mapping[str, StageVerdict]
 
 
 def next_stage(verdicts: Verdicts, settings: JudgeSettings) -> str:
@@ -34,135 +37,105 @@ def next_stage(verdicts: Verdicts, settings: JudgeSettings) -> str:
     if VERIFY not in verdicts:
         return "" if _stopped(verdicts) else VERIFY
     verified = verdicts[VERIFY]
-    if verified["exit_code"] == ExitCode.PASSED and verified.get("ran_on") == "gpu" and settings.times:
+    if verified.exit_code == ExitCode.PASSED and verified.ran_on == "gpu" and settings.times:
         return "" if BENCHMARK in verdicts else BENCHMARK
     return ""
 
 
 def _stopped(verdicts: Verdicts) -> bool:
-    return "compile" not in verdicts or verdicts["compile"]["exit_code"] in DECIDES
+    return "compile" not in verdicts or verdicts["compile"].exit_code in DECIDES
 
 
-def judged(verdicts: Verdicts) -> dict[str, Any]:
-    """The fields of an attempt that verdicts say: of the last stage, and of all of them."""
+def judged(verdicts: Verdicts) -> Judgement:
+    """What verdicts come to: the last stage's, with what the others add."""
     stage = next(name for name in (BENCHMARK, VERIFY, "compile", "lint") if name in verdicts)
-    last, verified = verdicts[stage], verdicts.get(VERIFY, {})
-    passed = verified.get("exit_code") == ExitCode.PASSED and verified.get("ran_on") in ("gpu", "emulator")
-    accused = stage == BENCHMARK and last["exit_code"] in AGAINST
-    return {
-        **said(stage, last),
-        "correct": passed and not accused,
-        "ran_on": str(verified.get("ran_on") or ""),
-        **_timed(verdicts.get(BENCHMARK, {})),
-    }
+    last, verified, benchmark = verdicts[stage], verdicts.get(VERIFY), verdicts.get(BENCHMARK)
+    ran_on = verified.ran_on if verified else ""
+    passed = verified is not None and verified.exit_code == ExitCode.PASSED and ran_on in ("gpu", "emulator")
+    return Judgement(
+        stage=stage,
+        exit_code=int(last.exit_code),
+        status=last.status,
+        rule=last.rule,
+        summary=last.summary[:SUMMARY],
+        correct=passed and not (stage == BENCHMARK and last.exit_code in AGAINST),
+        ran_on=ran_on,
+        timings=_timings(benchmark.timings) if benchmark else {},
+        floor_us=benchmark.floor_us if benchmark else None,
+        floor_kind=benchmark.floor_kind if benchmark else "",
+        flops=benchmark.algorithmic_flops if benchmark else None,
+        bytes=benchmark.algorithmic_bytes if benchmark else None,
+    )
 
 
-def said(stage: str, verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """What one verdict says."""
-    return {
-        "stage": stage,
-        "exit_code": int(verdict["exit_code"]),
-        "status": str(verdict["status"]),
-        "rule": str(verdict.get("rule") or ""),
-        "summary": str(verdict.get("summary") or "")[:SUMMARY],
-    }
-
-
-def _timed(benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    timings = {_timing_name(timing): _timing(timing) for timing in benchmark.get("timings") or ()}
+def _timings(timed: Sequence[StageTiming]) -> dict[str, Timing]:
+    timings = {KERNEL if timing.name == CANDIDATE else timing.name: _timing(timing) for timing in timed}
     others = [timing for name, timing in timings.items() if ":" in name]
     if others:  # the fastest; where none could be timed, what the first says of itself
         timings[LIBRARY] = min(others, key=lambda timing: timing.median_us or float("inf"))
-    return {
-        "timings": timings,
-        "floor_us": benchmark.get("floor_us"),
-        "floor_kind": benchmark.get("floor_kind") or "",
-        "flops": benchmark.get("algorithmic_flops"),
-        "bytes": benchmark.get("algorithmic_bytes"),
-    }
+    return timings
 
 
-def _timing_name(timing: Mapping[str, Any]) -> str:
-    return KERNEL if timing["name"] == CANDIDATE else str(timing["name"])
+def _timing(timing: StageTiming) -> Timing:
+    median_us = timing.median_us if timing.samples_us else None
+    return Timing(samples_us=timing.samples_us, median_us=median_us, host_us=timing.host_us, error=timing.error)
 
 
-def _timing(timing: Mapping[str, Any]) -> Timing:
-    samples = tuple(timing.get("samples_us") or ())
-    return Timing(
-        samples_us=samples,
-        median_us=timing["median_us"] if samples else None,
-        host_us=timing.get("host_us"),
-        error=str(timing.get("error") or ""),
-    )
-
-
-def cost_of(generation: Mapping[str, Any]) -> Cost:
-    """What a session took, off its AgentVerdict."""
-    usage = generation.get("usage") or {}
-    cached = usage.get("cache_read_tokens", 0) + usage.get("cache_write_tokens", 0)
+def cost_of(generation: GenerationVerdict | None) -> Cost:
+    """What a session took."""
+    if generation is None:
+        return Cost()
+    usage = generation.usage
     return Cost(
-        dollars=generation.get("dollars"),
+        dollars=generation.dollars,
         input_tokens=usage.get("input_tokens", 0),
         output_tokens=usage.get("output_tokens", 0),
-        cached_tokens=cached,
-        turns=generation.get("turns") or 0,
+        cached_tokens=usage.get("cache_read_tokens", 0) + usage.get("cache_write_tokens", 0),
+        turns=generation.turns,
     )
 
 
-def says_nothing(generation: Mapping[str, Any], kind: str) -> bool:
+def says_nothing(generation: GenerationVerdict, kind: str) -> bool:
     """Whether the making of a kernel was cut short by what is neither the maker's nor the task's fault.
 
     A session that a model's failure ended goes on when it is resumed; a script that has no more to say does not.
     """
-    ending = generation.get("ending")
-    if ending is None:
-        return not generation.get("kernel") and generation["exit_code"] == ExitCode.UNAVAILABLE
-    return kind == "claude" and ending in CUT_SHORT
+    if generation.ending is None:
+        return not generation.kernel and generation.exit_code == ExitCode.UNAVAILABLE
+    return kind == "claude" and generation.ending in CUT_SHORT
 
 
-def too_little_memory(verdict: Mapping[str, Any]) -> str:
+def too_little_memory(verdict: StageVerdict) -> str:
     """Why this machine cannot hold the problem, so that the verdict says nothing of the kernel; "" where it can."""
-    found = HOST_MEMORY.search(str(verdict.get("summary"))) if verdict.get("exit_code") == ExitCode.USAGE else None
+    found = HOST_MEMORY.search(verdict.summary) if verdict.exit_code == ExitCode.USAGE else None
     return f"this machine has too little memory to judge it: {found[0]}" if found else ""
 
 
-def too_little_on_the_gpu(verdict: Mapping[str, Any], taken: str) -> str:
+def too_little_on_the_gpu(verdict: StageVerdict, taken: str) -> str:
     """Why the GPU had no room for a kernel that was judged alone, where that is not its fault; "" where it may be.
 
     `taken`: what others than this run hold of the GPU's memory.
     """
     if taken:
         return f"others use this GPU: {taken}"
-    if verdict.get("exit_code") == ExitCode.UNAVAILABLE:
-        return f"this GPU has too little memory to judge it: {str(verdict.get('summary'))[:SUMMARY]}"
+    if verdict.exit_code == ExitCode.UNAVAILABLE:
+        return f"this GPU has too little memory to judge it: {verdict.summary[:SUMMARY]}"
     return ""
 
 
-def nothing_made(generation: Mapping[str, Any]) -> dict[str, Any]:
-    """Status, exit code and summary where no kernel was made. A session says UNAVAILABLE when it judged none."""
-    code = ExitCode(generation["exit_code"])
-    status = "unmatched" if generation.get("unmatched") else str(generation["status"])
-    if "ending" in generation:
+def nothing_made(generation: GenerationVerdict) -> Judgement:
+    """What an attempt comes to for which no kernel was made. A session says UNAVAILABLE when it judged none."""
+    code, status = generation.exit_code, "unmatched" if generation.unmatched else generation.status
+    if generation.ending is not None:
         status, code = "no kernel", ExitCode.USAGE if code == ExitCode.UNAVAILABLE else code
-    return {"status": status, "code": code, "summary": str(generation.get("summary") or "")}
+    return not_judged(MADE, status, code, generation.summary)
 
 
-def about_task(task: Task) -> dict[str, Any]:
-    """The fields of an attempt that its task says."""
-    return {"task": task.id, "level": task.level, "tags": task.tags, "dtypes": task.dtypes}
+def not_judged(stage: str, status: str, code: ExitCode, summary: str) -> Judgement:
+    """What an attempt comes to that no stage judged."""
+    return Judgement(stage=stage, status=status, exit_code=int(code), summary=summary[:SUMMARY], correct=False)
 
 
 def now() -> str:
     """UTC, ISO 8601, with milliseconds: results come faster than one a second."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-
-
-def settled(attempt: Attempt, task: Task, **changed: Any) -> Attempt:
-    """A remembered attempt as one of this run."""
-    return attempt.model_copy(update={**about_task(task), "cached": True, "finished": now(), **changed})
-
-
-def no_kernel(stage: str, status: str, code: ExitCode, summary: str) -> dict[str, Any]:
-    """The fields of an attempt that never came to a kernel."""
-    fields = {"stage": stage, "status": status, "exit_code": int(code), "summary": summary[:SUMMARY]}
-    return {**fields, "correct": False, "machine": Machine()}

@@ -9,37 +9,52 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from cutesmith.devices import lacked_room
-from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, SESSION, STAGES, VERIFY, Engine, Job, Report
-from cutesmith.evals.engines.stages import carried, uncarried
-from cutesmith.evals.records import Attempt, Task
+from cutesmith.evals.engines.jobs import (
+    BENCHMARK,
+    CHECK,
+    DRAFT,
+    SESSION,
+    STAGES,
+    VERIFY,
+    BenchmarkJob,
+    CheckJob,
+    DraftJob,
+    Engine,
+    File,
+    Job,
+    Report,
+    SessionJob,
+    StageResult,
+    VerifyJob,
+)
+from cutesmith.evals.keys import failure_key, judged_key, sha256
+from cutesmith.evals.records import Attempt, GpuHold, Judgement, Machine, Task
 from cutesmith.evals.running import outcomes
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import KERNEL, RunFolder, Unit
 from cutesmith.evals.running.gpu_time import GpuTime
-from cutesmith.evals.running.keys import failure_key, judged_key, sha256
+from cutesmith.evals.running.outcomes import MADE
 from cutesmith.evals.running.plan import Plan, Tally, TaskFileError, Work, read_task_file
 from cutesmith.evals.running.screen import Screen
 from cutesmith.evals.running.sources import NoKernelError, find_kernel
 from cutesmith.evals.running.turns import Turns
 from cutesmith.evals.settings import JudgeSettings
-from cutesmith.unicode import encodable
+from cutesmith.evals.stage_verdicts import Generation, JudgedKernel, StageVerdict
 from cutesmith.verdicts import ExitCode
 
 TRIES = 3  # of a stage whose process was lost, or that found the GPU's memory full
 PATIENCE = 0.5  # seconds between two looks at the clock
-MADE = "generate"  # the stage that an attempt without a kernel ended in
 OWN = "compiler"  # of an attempt's seconds: what the compiler itself took, within the check
 STAGE_SHOWN = {CHECK: "compile", VERIFY: VERIFY, BENCHMARK: BENCHMARK}
 TRANSCRIPT = "transcript.jsonl"
+NOBODY = "no process is left that could go on"
 
 
 class Pipeline:
-    """One process's share of a run; `run` returns when all is done, out of time, or nobody is left to judge."""
+    """One process's share of a run; `run` returns when all is done, out of time, or no judge is left."""
 
     def __init__(self, plan: Plan, folder: RunFolder, engine: Engine, cache: Cache, screen: Screen) -> None:
         self.plan, self.folder, self.engine, self.cache, self.screen = plan, folder, engine, cache, screen
@@ -68,13 +83,13 @@ class Pipeline:
             self.gpu_time.add(hold)
 
     def run(self) -> Tally:
-        """Judge everything that is not finished, until somebody calls `interrupt`; what is finished stays."""
+        """Judge everything that is not finished, until `interrupt` is called; what is finished stays."""
         units, deadline = iter(self.plan.units()), time.monotonic() + self.plan.seconds
         try:
             while not self.tally.interrupted and (self._feed(units, deadline) or self._flight):
                 self._submit()
                 for report in self.engine.completed(PATIENCE) if self._flight else ():
-                    self._take(replace(report, lost=encodable(report.lost), result=encodable(report.result)))
+                    self._take(report)
                 self.screen.tick(self.tally, len(self._flight), self.gpu_time)
         except KeyboardInterrupt:
             self.tally.interrupted = True
@@ -108,13 +123,13 @@ class Pipeline:
         for stage in reversed(STAGES):
             ready = self._ready[stage]
             while ready and not self.engine.capacity(stage):
-                self._leave_open(ready.popleft(), "nobody is left who could go on")
+                self._leave_open(ready.popleft(), NOBODY)
             while ready and self.engine.room(stage) and self._turns.open_to(stage):
                 self._hand_over(ready.popleft(), stage)
         if (stage := self._turns.next_stage) and not self.engine.capacity(stage):
             work, _ = self._turns.alone()
             self._turns.leave(work)
-            self._leave_open(work, "nobody is left who could go on")
+            self._leave_open(work, NOBODY)
         elif stage and self._turns.nobody_there and self.engine.room(stage):
             self._hand_over(*self._turns.alone())
 
@@ -133,32 +148,28 @@ class Pipeline:
             else:
                 self._make(work)
         except NoKernelError as error:
-            self._without_kernel(work, error.status, ExitCode.USAGE, error.message)
-        except TaskFileError as error:
-            self._without_kernel(work, "no task", ExitCode.UNAVAILABLE, error.message)  # no word on a kernel
+            self._without_kernel(work, outcomes.not_judged(MADE, error.status, ExitCode.USAGE, error.message))
+        except TaskFileError as error:  # it says nothing of a kernel
+            self._without_kernel(work, outcomes.not_judged(MADE, "no task", ExitCode.UNAVAILABLE, error.message))
 
     def _make(self, work: Work) -> None:
-        """Take the kernel that was made before, or have it made; the offline generator's samples are all alike."""
-        alike = self.plan.source.stage == DRAFT
-        for unit in dict.fromkeys((work.unit, (work.task.id, 0) if alike else work.unit)):
+        """Take the kernel that was made before, or have it made; all samples of the offline generator are equal."""
+        same = self.plan.source.stage == DRAFT
+        for unit in dict.fromkeys((work.unit, (work.task.id, 0) if same else work.unit)):
             known = self.folder.generation(unit)
             if known is not None:
-                self._made_before(work, unit, known)
+                path = self.folder.kernel_folder(unit) / KERNEL
+                self._made(work, known, path.read_bytes() if path.is_file() else None)
                 return
-        if self._leads(work, f"make {work.task.id}" if alike else f"make {work.id}"):
+        if self._leads(work, f"make {work.task.id}" if same else f"make {work.id}"):
             self._ready[self.plan.source.stage].append(work)
 
-    def _made_before(self, work: Work, unit: Unit, known: dict[str, Any]) -> None:
-        path = self.folder.kernel_folder(unit) / KERNEL
-        self._made(work, known, path.read_bytes() if path.is_file() else None)
-
-    def _made(self, work: Work, known: dict[str, Any], kernel: bytes | None) -> None:
-        work.generation = known["verdict"]
+    def _made(self, work: Work, known: Generation, kernel: bytes | None) -> None:
+        work.generation = known.verdict
         if kernel is not None:
             self._found(work, kernel)
-            return
-        fields = outcomes.nothing_made(known["verdict"])
-        self._without_kernel(work, **fields)
+        else:
+            self._without_kernel(work, outcomes.nothing_made(known.verdict))
 
     def _found(self, work: Work, kernel: bytes) -> None:
         """Judge it, or take what is known of the same kernel."""
@@ -169,22 +180,24 @@ class Pipeline:
         known = self.folder.verdicts(work.key)
         if known is None and (entry := self.cache.find(work.key)) is not None:
             self.folder.keep_verdicts(work.key, entry.verdicts)
-            self._finish(work, outcomes.settled(entry.attempt, work.task, **self._whose(work)), entry.verdicts)
+            work.verdicts, work.seconds = entry.verdicts.verdicts, entry.attempt.seconds
+            work.worker = entry.attempt.worker
+            self._finish(work, self._attempt(work, entry.attempt, machine=entry.attempt.machine, cached=True))
             return
         if self._leads(work, work.key):
-            self._go_on(work, known or {})
+            self._go_on(work, known or JudgedKernel())
 
-    def _go_on(self, work: Work, known: dict[str, Any]) -> None:
-        work.verdicts = dict(known.get("verdicts") or {})
-        work.seconds = {**known.get("seconds", {}), **work.seconds}
-        work.worker = str(known.get("worker") or work.worker)
+    def _go_on(self, work: Work, known: JudgedKernel) -> None:
+        work.verdicts = dict(known.verdicts)
+        work.seconds = {**known.seconds, **work.seconds}
+        work.worker = known.worker or work.worker
         stage = outcomes.next_stage(work.verdicts, self.plan.judge)
         if stage:
             self._ready[stage].append(work)
         else:
             self._judged(work)
 
-    # Waiting for one that is alike
+    # Waiting for another that does the same
 
     def _leads(self, work: Work, what: str) -> bool:
         """Whether this is the one that does it; another that wants the same waits for it."""
@@ -203,48 +216,58 @@ class Pipeline:
     # Jobs and reports
 
     def _job(self, work: Work, stage: str) -> Job:
-        settings = self.plan.judging(work.task)
-        payload: dict[str, Any] = {"task": carried(work.task.path.name, work.problem), "settings": settings.to_dict()}
+        plan, settings = self.plan, self.plan.judging(work.task)
+        task, seconds = File(name=work.task.path.name, data=work.problem), _patience(stage, settings)
         if stage == DRAFT:
-            payload["maker"] = self.plan.maker.to_dict()
-        elif stage == SESSION:
-            payload["agent"] = self.plan.source.agent(work.task.id)
-            payload["options"] = self.plan.maker.session_options()
-            payload["folder"] = str(self.folder.kernel_folder(work.unit))
-        else:
-            payload["kernel"] = carried(KERNEL, work.kernel)
+            return DraftJob(id=work.id, seconds=seconds, task=task, settings=settings, maker=plan.maker)
+        if stage == SESSION:
+            return SessionJob(
+                id=work.id,
+                seconds=seconds,
+                task=task,
+                settings=settings,
+                agent=plan.source.agent(work.task.id),
+                options=plan.maker.session_options(),
+                folder=str(self.folder.kernel_folder(work.unit)),
+            )
+        kernel = File(name=KERNEL, data=work.kernel)
         if stage == BENCHMARK:
-            payload["libraries"] = self.plan.libraries(work.task)
-        return Job(id=work.id, stage=stage, payload=payload, seconds=_patience(stage, settings))
+            libraries = plan.libraries(work.task)
+            return BenchmarkJob(
+                id=work.id, seconds=seconds, task=task, settings=settings, kernel=kernel, libraries=libraries
+            )
+        kind = CheckJob if stage == CHECK else VerifyJob
+        return kind(id=work.id, seconds=seconds, task=task, settings=settings, kernel=kernel)
 
     def _take(self, report: Report) -> None:
         work = self._flight[report.id]
         self._turns.leave(work)
-        self._note_holds(work, report)
+        result = report.result or StageResult()
+        self._note_holds(work, report, result)
         if report.lost:
             self._lost(work, report)
         elif report.stage in (DRAFT, SESSION):
-            self._take_kernel(work, report)
+            self._take_kernel(work, report, result)
         else:
-            self._take_verdicts(work, report)
+            self._take_verdicts(work, report, result)
 
-    def _note_holds(self, work: Work, report: Report) -> None:
-        holds = report.result.get("holds") or ()
-        queued = sum(hold["begin"] - hold["asked"] for hold in holds)
+    def _note_holds(self, work: Work, report: Report, result: StageResult) -> None:
+        queued = sum(hold.begin - hold.asked for hold in result.holds)
         work.took(report.stage, report.end - report.begin - queued)
-        if holds:
+        if result.holds:
             work.took("queued", queued)
-        for hold in holds:
-            fields = {"gpu": report.result.get("gpu") or report.worker, "job": report.id, "stage": report.stage, **hold}
-            self.folder.hold(fields)
-            self.gpu_time.add(fields)
+        gpu = result.gpu or report.worker
+        for hold in result.holds:
+            noted = GpuHold(gpu=gpu, job=report.id, stage=report.stage, **vars(hold))
+            self.folder.hold(noted)
+            self.gpu_time.add(noted)
 
     def _lost(self, work: Work, report: Report) -> None:
-        """Another try; who lost its judge's process again and again gets a verdict of ours, not of the kernel."""
+        """Another try; an attempt that loses its judge's process each time ends as an internal error."""
         work.tries[report.stage] += 1
-        if report.result:
-            self._note_lost_gpu(str(report.result.get("gpu") or report.worker), report.lost)
-        gpu_is_gone = bool(report.result) or not self.engine.capacity(report.stage)
+        if report.result is not None:
+            self._note_lost_gpu(report.result.gpu or report.worker, report.lost)
+        gpu_is_gone = report.gpu_is_lost or not self.engine.capacity(report.stage)
         if gpu_is_gone and (work.tries[report.stage] > 2 * TRIES or not self.engine.capacity(report.stage)):
             self._leave_open(work, report.lost)
         elif gpu_is_gone or work.tries[report.stage] < TRIES:
@@ -257,43 +280,42 @@ class Pipeline:
             self.tally.lost_gpus[gpu] = why
             self.screen.lost_gpu(gpu, why)
 
-    def _take_kernel(self, work: Work, report: Report) -> None:
-        verdict = report.result["verdict"]
-        carried_kernel = report.result.get("kernel")
-        if self._waits_for_memory(work, report, verdict):
+    def _take_kernel(self, work: Work, report: Report, result: StageResult) -> None:
+        verdict = result.generation
+        assert verdict is not None, "a stage that makes kernels says what became of it"
+        if self._waits_for_memory(work, report, result, verdict):
             return
         if outcomes.says_nothing(verdict, self.plan.source.kind):
-            self._leave_open(work, str(verdict["summary"]))
+            self._leave_open(work, verdict.summary)
             return
-        kernel = uncarried(carried_kernel) if carried_kernel else None
+        kernel = result.kernel.data if result.kernel else None
         if kernel is not None:
             self.folder.keep_kernel(work.unit, kernel)
-        known = {"verdict": verdict, "seconds": report.end - report.begin}
+        known = Generation(verdict=verdict, seconds=report.end - report.begin)
         self.folder.keep_generation(work.unit, known)
         self._made(work, known, kernel)
 
-    def _take_verdicts(self, work: Work, report: Report) -> None:
-        verdicts = report.result["verdicts"]
-        verdict = verdicts.get(report.stage, {})
-        if self._waits_for_memory(work, report, verdict):
+    def _take_verdicts(self, work: Work, report: Report, result: StageResult) -> None:
+        verdict = result.verdicts.get(report.stage)
+        if verdict is not None and self._waits_for_memory(work, report, result, verdict):
             return
-        if self._no_word(verdict) and work.tries[report.stage] < TRIES - 1:
+        if verdict is not None and self.plan.judge.on == "gpu" and verdict.exit_code == ExitCode.UNAVAILABLE:
+            # The GPU answers and yet was not to be had, such as when others hold it for very long.
             work.tries[report.stage] += 1
-            self._ready[report.stage].append(work)
+            if work.tries[report.stage] < TRIES:
+                self._ready[report.stage].append(work)
+            else:
+                self._leave_open(work, verdict.summary)
             return
-        if self._no_word(verdict):
-            self._leave_open(work, str(verdict["summary"]))
-            return
-        work.verdicts.update(verdicts)
-        for arch in verdicts.get("compile", {}).get("archs") or ():
-            work.took(OWN, arch["compile_seconds"])
+        work.verdicts.update(result.verdicts)
+        for arch in result.verdicts["compile"].archs if "compile" in result.verdicts else ():
+            work.took(OWN, arch.compile_seconds)
         work.worker = report.worker if report.stage != CHECK else work.worker
-        known = {"verdicts": work.verdicts, "seconds": work.seconds, "worker": work.worker, "task": work.task.id}
-        self.folder.keep_verdicts(work.key, known)
-        self._go_on(work, known)
+        self.folder.keep_verdicts(work.key, work.known)
+        self._go_on(work, work.known)
 
-    def _waits_for_memory(self, work: Work, report: Report, verdict: dict[str, Any]) -> bool:
-        """Judge again with nobody beside it what found no memory; what says nothing of the kernel then stays open."""
+    def _waits_for_memory(self, work: Work, report: Report, result: StageResult, verdict: StageVerdict) -> bool:
+        """Judge again alone what found no memory; what says nothing of the kernel then stays open."""
         too_little = outcomes.too_little_memory(verdict)
         if not (too_little or self._memory_was_full(verdict)):
             return False
@@ -302,71 +324,69 @@ class Pipeline:
             self._turns.wait(work, report.stage)
             self.screen.waits(work.id, report.stage)
             return True
-        too_little = too_little or outcomes.too_little_on_the_gpu(verdict, str(report.result.get("gpu_taken") or ""))
+        too_little = too_little or outcomes.too_little_on_the_gpu(verdict, result.gpu_taken)
         if too_little:
             self._leave_open(work, too_little)
         return bool(too_little)
 
-    def _no_word(self, verdict: dict[str, Any]) -> bool:
-        """Whether the GPU answers and yet was not to be had, such as when others hold it for very long."""
-        return self.plan.judge.on == "gpu" and verdict.get("exit_code") == ExitCode.UNAVAILABLE
-
-    def _memory_was_full(self, verdict: dict[str, Any]) -> bool:
+    def _memory_was_full(self, verdict: StageVerdict) -> bool:
         """Whether neighbours on the GPU may have taken its memory from the judge, the kernel or a baseline."""
-        failed = verdict.get("exit_code") in (ExitCode.CRASHED, ExitCode.USAGE, ExitCode.UNAVAILABLE)
-        said = [str(verdict.get("summary"))] if failed else []
-        said += [str(timing.get("error")) for timing in verdict.get("timings") or ()]
+        failed = verdict.exit_code in (ExitCode.CRASHED, ExitCode.USAGE, ExitCode.UNAVAILABLE)
+        said = [verdict.summary] if failed else []
+        said += [timing.error for timing in verdict.timings]
         return self.plan.judge.on == "gpu" and any(map(lacked_room, said))
 
     # The end of an attempt
 
     def _judged(self, work: Work) -> None:
         again = _packed(work.key) in self._keys
-        fields = {"machine": self.plan.machine, "worker": work.worker, "cached": again}
-        self._finish(work, self._attempt(work, **outcomes.judged(work.verdicts), **fields), self._entry(work))
+        attempt = self._attempt(work, outcomes.judged(work.verdicts), machine=self.plan.machine, cached=again)
+        self._finish(work, attempt)
 
-    def _entry(self, work: Work) -> dict[str, Any]:
-        return {"verdicts": work.verdicts, "seconds": work.seconds, "worker": work.worker, "task": work.task.id}
-
-    def _without_kernel(self, work: Work, status: str, code: ExitCode, summary: str) -> None:
-        work.key = work.key or failure_key(work.task.id, self._source(work), work.sample, self.plan.maker.to_dict())
-        fields = outcomes.no_kernel(MADE, status, code, summary)
-        self._finish(work, self._attempt(work, **fields), None)
+    def _without_kernel(self, work: Work, judgement: Judgement) -> None:
+        work.key = work.key or failure_key(work.task.id, self._source(work), work.sample, self.plan.maker)
+        self._finish(work, self._attempt(work, judgement, machine=Machine()), keep=False)
 
     def _without_verdict(self, work: Work, report: Report) -> None:
         summary = f"the judge's process was lost {TRIES} times: {report.lost}"
-        fields = outcomes.no_kernel(STAGE_SHOWN.get(report.stage, MADE), "internal", ExitCode.INTERNAL, summary)
-        work.key = work.key or failure_key(work.task.id, self._source(work), work.sample, self.plan.maker.to_dict())
-        self._finish(work, self._attempt(work, **fields, worker=report.worker), None)
+        stage, work.worker = STAGE_SHOWN.get(report.stage, MADE), report.worker
+        self._without_kernel(work, outcomes.not_judged(stage, "internal", ExitCode.INTERNAL, summary))
 
-    def _attempt(self, work: Work, **fields: Any) -> Attempt:
-        verdicts = RunFolder.verdicts_path(work.key) if work.verdicts else ""
-        about: dict[str, Any] = {"verdicts": verdicts, "finished": outcomes.now(), "seconds": work.seconds}
-        return Attempt(key=work.key, **{**about, **outcomes.about_task(work.task), **self._whose(work), **fields})
-
-    def _whose(self, work: Work) -> dict[str, Any]:
-        """The fields that say which attempt of which run it is."""
+    def _attempt(self, work: Work, judgement: Judgement, *, machine: Machine, cached: bool = False) -> Attempt:
+        """The attempt of this run that came to this."""
         place = self.folder.kernel_folder(work.unit).relative_to(self.folder.path)
         talked = (self.folder.path / place / TRANSCRIPT).is_file()
-        return {
-            "suite": self.plan.suite.name,
-            "source": self._source(work),
-            "sample": work.sample,
-            "kernel": str(place / KERNEL) if work.kernel else "",
-            "kernel_sha256": sha256(work.kernel) if work.kernel else "",
-            "transcript": str(place / TRANSCRIPT) if talked else "",
-            "cost": outcomes.cost_of(work.generation),
-        }
+        return Attempt(
+            **{name: getattr(judgement, name) for name in Judgement.model_fields},
+            key=work.key,
+            suite=self.plan.suite.name,
+            task=work.task.id,
+            level=work.task.level,
+            tags=work.task.tags,
+            dtypes=work.task.dtypes,
+            source=self._source(work),
+            sample=work.sample,
+            kernel=str(place / KERNEL) if work.kernel else "",
+            kernel_sha256=sha256(work.kernel) if work.kernel else "",
+            verdicts=RunFolder.verdicts_path(work.key) if work.verdicts else "",
+            transcript=str(place / TRANSCRIPT) if talked else "",
+            cost=outcomes.cost_of(work.generation),
+            seconds=work.seconds,
+            machine=machine,
+            worker=work.worker,
+            finished=outcomes.now(),
+            cached=cached,
+        )
 
     def _source(self, work: Work) -> str:
-        model = work.generation.get("model")
+        model = work.generation.model if work.generation else ""
         return f"{self.plan.source.kind}:{model}" if model else self.plan.source.name
 
-    def _finish(self, work: Work, attempt: Attempt, entry: dict[str, Any] | None) -> None:
+    def _finish(self, work: Work, attempt: Attempt, *, keep: bool = True) -> None:
         """The line first: from there on it is done."""
         self.folder.finish(attempt)
-        if entry is not None:
-            self.cache.keep(attempt, entry)
+        if keep:
+            self.cache.keep(attempt, work.known)
         self._finished.add(work.unit)
         self._keys.add(_packed(attempt.key))
         self.tally.count(attempt)

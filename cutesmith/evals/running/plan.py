@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from cutesmith.errors import CutesmithError
-from cutesmith.evals.engines.stages import carried
+from cutesmith.evals.engines.jobs import LibraryFile
+from cutesmith.evals.keys import sha256
 from cutesmith.evals.records import Attempt, Machine, Suite, Task
 from cutesmith.evals.running.folder import Unit
-from cutesmith.evals.running.keys import sha256
 from cutesmith.evals.running.sources import Source
 from cutesmith.evals.settings import JudgeSettings, MakerSettings
+from cutesmith.evals.stage_verdicts import GenerationVerdict, JudgedKernel, StageVerdict
 from cutesmith.evals.suites import tolerance_of
 
 
@@ -44,18 +44,17 @@ class Plan:
         """The settings with the task's tolerance, or with that of the whole run."""
         return self.judge.tolerating(tolerance_of(task, self.tolerance))
 
-    def libraries(self, task: Task) -> list[dict[str, str]]:
-        """The files of the task's library baselines as a payload carries them, each with its function's name."""
-        if not (self.judge.times and self.judge.library_baselines):
-            return []
-        return [{**carried(one.path.name, one.data), "function": one.function} for one in task.libraries]
+    def libraries(self, task: Task) -> tuple[LibraryFile, ...]:
+        """The files of the task's library baselines, where they are timed."""
+        timed = task.libraries if self.judge.times and self.judge.library_baselines else ()
+        return tuple(LibraryFile(name=one.path.name, data=one.data, function=one.function) for one in timed)
 
     def units(self) -> Iterator[tuple[Task, int]]:
         """Every sample of every task; each task once before any comes again."""
         return ((task, sample) for sample in range(self.samples) for task in self.suite.tasks)
 
     def gone_units(self) -> Iterator[Unit]:
-        """Every sample of the tasks that are gone: they count, and nobody can judge them."""
+        """Every sample of the tasks that are gone: they count, and cannot be judged."""
         return ((task, sample) for sample in range(self.samples) for task in self.gone)
 
 
@@ -68,8 +67,8 @@ class Work:
     problem: bytes = b""
     kernel: bytes = b""
     key: str = ""
-    verdicts: dict[str, Any] = field(default_factory=dict)
-    generation: dict[str, Any] = field(default_factory=dict)
+    verdicts: dict[str, StageVerdict] = field(default_factory=dict)
+    generation: GenerationVerdict | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     worker: str = ""
     tries: Counter[str] = field(default_factory=Counter)
@@ -81,6 +80,11 @@ class Work:
     @property
     def id(self) -> str:
         return f"{self.task.id}#{self.sample}"
+
+    @property
+    def known(self) -> JudgedKernel:
+        """What is known of its kernel so far."""
+        return JudgedKernel(verdicts=self.verdicts, seconds=self.seconds, worker=self.worker, task=self.task.id)
 
     def took(self, name: str, seconds: float) -> None:
         self.seconds[name] = round(self.seconds.get(name, 0.0) + seconds, 3)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from cutesmith.evals.reading import RESULTS
+from cutesmith.evals.reading import read_attempts
+from cutesmith.evals.running.gpu_time import GpuUse
 from cutesmith.evals.running.pipeline import OWN
 from cutesmith.evals.running.plan import Tally
 from cutesmith.evals.running.screen import one_line
@@ -23,7 +23,7 @@ OPEN_SHOWN = 20
 class EvalVerdict(Verdict):
     """A run as it stands: exit code PASSED when every attempt has its line, whatever the kernels are worth.
 
-    TIMED_OUT: --time-limit came first; UNAVAILABLE: some attempts could not be judged. `gpu` as GpuTime.summary.
+    TIMED_OUT: --time-limit came first; UNAVAILABLE: some attempts could not be judged.
     `lost_gpus`: those that ceased to answer, as HOST:INDEX; others judged what they had.
     `judging_s`: seconds that judging one kernel took, without waiting for a GPU, and less its own compilation.
     """
@@ -40,7 +40,7 @@ class EvalVerdict(Verdict):
     statuses: dict[str, int] = field(default_factory=dict)
     open: dict[str, str] = field(default_factory=dict)
     lost_gpus: dict[str, str] = field(default_factory=dict)
-    gpu: dict[str, Any] = field(default_factory=dict)
+    gpu: GpuUse = GpuUse()
     judging_s: dict[str, float] = field(default_factory=dict)
     interrupted: bool = False
 
@@ -50,7 +50,7 @@ class EvalVerdict(Verdict):
         return "complete" if self.passed else "incomplete"
 
 
-def summarize(folder: Path, suite: str, agent: str, tally: Tally, gpu: dict[str, Any], seconds: float) -> EvalVerdict:
+def summarize(folder: Path, suite: str, agent: str, tally: Tally, gpu: GpuUse, seconds: float) -> EvalVerdict:
     """The verdict of a run's process."""
     return EvalVerdict(
         exit_code=_code(tally),
@@ -96,21 +96,10 @@ def judging_seconds(folder: Path) -> dict[str, float]:
 
 
 def _judging(folder: Path) -> Iterator[float]:
-    with (folder / RESULTS).open("rb") as lines:
-        for line in lines:
-            attempt = _attempt(line)
-            seconds = attempt.get("seconds") or {}
-            if "verify" in seconds and not attempt.get("cached"):
-                yield sum(seconds.get(stage, 0.0) for stage in JUDGING) - seconds.get(OWN, 0.0)
-
-
-def _attempt(line: bytes) -> dict[str, Any]:
-    """The fields of a line, {} for one that is none: `reading.read_attempts` says so where it matters."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    for attempt in read_attempts(folder):
+        seconds = attempt.seconds
+        if "verify" in seconds and not attempt.cached:
+            yield sum(seconds.get(stage, 0.0) for stage in JUDGING) - seconds.get(OWN, 0.0)
 
 
 def lines(verdict: EvalVerdict) -> Iterator[str]:
@@ -122,8 +111,8 @@ def lines(verdict: EvalVerdict) -> Iterator[str]:
         yield one_line(f"open: {unit}: {why}")
     for gpu, why in verdict.lost_gpus.items():
         yield one_line(f"lost: {gpu}: {why}")
-    if verdict.gpu.get("busy") is not None:
-        busy, timing = 100 * verdict.gpu["busy"], 100 * verdict.gpu["timing"]
+    if verdict.gpu.busy is not None and verdict.gpu.timing is not None:
+        busy, timing = 100 * verdict.gpu.busy, 100 * verdict.gpu.timing
         yield f"GPU held {busy:.0f} % of the wall time for judging, {timing:.0f} % for timing alone"
     if verdict.judging_s:
         took = verdict.judging_s

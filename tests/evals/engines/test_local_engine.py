@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.evals.engines.jobs import CHECK, VERIFY, Job
+from cutesmith.evals.engines.jobs import CHECK, VERIFY, CheckJob, File, Job, VerifyJob
 from cutesmith.evals.engines.local_engine import LocalEngine, Slots, usual_slots
-from cutesmith.evals.engines.stages import carried
 from cutesmith.evals.settings import JudgeSettings
 
 NO_KERNEL = b"def (\n"  # lint says so, and nothing more is started
@@ -23,9 +22,9 @@ PROBLEM = b"def reference_fn(x): return x\ndef get_inputs(): return []\n"
 
 
 def job(name: str, stage: str = CHECK, *, on: str = "compile", seconds: float = 100.0) -> Job:
-    files = {"task": carried("problem.py", PROBLEM), "kernel": carried("kernel.py", NO_KERNEL)}
-    payload = {**files, "settings": JudgeSettings(on=on).to_dict()}
-    return Job(id=name, stage=stage, payload=payload, seconds=seconds)
+    kind = {CHECK: CheckJob, VERIFY: VerifyJob}[stage]
+    files = {"task": File(name="problem.py", data=PROBLEM), "kernel": File(name="kernel.py", data=NO_KERNEL)}
+    return kind(id=name, **files, settings=JudgeSettings(on=on), seconds=seconds)
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def unread(pipe) -> int:
 def test_a_process_stays_and_one_that_is_killed_or_hangs_is_replaced(engine):
     engine.submit(job("one"))
     said = reports(engine, 1)["one"]
-    assert said.result["verdicts"]["lint"]["status"] == "usage" and "syntax" in str(said.result) and not said.lost
+    assert said.result.verdicts["lint"].status == "usage" and "syntax" in str(said.result) and not said.lost
     first = process_of(engine).pid
     engine.submit(job("two"))
     assert not reports(engine, 1)["two"].lost and process_of(engine).pid == first
@@ -113,9 +112,8 @@ def test_what_a_process_had_in_hand_is_cleared_up_when_it_is_ended(tmp_path, mon
     engine = LocalEngine(Slots(makers=1, checks=1, judges=1))
     try:
         never = PROBLEM.replace(b"return []", b"__import__('time').sleep(100)")
-        files = {"task": carried("problem.py", never), "kernel": carried("kernel.py", SLOW)}
-        payload = {**files, "settings": JudgeSettings(on="compile").to_dict()}
-        engine.submit(Job(id="one", stage=VERIFY, payload=payload, seconds=100.0))
+        files = {"task": File(name="problem.py", data=never), "kernel": File(name="kernel.py", data=SLOW)}
+        engine.submit(VerifyJob(id="one", **files, settings=JudgeSettings(on="compile"), seconds=100.0))
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob("cutesmith-eval-*/kernel.py")) and time.monotonic() < deadline:
             time.sleep(0.01)

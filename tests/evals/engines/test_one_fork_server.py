@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.evals.engines.jobs import CHECK, Job
+from cutesmith.evals.engines.jobs import CheckJob, File
 from cutesmith.evals.engines.local_engine import LocalEngine, Slots
-from cutesmith.evals.engines.stages import carried
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.sandbox import shared_fork_server
 
@@ -20,10 +19,8 @@ PROBLEM = KERNEL[KERNEL.index(b"def reference_fn") :].replace(
 
 
 def check(name):
-    files = {"task": carried("problem.py", PROBLEM), "kernel": carried("kernel.py", KERNEL)}
-    return Job(
-        id=name, stage=CHECK, payload={**files, "settings": JudgeSettings(on="compile").to_dict()}, seconds=300.0
-    )
+    files = {"task": File(name="problem.py", data=PROBLEM), "kernel": File(name="kernel.py", data=KERNEL)}
+    return CheckJob(id=name, **files, settings=JudgeSettings(on="compile"), seconds=300.0)
 
 
 def children_of(parent):
@@ -52,7 +49,7 @@ def test_slots_fork_their_workers_from_the_fork_server_of_this_process():
             fork_server = shared_fork_server.SHARED.fork_server
             forked |= set(children_of(fork_server.pid)) if fork_server is not None else set()
         stages = [slot._process.pid for slot in slots if slot._process is not None]
-        assert [report.result["verdicts"]["compile"]["status"] for report in reports] == ["compiled", "compiled"]
+        assert [report.result.verdicts["compile"].status for report in reports] == ["compiled", "compiled"]
         assert len(stages) == 2 and len(forked) >= 2
         assert not [line for pid in stages for line in children_of(pid).values() if "fork_server_process" in line]
     finally:

@@ -15,14 +15,13 @@ import pytest
 
 from cutesmith.commands import eval_run
 from cutesmith.errors import UnavailableError
-from cutesmith.evals.engines.jobs import CHECK, VERIFY, Job
+from cutesmith.evals.engines.jobs import CHECK, VERIFY, CheckJob, File
 from cutesmith.evals.engines.local_engine import AHEAD, LocalEngine, Slots
 from cutesmith.evals.engines.ray_cluster import RayCluster, RayLog
 from cutesmith.evals.engines.ray_engine import RayEngine
 from cutesmith.evals.engines.ray_nodes import Node, Staffing, posts_on
 from cutesmith.evals.engines.ray_worker import MESSAGE_BYTES, RayWorker
-from cutesmith.evals.engines.stages import carried
-from cutesmith.evals.running.keys import this_machine
+from cutesmith.evals.keys import this_machine
 from cutesmith.evals.settings import JudgeSettings
 from tests.evals.engines.test_local_engine import job, reports
 from tests.evals.running import judged_runs
@@ -266,15 +265,17 @@ class TestOneEngine:
 
     def test_a_candidate_is_confined_as_on_one_machine(self, engine):
         """It has no sockets, does not see Ray's folder, and neither Ray's variables nor keys are in its environment."""
-        files = {"task": carried("problem.py", PROBLEM.encode()), "kernel": carried("kernel.py", PROBE.encode())}
-        probe = Job(id="probe", stage=CHECK, payload={**files, "settings": COMPILE.to_dict()}, seconds=250.0)
-        engine.submit(probe)
-        text = str(reports(engine, 1)["probe"].result["verdicts"]["compile"])
+        files = {
+            "task": File(name="problem.py", data=PROBLEM.encode()),
+            "kernel": File(name="k.py", data=PROBE.encode()),
+        }
+        engine.submit(CheckJob(id="probe", **files, settings=COMPILE, seconds=250.0))
+        text = str(reports(engine, 1)["probe"].result.verdicts["compile"])
         assert "found ['PermissionError', 'PermissionError', []]" in text, text
 
     def test_a_job_that_is_too_large_does_not_travel(self, engine):
-        large = Job(id="large", stage=CHECK, payload={"kernel": "x" * MESSAGE_BYTES}, seconds=1.0)
-        engine.submit(large)
+        files = {"task": File(name="problem.py", data=b""), "kernel": File(name="k.py", data=b"x" * MESSAGE_BYTES)}
+        engine.submit(CheckJob(id="large", **files, settings=COMPILE, seconds=1.0))
         assert "travel" in reports(engine, 1)["large"].lost
 
 

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 from cutesmith.evals.engines.instant_engine import InstantEngine, report
-from cutesmith.evals.engines.stages import carried, uncarried
+from cutesmith.evals.engines.jobs import File
+from cutesmith.evals.keys import sha256
 from cutesmith.evals.records import Machine, Suite, Task
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
-from cutesmith.evals.running.keys import sha256
 from cutesmith.evals.running.pipeline import Pipeline
 from cutesmith.evals.running.plan import Plan
 from cutesmith.evals.running.screen import Quiet
@@ -75,8 +75,8 @@ def judge(job):
     """Everything passes; makers make a kernel that names its job. A stage took 0.25 s, half of it waiting."""
     result = {"verdicts": VERDICTS.get(job.stage, {})}
     if job.stage in ("draft", "session"):
-        made = carried("kernel.py", f"made for {job.id}".encode())
-        result = {"verdict": verdict("generate", kernel="kernel.py"), "kernel": made}
+        made = File(name="kernel.py", data=f"made for {job.id}".encode())
+        result = {"generation": verdict("generate", kernel="kernel.py"), "kernel": made}
     hold = {"exclusive": job.stage == "benchmark", "asked": 0.0, "begin": 1.0, "end": 2.0}
     return report(job, "gpu0", **result, gpu="host:0", holds=[] if job.stage == "check" else [hold])
 
@@ -113,4 +113,4 @@ def results(folder: Path):
 
 
 def kernel_text(job) -> str:
-    return uncarried(job.payload["kernel"]).decode()
+    return job.kernel.data.decode()

@@ -13,9 +13,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from cutesmith.evals.keys import judge_hash
 from cutesmith.evals.reading import RESULTS
 from cutesmith.evals.running.folder import RunFolder
-from cutesmith.evals.running.keys import judge_hash
 from tests.evals.running import judged_runs
 
 SAMPLES, TASKS = 1, 3
@@ -56,11 +56,11 @@ class Killing(RunFolder):
 def answer(job):
     """Task 1 is wrong, task 2 has no kernel; a session leaves a line for each kernel that it makes."""
     if job.stage == "session":
-        with open(Path(job.payload["folder"]).parents[4] / MADE, "a") as file:
+        with open(Path(job.folder).parents[4] / MADE, "a") as file:
             file.write(f"{job.id}\n")
         if "task 2" in job.id:
             verdict = judged_runs.verdict("agent", 1, "wrong_result")
-            return judged_runs.report(job, verdict=verdict)
+            return judged_runs.report(job, generation=verdict)
     if job.stage == "verify" and "task 1" in job.id:
         return judged_runs.failing("verify", 1, "wrong_result")(job)
     return judged_runs.judge(job)

@@ -16,6 +16,9 @@ from cutesmith.commands.eval_run import main
 from cutesmith.errors import UsageError
 from cutesmith.evals.engines.instant_engine import InstantEngine, report
 from cutesmith.evals.engines.jobs import VERIFY
+from cutesmith.evals.engines.local_engine import executed
+from cutesmith.evals.engines.slot import LostJobError
+from cutesmith.evals.engines.stages import said
 from cutesmith.evals.reading import read_attempts
 from cutesmith.evals.records import Suite
 from cutesmith.evals.running.cache import Cache
@@ -26,7 +29,8 @@ from cutesmith.evals.running.summary import lines
 from cutesmith.evals.scores.outcomes import UNJUDGED, read_run
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.evals.suites import load_suite
-from tests.evals.running.judged_runs import failing, judge, plan, results, run, verdict
+from cutesmith.verdicts import ExitCode, VerifyVerdict
+from tests.evals.running.judged_runs import judge, plan, results, run, verdict
 
 HALF = "half \ud800 of a pair"
 NAME = os.fsdecode(b"caf\xe9")  # as a disk holds it, and no UTF-8
@@ -44,13 +48,10 @@ def execute(a_plan, folder, *, resume=False, answer=judge):
 
 def test_a_kernel_that_raises_half_a_surrogate_pair_ends_no_run(tmp_path):
     folder = tmp_path / "run"
-    answer = failing("verify", 5, "crashed", log_tail=HALF, cases=[{"name": HALF}])
+    crashed = VerifyVerdict(exit_code=ExitCode.CRASHED, summary=HALF, path=HALF, ran_on="gpu", log_tail=HALF)
 
     def raising(job):
-        answered = answer(job)
-        for said in answered.result["verdicts"].values():
-            said["summary"] = HALF
-        return answered
+        return report(job, verdicts={"verify": said("verify", lambda: crashed)}) if job.stage == VERIFY else judge(job)
 
     assert run(plan(tmp_path, 3), folder, raising).complete
     lines = results(folder).values()
@@ -58,12 +59,21 @@ def test_a_kernel_that_raises_half_a_surrogate_pair_ends_no_run(tmp_path):
     assert run(plan(tmp_path, 3), folder, raising).complete and len(read_run(folder).outcomes) == 3
 
 
+class Dying:
+    """A slot whose process ends."""
+
+    name = "cpu0"
+
+    def run(self, job):
+        raise LostJobError("it ended", hint=HALF)
+
+
 def test_what_a_lost_judge_said_may_be_no_utf8_either(tmp_path):
     def lost(job):
-        return replace(report(job), lost=HALF)
+        return executed(Dying(), job)
 
     assert run(plan(tmp_path, 1), tmp_path / "run", lost).complete
-    assert "half \\ud800 of a pair" in next(iter(results(tmp_path / "run").values()))["summary"]
+    assert "half \ufffd of a pair" in next(iter(results(tmp_path / "run").values()))["summary"]
 
 
 def test_a_folder_of_kernels_may_be_called_anything(tmp_path):
@@ -112,7 +122,7 @@ def test_what_finds_room_once_nobody_is_beside_it_has_its_verdict(tmp_path, said
     assert results(tmp_path / "run")["level1/task 0", 0]["status"] == "verified"
 
 
-@pytest.mark.parametrize(("stage", "agent", "key"), [("verify", "", "verdicts"), ("draft", "draft", "verdict")])
+@pytest.mark.parametrize(("stage", "agent", "key"), [("verify", "", "verdicts"), ("draft", "draft", "generation")])
 def test_a_problem_for_which_the_machine_is_too_small_stays_open(tmp_path, stage, agent, key):
     answer = filling(stage, 99, f"task 0.py: no kernel held: verify says: {TOO_MUCH}", key=key)
     verdict = execute(plan(tmp_path, 3, agent=agent, judge=EMULATED), tmp_path / "run", answer=answer)
@@ -186,7 +196,7 @@ def test_keys_and_holds_that_are_none_end_no_run(tmp_path):
     file.write_text("".join(f"{json.dumps(line)}\n" for line in edited[:2]))
     holds.write_bytes(b'{"gpu": "0", "excl\n\xff\xfe\n[]\n{}\n' + holds.read_bytes())
     verdict = execute(plan(tmp_path, 3), folder, resume=True)
-    assert (verdict.done, verdict.exit_code) == (3, 0) and verdict.gpu["held_s"] == 1.0
+    assert (verdict.done, verdict.exit_code) == (3, 0) and verdict.gpu.held_s == 1.0
 
 
 # A disk that is full
@@ -248,9 +258,7 @@ def test_what_is_open_takes_one_line_each_whatever_a_verdict_says(tmp_path):
     said = "no GPU\nto be had \x1b[31m" + "x" * 500
 
     def answer(job):
-        return report(job, verdicts={"check": {"check": verdict("check", 7, "unavailable")}}) and replace(
-            report(job, gpu_lost=said), lost=said
-        )
+        return report(job, gpu_lost=said).model_copy(update={"lost": said})
 
     printed = list(lines(execute(plan(tmp_path, 2), tmp_path / "run", answer=answer)))
     shown = [line for line in printed if line.startswith("open: ")]
@@ -263,7 +271,7 @@ def test_a_gpu_that_does_not_answer_is_named_once_and_the_others_judge_what_it_h
     def answer(job):
         asked.append(job.id)
         lost = job.stage == VERIFY and len([seen for seen in asked if seen == job.id]) == 2
-        return replace(report(job, gpu="host:1", gpu_lost=said), lost=said) if lost else judge(job)
+        return report(job, gpu="host:1", gpu_lost=said).model_copy(update={"lost": said}) if lost else judge(job)
 
     folder, screen = tmp_path / "run", PlainLines()
     engine = InstantEngine(answer)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import threading
 import time
+from dataclasses import asdict
 
 import pytest
 
+from cutesmith.evals.records import GpuHold
 from cutesmith.evals.running.gpu_time import KEPT, GpuTime, Union
 from cutesmith.sandbox.gpu_lock import gpu_lock, recorded_holds
 
@@ -36,8 +38,8 @@ def test_a_long_run_keeps_few_intervals():
 def test_shares_are_of_all_gpus_and_timing_is_apart():
     gpu_time = GpuTime()
     for gpu, begin, end, exclusive in [("a:0", 0, 10, False), ("a:0", 5, 15, True), ("a:1", 0, 5, False)]:
-        gpu_time.add({"gpu": gpu, "stage": "verify", "begin": begin, "end": end, "exclusive": exclusive})
-    assert gpu_time.summary(2, 20.0) == {
+        gpu_time.add(GpuHold(gpu=gpu, stage="verify", begin=begin, end=end, exclusive=exclusive))
+    assert asdict(gpu_time.summary(2, 20.0)) == {
         "gpus": 2, "window_s": 20.0, "held_s": 20.0, "timed_s": 10.0, "busy": 0.5, "timing": 0.25,
         "by_stage_s": {"verify": 15.0, "verify timing": 10.0},
     }  # fmt: skip

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cutesmith.evals.engines.instant_engine import InstantEngine
-from cutesmith.evals.engines.jobs import Report
+from cutesmith.evals.engines.jobs import Report, StageResult
 from cutesmith.evals.settings import JudgeSettings
 from tests.evals.running.judged_runs import failing, judge, kernel_text, kernels, plan, report, results, run, verdict
 
@@ -152,8 +152,8 @@ def test_a_session_is_asked_for_every_sample(tmp_path):
 
     def answer(job):
         if job.stage == "session":
-            folders.append(job.payload["folder"])
-            assert job.payload["agent"] == f"script:{script}"
+            folders.append(job.folder)
+            assert job.agent == f"script:{script}"
         return judge(job)
 
     run(plan(tmp_path, 1, f"script:{script}", samples=2), tmp_path / "run", answer)
@@ -168,7 +168,7 @@ def test_a_model_that_does_not_answer_leaves_the_attempt_open(tmp_path):
     def silent(job):
         if job.stage != "session" or "task 0" not in job.id:
             return judge(job)
-        return report(job, verdict=verdict("agent", 7, "unavailable"))
+        return report(job, generation=verdict("agent", 7, "unavailable"))
 
     tally = run(a_plan, tmp_path / "run", silent)
     assert not tally.complete and list(tally.open) == ["level1/task 0#0"] and len(results(tmp_path / "run")) == 1
@@ -190,7 +190,7 @@ def test_no_kernel_is_the_makers_doing_unless_a_model_failed(tmp_path, kind, sai
     (tmp_path / "script.json").write_text("[]")
 
     def answer(job):
-        return report(job, verdict=verdict("agent", status="whatever") | said)
+        return report(job, generation=verdict("agent", status="whatever") | said)
 
     agent = f"script:{tmp_path / 'script.json'}" if kind == "script" else kind
     tally = run(plan(tmp_path, 1, agent), tmp_path / "run", answer)
@@ -223,7 +223,7 @@ def test_a_gpu_that_is_gone_says_nothing_of_a_kernel(tmp_path):
         if job.stage == "verify" and len(gone) < 2:
             gone.append(job.id)
             wrong = {"verify": verdict("verify", 5, "crashed")}
-            return Report(id=job.id, stage=job.stage, result={"verdicts": wrong}, lost="no GPU", worker="gpu1")
+            return Report(id=job.id, stage=job.stage, result=StageResult(verdicts=wrong), lost="no GPU", worker="gpu1")
         return judge(job)
 
     tally = run(plan(tmp_path, 3), tmp_path / "run", answer)

@@ -65,7 +65,7 @@ def test_a_line_that_is_no_attempt_is_said_and_judged_again(tmp_path, capsys):
     lines = file.read_text().splitlines()
     file.write_text("\n".join([lines[0], "{broken", lines[2]]) + "\n")
     verdict = execute(a_plan, tmp_path / "run", resume=True)
-    assert "line 2 is no attempt" in capsys.readouterr().err
+    assert "line 2 is not an attempt" in capsys.readouterr().err
     assert verdict.done == 3 and len(file.read_text().splitlines()) == 4
 
 
@@ -80,7 +80,7 @@ def test_a_run_describes_itself_and_what_it_came_to(tmp_path):
     assert verdict.exit_code == 0 and about["summary"]["done"] == about["summary"]["solved"] == 3
     assert [task["id"] for task in about["tasks"]] == ["level1/task 0", "level1/task 2", "level2/task 1"]
     assert about["settings"]["judge"]["arch"] == "sm_90a" and about["machine"]["device"] == "a GPU"
-    assert verdict.gpu["held_s"] == 1.0 and verdict.gpu["timed_s"] == 1.0 and len(about["windows"]) == 1
+    assert verdict.gpu.held_s == 1.0 and verdict.gpu.timed_s == 1.0 and len(about["windows"]) == 1
 
 
 def test_run_json_names_the_libraries_of_each_task_and_an_older_one_is_completed(tmp_path):
@@ -113,7 +113,7 @@ def test_wall_time_of_a_process_that_was_killed_counts_until_its_last_result(tmp
     last = (tmp_path / "run" / "results.jsonl").stat().st_mtime
     file.write_text(json.dumps({**about, "windows": [{"begin": last - 100.0, "end": None}]}))
     verdict = execute(a_plan, tmp_path / "run", resume=True)
-    assert 100.0 <= verdict.gpu["window_s"] < 110.0 and verdict.gpu["held_s"] == 1.0
+    assert 100.0 <= verdict.gpu.window_s < 110.0 and verdict.gpu.held_s == 1.0
 
 
 def test_a_folder_with_a_run_is_not_begun_again(tmp_path):

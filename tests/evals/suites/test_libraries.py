@@ -9,7 +9,8 @@ import pytest
 
 from cutesmith import resources
 from cutesmith.errors import CutesmithError, UsageError
-from cutesmith.evals.engines.stages import LIBRARIES, _libraries, _without_our_folders, carried, uncarried
+from cutesmith.evals.engines.jobs import LibraryFile, StageResult
+from cutesmith.evals.engines.stages import LIBRARIES, without_our_folders, written_libraries
 from cutesmith.evals.records import Library
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.evals.suites import load_suite
@@ -77,7 +78,7 @@ def test_only_the_benchmark_gets_them_and_they_are_part_of_the_key(folder, tmp_p
     asked = {}
 
     def answer(job):
-        asked.setdefault(job.stage, []).append(job.payload.get("libraries"))
+        asked.setdefault(job.stage, []).append(getattr(job, "libraries", None))
         return judge(job)
 
     keys = []
@@ -86,22 +87,24 @@ def test_only_the_benchmark_gets_them_and_they_are_part_of_the_key(folder, tmp_p
         run(with_library(plan(tmp_path, 1), folder), tmp_path / f"run{number}", answer)
         keys += [line["key"] for line in results(tmp_path / f"run{number}").values()]
     assert asked["check"] == asked["verify"] == [None] * 3
-    assert uncarried(asked["benchmark"][2][0]).decode().endswith("# another\n")
-    assert asked["benchmark"][0][0]["function"] == "scaled"
+    assert asked["benchmark"][2][0].data.decode().endswith("# another\n")
+    assert asked["benchmark"][0][0].function == "scaled"
     assert keys[0] == keys[1] != keys[2]
 
 
 @pytest.mark.parametrize("settings", [JudgeSettings(on="gpu").quick(), JudgeSettings(on="emulator")])
 def test_nobody_gets_them_where_eager_alone_is_wanted_or_nothing_is_timed(folder, tmp_path, settings):
     a_plan = with_library(plan(tmp_path, 1, judge=settings), folder)
-    assert [a_plan.libraries(task) for task in a_plan.suite.tasks] == [[]]
+    assert [a_plan.libraries(task) for task in a_plan.suite.tasks] == [()]
     assert suite(tmp_path, 1).tasks[0].libraries == ()
 
 
 def test_the_benchmark_finds_them_in_a_folder_that_no_name_tells(folder, tmp_path):
-    payload = {"libraries": [{**carried("../mine.py", FILE.encode()), "function": "scaled"}]}
-    (named,) = _libraries(payload, tmp_path / "there")
+    file = LibraryFile(name="../mine.py", data=FILE.encode(), function="scaled")
+    (named,) = written_libraries([file], tmp_path / "there")
     assert named == f"{tmp_path / 'there' / 'mine.py'}:scaled"
     assert (tmp_path / "there" / "mine.py").read_text() == FILE
-    told = {"name": f"{tempfile.gettempdir()}/cutesmith-eval-ab12/files/{LIBRARIES}/mine.py:scaled"}
-    assert _without_our_folders(told) == {"name": "mine.py:scaled"}
+    timing = {"name": f"{tempfile.gettempdir()}/cutesmith-eval-ab12/files/{LIBRARIES}/mine.py:scaled"}
+    verdict = {"status": "passed", "exit_code": 0, "timings": [timing]}
+    told = without_our_folders(StageResult(verdicts={"benchmark": verdict}))
+    assert told.verdicts["benchmark"].timings[0].name == "mine.py:scaled"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from cutesmith import __version__, resources
 from cutesmith.devices import current_device
-from cutesmith.evals.records import Machine
-from cutesmith.evals.settings import JudgeSettings
+from cutesmith.evals.records import Machine, Record
+from cutesmith.evals.settings import JudgeSettings, MakerSettings
 from cutesmith.runtime.tuning_cache import package_version
 
 JUDGE_ROOMS = "audit compiling emulator judge lint problems profiling recording sandbox timing devices.py".split()
@@ -51,24 +51,24 @@ def this_machine(on: str) -> Machine:
 
 
 def judged_key(
-    machine: Machine, judge: JudgeSettings, task: bytes, kernel: bytes, libraries: Sequence[Mapping[str, str]] = ()
+    machine: Machine, judge: JudgeSettings, task: bytes, kernel: bytes, libraries: Sequence[Record] = ()
 ) -> str:
     """Of one kernel judged for one task beside these baselines, by settings that hold the task's tolerance."""
     about = {
         "machine": machine.model_dump(),
-        "settings": judge.to_dict(),
+        "settings": asdict(judge),
         "judge": judge_hash(),
         "task": sha256(task),
         "kernel": sha256(kernel),
-        "libraries": [dict(library) for library in libraries],
+        "libraries": [library.plain() for library in libraries],
     }
     return _hash(about)
 
 
-def failure_key(task: str, source: str, sample: int, maker: Mapping[str, Any]) -> str:
+def failure_key(task: str, source: str, sample: int, maker: MakerSettings) -> str:
     """Of an attempt that never came to a kernel."""
-    return _hash({"task": task, "source": source, "sample": sample, "maker": dict(maker)})
+    return _hash({"task": task, "source": source, "sample": sample, "maker": asdict(maker)})
 
 
-def _hash(about: Mapping[str, Any]) -> str:
+def _hash(about: Mapping[str, object]) -> str:
     return sha256(json.dumps(about, sort_keys=True).encode())
