@@ -18,6 +18,7 @@ from typing import Any
 
 from cutesmith.errors import CutesmithError
 from cutesmith.sandbox.confinement import die_with_parent, limit_resources
+from cutesmith.sandbox.failures import mechanism_of
 from cutesmith.verdicts import ExitCode, strict_json
 
 Handler = Callable[[dict[str, Any]], dict[str, Any]]
@@ -65,7 +66,8 @@ def describe(error: BaseException) -> dict[str, Any]:
         own = {
             "message": error.message,
             "hint": error.hint,
-            "rule": str(getattr(error, "rule", "")),
+            "rule": str(getattr(error, "rule", None) or ""),
+            "mechanism": mechanism_of(error).value,
         }
         return {**head, **own, "exit_code": int(error.exit_code), "ours": True}
     return {**head, "exit_code": int(ExitCode.CRASHED)}

@@ -27,7 +27,7 @@ def judged(tmp_path):
         output = reference.loaded.reference_fn(values)
         output.view(-1)[:places] += change
         request = {"key": "a", "tuple": False, "rtol": None, "atol": None, "derived": False}
-        return reference.judge({**request, "outputs": [write_tensor(output, tmp_path / "y")]})["problem"]
+        return reference.judge({**request, "outputs": [write_tensor(output, tmp_path / "y")]})["violation"]
 
     return judge
 

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from cutesmith.errors import CandidateError
-from cutesmith.verdicts import ExitCode
+from cutesmith.judge.crossing.given_outputs import forged
 
 LARGEST_FILE = 1 << 30  # bytes of a tensor that goes through a file of its own, which stays mapped
 WHOLE = 1 << 62  # where nobody carries pieces
@@ -46,4 +45,4 @@ def hand_over(
                     given = ahead.submit(giver, {**asked, "begin": begin + PIECE_BYTES})
                 taken = taker({"do": "take", "tensor": dict(description), "begin": begin})
                 if why := taken.get("meddled"):
-                    raise CandidateError(why, ExitCode.REJECTED, rule="H2")
+                    raise forged(why)
