@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cutesmith.commands._run import INTERRUPTED, command_parser, positive, report, run_command
+from cutesmith.commands._run import INTERRUPTED, command_parser, report, run_command
 from cutesmith.devices import current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.evals.engines.gpus import choose_gpus
@@ -29,6 +29,7 @@ from cutesmith.evals.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.suites import SUITE_NAMES, load_suite
 from cutesmith.evals.suites.tolerances import TOLERANCES
 from cutesmith.patterns.generation.target import PLACES, Target, choose_target
+from cutesmith.verbs.definition import positive
 
 NONE = "none"
 DESCRIPTION = """\

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cutesmith.devices import SmVersion, parse_arch
-from cutesmith.emulator.faults import EmulatorBug, EndlessLoop, Finding, LaunchRefused
-from cutesmith.emulator.machine.allocations import Allocation, Allocations
+from cutesmith.emulator.errors import EmulatorBug, EndlessLoop, LaunchRefused
+from cutesmith.emulator.faults import FaultKind, Finding
+from cutesmith.emulator.instruction_set import build_program
 from cutesmith.emulator.machine.consequences import Snapshot, uninitialised_bytes_matter
 from cutesmith.emulator.machine.device_memory import DeviceMemory
 from cutesmith.emulator.machine.launch import LaunchReport, LaunchRun, refuse_over_limits
@@ -22,13 +23,14 @@ from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.observation import Observer
 from cutesmith.emulator.machine.scheduler import NativeCode
 from cutesmith.emulator.machine.settings import Settings
+from cutesmith.emulator.native.instrumentation import Instrumentation
 from cutesmith.emulator.native.jit import compile_program
-from cutesmith.emulator.native.regions import Instrumentation
-from cutesmith.emulator.program.build import build_program
-from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.parser import parse
+from cutesmith.emulator.sanitizer.access import access_ir
+from cutesmith.emulator.state.allocations import Allocation, Allocations
 from cutesmith.errors import CutesmithError
-from cutesmith.recording import session
+from cutesmith.recording.open_session import session
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from cutesmith.recording.sessions import Launch, Module, Session
 
 
-UNINITIALISED = "uninitialised_read"
 _NOWHERE = 0x7E00_0000_0000  # what `cudaMalloc` gives where nothing is executed
 _MOST_SHOWN = 1 << 14  # characters of a launch's printed text on stderr; its report keeps the whole
 
@@ -153,7 +154,7 @@ class EmulatedDevice:
             sys.stderr.write(report.printed[:_MOST_SHOWN])
             for name in run.memory.unchecked:
                 sys.stderr.write(f"note: races on {name} were not looked for, it is too large: use smaller inputs\n")
-        if before is not None and any(finding.kind == UNINITIALISED for finding in report.findings):
+        if before is not None and any(finding.kind is FaultKind.UNINITIALISED_READ for finding in report.findings):
             again = lambda fill: prepare(replace(self.settings, fill=fill)).run()  # noqa: E731
             if not uninitialised_bytes_matter(before, self._allocations, again):
                 self.launches[-1] = _without_consequences(report)
@@ -194,9 +195,7 @@ class EmulatedDevice:
         if key not in self._programs:
             program = build_program(parse(module.ptx), kernel)
             how = self.observer.instrumentation if self.observer else Instrumentation(profile=True)
-            native = compile_program(
-                program, profile=how.profile, count_lanes=how.lanes, log_accesses=how.accesses, trace=how.trace
-            )
+            native = compile_program(program, access_ir(), how)
             self._programs[key] = (module, program, native)
         return self._programs[key][1:]
 
@@ -251,8 +250,8 @@ class _Recorder:
 
 def _without_consequences(report: LaunchReport) -> LaunchReport:
     """The report with its reads of uninitialised memory apart from the findings."""
-    reads = tuple(finding for finding in report.findings if finding.kind == UNINITIALISED)
-    others = tuple(finding for finding in report.findings if finding.kind != UNINITIALISED)
+    reads = tuple(finding for finding in report.findings if finding.kind is FaultKind.UNINITIALISED_READ)
+    others = tuple(finding for finding in report.findings if finding.kind is not FaultKind.UNINITIALISED_READ)
     return replace(report, findings=others, unused_reads=reads)
 
 
@@ -275,7 +274,7 @@ def emulated_device(
 ) -> Iterator[EmulatedDevice]:
     """Within it, code written for a GPU of `arch` runs unchanged, and its kernels on the emulated GPU.
 
-    `observer`: who watches the launches (profiler.Profiler, tracer.Tracer).
+    `observer`: watches the launches (profiling.sampling.Profiler, tracer.Tracer).
 
     Errors of a launch (LaunchRefused, KernelFault, EndlessLoop, UnsupportedInstruction, PtxSyntaxError) are raised by
     the call that made it and by every later one; what the code swallows is raised at the end. UnavailableError names a

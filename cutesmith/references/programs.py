@@ -102,7 +102,7 @@ def _working_in(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _compiled(arch: str) -> Iterator[Callable[[], list[str]]]:
-    from cutesmith.recording import session
+    from cutesmith.recording.open_session import session
 
     with session(arch) as recorded:
         yield lambda: [*recorded.errors, *([] if recorded.modules else ["it compiles nothing: call cute.compile"])]
@@ -114,7 +114,7 @@ def _emulated(arch: str) -> Iterator[Callable[[], list[str]]]:
     from cutesmith.emulator.device import emulated_device
 
     with emulated_device(arch) as device:
-        yield lambda: [f"{finding.kind}: {finding}" for finding in device.findings]
+        yield lambda: [f"{finding.kind.value}: {finding}" for finding in device.findings]
 
 
 @contextlib.contextmanager

@@ -163,7 +163,7 @@ def _import_dsl(*, emulated: bool) -> None:
         importlib.import_module("tvm_ffi")
         if emulated:
             importlib.import_module("cutesmith.emulator.device")
-            access = importlib.import_module("cutesmith.emulator.native.access")
+            access = importlib.import_module("cutesmith.emulator.sanitizer.access")
             importlib.import_module("cutesmith.emulator.native.jit").compiled_access(access.access_ir())
 
 

@@ -61,4 +61,4 @@ def test_rows_that_l2_or_a_block_holds_take_no_cluster():
         first = plan_of(
             lambda x: x.softmax(-1), normal(1, dtype=BF16).expand(2, columns).contiguous()
         ).configurations()[0]
-        assert first["max_cluster"] == 1, columns
+        assert first.max_cluster == 1, columns

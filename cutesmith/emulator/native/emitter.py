@@ -1,6 +1,6 @@
 """LLVM IR of a region: what instruction emitters write with, and the loop over lanes around it.
 
-An instruction emitter is a function `(emitter, instruction) -> None` registered with `operations.registry.native`. It
+An instruction emitter is a function `(emitter, instruction) -> None` registered with `instructions.table.native`. It
 reads operands as SSA names, computes with `op` and `intrinsic`, and sets destinations:
 
     @native("popc")
@@ -21,8 +21,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from cutesmith.emulator.faults import UnsupportedInstruction
-from cutesmith.emulator.machine.lanes import immediate_bits
-from cutesmith.emulator.native.abi import (
+from cutesmith.emulator.instructions.forms import literal_bits
+from cutesmith.emulator.program.abi import (
     ACCESS_FUNCTION,
     PARAMETER_WINDOW,
     SHARED_RANK_SHIFT,
@@ -30,7 +30,7 @@ from cutesmith.emulator.native.abi import (
     Access,
     Space,
 )
-from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import (
     Address,
     Guard,
@@ -138,7 +138,7 @@ class Emitter:
         self.emit(f"br label %{label}")
 
     def block(self, label: str) -> None:
-        """Begin a block; what registers hold is read anew in it."""
+        """Begin a block; what registers hold is read again in it."""
         self._known = {}
         self.emit(f"{label}:")
 
@@ -156,7 +156,7 @@ class Emitter:
         self._known = unchanged
 
     def fault_unless(self, condition: str) -> None:
-        """Go on where `condition` (i1) holds; else the lane stops as FAULTED (a finding must have been written)."""
+        """Go on where `condition` (i1) holds; else the lane ends as FAULTED (a finding must have been written)."""
         label = self.new_label("sound")
         self.emit(f"br i1 {condition}, label %{label}, label %fault, {_RARE}")
         self.emit(f"{label}:")
@@ -218,7 +218,7 @@ class Emitter:
                 self.assign(register, field, part, signed=signed)
             return
         if not isinstance(operand, Register):
-            raise self.unsupported(f"{operand!r} is no destination")
+            raise self.unsupported(f"{operand!r} is not a destination")
         width = self.width(operand)
         value = self.resize(value, bits, width, signed=signed)
         self.touch(operand.name)
@@ -260,7 +260,7 @@ class Emitter:
     def literal(self, operand: Immediate, bits: int) -> str:
         """A literal as an i<bits> constant; a float literal gives its pattern in the float type of that width."""
         if operand.float_bits:
-            return str(immediate_bits(operand, np.dtype(f"u{max(bits, 8) // 8}")))
+            return str(literal_bits(operand, np.dtype(f"u{max(bits, 8) // 8}")))
         value = operand.value & ((1 << bits) - 1)
         return ("true" if value else "false") if bits == 1 else str(value)
 
@@ -320,7 +320,7 @@ class Emitter:
         return self.resize(self.op(f"add i{bits} {{}}, {operand.offset}", base) if operand.offset else base, bits, 64)
 
     def access(self, space: Space, address: str, size: int, kind: Access) -> str:
-        """The host pointer of a checked access of `size` bytes to an i64 address; a refused lane stops."""
+        """The host pointer of a checked access of `size` bytes to an i64 address; a refused lane ends."""
         assert self.instruction is not None
         pointer = self.op(
             f"call ptr @{ACCESS_FUNCTION}(ptr %context, i32 %lane, i32 {int(space)}, i64 {{}}, i32 {size}, "

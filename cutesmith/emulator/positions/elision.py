@@ -1,11 +1,11 @@
-"""A function reduced to its addresses: accesses to global memory become stops, and what no address needs is gone."""
+"""A function reduced to its addresses: accesses to global memory are only written down."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from cutesmith.emulator.program.roles import has_result, reads, writes
+from cutesmith.emulator.instructions.roles import has_result, reads, writes
 from cutesmith.emulator.ptx.syntax import (
     Address,
     Function,
@@ -35,7 +35,7 @@ def reduced(function: Function) -> Function:
 
 
 def renumbered(function: Function, body: Iterable[Instruction | Label]) -> Function:
-    """The function with that body, its instructions numbered anew."""
+    """The function with that body, its instructions numbered again."""
     numbers = iter(range(1 << 30))
     return replace(
         function, body=tuple(replace(s, number=next(numbers)) if isinstance(s, Instruction) else s for s in body)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any
 
-from cutesmith.patterns.building.builder import GraphBuilder
-from cutesmith.patterns.pattern_plan import PatternPlan
-from cutesmith.patterns.tracing.graph import Argument, Graph, Node, with_values
-from cutesmith.patterns.tracing.sizes import SizeLaw
-from cutesmith.patterns.writing.expressions import moved_bytes
+from cutesmith.patterns.elementwise.plan import ElementwisePlan
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Scalar, Sized, with_values
+from cutesmith.patterns.graph.size_laws import SizeLaw
+from cutesmith.patterns.rows.configuration import RowsConfiguration
+from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
 from cutesmith.patterns.writing.sections import join_sections
 from cutesmith.runtime.tiling import Problem, Tiling
@@ -27,7 +26,7 @@ class Launch:
     """
 
     name: str
-    plan: PatternPlan
+    plan: ElementwisePlan | RowsPlan
     returns: int
     takes: tuple[int, ...]
     laws: tuple[SizeLaw, ...]
@@ -44,39 +43,38 @@ class ChainPlan:
     @property
     def algorithmic_bytes(self) -> int:
         """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
-        return moved_bytes(self.graph)
+        return self.graph.moved_bytes
 
     @property
     def algorithmic_flops(self) -> int:
         """One operation for every element of every pointwise node and reduction, in the traced shapes."""
         return sum(launch.plan.algorithmic_flops for launch in self.launches)
 
-    def configurations(self, arch: str = "sm_90a") -> Sequence[dict[str, Any]]:
+    @property
+    def tuned(self) -> RowsPlan:
+        """The plan of the first launch."""
+        plan = self.launches[0].plan
+        assert isinstance(plan, RowsPlan)
+        return plan
+
+    def configurations(self, arch: str = "sm_90a") -> Sequence[RowsConfiguration]:
         """Those of the first launch."""
-        return self.launches[0].plan.configurations(arch)
+        return self.tuned.configurations(arch)
 
     def problem(self) -> Problem:
         """That of the first launch."""
-        return self.launches[0].plan.problem()
+        return self.tuned.problem()
 
-    def tiling(self, configuration: dict[str, Any], section: str) -> Tiling:
-        """That of the first launch, whose names come first in the section."""
-        return self.launches[0].plan.tiling(configuration, section)
+    def tiling(self, configuration: RowsConfiguration) -> Tiling:
+        """That of the first launch."""
+        return self.tuned.tiling(configuration)
 
-    def render(self, configuration: dict[str, Any]) -> str:
+    def render(self, configuration: RowsConfiguration) -> str:
         """All kernels, and a `kernel_fn` that launches one after the other."""
-        sections = {launch.name: self._section(launch, configuration) for launch in self.launches}
+        sections = {launch.name: _section(launch.plan, configuration) for launch in self.launches}
         names = safe_names([a.name for a in self.graph.arguments], frozenset(sections))
         body = "\n".join(f"    {line}" for line in self._calls(names))
         return f"{join_sections(sections)}\n\ndef kernel_fn({', '.join(names)}):\n{body}\n"
-
-    def _section(self, launch: Launch, configuration: dict[str, Any]) -> str:
-        """A launch of the first one's pattern shares its configuration; an elementwise one has its own best guess.
-
-        That is the same for every architecture.
-        """
-        alike = launch.plan.pattern == self.launches[0].plan.pattern
-        return launch.plan.render(configuration if alike else launch.plan.configurations("sm_90a")[0])
 
     def _calls(self, names: list[str]) -> list[str]:
         lines, known = [], list(names)
@@ -89,31 +87,33 @@ class ChainPlan:
         return [*(f"{results} = {call}" for results, call in earlier), f"return {last}"]
 
 
+def _section(plan: ElementwisePlan | RowsPlan, configuration: RowsConfiguration) -> str:
+    """All row reductions share a configuration; an elementwise launch has its own best guess, on every architecture."""
+    return plan.render(configuration) if isinstance(plan, RowsPlan) else plan.render(plan.configurations()[0])
+
+
 def _result_names(launch: Launch, known: Sequence[str]) -> list[str]:
     places = range(launch.returns) if launch.returns > 1 else [""]
     return [fresh_name(f"{launch.name}_out{place}", known) for place in places]
 
 
-def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], PatternPlan]) -> Launch:
+def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], ElementwisePlan | RowsPlan]) -> Launch:
     """The launch of a graph whose arguments are the function's and the earlier launches' results.
 
     It takes only what it reads; what follows the sizes of arguments it takes as numbers.
     """
     sized = [node for node in graph.nodes() if node.op == "sized"]
     known, numbered = len(graph.arguments), _with_sizes_as_numbers(graph, sized)
-    read = sorted({node.attrs["index"] for node in numbered.nodes() if node.op in ("input", "scalar")})
+    read = sorted({_place(node) for node in numbered.nodes() if node.op in ("input", "scalar")})
     takes = tuple(place for place in read if place < known)
-    laws = tuple(node.attrs["law"] for node in sized)
+    laws = tuple(Sized.of(node).law for node in sized)
     return Launch(name, match(_of_arguments(numbered, read)), len(graph.outputs), takes, laws)
 
 
 def _with_sizes_as_numbers(graph: Graph, sized: Sequence[Node]) -> Graph:
-    start, values = len(graph.arguments), [node.attrs["value"] for node in sized]
+    start, values = len(graph.arguments), [Sized.of(node).value for node in sized]
     numbers = [Argument(f"size_{place}", "scalar", "float", value=value) for place, value in enumerate(values)]
-    scalars = {
-        id(node): replace(node, op="scalar", attrs=MappingProxyType({"index": start + place}))
-        for place, node in enumerate(sized)
-    }
+    scalars = {id(node): replace(node, op="scalar", attrs=Scalar(start + place)) for place, node in enumerate(sized)}
     return replace(with_values(graph, scalars), arguments=(*graph.arguments, *numbers))
 
 
@@ -121,9 +121,17 @@ def _of_arguments(graph: Graph, places: Sequence[int]) -> Graph:
     """The graph with only the arguments in these places."""
     moved = {place: index for index, place in enumerate(places)}
     leaves = [node for node in graph.nodes() if node.op in ("input", "scalar")]
-    attrs = [MappingProxyType({**node.attrs, "index": moved[node.attrs["index"]]}) for node in leaves]
-    renumbered = {id(node): replace(node, attrs=new) for node, new in zip(leaves, attrs, strict=True)}
+    renumbered = {id(node): replace(node, attrs=_moved(node, moved[_place(node)])) for node in leaves}
     return replace(with_values(graph, renumbered), arguments=tuple(graph.arguments[place] for place in places))
+
+
+def _place(leaf: Node) -> int:
+    """Of the argument that an `input` or `scalar` reads."""
+    return Input.of(leaf).index if leaf.op == "input" else Scalar.of(leaf).index
+
+
+def _moved(leaf: Node, index: int) -> Input | Scalar:
+    return replace(Input.of(leaf), index=index) if leaf.op == "input" else Scalar(index)
 
 
 def returning(graph: Graph, outputs: Sequence[Node]) -> Graph:
@@ -139,13 +147,8 @@ def passed_on(graph: Graph, outputs: Sequence[Node], stem: str) -> tuple[Graph, 
         Argument(f"{stem}_{place}", "tensor", node.dtype, node.shape, _dense(node.shape))
         for place, node in enumerate(outputs)
     ]
-    inputs = [_input(build, argument, start + place) for place, argument in enumerate(passed)]
+    inputs = [build.argument(start + place, argument) for place, argument in enumerate(passed)]
     return replace(graph, arguments=(*graph.arguments, *passed)), inputs
-
-
-def _input(build: GraphBuilder, argument: Argument, index: int) -> Node:
-    layout = {"stride": argument.stride, "offset": 0, "root": (argument.shape, argument.stride)}
-    return build.node("input", (), argument.shape, argument.dtype, index=index, views=(), **layout)
 
 
 def _dense(shape: Sequence[int]) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
-"""Text that is no PTX, or PTX that is not supported: the line, and what was expected there."""
+"""Text that is not PTX, or PTX that is not supported: the line, and what was expected there."""
 
 from __future__ import annotations
 
 import pytest
 
-from cutesmith.emulator.faults import PtxSyntaxError
+from cutesmith.emulator.errors import PtxSyntaxError
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.verdicts import ExitCode
 

@@ -1,0 +1,246 @@
+"""The text of an elementwise kernel, whatever configuration it is rendered in: what `elementwise.py.j2` takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
+from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Scalar, Sized
+from cutesmith.patterns.graph.shapes import broadcast
+from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
+from cutesmith.patterns.writing.naming import Parameter, fresh_name, safe_names
+from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
+
+_IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"
+_TYPES = "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8"
+_USED = "plan layouts stream key found launch thread block first whole count at c v element f r m"
+_DEFINED = "kernel_fn reference_fn get_inputs specialise Plan TYPES LAUNCHERS THREADS VECTOR VECTORS INPUTS REUSE_BYTES"
+RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _USED, _DEFINED, *SPECIAL_FUNCTIONS)).split())
+"""Names that an argument of the problem may not have in the generated kernel."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor parameter of the kernel: a (viewed) argument or an output."""
+
+    name: str
+    dtype: str
+    node: Node
+
+    @property
+    def storage(self) -> str:
+        """DSL type in memory."""
+        return STORAGE_TYPE[self.dtype]
+
+    @property
+    def computed(self) -> str:
+        """DSL type in registers: what the kernel computes with; bool stays in bytes until it is used."""
+        return "Uint8" if self.dtype == "bool" else COMPUTE_TYPE[self.dtype]
+
+
+@dataclass(frozen=True)
+class ElementwiseKernel:
+    """Statements and names for the places of the template; `coordinates` are (dimension, elements inside it, size)."""
+
+    title: str
+    arguments: list[str]
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    scalars: list[Parameter]
+    helpers: list[str]
+    body: list[str]
+    coordinates: list[tuple[int, int, int]]
+    checks: list[tuple[str, tuple[int, ...]]]
+    views: list[str]
+    allocations: list[str]
+    key: list[str]
+    returns: str
+
+
+def write_kernel(graph: Graph) -> ElementwiseKernel:
+    """The kernel of a graph of pointwise operations. Raises UnmatchedError for one that has no DSL form."""
+    return _Writer(graph).kernel()
+
+
+def value_of(output: Node) -> Node:
+    """What an output holds before it is reshaped at the very end."""
+    return output.inputs[0] if output.op == "reshape" else output
+
+
+class _Writer:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.arguments = safe_names([argument.name for argument in graph.arguments], RESERVED)
+        self.shape = value_of(graph.outputs[0]).shape
+        self.views: list[str] = []
+        self.inputs: list[Tensor] = []
+        for node in graph.nodes():
+            if node.op == "input":
+                self.inputs.append(self._input(node))
+        self.outputs = self._outputs()
+        self.helpers: set[str] = set()
+
+    def kernel(self) -> ElementwiseKernel:
+        body = self._body()
+        titles = dict.fromkeys(node.op for node in self.graph.nodes() if node.is_pointwise)
+        return ElementwiseKernel(
+            title=", ".join(titles) or "copy",
+            arguments=self.arguments,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            scalars=self._scalars(),
+            helpers=[SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(self.helpers)],
+            body=body,
+            coordinates=[(dim, math.prod(self.shape[dim + 1 :]), self.shape[dim]) for dim in self.coordinates],
+            checks=self._checks(),
+            views=self.views + self._laws(),
+            allocations=[self._allocation(output) for output in self.outputs],
+            key=self._key(),
+            returns=self._returns(),
+        )
+
+    # Parameters
+
+    def _input(self, node: Node) -> Tensor:
+        argument = self.arguments[Input.of(node).index]
+        code = Input.of(node).code(argument)
+        code = f"{code}.view(torch.uint8)" if node.dtype == "bool" else code
+        if code == argument:
+            return Tensor(argument, node.dtype, node)
+        taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in self.inputs)}
+        name = fresh_name(f"{argument}_view", taken)
+        self.views.append(f"{name} = {code}")
+        return Tensor(name, node.dtype, node)
+
+    def _outputs(self) -> list[Tensor]:
+        several = len(self.graph.outputs) > 1
+        taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in self.inputs)}
+        stems = [f"out_{place}" if several else "out" for place in range(len(self.graph.outputs))]
+        outputs = zip(stems, self.graph.outputs, strict=True)
+        return [Tensor(fresh_name(stem, taken), node.dtype, node) for stem, node in outputs]
+
+    @cached_property
+    def scalar_types(self) -> dict[int, str]:
+        """Argument index → DSL type of each number that the kernel takes; Float64 when any use needs it."""
+        kinds: dict[int, str] = {}
+        for node in self.graph.nodes():
+            if node.op == "scalar":
+                kind, index = COMPUTE_TYPE[node.dtype], Scalar.of(node).index
+                kinds[index] = "Float64" if "Float64" in (kind, kinds.get(index)) else kind
+        return dict(sorted(kinds.items()))
+
+    @cached_property
+    def sized(self) -> dict[int, str]:
+        """The names of the numbers that follow sizes, by node; the host computes them in every call."""
+        nodes = [node for node in self.graph.nodes() if node.op == "sized"]
+        taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in (*self.inputs, *self.outputs))}
+        return {id(node): fresh_name(f"size_{place}", taken) for place, node in enumerate(nodes)}
+
+    def _scalars(self) -> list[Parameter]:
+        numbers = [Parameter(self.arguments[index], kind) for index, kind in self.scalar_types.items()]
+        nodes = [node for node in self.graph.nodes() if node.op == "sized"]
+        return numbers + [Parameter(self.sized[id(node)], COMPUTE_TYPE[node.dtype]) for node in nodes]
+
+    def _laws(self) -> list[str]:
+        """Statements of `kernel_fn` that compute the numbers that follow sizes."""
+        nodes = [node for node in self.graph.nodes() if node.op == "sized"]
+        return [f"{self.sized[id(node)]} = {Sized.of(node).law.host_code(self.arguments)}" for node in nodes]
+
+    # The element's statements
+
+    @cached_property
+    def coordinates(self) -> list[int]:
+        """Dimensions of the result whose coordinate some value depends on."""
+        rank = len(self.shape)
+        iotas = [node for node in self.graph.nodes() if node.op == "iota" and node.shape[Iota.of(node).dim] != 1]
+        return sorted({Iota.of(node).dim + rank - len(node.shape) for node in iotas})
+
+    def _body(self) -> list[str]:
+        emitter = Emitter(self._leaf, fast=is_fast(self.graph), names={}, helpers=self.helpers)
+        stores = []
+        for output in self.outputs:
+            code = emitter.value(value_of(output.node))
+            source = COMPUTE_TYPE[value_of(output.node).dtype]
+            stored = f"({convert(code, source, 'Int32')})" if output.dtype == "bool" else code
+            stores.append(f"f_{output.name}[v] = {stored}")
+        return [*emitter.lines, *stores]
+
+    def _leaf(self, node: Node) -> str | None:
+        if node.op == "input":
+            place = next(at for at, tensor in enumerate(self.inputs) if tensor.node is node)
+            name = f"v_{self.inputs[place].name}[v * plan.steps[{place}]]"
+            return f"({name} != 0)" if node.dtype == "bool" else name
+        if node.op == "scalar":
+            index = Scalar.of(node).index
+            return convert(self.arguments[index], self.scalar_types[index], COMPUTE_TYPE[node.dtype])
+        if node.op == "sized":
+            return self.sized[id(node)]
+        if node.op == "iota":
+            dim = Iota.of(node).dim
+            return f"coordinate_{dim + len(self.shape) - len(node.shape)}" if node.shape[dim] != 1 else "Int64(0)"
+        return None
+
+    # kernel_fn
+
+    @cached_property
+    def _whole(self) -> Tensor | None:
+        """An input of the result's shape; one that is contiguous where there is one."""
+        whole = [tensor for tensor in self.inputs if tensor.node.shape == self.shape]
+        return min(whole, key=lambda tensor: -_contiguous(tensor.node), default=None)
+
+    def _shape_code(self) -> str:
+        if self._whole is not None:
+            return f"{self._whole.name}.shape"
+        shapes = ", ".join(f"{tensor.name}.shape" for tensor in self.inputs)
+        common = broadcast([tensor.node.shape for tensor in self.inputs])
+        return f"torch.broadcast_shapes({shapes})" if common == self.shape else repr(self.shape)
+
+    def _allocation(self, output: Tensor) -> str:
+        dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
+        whole = self._whole
+        if whole is not None and not self.coordinates and output.node.op != "reshape":
+            same = "" if whole.dtype == output.dtype else f", dtype={dtype}"
+            order = ", memory_format=torch.contiguous_format" if self._is_contiguous(output) else ""
+            return f"{output.name} = torch.empty_like({whole.name}{same}{order})"
+        device = f"{self.inputs[0].name}.device"
+        return f"{output.name} = torch.empty({self._shape_code()}, dtype={dtype}, device={device})"
+
+    def _is_contiguous(self, output: Tensor) -> bool:
+        """Whether PyTorch's result was; where it was not, the result keeps the order of the input's dimensions."""
+        strides = self.graph.output_strides[self.outputs.index(output)] if self.graph.output_strides else ()
+        steps = [math.prod(output.node.shape[axis + 1 :]) for axis in range(len(output.node.shape))]
+        sized = zip(strides, steps, output.node.shape, strict=False)
+        return all(stride == step for stride, step, size in sized if size != 1)
+
+    def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Arguments whose shape is part of the kernel: views, coordinates and reshapes carry the traced sizes."""
+        fixed = self.graph.fixed_shapes or bool(self.coordinates) or self._shape_code() == repr(self.shape)
+        fixed = fixed or any(node.op == "reshape" for node in self.graph.outputs)
+        sized = {Input.of(tensor.node).index for tensor in self.inputs} if fixed else set()
+        return [(self.arguments[index], self.graph.arguments[index].shape) for index in sorted(sized)]
+
+    def _key(self) -> list[str]:
+        parts = [f"{t.name}.{part}" for t in self.inputs for part in ("shape", "stride()", "dtype")]
+        pointers = " | ".join(f"{tensor.name}.data_ptr()" for tensor in self.inputs)
+        return [*parts, f"({pointers}) & 15"]
+
+    def _returns(self) -> str:
+        codes = [self._returned(output) for output in self.outputs]
+        if not self.graph.returns_tuple:
+            return codes[0]
+        return f"({', '.join(codes)}{',' if len(codes) == 1 else ''})"
+
+    def _returned(self, output: Tensor) -> str:
+        code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name
+        return f"{code}.view({output.node.shape!r})" if output.node.op == "reshape" else code
+
+
+def _contiguous(node: Node) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(node.shape), reversed(Input.of(node).stride), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
