@@ -26,7 +26,6 @@ LEFT = {
     "compiling/compile_errors.py: message": OTHERS,
     "evals/running/outcomes.py: summary": TO_GO,
     "judge/verification.py: message": SHOWS,
-    "patterns/generation/drafting.py: message": TO_GO,
     "patterns/match.py: hint": TO_GO,
     "profiling/emulation.py: message": SHOWS,
     "profiling/profiling.py: message": SHOWS,

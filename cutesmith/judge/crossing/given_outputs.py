@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 << 30  # of an output; the problem's process has to hold it beside its own results
 
 
-def forged(text: str) -> CandidateError:
+def _forged(text: str) -> CandidateError:
     """The end of a candidate that meddled with the files of its outputs (rule H2)."""
     return CandidateError.rejecting(Violation(Rule.H2, Mechanism.OUTPUT_FILES, text))
 
@@ -36,11 +36,11 @@ def require_own(outputs: Sequence[dict[str, Any]], folder: Path) -> None:
     for number, output in enumerate(outputs):
         if output.get("file") != str(folder / str(number)):
             text = f"output {number} is said to be in {str(output.get('file'))!r:.200}, not where it was asked for"
-            raise forged(text)
+            raise _forged(text)
         size = output.get("bytes")
         if not isinstance(size, int) or not 0 <= size <= MOST_BYTES:
             text = f"output {number} is said to have {size!r:.80} bytes; the judge takes up to {MOST_BYTES >> 30} GiB"
-            raise forged(text)
+            raise _forged(text)
 
 
 def read_output(relay: Relay, output: tensors.Description, device: str) -> torch.Tensor:
@@ -56,4 +56,4 @@ def no_meddling() -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:  # a link, no file, one that is too short: `kernel_fn` has no hand in it
         text = f"the kernel meddled with the file of an output: {error}"
-        raise forged(text) from error
+        raise _forged(text) from error

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from cutesmith.judge.crossing.given_outputs import forged
+from cutesmith.errors import CandidateError
+from cutesmith.verdicts import Mechanism, Rule, Violation
 
 LARGEST_FILE = 1 << 30  # bytes of a tensor that goes through a file of its own, which stays mapped
 WHOLE = 1 << 62  # where nobody carries pieces
@@ -45,4 +46,4 @@ def hand_over(
                     given = ahead.submit(giver, {**asked, "begin": begin + PIECE_BYTES})
                 taken = taker({"do": "take", "tensor": dict(description), "begin": begin})
                 if why := taken.get("meddled"):
-                    raise forged(why)
+                    raise CandidateError.rejecting(Violation(Rule.H2, Mechanism.OUTPUT_FILES, why))
