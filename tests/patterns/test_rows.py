@@ -251,6 +251,7 @@ SIZED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIZED)
 def test_constants_that_follow_sizes_are_computed_from_them(name, tmp_path):
     function, code = SIZED[name]

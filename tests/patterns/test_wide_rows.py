@@ -27,6 +27,7 @@ WIDE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WIDE)
 def test_a_cluster_keeps_a_wide_row_in_its_shared_memory(name, tmp_path):
     """Each block keeps a part; warps combine in a block first, then the blocks."""
