@@ -195,7 +195,6 @@ STRINGS_LEFT = {
     "cutesmith.patterns.generation.drafting",
     "cutesmith.profiling.emulation",
     "cutesmith.runtime.lanes",
-    "cutesmith.runtime.tuning",
     "cutesmith.sandbox.fork_server_process",
     "cutesmith.timing.baseline_process",
     "cutesmith.timing.contest",

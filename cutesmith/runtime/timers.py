@@ -223,3 +223,7 @@ class EmulatedTimer:
         from cutesmith.profiling.emulation_worker import CLOCK_HZ
 
         return floor_us(profile_of(sample, ""), parse_arch(self.arch).sm.multiprocessors, CLOCK_HZ)
+
+
+TIMERS: dict[str, type[Timer]] = {"cuda": GraphTimer, "emulator": EmulatedTimer}
+"""Each device's own."""
