@@ -60,6 +60,7 @@ def _verify(argv: list[str]) -> int:
         sanitize=options.sanitize,
         timeout=options.timeout,
         confine_problem=options.confine_problem,
+        alike=import_alike,
     )
     return report(verdict, as_json=options.json, lines=table(verdict))
 

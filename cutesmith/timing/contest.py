@@ -120,7 +120,8 @@ class Contest:
     @contextmanager
     def _workers(self, folder: Path, arch: str) -> Iterator[tuple[Worker, Worker]]:
         tried = Worker(
-            "cutesmith.timing.timed:candidate_handler",
+            candidates,
+            preload=(import_alike,),
             limits=self._limits,
             scratch=folder / "candidate",
             gpu=True,
