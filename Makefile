@@ -10,7 +10,7 @@
 #   make clean      remove the environment and everything built
 #
 # PYTHON=python3.12 picks another interpreter, PIP_ARGS="…" is passed to pip, JOBS sets the test processes,
-# LIVE="softmax --dollars 0.5" is passed to evals/live_sessions.py.
+# LIVE="softmax --dollars 0.5" is passed to evals/agent_sessions/live_sessions.py.
 
 PYTHON ?= python3
 PIP_ARGS ?=
@@ -57,7 +57,7 @@ gpu-test: $(READY)
 	$(BIN)/python -m pytest -m gpu -q
 
 live: $(READY)
-	$(BIN)/python evals/live_sessions.py $(LIVE)
+	$(BIN)/python evals/agent_sessions/live_sessions.py $(LIVE)
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from cutesmith.agent.budget import Limits
+from cutesmith.verbs.generate_verb import MOST_TRIED_IN_DRAFT
 
 WHOLE, BARE = "whole", "bare"
 """How much of the skill a session has: all of it, or a bare prompt with the judge's tools alone."""
@@ -33,7 +34,7 @@ class Settings:
     draft: bool = True
     skill: str = WHOLE
     hidden_pages: tuple[str, ...] = ()
-    configurations: int = 4
+    configurations: int = MOST_TRIED_IN_DRAFT
     timeout: float = 120.0  # seconds a call of a kernel
     tolerance: dict[str, float] = field(default_factory=dict)  # "rtol", "atol" where the problem's own do not serve
     limits: Limits = Limits()

@@ -25,13 +25,14 @@ from cutesmith.agent.run_session import run_session
 from cutesmith.agent.session import PROBLEM, Session, new_session, resumed_session
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.transcript import FILE, read_transcript
-from cutesmith.commands._agent_options import AGENTS, settings_of
+from cutesmith.commands._agent_options import settings_of
 from cutesmith.commands._run import INTERRUPTED, report
 from cutesmith.errors import UsageError
 from cutesmith.patterns.generation.output_folder import DEFAULT_FOLDER
 from cutesmith.patterns.generation.target import choose_target, describe_environment
 from cutesmith.problems.sources import InputsNeededError, KernelRequest, ProblemSource, resolve
 from cutesmith.sandbox.confinement import hide_memory
+from cutesmith.verbs.generate_verb import AGENTS
 from cutesmith.verdicts import AgentVerdict
 
 SAID = 400  # characters of what a model said with `finish`

@@ -14,8 +14,6 @@ from cutesmith.agent.settings import BARE, Settings
 from cutesmith.agent.texts.hidden_pages import check_pages
 from cutesmith.errors import UsageError
 
-AGENTS = "draft: patterns, no model; claude; auto: claude when a key is present; script:FILE; replay:DIR"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that only a session with a model has."""

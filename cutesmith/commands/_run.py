@@ -23,6 +23,7 @@ from typing import NoReturn
 
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
 from cutesmith.unicode import plain_text
+from cutesmith.verbs.definition import Verb
 from cutesmith.verdicts import ExitCode, Verdict, strict_json
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -58,11 +59,12 @@ def command_parser(verb: str, description: str, *, examples: Iterable[str] = ())
     return parser
 
 
-def positive(text: str) -> int:
-    """The type of an option that counts something; argparse makes the usage error of ArgumentTypeError."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
-    return int(text)
+def verb_parser(verb: Verb, description: str, *, examples: Iterable[str] = ()) -> CommandParser:
+    """The parser of a verb that `cutesmith.verbs` describes."""
+    parser = command_parser(verb.name, description, examples=examples)
+    for option in verb.options:
+        option.add_to(parser)
+    return parser
 
 
 def report(verdict: Verdict, *, as_json: bool, lines: Iterable[str]) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.timing.benchmark import QUICK_ROUNDS, ROUNDS, benchmark_kernel
+from cutesmith.verbs.kernel_verbs import BENCHMARK
 from cutesmith.verdicts import BenchmarkVerdict, Timing
 
 DESCRIPTION = """\
@@ -37,18 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _benchmark(argv: list[str]) -> int:
-    parser = command_parser("benchmark", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("file", help="the kernel file")
-    parser.add_argument("--problem", metavar="FILE", help="take reference_fn and get_inputs from this file instead")
-    parser.add_argument("--confine-problem", action="store_true", help="trust that file no more than the kernel")
-    parser.add_argument("--baseline", action="append", default=[], metavar="FILE:FN", help="also time this function")
-    parser.add_argument("--no-compile-baseline", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds instead of {ROUNDS}")
-    parser.add_argument("--rounds", type=int, metavar="N", help="interleaved rounds")
-    parser.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's)")
-    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds a call (default: 300)")
-    parser.add_argument("--plot", metavar="PNG|SVG", help="draw the samples")
-    options = parser.parse_args(argv)
+    options = verb_parser(BENCHMARK, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     rounds = options.rounds if options.rounds is not None else QUICK_ROUNDS if options.quick else ROUNDS
     if rounds < 1 or not options.timeout > 0:
         raise UsageError("--rounds and --timeout must be positive")

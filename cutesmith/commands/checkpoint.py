@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.checkpoints import Checkpoint, CheckpointStore
-from cutesmith.commands._run import command_parser, run_command
+from cutesmith.commands._run import run_command, verb_parser
 from cutesmith.errors import UsageError
+from cutesmith.verbs.kernel_verbs import CHECKPOINT
 from cutesmith.verdicts import ExitCode, strict_json
 
 DESCRIPTION = """\
@@ -38,22 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _checkpoint(argv: list[str]) -> int:
-    options = _parser().parse_args(argv)
+    options = verb_parser(CHECKPOINT, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     store = CheckpointStore(options.file)
     text, fields = ACTIONS[options.action](store, options)
     fields = {"stage": "checkpoint", "status": "passed", "exit_code": ExitCode.PASSED, "path": options.file, **fields}
     print(strict_json(fields) if options.json else text)
     return ExitCode.PASSED
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("checkpoint", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("action", choices=("backup", "list", "diff", "revert"))
-    parser.add_argument("file", help="the kernel file")
-    parser.add_argument("versions", nargs="*", metavar="CHECKPOINT", help="number or first characters of the hash")
-    parser.add_argument("--note", default="", help="one line that says what this version is")
-    parser.add_argument("--verdict", metavar="JSON", help="file with a verdict's JSON to keep with it, - for stdin")
-    return parser
 
 
 def _backup(store: CheckpointStore, options: argparse.Namespace) -> tuple[str, dict[str, Any]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cutesmith.commands._run import command_parser, report, run_command
-from cutesmith.compiling.compilation import DEFAULT_TIMEOUT, compile_kernel
+from cutesmith.commands._run import report, run_command, verb_parser
+from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.devices import DEFAULT_ARCHS
 from cutesmith.errors import UsageError
 from cutesmith.recording.cubin import source_name
+from cutesmith.verbs.kernel_verbs import COMPILE
 from cutesmith.verdicts import ArchReport, CompileVerdict, ExitCode, KernelReport
 
 DESCRIPTION = """\
@@ -32,24 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _compile(argv: list[str]) -> int:
-    parser = command_parser("compile", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("file", help="the kernel file")
-    parser.add_argument(
-        "--arch",
-        action="append",
-        metavar="SM",
-        help=f"architecture, repeated or comma-separated (default: {','.join(DEFAULT_ARCHS)})",
-    )
-    parser.add_argument("--problem", metavar="FILE", help="take get_inputs from this file instead")
-    parser.add_argument("--keep", metavar="DIR", help="write the PTX and cubins there")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=DEFAULT_TIMEOUT,
-        metavar="S",
-        help="seconds an architecture (default: %(default)g)",
-    )
-    options = parser.parse_args(argv)
+    options = verb_parser(COMPILE, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if options.timeout <= 0:
         raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")
     archs = [arch for text in options.arch or DEFAULT_ARCHS for arch in text.split(",") if arch]

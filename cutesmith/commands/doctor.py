@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.devices import SM_VERSIONS, Device, list_devices, sm_of_name
 from cutesmith.errors import UnavailableError
 from cutesmith.references.version import written_for
+from cutesmith.verbs.kernel_verbs import DOCTOR
 from cutesmith.verdicts import ExitCode, Verdict
 
 MIN_DRIVER = (575, 51, 3)
@@ -66,9 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _doctor(argv: list[str]) -> int:
-    parser = command_parser("doctor", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("--table", action="store_true", help="show the SM versions and their limits too")
-    options = parser.parse_args(argv)
+    options = verb_parser(DOCTOR, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     verdict = examine(with_table=options.table)
     return report(verdict, as_json=options.json, lines=_lines(verdict))
 

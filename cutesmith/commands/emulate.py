@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 
 from cutesmith.commands._emulation_tables import table
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.profiling.emulation import TraceRequest, emulate_kernel
+from cutesmith.verbs.kernel_verbs import EMULATE
 
 DESCRIPTION = """\
 Run a kernel once on the emulated GPU (a CPU; no GPU is needed) and say what its launches did.
@@ -43,19 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _emulate(argv: list[str]) -> int:
-    parser = command_parser("emulate", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("file", help="the kernel file")
-    parser.add_argument("--problem", metavar="FILE", help="take reference_fn and get_inputs from this file instead")
-    parser.add_argument("--profile", action="store_true", help="what each Python line costs, and what to change")
-    parser.add_argument("--trace", nargs="?", const="0:0", metavar="BLOCK:WARP", help="print one warp (default: 0:0)")
-    parser.add_argument("--lane", type=int, default=0, metavar="N", help="the lane whose values are shown (default: 0)")
-    parser.add_argument("--launch", type=int, default=0, metavar="N", help="the launch that is traced (default: 0)")
-    parser.add_argument("--steps", type=int, default=2000, metavar="N", help="instructions of a trace (default: 2000)")
-    parser.add_argument("--arch", metavar="SM", help="architecture (default: sm_90a)")
-    parser.add_argument("--full", action="store_true", help="run the inputs as they are, however large")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of torch for get_inputs() (default: 0)")
-    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds (default: %(default)g)")
-    options = parser.parse_args(argv)
+    options = verb_parser(EMULATE, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if options.profile and options.trace is not None:
         raise UsageError("--profile and --trace are two runs", hint="Give one of them at a time.")
     if not options.timeout > 0:

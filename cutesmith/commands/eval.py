@@ -15,7 +15,6 @@ SUBCOMMANDS = {
     "leaderboard": "runs ranked by fast_1, ties marked",
     "report": "numbers from the raw samples: one page for one run or several, Markdown, CSV",
     "run": "take a suite's tasks, have kernels made or take somebody's, and judge them; resumable",
-    "skill": "the same tasks with the skill, without it, without a page of it; and whether it is chosen when it should",
     "selftest": "the judge against kernels that cheat, and against honest ones that look alike",
 }
 
@@ -31,7 +30,8 @@ examples:
   cutesmith eval run --suite core --agent dir:their_kernels --out RUN2
   cutesmith eval run --resume --out RUN
   cutesmith eval report RUN
-  cutesmith eval skill --suite level2 --agent claude --max-dollars 100 --plan
+  cutesmith eval run --suite level2 --agent claude --bare --out BARE -- --max-dollars 1
+  cutesmith eval compare BARE WHOLE
 
 {exit_codes}
 """

@@ -28,7 +28,7 @@ settings that differ are named first."""
 
 EXAMPLES = (
     "cutesmith eval compare RUN RUN2",
-    "cutesmith eval compare with_skill without_skill --baseline torch.compile --json",
+    "cutesmith eval compare BARE WHOLE --baseline torch.compile --json",
 )
 
 
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _eval_compare(argv: list[str]) -> int:
     from cutesmith.evals.records import EAGER
-    from cutesmith.evals.scores.comparison import NOISE, compare_runs
+    from cutesmith.evals.scores.comparison import NOISE, SKILL, compare_runs
     from cutesmith.evals.scores.outcomes import BASELINES, read_runs
 
     start = time.perf_counter()
@@ -65,6 +65,8 @@ def _eval_compare(argv: list[str]) -> int:
     comparison = compare_runs(first, second, options.baseline, options.noise)
     _refuse(comparison, options.across_devices)
     for name, (before, after) in comparison.different.items():
+        if name == SKILL:  # arms of a trial differ on purpose, and the first line says how
+            continue
         print(f"warning: {name} differs: {before} | {after}", file=sys.stderr)
     seconds = round(time.perf_counter() - start, 3)
     verdict = CompareVerdict(
@@ -79,7 +81,7 @@ def _share(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise ArgumentTypeError(f"{text!r} is no share from 0 to 1, such as 0.03")
+        raise ArgumentTypeError(f"{text!r} is not a share from 0 to 1, such as 0.03")
     return value
 
 
@@ -110,8 +112,11 @@ def _summary(comparison: Comparison) -> str:
 def _lines(comparison: Comparison) -> Iterator[str]:
     from cutesmith.evals.report import wording
     from cutesmith.evals.running.screen import one_line
+    from cutesmith.evals.scores.comparison import SKILL
 
     solved, share = comparison.solved, comparison.share
+    if SKILL in comparison.different:
+        yield "skill: A has {}, B has {}".format(*map(_arm, comparison.different[SKILL]))
     yield f"tasks: {comparison.tasks} in both, {comparison.only_first} only in A, {comparison.only_second} only in B"
     yield (
         f"solved: {solved['both']} by both, {solved['first']} by A alone, {solved['second']} by B alone, "
@@ -126,6 +131,10 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     sure = [change for change in comparison.changes if change.beyond_noise]
     yield from map(one_line, map(_change, sure))
     yield f"{len(comparison.changes) - len(sure)} of {len(comparison.changes)} timed tasks did not change beyond noise"
+
+
+def _arm(skill: str) -> str:
+    return {"whole": "all of it", "bare": "none of it (--bare)"}.get(skill, f"all {skill}")
 
 
 def _change(change: Change) -> str:

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cutesmith.commands._run import INTERRUPTED, command_parser, positive, report, run_command
+from cutesmith.commands._run import INTERRUPTED, command_parser, report, run_command
 from cutesmith.devices import current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.evals.engines.gpus import choose_gpus
-from cutesmith.evals.engines.jobs import Engine
+from cutesmith.evals.engines.jobs import SESSION, Engine
 from cutesmith.evals.engines.local_engine import LocalEngine, usual_slots
 from cutesmith.evals.records import Suite, Task
 from cutesmith.evals.running.cache import DEFAULT_CACHE, Cache
@@ -29,6 +29,7 @@ from cutesmith.evals.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.suites import SUITE_NAMES, load_suite
 from cutesmith.evals.suites.tolerances import TOLERANCES
 from cutesmith.patterns.generation.target import PLACES, Target, choose_target
+from cutesmith.verbs.definition import positive
 
 NONE = "none"
 DESCRIPTION = """\
@@ -41,6 +42,9 @@ Judge kernels for every task of a suite: lint, compile, verify, benchmark, one l
   dir:PATH       kernels that somebody else made: PATH/TASK.py or PATH/TASK/kernel.py; samples from 0:
                  PATH/TASK/K.py or PATH/TASK/K/kernel.py; TASK is the id (level1/softmax) or its last part (softmax).
                  No file: status "missing", which counts as not solved.
+
+A session has the whole skill, or with --bare none of its texts, or with --without-page not that page of its
+references: make a run of each kind, and `cutesmith eval compare` pairs them.
 
 The folder given by --out may be killed at any moment: --resume goes on, repeats nothing that was finished and loses
 nothing. Without --suite it resumes as the run was begun. An outcome that is known of the same kernel, task, settings,
@@ -55,6 +59,7 @@ EXAMPLES = (
     "cutesmith eval run --suite kernelbench --path KernelBench --level 1 --ids 19 23 --agent dir:kernels --out RUN",
     "cutesmith eval run --suite core --agent dir:kernels --samples 4 --gpus 0,1 --out RUN",
     "cutesmith eval run --suite core --agent claude --samples 3 --out RUN -- --max-dollars 1 --max-turns 20",
+    "cutesmith eval run --suite core --agent claude --samples 3 --bare --out BARE -- --max-dollars 1 --max-turns 20",
     "cutesmith eval run --suite core --agent draft --engine ray --address auto --out RUN",
     "cutesmith eval run --resume --out RUN",
 )
@@ -66,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _eval_run(argv: list[str]) -> int:
-    own, session = split_options(argv)
+    own, session = _split_options(argv)
     options = _parser().parse_args(own)
     if options.resume:
         own, session = _resumed(options, own, session)
@@ -76,7 +81,7 @@ def _eval_run(argv: list[str]) -> int:
     return INTERRUPTED if interrupted else code
 
 
-def split_options(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split_options(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Our options, and those after -- for a session."""
     words = list(argv)
     where = words.index("--") if "--" in words else len(words)
@@ -90,35 +95,41 @@ def _resumed(options: Namespace, own: list[str], session: list[str]) -> tuple[li
     known = RunFolder(Path(options.out)).settings().get("command")
     if not isinstance(known, list):
         raise UsageError(f"{options.out} holds no run", hint="Leave --resume out to begin one there.")
-    before, before_session = split_options([str(word) for word in known])
+    before, before_session = _split_options([str(word) for word in known])
     return [*before, *own], session or before_session
 
 
 def _parser() -> Any:
     parser = command_parser("eval run", DESCRIPTION, examples=EXAMPLES)
     what = parser.add_argument_group("what")
-    add_task_options(what)
+    _add_task_options(what)
     what.add_argument("--agent", default="draft", metavar="WHO", help=f"{AGENTS} (default: draft)")
     what.add_argument("--samples", type=positive, default=1, metavar="K", help="kernels for each task (default: 1)")
     what.add_argument(
         "--configurations", type=positive, default=8, metavar="N", help="draft: how many to try, 1 without a race (8)"
     )
-    add_judge_options(parser.add_argument_group("how they are judged"))
+    skill = parser.add_argument_group("how much of the skill a session with a model has")
+    skill.add_argument("--bare", action="store_true", help="none: the contract, the judge and its tools alone")
+    skill.add_argument(
+        "--without-page", action="append", default=[], metavar="PAGE", help="not this reference page; repeatable"
+    )
+    _add_judge_options(parser.add_argument_group("how they are judged"))
     where = parser.add_argument_group("where and how long")
     where.add_argument("--out", metavar="DIR", help="the run's folder (default: cutesmith-out/eval-SUITE-AGENT)")
     where.add_argument("--resume", action="store_true", help="go on with the run in --out")
     where.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
     where.add_argument("--address", default="auto", metavar="HOST:PORT", help="of the Ray cluster (auto: this node's)")
-    add_machine_options(where)
-    where.add_argument("--time-limit", type=seconds, default=float("inf"), metavar="S", help="begin none after S s")
+    where.add_argument("--gpus", default="all", metavar="0,1|all|N", help="which GPUs, or how many (default: all)")
+    where.add_argument("--jobs", type=positive, metavar="N", help="kernels at a time (default: 3/4 of the cores)")
+    where.add_argument("--judges", type=positive, metavar="N", help="judges a GPU, one of them times (up to 8)")
+    where.add_argument("--time-limit", type=_seconds, default=float("inf"), metavar="S", help="begin none after S s")
     where.add_argument("--cache", metavar="DIR", help=f"outcomes of earlier runs (default: {DEFAULT_CACHE})")
-    where.add_argument("--no-cache", action="store_true", help="judge everything anew")
+    where.add_argument("--no-cache", action="store_true", help="judge everything again")
     where.add_argument("--quiet", action="store_true", help="say nothing on the way")
     return parser
 
 
-def add_task_options(group: Any) -> None:
-    """The options that choose tasks."""
+def _add_task_options(group: Any) -> None:
     names = f"{', '.join(SUITE_NAMES)}, or a folder of problem files (core)"
     group.add_argument("--suite", default="core", metavar="NAME|DIR", help=names)
     group.add_argument("--path", metavar="DIR", help="where the suite's own files are (kernelbench: a checkout)")
@@ -128,8 +139,7 @@ def add_task_options(group: Any) -> None:
     group.add_argument("--only", "--ids", action="extend", nargs="+", metavar="GLOB", help=only)
 
 
-def add_judge_options(group: Any) -> None:
-    """The options that say how strictly and where kernels are judged."""
+def _add_judge_options(group: Any) -> None:
     group.add_argument("--on", choices=PLACES, default="auto", help="the GPU, the emulated one, or compile only")
     group.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's; sm_90a without one)")
     group.add_argument("--tolerance", choices=TOLERANCES, default="", help="instead of the tasks' own")
@@ -138,24 +148,16 @@ def add_judge_options(group: Any) -> None:
     libraries = f"baselines: files as evals/libraries has them (default: those of our suites), or {NONE}"
     group.add_argument("--libraries", metavar="DIR", help=libraries)
     group.add_argument("--no-benchmark", action="store_true", help="verify only")
-    group.add_argument("--timeout", type=seconds, default=120.0, metavar="S", help="seconds a call of a kernel (120)")
+    group.add_argument("--timeout", type=_seconds, default=120.0, metavar="S", help="seconds a call of a kernel (120)")
 
 
-def add_machine_options(group: Any) -> None:
-    """The options that say how much of this machine is used."""
-    group.add_argument("--gpus", default="all", metavar="0,1|all|N", help="which GPUs, or how many (default: all)")
-    group.add_argument("--jobs", type=positive, metavar="N", help="kernels at a time (default: 3/4 of the cores)")
-    group.add_argument("--judges", type=positive, metavar="N", help="judges a GPU, one of them times (up to 8)")
-
-
-def seconds(text: str) -> float:
-    """The type of an option that is a number from 0 up."""
+def _seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = -1.0
     if not value >= 0:
-        raise ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds")
     return value
 
 
@@ -170,16 +172,6 @@ def _run(options: Namespace, session: Sequence[str], command: Sequence[str]) -> 
     finally:
         engine.close()
     return verdict, verdict.interrupted
-
-
-def prepared_run(argv: Sequence[str]) -> tuple[Plan, Callable[[], Engine], list[str]]:
-    """What a command line of `eval run` asks for: its plan, how to get an engine, and the line as run.json keeps it.
-
-    Raises UsageError, UnavailableError or ModelError for what cannot be run.
-    """
-    own, session = split_options(argv)
-    options = _parser().parse_args(own)
-    return *_prepared(options, session), _repeatable(options, own, session)
 
 
 def _prepared(options: Namespace, session: Sequence[str]) -> tuple[Plan, Callable[[], Engine]]:
@@ -230,10 +222,12 @@ def _plan(options: Namespace, session: Sequence[str], target: Target, gpus: int)
         race_cache=not options.no_cache,
         options=tuple(session),
     )
-    if session and source.kind in ("draft", "dir"):
-        raise UsageError(f"{' '.join(session)}: only a session with a model takes options", hint="Leave them out.")
-    if source.kind == "claude":
-        _require_model(session)
+    arm = [*(["--bare"] if options.bare else []), *(f"--without-page={page}" for page in options.without_page)]
+    if source.stage == SESSION:
+        maker = _with_session(maker, [*session, *arm])
+    elif session or arm:
+        given = " ".join([*arm, *session])
+        raise UsageError(f"{given}: only a session with a model takes options", hint="Leave them out.")
     return Plan(
         suite=_suite(options, target),
         source=source,
@@ -261,15 +255,21 @@ def _without_gpu() -> str:
     return "auto" if current_device() is None else "emulator"
 
 
-def _require_model(session: Sequence[str]) -> None:
-    """Find out before the first task that there is no key or no such model."""
+def _with_session(maker: MakerSettings, words: Sequence[str]) -> MakerSettings:
+    """The part of the skill that these options of a session ask for.
+
+    Before the first task: options that a session does not take, a missing key and an unknown model are errors here.
+    """
     from cutesmith.agent.settings import Settings
     from cutesmith.commands._agent import make_model
     from cutesmith.commands._agent_options import settings_of
     from cutesmith.commands.generate import generate_parser
 
-    options = generate_parser().parse_args(["problem.py", "--agent=claude", *session])
-    asyncio.run(make_model(settings_of(options, Settings())).ready())
+    options = generate_parser().parse_args(["problem.py", f"--agent={maker.agent}", *words])
+    settings = settings_of(options, Settings())
+    if maker.agent == "claude":
+        asyncio.run(make_model(settings).ready())
+    return replace(maker, skill=settings.skill, hidden_pages=settings.hidden_pages)
 
 
 def _suite(options: Namespace, target: Target) -> Suite:

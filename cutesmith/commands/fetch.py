@@ -6,13 +6,13 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.examples.fetch.downloading import Limits
 from cutesmith.examples.fetch.fetching import FetchOptions, Progress, fetch_examples
 from cutesmith.examples.index.records import read_index
+from cutesmith.verbs.library_verbs import FETCH
 from cutesmith.verdicts import FetchedExample, FetchVerdict
 
 DESCRIPTION = """\
@@ -40,29 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fetch(argv: list[str]) -> int:
-    options = _parser().parse_args(argv)
+    options = verb_parser(FETCH, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if not options.timeout > 0 or options.attempts < 1:
         raise UsageError("--timeout is more than 0 seconds, --attempts at least 1")
     index = read_index(options.index)
     with _progress(len(set(options.ids)), shown=sys.stderr.isatty() and not options.json) as progress:
         verdict = fetch_examples(options.ids, index, _options(options), progress=progress)
     return report(verdict, as_json=options.json, lines=_lines(verdict, options.with_siblings))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("fetch", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("ids", nargs="+", metavar="ID", help="what `cutesmith find` lists")
-    parser.add_argument("--out", type=Path, default=Path("examples"), metavar="DIR", help="default: examples")
-    parser.add_argument("--with-siblings", action="store_true", help="also the examples that it imports")
-    parser.add_argument("--mirror", default="", metavar="DIR|URL", help="a checkout of CUTLASS, or another address")
-    parser.add_argument("--offline", action="store_true", help="use no network: cache, packages, own kernels")
-    parser.add_argument("--refresh", action="store_true", help="ask the server again, though the cache has it")
-    parser.add_argument("--overwrite", action="store_true", help="replace a file in --out that differs")
-    parser.add_argument("--any-version", action="store_true", help="take an installed package's file whatever its hash")
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds of silence (default: 10)")
-    parser.add_argument("--attempts", type=int, default=4, metavar="N", help="how often it is tried (default: 4)")
-    parser.add_argument("--index", type=Path, metavar="FILE", help="another index than the one that comes along")
-    return parser
 
 
 def _options(options: argparse.Namespace) -> FetchOptions:

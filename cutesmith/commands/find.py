@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.errors import UsageError
-from cutesmith.examples.index.records import SOURCES, read_index
+from cutesmith.examples.index.records import read_index
 from cutesmith.examples.search.search import Filters, find_examples
 from cutesmith.examples.vocabulary import ARCHS, OPERATIONS
+from cutesmith.verbs.library_verbs import FIND
 from cutesmith.verdicts import FindVerdict, FoundExample
 
 DESCRIPTION = f"""\
@@ -39,16 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _find(argv: list[str]) -> int:
-    parser = command_parser("find", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("words", nargs="*", metavar="WORDS", help="what you want to write")
-    parser.add_argument("--arch", default="", metavar="SM", help="what it must run on, or be ported to from below")
-    parser.add_argument("--op", action="append", default=[], metavar="NAME", help="any of these operations")
-    parser.add_argument("--dtype", action="append", default=[], metavar="NAME", help="all of these dtypes")
-    parser.add_argument("--feature", action="append", default=[], metavar="NAME", help="all of these features")
-    parser.add_argument("--source", action="append", default=[], metavar="NAME", help=f"{', '.join(SOURCES)}, quack, …")
-    parser.add_argument("--limit", type=int, default=5, metavar="N", help="how many (default: 5)")
-    parser.add_argument("--index", type=Path, metavar="FILE", help="another index than the one that comes along")
-    options = parser.parse_args(argv)
+    options = verb_parser(FIND, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if options.limit < 1:
         raise UsageError(f"--limit {options.limit}: it is at least 1")
     filters = Filters(

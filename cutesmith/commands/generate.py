@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutesmith.agent.settings import Settings
-from cutesmith.commands._agent_options import AGENTS, add_options, wants_agent
-from cutesmith.commands._run import command_parser, positive, report, run_command
+from cutesmith.commands._agent_options import add_options, wants_agent
+from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.problems.sources import KernelRequest, resolve
+from cutesmith.verbs.generate_verb import GENERATE, MOST_TRIED
 from cutesmith.verdicts import GenerateVerdict
 
 if TYPE_CHECKING:
@@ -49,11 +49,6 @@ EXAMPLES = (
     "cutesmith generate problem.py --agent claude --candidates 4 --beam 2 --target-floor 90",
     "cutesmith generate --resume cutesmith-out/problem-agent --max-dollars 10",
 )
-
-
-PLACES = ("auto", "gpu", "emulator", "compile")
-MOST_TRIED = 8  # configurations of a pattern
-TRIED = f"how many to try (default: {MOST_TRIED}; for the draft of a session with a model {Settings.configurations})"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,22 +102,7 @@ def _problem_file(options: Namespace) -> tuple[Path, Path | None]:
 
 def generate_parser() -> Any:
     """The parser of `cutesmith generate`."""
-    parser = command_parser("generate", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument(
-        "problem", nargs="?", metavar="REQUEST|PROBLEM", help="problem file, file.py:name, or a sentence"
-    )
-    parser.add_argument("--agent", default="draft", metavar="WHO", help=f"{AGENTS} (default: draft)")
-    parser.add_argument("--input", action="append", default=[], metavar="SPEC", help="an input of file.py:function")
-    parser.add_argument("--arch", help="architecture, such as sm_90a (default: this GPU's; without one sm_90a)")
-    parser.add_argument("--out", metavar="DIR", help="folder for the results (default: cutesmith-out/NAME)")
-    parser.add_argument(
-        "--on", choices=PLACES, default="auto", help="execute on the GPU or the emulated one, or compile only"
-    )
-    parser.add_argument("--configurations", type=positive, metavar="N", help=TRIED)
-    parser.add_argument("--no-benchmark", action="store_true", help="skip the comparison with eager and torch.compile")
-    parser.add_argument("--no-cache", action="store_true", help="time the configurations again")
-    parser.add_argument("--confine-problem", action="store_true", help="trust the problem no more than its kernel")
-    parser.add_argument("--quiet", action="store_true", help="say nothing on the way")
+    parser = verb_parser(GENERATE, DESCRIPTION, examples=EXAMPLES)
     add_options(parser)
     return parser
 

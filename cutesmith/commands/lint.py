@@ -5,9 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.lint import RULES, Rule, lint_file
+from cutesmith.verbs.kernel_verbs import LINT
 from cutesmith.verdicts import Finding, LintVerdict, strict_json
 
 DESCRIPTION = """\
@@ -33,12 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _lint(argv: list[str]) -> int:
-    parser = command_parser("lint", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("file", nargs="?", help="the kernel file")
-    parser.add_argument(
-        "--rules", nargs="*", metavar="ID", help="list the rules (all, or these) instead of checking a file"
-    )
-    options = parser.parse_args(argv)
+    options = verb_parser(LINT, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if options.rules is not None:
         return _list_rules(options.rules + ([options.file] if options.file else []), as_json=options.json)
     if options.file is None:

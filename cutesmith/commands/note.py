@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cutesmith.commands._run import command_parser, run_command
+from cutesmith.commands._run import run_command, verb_parser
 from cutesmith.devlog import append_entry
 from cutesmith.errors import UsageError
+from cutesmith.verbs.kernel_verbs import NOTE
 from cutesmith.verdicts import ExitCode, strict_json
 
 DESCRIPTION = """\
@@ -29,14 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _note(argv: list[str]) -> int:
-    parser = command_parser("note", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("file", type=Path, help="the kernel file")
-    parser.add_argument("--prediction", default="", help="what you expect, with the reason")
-    parser.add_argument("--change", default="", help="what is different from the version before")
-    parser.add_argument("--measurement", default="", help="what was measured, on which machine")
-    parser.add_argument("--verdict", default="", metavar="JSON", help="file with a verdict's JSON, - for stdin")
-    parser.add_argument("--note", default="", help="anything else: a lesson, an architecture that is not here")
-    options = parser.parse_args(argv)
+    options = verb_parser(NOTE, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     fields = {name: getattr(options, name) for name in ("prediction", "change", "measurement", "note")}
     fields["verdict"] = _verdict(options.verdict) if options.verdict else ""
     log = append_entry(options.file, fields)

@@ -7,11 +7,12 @@ from itertools import groupby
 from textwrap import wrap
 
 from cutesmith.commands._emulation_tables import WIDTH, launch_table
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.profiling.ncu_advice import ProfileAdvice
 from cutesmith.profiling.ncu_metrics import ProfiledKernel
 from cutesmith.profiling.profiling import ProfileOptions, ProfileVerdict, profile_kernel
+from cutesmith.verbs.kernel_verbs import PROFILE
 
 DESCRIPTION = """\
 Say where a kernel's time goes and what to change, the largest stake first; every remark names the metric and a section
@@ -43,17 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _profile(argv: list[str]) -> int:
-    parser = command_parser("profile", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("file", help="the kernel file")
-    parser.add_argument("--problem", metavar="FILE", help="take reference_fn and get_inputs from this file instead")
-    parser.add_argument("--confine-problem", action="store_true", help="trust that file no more than the kernel")
-    parser.add_argument("--on", choices=("auto", "gpu", "emulator"), default="auto", help="where (default: auto)")
-    parser.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's, else sm_90a)")
-    parser.add_argument("--ncu", metavar="PATH", help="the ncu to use (default: that on PATH)")
-    parser.add_argument("--report", metavar="FILE", help="keep ncu's report (.ncu-rep) for its own viewer")
-    parser.add_argument("--full", action="store_true", help="on the emulated GPU: all inputs, however large")
-    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds (default: %(default)g)")
-    options = parser.parse_args(argv)
+    options = verb_parser(PROFILE, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if not options.timeout > 0:
         raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")
     verdict = profile_kernel(

@@ -7,10 +7,11 @@ import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.references.search import Hit, search
 from cutesmith.references.sections import Page, Section, read_pages
+from cutesmith.verbs.library_verbs import SEARCH
 from cutesmith.verdicts import ExitCode, SearchVerdict
 
 DESCRIPTION = """\
@@ -33,13 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _search(argv: list[str]) -> int:
-    parser = command_parser("search", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("query", nargs="*", help="what to look for")
-    parser.add_argument("--limit", type=int, default=5, help="how many sections (default 5)")
-    parser.add_argument("--full", action="store_true", help="print the sections whole")
-    parser.add_argument("--read", metavar="PAGE[#ANCHOR]", help="print this section or page instead of searching")
-    parser.add_argument("--without", action="append", default=[], metavar="PAGE", help="as if it did not exist")
-    options = parser.parse_args(argv)
+    options = verb_parser(SEARCH, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     pages = [page for page in read_pages() if page.name not in options.without]
     start = time.perf_counter()
     if options.read:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.judge.verification import verify_kernel
+from cutesmith.timing.entries import import_alike
+from cutesmith.verbs.kernel_verbs import VERIFY
 from cutesmith.verdicts import CaseReport, OutputError, VerifyVerdict
 
 DESCRIPTION = """\
@@ -27,27 +29,13 @@ EXAMPLES = (
 )
 
 
-PLACES = ("auto", "gpu", "emulator", "compile")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     return run_command(_verify, argv)
 
 
 def _verify(argv: list[str]) -> int:
-    parser = command_parser("verify", DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("file", help="the kernel file")
-    parser.add_argument("--problem", metavar="FILE", help="take reference_fn and get_inputs from this file instead")
-    parser.add_argument("--confine-problem", action="store_true", help="trust that file no more than the kernel")
-    parser.add_argument("--on", choices=PLACES, default="auto", help="where (default: %(default)s)")
-    parser.add_argument("--rtol", type=float, metavar="R", help="relative tolerance (default: the file's, or by dtype)")
-    parser.add_argument("--atol", type=float, metavar="A", help="absolute, scaled down for small references")
-    parser.add_argument("--arch", metavar="SM", help="architecture (default: the GPU's; sm_90a without one)")
-    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="draws of each input set (default: 2)")
-    parser.add_argument("--sanitize", action="store_true", help="also run compute-sanitizer memcheck and racecheck")
-    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds a call (default: 120)")
-    options = parser.parse_args(argv)
+    options = verb_parser(VERIFY, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     _require_sensible(options.rtol, options.atol, options.seeds, options.timeout)
     verdict = verify_kernel(
         options.file,

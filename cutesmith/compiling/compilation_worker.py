@@ -22,7 +22,8 @@ from cutesmith.compiling.types_seen import types_seen
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.cubin import source_name
-from cutesmith.recording.sessions import Session, session
+from cutesmith.recording.open_session import session
+from cutesmith.recording.sessions import Session
 from cutesmith.sandbox.confinement import confine
 from cutesmith.verdicts import ArchReport, ExitCode
 

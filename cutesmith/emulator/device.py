@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cutesmith.devices import SmVersion, parse_arch
-from cutesmith.emulator.faults import EmulatorBug, EndlessLoop, Finding, LaunchRefused
-from cutesmith.emulator.machine.allocations import Allocation, Allocations
+from cutesmith.emulator.errors import EmulatorBug, EndlessLoop, LaunchRefused
+from cutesmith.emulator.faults import Finding
+from cutesmith.emulator.instruction_set import build_program
 from cutesmith.emulator.machine.consequences import Snapshot, uninitialised_bytes_matter
 from cutesmith.emulator.machine.device_memory import DeviceMemory
 from cutesmith.emulator.machine.launch import LaunchReport, LaunchRun, refuse_over_limits
@@ -22,13 +23,14 @@ from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.observation import Observer
 from cutesmith.emulator.machine.scheduler import NativeCode
 from cutesmith.emulator.machine.settings import Settings
+from cutesmith.emulator.native.instrumentation import Instrumentation
 from cutesmith.emulator.native.jit import compile_program
-from cutesmith.emulator.native.regions import Instrumentation
-from cutesmith.emulator.program.build import build_program
-from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.parser import parse
+from cutesmith.emulator.sanitizer.access import access_ir
+from cutesmith.emulator.state.allocations import Allocation, Allocations
 from cutesmith.errors import CutesmithError
-from cutesmith.recording import session
+from cutesmith.recording.open_session import session
 
 if TYPE_CHECKING:
     import torch
@@ -194,9 +196,7 @@ class EmulatedDevice:
         if key not in self._programs:
             program = build_program(parse(module.ptx), kernel)
             how = self.observer.instrumentation if self.observer else Instrumentation(profile=True)
-            native = compile_program(
-                program, profile=how.profile, count_lanes=how.lanes, log_accesses=how.accesses, trace=how.trace
-            )
+            native = compile_program(program, access_ir(), how)
             self._programs[key] = (module, program, native)
         return self._programs[key][1:]
 
@@ -275,7 +275,7 @@ def emulated_device(
 ) -> Iterator[EmulatedDevice]:
     """Within it, code written for a GPU of `arch` runs unchanged, and its kernels on the emulated GPU.
 
-    `observer`: who watches the launches (profiler.Profiler, tracer.Tracer).
+    `observer`: watches the launches (profiling.sampling.Profiler, tracer.Tracer).
 
     Errors of a launch (LaunchRefused, KernelFault, EndlessLoop, UnsupportedInstruction, PtxSyntaxError) are raised by
     the call that made it and by every later one; what the code swallows is raised at the end. UnavailableError names a

@@ -12,7 +12,7 @@ def import_emulator() -> None:
     import_dsl()
     with contextlib.suppress(ImportError):
         import cutesmith.emulator.device
-        from cutesmith.emulator.native.access import access_ir
+        from cutesmith.emulator.sanitizer.access import access_ir
         from cutesmith.emulator.native.jit import compiled_access
 
         compiled_access(access_ir())

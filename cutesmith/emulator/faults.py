@@ -1,13 +1,13 @@
-"""What goes wrong while a kernel is emulated: findings of the sanitizer, and errors that end the launch."""
+"""What a kernel does wrong: findings of the sanitizer, and the errors that carry them or name an instruction."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutesmith.emulator.errors import EmulationError
 from cutesmith.emulator.ptx.printer import format_location, location_in
 from cutesmith.emulator.ptx.syntax import Instruction, Location
-from cutesmith.errors import CutesmithError
 from cutesmith.verdicts import ExitCode
 
 KINDS = (
@@ -55,28 +55,12 @@ def own_line(location: Location | None, path: Path) -> str:
     return f"{Path(frame.file).name}:{frame.line}" if frame else "an unknown line"
 
 
-class EmulationError(CutesmithError):
-    """An emulated launch that cannot go on."""
-
-    exit_code = ExitCode.CRASHED
-
-
 class KernelFault(EmulationError):
     """The kernel did what no kernel may; `findings` say what, the first one ended the launch."""
 
     def __init__(self, message: str, findings: tuple[Finding, ...], hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.findings = findings
-
-
-class EndlessLoop(EmulationError):
-    """The step limit was reached."""
-
-    exit_code = ExitCode.TIMED_OUT
-
-
-class LaunchRefused(EmulationError):
-    """A launch that no GPU of the architecture would start."""
 
 
 class UnsupportedInstruction(EmulationError):
@@ -91,21 +75,3 @@ class UnsupportedInstruction(EmulationError):
             hint="Verify this kernel on a GPU, or write it without this instruction.",
         )
         self.instruction = instruction
-
-
-class EmulatorBug(EmulationError):
-    """The emulator itself failed: no word on the kernel."""
-
-    exit_code = ExitCode.INTERNAL
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(
-            f"the emulated GPU itself failed: {type(error).__name__}: {error}",
-            hint="This is a bug of cutesmith and says nothing of the kernel: verify it on a GPU, and report the bug.",
-        )
-
-
-class PtxSyntaxError(EmulationError):
-    """PTX text that cannot be read; the message names the line."""
-
-    exit_code = ExitCode.DOES_NOT_COMPILE

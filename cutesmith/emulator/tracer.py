@@ -1,8 +1,8 @@
 """One warp, instruction by instruction: which lanes executed it, and what one of them got.
 
-Native code writes every register that it sets to a log, one lane of the warp at a time; a stop shows when its lanes go
-on. The lanes' own courses are then merged as a warp would run them: of all next instructions the one that comes first
-in the program, for every lane that is there, so that lanes that parted meet again.
+Native code writes every register that it sets to a log, one lane of the warp at a time; a suspension point shows when
+its lanes go on. The lanes' own courses are then merged as a warp would run them: of all next instructions the one that
+comes first in the program, for every lane that is there, so that lanes that parted meet again.
 """
 
 from __future__ import annotations
@@ -10,22 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutesmith.emulator.machine.lanes import WARP, Array
-from cutesmith.emulator.native.abi import Context
+from cutesmith.emulator.instructions.roles import writes
+from cutesmith.emulator.machine.observation import Executors
+from cutesmith.emulator.machine.scheduler import NativeCode
+from cutesmith.emulator.native.instrumentation import Instrumentation
 from cutesmith.emulator.native.logs import NO_REGISTER, new_log, trace_steps, traced_registers
-from cutesmith.emulator.native.regions import Instrumentation
-from cutesmith.emulator.program.pieces import Program
-from cutesmith.emulator.program.roles import writes
+from cutesmith.emulator.program.abi import WARP, Array, Context
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import Instruction
-
-if TYPE_CHECKING:
-    from cutesmith.emulator.machine.launch import LaunchRun
-    from cutesmith.emulator.machine.scheduler import NativeCode
-    from cutesmith.emulator.machine.wave import Wave
+from cutesmith.emulator.state.geometry import Geometry
+from cutesmith.emulator.state.wave import Wave
 
 MOST_STEPS = 2000
 _RECORDS_PER_STEP = 10  # a load of eight registers writes nine
@@ -71,24 +68,24 @@ class Tracer:
         self._program: Program | None = None
 
     @contextmanager
-    def watch(self, run: LaunchRun, wave: Wave) -> Iterator[NativeCode]:
+    def watch(self, geometry: Geometry, wave: Wave, executors: Executors) -> Iterator[Executors]:
         """Trace the warp if it is in this wave."""
-        lanes = self._lanes(run, wave)
+        lanes = self._lanes(geometry, wave)
         if not len(lanes):
-            yield run.native
+            yield executors
             return
         self.found, self._program = True, wave.program
-        traced = _Traced(run.native, wave, lanes, self)
+        traced = _Traced(executors.native, wave, lanes, self)
         self._courses = traced.courses
-        yield traced
+        yield Executors(traced, executors.memory)
 
-    def _lanes(self, run: LaunchRun, wave: Wave) -> Array:
+    def _lanes(self, geometry: Geometry, wave: Wave) -> Array:
         """The warp's lanes of the wave in order, none if it is elsewhere."""
-        x, y, _ = run.launch.grid
+        x, y, _ = geometry.grid
         flat = wave.blocks.astype(np.int64) @ np.array([1, x, x * y])
         place = np.flatnonzero(flat == self.block)
         first, last = WARP * self.warp, min(WARP * self.warp + WARP, wave.threads_per_block)
-        if run.grid_id != self.launch + 1 or not len(place):
+        if geometry.grid_id != self.launch + 1 or not len(place):
             return np.zeros(0, np.int64)
         return int(place[0]) * wave.threads_per_block + np.arange(first, max(first, last))
 
@@ -140,24 +137,24 @@ class _Traced:
         self._log = new_log(_RECORDS_PER_STEP * tracer.most_steps)
         self.courses = {place: _Course() for place in range(len(lanes))}
 
-    def run(self, piece: int, context: Array, lanes: Array) -> None:
+    def run(self, basic_block: int, context: Array, lanes: Array) -> None:
         """As NativeCode.run: the warp's lanes one by one, with a log."""
         mine = np.isin(lanes, self._lanes)
         others = lanes[~mine]
         if len(others):
-            self._native.run(piece, context, others)
+            self._native.run(basic_block, context, others)
         for lane in lanes[mine].tolist():
             course = self.courses[self._place[lane]]
             if len(course.numbers) >= self._tracer.most_steps:
-                self._native.run(piece, context, np.array([lane], np.int32))
+                self._native.run(basic_block, context, np.array([lane], np.int32))
             else:
-                self._follow(course, piece, context, lane)
+                self._follow(course, basic_block, context, lane)
 
-    def _follow(self, course: _Course, piece: int, context: Array, lane: int) -> None:
-        self._stop(course, lane)
+    def _follow(self, course: _Course, basic_block: int, context: Array, lane: int) -> None:
+        self._suspended(course, lane)
         self._log[0] = 0
         context[Context.TRACE] = self._log.ctypes.data
-        self._native.run(piece, context, np.array([lane], np.int32))
+        self._native.run(basic_block, context, np.array([lane], np.int32))
         context[Context.TRACE] = 0
         shown = self._place[lane] == self._tracer.lane
         for number, register, value in _fields(trace_steps(self._log)):
@@ -167,12 +164,12 @@ class _Traced:
                 values = course.values.setdefault(len(course.numbers) - 1, [])
                 values.append((self._names[register], value))
 
-    def _stop(self, course: _Course, lane: int) -> None:
+    def _suspended(self, course: _Course, lane: int) -> None:
         """The stop where the lane has waited, now that it goes on; its results are in the frame."""
-        code = int(self._wave.stops[lane])
+        code = int(self._wave.status[lane])
         if code < 0:
             return
-        instruction = self._wave.program.stops[code].instruction
+        instruction = self._wave.program.suspension_points[code].instruction
         course.numbers.append(instruction.number)
         if self._place[lane] == self._tracer.lane:
             slots = self._wave.program.slots

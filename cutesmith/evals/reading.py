@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from cutesmith.agent.settings import WHOLE
 from cutesmith.errors import UsageError
 from cutesmith.evals.records import Attempt
 
@@ -47,6 +48,14 @@ class RunFacts:
     command: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     tasks: tuple[PlannedTask, ...] = ()
+
+    @property
+    def skill(self) -> str:
+        """How much of the skill the run's sessions had: "whole", "bare" or "without PAGE, …"."""
+        maker = self.settings.get("maker")
+        maker = maker if isinstance(maker, dict) else {}
+        pages = maker.get("hidden_pages")
+        return f"without {', '.join(map(str, pages))}" if pages else str(maker.get("skill") or WHOLE)
 
 
 def read_attempts(folder: Path, damaged: list[DamagedLine] | None = None) -> Iterator[Attempt]:

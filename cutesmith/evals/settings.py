@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from cutesmith.agent.settings import BARE, WHOLE
 from cutesmith.timing.benchmark import QUICK_ROUNDS, ROUNDS
 
 
@@ -48,13 +49,23 @@ class JudgeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MakerSettings:
-    """How kernels are made: configurations of the offline generator, options for a session with a model."""
+    """How kernels are made: configurations of the offline generator, options for a session with a model.
+
+    `skill` and `hidden_pages` say how much of the skill a session has, as `agent.settings.Settings` does.
+    """
 
     agent: str = "draft"
     configurations: int = 8
     race_cache: bool = True
     options: tuple[str, ...] = ()  # of `cutesmith generate`, for sessions
+    skill: str = WHOLE
+    hidden_pages: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {**asdict(self), "options": list(self.options)}
+        return {**asdict(self), "options": list(self.options), "hidden_pages": list(self.hidden_pages)}
+
+    def session_options(self) -> list[str]:
+        """The options of `cutesmith generate` for a session, with those for its part of the skill."""
+        bare = ["--bare"] if self.skill == BARE else []
+        return [*self.options, *bare, *(f"--without-page={page}" for page in self.hidden_pages)]

@@ -15,11 +15,12 @@ from functools import cached_property
 from typing import Any
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.building.shapes import broadcast
-from cutesmith.patterns.tracing.graph import LEAVES, Graph, Node
-from cutesmith.patterns.writing.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, Emitter, convert, is_fast
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
+from cutesmith.patterns.graph.nodes import LEAVES, Graph, Input, Iota, Node, Scalar, Sized
+from cutesmith.patterns.graph.shapes import broadcast
+from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
-from cutesmith.patterns.writing.special_functions import HELPERS
+from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 from cutesmith.patterns.writing.templating import render_template
 from cutesmith.runtime.tiling import Problem, Tiling
 
@@ -27,7 +28,7 @@ _IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_const
 _TYPES = "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8"
 _USED = "plan layouts stream key found launch thread block first whole count at c v element f r m"
 _DEFINED = "kernel_fn reference_fn get_inputs specialise Plan TYPES LAUNCHERS THREADS VECTOR VECTORS INPUTS REUSE_BYTES"
-RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _USED, _DEFINED, *HELPERS)).split())
+RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _USED, _DEFINED, *SPECIAL_FUNCTIONS)).split())
 """Names that an argument of the problem may not have in the generated kernel."""
 
 VECTOR_BYTES = 16
@@ -48,7 +49,7 @@ class ElementwisePlan:
         """Bytes that must cross device memory once: used inputs read, outputs written, in the traced shapes."""
         read: dict[int, int] = {}
         for node in (node for node in self.graph.nodes() if node.op == "input"):
-            index = node.attrs["index"]
+            index = Input.of(node).index
             whole = math.prod(self.graph.arguments[index].shape)
             read[index] = min(whole, read.get(index, 0) + math.prod(node.shape))
         inputs = sum(count * ITEM_BYTES[self.graph.arguments[index].dtype] for index, count in read.items())
@@ -57,7 +58,7 @@ class ElementwisePlan:
     @property
     def algorithmic_flops(self) -> int:
         """One operation for every element of every pointwise node, in the traced shapes."""
-        return sum(math.prod(node.shape) for node in self.graph.nodes() if node.is_pointwise)
+        return self.graph.flops
 
     def configurations(self, arch: str = "sm_90a") -> list[dict[str, Any]]:
         """Threads a block, elements a vector and vectors a thread, the best guess first."""
@@ -100,8 +101,7 @@ def match(graph: Graph, arch: str = "sm_90a") -> ElementwisePlan:
     for node in graph.nodes():
         reshaped_output = node.op == "reshape" and any(node is output for output in graph.outputs)
         if not (node.is_pointwise or node.op in LEAVES or reshaped_output):
-            where = node.origin or node.op
-            raise UnmatchedError(f"{where} ({node.op}) is not element-wise", operation=where)
+            raise UnmatchedError(f"{node.where} ({node.op}) is not element-wise", operation=node.where)
     shapes = [value_of(node).shape for node in graph.outputs]
     if len(set(shapes)) > 1:
         raise UnmatchedError(f"the outputs have different shapes: {', '.join(map(str, shapes))}", operation="outputs")
@@ -156,7 +156,7 @@ class _Renderer:
             "inputs": self.inputs,
             "outputs": self.outputs,
             "scalars": self._scalars(),
-            "helpers": [HELPERS[name].strip("\n") for name in sorted(self.helpers)],
+            "helpers": [SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(self.helpers)],
             "body": body,
             "coordinates": [(dim, math.prod(self.shape[dim + 1 :]), self.shape[dim]) for dim in self.coordinates],
             "checks": self._checks(),
@@ -173,10 +173,8 @@ class _Renderer:
     # Parameters
 
     def _input(self, node: Node) -> Tensor:
-        argument = self.arguments[node.attrs["index"]]
-        code = argument
-        for view in node.attrs["views"]:
-            code = view.code.format(code)
+        argument = self.arguments[Input.of(node).index]
+        code = Input.of(node).code(argument)
         code = f"{code}.view(torch.uint8)" if node.dtype == "bool" else code
         if code == argument:
             return Tensor(argument, node.dtype, node)
@@ -198,7 +196,7 @@ class _Renderer:
         kinds: dict[int, str] = {}
         for node in self.graph.nodes():
             if node.op == "scalar":
-                kind, index = COMPUTE_TYPE[node.dtype], node.attrs["index"]
+                kind, index = COMPUTE_TYPE[node.dtype], Scalar.of(node).index
                 kinds[index] = "Float64" if "Float64" in (kind, kinds.get(index)) else kind
         return dict(sorted(kinds.items()))
 
@@ -217,7 +215,7 @@ class _Renderer:
     def _laws(self) -> list[str]:
         """Statements of `kernel_fn` that compute the numbers that follow sizes."""
         nodes = [node for node in self.graph.nodes() if node.op == "sized"]
-        return [f"{self.sized[id(node)]} = {node.attrs['law'].host_code(self.arguments)}" for node in nodes]
+        return [f"{self.sized[id(node)]} = {Sized.of(node).law.host_code(self.arguments)}" for node in nodes]
 
     # The element's statements
 
@@ -225,8 +223,8 @@ class _Renderer:
     def coordinates(self) -> list[int]:
         """Dimensions of the result whose coordinate some value depends on."""
         rank = len(self.shape)
-        iotas = [node for node in self.graph.nodes() if node.op == "iota" and node.shape[node.attrs["dim"]] != 1]
-        return sorted({node.attrs["dim"] + rank - len(node.shape) for node in iotas})
+        iotas = [node for node in self.graph.nodes() if node.op == "iota" and node.shape[Iota.of(node).dim] != 1]
+        return sorted({Iota.of(node).dim + rank - len(node.shape) for node in iotas})
 
     def _body(self) -> list[str]:
         emitter = Emitter(self._leaf, fast=is_fast(self.graph), names={}, helpers=self.helpers)
@@ -244,12 +242,12 @@ class _Renderer:
             name = f"v_{self.inputs[place].name}[v * plan.steps[{place}]]"
             return f"({name} != 0)" if node.dtype == "bool" else name
         if node.op == "scalar":
-            kind = self.scalar_types[node.attrs["index"]]
-            return convert(self.arguments[node.attrs["index"]], kind, COMPUTE_TYPE[node.dtype])
+            index = Scalar.of(node).index
+            return convert(self.arguments[index], self.scalar_types[index], COMPUTE_TYPE[node.dtype])
         if node.op == "sized":
             return self.sized[id(node)]
         if node.op == "iota":
-            dim = node.attrs["dim"]
+            dim = Iota.of(node).dim
             return f"coordinate_{dim + len(self.shape) - len(node.shape)}" if node.shape[dim] != 1 else "Int64(0)"
         return None
 
@@ -289,7 +287,7 @@ class _Renderer:
         """Arguments whose shape is part of the kernel: views, coordinates and reshapes carry the traced sizes."""
         fixed = self.graph.fixed_shapes or bool(self.coordinates) or self._shape_code() == repr(self.shape)
         fixed = fixed or any(node.op == "reshape" for node in self.graph.outputs)
-        sized = {tensor.node.attrs["index"] for tensor in self.inputs} if fixed else set()
+        sized = {Input.of(tensor.node).index for tensor in self.inputs} if fixed else set()
         return [(self.arguments[index], self.graph.arguments[index].shape) for index in sorted(sized)]
 
     def _key(self) -> list[str]:
@@ -310,7 +308,7 @@ class _Renderer:
 
 def _contiguous(node: Node) -> bool:
     expected = 1
-    for size, stride in zip(reversed(node.shape), reversed(node.attrs["stride"]), strict=True):
+    for size, stride in zip(reversed(node.shape), reversed(Input.of(node).stride), strict=True):
         if size != 1 and stride != expected:
             return False
         expected *= size

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns import elementwise, rows
 from cutesmith.patterns.chains import split_rows, totals
+from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import PatternPlan
-from cutesmith.patterns.tracing.graph import Graph
 
 NEEDS_MODEL = (
     "The offline generator knows elementwise functions, reductions over the last dimension or the trailing ones, and "
@@ -46,7 +46,7 @@ def most_helpful(graph: Graph, refusals: Sequence[UnmatchedError]) -> UnmatchedE
 
     An operation that is not found in the graph (a property of the whole function) counts as refused at once.
     """
-    order = {node.origin or node.op: position for position, node in enumerate(graph.nodes())}
+    order = {node.where: position for position, node in enumerate(graph.nodes())}
     order |= {node.op: position for position, node in enumerate(graph.nodes()) if node.op not in order}
     return max(refusals, key=lambda refusal: order.get(refusal.operation, -1))
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cutesmith.emulator.device import EmulatedDevice
     from cutesmith.emulator.faults import Finding
     from cutesmith.emulator.machine.launch import LaunchReport
-    from cutesmith.emulator.profile_sampling import Profiler
+    from cutesmith.emulator.profiling.sampling import Profiler
     from cutesmith.emulator.tracer import Step, Tracer
 
 CLOCK_HZ = 1.98e9  # the highest of an H200: a floor must not be above what a GPU can do
@@ -52,7 +52,7 @@ class Emulation:
     def start(self, _request: dict[str, Any]) -> dict[str, Any]:
         """Import libraries, which takes seconds that are not the file's."""
         import cutesmith.emulator.device
-        import cutesmith.emulator.profiler
+        import cutesmith.emulator.profiling.launch_profile
         import cutesmith.emulator.tracer  # noqa: F401
 
         start_device("emulator")
@@ -148,8 +148,8 @@ class Emulation:
         )
 
     def _profile(self, number: int, arch: str) -> dict[str, Any]:
-        from cutesmith.emulator.profile_advice import advise, busiest_pipes, floor_us, line_clocks
-        from cutesmith.emulator.profiler import as_dict, profile_of
+        from cutesmith.emulator.profiling.advice import advise, busiest_pipes, floor_us, line_clocks
+        from cutesmith.emulator.profiling.launch_profile import as_dict, profile_of
 
         assert self.profiler is not None
         profile = profile_of(self.profiler.samples[number], self.path)
@@ -185,7 +185,7 @@ def _described(error: CandidateError | ContractError, path: Path) -> dict[str, A
 
 
 def _observers(request: dict[str, Any]) -> tuple[Profiler | None, Tracer | None]:
-    from cutesmith.emulator.profile_sampling import Profiler
+    from cutesmith.emulator.profiling.sampling import Profiler
     from cutesmith.emulator.tracer import Tracer
 
     if request["profile"]:

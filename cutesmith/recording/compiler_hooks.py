@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutesmith.devices import parse_arch
 from cutesmith.recording.cubin import read_cubin
@@ -21,10 +21,8 @@ from cutesmith.recording.driver_answers import answer_driver_calls
 from cutesmith.recording.host_calls import register_host_calls, surfacing
 from cutesmith.recording.patches import Patches
 from cutesmith.recording.ptxas_remarks import Spills, read_remarks
+from cutesmith.recording.sessions import Module, Session
 from cutesmith.recording.tvm_ffi_calls import hook_tvm_ffi
-
-if TYPE_CHECKING:
-    from cutesmith.recording.sessions import Session
 
 _PTXAS_REMARKS = "remarks{ptx}"
 _PLACE = "_fast_frameinfo"
@@ -128,7 +126,6 @@ class _Hooks:
 
     def _keep_module(self, original: Any) -> Any:
         """Keep the artefacts of each compilation: the dump files of two compilations may have one name."""
-        from cutesmith.recording.sessions import Module
 
         def compile_module(backend: Any, context: Any) -> Any:
             compiled = original(backend, context)

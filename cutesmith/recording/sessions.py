@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import tempfile
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnavailableError
 from cutesmith.recording.cubin import CubinKernel, read_cubin, unwrap_fatbin
 from cutesmith.recording.driver_answers import device_attributes
-from cutesmith.recording.host_calls import Triple, set_recorder
+from cutesmith.recording.host_calls import Triple
 from cutesmith.recording.ptxas_remarks import Spills
 
 _STATIC_SMEM_ATTRIBUTE = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
@@ -211,34 +206,3 @@ def _read_parameters(kernel: CubinKernel | None, args: int) -> tuple[bytes, ...]
     return tuple(
         ctypes.string_at(address, size) for address, (_, size) in zip(addresses, kernel.parameters, strict=True)
     )
-
-
-@contextmanager
-def session(
-    arch: str, *, fake: bool = False, executor: Executor | None = None, line_info: bool = False
-) -> Iterator[Session]:
-    """Within it, code written for a GPU runs unchanged: compiled for `arch`, launches recorded, nothing executed.
-
-    Torch's CUDA tensors are CPU tensors, or with `fake` tensors without storage (recording.facade). An `executor`
-    executes launches after all; `line_info` puts the lines of the Python source into PTX. Sessions do not nest. A
-    function that was compiled in a session fails with cudaErrorNoDevice when it is called outside of one. Raises
-    UsageError for an unknown architecture.
-    """
-    from cutesmith.recording.compiler_hooks import hook_compiler
-    from cutesmith.recording.facade import cuda_as_cpu
-
-    target = parse_arch(arch)
-    recorded = Session(arch=str(target), executor=executor, line_info=line_info)
-    before = set_recorder(recorded)
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="cutesmith-") as scratch,
-            cuda_as_cpu(fake=fake, arch=str(target)),
-            hook_compiler(recorded, Path(scratch)),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("default")  # the caller's filters must not decide whether a kernel compiles
-            yield recorded
-    finally:
-        set_recorder(before)
-        recorded.failure = None  # its frames hold the session: nothing of them should wait for the garbage collector

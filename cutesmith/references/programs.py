@@ -102,7 +102,7 @@ def _working_in(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _compiled(arch: str) -> Iterator[Callable[[], list[str]]]:
-    from cutesmith.recording import session
+    from cutesmith.recording.open_session import session
 
     with session(arch) as recorded:
         yield lambda: [*recorded.errors, *([] if recorded.modules else ["it compiles nothing: call cute.compile"])]

@@ -185,7 +185,7 @@ class EmulatedTimer:
     repeats = is_time = False
 
     def __init__(self, arch: str) -> None:
-        from cutesmith.emulator.profile_sampling import Profiler
+        from cutesmith.emulator.profiling.sampling import Profiler
 
         self.arch, self._profiler = arch, Profiler()
 
@@ -218,8 +218,8 @@ class EmulatedTimer:
         return None
 
     def _least_us(self, sample: Any) -> float:
-        from cutesmith.emulator.profile_advice import floor_us
-        from cutesmith.emulator.profiler import profile_of
+        from cutesmith.emulator.profiling.advice import floor_us
+        from cutesmith.emulator.profiling.launch_profile import profile_of
         from cutesmith.profiling.emulation_worker import CLOCK_HZ
 
         return floor_us(profile_of(sample, ""), parse_arch(self.arch).sm.multiprocessors, CLOCK_HZ)

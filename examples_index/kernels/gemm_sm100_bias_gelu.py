@@ -37,10 +37,10 @@ TMEM_BARRIER = 1  # 0 is sync_threads
 
 
 @cute.jit
-def gelu_tanh(x):
+def gelu_tanh(x: Float32) -> Float32:
     """GELU in its tanh form, as x * sigmoid(2u): accurate where 1 + tanh u cancels."""
     u2 = x * (1.5957691216057308 + 0.07135481282553484 * x * x)  # 2 sqrt(2/pi) (x + 0.044715 x^3)
-    return x * cute.math.rcp(1.0 + cute.math.exp2(u2 * -1.4426950408889634, fastmath=True), fastmath=True)
+    return x * cute.arch.rcp_approx(1.0 + cute.math.exp2(u2 * -1.4426950408889634, fastmath=True))
 
 
 @cute.kernel
@@ -151,7 +151,9 @@ def gemm_kernel(
                 if cute.elem_less((row, column), mC.shape):  # N is a multiple of a vector: all of it, or nothing
                     at = column // VECTOR
                     cute.autovec_copy(cute.zipped_divide(mBias, (VECTOR,))[None, at], rBias)
-                    y = gelu_tanh(vectors[None, v].load() + rBias.load().to(Float32))
+                    for i in range_constexpr(VECTOR):
+                        vectors[None, v][i] = gelu_tanh(vectors[None, v][i] + rBias[i].to(Float32))
+                    y = vectors[None, v].load()
                     if const_expr(mR is not None):
                         cute.autovec_copy(cute.zipped_divide(mR[row, None], (VECTOR,))[None, at], rR)
                         y = y + rR.load().to(Float32)

@@ -31,14 +31,14 @@ GROUP_M = 8  # blocks that run at the same time cover a square of the output, no
 
 
 @cute.jit
-def gelu_tanh(x):
+def gelu_tanh(x: Float32) -> Float32:
     """GELU in its tanh form, 0.5 x (1 + tanh u), written as x / (1 + exp(-2u)).
 
-    ex2 and rcp are accurate to float32's last bits; tanh.approx is one instruction, but its error of 2**-11 shows in
-    fp16 where 1 + tanh u nearly cancels.
+    ex2.approx and rcp.approx are accurate to float32's last bits; tanh.approx is one instruction, but its error of
+    2**-11 shows in fp16 where 1 + tanh u nearly cancels.
     """
     u2 = x * (1.5957691216057308 + 0.07135481282553484 * x * x)  # 2 sqrt(2/pi) (x + 0.044715 x^3)
-    return x * cute.math.rcp(1.0 + cute.math.exp2(u2 * -1.4426950408889634, fastmath=True), fastmath=True)
+    return x * cute.arch.rcp_approx(1.0 + cute.math.exp2(u2 * -1.4426950408889634, fastmath=True))
 
 
 def swizzled_layout(*shape):
@@ -167,7 +167,8 @@ def gemm_kernel(
         if tCcC[None, 0, None][i][1] < mC.shape[1]:
             tCrBias[i] = tCgBias[None, 0, None][i].to(Float32)
     for row in range_constexpr(cute.size(tCrC, mode=[1])):
-        tCrC[None, row, None].store(gelu_tanh(tCrC[None, row, None].load() + tCrBias.load()))
+        for i in range_constexpr(cute.size(tCrBias)):
+            tCrC[None, row, None][i] = gelu_tanh(tCrC[None, row, None][i] + tCrBias[i])
 
     tCsC = thr_mma.partition_C(sC)
     if const_expr(mR is not None):

@@ -39,11 +39,11 @@ EPILOGUE_BARRIER, TURN_BARRIER = 1, 3  # and 2, 4: one a warpgroup; 0 is sync_th
 
 
 @cute.jit
-def gelu_tanh(x, exact: cutlass.Constexpr):
-    """GELU in its tanh form; tanh.approx (error 2**-11) is good enough for bf16, fp16 takes two instructions more."""
+def gelu_tanh(x: Float32, exact: cutlass.Constexpr):
+    """GELU in its tanh form; tanh.approx (error 2**-11) is good enough for bf16, fp16 takes ex2 and rcp."""
     u = x * (0.7978845608028654 + 0.03567740641276742 * x * x)  # sqrt(2/pi) (x + 0.044715 x^3)
     if const_expr(exact):
-        return x * cute.math.rcp(1.0 + cute.math.exp2(u * -2.8853900817779268, fastmath=True), fastmath=True)
+        return x * cute.arch.rcp_approx(1.0 + cute.math.exp2(u * -2.8853900817779268, fastmath=True))
     half = 0.5 * x
     return half + half * cute.math.tanh(u, fastmath=True)
 
@@ -224,8 +224,10 @@ def gemm_kernel(
                 rD = cute.make_rmem_tensor(rR.shape, dtype)
                 for block_m in range_constexpr(BM // 64):
                     for high in range_constexpr(2):
-                        x = slices[(None, high, None), block_m, 0, j].load() + rBias.load().to(Float32)
-                        y = gelu_tanh(x, dtype is cutlass.Float16)
+                        row = slices[(None, high, None), block_m, 0, j]
+                        for v in range_constexpr(cute.size(row)):
+                            row[v] = gelu_tanh(row[v] + rBias[v].to(Float32), dtype is cutlass.Float16)
+                        y = row.load()
                         if const_expr(mR is not None):
                             y = y + rR[(None, high, None), block_m, 0].load().to(Float32)
                         rD[(None, high, None), block_m, 0].store(y.to(dtype))
@@ -237,9 +239,8 @@ def gemm_kernel(
                 cute.arch.fence_proxy("async.shared", space="cta")  # ordinary stores, read by the TMA unit next
                 barrier.arrive_and_wait()
                 if lane < 32:
-                    with cute.arch.elect_one():  # loads elect a thread by themselves, stores do not
-                        cute.copy(tma_C, tSsC, tSgC[None, m, column])
-                        cute.arch.cp_async_bulk_commit_group()
+                    cute.copy(tma_C, tSsC, tSgC[None, m, column])  # one store a warp, without elect_one
+                    cute.arch.cp_async_bulk_commit_group()
         if lane < 32:
             cute.arch.cp_async_bulk_wait_group(0, read=True)  # shared memory outlives its last reader
 

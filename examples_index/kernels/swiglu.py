@@ -36,9 +36,12 @@ def swiglu_kernel(mGate: cute.Tensor, mUp: cute.Tensor, mY: cute.Tensor):
         cute.autovec_copy(gGate, rGate)
         cute.autovec_copy(gUp, rUp)
         gate, up = rGate.load().to(Float32), rUp.load().to(Float32)
-        # x * sigmoid(x) with the hardware's ex2 and rcp: exp of a large -x is inf, its reciprocal 0
-        sigmoid = cute.math.rcp(1.0 + cute.math.exp2(gate * -LOG2_E, fastmath=True), fastmath=True)
-        rY.store((gate * sigmoid * up).to(mY.element_type))
+        # x * sigmoid(x) by ex2.approx and rcp.approx: exp of a large -x is inf, its reciprocal 0
+        sigmoid = cute.make_rmem_tensor((VECTOR,), Float32)
+        sigmoid.store(1.0 + cute.math.exp2(gate * -LOG2_E, fastmath=True))
+        for i in cutlass.range_constexpr(VECTOR):
+            sigmoid[i] = cute.arch.rcp_approx(sigmoid[i])  # takes scalars only; cute.math.rcp(fastmath=True) is rcp.rn
+        rY.store((gate * sigmoid.load() * up).to(mY.element_type))
         cute.autovec_copy(rY, gY)
 
 

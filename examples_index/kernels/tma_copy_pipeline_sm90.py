@@ -94,9 +94,8 @@ def scaled_add_kernel(
             cute.arch.fence_proxy("async.shared", space="cta")  # ordinary stores, read by the TMA unit next
             barrier.arrive_and_wait()
             if warp == 0:
-                with cute.arch.elect_one():  # loads elect a thread by themselves, stores do not
-                    cute.copy(tma_Y, tYsY[None, read.index], tYgY[None, m, n])
-                    cute.arch.cp_async_bulk_commit_group()
+                cute.copy(tma_Y, tYsY[None, read.index], tYgY[None, m, n])  # one store a warp, without elect_one
+                cute.arch.cp_async_bulk_commit_group()
                 cute.arch.cp_async_bulk_wait_group(1, read=True)  # the store before this one has left its stage
             # Stage i - 1 is free now; its producer may fill it while stage i is still on its way out.
             if i > 0:

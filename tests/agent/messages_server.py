@@ -22,7 +22,7 @@ Event = dict[str, Any]
 Answer = Callable[["Handler"], None]
 
 KEY, WRONG_KEY = "sk-ant-loopback", "sk-ant-wrong"
-MODEL = "claude-opus-4-8"
+MODEL = "claude-opus-5-5"
 USAGE = {"input_tokens": 100, "output_tokens": 20, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
 PIECE = 7  # characters of a delta
 

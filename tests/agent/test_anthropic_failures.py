@@ -206,7 +206,7 @@ def test_a_failure_that_stays_ends_after_the_last_retry(status, kind, message):
 def test_an_answer_that_always_breaks_off_ends_with_what_it_cost():
     broken = api.stream(api.events(VIEW, usage={"input_tokens": 100_000})[:5], cut=True)
     with api.serving(*[broken] * 9) as server:
-        with pytest.raises(ModelError, match="4 times in a row; that cost 2.0001 dollars at least"):
+        with pytest.raises(ModelError, match="4 times in a row; that cost 1.6001 dollars at least"):
             ask(server)
         assert len(server.bodies) == 4
 
@@ -265,7 +265,7 @@ def test_what_is_no_messages_api_is_said(status):
 @pytest.mark.parametrize("status", [200, 404])
 def test_a_gateway_without_a_list_of_models_is_not_held_against_it(status):
     with api.serving() as server:
-        server.models["claude-opus-4-8"] = api.page(status)
+        server.models["claude-opus-5-5"] = api.page(status)
         model = model_of(server)
         asked = model.asked
         asyncio.run(model.ready())

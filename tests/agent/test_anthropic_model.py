@@ -30,7 +30,7 @@ def test_a_request_asks_for_thinking_effort_compaction_and_a_cache():
         ask(server)
     ephemeral = {"type": "ephemeral"}
     assert server.bodies[0] == {
-        "model": "claude-opus-4-8",
+        "model": "claude-opus-5-5",
         "max_tokens": 64_000,
         "stream": True,
         "thinking": {"type": "adaptive", "display": "summarized"},
@@ -102,7 +102,7 @@ def test_ready_changes_nothing_for_a_model_that_can_do_it_all():
 @pytest.mark.parametrize(
     ("name", "known", "error", "message"),
     [
-        ("claude-opus-4-8", api.abilities(effort=("low", "high")), UsageError, "no effort max\nIt has low, high."),
+        ("claude-opus-5-5", api.abilities(effort=("low", "high")), UsageError, "no effort max\nIt has low, high."),
         ("claude-gone", api.abilities(lifecycle="retired"), UnknownModelError, "claude-gone is retired"),
         ("claude-opus-48", None, UnknownModelError, "claude-opus-48 is no model that this API key can use"),
     ],
@@ -125,10 +125,10 @@ def test_ready_does_not_wait_long_for_a_server_that_fails():
         api.failure(529, "overloaded_error", "Overloaded", retry_after="0.01")(handler)
 
     with api.serving() as server:
-        server.models["claude-opus-4-8"] = failing
+        server.models["claude-opus-5-5"] = failing
         with pytest.raises(ModelError, match="overloaded"):
             asyncio.run(model_of(server, max_retries=8).ready())
-    assert asked == ["/v1/models/claude-opus-4-8"] * 3
+    assert asked == ["/v1/models/claude-opus-5-5"] * 3
 
 
 # What comes back -----------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_usage_and_dollars_count_cache_and_compaction():
     with api.serving(api.answer(api.compaction("…"), VIEW, usage=usage)) as server:
         reply = ask(server)
     assert reply.usage == Usage(150_500, 4000, 20_000, 4000)
-    assert reply.dollars == pytest.approx((150_500 * 5 + 4000 * 25 + 20_000 * 0.5 + 4000 * 6.25) / 1e6)
+    assert reply.dollars == pytest.approx((150_500 * 4 + 4000 * 20 + 20_000 * 0.2 + 4000 * 5) / 1e6)
 
 
 def test_counts_that_the_end_leaves_out_are_those_of_the_beginning():

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.verdicts import ExitCode
-from evals import live_sessions
+from evals.agent_sessions import live_sessions
 from tests.agent import messages_server as api
 
 KERNEL = "import cutlass.cute as cute\n\n\ndef kernel_fn(logits):\n    return cute.no_such_name(logits)\n"
@@ -41,11 +41,11 @@ def test_a_problem_is_worked_on_through_the_api(tmp_path, monkeypatch, capsys):
         code = live_sessions.main(["softmax", "--dollars=0.5", f"--out={tmp_path}", "--", "--no-draft"])
     said = capsys.readouterr()
     assert code == 1, said.err  # nothing was delivered
-    assert "1 session with claude-opus-4-8, at most 0.50 dollars each" in said.err.splitlines()[0]
+    assert "1 session with claude-opus-5-5, at most 0.50 dollars each" in said.err.splitlines()[0]
     (run,) = tmp_path.iterdir()
     (row,) = json.loads((run / "summary.json").read_text())["sessions"]
     assert (row["problem"], row["exit_code"], row["turns"], row["tokens"]) == ("softmax", ExitCode.LINT, 2, 240)
-    assert row["dollars"] == 2 * (100 * 5 + 20 * 25) / 1e6  # the price table's input and output of this model
+    assert row["dollars"] == 2 * (100 * 4 + 20 * 20) / 1e6  # the price table's input and output of this model
     assert "softmax" in said.out and f"written: {run}" in said.out
     assert len(server.bodies) == 2 and "softmax" in json.dumps(server.bodies[0]["system"])
     result = server.bodies[1]["messages"][-1]["content"]
@@ -56,7 +56,7 @@ def test_a_problem_is_worked_on_through_the_api(tmp_path, monkeypatch, capsys):
 
 WAITING = """
 import signal, sys
-from evals.live_sessions import run_command
+from evals.agent_sessions.live_sessions import run_command
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also where whoever started the tests ignores it
 print(run_command([sys.executable, "-c", sys.argv[1]]))
 """

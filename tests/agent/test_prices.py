@@ -6,8 +6,9 @@ import typing
 
 import pytest
 
+from cutesmith.agent.models.anthropic_model import DEFAULT_MODEL
 from cutesmith.agent.models.model import Usage
-from cutesmith.agent.models.prices import PRICES, dollars, price_of
+from cutesmith.agent.models.prices import PRICES, Price, dollars, price_of
 
 MILLION = Usage(1_000_000, 1_000_000, 1_000_000, 1_000_000)
 
@@ -21,6 +22,9 @@ MILLION = Usage(1_000_000, 1_000_000, 1_000_000, 1_000_000)
         ("claude-sonnet-4-6", MILLION, 3 + 15 + 3.75 + 0.3),
         ("claude-haiku-4-5-20251001", MILLION, 1 + 5 + 1.25 + 0.1),
         ("claude-opus-4-5-20251101", MILLION, 5 + 25 + 6.25 + 0.5),
+        ("claude-fable-5-2", MILLION, 8 + 40 + 10 + 0.2),
+        ("claude-haiku-5-5", Usage(60_000, 1000, 30_000, 10_000), 0.006 + 0.0005 + 0.0003 + 0.00125),
+        ("claude-haiku-5-5", Usage(60_000, 1000, 30_000, 10_001), 0.030 + 0.0025 + 0.0015 + 0.006250625),
         ("claude-opus-4-8", Usage(), 0),
     ],
 )
@@ -41,6 +45,15 @@ def test_the_rows_keep_the_documented_proportions(model):
     assert price.cache_write == pytest.approx(1.25 * price.input)
     assert price.cache_read <= 0.1 * price.input + 1e-9
     assert price.output == 5 * price.input
+
+
+def test_a_bound_takes_the_price_of_the_longest_prompts():
+    assert price_of("claude-haiku-5-5") == Price(0.50, 2.50, 0.625, 0.05)
+    assert price_of("claude-haiku-5-5", 100_000) == Price(0.10, 0.50, 0.125, 0.01)
+
+
+def test_the_default_model_has_a_price():
+    assert DEFAULT_MODEL in PRICES
 
 
 def test_every_row_is_a_model_of_the_sdk_or_was_one():

@@ -1,7 +1,8 @@
 """Sessions that solve real problems through the real tools on the emulated GPU; what they come to is in expected.json.
 
 With few rows, and without calls whose verdict another session shows. One goes through the runner, as a process; the
-others run in this process, whose fork server serves them all. `python evals/run_agent_sessions.py` runs them whole.
+others run in this process, whose fork server serves them all. `python evals/agent_sessions/run_agent_sessions.py` runs
+them whole.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.commands import generate
-from evals import run_agent_sessions as runner
+from evals.agent_sessions import run_agent_sessions as runner
 
 EVALS = Path(__file__).resolve().parents[2] / "evals"
 NAMES = ("first_try", "repaired", "cheat", "out_of_budget")

@@ -28,7 +28,7 @@ def _compile(path: Path, function: str, arch: str, *extra: int) -> str:
     from cutlass.cute.runtime import from_dlpack
 
     from cutesmith.problems.loading import load_file
-    from cutesmith.recording import session
+    from cutesmith.recording.open_session import session
 
     with session(arch, fake=True) as recorded:
         file = load_file(path)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from cutesmith.emulator.device import emulated_device
-from cutesmith.emulator.faults import EmulatorBug, KernelFault, LaunchRefused
+from cutesmith.emulator.errors import EmulatorBug, LaunchRefused
+from cutesmith.emulator.faults import KernelFault
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.errors import CutesmithError, UnavailableError
 from cutesmith.problems.loading import load_file

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cutesmith.emulator.device import emulated_device
-from cutesmith.emulator.faults import EmulationError
+from cutesmith.emulator.errors import EmulationError
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.problems.loading import load_file
 

@@ -1,4 +1,4 @@
-"""Traces of one warp: every instruction with its lanes and values, through loops, stops and divergence."""
+"""Traces of one warp: every instruction with its lanes and values, through loops, suspension points and divergence."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_values_are_those_of_the_lane(second_warp):
     assert [bits for _, bits in vector.values] == [0x3F80_0000] * 4
     (product,) = at(second_warp, "vectors", "shl")
     assert product.values[0][1] == 4 * (64 * block + thread)
-    (stop,) = [s for s in second_warp.steps if s.instruction.opcode == "shfl"]
-    assert [bits for _, bits in stop.values] == [1024]  # the base of shared memory, written by a handler
+    (point,) = [s for s in second_warp.steps if s.instruction.opcode == "shfl"]
+    assert [bits for _, bits in point.values] == [1024]  # the base of shared memory, written by a handler
 
 
 def test_the_end_and_what_is_not_there(second_warp):

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from cutesmith.devices import current_device
-from cutesmith.recording import cuda_as_cpu
+from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.timing.contest import BenchmarkOptions
 from cutesmith.timing.timed import TimedBaselines
-from evals.bench_baselines import Bar, failures, main, told
+from evals.studies.bench_baselines import Bar, failures, main, told
 from tests.judge.in_process import LocalWorker
 
 PROBLEM = """

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from cutesmith.evals.reading import read_attempts
-from evals.bench_host import beside_one_another, loops_a_second, side_by_side, slowed
-from evals.bench_ray_scaling import ROOT, lay_out, linear, on_cores, throughput
+from evals.studies.bench_host import beside_one_another, loops_a_second, side_by_side, slowed
+from evals.studies.bench_ray_scaling import ROOT, lay_out, linear, on_cores, throughput
 from tests.evals.sample_attempts import attempt
 
 TASKS = ("level1/relu", "level1/add_bias", "level2/rms_norm", "level2/layer_norm")

@@ -24,10 +24,11 @@ from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.problem_calls import native_outputs
 from cutesmith.judge.reference_side.structure import structure_problem
 from cutesmith.problems.loading import load_file
-from cutesmith.recording import cuda_as_cpu, session
+from cutesmith.recording.facade import cuda_as_cpu
+from cutesmith.recording.open_session import session
 
 FOLDER = resources.libraries()
-EMULATOR = Path(__file__).resolve().parents[2] / "evals" / "emulator"
+EMULATOR = Path(__file__).resolve().parents[2] / "evals" / "studies" / "emulator"
 TORCH = read_library(FOLDER / "torch_fused.py")
 QUACK = read_library(FOLDER / "quack.py")
 

@@ -1,6 +1,6 @@
 """With an installed copy alone, in an environment with only what the manifest asks for, an agent gets on.
 
-The first walk; `python evals/skill_walk.py` takes all of them in minutes: evals/results/emulator/skill_walk.json.
+The first walk; `python evals/skill/skill_walk.py` takes all of them in minutes: evals/results/emulator/skill_walk.json.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from evals.skill_walk import prepare, take
-from evals.walks import WALKS, Command
+from evals.skill.skill_walk import prepare, take
+from evals.skill.walks import WALKS, Command
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_SUITE = ("start",)

@@ -85,13 +85,33 @@ def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
 
 @pytest.mark.parametrize("path", named(compiled_only=True), ids=by_name)
 def test_what_the_emulated_gpu_lacks_is_compiled(path: Path) -> None:
-    from cutesmith.recording import session
+    from cutesmith.recording.open_session import session
 
     with session(arch_of(path), fake=True) as recorded:
         file = load_file(path)
         file.kernel_fn(*file.get_inputs())
     assert len(recorded.launches) == 1
     assert arch_of(path) in recorded.modules[-1].ptx
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if "rcp_approx" in path.read_text()], ids=by_name)
+def test_no_approximate_function_compiles_to_a_rounded_one(path: Path) -> None:
+    from cutesmith.recording.open_session import session
+
+    with session(arch_of(path), fake=True) as recorded:
+        file = load_file(path)
+        file.kernel_fn(*(x.half() for x in file.get_inputs()))
+    ptx = recorded.modules[-1].ptx
+    assert {"rcp.approx.ftz.f32", "ex2.approx.ftz.f32"} <= set(re.findall(r"\b(?:rcp|ex2)[\w.]+", ptx))
+    assert re.findall(r"\b(?:rcp|div|sqrt)\.rn\.f32", ptx) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=by_name)
+def test_no_copy_stands_inside_elect_one(path: Path) -> None:
+    """A whole warp makes a TMA copy: the DSL elects the loading thread, the hardware stores once a warp."""
+    blocks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.With)]
+    elected = [node for node in blocks if "elect_one" in ast.unparse(node.items[0])]
+    assert not [node for node in elected if "cute.copy" in ast.unparse(node)]
 
 
 @pytest.mark.gpu

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cutesmith.judge.one_process import load_confined
-from cutesmith.recording import cuda_as_cpu
+from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.timing.timed import confined_baseline_handler
 
 

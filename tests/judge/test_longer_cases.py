@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutesmith.emulator.faults import KernelFault, LaunchRefused
+from cutesmith.emulator.errors import LaunchRefused
+from cutesmith.emulator.faults import KernelFault
 from cutesmith.judge.candidate_side.declining import declines
 from cutesmith.judge.reference_side import full_inputs
 from cutesmith.judge.reference_side.cases import fit

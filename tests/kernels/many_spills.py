@@ -12,12 +12,12 @@ WIDTH = 200
 def copy_kernel(gx: cute.Tensor, gy: cute.Tensor):
     tidx, _, _ = cute.arch.thread_idx()
     held = cute.make_rmem_tensor((WIDTH,), cutlass.Float32)
-    for i in cutlass.range_constexpr(WIDTH):
+    for i in cutlass.range(WIDTH, unroll_full=True):
         held[i] = gx[i * 1024 + tidx]
     for _ in range(cutlass.Int32(gx[0])):
-        for i in cutlass.range_constexpr(WIDTH):
+        for i in cutlass.range(WIDTH, unroll_full=True):
             held[i] = held[i] * held[(i * 7) % WIDTH]
-    for i in cutlass.range_constexpr(WIDTH):
+    for i in cutlass.range(WIDTH, unroll_full=True):
         gy[i * 1024 + tidx] = held[i]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from cutesmith import recording
-from cutesmith.patterns.tracing.interpret import interpret
+from cutesmith.patterns.graph.interpret import interpret
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

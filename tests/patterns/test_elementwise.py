@@ -14,7 +14,7 @@ from cutesmith import recording
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.elementwise import match
-from cutesmith.patterns.tracing.interpret import interpret
+from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import like, load, move, normal
 

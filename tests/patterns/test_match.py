@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Reduction
 from cutesmith.patterns.match import first_match, most_helpful, plan_kernel, with_advice
 from cutesmith.patterns.pattern_plan import PatternPlan
-from cutesmith.patterns.tracing.graph import Argument, Graph, Node
 
-X = Node("input", (), (4, 8), "float32", {"index": 0, "views": (), "stride": (8, 1)})
+X = Node("input", (), (4, 8), "float32", Input.whole(0, (4, 8), (8, 1)))
 
 
 def graph_of(output: Node) -> Graph:
@@ -19,7 +19,7 @@ def graph_of(output: Node) -> Graph:
 
 
 EXP = Node("exp", (X,), (4, 8), "float32", origin="aten.exp at line 3")
-SUM = Node("sum", (EXP,), (4, 1), "float32", {"dims": (1,)}, origin="aten.sum at line 4")
+SUM = Node("sum", (EXP,), (4, 1), "float32", Reduction((1,)), origin="aten.sum at line 4")
 LOG = Node("log", (SUM,), (4, 1), "float32", origin="aten.log at line 5")
 GRAPH = graph_of(LOG)
 

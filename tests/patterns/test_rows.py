@@ -11,13 +11,14 @@ import torch.nn.functional as F
 
 from cutesmith import recording
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.interpret import interpret
+from cutesmith.patterns.graph.nodes import Graph, Input, nodes_of
+from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.rows.analysis import _lower_variances, analyse
 from cutesmith.patterns.rows.configurations import BASE
 from cutesmith.patterns.rows.plan import match
-from cutesmith.patterns.tracing.graph import Graph
-from cutesmith.patterns.tracing.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function
-from cutesmith.recording import read_ptx
+from cutesmith.recording.ptx import read_ptx
 from tests.patterns.row_cases import BF16, CASES, COMPILED, integers, layer_norm, targets
 from tests.patterns.running import as_list, like, load, move, normal
 
@@ -173,7 +174,7 @@ def test_roles():
     assert roles(analysis_of(lambda x, r: (x * r).sum(-1), x, normal(8, 1))) == ["element", "row"]
     assert roles(analysis_of(lambda x, m: (x + m).softmax(-1), normal(2, 3, 64), normal(2, 1, 64))) == ["element"] * 2
     both = analysis_of(*[CASES["two_roles"][0], *CASES["two_roles"][1]])
-    assert sorted((use.node.attrs["index"], use.role) for use in both.uses) == [
+    assert sorted((Input.of(use.node).index, use.role) for use in both.uses) == [
         (0, "element"),
         (1, "column"),
         (1, "row"),
@@ -311,7 +312,7 @@ def test_variances_are_lowered_to_what_pytorch_computes(name):
     x = normal(3, 5, 17, dtype=torch.float64) * 3 + 100
     graph = trace_function(VARIANCES[name], [x])
     lowered = _lower_variances(graph)
-    nodes = list(Graph((), lowered, (), False).nodes())
+    nodes = list(nodes_of(lowered))
     assert all(node.op != "var" for node in nodes)
     assert sum(node.op == "mean" for node in nodes) == 1  # shared with whoever else asks for it
     found = [evaluated(node, x) for node in lowered]
@@ -325,19 +326,17 @@ def evaluated(output, x) -> torch.Tensor:
         (total,) = output.inputs
         (square,) = total.inputs
         count = math.prod(square.shape) // math.prod(total.shape)
-        return evaluated(total, x) / max(count - output.attrs["correction"], 0)
-    if any(node.op == "degrees" for node in Graph((), (output,), (), False).nodes()):
+        return evaluated(total, x) / max(count - output.attrs.correction, 0)
+    if any(node.op == "degrees" for node in nodes_of((output,))):
         return applied(output, [evaluated(child, x) for child in output.inputs])
     (value,) = interpret(Graph((), (output,), ((),), False), [x])
     return value
 
 
 def applied(node, operands) -> torch.Tensor:
-    from cutesmith.patterns.tracing import operations
-
     if node.op == "reshape":
         return operands[0].reshape(node.shape)
-    return operations.POINTWISE[node.op](*operands)
+    return POINTWISE[node.op].torch(*operands)
 
 
 # On a GPU: against the graph in double precision

@@ -10,9 +10,9 @@ import pytest
 from cutesmith.devices import SM_VERSIONS
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.generation.drafting import render_valid
+from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Reduction
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.rows import RowsPlan
-from cutesmith.patterns.tracing.graph import Argument, Graph, Node
 from cutesmith.runtime.tiling import Tiling
 
 
@@ -20,9 +20,9 @@ def softmax_like(columns: int, dtype: str = "bfloat16") -> Graph:
     """exp(x) / sum(exp(x)): a value of every element waits for the reduction."""
     shape = (64, columns)
     argument = Argument("x", "tensor", dtype, shape, (columns, 1))
-    x = Node("input", (), shape, dtype, {"index": 0, "views": (), "stride": (columns, 1)})
+    x = Node("input", (), shape, dtype, Input.whole(0, shape, (columns, 1)))
     exponential = Node("exp", (x,), shape, dtype)
-    down = Node("sum", (exponential,), (64, 1), dtype, {"dims": (1,)}, origin="aten.sum at line 1")
+    down = Node("sum", (exponential,), (64, 1), dtype, Reduction((1,)), origin="aten.sum at line 1")
     return Graph((argument,), (Node("div", (exponential, down), shape, dtype),), ((columns, 1),), False)
 
 
@@ -70,15 +70,15 @@ GREEDY = {"elements_per_thread": 64, "threads_per_sm": 2048}
 def test_a_residency_that_the_kept_row_does_not_allow_is_skipped_with_its_reason():
     """64 float32 elements a thread are as many registers, of which 2048 threads could have 32 each."""
     sections, skipped = render_valid(proposing(8192, GREEDY, {"elements_per_thread": 16}), "sm_90a", 8)
-    assert [item["configuration"]["elements_per_thread"] for item in sections] == [16]
-    assert [item["configuration"]["elements_per_thread"] for item in skipped] == [64]
-    assert "registers leave room for" in skipped[0]["refusals"][0]
+    assert [item.configuration["elements_per_thread"] for item in sections] == [16]
+    assert [item.configuration["elements_per_thread"] for item in skipped] == [64]
+    assert "registers leave room for" in skipped[0].refusals[0]
 
 
 def test_a_skipped_configuration_makes_room_for_another():
     counts = ({"elements_per_thread": count} for count in (16, 32, 8))
     sections, skipped = render_valid(proposing(8192, GREEDY, *counts), "sm_90a", 2)
-    assert [item["tiling"]["settings"]["elements_per_thread"] for item in sections] == [16, 32] and len(skipped) == 1
+    assert [item.tiling["settings"]["elements_per_thread"] for item in sections] == [16, 32] and len(skipped) == 1
 
 
 def test_where_nothing_is_left_the_first_refusal_is_told():
@@ -95,7 +95,7 @@ def test_what_the_patterns_propose_for_an_architecture_runs_there(arch):
 
 
 def test_elementwise_blocks_are_vectors_times_threads():
-    x = Node("input", (), (64, 128), "float32", {"index": 0, "views": (), "stride": (128, 1)})
+    x = Node("input", (), (64, 128), "float32", Input.whole(0, (64, 128), (128, 1)))
     argument = Argument("x", "tensor", "float32", (64, 128), (128, 1))
     graph = Graph((argument,), (Node("exp", (x,), (64, 128), "float32"),), ((128, 1),), False)
     plan = plan_kernel(graph, "sm_90a")

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.errors import ContractError, UnmatchedError
-from cutesmith.patterns.tracing.interpret import interpret
+from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function, trace_problem
 from cutesmith.problems.loading import load_file
 
@@ -443,10 +443,10 @@ def test_constants_that_follow_sizes_keep_their_law(name):
     graph = trace_function(function, (normal(4, 6),))
     sized = [node for node in graph.nodes() if node.op == "sized"]
     assert not graph.fixed_shapes
-    assert [law_code(node.attrs["law"]) for node in sized] == codes
+    assert [law_code(node.attrs.law) for node in sized] == codes
     elsewhere = trace_function(function, (normal(9, 35),))
-    numbers = [node.attrs["value"] for node in elsewhere.nodes() if node.op == "sized"]
-    assert [node.attrs["law"].value([(9, 35)]) for node in sized] == pytest.approx(numbers, rel=1e-13)
+    numbers = [node.attrs.value for node in elsewhere.nodes() if node.op == "sized"]
+    assert [node.attrs.law.value([(9, 35)]) for node in sized] == pytest.approx(numbers, rel=1e-13)
     check(function, normal(4, 6))
 
 
@@ -461,7 +461,7 @@ def test_label_smoothing_follows_the_number_of_classes():
         (normal(8, 40), integers(8, low=0, high=40, dtype=torch.int64)),
     )
     (node,) = [node for node in graph.nodes() if node.op == "sized"]
-    law = node.attrs["law"]
+    law = node.attrs.law
     assert (law.offset, law.factor, law.power, law.dims) == (0.0, 0.1, -1.0, ((0, 1),))
 
 

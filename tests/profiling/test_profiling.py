@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.emulator import profile_advice
+from cutesmith.emulator.profiling import advice as profile_advice
 from cutesmith.errors import CandidateError
 from cutesmith.profiling import ncu_advice, static_advice
 from cutesmith.profiling.ncu_advice import advise

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cutesmith.recording import cuda_as_cpu
-from cutesmith.recording.facade import ValuesNeeded
+from cutesmith.recording.facade import ValuesNeeded, cuda_as_cpu
 
 both_kinds = pytest.mark.parametrize("fake", [False, True], ids=["values", "fake"])
 

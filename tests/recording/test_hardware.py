@@ -9,7 +9,7 @@ import torch
 from cutesmith.compiling.compilation_reports import kernel_reports
 from cutesmith.devices import current_device, sm_of_name
 from cutesmith.problems.loading import load_file
-from cutesmith.recording import session
+from cutesmith.recording.open_session import session
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 RUNNING = ("relu_tvm_ffi", "relu_from_dlpack", "relu_direct_jit", "smem_reverse", "many_spills")

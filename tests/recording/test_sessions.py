@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from cutesmith.problems.loading import load_file
-from cutesmith.recording import read_ptx, session
 from cutesmith.recording.host_calls import current
+from cutesmith.recording.open_session import session
+from cutesmith.recording.ptx import read_ptx
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 

@@ -15,7 +15,7 @@ import torch
 
 from cutesmith.devices import current_device
 from cutesmith.errors import CandidateError, ContractError, UnavailableError, UsageError
-from cutesmith.recording import cuda_as_cpu
+from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.runtime import AutotuneResult, KernelPlan, Tiling, Trial, TuningCache, autotune
 from cutesmith.runtime import tuned as tuned_kernel
 from cutesmith.runtime.lanes import Lanes, Subject, is_cuda_error

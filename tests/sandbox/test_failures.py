@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.emulator.machine.allocations import Allocations
+from cutesmith.emulator.state.allocations import Allocations
 from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.candidate import candidate_code
 from cutesmith.judge.rounds import VerifyOptions, too_slow

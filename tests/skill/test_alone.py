@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.skill.installation import examine
-from evals.clean_environment import closure, make_environment
+from evals.skill.clean_environment import closure, make_environment
 
 WANTED = ("torch", "nvidia-cutlass-dsl")
 ROOT = Path(__file__).resolve().parents[2]

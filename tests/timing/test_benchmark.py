@@ -18,7 +18,7 @@ from cutesmith.judge.crossing.relay import Relay
 from cutesmith.judge.kept_references import keeping_references
 from cutesmith.judge.problem_process import ASKED, OWN
 from cutesmith.judge.verification import verify_kernel
-from cutesmith.recording import cuda_as_cpu
+from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.sandbox.gpu_lock import gpu_lock
 from cutesmith.sandbox.worker import Limits
 from cutesmith.timing.baseline_process import CACHE, baseline_process

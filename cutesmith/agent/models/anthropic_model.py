@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import anthropic
 
-DEFAULT_MODEL = "claude-opus-4-8"
+DEFAULT_MODEL = "claude-opus-5-5"  # recommended by https://platform.claude.com/docs/en/models/overview, November 2026
 STREAMS = 4  # answers that are begun at most, of which all but the last broke off
 CONNECT = 10.0  # seconds to a connection
 FIRST_DELAY, LONGEST_DELAY = 0.5, 8.0  # seconds before an answer is asked for again; the SDK's own numbers

@@ -1,22 +1,25 @@
 """What a reply costs: dollars per million tokens of the Claude models, as Anthropic lists them.
 
-Every number was read on a page of Anthropic's: the table at SOURCE, the model's own page
-(https://platform.claude.com/docs/en/models/NAME/overview), or the release notes
-(https://platform.claude.com/docs/en/release-notes/overview). A model whose four prices were not all read there has no
-row and no known price. Not covered, because cutesmith asks for none of it: batches, cache entries of an hour, the fast
-mode, a processing region.
+Sources, read in November 2026: the table at SOURCE, each model's page (https://platform.claude.com/docs/en/models/,
+then NAME/overview), the models overview (https://platform.claude.com/docs/en/models/overview, the first to show Claude
+Fable 5.2), and the release notes (https://platform.claude.com/docs/en/release-notes/overview). The overview does not
+show cache prices; those of Claude Fable 5.2 are from two price lists that quote SOURCE
+(https://github.com/archid21/rightsize/releases/tag/v0.10.2, https://docs.apiyi.com/en/news/claude-fable-5-2-launch.md).
+A model without four sourced prices has no row and no known price. Batches, cache entries of an hour, the fast mode and
+processing regions are not covered: cutesmith asks for none of them.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
 from cutesmith.agent.models.model import Usage
 
 SOURCE = "https://platform.claude.com/docs/en/about-claude/pricing"
-PRICES_AS_OF = "2026-10-07"
-"""The day of the last change below: the release notes lower what Claude Sonnet 5.5 reads from its cache."""
+PRICES_AS_OF = "2026-11-10"
+"""The day of the last change below: the prices of Claude Fable 5.2, released on 9 November."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ FABLE_5 = Price(10.0, 50.0, 12.50, 1.00)
 FABLE_5_1 = Price(10.0, 50.0, 12.50, 0.25)
 
 PRICES: dict[str, Price] = {
+    "claude-fable-5-2": Price(8.0, 40.0, 10.00, 0.20),
     "claude-fable-5-1": FABLE_5_1,
     "claude-mythos-5-1": FABLE_5_1,
     "claude-fable-5": FABLE_5,
@@ -51,20 +55,30 @@ PRICES: dict[str, Price] = {
     "claude-sonnet-5": SONNET_5,
     "claude-sonnet-4-6": SONNET_4,
     "claude-sonnet-4-5": SONNET_4,
+    "claude-haiku-5-5": Price(0.10, 0.50, 0.125, 0.01),
     "claude-haiku-4-5": Price(1.0, 5.0, 1.25, 0.10),
 }
+
+LONG_PROMPTS: dict[str, tuple[int, Price]] = {"claude-haiku-5-5": (100_000, Price(0.50, 2.50, 0.625, 0.05))}
+"""Models that cost more where the prompt, cached tokens included, has more tokens than this."""
 
 _DATE = re.compile(r"-20\d{6}$")
 
 
-def price_of(model: str) -> Price | None:
-    """The price of a model by its alias or its dated name, such as claude-opus-4-5-20251101; None when not known."""
-    return PRICES.get(_DATE.sub("", model))
+def price_of(model: str, prompt_tokens: float = math.inf) -> Price | None:
+    """The price of a model by its alias or its dated name, such as claude-opus-4-5-20251101; None when not known.
+
+    Without `prompt_tokens`, the price of the longest prompts, which is the highest.
+    """
+    alias = _DATE.sub("", model)
+    limit, dearer = LONG_PROMPTS.get(alias, (math.inf, None))
+    return dearer if prompt_tokens > limit else PRICES.get(alias)
 
 
 def dollars(model: str, usage: Usage) -> float | None:
-    """What these tokens cost, in dollars; None when the model's price is not known."""
-    price = price_of(model)
+    """What these tokens of one reply cost, in dollars; None when the model's price is not known."""
+    prompt = usage.input_tokens + usage.cache_write_tokens + usage.cache_read_tokens
+    price = price_of(model, prompt)
     if price is None:
         return None
     return (

@@ -1,7 +1,4 @@
-"""`lint_kernel`, `compile_kernel`, `verify_kernel`, `benchmark_kernel`, `profile_kernel`: what the judge says.
-
-Docstrings here are what the model reads.
-"""
+"""`lint_kernel`, `compile_kernel`, `verify_kernel`, `benchmark_kernel`, `profile_kernel`: what the judge says."""
 
 from __future__ import annotations
 
@@ -23,41 +20,19 @@ class JudgingTools:
         self.workbench = workbench
 
     async def lint_kernel(self) -> Outcome:
-        """Check kernel.py without running it: API names against the installed DSL, the DSL's traps, the contract.
-
-        Takes a fraction of a second: call it after every edit. Findings name the line and the fix; errors stop
-        verify_kernel too.
-        """
         kernel = take_snapshot(self.workbench)
         return self._told(kernel, await judging.judge(self.workbench, "lint", kernel))
 
     async def compile_kernel(self) -> Outcome:
-        """Compile kernel.py for this session's architecture without running it; takes seconds.
-
-        Says registers, spills, shared memory, occupancy and what limits it, the widest global accesses, tensor-core
-        and TMA instructions, and what the hardware would refuse; or the DSL's error with its line. Call it once lint
-        passes, and after a change of tiling, stages or layouts to see what it costs.
-        """
         kernel = take_snapshot(self.workbench)
         return self._told(kernel, await judging.judge(self.workbench, "compile", kernel))
 
-    async def verify_kernel(self, note: str = "", sanitize: bool = False) -> Outcome:
-        """Let the judge decide whether kernel_fn of kernel.py computes what the problem's reference_fn computes.
-
-        It draws secret inputs (several sets, odd shapes, large offsets, NaN and Inf) and compares with a float64
-        reference; failing cases come with their inputs and the worst element. A pass is kept as a checkpoint by
-        itself, timed where there is a GPU, and becomes the result if it is the best so far. Lint runs first. Takes
-        seconds to minutes: call it once compile_kernel passes.
-
-        Args:
-            note: one line that says what this version is, kept with its checkpoint.
-            sanitize: after a pass on a GPU also run memcheck and racecheck of compute-sanitizer where it is installed.
-        """
+    async def verify_kernel(self, *words: str, note: str = "") -> Outcome:
         bench, kernel = self.workbench, take_snapshot(self.workbench)
         lint = await judging.judge_once(bench, "lint", kernel)
         if lint["exit_code"] != ExitCode.PASSED:
             return self._told(kernel, lint, closing=LINT_FIRST.format("verify_kernel"))
-        verified = await judging.judge(bench, "verify", kernel, *(["--sanitize"] if sanitize else []))
+        verified = await judging.judge(bench, "verify", kernel, *words)
         if verified["exit_code"] != ExitCode.PASSED:
             return self._told(kernel, verified, closing=judging.comparison(bench, kernel, [verified]))
         timed = await judging.time_quickly(bench, kernel, verified)
@@ -79,11 +54,6 @@ class JudgingTools:
         return Outcome(text=describe(verified, closing=[*timing, *closing], names=names), effects=tuple(effects))
 
     async def benchmark_kernel(self) -> Outcome:
-        """Time kernel.py beside eager PyTorch and torch.compile, with a cold L2, against the roofline's floor.
-
-        Needs a GPU, and about a minute. verify_kernel times every version that passes already: use this for the full
-        comparison of a version that you may finish with. Outputs of timed launches are checked.
-        """
         bench, kernel = self.workbench, take_snapshot(self.workbench)
         verdict = await judging.judge(bench, "benchmark", kernel)
         trial = judging.after(bench.standing, kernel, bench.line, [verdict])
@@ -92,12 +62,6 @@ class JudgingTools:
         return self._told(kernel, verdict, closing=closing)
 
     async def profile_kernel(self) -> Outcome:
-        """Say by Python line where kernel.py spends its work: what to change before the next experiment.
-
-        On a GPU with Nsight Compute its metrics; elsewhere a static profile of the emulated GPU: instructions, sectors
-        of global requests against the ideal, bank conflicts, the busiest pipe. Call it when a prediction and a
-        measurement differ, and before you optimise.
-        """
         kernel = take_snapshot(self.workbench)
         return self._told(kernel, await judging.judge(self.workbench, "profile", kernel))
 

@@ -1,4 +1,4 @@
-"""`search_references`, `read_reference`, `find_example`, `fetch_example`. Docstrings here are what the model reads.
+"""`search_references`, `read_reference`, `find_example`, `fetch_example`.
 
 Each is a verb as a child process: a fifth of a second, and it ends when the session does.
 """
@@ -21,8 +21,6 @@ from cutesmith.verb_process import run_verb
 from cutesmith.verdicts import ExitCode
 
 EXAMPLES = "examples"
-MOST_HITS = 10
-MOST_FETCHED = 8
 PAGE_CHARACTERS = 14_000
 ANSWER_CHARACTERS = 6000
 
@@ -36,65 +34,29 @@ class LibraryTools:
         self.workbench = workbench
         self.files = ConfinedFolder(workbench.folder)
 
-    async def search_references(self, query: str, limit: int = 5) -> Outcome:
-        """Search the CuTe DSL references: API pages of the installed version, patterns, pitfalls, error messages.
-
-        Use it before you write an API name that you are not sure of, and for every error code or message. Answers
-        give the address of a section for read_reference.
-
-        Args:
-            query: a few words, an API name such as cute.zipped_divide, or an error code such as UNSUP_EARLY_EXIT.
-            limit: how many sections, at most 10.
-        """
-        found = await self._verb("search", f"--limit={_within(limit, MOST_HITS)}", *self._hidden(), "--", _words(query))
+    async def search_references(self, *words: str) -> Outcome:
+        found = await self._verb("search", *self._hidden(), *words)
         lines = [line for hit in found["hits"] for line in _hit(hit)]
         return Outcome(text=bounded("\n".join([*lines, found["summary"]]), ANSWER_CHARACTERS))
 
-    async def read_reference(self, address: str) -> Outcome:
-        """Read a section of the references, or a page where it is short enough.
-
-        Args:
-            address: PAGE.md#section as search_references gives it, or PAGE.md.
-        """
-        found = await self._verb("search", f"--read={_words(address)}", *self._hidden())
+    async def read_reference(self, *words: str) -> Outcome:
+        found = await self._verb("search", *self._hidden(), *words)
         text = "\n\n".join(section["text"] for section in found["hits"])
         if len(text) <= PAGE_CHARACTERS:
             return Outcome(text=text)
         sections = "\n".join(f"- {hit['address']}  {hit['heading']}" for hit in found["hits"])
-        head = f"{address} has {len(text)} characters; read it by sections:\n{bounded(sections, ANSWER_CHARACTERS)}\n\n"
+        head = f"This page has {len(text)} characters; read it by sections:\n{bounded(sections, ANSWER_CHARACTERS)}\n\n"
         return Outcome(text=head + bounded(text, PAGE_CHARACTERS - len(head)))
 
-    async def find_example(self, query: str, arch: str = "", limit: int = 5) -> Outcome:
-        """Find the working kernels nearest to what you write, each with what agrees and what is missing.
-
-        Call it before you write a kernel from nothing: an example that compiles beats memory. fetch_example then
-        brings one into your folder.
-
-        Args:
-            query: operation, features and dtypes as you would say them, such as "persistent gemm bias gelu bf16".
-            arch: the architecture that it must run on, such as sm_90a; this session's when empty.
-            limit: how many, at most 10.
-        """
-        options = [f"--arch={_words(arch) if arch else self.workbench.arch}", f"--limit={_within(limit, MOST_HITS)}"]
-        found = await self._verb("find", *options, "--", _words(query))
+    async def find_example(self, *words: str) -> Outcome:
+        found = await self._verb("find", f"--arch={self.workbench.arch}", *words)  # the last --arch counts
         lines = [line for place, example in enumerate(found["examples"], 1) for line in _example(place, example)]
         hint = found["hint"] or found["summary"]
         return Outcome(text=bounded("\n".join([*lines, hint]), ANSWER_CHARACTERS))
 
-    async def fetch_example(self, ids: list[str], with_siblings: bool = False) -> Outcome:
-        """Bring examples into examples/ of your work folder, checked by their hash; read them with view_file.
-
-        They are there to be read: kernel.py may not import them, so take over what you need.
-
-        Args:
-            ids: ids that find_example gives, such as cutesmith/rmsnorm; at most 8.
-            with_siblings: also the examples that these import.
-        """
-        if not 1 <= len(ids) <= MOST_FETCHED:
-            raise UsageError(f"ids holds {len(ids)} ids; give 1 to {MOST_FETCHED}")
+    async def fetch_example(self, *words: str) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="cutesmith-fetch-") as folder:
-            flag = ["--with-siblings"] if with_siblings else []
-            fetched = await self._verb("fetch", f"--out={folder}", *flag, "--", *map(_words, ids))
+            fetched = await self._verb("fetch", f"--out={folder}", *words)
             return await anyio.to_thread.run_sync(self._brought, fetched, Path(folder))
 
     def _hidden(self) -> list[str]:
@@ -133,6 +95,8 @@ class LibraryTools:
 
     async def _verb(self, verb: str, *arguments: str) -> dict[str, Any]:
         """A verb's JSON object; raises UsageError with its hint where it refused."""
+        if any(not word.strip() for word in arguments):
+            raise UsageError("the query is empty", hint="Give a few words.")
         found = await run_verb(verb, *arguments, follower=self.workbench.follower)
         if found["stage"] == "error":
             kind = f"{verb} failed: " if found["exit_code"] != ExitCode.USAGE else ""
@@ -167,15 +131,3 @@ def _spoken(hint: str) -> str:
     ):
         hint = hint.replace(command, tool)
     return "" if hint.startswith("usage:") else hint
-
-
-def _words(text: str) -> str:
-    """A query in one line; raises UsageError for an empty one."""
-    words = " ".join(text.split())
-    if not words:
-        raise UsageError("the query is empty", hint="Give a few words.")
-    return words
-
-
-def _within(number: int, most: int) -> int:
-    return max(1, min(number, most))

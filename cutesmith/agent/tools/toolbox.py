@@ -24,6 +24,9 @@ from cutesmith.agent.tools.version_tools import VersionTools
 from cutesmith.agent.tools.workbench import Workbench
 from cutesmith.errors import CutesmithError
 from cutesmith.verb_process import VerbError
+from cutesmith.verbs.definition import Verb
+from cutesmith.verbs.kernel_verbs import BENCHMARK, COMPILE, EMULATE, LINT, PROFILE, VERIFY
+from cutesmith.verbs.library_verbs import FETCH, FIND, SEARCH
 
 Tool = Callable[..., Awaitable[Outcome]]
 
@@ -39,8 +42,7 @@ class Toolbox:
     """What a model may call. Building one is cheap; its schemas import the SDK (more than a second of CPU time)."""
 
     def __init__(self, workbench: Workbench) -> None:
-        tools = _bare_tools(workbench) if workbench.bare else _tools(workbench)
-        self._tools: dict[str, Callable[..., Any]] = {tool.__name__: tool for tool in tools}
+        self._tools: dict[str, Callable[..., Any]] = {tool.__name__: tool for tool in _tools(workbench)}
         self._hidden = workbench.hidden_pages
 
     @classmethod
@@ -137,44 +139,48 @@ class Schemas(Sequence[Any]):
 
 
 def _tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
+    """All tools; with a bare prompt only files, the judge and the end."""
     library, files, versions = LibraryTools(workbench), FileTools(workbench), VersionTools(workbench)
-    judge, closing = JudgingTools(workbench), ClosingTools(workbench)
-    emulation = EmulationTools(workbench)
+    judge, emulation, closing = JudgingTools(workbench), EmulationTools(workbench), ClosingTools(workbench)
+    editing = (files.view_file, files.create_file, files.edit_file)
+    judging = (
+        of_verb(LINT, judge.lint_kernel),
+        of_verb(COMPILE, judge.compile_kernel),
+        of_verb(VERIFY, judge.verify_kernel),
+        of_verb(BENCHMARK, judge.benchmark_kernel),
+    )
+    if workbench.bare:
+        return (*editing, *judging, closing.finish)
     return (
-        library.search_references,
-        library.read_reference,
-        library.find_example,
-        library.fetch_example,
-        files.view_file,
-        files.create_file,
-        files.edit_file,
+        of_verb(SEARCH, library.search_references),
+        of_verb(SEARCH, library.read_reference),
+        of_verb(FIND, library.find_example),
+        of_verb(FETCH, library.fetch_example),
+        *editing,
         versions.backup_file,
         versions.revert_file,
         versions.list_checkpoints,
-        judge.lint_kernel,
-        judge.compile_kernel,
-        judge.verify_kernel,
-        judge.benchmark_kernel,
-        judge.profile_kernel,
-        emulation.emulate_kernel,
+        *judging,
+        of_verb(PROFILE, judge.profile_kernel),
+        of_verb(EMULATE, emulation.emulate_kernel),
         closing.note,
         closing.finish,
     )
 
 
-def _bare_tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
-    """Files, the judge, and the end: what a bare prompt is about."""
-    files, judge, closing = FileTools(workbench), JudgingTools(workbench), ClosingTools(workbench)
-    return (
-        files.view_file,
-        files.create_file,
-        files.edit_file,
-        judge.lint_kernel,
-        judge.compile_kernel,
-        judge.verify_kernel,
-        judge.benchmark_kernel,
-        closing.finish,
-    )
+def of_verb(verb: Verb, method: Tool) -> Tool:
+    """The tool of a verb that has the method's name, as the verb describes it.
+
+    The method is called with the words of the verb's command line, and by keyword with the tool's own arguments.
+    """
+    tool = next(tool for tool in verb.agent if tool.name == method.__name__)
+
+    async def call(**given: Any) -> Outcome:
+        own = {option.parameter: given[option.parameter] for option in tool.own}
+        return await method(*tool.words(given), **own)
+
+    tool.dress(call, tool.signature())
+    return call
 
 
 def _malformed(name: str, raw: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Barriers of a block (`bar`, `barrier`: sync, arrive, red; ids 0 to 15) and of a cluster (`barrier.cluster`).
+"""Barriers of a block (`bar`, `barrier`: sync, arrive, red; ids 0 to 15).
 
 As the PTX ISA has it ("Parallel Synchronization and Communication Instructions"), a barrier of a block counts warps: a
 warp has arrived when all its threads that have not exited are there, and counts 32 threads.
@@ -6,18 +6,22 @@ warp has arrived when all its threads that have not exited are there, and counts
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from cutesmith.emulator.instructions import table
 from cutesmith.emulator.machine.groups import WarpMap
-from cutesmith.emulator.machine.lanes import WARP, Array
-from cutesmith.emulator.machine.wave import Wave
+from cutesmith.emulator.machine.machine import Machine, Unit
+from cutesmith.emulator.machine.scene import Scene
+from cutesmith.emulator.machine.suspensions import Suspension, Waiting
+from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand
+from cutesmith.emulator.state.wave import Wave
 
 BARRIERS = 16
-Waiting = dict[int, tuple[Instruction, Array]]  # by the stop's number
-Released = dict[int, Array]  # bool: which of those lanes go on
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,6 @@ class BlockBarrier:
     result: Operand | None = None
 
 
-def is_cluster_barrier(instruction: Instruction) -> bool:
-    """Whether the instruction is `barrier.cluster.arrive` or `.wait`."""
-    return instruction.modifiers[:1] == ("cluster",)
-
-
 def read_barrier(instruction: Instruction) -> BlockBarrier:
     """What a barrier instruction of a block asks for."""
     words = [word for word in instruction.modifiers if word != "cta"]
@@ -49,58 +48,48 @@ def read_barrier(instruction: Instruction) -> BlockBarrier:
     return BlockBarrier("red", aligned, number, count[0] if count else None, words[1], predicate, result)
 
 
-class Barriers:
-    """The state of every barrier of a wave."""
+class _Barriers(Unit):
+    """The state of the barriers of a wave's blocks."""
 
-    def __init__(self, wave: Wave, warps: WarpMap) -> None:
-        self._wave = wave
-        self._warps = warps
-        keys = len(wave.blocks) * BARRIERS
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._wave, self._warps = machine.wave, machine.warps
+        keys = len(self._wave.blocks) * BARRIERS
         self.arrived = np.zeros(keys, np.int64)  # threads counted by `arrive` in this phase
         self.expected = np.zeros(keys, np.int64)  # thread count last asked for; 0: the whole block
         self._arrived_lanes: dict[int, list[Array]] = {}
-        self.cluster_arrivals = np.zeros(wave.lane_count, np.int64)
-        self.cluster_waits = np.zeros(wave.lane_count, np.int64)
         self._read: dict[int, BlockBarrier] = {}
 
-    def execute(self, waiting: Waiting) -> Released:
-        """Which of the lanes that wait at barrier instructions go on; arrivals are counted, results written."""
-        ours = {number: entry for number, entry in waiting.items() if not is_cluster_barrier(entry[0])}
-        released = self._whole_wave(ours) or (self._execute_blocks(ours) if ours else {})
-        clusters = {number: entry for number, entry in waiting.items() if number not in ours}
-        return released | self._execute_clusters(clusters)
-
-    def barrier_of(self, number: int, instruction: Instruction) -> BlockBarrier:
-        """The barrier instruction of a stop, read once."""
-        if number not in self._read:
-            self._read[number] = read_barrier(instruction)
-        return self._read[number]
-
-    def _whole_wave(self, waiting: Waiting) -> Released | None:
-        """The common case: every live lane of the wave at one plain `bar.sync`."""
-        if len(waiting) != 1:
-            return None
-        ((number, (instruction, lanes)),) = waiting.items()
-        barrier = self.barrier_of(number, instruction)
-        plain = barrier.action == "sync" and barrier.count is None and barrier.id == Immediate(0)
-        if not plain or self._warps.ended or len(lanes) != self._wave.lane_count or self.arrived.any():
-            return None
-        self._wave.memory.synchronise_blocks(np.arange(len(self._wave.blocks)))
-        return {number: np.ones(len(lanes), bool)}
-
-    def _execute_blocks(self, waiting: Waiting) -> Released:
+    def execute(self, group: Sequence[Waiting]) -> list[Array | None]:
+        """Which of the lanes that wait at barriers go on; arrivals are counted, results written."""
+        if self._whole_wave_is_there(group):
+            self.machine.memory.synchronise_blocks(np.arange(len(self._wave.blocks)))
+            return [None]
         found = _Round(self._wave, self._warps)
-        for number, (instruction, lanes) in waiting.items():
-            found.add(number, instruction, self.barrier_of(number, instruction), lanes)
+        for waiting in group:
+            found.add(waiting, self._barrier_of(waiting))
         found.settle()
         passing = self._passing(found)
-        self._report_divergence(found, passing, waiting)
+        self._report_divergence(found, passing, group)
         self._order(found, passing)
         goes_on = np.zeros(self._wave.lane_count, bool)
         goes_on[self._wave.members[passing][self._warps.live[passing]]] = True
-        released = {number: goes_on[lanes] for number, (_, lanes) in waiting.items()}
-        self._reduce(found, waiting, released)
-        return released
+        self._reduce(found, [(self._barrier_of(waiting), waiting.lanes[goes_on[waiting.lanes]]) for waiting in group])
+        return [goes_on[waiting.lanes] for waiting in group]
+
+    def _barrier_of(self, waiting: Waiting) -> BlockBarrier:
+        """The barrier instruction of a suspension point, read once."""
+        number = waiting.point.number
+        if number not in self._read:
+            self._read[number] = read_barrier(waiting.instruction)
+        return self._read[number]
+
+    def _whole_wave_is_there(self, group: Sequence[Waiting]) -> bool:
+        """The common case: every live lane of the wave at one plain `bar.sync`."""
+        barrier, lanes = self._barrier_of(group[0]), group[0].lanes
+        plain = barrier.action == "sync" and barrier.count is None and barrier.id == Immediate(0)
+        alone = len(group) == 1 and len(lanes) == self._wave.lane_count
+        return alone and plain and not self._warps.ended and not self.arrived.any()
 
     def _passing(self, found: _Round) -> Array:
         """The rows of warps that go on: those that only arrive, and those whose barrier is complete."""
@@ -136,18 +125,19 @@ class Barriers:
         self.arrived[key] = max(0, int(self.arrived[key]) - count)
         return -(-missing // WARP) if missing else len(rows)
 
-    def _report_divergence(self, found: _Round, passing: Array, waiting: Waiting) -> None:
+    def _report_divergence(self, found: _Round, passing: Array, group: Sequence[Waiting]) -> None:
         """An aligned barrier asks for the whole warp, at one instruction: what compute-sanitizer's synccheck tells."""
         live, exists = self._warps.live[passing], self._warps.exists[passing]
         sites = np.where(live, self._warps.by_warp(found.site, -1)[passing], -1)
         apart = (live & (sites != sites.max(axis=1, keepdims=True))).any(axis=1)
+        by_number = {waiting.point.number: waiting for waiting in group}
         for row in np.flatnonzero(apart | (exists & ~live).any(axis=1)):
-            instruction = waiting[int(sites[row].max())][0]
-            if self.barrier_of(int(sites[row].max()), instruction).aligned:
+            waiting = by_number[int(sites[row].max())]
+            if self._barrier_of(waiting).aligned:
                 lanes = self._wave.members[passing[row]][live[row]]
                 there = "wait at other barriers" if apart[row] else "have exited"
-                message = f"`{instruction.full_opcode}` by a part of a warp: other threads of it {there}"
-                self._wave.report("divergent_barrier", message, lanes, instruction)
+                message = f"`{waiting.instruction.full_opcode}` by a part of a warp: other threads of it {there}"
+                self._wave.report("divergent_barrier", message, lanes, waiting.instruction)
 
     def _order(self, found: _Round, passing: Array) -> None:
         """Tell memory which lanes have synchronised."""
@@ -155,20 +145,16 @@ class Barriers:
         for key in np.unique(found.key[rows]):
             mine = rows[found.key[rows] == key]
             lanes = [self._wave.members[mine][self._warps.live[mine]], *self._arrived_lanes.pop(int(key), [])]
-            self._wave.memory.synchronise_lanes(np.concatenate(lanes))
+            self.machine.memory.synchronise_lanes(np.concatenate(lanes))
 
-    def _reduce(self, found: _Round, waiting: Waiting, released: Released) -> None:
+    def _reduce(self, found: _Round, released: list[tuple[BlockBarrier, Array]]) -> None:
         """Write what `red` gives: the predicate counted, and-ed or or-ed over the threads of the barrier."""
-        ended = []
-        for number, (instruction, lanes) in waiting.items():
-            barrier = self.barrier_of(number, instruction)
-            if barrier.action == "red" and released[number].any():
-                ended.append((barrier, lanes[released[number]]))
+        ended = [(barrier, lanes) for barrier, lanes in released if barrier.action == "red" and len(lanes)]
         keys = len(self.arrived)
         trues, threads = np.zeros(keys, np.int64), np.zeros(keys, np.int64)
         for barrier, lanes in ended:
             assert barrier.predicate is not None
-            values = self._wave.read(barrier.predicate, lanes, np.dtype(np.bool_))
+            values = self._wave.read(barrier.predicate, lanes, np.bool_)
             trues += np.bincount(found.lane_key[lanes], weights=values, minlength=keys).astype(np.int64)
             threads += np.bincount(found.lane_key[lanes], minlength=keys)
         results = {"popc": trues.astype(np.uint32), "and": trues == threads, "or": trues > 0}
@@ -176,50 +162,13 @@ class Barriers:
             assert barrier.result is not None
             self._wave.write(barrier.result, lanes, results[barrier.reduction][found.lane_key[lanes]])
 
-    def _execute_clusters(self, waiting: Waiting) -> Released:
-        released: Released = {}
-        for number, (instruction, lanes) in waiting.items():
-            if "arrive" in instruction.modifiers:
-                self._arrive_cluster(instruction, lanes)
-                released[number] = np.ones(len(lanes), bool)
-        phase = self._advance_clusters()
-        for number, (_, lanes) in waiting.items():
-            if number not in released:
-                released[number] = self._wait_cluster(lanes, phase)
-        return released
-
-    def _arrive_cluster(self, instruction: Instruction, lanes: Array) -> None:
-        twice = lanes[self.cluster_arrivals[lanes] > self.cluster_waits[lanes]]
-        if len(twice):
-            message = "barrier.cluster.arrive twice without barrier.cluster.wait between"
-            self._wave.report("invalid_operand", message, twice, instruction)
-        self.cluster_arrivals[lanes] += 1
-        if "relaxed" not in instruction.modifiers:
-            self._wave.memory.release_cluster(lanes)
-
-    def _advance_clusters(self) -> Array:
-        """How often the barrier of each lane's cluster has completed: its slowest live lane decides."""
-        arrivals = np.full(self._wave.lane_count, np.iinfo(np.int64).max)
-        live = self._wave.members[self._warps.live]
-        arrivals[live] = self.cluster_arrivals[live]
-        starts = np.flatnonzero(np.diff(self._wave.cluster_of_lane.astype(np.int64), prepend=-1))
-        counts = np.diff(np.append(starts, self._wave.lane_count))
-        return np.repeat(np.minimum.reduceat(arrivals, starts), counts)
-
-    def _wait_cluster(self, lanes: Array, phase: Array) -> Array:
-        own = self.cluster_arrivals[lanes]  # a thread that has not arrived itself waits forever
-        done: Array = (phase[lanes] >= own) & (own > self.cluster_waits[lanes])
-        self.cluster_waits[lanes[done]] += 1
-        if done.any():
-            self._wave.memory.acquire_cluster(lanes[done])
-        return done
-
 
 class _Round:
     """Who stands at the barriers of blocks, by lane while it is collected and then by warp.
 
     By warp, once settled: `key` (block * 16 + id, -1 for a warp that has not arrived as a whole), `count` (threads
-    asked for, 0 for all), `arrives` (does not wait). By lane: `lane_key`, `site` (the stop's number), -1 for none.
+    asked for, 0 for all), `arrives` (does not wait). By lane: `lane_key`, `site` (number of the suspension point), -1
+    for none.
     """
 
     def __init__(self, wave: Wave, warps: WarpMap) -> None:
@@ -229,11 +178,12 @@ class _Round:
         self._count = np.zeros(wave.lane_count, np.int64)
         self._arrives = np.zeros(wave.lane_count, bool)
 
-    def add(self, number: int, instruction: Instruction, barrier: BlockBarrier, lanes: Array) -> None:
-        """Lanes that stand at one stop."""
+    def add(self, waiting: Waiting, barrier: BlockBarrier) -> None:
+        """Lanes that stand at one suspension point."""
+        lanes, instruction = waiting.lanes, waiting.instruction
         ids = self._checked(self._value(barrier.id, lanes), lanes, instruction)
         self.lane_key[lanes] = self._wave.block_of_lane[lanes].astype(np.int64) * BARRIERS + ids
-        self.site[lanes] = number
+        self.site[lanes] = waiting.point.number
         self._arrives[lanes] = barrier.action == "arrive"
         if barrier.count is not None:
             counts = self._value(barrier.count, lanes)
@@ -258,7 +208,7 @@ class _Round:
         return np.flatnonzero((self.key >= 0) & (self.arrives == arrives))
 
     def _value(self, operand: Operand, lanes: Array) -> Array:
-        return self._wave.read(operand, lanes, np.dtype(np.uint32)).astype(np.int64)
+        return self._wave.read(operand, lanes).astype(np.int64)
 
     def _checked(self, ids: Array, lanes: Array, instruction: Instruction) -> Array:
         wrong = ids >= BARRIERS
@@ -266,3 +216,31 @@ class _Round:
             message = f"barrier {int(ids[wrong][0])}: a block has barriers 0 to {BARRIERS - 1}"
             self._wave.report("invalid_operand", message, lanes[wrong], instruction)
         return np.where(wrong, 0, ids)
+
+
+class BlockBarrierSuspension(Suspension):
+    """Barriers of blocks: all of them together, since warps may wait for each other at different instructions."""
+
+    turn: ClassVar[int] = 1
+    together: ClassVar[bool] = True
+    whole_warps: ClassVar[bool] = True
+
+    def execute(self, machine: Machine, group: Sequence[Waiting]) -> list[Array | None]:
+        return machine.unit(_Barriers).execute(group)
+
+    def reason(self, scene: Scene, instruction: Instruction, lanes: Array) -> str:
+        wave, warps, barrier = scene.machine.wave, scene.machine.warps, read_barrier(instruction)
+        number = int(wave.read(barrier.id, lanes[:1])[0])
+        block = int(wave.block_of_lane[lanes[0]])
+        count = int(wave.read(barrier.count, lanes[:1])[0]) if barrier.count is not None else 0
+        expected = count or int(warps.exists[warps.block_of_warp == block].sum())
+        arrived = len(lanes) + int(scene.machine.unit(_Barriers).arrived[block * BARRIERS + number % BARRIERS])
+        absent = scene.places(np.setdiff1d(np.flatnonzero(wave.block_of_lane == block), lanes))
+        return f"for barrier {number}, where {arrived} of {expected} threads have arrived: {absent}"
+
+
+_ACTIONS = ("sync", "arrive", "red.popc", "red.and", "red.or")
+table.register(
+    BlockBarrierSuspension(),
+    *(f"{name}.{action}" for name in ("bar", "bar.cta", "barrier", "barrier.cta") for action in _ACTIONS),
+)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutesmith.emulator.faults import EmulationError
-from cutesmith.emulator.machine.allocations import Allocation, Allocations
-from cutesmith.emulator.machine.lanes import Array
+from cutesmith.emulator.errors import EmulationError
+from cutesmith.emulator.program.abi import Array
+from cutesmith.emulator.state.allocations import Allocation, Allocations
 
 FILLS = (0x5A, 0xDA)  # as float32 1.5e16 and -3.1e16: a maximum, a minimum and a sum all show at least one
 MOST_BYTES = 256 << 20  # of global memory: more is not copied, and every such read counts

@@ -6,8 +6,8 @@ import ctypes
 
 import numpy as np
 
-from cutesmith.emulator.faults import EmulationError
-from cutesmith.emulator.machine.allocations import Allocations
+from cutesmith.emulator.errors import EmulationError
+from cutesmith.emulator.state.allocations import Allocations
 
 _FIRST_ADDRESS = 0x7E80_0000_0000  # apart from the addresses that tensors claim
 _GAP = 1 << 20

@@ -1,20 +1,17 @@
-"""Sets of lanes: by the piece or stop where they are, and arranged by warp."""
+"""Sets of lanes: by the basic block or stop where they are, and arranged by warp."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutesmith.emulator.machine.lanes import WARP, Array
-
-if TYPE_CHECKING:
-    from cutesmith.emulator.machine.wave import Wave
+from cutesmith.emulator.program.abi import WARP, Array
+from cutesmith.emulator.state.wave import Wave
 
 
 class LaneGroups:
-    """Lanes (int32, ascending) by the number of a piece or stop."""
+    """Lanes (int32, ascending) by the number of a basic block or stop."""
 
     def __init__(self) -> None:
         self._groups: dict[int, list[Array]] = {}
@@ -45,7 +42,7 @@ class LaneGroups:
         return [(key, _joined(self._groups[key])) for key in sorted(self._groups)]
 
     def arrays(self) -> Iterator[Array]:
-        """The lanes of all groups, in pieces."""
+        """The lanes of all groups, in basic blocks."""
         return (array for arrays in self._groups.values() for array in arrays)
 
 

@@ -6,24 +6,26 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from cutesmith.devices import RESERVED_SMEM_PER_BLOCK, SMEM_ALLOCATION_UNIT, SmVersion, occupancy
-from cutesmith.emulator.faults import EndlessLoop, Finding, LaunchRefused
-from cutesmith.emulator.machine.findings import Findings
-from cutesmith.emulator.machine.geometry import Geometry, blocks_of, members, registers_read, special_registers
-from cutesmith.emulator.machine.lanes import Array
+from cutesmith.emulator.errors import EndlessLoop, LaunchRefused
+from cutesmith.emulator.faults import Finding
 from cutesmith.emulator.machine.memory import Memory
-from cutesmith.emulator.machine.observation import Observer
-from cutesmith.emulator.machine.scheduler import NativeCode, Scheduler, StopPlan, plan_stops
+from cutesmith.emulator.machine.observation import Executors, Observer
+from cutesmith.emulator.machine.scheduler import NativeCode, Scheduler, suspensions_of
 from cutesmith.emulator.machine.settings import Settings
-from cutesmith.emulator.machine.spinning import waits_for_other_blocks
-from cutesmith.emulator.machine.wave import Wave
-from cutesmith.emulator.native.abi import SHARED_BASE, Context, preempted_at
-from cutesmith.emulator.operations.printing import Printed
-from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator.machine.suspensions import Suspension
+from cutesmith.emulator.program.abi import SHARED_BASE, Array, Context, preempted_at
+from cutesmith.emulator.program.basic_blocks import Program
+from cutesmith.emulator.program.spinning import waits_for_other_blocks
+from cutesmith.emulator.state.findings import Findings
+from cutesmith.emulator.state.geometry import Geometry, blocks_of, members, registers_read, special_registers
+from cutesmith.emulator.state.printed import Printed
+from cutesmith.emulator.state.wave import Wave
 from cutesmith.recording.cubin import CubinKernel, source_name
 from cutesmith.recording.launch_limits import launch_shape, refusals
 from cutesmith.recording.sessions import Launch
@@ -35,8 +37,8 @@ _PARAMETER_ALIGN = 128  # a tensor map in a parameter is aligned to 64 bytes
 class LaunchReport:
     """What an executed launch did.
 
-    `piece_counts`: how often a lane ran each piece of `program`, and from them `instructions`, the lane-instructions.
-    `steps` are those of Settings.step_limit. `waves` ran one after another. `completed` is False when a fault ended it.
+    `basic_block_counts`: how often a lane ran each basic block of `program`; they give `instructions`. `steps` are
+    those of Settings.step_limit. `waves` ran one after another. `completed` is False when a fault ended it.
     `unused_reads`: reads of uninitialised memory on which nothing depends (machine/consequences.py).
     """
 
@@ -49,17 +51,15 @@ class LaunchReport:
     seconds: float
     steps: int
     waves: int
-    piece_counts: tuple[int, ...]
+    basic_block_counts: tuple[int, ...]
     completed: bool
     unused_reads: tuple[Finding, ...] = ()
 
     @property
     def instructions(self) -> int:
         """Lane-instructions: every PTX instruction counted once for each thread that executed it."""
-        pieces = self.program.pieces
-        return sum(
-            count * (len(piece.instructions) + 1) for count, piece in zip(self.piece_counts, pieces, strict=True)
-        )
+        lengths = [len(basic_block.instructions) + 1 for basic_block in self.program.basic_blocks]
+        return sum(count * length for count, length in zip(self.basic_block_counts, lengths, strict=True))
 
 
 @dataclass
@@ -88,7 +88,7 @@ class LaunchRun:
 
     def __post_init__(self) -> None:
         self.findings = Findings(source_name(self.launch.kernel))
-        self._counts = np.zeros(len(self.program.pieces), np.uint64)
+        self._counts = np.zeros(len(self.program.basic_blocks), np.uint64)
         self._parameters = _parameter_buffer(self.program, self.launch)
         self._registers_read = registers_read(self.program)
 
@@ -99,10 +99,10 @@ class LaunchRun:
         """
         started = time.perf_counter()
         refuse_over_limits(self.launch, self.kernel, self.sm)
-        plans = plan_stops(self.program)
+        suspensions = suspensions_of(self.program)
         try:
             for first, last in self._wave_ranges():
-                self._run_wave(first, last, plans)
+                self._run_wave(first, last, suspensions)
             self.completed = True
         finally:
             self.seconds = time.perf_counter() - started
@@ -120,11 +120,11 @@ class LaunchRun:
             seconds=self.seconds,
             steps=self.steps,
             waves=self.waves,
-            piece_counts=tuple(self._counts.tolist()),
+            basic_block_counts=tuple(self._counts.tolist()),
             completed=self.completed,
         )
 
-    @property
+    @cached_property
     def geometry(self) -> Geometry:
         """Where the threads of the launch are."""
         shared = self.shared_bytes - SHARED_BASE
@@ -173,11 +173,17 @@ class LaunchRun:
     def _clusters(self) -> int:
         return self.geometry.clusters if self.chosen is None else len(self.chosen)
 
-    def _run_wave(self, first: int, last: int, plans: tuple[StopPlan, ...]) -> None:
+    def _run_wave(self, first: int, last: int, suspensions: tuple[Suspension, ...]) -> None:
         wave = self._wave(first, last)
         self.waves += 1
-        with self.observer.watch(self, wave) if self.observer else nullcontext(self.native) as native:
-            scheduler = Scheduler(wave, native, self.settings, plans, self.steps)
+        executors = Executors(self.native, self.memory)
+        with (
+            self.observer.watch(self.geometry, wave, executors) if self.observer else nullcontext(executors) as (
+                native,
+                memory,
+            )
+        ):
+            scheduler = Scheduler(wave, memory, native, self.settings, suspensions, self.steps)
             try:
                 scheduler.run()
             except EndlessLoop as error:
@@ -194,7 +200,7 @@ class LaunchRun:
         return EndlessLoop(error.message, hint=f"{hint}run may wait for one that has not started. {error.hint}")
 
     def _memory(self, shape: tuple[int, int]) -> Array:
-        """Bytes that nobody has written yet."""
+        """Bytes that were not written yet."""
         return np.full(shape, self.settings.fill, np.uint8) if self.settings.fill else np.zeros(shape, np.uint8)
 
     def _wave(self, first: int, last: int) -> Wave:
@@ -205,14 +211,13 @@ class LaunchRun:
         block_of_lane = np.repeat(np.arange(len(blocks), dtype=np.uint32), geometry.threads)
         wave = Wave(
             program=self.program,
-            memory=self.memory,
             frame=np.zeros((max(1, self.program.slot_count), lanes), np.uint64),
             special=special_registers(geometry, blocks, self._registers_read),
             block_of_lane=block_of_lane,
             cluster_of_lane=block_of_lane // geometry.cluster_blocks * geometry.cluster_blocks,
             blocks=blocks,
             members=members(len(blocks), geometry.threads),
-            stops=np.full(lanes, preempted_at(0), np.int32),
+            status=np.full(lanes, preempted_at(0), np.int32),
             threads_per_block=geometry.threads,
             shared=self._memory((len(blocks), self.shared_bytes)),
             local=self._memory((lanes, self.program.local_bytes)),
@@ -221,6 +226,7 @@ class LaunchRun:
             cluster_blocks=geometry.cluster_blocks,
             findings=self.findings,
             printed=self.printed,
+            module_symbols=self.memory.module_symbols,
             tensor_core_sm=self.settings.tensor_core_sm,
         )
         _fill_context(wave)
@@ -251,7 +257,7 @@ def _fill_context(wave: Wave) -> None:
     words = {
         Context.FRAME: wave.frame.ctypes.data,
         Context.LANES: wave.lane_count,
-        Context.STOPS: wave.stops.ctypes.data,
+        Context.STATUS: wave.status.ctypes.data,
         Context.SPECIAL: wave.special.ctypes.data,
         Context.PARAMETERS: wave.parameters.ctypes.data,
         Context.COUNTS: wave.counts.ctypes.data,

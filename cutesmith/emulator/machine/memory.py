@@ -5,25 +5,23 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Hashable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from cutesmith.emulator.machine.allocations import Allocation, Allocations
-from cutesmith.emulator.machine.lanes import Array
-from cutesmith.emulator.machine.orders import LaunchOrders, Orders
-from cutesmith.emulator.machine.pending_copies import PendingCopies
-from cutesmith.emulator.machine.sanitizer import Explainer, FaultBuffer
-from cutesmith.emulator.machine.sites import site_flags
-from cutesmith.emulator.native.abi import Access, Context, Space
-from cutesmith.emulator.native.access import access_ir
-from cutesmith.emulator.native.access_layout import CACHED_SITES, PENDING_WORDS, Sanitizer
-from cutesmith.emulator.native.access_layout import Allocation as Word
 from cutesmith.emulator.native.jit import compiled_access
-from cutesmith.emulator.program.pieces import Program
-
-if TYPE_CHECKING:
-    from cutesmith.emulator.machine.wave import Wave
+from cutesmith.emulator.program.abi import Access, Array, Context, Space
+from cutesmith.emulator.program.basic_blocks import Program
+from cutesmith.emulator.sanitizer import cells
+from cutesmith.emulator.sanitizer.access import access_ir
+from cutesmith.emulator.sanitizer.clocks import Clocks, LaunchClocks
+from cutesmith.emulator.sanitizer.explanations import Explainer
+from cutesmith.emulator.sanitizer.fault_table import FaultBuffer
+from cutesmith.emulator.sanitizer.layout import ALLOCATION_WORDS, CACHED_SITES, PENDING_WORDS, Sanitizer
+from cutesmith.emulator.sanitizer.layout import Allocation as Word
+from cutesmith.emulator.sanitizer.sites import site_flags
+from cutesmith.emulator.state.allocations import Allocation, Allocations
+from cutesmith.emulator.state.wave import Wave
 
 MOST_SHADOW_BYTES = 1 << 30
 """Shadows of global memory: the largest allocations that do not fit any more are not checked for races."""
@@ -36,16 +34,17 @@ class Memory:
 
     Bounds and alignment are always checked; with `sanitize` also initialisation, races and missing waits. `unchecked`
     names the allocations whose shadows would be too large. Faults become findings of the wave at `drain`.
+    `module_symbols`: addresses of the module's `.global` and `.const` variables.
     """
 
     def __init__(self, program: Program, allocations: Allocations, *, sanitize: bool = True) -> None:
         self.allocations = allocations
         self.sanitize = sanitize
         self.unchecked: tuple[str, ...] = ()
-        self._symbols = allocations.variables(program.module, program.module_variables)
-        self._symbol_table = np.array([self._symbols[v.name] for v in program.module_variables] or [0], np.int64)
+        self.module_symbols = allocations.variables(program.module, program.module_variables)
+        self._symbol_table = np.array([self.module_symbols[v.name] for v in program.module_variables] or [0], np.int64)
         self._faults = FaultBuffer()
-        self._launch_orders = LaunchOrders()
+        self._launch_clocks = LaunchClocks()
         self._sites = site_flags(program)
         self._pending = np.zeros(PENDING_WORDS, np.int64)
         self._hits = np.zeros(CACHED_SITES, np.int64)
@@ -53,8 +52,13 @@ class Memory:
         self._table = self._allocation_table()
 
     def _allocation_table(self) -> Array:
+        """int64 (n, ALLOCATION_WORDS) for native code; an empty entry where there is none."""
         allocations = self.allocations.all
-        table = self.allocations.table(allocations)
+        table = np.zeros((max(1, len(allocations)), ALLOCATION_WORDS), np.int64)
+        for row, allocation in zip(table, allocations, strict=False):
+            row[Word.START], row[Word.END] = allocation.address, allocation.end
+            row[Word.HOST_DELTA] = allocation.host - allocation.address
+            row[Word.GRANULE] = allocation.granule
         if self.sanitize:
             left = MOST_SHADOW_BYTES
             for index in sorted(range(len(allocations)), key=lambda index: allocations[index].size):
@@ -80,8 +84,7 @@ class Memory:
     def attach(self, wave: Wave) -> None:
         """A new wave of the launch begins: fill the words of its context that belong to memory and sanitizer."""
         self.wave = wave
-        self.orders = Orders(wave, self._launch_orders)
-        self.copies = PendingCopies(wave, self)
+        self.clocks = Clocks(wave, self._launch_clocks)
         context = wave.context
         context[Context.ALLOCATIONS] = self._table.ctypes.data
         context[Context.ALLOCATION_COUNT] = len(self.allocations.all)
@@ -91,18 +94,18 @@ class Memory:
         context[Sanitizer.LAST_ALLOCATIONS] = self._hits.ctypes.data
         context[Sanitizer.SITES] = self._sites.ctypes.data
         context[Sanitizer.PENDING] = self._pending.ctypes.data
-        self.orders.fill(context)
+        self.clocks.fill(context)
         if self.sanitize:
             self._shadow_wave(wave)
 
     def _shadow_wave(self, wave: Wave) -> None:
         """Cells for the shared memory of the wave's blocks, flags for the local memory of its lanes."""
-        self.shared_writers = np.zeros(wave.shared.shape, np.uint64)
+        self._shared_writers = np.zeros(wave.shared.shape, np.uint64)
         self._shared_readers = np.zeros(wave.shared.shape, np.uint64)
         self._reading_warps = np.zeros(wave.shared.shape, np.uint32)
         self._local_initialised = np.zeros(wave.local.shape, np.uint8)
         for word, array in (
-            (Sanitizer.SHARED_WRITERS, self.shared_writers),
+            (Sanitizer.SHARED_WRITERS, self._shared_writers),
             (Sanitizer.SHARED_READERS, self._shared_readers),
             (Sanitizer.SHARED_READING_WARPS, self._reading_warps),
             (Sanitizer.LOCAL_INITIALISED, self._local_initialised),
@@ -136,16 +139,12 @@ class Memory:
         function = _function(name)
         function(context, lanes.ctypes.data, addresses.ctypes.data, len(lanes), int(space), size, site, *last)
 
-    def module_symbol(self, name: str) -> int:
-        """The global address of a `.global` or `.const` variable."""
-        return self._symbols[name]
-
     def drain(self) -> None:
         """Turn the faults that native code wrote down into findings of the wave."""
         _function("access_settle")(self.wave.context.ctypes.data)
         if self._faults.empty:
             return
-        explainer = Explainer(self.wave, self.allocations, self.orders.first_serial)
+        explainer = Explainer(self.wave, self.allocations, self.clocks.first_serial)
         for record in self._faults.take():
             self.wave.findings.add(explainer.finding(record), int(record["site"]))
 
@@ -154,12 +153,12 @@ class Memory:
     def synchronise_blocks(self, blocks: Array) -> None:
         """All lanes of each of these blocks of the wave have met at a barrier."""
         if self.sanitize:
-            self.orders.synchronise_blocks(np.asarray(blocks, np.int64))
+            self.clocks.synchronise_blocks(np.asarray(blocks, np.int64))
 
     def synchronise_lanes(self, lanes: Array) -> None:
         """These lanes have met at a barrier (or arrived there before): a part of one block."""
         if self.sanitize:
-            self.orders.synchronise_lanes(np.asarray(lanes, np.int64))
+            self.clocks.synchronise_lanes(np.asarray(lanes, np.int64))
 
     def synchronise_warps(self, members: Array, active: Array) -> None:
         """The active lanes of each warp have met at `bar.warp.sync`.
@@ -167,32 +166,45 @@ class Memory:
         Other `.sync` instructions order no memory, as the PTX ISA says of them.
         """
         if self.sanitize and active.any():
-            self.orders.synchronise_warps(members, active)
+            self.clocks.synchronise_warps(members, active)
 
     def release_cluster(self, lanes: Array) -> None:
         """These lanes have arrived at their cluster's barrier: what they did comes before what its waiters do next."""
         if self.sanitize:
-            self.orders.release_cluster(lanes)
+            self.clocks.release_cluster(lanes)
 
     def acquire_cluster(self, lanes: Array) -> None:
         """These lanes have waited for their cluster's barrier."""
         if self.sanitize:
-            self.orders.acquire_cluster(lanes)
+            self.clocks.acquire_cluster(lanes)
 
     def fence(self, lanes: Array) -> None:
         """These lanes have executed a fence of memory (`fence.acq_rel`, `fence.sc`, `membar`), of any scope."""
         if self.sanitize and len(lanes):
-            self.orders.fence(np.asarray(lanes, np.int64))
+            self.clocks.fence(np.asarray(lanes, np.int64))
 
     def release(self, lanes: Array, key: Hashable) -> None:
         """What these lanes of one cluster did comes before what acquirers of `key` do next."""
         if self.sanitize:
-            self.orders.release(np.asarray(lanes, np.int64), key)
+            self.clocks.release(np.asarray(lanes, np.int64), key)
 
     def acquire(self, lanes: Array, key: Hashable) -> None:
         """These lanes of one cluster have seen what was released to `key`."""
         if self.sanitize:
-            self.orders.acquire(np.asarray(lanes, np.int64), key)
+            self.clocks.acquire(np.asarray(lanes, np.int64), key)
+
+    def copies_issued(self, lanes: Array, touched: Array, site: int) -> None:
+        """Copies of these lanes are under way to `touched`, indices (n, size) of bytes of the wave's shared memory."""
+        self._mark(lanes, touched, cells.PENDING, cells.MAX_TIME, site)
+
+    def copies_landed(self, lanes: Array, touched: Array, site: int) -> None:
+        """Their bytes have arrived, and count as written now by the threads that issued them."""
+        self._mark(lanes, touched, lanes % self.wave.threads_per_block, self.clocks.time_of(lanes), site)
+
+    def _mark(self, lanes: Array, touched: Array, thread: Array | int, time: Array | int, site: int) -> None:
+        if self.sanitize:
+            packed = cells.pack(self.clocks.serial_of(lanes), thread, time, site)
+            self._shared_writers.reshape(-1)[touched] = packed[:, None]
 
 
 _LAST: dict[str, list[Any]] = {

@@ -1,25 +1,31 @@
-"""How somebody watches launches as they run: what native code is to write down, and a place around each wave."""
+"""How launches are observed as they run: what native code writes down, and a place around each wave."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
-from cutesmith.emulator.native.regions import Instrumentation
+from cutesmith.emulator.machine.memory import Memory
+from cutesmith.emulator.machine.scheduler import NativeCode
+from cutesmith.emulator.native.instrumentation import Instrumentation
+from cutesmith.emulator.state.geometry import Geometry
+from cutesmith.emulator.state.wave import Wave
 
-if TYPE_CHECKING:
-    from cutesmith.emulator.machine.launch import LaunchRun
-    from cutesmith.emulator.machine.scheduler import NativeCode
-    from cutesmith.emulator.machine.wave import Wave
+
+class Executors(NamedTuple):
+    """What runs a wave: its native code, and the memory that handlers use."""
+
+    native: NativeCode
+    memory: Memory
 
 
 class Observer(Protocol):
-    """Somebody who watches: the profiler or the tracer."""
+    """The profiler or the tracer."""
 
     instrumentation: Instrumentation
 
-    def watch(self, run: LaunchRun, wave: Wave) -> AbstractContextManager[NativeCode]:
-        """Watch a wave while the context is open; the scheduler uses the native code that it gives.
+    def watch(self, geometry: Geometry, wave: Wave, executors: Executors) -> AbstractContextManager[Executors]:
+        """Watch a wave of a launch while the context is open; the scheduler uses the executors that it gives.
 
-        `wave.memory` may be replaced by one that writes down what handlers access.
+        All waves of a launch bring the same `geometry`.
         """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Settings:
     """Limits and switches of an emulated launch.
 
-    `step_limit` counts back edges of loops and lanes at stops over the whole launch: some ten times as many
+    `step_limit` counts back edges of loops and lanes at suspension points over the whole launch: some ten times as many
     instructions. `lanes_per_wave` and `shared_bytes_per_wave` bound what runs side by side (whole clusters, at least
     one); a kernel that waits on memory for other blocks gets as many blocks as the GPU holds. `fuel` is how many back
     edges a lane takes before it gives way. `tensor_core_sm`: whose tensor cores matrix products round like, such as 90

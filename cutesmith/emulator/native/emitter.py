@@ -1,6 +1,6 @@
 """LLVM IR of a region: what instruction emitters write with, and the loop over lanes around it.
 
-An instruction emitter is a function `(emitter, instruction) -> None` registered with `operations.registry.native`. It
+An instruction emitter is a function `(emitter, instruction) -> None` registered with `instructions.table.native`. It
 reads operands as SSA names, computes with `op` and `intrinsic`, and sets destinations:
 
     @native("popc")
@@ -21,8 +21,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from cutesmith.emulator.faults import UnsupportedInstruction
-from cutesmith.emulator.machine.lanes import immediate_bits
-from cutesmith.emulator.native.abi import (
+from cutesmith.emulator.instructions.forms import literal_bits
+from cutesmith.emulator.program.abi import (
     ACCESS_FUNCTION,
     PARAMETER_WINDOW,
     SHARED_RANK_SHIFT,
@@ -30,7 +30,7 @@ from cutesmith.emulator.native.abi import (
     Access,
     Space,
 )
-from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import (
     Address,
     Guard,
@@ -260,7 +260,7 @@ class Emitter:
     def literal(self, operand: Immediate, bits: int) -> str:
         """A literal as an i<bits> constant; a float literal gives its pattern in the float type of that width."""
         if operand.float_bits:
-            return str(immediate_bits(operand, np.dtype(f"u{max(bits, 8) // 8}")))
+            return str(literal_bits(operand, np.dtype(f"u{max(bits, 8) // 8}")))
         value = operand.value & ((1 << bits) - 1)
         return ("true" if value else "false") if bits == 1 else str(value)
 

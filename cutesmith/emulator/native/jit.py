@@ -1,4 +1,4 @@
-"""LLVM IR to machine code of this host, once a program: `compile_program(program).run(piece, context, lanes)`."""
+"""LLVM IR to machine code of this host: `compile_program(program, access_ir).run(basic_block, context, lanes)`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from cutesmith.emulator.faults import EmulationError
-from cutesmith.emulator.native.abi import ACCESS_FUNCTION, CONTEXT_WORDS
-from cutesmith.emulator.native.regions import Instrumentation, program_text
-from cutesmith.emulator.program.pieces import Program
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from cutesmith.emulator.errors import EmulationError
+from cutesmith.emulator.native.instrumentation import NO_INSTRUMENTATION, Instrumentation
+from cutesmith.emulator.native.regions import program_text
+from cutesmith.emulator.program.abi import ACCESS_FUNCTION, CONTEXT_WORDS, Array
+from cutesmith.emulator.program.basic_blocks import Program
 
 # Measured on an EPYC 9004 over a softmax, a layer norm, QuACK's cross entropy and an sm_80 GEMM (450 to 1070
 # instructions, 17 to 134 regions): LLVM's O1 takes 0.35 to 1.1 s for 350 to 490 M lane-instructions a second and core,
@@ -35,52 +34,40 @@ _programs: OrderedDict[bytes, NativeProgram] = OrderedDict()
 class NativeProgram:
     """Machine code of a program. It may run from several threads at once, each with a context of its own."""
 
-    def __init__(self, engines: tuple[Any, ...], pieces: tuple[int, ...]) -> None:
+    def __init__(self, engines: tuple[Any, ...], basic_blocks: tuple[int, ...]) -> None:
         self._engines = engines  # they own the code
         engine = engines[0]
         self._functions: dict[int, Callable[..., None]] = {
-            piece: _SIGNATURE(engine.get_function_address(f"run_{piece}")) for piece in pieces
+            basic_block: _SIGNATURE(engine.get_function_address(f"run_{basic_block}")) for basic_block in basic_blocks
         }
 
-    def run(self, piece: int, context: Array, lanes: Array) -> None:
-        """Run lanes from `piece`, the entry of a region, until each stops; the GIL is released meanwhile.
+    def run(self, basic_block: int, context: Array, lanes: Array) -> None:
+        """Run lanes from `basic_block`, the entry of a region, until each is suspended; the GIL is released meanwhile.
 
         `context`: int64 (CONTEXT_WORDS,), see abi.Context. `lanes`: int32 (n,), lanes of the wave, each once.
         """
         if context.dtype != np.int64 or context.shape != (CONTEXT_WORDS,):
             raise ValueError(f"a context is int64 ({CONTEXT_WORDS},), not {context.dtype} {context.shape}")
         lanes = np.ascontiguousarray(lanes, np.int32)
-        self._functions[piece](context.ctypes.data, lanes.ctypes.data, lanes.size)
+        self._functions[basic_block](context.ctypes.data, lanes.ctypes.data, lanes.size)
 
 
 def compile_program(
-    program: Program,
-    *,
-    profile: bool = False,
-    log_accesses: bool = False,
-    trace: bool = False,
-    count_lanes: bool = False,
-    access_ir: str | None = None,
+    program: Program, access_ir: str, instrumentation: Instrumentation = NO_INSTRUMENTATION
 ) -> NativeProgram:
     """Compile all regions of a program, or find them compiled: the same code is compiled once a process.
 
-    `profile`, `count_lanes`, `log_accesses`, `trace`: see regions.Instrumentation. `access_ir`: LLVM IR that defines
-    `access` in place of `native.access`. Raises UnsupportedInstruction.
+    `access_ir`: LLVM IR that defines `access`, as `sanitizer.access` does. Raises UnsupportedInstruction.
     """
-    text = program_text(program, Instrumentation(profile, count_lanes, log_accesses, trace))
-    if access_ir is None:
-        from cutesmith.emulator.native.access import access_ir as sanitised_access
-
-        access_ir = sanitised_access()
-    return compile_text(text, access_ir, tuple(program.regions))
+    return compile_text(program_text(program, instrumentation), access_ir, tuple(program.regions))
 
 
-def compile_text(text: str, access_ir: str, pieces: tuple[int, ...]) -> NativeProgram:
+def compile_text(text: str, access_ir: str, basic_blocks: tuple[int, ...]) -> NativeProgram:
     """Compile the IR of region functions; the IR of `access` is compiled apart, once a process."""
     key = hashlib.sha256(f"{access_ir}\0{text}".encode()).digest()
     with _lock:
         if key not in _programs:
-            _programs[key] = NativeProgram(_machine_code(text, access_ir), pieces)
+            _programs[key] = NativeProgram(_machine_code(text, access_ir), basic_blocks)
             if len(_programs) > _KEPT_PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)

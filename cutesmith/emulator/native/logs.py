@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from cutesmith.emulator.native.abi import Access, Space
 from cutesmith.emulator.native.emitter import Emitter, ModuleText
-from cutesmith.emulator.program.pieces import Program
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from cutesmith.emulator.program.abi import Access, Array, Space
+from cutesmith.emulator.program.basic_blocks import Program
 
 HEADER_WORDS = 4
 """A log is int64: records written so far (also those that found no room), capacity, first lane, lanes; then records."""

@@ -1,19 +1,30 @@
-"""The native function of a region: a loop over lanes that runs pieces until the lane stops, and its instrumentation."""
+"""The native function of a region: a loop over lanes that runs basic blocks until each lane is suspended."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import nullcontext
 
-from cutesmith.emulator.native.abi import EXITED, FAULTED, Access, Context, Space, preempted_at
+from cutesmith.emulator.instructions.table import Native, execution_of
 from cutesmith.emulator.native.emitter import Emitter, ModuleText, alloca
-from cutesmith.emulator.operations import registry
-from cutesmith.emulator.program.pieces import Branch, Exit, Jump, Piece, Program, Region, Stop, Switch
+from cutesmith.emulator.native.instrumentation import NO_INSTRUMENTATION, Instrumentation
+from cutesmith.emulator.native.logs import LoggingEmitter
+from cutesmith.emulator.program.abi import EXITED, FAULTED, Access, Context, Space, preempted_at
+from cutesmith.emulator.program.basic_blocks import (
+    BasicBlock,
+    Branch,
+    Exit,
+    Jump,
+    Program,
+    Region,
+    SuspensionPoint,
+    Switch,
+)
 from cutesmith.emulator.ptx.syntax import Instruction, Register
 
 # Words of the context that a region function reads once, where it needs them, by the SSA name that holds them.
 _POINTERS = {
     "frame": Context.FRAME,
-    "stops": Context.STOPS,
+    "status": Context.STATUS,
     "special": Context.SPECIAL,
     "parameters": Context.PARAMETERS,
     "counts": Context.COUNTS,
@@ -25,22 +36,8 @@ _POINTERS = {
 _NUMBERS = {"lane.count": Context.LANES, "fuel": Context.FUEL, "clock": Context.CLOCK}
 
 
-@dataclass(frozen=True)
-class Instrumentation:
-    """What native code writes down while it runs.
-
-    `profile`: how often each piece ran (COUNTS); `lanes`: and each lane of it (LANE_COUNTS). `accesses`: every checked
-    access (ACCESS_LOG). `trace`: every register that is set (TRACE). The layouts are those of `native/logs.py`.
-    """
-
-    profile: bool = False
-    lanes: bool = False
-    accesses: bool = False
-    trace: bool = False
-
-
-def program_text(program: Program, instrumentation: Instrumentation = Instrumentation()) -> str:
-    """LLVM IR of all region functions `run_<piece>` of a program; raises UnsupportedInstruction."""
+def program_text(program: Program, instrumentation: Instrumentation = NO_INSTRUMENTATION) -> str:
+    """LLVM IR of all region functions `run_<basic_block>` of a program; raises UnsupportedInstruction."""
     module = ModuleText()
     for region in program.regions.values():
         module.functions.append(RegionWriter(program, module, region, instrumentation).text())
@@ -48,7 +45,7 @@ def program_text(program: Program, instrumentation: Instrumentation = Instrument
 
 
 class RegionWriter:
-    """Writes `run_<piece>` of one region: prologue, its pieces, what happens at their ends."""
+    """Writes `run_<basic_block>` of one region: prologue, its basic blocks, what happens at their ends."""
 
     def __init__(self, program: Program, module: ModuleText, region: Region, instrumentation: Instrumentation) -> None:
         self.program = program
@@ -60,14 +57,14 @@ class RegionWriter:
 
     def text(self) -> str:
         """The function and its wrapper."""
-        for number in sorted(self.region.pieces):
-            self._piece(self.program.pieces[number])
+        for number in sorted(self.region.basic_blocks):
+            self._basic_block(self.program.basic_blocks[number])
         body, self.emitter.lines = self.emitter.lines, []
         self._load_registers()
         loads, self.emitter.lines = self.emitter.lines, []
         number = self.region.entry
         allocas = [f"{alloca(name)} = alloca i{self.program.widths[name]}" for name in self.emitter.registers]
-        code = "\n".join((_LANE_LOOP, *loads, f"br label %piece.{number}", *body, _LANE_END))
+        code = "\n".join((_LANE_LOOP, *loads, f"br label %bb.{number}", *body, _LANE_END))
         head = (_HEAD.format(number=number), *allocas, *_context_words(code))
         return "\n".join((*head, code, "}", _WRAPPER.format(number=number)))
 
@@ -97,28 +94,28 @@ class RegionWriter:
         offset = self.emitter.op(f"mul i64 %lane.count, {slot}")
         return self.emitter.op("getelementptr i64, ptr %frame.lane, i64 {}", offset)
 
-    # ---------------------------------------------------------------------------------------------------- pieces
+    # ---------------------------------------------------------------------------------------------------- basic blocks
 
-    def _piece(self, piece: Piece) -> None:
+    def _basic_block(self, basic_block: BasicBlock) -> None:
         emitter = self.emitter
-        emitter.block(f"piece.{piece.number}")
+        emitter.block(f"bb.{basic_block.number}")
         if self.instrumentation.profile:
-            self._count(piece.number)
-        if self.instrumentation.lanes:
-            self._count_of_lane(piece.number)
-        for instruction in piece.instructions:
+            self._count(basic_block.number)
+        if self.instrumentation.count_lanes:
+            self._count_of_lane(basic_block.number)
+        for instruction in basic_block.instructions:
             self._instruction(instruction)
-        self._end(piece)
+        self._end(basic_block)
 
-    def _count(self, piece: int) -> None:
-        pointer = self.emitter.op(f"getelementptr i64, ptr %counts, i64 {piece}")
+    def _count(self, basic_block: int) -> None:
+        pointer = self.emitter.op(f"getelementptr i64, ptr %counts, i64 {basic_block}")
         count = self.emitter.op("load i64, ptr {}", pointer)
         self.emitter.emit(f"store i64 {self.emitter.op('add i64 {}, 1', count)}, ptr {pointer}")
 
-    def _count_of_lane(self, piece: int) -> None:
+    def _count_of_lane(self, basic_block: int) -> None:
         emitter = self.emitter
         with emitter.when(emitter.op("icmp ne ptr %counts.of.lanes, null")):
-            row = emitter.op(f"mul i64 %lane.count, {piece}")
+            row = emitter.op(f"mul i64 %lane.count, {basic_block}")
             pointer = emitter.op("getelementptr i32, ptr %counts.of.lanes, i64 {}", row)
             pointer = emitter.op("getelementptr i32, ptr {}, i64 %lane.wide", pointer)
             count = emitter.op("load i32, ptr {}", pointer)
@@ -127,37 +124,33 @@ class RegionWriter:
     def _instruction(self, instruction: Instruction) -> None:
         emitter = self.emitter
         emitter.instruction = instruction
-        if registry.kind_of(instruction) != "native":
-            raise emitter.unsupported("it is no native instruction")
-        emit = registry.native_emitter(instruction)
-        if instruction.guard is None:
+        execution = execution_of(instruction)
+        if not isinstance(execution, Native):
+            raise emitter.unsupported("native code does not execute it")
+        with emitter.when(emitter.guard(instruction.guard)) if instruction.guard else nullcontext():
             emitter.begin()
-            emit(emitter, instruction)
-            return
-        with emitter.when(emitter.guard(instruction.guard)):
-            emitter.begin()
-            emit(emitter, instruction)
+            execution.emit(emitter, instruction)
 
-    def _end(self, piece: Piece) -> None:
-        emitter, end = self.emitter, piece.end
-        if isinstance(end, Stop):
-            self._leave(piece, end.number)
+    def _end(self, basic_block: BasicBlock) -> None:
+        emitter, end = self.emitter, basic_block.end
+        if isinstance(end, SuspensionPoint):
+            self._leave(basic_block, end.number)
         elif isinstance(end, Exit):
-            self._leave(piece, EXITED)
+            self._leave(basic_block, EXITED)
         elif isinstance(end, Jump):
-            target = self._edge(piece, end.target)
+            target = self._edge(basic_block, end.target)
             emitter.jump(target)
         elif isinstance(end, Branch):
             condition = emitter.guard(end.guard)
-            emitter.branch(condition, self._edge(piece, end.taken), self._edge(piece, end.otherwise))
+            emitter.branch(condition, self._edge(basic_block, end.taken), self._edge(basic_block, end.otherwise))
         else:
-            self._switch(piece, end)
-        self._loops(piece)
+            self._switch(basic_block, end)
+        self._loops(basic_block)
 
-    def _switch(self, piece: Piece, end: Switch) -> None:
+    def _switch(self, basic_block: BasicBlock, end: Switch) -> None:
         emitter = self.emitter
         index = emitter.value(end.register, 32)
-        ways = " ".join(f"i32 {i}, label %{self._edge(piece, target)}" for i, target in enumerate(end.targets))
+        ways = " ".join(f"i32 {i}, label %{self._edge(basic_block, target)}" for i, target in enumerate(end.targets))
         outside = emitter.new_label("outside")
         emitter.emit(f"switch i32 {index}, label %{outside} [{ways}]")
         emitter.block(outside)  # a jump to nowhere is written down as an access to address 0
@@ -169,34 +162,32 @@ class RegionWriter:
         jumps = (item for item in self.program.instructions if item.opcode == "brx" and register in item.operands)
         return next(jumps)
 
-    def _edge(self, piece: Piece, target: int) -> str:
-        back = (piece.number, target) in self.region.back_edges
-        return f"loop.{piece.number}.{target}" if back else f"piece.{target}"
+    def _edge(self, basic_block: BasicBlock, target: int) -> str:
+        back = (basic_block.number, target) in self.region.back_edges
+        return f"loop.{basic_block.number}.{target}" if back else f"bb.{target}"
 
-    def _loops(self, piece: Piece) -> None:
-        """Back edges of a piece: the lane goes on while it has fuel, else it leaves and resumes at the target."""
-        for target in sorted(to for start, to in self.region.back_edges if start == piece.number):
+    def _loops(self, basic_block: BasicBlock) -> None:
+        """Back edges of a basic block: the lane goes on while it has fuel, else it leaves and resumes at the target."""
+        for target in sorted(to for start, to in self.region.back_edges if start == basic_block.number):
             emitter = self.emitter
-            emitter.block(f"loop.{piece.number}.{target}")
+            emitter.block(f"loop.{basic_block.number}.{target}")
             fuel = emitter.op("load i64, ptr %fuel.left")
             emitter.emit(f"store i64 {emitter.op('sub i64 {}, 1', fuel)}, ptr %fuel.left")
             dry = emitter.new_label("dry")
-            emitter.branch(emitter.op("icmp sgt i64 {}, 0", fuel), f"piece.{target}", dry)
+            emitter.branch(emitter.op("icmp sgt i64 {}, 0", fuel), f"bb.{target}", dry)
             emitter.block(dry)
-            self._leave(piece, preempted_at(target))
+            self._leave(basic_block, preempted_at(target))
 
-    def _leave(self, piece: Piece, code: int) -> None:
-        for name in sorted(self.region.stores.get(piece.number, ())):
+    def _leave(self, basic_block: BasicBlock, code: int) -> None:
+        for name in sorted(self.region.stores.get(basic_block.number, ())):
             self._move(name, store=True)
-        self.emitter.emit(f"store i32 {code}, ptr %stop")
+        self.emitter.emit(f"store i32 {code}, ptr %status.lane")
         self.emitter.jump("next")
 
 
 def _emitter(program: Program, module: ModuleText, instrumentation: Instrumentation) -> Emitter:
     if not (instrumentation.accesses or instrumentation.trace):
         return Emitter(program, module)
-    from cutesmith.emulator.native.logs import LoggingEmitter  # it extends Emitter, and is rarely needed
-
     return LoggingEmitter(program, module, log_accesses=instrumentation.accesses, trace=instrumentation.trace)
 
 
@@ -227,11 +218,11 @@ lane.begin:
 %lane.wide = zext i32 %lane to i64
 %frame.lane = getelementptr i64, ptr %frame, i64 %lane.wide
 %special.lane = getelementptr i32, ptr %special, i64 %lane.wide
-%stop = getelementptr i32, ptr %stops, i64 %lane.wide
+%status.lane = getelementptr i32, ptr %status, i64 %lane.wide
 store i64 %fuel, ptr %fuel.left"""
 
 _LANE_END = f"""fault:
-store i32 {FAULTED}, ptr %stop
+store i32 {FAULTED}, ptr %status.lane
 br label %next
 next:
 %index.next = add i64 %index, 1

@@ -12,7 +12,8 @@ import functools
 
 import numpy as np
 
-from cutesmith.emulator.machine.lanes import WARP, Array, Warps
+from cutesmith.emulator.machine.lanes import Warps
+from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.ptx.syntax import Operand, Register, Vector
 
 N = 8
@@ -94,7 +95,7 @@ def whole_warps(warps: Warps) -> Warps:
     broken = warps.members[~whole][warps.active[~whole]]
     message = f"`{warps.instruction.full_opcode}` must be executed by all 32 threads of a warp together"
     warps.wave.report("invalid_operand", message, broken, warps.instruction)
-    return Warps(warps.wave, warps.instruction, warps.members[whole], warps.active[whole])
+    return Warps(warps.machine, warps.instruction, warps.members[whole], warps.active[whole])
 
 
 def registers_of(operand: Operand) -> tuple[Operand, ...]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from cutesmith.emulator.faults import UnsupportedInstruction
-from cutesmith.emulator.machine.lanes import WARP, Array, Warps
-from cutesmith.emulator.native.abi import Space
+from cutesmith.emulator.machine.lanes import Warps
+from cutesmith.emulator.machine.suspensions import warp_operation
 from cutesmith.emulator.operations.fragments import read_registers, registers_of, whole_warps, write_registers
-from cutesmith.emulator.operations.registry import warp_operation
+from cutesmith.emulator.program.abi import WARP, Array, Space
 from cutesmith.emulator.ptx.syntax import Address, Instruction
 
 ROWS = 8
@@ -29,7 +29,7 @@ def load_matrices(warps: Warps) -> None:
     destination, address = warps.instruction.operands
     warps = whole_warps(warps)
     lanes, rows = _rows(warps, address, count)
-    data = warps.wave.memory.load(lanes, space, rows, ROW_BYTES, warps.instruction.number)
+    data = warps.memory.load(lanes, space, rows, ROW_BYTES, warps.instruction.number)
     elements = data.view(np.uint16).reshape(-1, count, ROWS, ROWS)
     write_registers(warps, destination, _spread(elements, transposed))
 
@@ -43,7 +43,7 @@ def store_matrices(warps: Warps) -> None:
     lanes, rows = _rows(warps, address, count)
     elements = _gather(read_registers(warps, source), transposed)
     data = np.ascontiguousarray(elements).view(np.uint8).reshape(-1, ROW_BYTES)
-    warps.wave.memory.store(lanes, space, rows, data, warps.instruction.number)
+    warps.memory.store(lanes, space, rows, data, warps.instruction.number)
 
 
 @warp_operation("movmatrix")

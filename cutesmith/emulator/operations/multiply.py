@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cutesmith.emulator.emitters.formats import FORMATS
 from cutesmith.emulator.faults import UnsupportedInstruction
-from cutesmith.emulator.machine.lanes import WARP, Array, Warps
-from cutesmith.emulator.native.formats import FORMATS
+from cutesmith.emulator.machine.lanes import Warps
+from cutesmith.emulator.machine.suspensions import warp_operation
 from cutesmith.emulator.operations import tensor_core
 from cutesmith.emulator.operations.fragments import (
     N,
@@ -22,7 +23,7 @@ from cutesmith.emulator.operations.fragments import (
     write_registers,
 )
 from cutesmith.emulator.operations.native_sums import fused_multiply_add
-from cutesmith.emulator.operations.registry import warp_operation
+from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.ptx.syntax import Instruction, Operand
 
 _BITS = {

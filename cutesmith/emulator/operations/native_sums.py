@@ -13,7 +13,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from cutesmith.emulator.program.abi import Array
 
 LANES = 8
 """Columns of B that one vector holds: the number of columns must be a multiple."""

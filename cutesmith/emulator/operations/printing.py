@@ -9,31 +9,14 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-MOST_PRINTED = 1 << 20  # characters: what the printf buffer of a device holds by default
 _SPECIFIER = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d+)?(?:\.(?P<precision>\*|\d+)?(?P<dot>))?(?P<length>hh|h|ll|l|j|z|t|L)?"
     r"(?P<conversion>[diouxXeEfFgGaAcsp%])"
 )
 _TRAILING_ZEROS = re.compile(r"\.?0+(?=p)")
 _WIDE = ("l", "ll", "j", "z", "t")
-
-
-@dataclass
-class Printed:
-    """The texts that a launch printed, at most MOST_PRINTED characters; `last`: the last one of each lane."""
-
-    texts: list[str] = field(default_factory=list)
-    last: dict[int, str] = field(default_factory=dict)
-    size: int = 0
-
-    def add(self, lane: int, text: str) -> None:
-        """A lane prints."""
-        self.last[lane] = text
-        if self.size < MOST_PRINTED:
-            self.texts.append(text)
-        self.size += len(text)
 
 
 @dataclass

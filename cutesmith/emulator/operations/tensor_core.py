@@ -8,21 +8,19 @@ significand lies in [1, 4). Subnormal numbers keep their exponent, zero aligns n
 
 Sources: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021); Xie et al., "MMA-Sim:
 bit-accurate reference model of tensor cores and matrix cores" (2025). What stands here for sm_90 gives every bit of the
-recordings of an H200 (evals/emulator/record_mma.py), and fp8 there follows the machine code that ptxas writes.
+recordings of an H200 (evals/studies/emulator/record_mma.py), and fp8 there follows the machine code that ptxas writes.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from cutesmith.emulator.native.formats import F16, F32, TF32, Format
+from cutesmith.emulator.emitters.formats import F16, F32, TF32, Format
 from cutesmith.emulator.operations.native_sums import NO_EXPONENT, fused_sums
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from cutesmith.emulator.program.abi import Array
 
 
 def container(format: Format) -> int:

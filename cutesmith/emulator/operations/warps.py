@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cutesmith.emulator.emitters.formats import F32
 from cutesmith.emulator.faults import UnsupportedInstruction
-from cutesmith.emulator.machine.lanes import WARP, Array, Warps
-from cutesmith.emulator.native.formats import F32
-from cutesmith.emulator.operations.registry import warp_operation
+from cutesmith.emulator.machine.lanes import Warps
+from cutesmith.emulator.machine.suspensions import present_operation, warp_operation
+from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.ptx.syntax import Operand, Pair, Sink
 
 _LANES = np.arange(WARP, dtype=np.int64)
@@ -36,7 +37,7 @@ def _destinations(operand: Operand) -> tuple[Operand, Operand]:
     return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, Sink())
 
 
-@warp_operation("shfl.sync")
+@warp_operation("shfl.sync", masked=True)
 def shuffle(warps: Warps) -> None:
     """`shfl.sync.mode.b32 d|p, a, b, c, membermask`: a of the lane that b names within the segments and clamp of c."""
     modes = ("up", "down", "bfly", "idx")
@@ -60,7 +61,7 @@ def _source_lanes(mode: str, shift: Array, control: Array) -> tuple[Array, Array
     return np.where(inside, source, _LANES), inside
 
 
-@warp_operation("vote.sync")
+@warp_operation("vote.sync", masked=True)
 def vote(warps: Warps) -> None:
     """`vote.sync.all|any|uni.pred p, {!}a, membermask` and `vote.sync.ballot.b32 d, {!}a, membermask`."""
     require_modifiers(warps, *(("sync", mode, "pred") for mode in ("all", "any", "uni")), ("sync", "ballot", "b32"))
@@ -75,7 +76,7 @@ def vote(warps: Warps) -> None:
     warps.write(destination, {"all": ~others, "any": some, "uni": ~(some & others)}[mode])
 
 
-@warp_operation("match.any.sync", "match.all.sync")
+@warp_operation("match.any.sync", "match.all.sync", masked=True)
 def match(warps: Warps) -> None:
     """`match.any|all.sync.b32|b64 d{|p}, a, membermask`: the lanes with the same value; or all lanes if all have it."""
     require_modifiers(warps, *((mode, "sync", kind) for mode in ("any", "all") for kind in ("b32", "b64")))
@@ -106,7 +107,7 @@ _INTEGER_REDUCTIONS: dict[tuple[str, str], tuple[Callable[..., Array], int]] = {
 """By operation and type: the reduction, and what inactive lanes add to it."""
 
 
-@warp_operation("redux.sync")
+@warp_operation("redux.sync", masked=True)
 def reduce(warps: Warps) -> None:
     """`redux.sync.op.type d, a, membermask` of integers, and `min`/`max{.abs}{.NaN}.f32` of sm_100."""
     _, operation, *_, kind = warps.instruction.modifiers
@@ -143,7 +144,7 @@ def _in_order(bits: Array) -> Array:
     return ordered
 
 
-@warp_operation("elect.sync")
+@warp_operation("elect.sync", masked=True)
 def elect(warps: Warps) -> None:
     """`elect.sync d|p, membermask`: the lowest lane leads; d is its number, p is true for it alone."""
     require_modifiers(warps, ("sync",))
@@ -153,15 +154,15 @@ def elect(warps: Warps) -> None:
     warps.write(predicate, leader == _LANES)
 
 
-@warp_operation("activemask")
+@present_operation("activemask")
 def active_mask(warps: Warps) -> None:
     """`activemask.b32 d`: the lanes that execute it together."""
     require_modifiers(warps, ("b32",))
     warps.write(warps.instruction.operands[0], lane_mask(warps.active)[:, None])
 
 
-@warp_operation("bar.warp.sync")
+@warp_operation("bar.warp.sync", masked=True)
 def synchronise(warps: Warps) -> None:
     """`bar.warp.sync membermask`: accesses before it happen before those after it, among its lanes."""
     require_modifiers(warps, ("warp", "sync"))
-    warps.wave.memory.synchronise_warps(warps.members, warps.active)
+    warps.memory.synchronise_warps(warps.members, warps.active)

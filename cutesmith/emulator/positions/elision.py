@@ -1,11 +1,11 @@
-"""A function reduced to its addresses: accesses to global memory become stops, and what no address needs is gone."""
+"""A function reduced to its addresses: accesses to global memory are only written down."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from cutesmith.emulator.program.roles import has_result, reads, writes
+from cutesmith.emulator.instructions.roles import has_result, reads, writes
 from cutesmith.emulator.ptx.syntax import (
     Address,
     Function,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -11,21 +12,24 @@ from typing import Protocol
 import numpy as np
 
 from cutesmith.devices import SmVersion
-from cutesmith.emulator.faults import EmulationError
-from cutesmith.emulator.machine.allocations import Allocations
-from cutesmith.emulator.machine.geometry import Geometry
-from cutesmith.emulator.machine.lanes import Array, Lanes
+from cutesmith.emulator.errors import EmulationError
+from cutesmith.emulator.instruction_set import build_program
+from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.launch import LaunchRun
 from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.settings import Settings
+from cutesmith.emulator.machine.suspensions import lane_operation
 from cutesmith.emulator.native.jit import compile_program
-from cutesmith.emulator.positions.elision import reduced
+from cutesmith.emulator.positions.elision import POSITION, reduced
 from cutesmith.emulator.positions.widened import widened
-from cutesmith.emulator.program.build import build_program
+from cutesmith.emulator.program.abi import Array
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.program.calls import without_calls
-from cutesmith.emulator.program.pieces import Program
 from cutesmith.emulator.ptx.parser import parse
-from cutesmith.emulator.ptx.syntax import Function, Location, Module
+from cutesmith.emulator.ptx.syntax import Address, Function, Location, Module
+from cutesmith.emulator.sanitizer.access import access_ir
+from cutesmith.emulator.state.allocations import Allocations
+from cutesmith.emulator.state.geometry import Geometry
 from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
 from cutesmith.recording.sessions import Module as Compiled
@@ -132,7 +136,7 @@ class _Search:
     def _launch(self, program: Program, log: _Log) -> LaunchRun:
         return LaunchRun(
             program=program,
-            native=compile_program(program),
+            native=compile_program(program, access_ir()),
             launch=self._held.launch,
             kernel=self._held.kernel,
             sm=self._sm,
@@ -168,26 +172,26 @@ class _Log(Memory):
         """What was found first."""
         return self._wrap
 
-    def note(self, lanes: Lanes, addresses: Array, wide: Array) -> None:
-        """See operations.positions.PositionLog."""
-        raise NotImplementedError
+    @abstractmethod
+    def note(self, batch: LaneBatch, addresses: Array, wide: Array) -> None:
+        """Lanes would access `addresses`; `wide`: what these are with integers of 64 bits. Both uint64 (n,)."""
 
     def in_tensors(self, addresses: Array) -> tuple[Array, Array]:
         """The tensor at or before each address, and whether the address lies in it."""
         index = np.maximum(np.searchsorted(self._starts, addresses, side="right") - 1, 0)
         return index, (addresses - self._starts[index] < self._sizes[index]) & (addresses >= self._starts[index])
 
-    def keep(self, lanes: Lanes, addresses: Array, wide: Array, first: int, bits: int) -> None:
+    def keep(self, batch: LaneBatch, addresses: Array, wide: Array, first: int, bits: int) -> None:
         """Remember the access of the lane at place `first`."""
         tensor = self.tensors[int(self.in_tensors(wide[first : first + 1])[0][0])]
-        lane = int(lanes.lanes[first])
+        lane = int(batch.lanes[first])
         self._wrap = self._wrap or Wrap(
-            location=lanes.instruction.location,
+            location=batch.instruction.location,
             tensor=tensor,
             meant=int(wide[first]) - tensor.address,
             got=int(addresses[first]) - tensor.address,
-            thread=lanes.wave.thread(lane),
-            block=lanes.wave.block(lane),
+            thread=batch.wave.thread(lane),
+            block=batch.wave.block(lane),
             bits=bits,
         )
 
@@ -195,10 +199,10 @@ class _Log(Memory):
 class _Wrapped(_Log):
     """Accesses whose address wide integers make another one of, in a tensor."""
 
-    def note(self, lanes: Lanes, addresses: Array, wide: Array) -> None:
+    def note(self, batch: LaneBatch, addresses: Array, wide: Array) -> None:
         wrapped = (addresses != wide) & self.in_tensors(wide)[1]
         if wrapped.any():
-            self.keep(lanes, addresses, wide, int(np.flatnonzero(wrapped)[0]), 32)
+            self.keep(batch, addresses, wide, int(np.flatnonzero(wrapped)[0]), 32)
 
 
 class _Collisions(_Log):
@@ -208,13 +212,13 @@ class _Collisions(_Log):
         super().__init__(program, tensors)
         self._meant: dict[int, int] = {}
 
-    def note(self, lanes: Lanes, addresses: Array, wide: Array) -> None:
+    def note(self, batch: LaneBatch, addresses: Array, wide: Array) -> None:
         index, meant = self.in_tensors(wide)
         wrong = (addresses != wide) & meant & ~self.in_tensors(addresses)[1]
-        if lanes.instruction.modifiers[0] == "st":
+        if batch.instruction.modifiers[0] == "st":
             wrong |= meant & self._taken(addresses, wide, index)
         if wrong.any():
-            self.keep(lanes, addresses, wide, int(np.flatnonzero(wrong)[0]), 16)
+            self.keep(batch, addresses, wide, int(np.flatnonzero(wrong)[0]), 16)
 
     def _taken(self, addresses: Array, wide: Array, index: Array) -> Array:
         """Whether another position was written to the address, or is by one of these lanes."""
@@ -224,3 +228,11 @@ class _Collisions(_Log):
             meant = int(wide[place])
             taken[place] = self._meant.setdefault(int(addresses[place]), meant) != meant
         return taken
+
+
+@lane_operation(POSITION)
+def position(batch: LaneBatch) -> None:
+    """`position.kind [address], [wide address]`: an address that is written down and not accessed."""
+    address, wide = batch.instruction.operands
+    assert isinstance(address, Address) and isinstance(wide, Address) and isinstance(batch.memory, _Log)
+    batch.memory.note(batch, batch.address(address), batch.address(wide))

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from cutesmith.emulator.instructions.roles import reads, writes
 from cutesmith.emulator.positions.elision import POSITION, renumbered
-from cutesmith.emulator.program.roles import reads, writes
 from cutesmith.emulator.ptx.syntax import (
     Address,
     Function,

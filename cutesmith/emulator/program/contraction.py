@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cutesmith.emulator.program.roles import reads, writes
+from cutesmith.emulator.instructions.roles import reads, writes
 from cutesmith.emulator.ptx.syntax import Function, Instruction, Label, Register
 
 FUSED = "fused"

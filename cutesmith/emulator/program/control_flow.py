@@ -1,44 +1,44 @@
-"""A body cut into pieces: guards of stops, branches and returns become branches, empty pieces are skipped."""
+"""A body cut into basic blocks: guards of suspension points, branches and returns become branches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from cutesmith.emulator.faults import PtxSyntaxError
-from cutesmith.emulator.program.pieces import Branch, End, Exit, Jump, Piece, Stop, Switch
-from cutesmith.emulator.program.roles import writes
+from cutesmith.emulator.errors import PtxSyntaxError
+from cutesmith.emulator.instructions.roles import writes
+from cutesmith.emulator.program.basic_blocks import BasicBlock, Branch, End, Exit, Jump, SuspensionPoint, Switch
 from cutesmith.emulator.ptx.syntax import Function, Guard, Instruction, LabelReference, Register
 
 _Known = tuple[str, bool]
 """A predicate and the value that it is known to have."""
 
 
-def cut(function: Function, is_native: Callable[[Instruction], bool]) -> tuple[Piece, ...]:
-    """The pieces of a function, numbered in the order of its text, 0 where it starts; unreachable ones are left out."""
+def cut(function: Function, is_native: Callable[[Instruction], bool]) -> tuple[BasicBlock, ...]:
+    """The basic blocks of a function in the order of its text; those that cannot be reached are left out."""
     drafts = _Cutter(function, is_native).cut()
     return _number(_merge(_thread(drafts)))
 
 
 def successors(end: End) -> tuple[int, ...]:
-    """Pieces that may follow, the one after a stop included."""
+    """Basic blocks that may follow, the one after a suspension point included."""
     if isinstance(end, Jump):
         return (end.target,)
     if isinstance(end, Branch):
         return (end.taken, end.otherwise)
-    if isinstance(end, Stop):
+    if isinstance(end, SuspensionPoint):
         return (end.resume,)
     return end.targets if isinstance(end, Switch) else ()
 
 
 def inner_successors(end: End) -> tuple[int, ...]:
-    """Pieces that native code goes on to by itself: none after a stop."""
-    return () if isinstance(end, Stop) else successors(end)
+    """Basic blocks that native code goes on to by itself: none after a suspension point."""
+    return () if isinstance(end, SuspensionPoint) else successors(end)
 
 
 @dataclass
 class _Draft:
-    """A piece in the making; `known` is what the guard of a stop has told."""
+    """A basic block in the making; `known` is what the guard of a suspension point has told."""
 
     instructions: list[Instruction] = field(default_factory=list)
     end: End = Exit()
@@ -95,7 +95,7 @@ class _Cutter:
         self._start(following)
 
     def _leave(self, instruction: Instruction) -> None:
-        """A return, a switch or a stop; a guard becomes a branch around it."""
+        """A return, a switch or a suspension point; a guard becomes a branch around it."""
         guard, following = instruction.guard, self._new()
         if guard is not None:
             inside = self._new()
@@ -110,7 +110,7 @@ class _Cutter:
         if instruction.opcode in ("ret", "exit"):
             return Exit()
         if instruction.opcode != "brx":
-            return Stop(-1, replace(instruction, guard=None), following)
+            return SuspensionPoint(-1, replace(instruction, guard=None), following)
         index, targets = instruction.operands[0], instruction.operands[1]
         assert isinstance(index, Register) and isinstance(targets, LabelReference)
         return Switch(index, tuple(self._labels[name] for name in self._function.branch_targets[targets.name]))
@@ -133,7 +133,7 @@ def _targets(function: Function) -> dict[str, None]:
 
 
 def _thread(drafts: dict[int, _Draft]) -> dict[int, _Draft]:
-    """Let every edge lead past empty pieces, also through branches whose predicate the edge knows."""
+    """Let every edge lead past empty basic blocks, also through branches whose predicate the edge knows."""
     for draft in drafts.values():
         draft.end = _redirect(draft.end, drafts, draft.known)
     start = _follow(0, drafts, None)
@@ -147,7 +147,7 @@ def _redirect(end: End, drafts: dict[int, _Draft], known: _Known | None) -> End:
         taken = _follow(end.taken, drafts, (end.guard.register, not end.guard.negated))
         otherwise = _follow(end.otherwise, drafts, (end.guard.register, end.guard.negated))
         return Jump(taken) if taken == otherwise else Branch(end.guard, taken, otherwise)
-    if isinstance(end, Stop):
+    if isinstance(end, SuspensionPoint):
         return replace(end, resume=_follow(end.resume, drafts, known))
     if isinstance(end, Switch):
         return Switch(end.register, tuple(_follow(target, drafts, None) for target in end.targets))
@@ -155,7 +155,7 @@ def _redirect(end: End, drafts: dict[int, _Draft], known: _Known | None) -> End:
 
 
 def _follow(number: int, drafts: dict[int, _Draft], known: _Known | None) -> int:
-    """Where an edge to that piece ends after empty ones; a ring of empty pieces is kept."""
+    """Where an edge to that basic block ends after empty ones; a ring of empty basic blocks is kept."""
     seen = {number}
     while not drafts[number].instructions:
         end = drafts[number].end
@@ -183,7 +183,7 @@ def _reachable(drafts: dict[int, _Draft]) -> set[int]:
 
 
 def _merge(drafts: dict[int, _Draft]) -> dict[int, _Draft]:
-    """Reachable pieces; one that only a jump leads to is joined to where the jump is."""
+    """Reachable basic blocks; one that only a jump leads to is joined to where the jump is."""
     kept = _reachable(drafts)
     drafts = {number: draft for number, draft in drafts.items() if number in kept}
     sources = dict.fromkeys(drafts, 0)
@@ -205,22 +205,22 @@ def _absorb(number: int, drafts: dict[int, _Draft], sources: dict[int, int]) -> 
         draft.end = absorbed.end
 
 
-def _number(drafts: dict[int, _Draft]) -> tuple[Piece, ...]:
+def _number(drafts: dict[int, _Draft]) -> tuple[BasicBlock, ...]:
     numbers = {old: new for new, old in enumerate(drafts)}
-    stops = iter(range(len(drafts)))
+    suspension_points = iter(range(len(drafts)))
     return tuple(
-        Piece(number, tuple(draft.instructions), _renumber(draft.end, numbers, stops))
+        BasicBlock(number, tuple(draft.instructions), _renumber(draft.end, numbers, suspension_points))
         for number, draft in enumerate(drafts.values())
     )
 
 
-def _renumber(end: End, numbers: dict[int, int], stops: Iterator[int]) -> End:
+def _renumber(end: End, numbers: dict[int, int], suspension_points: Iterator[int]) -> End:
     if isinstance(end, Jump):
         return Jump(numbers[end.target])
     if isinstance(end, Branch):
         return Branch(end.guard, numbers[end.taken], numbers[end.otherwise])
-    if isinstance(end, Stop):
-        return Stop(next(stops), end.instruction, numbers[end.resume])
+    if isinstance(end, SuspensionPoint):
+        return SuspensionPoint(next(suspension_points), end.instruction, numbers[end.resume])
     if isinstance(end, Switch):
         return Switch(end.register, tuple(numbers[target] for target in end.targets))
     return end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cutesmith.emulator.native.abi import SHARED_BASE
+from cutesmith.emulator.program.abi import SHARED_BASE
 from cutesmith.emulator.ptx.syntax import Variable
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from cutesmith.emulator.instructions.roles import reads, writes
+from cutesmith.emulator.program.basic_blocks import BasicBlock, Branch, Region, SuspensionPoint, Switch
 from cutesmith.emulator.program.bitsets import Numbering
 from cutesmith.emulator.program.control_flow import inner_successors, successors
-from cutesmith.emulator.program.pieces import Branch, Piece, Region, Stop, Switch
-from cutesmith.emulator.program.roles import reads, writes
 from cutesmith.emulator.ptx.syntax import Instruction
 
 Edge = tuple[int, int]
@@ -16,7 +16,7 @@ Edge = tuple[int, int]
 
 @dataclass(frozen=True)
 class Effect:
-    """What a piece does: reads before it writes, may write, always writes (bit sets)."""
+    """What a basic block does: reads before it writes, may write, always writes (bit sets)."""
 
     reads: int
     writes: int
@@ -24,51 +24,55 @@ class Effect:
 
 
 class Liveness:
-    """Live registers of every piece as bit sets: `at_start`, and `at_end` before its stop is executed."""
+    """Live registers of every basic block as bit sets: `at_start`, and `at_end` before its suspension point."""
 
-    def __init__(self, pieces: tuple[Piece, ...]) -> None:
+    def __init__(self, basic_blocks: tuple[BasicBlock, ...]) -> None:
         self.numbering = Numbering()
-        self.effects = [self._effect(piece) for piece in pieces]
-        self._pieces = pieces
-        self._stop_reads = [self._at_stop(piece, reads) for piece in pieces]
-        self._stop_writes = [self._at_stop(piece, writes) for piece in pieces]
-        self.at_start = [0] * len(pieces)
-        self.at_end = [0] * len(pieces)
+        self.effects = [self._effect(basic_block) for basic_block in basic_blocks]
+        self._basic_blocks = basic_blocks
+        self._point_reads = [self._at_point(basic_block, reads) for basic_block in basic_blocks]
+        self._point_writes = [self._at_point(basic_block, writes) for basic_block in basic_blocks]
+        self.at_start = [0] * len(basic_blocks)
+        self.at_end = [0] * len(basic_blocks)
         self._solve()
 
-    def stop_operands(self, piece: int) -> int:
-        """Registers that the stop at the end of a piece reads or writes."""
-        return self._stop_reads[piece] | self._stop_writes[piece]
+    def point_operands(self, basic_block: int) -> int:
+        """Registers that the suspension point at the end of a basic block reads or writes."""
+        return self._point_reads[basic_block] | self._point_writes[basic_block]
 
-    def _at_stop(self, piece: Piece, role: Callable[[Instruction], Iterator[str]]) -> int:
-        return self.numbering.mask(role(piece.end.instruction)) if isinstance(piece.end, Stop) else 0
+    def _at_point(self, basic_block: BasicBlock, role: Callable[[Instruction], Iterator[str]]) -> int:
+        return (
+            self.numbering.mask(role(basic_block.end.instruction))
+            if isinstance(basic_block.end, SuspensionPoint)
+            else 0
+        )
 
-    def _effect(self, piece: Piece) -> Effect:
+    def _effect(self, basic_block: BasicBlock) -> Effect:
         first_reads = may = always = 0
         mask = self.numbering.mask
-        for instruction in piece.instructions:
+        for instruction in basic_block.instructions:
             first_reads |= mask(reads(instruction)) & ~always
             written = mask(writes(instruction))
             may |= written
             if instruction.guard is None:
                 always |= written
-        if isinstance(piece.end, Branch):
-            first_reads |= mask((piece.end.guard.register,)) & ~always
-        elif isinstance(piece.end, Switch):
-            first_reads |= mask((piece.end.register.name,)) & ~always
+        if isinstance(basic_block.end, Branch):
+            first_reads |= mask((basic_block.end.guard.register,)) & ~always
+        elif isinstance(basic_block.end, Switch):
+            first_reads |= mask((basic_block.end.register.name,)) & ~always
         return Effect(first_reads, may, always)
 
     def _solve(self) -> None:
-        sources = _sources(self._pieces)
-        waiting = list(range(len(self._pieces)))
+        sources = _sources(self._basic_blocks)
+        waiting = list(range(len(self._basic_blocks)))
         queued = set(waiting)
         while waiting:
             number = waiting.pop()
             queued.discard(number)
             live = 0
-            for following in successors(self._pieces[number].end):
+            for following in successors(self._basic_blocks[number].end):
                 live |= self.at_start[following]
-            live = live & ~self._stop_writes[number] | self._stop_reads[number]
+            live = live & ~self._point_writes[number] | self._point_reads[number]
             self.at_end[number] = live
             effect = self.effects[number]
             live = effect.reads | live & ~effect.kills
@@ -79,20 +83,20 @@ class Liveness:
                 waiting += fresh
 
 
-def _sources(pieces: tuple[Piece, ...]) -> list[list[int]]:
-    sources: list[list[int]] = [[] for _ in pieces]
-    for piece in pieces:
-        for following in successors(piece.end):
-            sources[following].append(piece.number)
+def _sources(basic_blocks: tuple[BasicBlock, ...]) -> list[list[int]]:
+    sources: list[list[int]] = [[] for _ in basic_blocks]
+    for basic_block in basic_blocks:
+        for following in successors(basic_block.end):
+            sources[following].append(basic_block.number)
     return sources
 
 
-def back_edges(pieces: tuple[Piece, ...], roots: Iterable[int]) -> frozenset[Edge]:
-    """Edges to a piece that a depth-first search has not left yet: every ring without a stop has at least one."""
+def back_edges(basic_blocks: tuple[BasicBlock, ...], roots: Iterable[int]) -> frozenset[Edge]:
+    """Edges to a basic block that a depth-first search has not left yet: every cycle in a region has one."""
     found: set[Edge] = set()
-    state = [0] * len(pieces)  # 1: on the path, 2: left
+    state = [0] * len(basic_blocks)  # 1: on the path, 2: left
     for root in roots:
-        path = [(root, iter(inner_successors(pieces[root].end)))] if state[root] == 0 else []
+        path = [(root, iter(inner_successors(basic_blocks[root].end)))] if state[root] == 0 else []
         state[root] = max(state[root], 1)
         while path:
             number, rest = path[-1]
@@ -104,21 +108,21 @@ def back_edges(pieces: tuple[Piece, ...], roots: Iterable[int]) -> frozenset[Edg
                 found.add((number, following))
             elif state[following] == 0:
                 state[following] = 1
-                path.append((following, iter(inner_successors(pieces[following].end))))
+                path.append((following, iter(inner_successors(basic_blocks[following].end))))
     return frozenset(found)
 
 
 class Regions:
     """Makes the regions of a program."""
 
-    def __init__(self, pieces: tuple[Piece, ...], liveness: Liveness, back: frozenset[Edge]) -> None:
-        self._pieces, self._liveness = pieces, liveness
+    def __init__(self, basic_blocks: tuple[BasicBlock, ...], liveness: Liveness, back: frozenset[Edge]) -> None:
+        self._basic_blocks, self._liveness = basic_blocks, liveness
         self._back: dict[int, list[int]] = {}
         for source, target in sorted(back):
             self._back.setdefault(source, []).append(target)
 
     def region(self, entry: int) -> Region:
-        """What runs from `entry` to the next stops."""
+        """What runs from `entry` to the next suspension points."""
         members = self._members(entry)
         stores = self._stores(members)
         names = self._liveness.numbering.names
@@ -133,7 +137,7 @@ class Regions:
     def _members(self, entry: int) -> list[int]:
         found, waiting = {entry}, [entry]
         while waiting:
-            for number in inner_successors(self._pieces[waiting.pop()].end):
+            for number in inner_successors(self._basic_blocks[waiting.pop()].end):
                 if number not in found:
                     found.add(number)
                     waiting.append(number)
@@ -145,10 +149,10 @@ class Regions:
         return {number: self._live_out(number) & written[number] for number in members if self._leaves(number)}
 
     def _leaves(self, number: int) -> bool:
-        return isinstance(self._pieces[number].end, Stop) or number in self._back
+        return isinstance(self._basic_blocks[number].end, SuspensionPoint) or number in self._back
 
     def _live_out(self, number: int) -> int:
-        if isinstance(self._pieces[number].end, Stop):
+        if isinstance(self._basic_blocks[number].end, SuspensionPoint):
             return self._liveness.at_end[number]
         live = 0
         for target in self._back[number]:
@@ -156,13 +160,13 @@ class Regions:
         return live
 
     def _written(self, members: list[int]) -> dict[int, int]:
-        """What may have been written at the end of each piece."""
+        """What may have been written at the end of each basic block."""
         written = {number: self._liveness.effects[number].writes for number in members}
         changed = len(members) > 1
         while changed:
             changed = False
             for number in members:
-                for following in inner_successors(self._pieces[number].end):
+                for following in inner_successors(self._basic_blocks[number].end):
                     merged = written[following] | written[number]
                     changed |= merged != written[following]
                     written[following] = merged
@@ -176,7 +180,7 @@ class Regions:
             changed = False
             for number in reversed(members):
                 after = stores.get(number, 0)
-                for following in inner_successors(self._pieces[number].end):
+                for following in inner_successors(self._basic_blocks[number].end):
                     after |= live[following]
                 effect = self._liveness.effects[number]
                 before = effect.reads | after & ~effect.kills

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from typing import NoReturn
 
-from cutesmith.emulator.faults import PtxSyntaxError
+from cutesmith.emulator.errors import PtxSyntaxError
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.S)

@@ -209,7 +209,7 @@ class Pipeline:
             payload["maker"] = self.plan.maker.to_dict()
         elif stage == SESSION:
             payload["agent"] = self.plan.source.agent(work.task.id)
-            payload["options"] = list(self.plan.maker.options)
+            payload["options"] = self.plan.maker.session_options()
             payload["folder"] = str(self.folder.kernel_folder(work.unit))
         else:
             payload["kernel"] = carried(KERNEL, work.kernel)

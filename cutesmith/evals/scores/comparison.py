@@ -14,9 +14,12 @@ from cutesmith.evals.scores.bootstrap import Interval, generator, interval, repl
 from cutesmith.evals.scores.estimators import Floats, nan_mean, sign_test
 from cutesmith.evals.scores.matrices import LOG_SPEEDUP, task_matrices
 from cutesmith.evals.scores.outcomes import Outcome, Run, TaskResult
-from cutesmith.evals.scores.summaries import Score, exponential
+from cutesmith.evals.scores.summaries import Score, among, exponential, is_a_point
 
 TASKS_OWN = "each task's own"
+SKILL = "skill"
+"""Among what differs: how much of the skill the two runs' sessions had, as `RunFacts.skill` says it."""
+OF_THE_SKILL = ("setting maker skill", "setting maker hidden_pages")
 NOISE = 0.03
 """Change of a speed-up that two runs of the same kernel may show: medians of two runs agree within 3 %."""
 
@@ -90,7 +93,7 @@ def compare_runs(first: Run, second: Run, baseline: str = EAGER, noise: float = 
         only_first=len(mine) - len(names),
         only_second=len(theirs) - len(names),
         solved=_solved(pairs),
-        share=_paired(shares, np.broadcast_to(shares, (replicates_of(len(shares)), len(shares)))),
+        share=_of_differences(_paired(shares, np.broadcast_to(shares, (replicates_of(len(shares)), len(shares))))),
         solved_p=sign_test(int((shares > 0).sum()), int((shares < 0).sum())),
         flips=[_flip(before, after) for before, after in pairs if before.solved != after.solved],
         speed=exponential(_paired(np.log([change.ratio for change in changes]), ratios)),
@@ -161,6 +164,11 @@ def _paired(values: Floats, replicates: Floats) -> Score:
     return Score(value=float(np.mean(values)), interval=interval(means), over=len(values))
 
 
+def _of_differences(share: Score) -> Score:
+    """A difference of shares that is the same for all tasks: drawing them again says "certain", as in `of_share`."""
+    return among(share, -1.0, 1.0) if is_a_point(share) else share
+
+
 def differences(first: Run, second: Run) -> dict[str, tuple[str, str]]:
     """Machine, versions, suite, tolerance and judge settings that differ, with both values.
 
@@ -177,9 +185,9 @@ def differences(first: Run, second: Run) -> dict[str, tuple[str, str]]:
 def _circumstances(run: Run) -> dict[str, str]:
     fields = ("device", "driver", "dsl", "torch", "cutesmith")
     machines = {field: sorted({getattr(machine, field) for machine in run.machines} - {""}) for field in fields}
-    settings = {name: [value] for name, value in _flattened("setting", run.facts.settings)}
+    settings = {name: [value] for name, value in _flattened("setting", run.facts.settings) if name not in OF_THE_SKILL}
     ran_on = sorted({outcome.attempt.ran_on for outcome in run.outcomes} & {"gpu", "emulator"})
-    listed = {**machines, "ran on": ran_on, "suite": list(run.suites), **settings}
+    listed = {**machines, "ran on": ran_on, "suite": list(run.suites), SKILL: [run.facts.skill], **settings}
     return {name: ", ".join(values) for name, values in listed.items()}
 
 

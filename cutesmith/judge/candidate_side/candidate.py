@@ -103,7 +103,7 @@ class Candidate:
         self.device, self.relay = request["device"], Relay(request.get("largest_file", WHOLE))
         start_device(self.device)
         if self.device == "fake":
-            from cutesmith.recording import session
+            from cutesmith.recording.open_session import session
 
             self.session = self.exits.enter_context(session(request["arch"], fake=True))
         elif self.device == "emulator":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutesmith.emulator.faults import EmulationError, LaunchRefused
+from cutesmith.emulator.errors import EmulationError, LaunchRefused
 
 MISTAKES = (
     NameError,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cutesmith.emulator.faults import LaunchRefused
+from cutesmith.emulator.errors import LaunchRefused
 from cutesmith.judge.candidate_side.index_width import indices_wrap, memory_named
 from cutesmith.judge.candidate_side.watching import KernelWatch
 from cutesmith.judge.crossing import tensors

@@ -13,7 +13,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from cutesmith.emulator.faults import EndlessLoop, LaunchRefused, own_line
+from cutesmith.emulator.errors import EndlessLoop, LaunchRefused
+from cutesmith.emulator.faults import own_line
 from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.candidate import Candidate, candidate_code, load_kernel
 from cutesmith.judge.candidate_side.declining import declines

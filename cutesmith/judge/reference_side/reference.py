@@ -106,14 +106,14 @@ class Reference:
         if request["device"] == "cuda":
             torch.full((1,), 1.0, device="cuda")
         elif request["device"] in tensors.POSING:
-            importlib.import_module("cutesmith.recording")
+            importlib.import_module("cutesmith.recording.facade")
         return {}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the problem's part of the file and count its input sets. Raises ContractError."""
         self.device, path = request["device"], Path(request["path"])
         if self.device in tensors.POSING:
-            from cutesmith.recording import cuda_as_cpu
+            from cutesmith.recording.facade import cuda_as_cpu
 
             self.exits.enter_context(cuda_as_cpu(fake=self.device == "fake", arch=request["arch"]))
         self.loaded = load_problem(path)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
-from cutesmith.patterns.building.builder import GraphBuilder
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Scalar, Sized, with_values
+from cutesmith.patterns.graph.size_laws import SizeLaw
 from cutesmith.patterns.pattern_plan import PatternPlan
-from cutesmith.patterns.tracing.graph import Argument, Graph, Node, with_values
-from cutesmith.patterns.tracing.sizes import SizeLaw
-from cutesmith.patterns.writing.expressions import moved_bytes
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
 from cutesmith.patterns.writing.sections import join_sections
 from cutesmith.runtime.tiling import Problem, Tiling
@@ -44,7 +42,7 @@ class ChainPlan:
     @property
     def algorithmic_bytes(self) -> int:
         """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
-        return moved_bytes(self.graph)
+        return self.graph.moved_bytes
 
     @property
     def algorithmic_flops(self) -> int:
@@ -101,19 +99,16 @@ def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], PatternPlan]
     """
     sized = [node for node in graph.nodes() if node.op == "sized"]
     known, numbered = len(graph.arguments), _with_sizes_as_numbers(graph, sized)
-    read = sorted({node.attrs["index"] for node in numbered.nodes() if node.op in ("input", "scalar")})
+    read = sorted({_place(node) for node in numbered.nodes() if node.op in ("input", "scalar")})
     takes = tuple(place for place in read if place < known)
-    laws = tuple(node.attrs["law"] for node in sized)
+    laws = tuple(Sized.of(node).law for node in sized)
     return Launch(name, match(_of_arguments(numbered, read)), len(graph.outputs), takes, laws)
 
 
 def _with_sizes_as_numbers(graph: Graph, sized: Sequence[Node]) -> Graph:
-    start, values = len(graph.arguments), [node.attrs["value"] for node in sized]
+    start, values = len(graph.arguments), [Sized.of(node).value for node in sized]
     numbers = [Argument(f"size_{place}", "scalar", "float", value=value) for place, value in enumerate(values)]
-    scalars = {
-        id(node): replace(node, op="scalar", attrs=MappingProxyType({"index": start + place}))
-        for place, node in enumerate(sized)
-    }
+    scalars = {id(node): replace(node, op="scalar", attrs=Scalar(start + place)) for place, node in enumerate(sized)}
     return replace(with_values(graph, scalars), arguments=(*graph.arguments, *numbers))
 
 
@@ -121,9 +116,17 @@ def _of_arguments(graph: Graph, places: Sequence[int]) -> Graph:
     """The graph with only the arguments in these places."""
     moved = {place: index for index, place in enumerate(places)}
     leaves = [node for node in graph.nodes() if node.op in ("input", "scalar")]
-    attrs = [MappingProxyType({**node.attrs, "index": moved[node.attrs["index"]]}) for node in leaves]
-    renumbered = {id(node): replace(node, attrs=new) for node, new in zip(leaves, attrs, strict=True)}
+    renumbered = {id(node): replace(node, attrs=_moved(node, moved[_place(node)])) for node in leaves}
     return replace(with_values(graph, renumbered), arguments=tuple(graph.arguments[place] for place in places))
+
+
+def _place(leaf: Node) -> int:
+    """Of the argument that an `input` or `scalar` reads."""
+    return Input.of(leaf).index if leaf.op == "input" else Scalar.of(leaf).index
+
+
+def _moved(leaf: Node, index: int) -> Input | Scalar:
+    return replace(Input.of(leaf), index=index) if leaf.op == "input" else Scalar(index)
 
 
 def returning(graph: Graph, outputs: Sequence[Node]) -> Graph:
@@ -139,13 +142,8 @@ def passed_on(graph: Graph, outputs: Sequence[Node], stem: str) -> tuple[Graph, 
         Argument(f"{stem}_{place}", "tensor", node.dtype, node.shape, _dense(node.shape))
         for place, node in enumerate(outputs)
     ]
-    inputs = [_input(build, argument, start + place) for place, argument in enumerate(passed)]
+    inputs = [build.argument(start + place, argument) for place, argument in enumerate(passed)]
     return replace(graph, arguments=(*graph.arguments, *passed)), inputs
-
-
-def _input(build: GraphBuilder, argument: Argument, index: int) -> Node:
-    layout = {"stride": argument.stride, "offset": 0, "root": (argument.shape, argument.stride)}
-    return build.node("input", (), argument.shape, argument.dtype, index=index, views=(), **layout)
 
 
 def _dense(shape: Sequence[int]) -> tuple[int, ...]:

@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns import elementwise, rows
-from cutesmith.patterns.building.builder import GraphBuilder
-from cutesmith.patterns.building.dtypes import compute_dtype
 from cutesmith.patterns.chains.chain import ChainPlan, Launch, part_of_chain, passed_on, returning
 from cutesmith.patterns.chains.totals import SPLIT
-from cutesmith.patterns.rows.analysis import RowsAnalysis, analyse
-from cutesmith.patterns.tracing.graph import Graph, Node, with_nodes, with_values
-from cutesmith.patterns.tracing.sizes import SizeLaw
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.dtypes import compute_dtype
+from cutesmith.patterns.graph.nodes import Graph, Input, Node, Reduction, Sized, with_nodes, with_values
+from cutesmith.patterns.graph.size_laws import SizeLaw
+from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, analyse
 
 FEW_ROWS = 32
 """A quarter of the SMs of an H200."""
@@ -56,7 +56,7 @@ def _with_divisors(graph: Graph) -> Graph:
 def _divided(build: GraphBuilder, analysis: RowsAnalysis, node: Node) -> Node:
     """The sum of squares divided by how many degrees of freedom it has, as PyTorch does: at least none."""
     columns = range(analysis.rows_rank, analysis.rank)
-    count = _size(build, analysis, columns, offset=-float(node.attrs["correction"]))
+    count = _size(build, analysis, columns, offset=-Degrees.of(node).correction)
     return build("div", node.inputs[0], build("maximum", count, 0.0), dtype=node.dtype)
 
 
@@ -64,12 +64,12 @@ def _size(build: GraphBuilder, analysis: RowsAnalysis, dims: Sequence[int], offs
     """The number of elements in `dims` of the rows and columns, plus `offset`: for whatever sizes, or those traced."""
     if analysis.graph.fixed_shapes:
         return build.constant(math.prod(analysis.shape[dim] for dim in dims) + offset, "float32")
-    whole = next((u.node for u in analysis.uses if u.node.shape == analysis.shape and not u.node.attrs["views"]), None)
+    whole = next((u.node for u in analysis.uses if u.node.shape == analysis.shape and not Input.of(u.node).views), None)
     if whole is None:
         raise UnmatchedError("no argument has the shape of what is reduced", operation="")
-    law = SizeLaw(offset, 1.0, tuple((whole.attrs["index"], dim) for dim in dims), 1.0)
+    law = SizeLaw(offset, 1.0, tuple((Input.of(whole).index, dim) for dim in dims), 1.0)
     value = law.value([argument.shape for argument in analysis.graph.arguments])
-    return build.node("sized", (), (), "float32", law=law, value=value)
+    return build.node("sized", (), (), "float32", Sized(law, value))
 
 
 def _after_a_round(graph: Graph, number: int) -> tuple[Graph, list[Launch]]:
@@ -107,10 +107,10 @@ class _Split:
         first = self.analysis.partners.get(id(node))
         if first is None:
             if node.op not in SPLIT:
-                raise UnmatchedError(f"{node.origin or node.op} is not split", operation=node.op)
+                raise UnmatchedError(f"{node.where} is not split", operation=node.op)
             return [self._reduced(node, node.inputs[0], self.inner)]
         if first.op != "mean":
-            raise UnmatchedError(f"{node.origin or node.op} is not split from its maximum", operation=node.op)
+            raise UnmatchedError(f"{node.where} is not split from its maximum", operation=node.op)
         mean = self._reduced(first, first.inputs[0], self.inner)
         return [mean, self._reduced(node, self._squared(first.inputs[0], mean), self.inner)]
 
@@ -133,7 +133,7 @@ class _Split:
     def _reduced(self, like: Node, x: Node, dims: Sequence[int]) -> Node:
         """`x` reduced as `like` is, over `dims`, not rounded to 16 bits."""
         shape = tuple(1 if dim in dims else size for dim, size in enumerate(x.shape))
-        return self.build.node(like.op, (x,), shape, compute_dtype(like.dtype), dims=tuple(dims))
+        return self.build.node(like.op, (x,), shape, compute_dtype(like.dtype), Reduction(tuple(dims)))
 
 
 def _outer_and_inner(analysis: RowsAnalysis) -> tuple[range, range]:

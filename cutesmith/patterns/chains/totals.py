@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns import rows
-from cutesmith.patterns.building.builder import GraphBuilder
-from cutesmith.patterns.building.dtypes import compute_dtype
 from cutesmith.patterns.chains.chain import ChainPlan, part_of_chain, passed_on, returning
-from cutesmith.patterns.tracing.graph import Graph, Node, with_values
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.dtypes import compute_dtype
+from cutesmith.patterns.graph.nodes import Graph, Node, Reduction, nodes_of, with_values
 
 SPLIT = frozenset({"sum", "mean", "prod", "max", "min", "any", "all"})
 """Reductions of everything that are the same reduction of each row's: rows are equally long, so a mean is too."""
@@ -38,7 +38,7 @@ def match(graph: Graph) -> ChainPlan:
 def _totals(graph: Graph) -> list[Node]:
     """The reductions over everything; no output may read a tensor otherwise, no total another."""
     totals = [node for node in graph.nodes() if _is_total(node)]
-    below = list(Graph((), tuple(node.inputs[0] for node in totals), (), False).nodes())
+    below = list(nodes_of(tuple(node.inputs[0] for node in totals)))
     largest = max((math.prod(node.inputs[0].shape) for node in totals), default=0)
     if any(map(_is_total, below)):
         raise UnmatchedError("a total of what another total is part of", operation="")
@@ -46,7 +46,7 @@ def _totals(graph: Graph) -> list[Node]:
         raise UnmatchedError("no total of a large tensor, nor of values of rows", operation="")
     for node in _cut(graph, totals).nodes():
         if math.prod(node.shape) != 1 or node.op in ("iota", "gather") or node.is_reduction:
-            raise UnmatchedError(f"{node.origin or node.op} is used beside a total", operation=node.op)
+            raise UnmatchedError(f"{node.where} is used beside a total", operation=node.op)
     return totals
 
 
@@ -55,7 +55,7 @@ def _is_total(node: Node) -> bool:
     if node.op not in SPLIT or not node.inputs[0].shape:
         return False
     last = len(node.inputs[0].shape) - 1
-    missing = set(range(last + 1)) - set(node.attrs["dims"])
+    missing = set(range(last + 1)) - set(Reduction.of(node).dims)
     return not missing or (last > 0 and missing == {last} and node.inputs[0].shape[last] == 1)
 
 
@@ -78,8 +78,7 @@ def _row_value(build: GraphBuilder, total: Node) -> Node:
     if x.shape[-1] == 1:
         return build.retype(x, compute_dtype(x.dtype))
     shape, last = (*x.shape[:-1], 1), len(x.shape) - 1
-    attrs = {name: value for name, value in total.attrs.items() if name != "dims"}
-    return build.node(total.op, (x,), shape, compute_dtype(total.dtype), dims=(last,), **attrs)
+    return build.node(total.op, (x,), shape, compute_dtype(total.dtype), Reduction((last,)))
 
 
 def _of_row_values(graph: Graph, totals: Sequence[Node], first: Graph) -> Graph:
@@ -91,6 +90,5 @@ def _of_row_values(graph: Graph, totals: Sequence[Node], first: Graph) -> Graph:
 
 def _ended(build: GraphBuilder, total: Node, part: Node) -> Node:
     """The total of the rows' values in `part`, in the shape that its users expect."""
-    attrs = {name: value for name, value in total.attrs.items() if name != "dims"}
-    whole = build.reduce(total.op, part, range(len(part.shape)), total.dtype, **attrs)
+    whole = build.reduce(total.op, part, range(len(part.shape)), total.dtype)
     return build.reshape(whole, total.shape)

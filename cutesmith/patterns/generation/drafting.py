@@ -5,7 +5,6 @@ A problem file is as untrusted as a kernel: it is run in a worker without a GPU,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +13,13 @@ from cutesmith.errors import CandidateError, ContractError, UnmatchedError
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.problems.contract import hold, inspect
 from cutesmith.runtime.tiling import Tiling
+from cutesmith.sandbox.messages import HandlerMaker, Request
 from cutesmith.sandbox.worker import Limits, confine, run_isolated
 from cutesmith.verdicts import ExitCode
 
 if TYPE_CHECKING:
     from cutesmith.patterns.pattern_plan import PatternPlan
 
-ENTRY = "cutesmith.patterns.generation.drafting:drafter"
 TRACE_SECONDS = 120.0
 
 
@@ -31,6 +30,46 @@ class Skipped:
     configuration: dict[str, Any]
     tiling: Tiling
     refusals: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A configuration's kernel section, or why the device would refuse it; the tiling is as `Tiling.to_dict` has it."""
+
+    configuration: dict[str, object]
+    tiling: dict[str, object]
+    text: str = ""
+    refusals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """The problem's source, and the sections that a pattern renders for it."""
+
+    source: str
+    pattern: str
+    sections: tuple[Section, ...]
+    skipped: tuple[Section, ...]
+    algorithmic_bytes: int
+    algorithmic_flops: int
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """No pattern takes the function; fields as of UnmatchedError."""
+
+    message: str
+    operation: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class TraceProblem(Request[Drafted | Unmatched]):
+    """Trace a problem file and render at most `limit` kernels for it."""
+
+    path: str
+    arch: str
+    limit: int
 
 
 @dataclass(frozen=True)
@@ -57,14 +96,12 @@ def draft_kernels(problem: str | Path, arch: str, *, limit: int) -> Draft:
     """
     path = Path(problem).resolve()
     _require_problem(path)
-    request = {"path": str(path), "arch": arch, "limit": limit}
     try:
-        reply = run_isolated(ENTRY, request, limits=Limits(wall_seconds=TRACE_SECONDS))
+        reply = run_isolated(drafter, TraceProblem(str(path), arch, limit), limits=Limits(wall_seconds=TRACE_SECONDS))
     except CandidateError as error:
         raise _of_problem(error, path) from None
-    if "unmatched" in reply:
-        refusal = reply["unmatched"]
-        raise UnmatchedError(refusal["message"], operation=refusal["operation"], hint=refusal["hint"])
+    if isinstance(reply, Unmatched):
+        raise UnmatchedError(reply.message, operation=reply.operation, hint=reply.hint)
     return _assemble(reply, path, arch)
 
 
@@ -89,79 +126,77 @@ def _last_lines(text: str, count: int = 12) -> str:
     return "\n".join(text.strip().splitlines()[-count:])
 
 
-def _assemble(reply: dict[str, Any], path: Path, arch: str) -> Draft:
+def _assemble(reply: Drafted, path: Path, arch: str) -> Draft:
     kernels = tuple(
         (
-            item["configuration"],
+            section.configuration,
             assemble_kernel(
-                item["section"],
-                reply["source"],
+                section.text,
+                reply.source,
                 problem=path.name,
-                pattern=reply["pattern"],
-                configuration=item["configuration"],
+                pattern=reply.pattern,
+                configuration=section.configuration,
                 arch=arch,
             ),
         )
-        for item in reply["sections"]
+        for section in reply.sections
     )
-    work = (reply["algorithmic_bytes"], reply["algorithmic_flops"])
-    tilings = tuple(Tiling.from_dict(item["tiling"]) for item in reply["sections"])
-    skipped = tuple(
-        Skipped(item["configuration"], Tiling.from_dict(item["tiling"]), tuple(item["refusals"]))
-        for item in reply["skipped"]
-    )
-    return Draft(reply["pattern"], kernels, *work, tilings, skipped)
+    tilings = tuple(Tiling.from_dict(section.tiling) for section in reply.sections)
+    skipped = tuple(Skipped(one.configuration, Tiling.from_dict(one.tiling), one.refusals) for one in reply.skipped)
+    return Draft(reply.pattern, kernels, reply.algorithmic_bytes, reply.algorithmic_flops, tilings, skipped)
 
 
-def drafter() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """The worker's handler: answers `{path, arch, limit}` with the problem's source and the kernel sections."""
-    from cutesmith.patterns.match import plan_kernel
-    from cutesmith.patterns.tracing.trace import trace_problem
+def drafter() -> HandlerMaker:
+    """What a drafting worker runs: its imports, and the class of its handler."""
+    import torch._dynamo  # noqa: F401 - a decomposition imports it: 1.5 s of CPU time in every worker
 
-    def handle(request: dict[str, Any]) -> dict[str, Any]:
-        hold(request["path"])  # once confined, it may not read the file itself
+    import cutesmith.patterns.match  # noqa: F401
+
+    return Drafter
+
+
+class Drafter:
+    """Answers `TraceProblem` in a confined process."""
+
+    def handle(self, request: TraceProblem) -> Drafted | Unmatched:
+        """Trace, match and render."""
+        from cutesmith.patterns.match import plan_kernel
+        from cutesmith.patterns.tracing.trace import trace_problem
+        from cutesmith.problems.loading import load_file
+        from cutesmith.recording.facade import cuda_as_cpu
+
+        hold(request.path)  # once confined, it may not read the file itself
         confine()
         try:
-            source, graph = _trace(request, trace_problem)
-            plan = plan_kernel(graph, request["arch"])
-            sections, skipped = render_valid(plan, request["arch"], request["limit"])
+            with cuda_as_cpu(fake=True, arch=request.arch):
+                loaded = load_file(request.path)
+                graph = trace_problem(loaded)
+            plan = plan_kernel(graph, request.arch)
+            sections, skipped = render_valid(plan, request.arch, request.limit)
         except UnmatchedError as refusal:
-            fields = {"message": refusal.message, "operation": refusal.operation, "hint": refusal.hint}
-            return {"unmatched": fields}
-        work = {"algorithmic_bytes": plan.algorithmic_bytes, "algorithmic_flops": plan.algorithmic_flops}
-        return {"source": source, "pattern": plan.pattern, "sections": sections, "skipped": skipped, **work}
-
-    return handle
+            return Unmatched(refusal.message, refusal.operation, refusal.hint)
+        work = (plan.algorithmic_bytes, plan.algorithmic_flops)
+        return Drafted(loaded.source, plan.pattern, tuple(sections), tuple(skipped), *work)
 
 
-def render_valid(plan: PatternPlan, arch: str, limit: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def render_valid(plan: PatternPlan, arch: str, limit: int) -> tuple[list[Section], list[Section]]:
     """The first `limit` configurations that `arch` would run, rendered, and those that were skipped before them.
 
     Raises UnmatchedError with the first refusal where none is left.
     """
-    sections: list[dict[str, Any]] = []
-    skipped: list[dict[str, Any]] = []
+    sections: list[Section] = []
+    skipped: list[Section] = []
     for configuration in plan.configurations(arch):
         if len(sections) == limit:
             break
-        section = plan.render(configuration)
-        tiling = plan.tiling(configuration, section)
+        text = plan.render(configuration)
+        tiling = plan.tiling(configuration, text)
         refusals = tiling.validate(plan.problem(), arch)
-        about = {"configuration": configuration, "tiling": tiling.to_dict()}
         if refusals:
-            skipped.append({**about, "refusals": refusals})
+            skipped.append(Section(configuration, tiling.to_dict(), refusals=refusals))
         else:
-            sections.append({**about, "section": section})
+            sections.append(Section(configuration, tiling.to_dict(), text))
     if skipped and not sections:
-        why = skipped[0]["refusals"][0]
+        why = skipped[0].refusals[0]
         raise UnmatchedError(f"no configuration of {plan.pattern} runs on {arch}: {why}", operation=plan.pattern)
     return sections, skipped
-
-
-def _trace(request: dict[str, Any], trace_problem: Callable[[Any], Any]) -> tuple[str, Any]:
-    from cutesmith.problems.loading import load_file
-    from cutesmith.recording.facade import cuda_as_cpu
-
-    with cuda_as_cpu(fake=True, arch=request["arch"]):
-        loaded = load_file(request["path"])
-        return loaded.source, trace_problem(loaded)

@@ -16,6 +16,7 @@ from cutesmith.patterns.generation.target import Target
 from cutesmith.runtime.tuning import usual_jobs
 from cutesmith.runtime.tuning_cache import TuningCache
 from cutesmith.timing.benchmark import benchmark_kernel, time_candidates
+from cutesmith.timing.entries import import_alike
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, VerifyVerdict
 
 Report = Callable[[int], None]

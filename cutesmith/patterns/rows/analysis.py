@@ -9,13 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.tracing.graph import Graph, Node
+from cutesmith.patterns.graph.nodes import Attributes, Gather, Graph, Input, Iota, Node, Reduction, nodes_of
 
 Space = str
 """`full`: the node's shape aligns with rows + columns; `row`: with the rows alone (after a keepdim was dropped)."""
+
+
+@dataclass(frozen=True)
+class Degrees(Attributes):
+    """What a sum of squared deviations is divided by: the row's length less the correction, at least 0."""
+
+    correction: float
 
 
 @dataclass(eq=False)
@@ -92,7 +98,7 @@ class RowsAnalysis:
                 return True  # one column in the traced shapes says nothing of other shapes
             return any(size != 1 for size in node.shape[max(0, len(node.shape) - self.columns_rank) :])
         if node.op == "iota":
-            return int(node.attrs["dim"]) - len(node.shape) >= -self.columns_rank
+            return Iota.of(node).dim - len(node.shape) >= -self.columns_rank
         return any(self.is_element(child, space) for child in node.inputs)
 
     def level(self, node: Node) -> int:
@@ -106,13 +112,13 @@ class RowsAnalysis:
 
 
 def _where(node: Node, text: str) -> str:
-    return f"{node.origin or node.op} {text}"
+    return f"{node.where} {text}"
 
 
 def analyse(graph: Graph) -> RowsAnalysis:
     """Roles and levels of `graph`, or UnmatchedError naming the first operation that row reductions cannot take."""
     outputs = _lower_variances(graph)
-    nodes = list(_walk(outputs))
+    nodes = list(nodes_of(outputs))
     reductions = [node for node in nodes if node.is_reduction]
     if not reductions:
         raise UnmatchedError("no reduction in the graph", operation="")
@@ -157,10 +163,6 @@ def _floating(node: Node) -> bool:
     return node.dtype in ("float16", "bfloat16", "float32")
 
 
-def _walk(outputs: Sequence[Node]) -> list[Node]:
-    return list(Graph((), tuple(outputs), (), False).nodes())
-
-
 def _lower_variances(graph: Graph) -> tuple[Node, ...]:
     """var(x) as sum((x - mean)^2) / (N - correction): two rounds, exact for rows with a large common offset."""
     done: dict[int, Node] = {}
@@ -170,8 +172,8 @@ def _lower_variances(graph: Graph) -> tuple[Node, ...]:
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
         new = node if same else Node(node.op, inputs, node.shape, node.dtype, node.attrs, node.origin)
         if new.op == "mean":
-            means.setdefault((id(new.inputs[0]), tuple(new.attrs["dims"])), new)
-            new = means[id(new.inputs[0]), tuple(new.attrs["dims"])]
+            means.setdefault((id(new.inputs[0]), Reduction.of(new).dims), new)
+            new = means[id(new.inputs[0]), Reduction.of(new).dims]
         if new.op == "var":
             new = _variance(new, means)
         done[id(node)] = new
@@ -180,25 +182,21 @@ def _lower_variances(graph: Graph) -> tuple[Node, ...]:
 
 def _variance(node: Node, means: dict[tuple[int, tuple[int, ...]], Node]) -> Node:
     (x,) = node.inputs
-    dims = tuple(node.attrs["dims"])
-    dtype = node.dtype
-    mean = means.setdefault((id(x), dims), Node("mean", (x,), node.shape, dtype, _frozen(dims=dims), node.origin))
+    dims, dtype, correction = Reduction.of(node).dims, node.dtype, Reduction.of(node).correction
+    over = Reduction(dims)
+    mean = means.setdefault((id(x), dims), Node("mean", (x,), node.shape, dtype, over, node.origin))
     centred = Node("sub", (x, mean), x.shape, dtype, origin=node.origin)
     square = Node("mul", (centred, centred), x.shape, dtype, origin=node.origin)
-    total = Node("sum", (square,), node.shape, dtype, _frozen(dims=dims), node.origin)
-    correction = _frozen(correction=node.attrs.get("correction", 0))
-    return Node("degrees", (total,), node.shape, dtype, correction, node.origin)
-
-
-def _frozen(**attrs: object) -> MappingProxyType[str, object]:
-    return MappingProxyType(dict(attrs))
+    total = Node("sum", (square,), node.shape, dtype, over, node.origin)
+    return Node("degrees", (total,), node.shape, dtype, Degrees(correction), node.origin)
 
 
 def _extent(reductions: Sequence[Node]) -> tuple[int, int]:
     """(rank, number of trailing column dimensions) that the first reduction asks for."""
     first = reductions[0]
     shape = first.inputs[0].shape
-    dims = [d for d in first.attrs["dims"] if shape[d] != 1] or [max(first.attrs["dims"], default=len(shape) - 1)]
+    given = Reduction.of(first).dims
+    dims = [d for d in given if shape[d] != 1] or [max(given, default=len(shape) - 1)]
     return len(shape), len(shape) - min(dims)
 
 
@@ -217,12 +215,12 @@ def _check_reductions(analysis: RowsAnalysis, reductions: Sequence[Node]) -> Non
         if len(shape) != analysis.rank:
             raise UnmatchedError(_where(node, "reduces a value that is already reduced"), operation=node.op)
         wanted = {d for d in range(analysis.rows_rank, analysis.rank) if shape[d] != 1}
-        given = {d for d in node.attrs["dims"] if shape[d] != 1}
+        given = {d for d in Reduction.of(node).dims if shape[d] != 1}
         if given != wanted:
             trailing = (
                 "the last dimension" if analysis.columns_rank == 1 else f"the last {analysis.columns_rank} dimensions"
             )
-            message = f"reduces dimensions {sorted(node.attrs['dims'])}, the pattern takes {trailing} of {shape}"
+            message = f"reduces dimensions {sorted(Reduction.of(node).dims)}, the pattern takes {trailing} of {shape}"
             raise UnmatchedError(_where(node, message), operation=node.op)
 
 
@@ -244,10 +242,10 @@ def _collect(analysis: RowsAnalysis) -> None:
         stack.extend((child, analysis.child_space(node, child, space)) for child in reversed(node.inputs))
     depth = max(analysis.level(node) for node in found.values())
     analysis.reductions = [[] for _ in range(depth)]
-    for node in _walk(analysis.outputs):
+    for node in nodes_of(analysis.outputs):
         if id(node) in found:
             analysis.reductions[analysis.level(node) - 1].append(node)
-    analysis.uses.sort(key=lambda use: (use.node.attrs["index"], use.role))
+    analysis.uses.sort(key=lambda use: (Input.of(use.node).index, use.role))
 
 
 def _walked_from(analysis: RowsAnalysis, node: Node) -> Node:
@@ -279,7 +277,7 @@ def _check_node(analysis: RowsAnalysis, node: Node, space: Space) -> None:
         raise UnmatchedError(
             _where(node, f"has shape {node.shape}, which does not align with rows of {frame}"), operation=node.op
         )
-    if node.op == "gather" and (analysis.columns_rank != 1 or int(node.attrs["dim"]) != analysis.rank - 1):
+    if node.op == "gather" and (analysis.columns_rank != 1 or Gather.of(node).dim != analysis.rank - 1):
         raise UnmatchedError(_where(node, "gathers along another dimension than the last"), operation="gather")
 
 

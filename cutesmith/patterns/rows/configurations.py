@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from cutesmith.devices import SmVersion
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.rows.analysis import RowsAnalysis
-from cutesmith.patterns.writing.expressions import ITEM_BYTES
 
 BASE: dict[str, Any] = {
     "vector": 8,

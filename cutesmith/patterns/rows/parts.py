@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
+from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.rows.analysis import TensorUse
-from cutesmith.patterns.tracing.graph import Node
-from cutesmith.patterns.writing.expressions import COMPUTE_TYPE
 
 _INT_LIMITS = {"Int32": (-(2**31), 2**31 - 1), "Int64": (-(2**63), 2**63 - 1)}
 

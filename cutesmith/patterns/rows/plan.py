@@ -13,16 +13,16 @@ from typing import Any
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
+from cutesmith.patterns.graph.nodes import Graph, Input, Node, Scalar, for_traced_sizes, nodes_of
 from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, analyse, output_space
 from cutesmith.patterns.rows.combines import COMBINES
 from cutesmith.patterns.rows.configurations import configurations
 from cutesmith.patterns.rows.parts import Output, Stage, root_of, store_type
 from cutesmith.patterns.rows.stages import StageWriter
-from cutesmith.patterns.tracing.graph import Graph, Node
-from cutesmith.patterns.tracing.sizes import for_traced_sizes
-from cutesmith.patterns.writing.expressions import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE, is_fast, moved_bytes
+from cutesmith.patterns.writing.expressions import is_fast
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
-from cutesmith.patterns.writing.special_functions import HELPERS
+from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 from cutesmith.patterns.writing.templating import render_template
 from cutesmith.patterns.writing.tilings import rows_tiling
 from cutesmith.runtime.tiling import Problem, Tiling
@@ -34,7 +34,7 @@ _DEVICE = "row lane slot thread block place read_row smem partials ahead at b c 
 _DEFINED = (
     "Plan Layout TYPES ROLES ROWS_RANK THREADS_PER_SM EVICT_FIRST EVICT_LAST rows_kernel launch_rows compile_rows"
 )
-_RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _HOST, _DEVICE, _DEFINED, *HELPERS, *COMBINES)).split())
+_RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _HOST, _DEVICE, _DEFINED, *SPECIAL_FUNCTIONS, *COMBINES)).split())
 """Names that an argument of the problem may not have in the generated kernel."""
 
 
@@ -49,13 +49,12 @@ class RowsPlan:
     @property
     def algorithmic_bytes(self) -> int:
         """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
-        return moved_bytes(self.graph)
+        return self.graph.moved_bytes
 
     @property
     def algorithmic_flops(self) -> int:
         """One operation for every element of every pointwise node and reduction, in the traced shapes."""
-        counted = [node for node in self.graph.nodes() if node.is_pointwise or node.is_reduction]
-        return sum(math.prod((node.inputs[0] if node.is_reduction else node).shape) for node in counted)
+        return self.graph.flops
 
     def configurations(self, arch: str = "sm_90a") -> list[dict[str, Any]]:
         """Ways to spread a row over threads, the best guess first."""
@@ -99,12 +98,10 @@ def _match(graph: Graph) -> RowsPlan:
 def _check_output(analysis: RowsAnalysis, node: Node) -> None:
     if analysis.is_element(root_of(node), output_space(analysis, node)):
         if math.prod(node.shape) != math.prod(analysis.shape):
-            raise UnmatchedError(
-                f"{node.origin or node.op} returns {node.shape}, rows are {analysis.shape}", operation=node.op
-            )
+            raise UnmatchedError(f"{node.where} returns {node.shape}, rows are {analysis.shape}", operation=node.op)
     elif math.prod(node.shape) != analysis.rows:
         raise UnmatchedError(
-            f"{node.origin or node.op} returns {node.shape}, which is neither a value a row nor a value an element",
+            f"{node.where} returns {node.shape}, which is neither a value a row nor a value an element",
             operation=node.op,
         )
 
@@ -159,7 +156,7 @@ class _Renderer:
             "rows_rank": self.analysis.rows_rank,
             "c": self.configuration,
             "helpers": [COMBINES[n].strip("\n") for n in sorted(writer.combines)]
-            + [HELPERS[n].strip("\n") for n in sorted(writer.helpers)],
+            + [SPECIAL_FUNCTIONS[n].strip("\n") for n in sorted(writer.helpers)],
             "levels": [_level(stage) for stage in stages if stage.accumulators],
             "tensors": tensors,
             "scalars": self.scalars,
@@ -207,10 +204,8 @@ class _Renderer:
         return f"{rounds} over {where}"
 
     def _input(self, use: TensorUse) -> _Tensor:
-        argument = self.arguments[use.node.attrs["index"]]
-        code = argument
-        for view in use.node.attrs.get("views", ()):
-            code = view.code.format(code)
+        argument = self.arguments[Input.of(use.node).index]
+        code = Input.of(use.node).code(argument)
         role = "kept row" if use.role == "row" and use.space == "full" else use.role
         shape = use.node.shape
         if role == "kept row" and self._only_unsqueezed(use):
@@ -227,20 +222,19 @@ class _Renderer:
 
     def _only_unsqueezed(self, use: TensorUse) -> bool:
         """Whether the argument has one value a row and its views only append dimensions of size 1: 1 us less a call."""
-        argument = self.graph.arguments[use.node.attrs["index"]]
+        argument = self.graph.arguments[Input.of(use.node).index]
         kept = self.analysis.rows_shape + (1,) * self.analysis.columns_rank
-        views = use.node.attrs.get("views", ())
         return (
             argument.shape == self.analysis.rows_shape
             and use.node.shape == kept
-            and all(".unsqueeze(" in v.code for v in views)
+            and all(".unsqueeze(" in view for view in Input.of(use.node).views)
         )
 
     def _scalar_indices(self) -> list[tuple[int, _Scalar]]:
         kinds: dict[int, str] = {}
-        for node in Graph((), self.analysis.outputs, (), False).nodes():
+        for node in nodes_of(self.analysis.outputs):
             if node.op == "scalar":
-                kinds[int(node.attrs["index"])] = COMPUTE_TYPE[node.dtype]
+                kinds[Scalar.of(node).index] = COMPUTE_TYPE[node.dtype]
         return [(index, _Scalar(self.arguments[index], kind)) for index, kind in sorted(kinds.items())]
 
     def _scalars(self) -> list[_Scalar]:

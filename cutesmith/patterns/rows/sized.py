@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
+from cutesmith.patterns.graph.nodes import Node, Sized
 from cutesmith.patterns.rows.analysis import RowsAnalysis
-from cutesmith.patterns.tracing.graph import Node
-from cutesmith.patterns.writing.expressions import COMPUTE_TYPE
 
 
 def sized_code(analysis: RowsAnalysis, node: Node) -> str:
     """The DSL scalar of a `sized` node. Raises UnmatchedError for sizes that are neither all columns nor all rows."""
-    law, kind = node.attrs["law"], COMPUTE_TYPE[node.dtype]
+    law, kind = Sized.of(node).law, COMPUTE_TYPE[node.dtype]
     rows, columns = _follows(analysis, node)
     if kind.startswith("Int") and not law.is_integer:
         raise UnmatchedError(f"{node.origin or 'a constant'} is no integer for all sizes", operation="sized")
@@ -29,7 +29,7 @@ def sized_code(analysis: RowsAnalysis, node: Node) -> str:
 def _follows(analysis: RowsAnalysis, node: Node) -> tuple[bool, bool]:
     """Whether a law's sizes are those of all row dimensions, and of all column dimensions."""
     arguments = analysis.graph.arguments
-    sizes = sorted(arguments[index].shape[dim] for index, dim in node.attrs["law"].dims)
+    sizes = sorted(arguments[index].shape[dim] for index, dim in Sized.of(node).law.dims)
     sides = analysis.rows_shape, analysis.columns_shape
     for rows, columns in ((False, True), (True, False), (True, True)):
         chosen = [size for side, taken in zip(sides, (rows, columns), strict=True) for size in side if taken]

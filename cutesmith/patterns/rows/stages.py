@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.rows.analysis import RowsAnalysis, Space, TensorUse, output_space
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
+from cutesmith.patterns.graph.nodes import Node, Scalar
+from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, Space, TensorUse, output_space
 from cutesmith.patterns.rows.parts import Accumulator, Output, Phase, Stage, highest, lowest, root_of, store_type
 from cutesmith.patterns.rows.sized import sized_code
-from cutesmith.patterns.tracing.graph import Node
-from cutesmith.patterns.writing.expressions import COMPUTE_TYPE, STORAGE_TYPE, Emitter, literal
+from cutesmith.patterns.writing.expressions import Emitter, literal
 
 LOG2E = repr(math.log2(math.e))
 
@@ -85,7 +86,7 @@ class StageWriter:
 
     def _row_leaf(self, node: Node, space: Space) -> str | None:
         if node.op == "scalar":
-            return self.scalars[int(node.attrs["index"])]
+            return self.scalars[Scalar.of(node).index]
         if node.op == "sized":
             return sized_code(self.analysis, node)
         if node.is_reduction:
@@ -104,7 +105,7 @@ class StageWriter:
     def _degrees(self, node: Node, space: Space) -> str:
         total = self.row_value(node.inputs[0], space)
         kind = COMPUTE_TYPE[node.dtype]
-        correction = node.attrs["correction"]
+        correction = Degrees.of(node).correction
         self._pending.append(f"{total}_var = {total} / {kind}(max(plan.columns - {correction}, 0))")
         return f"{total}_var"
 

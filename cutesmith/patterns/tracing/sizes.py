@@ -13,58 +13,17 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from cutesmith.errors import CutesmithError
-from cutesmith.patterns.building.builder import Number
-from cutesmith.patterns.building.equality import constants_beside
-from cutesmith.patterns.tracing.graph import Argument, Graph, Node, with_nodes
+from cutesmith.patterns.graph.equality import constants_beside
+from cutesmith.patterns.graph.nodes import Argument, Constant, Graph, Node, Number, Sized, with_nodes
+from cutesmith.patterns.graph.size_laws import Dims, SizeLaw
 
 Trace = Callable[[tuple[Argument, ...]], Graph]
-Dims = tuple[tuple[int, int], ...]  # (argument, dimension) pairs
 
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23)
 TRACES = 3  # beside the first: two numbers of a law are solved for, the other two traces must agree
 CLOSE = 1e-12
-
-
-@dataclass(frozen=True)
-class SizeLaw:
-    """offset + factor * (product of the sizes of `dims`) ** power; `dims` are (argument, dimension) pairs."""
-
-    offset: float
-    factor: float
-    dims: Dims
-    power: float
-
-    def value(self, shapes: Sequence[Sequence[int]]) -> float:
-        """The constant for arguments of these shapes."""
-        product = math.prod(shapes[argument][dim] for argument, dim in self.dims)
-        return self.offset + self.factor * math.pow(product, self.power)
-
-    @property
-    def is_integer(self) -> bool:
-        """Whether the value is an integer for all sizes."""
-        return self.power == 1 and self.offset == int(self.offset) and self.factor == int(self.factor)
-
-    def code(self, product: str) -> str:
-        """The value as a Python expression of the product of the sizes, itself an expression of an int.
-
-        Sizes of 0 give NaN where Python would divide by zero.
-        """
-        offset, factor = (int(n) if self.is_integer else n for n in (self.offset, self.factor))
-        if self.power < 0:
-            product = f"({product} or math.nan)"
-        elif self.power == 0.5 and " " in product:
-            product = f"({product})"
-        power = {1: "", -1: "", 0.5: " ** 0.5", -0.5: " ** -0.5"}[self.power]
-        operator = "/" if self.power == -1 else "*"
-        scaled = f"{product}{power}" if factor == 1 and operator == "*" else f"{factor!r} {operator} {product}{power}"
-        return f"{offset!r} + {scaled}" if offset else scaled
-
-    def host_code(self, arguments: Sequence[str]) -> str:
-        """The value as `kernel_fn` computes it from its arguments, given their names."""
-        return self.code(" * ".join(f"{arguments[index]}.shape[{dim}]" for index, dim in self.dims))
 
 
 def follow_sizes(graph: Graph, trace: Trace) -> Graph:
@@ -109,7 +68,7 @@ def _sizes(arguments: Sequence[Argument]) -> list[int]:
 def _changed(graph: Graph, values: Mapping[int, Number]) -> list[Node]:
     """The constants that have other values in another trace."""
     constants = (node for node in graph.nodes() if node.op == "constant" and id(node) in values)
-    return [node for node in constants if not _close(float(node.attrs["value"]), float(values[id(node)]))]
+    return [node for node in constants if not _close(float(Constant.of(node).value), float(values[id(node)]))]
 
 
 def _close(first: float, second: float) -> bool:
@@ -165,7 +124,7 @@ class _Fit:
                 return []
             traced.append(values)
         changing = {id(node): node for values in traced for node in _changed(self.graph, values)}
-        return [(n, [float(n.attrs["value"]), *(float(v[key]) for v in traced)]) for key, n in changing.items()]
+        return [(n, [float(Constant.of(n).value), *(float(v[key]) for v in traced)]) for key, n in changing.items()]
 
     def _law(self, series: Sequence[float]) -> SizeLaw | None:
         candidates = [(dims, self._products(dims)) for dims in _products_of_dims(self.graph.arguments)]
@@ -223,13 +182,4 @@ def _solved(series: Sequence[float], powers: Sequence[float], shifted: bool) -> 
 
 
 def _sized(node: Node, law: SizeLaw) -> Node:
-    attrs = MappingProxyType({**node.attrs, "law": law})
-    return Node("sized", (), node.shape, node.dtype, attrs, node.origin)
-
-
-def for_traced_sizes(graph: Graph) -> Graph:
-    """The graph with the traced numbers in place of laws: right for the traced shapes only."""
-    if not any(node.op == "sized" for node in graph.nodes()):
-        return graph
-    fixed = with_nodes(graph, lambda node: replace(node, op="constant") if node.op == "sized" else node)
-    return replace(fixed, fixed_shapes=True)
+    return replace(node, op="sized", attrs=Sized(law, Constant.of(node).value))

@@ -22,13 +22,14 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from cutesmith.errors import ContractError, CutesmithError, UnmatchedError
-from cutesmith.patterns.building.builder import GraphBuilder
-from cutesmith.patterns.building.dtypes import SUPPORTED, dtype_name
-from cutesmith.patterns.building.equality import same_graph
-from cutesmith.patterns.building.scalars import Scalars, untraceable
-from cutesmith.patterns.building.substitution import with_numbers
-from cutesmith.patterns.tracing.graph import Argument, Graph, Node
-from cutesmith.patterns.tracing.lowering import dispatch
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.dtypes import PROMOTION, dtype_name
+from cutesmith.patterns.graph.equality import same_graph
+from cutesmith.patterns.graph.nodes import Argument, Graph, Node
+from cutesmith.patterns.graph.substitution import with_numbers
+from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule
+from cutesmith.patterns.tracing.lowering.families import rule_for
+from cutesmith.patterns.tracing.scalars import Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
 from cutesmith.sandbox.dispatch_modes import LightMode
@@ -89,7 +90,7 @@ def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
 def _argument(name: str, value: Any) -> Argument:
     if isinstance(value, torch.Tensor):
         dtype = dtype_name(value.dtype)
-        if value.layout != torch.strided or dtype not in SUPPORTED:
+        if value.layout != torch.strided or dtype not in PROMOTION:
             raise UnmatchedError(f"argument {name} is a {value.layout} tensor of {dtype}", hint=NEEDS_MODEL)
         return Argument(name, "tensor", dtype, tuple(value.shape), tuple(value.stride()))
     if isinstance(value, (bool, int, float)):
@@ -122,11 +123,7 @@ class _Run:
             return self.scalars.argument(index, argument.name, argument.value)
         dtype = getattr(torch, argument.dtype)
         tensor = torch.empty_strided(argument.shape, argument.stride, dtype=dtype, device="meta")
-        root = (argument.shape, argument.stride)
-        attrs = {"index": index, "views": (), "stride": argument.stride, "offset": 0, "root": root}
-        self.recorder.track(
-            tensor, self.build.node("input", (), argument.shape, argument.dtype, **attrs), argument.name
-        )
+        self.recorder.track(tensor, self.build.argument(index, argument), argument.name)
         return tensor
 
     def _call(self, values: Sequence[Any]) -> Any:
@@ -156,7 +153,7 @@ class _Run:
         if not isinstance(value, torch.Tensor):
             raise ContractError(f"output {index} of reference_fn is {type(value).__name__}, not a tensor")
         node = self.recorder.node_of(value)
-        if dtype_name(value.dtype) not in SUPPORTED:
+        if dtype_name(value.dtype) not in PROMOTION:
             raise UnmatchedError(f"output {index} has dtype {value.dtype}", hint=NEEDS_MODEL)
         self.build.origin = node.origin
         node = self.build.operand(node, dtype_name(value.dtype))
@@ -221,7 +218,7 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         return self._functional(func, args, named)
 
     def _functional(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        rule = dispatch.rule_for(func)
+        rule = rule_for(func)
         if rule is None:
             return self._decomposed(func, args, named)
         result = func(*args, **named)
@@ -231,11 +228,11 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
                 self.track(tensor, node)
         return result
 
-    def _lowered(self, rule: dispatch.Rule, args: Any, named: Any, result: Any) -> list[Node | None]:
+    def _lowered(self, rule: Rule, args: Any, named: Any, result: Any) -> list[Node | None]:
         tensors = _flat(result)
         shapes = [tuple(tensor.shape) for tensor in tensors]
         dtypes = [dtype_name(tensor.dtype) for tensor in tensors]
-        low = dispatch.Lowering(self.build, self.scalars, shapes, dtypes)
+        low = Lowering(self.build, self.scalars, shapes, dtypes)
         nodes = rule(low, *map(self._operand, args), **{name: self._operand(value) for name, value in named.items()})
         listed = list(nodes) if isinstance(nodes, tuple) else [nodes]
         return [None if node is None else low.finish(node, index) for index, node in enumerate(listed)]

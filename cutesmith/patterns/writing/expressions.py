@@ -8,63 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.tracing.graph import Graph, Node
-from cutesmith.patterns.writing.special_functions import HELPERS
-
-COMPUTE_TYPE = {
-    "float16": "Float32",
-    "bfloat16": "Float32",
-    "float32": "Float32",
-    "float64": "Float64",
-    "int8": "Int32",
-    "int16": "Int32",
-    "int32": "Int32",
-    "uint8": "Int32",
-    "int64": "Int64",
-    "bool": "Boolean",
-}
-"""torch dtype name -> DSL type that arithmetic on it uses."""
-
-STORAGE_TYPE = {
-    "float16": "Float16",
-    "bfloat16": "BFloat16",
-    "float32": "Float32",
-    "float64": "Float64",
-    "int8": "Int8",
-    "int16": "Int16",
-    "int32": "Int32",
-    "uint8": "Uint8",
-    "int64": "Int64",
-    "bool": "Uint8",
-}
-"""torch dtype name -> DSL type of its memory; bool travels as bytes."""
-
-ITEM_BYTES = {
-    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
-    "int8": 1, "int16": 2, "int32": 4, "uint8": 1, "int64": 8, "bool": 1,
-}  # fmt: skip
-
-
-def moved_bytes(graph: Graph) -> int:
-    """Bytes that must cross device memory once: all argument tensors and outputs, in the traced shapes."""
-    reads = sum(math.prod(a.shape) * ITEM_BYTES[a.dtype] for a in graph.arguments if a.kind == "tensor")
-    return reads + sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in graph.outputs)
-
-
-_RANK = ["Boolean", "Int32", "Int64", "Float32", "Float64"]
-_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
-_BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "shift_left": "<<", "shift_right": ">>"}
-_ARITHMETIC = {"add": "+", "sub": "-", "mul": "*"}
-_WRAPPING = frozenset({"add", "sub", "mul", "neg", "shift_left", "bitwise_not"})
-_CUTE_MATH = frozenset(
-    "exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc floor ceil trunc exp".split()
-)
-_FAST_MATH = frozenset("exp exp2 log log2 log10 sqrt sin cos".split())
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, COMPUTE_TYPES, STORAGE_TYPE
+from cutesmith.patterns.graph.nodes import Constant, Graph, Node
+from cutesmith.patterns.graph.operations import POINTWISE, Kind, Pointwise
+from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 
 
 def is_fast(graph: Graph) -> bool:
@@ -117,7 +68,7 @@ def _float32(value: float) -> float:
 class Emitter:
     """Prints nodes as statements in one scope, each node once; `leaf` names what the template loaded for a leaf.
 
-    `lines` collects the statements, `helpers` the names of device helper functions (special_functions.HELPERS) used.
+    `lines` collects the statements, `helpers` the names of device helper functions (special_functions) used.
     `hoist(node, suffix, code)` may define a value outside the loop: for a node that is constant in it, the template
     computes `code` (with `{}` for the node's value) once and gives its name; None means "not constant here".
     """
@@ -148,9 +99,9 @@ class Emitter:
         if given is not None:
             return self._bind(node, given)
         if node.op == "constant":
-            return literal(node.attrs["value"], COMPUTE_TYPE[node.dtype])
+            return literal(Constant.of(node).value, COMPUTE_TYPE[node.dtype])
         if not node.is_pointwise:
-            raise UnmatchedError(f"{node.origin or node.op} cannot stand inside an element", operation=node.op)
+            raise UnmatchedError(f"{node.where} cannot stand inside an element", operation=node.op)
         return self._define(node, self._expression(node))
 
     def _bind(self, node: Node, code: str) -> str:
@@ -167,7 +118,7 @@ class Emitter:
     def as_type(self, node: Node, kind: str) -> str:
         """`value(node)` converted to the DSL type `kind`."""
         if node.op == "constant":
-            return literal(node.attrs["value"], kind)
+            return literal(Constant.of(node).value, kind)
         return convert(self.value(node), COMPUTE_TYPE[node.dtype], kind)
 
     def _define(self, node: Node, code: str) -> str:
@@ -177,13 +128,36 @@ class Emitter:
         return name
 
     def _expression(self, node: Node) -> str:
-        kind = COMPUTE_TYPE[node.dtype]
-        if node.op == "cast":
+        row, kind = POINTWISE[node.op], COMPUTE_TYPE[node.dtype]
+        if row.kind is Kind.CONVERSION:
             return self._cast(node, kind)
-        code = self._operation(node, kind)
-        if node.op in _WRAPPING and node.dtype in ("int8", "int16", "uint8"):
+        args, kind = self._operands(node, row, kind)
+        code = self._product(node, args[0], kind) if node.op == "div" else ""
+        code = code or self._filled(node, row, args, kind)
+        if row.wraps and node.dtype in ("int8", "int16", "uint8"):
             code = f"({code}).to({STORAGE_TYPE[node.dtype]}).to(Int32)"
         return code
+
+    def _operands(self, node: Node, row: Pointwise, kind: str) -> tuple[list[str], str]:
+        """The operands' codes and the DSL type that the operation computes in."""
+        if row.kind in (Kind.COMPARISON, Kind.CLASSIFICATION):
+            kind = max((COMPUTE_TYPE[child.dtype] for child in node.inputs), key=COMPUTE_TYPES.index)
+        elif row.kind is Kind.LOGIC:
+            kind = "Boolean"
+        elif row.kind is Kind.SELECTION:
+            condition, *sides = node.inputs
+            return [self.as_type(condition, "Boolean"), *(self.as_type(side, kind) for side in sides)], kind
+        return [self.as_type(child, kind) for child in node.inputs], kind
+
+    def _filled(self, node: Node, row: Pointwise, args: list[str], kind: str) -> str:
+        """The expression of the table; a device function of ours that it calls is remembered."""
+        template = row.expression(kind, fast=self.fast)
+        if not template:
+            raise UnmatchedError(f"{node.where} has no CuTe DSL form for {node.dtype}", operation=node.op)
+        called = re.match(r"(\w+)\(", template)
+        if called and called[1] in SPECIAL_FUNCTIONS:
+            self.helpers.add(called[1])
+        return template.format(*args, T=kind)
 
     def _cast(self, node: Node, kind: str) -> str:
         (source,) = node.inputs
@@ -196,151 +170,12 @@ class Emitter:
             return f"({code}).to({STORAGE_TYPE[node.dtype]}).to(Float32)"
         return code
 
-    def _operation(self, node: Node, kind: str) -> str:
-        op = node.op
-        if op in _COMPARISONS:
-            left, right = self._promoted(node.inputs)
-            return f"{left} {_COMPARISONS[op]} {right}"
-        if op in _LOGICAL:
-            left, right = (self.as_type(child, "Boolean") for child in node.inputs)
-            return f"{left} {_LOGICAL[op]} {right}"
-        if op == "logical_not":
-            (source,) = node.inputs
-            source_kind = COMPUTE_TYPE[source.dtype]
-            if source_kind == "Boolean":
-                return f"{self.value(source)} ^ Boolean(True)"
-            return f"{self.value(source)} == {literal(0, source_kind)}"
-        if op in ("isnan", "isinf"):
-            return self._classify(node)
-        if op == "where":
-            condition = self.as_type(node.inputs[0], "Boolean")
-            then, other = (self.as_type(child, kind) for child in node.inputs[1:])
-            return f"{then} if {condition} else {other}"
-        if kind == "Boolean":
-            return self._on_booleans(node)
-        return self._arithmetic(node, kind)
-
-    def _classify(self, node: Node) -> str:
-        (source,) = node.inputs
-        kind = COMPUTE_TYPE[source.dtype]
-        code = self.value(source)
-        if not kind.startswith("Float"):
-            return "Boolean(False)"
-        if node.op == "isnan":
-            return f"{code} != {code}"
-        return f"({code} == {literal(math.inf, kind)}) | ({code} == {literal(-math.inf, kind)})"
-
-    def _on_booleans(self, node: Node) -> str:
-        operands = [self.as_type(child, "Boolean") for child in node.inputs]
-        if node.op in ("bitwise_and", "mul", "minimum"):
-            return " & ".join(operands)
-        if node.op in ("bitwise_or", "add", "maximum"):
-            return " | ".join(operands)
-        if node.op == "bitwise_xor":
-            return " ^ ".join(operands)
-        if node.op == "bitwise_not":
-            return f"{operands[0]} ^ Boolean(True)"
-        raise UnmatchedError(f"{node.origin or node.op} on booleans", operation=node.op)
-
-    def _promoted(self, nodes: Iterable[Node]) -> list[str]:
-        nodes = list(nodes)
-        kinds = [COMPUTE_TYPE[node.dtype] for node in nodes]
-        target = max(kinds, key=_RANK.index)
-        return [self.as_type(node, target) for node in nodes]
-
-    def _arithmetic(self, node: Node, kind: str) -> str:
-        op = node.op
-        if op == "exp" and self.fast and kind == "Float32":
-            return self._fast_exp(node.inputs[0])
-        args = [self.as_type(child, kind) for child in node.inputs]
-        if op in _ARITHMETIC:
-            return f"{args[0]} {_ARITHMETIC[op]} {args[1]}"
-        if op in _BITWISE:
-            return f"{args[0]} {_BITWISE[op]} {args[1]}"
-        if op in ("minimum", "maximum"):
-            return self._extreme("min" if op == "minimum" else "max", args, kind)
-        if op == "div":
-            return self._division(node, args, kind)
-        if op == "neg":
-            return f"-{args[0]}"
-        if kind.startswith("Int"):
-            return self._on_integers(node, args, kind)
-        return self._on_floats(node, args, kind)
-
-    def _fast_exp(self, source: Node) -> str:
-        """exp as one multiplication and one ex2.approx (2 ulp)."""
-        return f"cute.math.exp2({self.as_type(source, 'Float32')} * {math.log2(math.e)!r}, fastmath=True)"
-
-    def _extreme(self, name: str, args: list[str], kind: str) -> str:
-        if kind == "Float32":
-            return f"cute.arch.f{name}({args[0]}, {args[1]}, nan=True)"
-        if kind == "Float64":
-            return f"cute.math.{name}({args[0]}, {args[1]}, propagate_nan=True)"
-        sign = ">" if name == "max" else "<"
-        return f"{args[0]} if {args[0]} {sign} {args[1]} else {args[1]}"
-
-    def _division(self, node: Node, args: list[str], kind: str) -> str:
+    def _product(self, node: Node, dividend: str, kind: str) -> str:
+        """A division by a number, or by what is constant in the loop, as a multiplication; "" for any other."""
         divisor = node.inputs[1]
-        if divisor.op == "constant" and (inverse := _inverse(divisor.attrs["value"], kind)) is not None:
-            return f"{args[0]} * {literal(inverse, kind)}"
+        if divisor.op == "constant" and (inverse := _inverse(Constant.of(divisor).value, kind)) is not None:
+            return f"{dividend} * {literal(inverse, kind)}"
         hoistable = divisor.op == "sized" or (self.fast and kind == "Float32")
-        if (
-            hoistable
-            and COMPUTE_TYPE[divisor.dtype] == kind
-            and (hoisted := self._hoist(divisor, "inverse", "1.0 / {}"))
-        ):
-            return f"{args[0]} * {hoisted}"
-        if self.fast and kind == "Float32":
-            return f"cute.math.div({args[0]}, {args[1]}, full=True)"
-        return f"{args[0]} / {args[1]}"
-
-    def _on_integers(self, node: Node, args: list[str], kind: str) -> str:
-        op, zero = node.op, literal(0, kind)
-        if op == "abs":
-            return f"-{args[0]} if {args[0]} < {zero} else {args[0]}"
-        if op == "sign":
-            one = literal(1, kind)
-            return f"({one} if {args[0]} > {zero} else (-{one} if {args[0]} < {zero} else {zero}))"
-        if op in ("floor", "ceil", "round", "trunc"):
-            return args[0]
-        if op == "bitwise_not":
-            return f"{args[0]} ^ {literal(-1, kind)}"
-        if op == "floor_div":
-            return f"{args[0]} // {args[1]}"
-        return self._helper(op, "int", args, node)
-
-    def _on_floats(self, node: Node, args: list[str], kind: str) -> str:
-        op = node.op
-        fast = self.fast and kind == "Float32"
-        if op == "abs":
-            return f"cute.math.absf({args[0]})"
-        if op == "round":
-            return f"cute.math.roundeven({args[0]})"
-        if op == "reciprocal":
-            return (
-                f"cute.math.div({literal(1, kind)}, {args[0]}, full=True)"
-                if fast
-                else f"{literal(1, kind)} / {args[0]}"
-            )
-        if op == "floor_div":
-            return f"cute.math.floor({args[0]} / {args[1]})"
-        if op == "trunc_div":
-            return f"cute.math.trunc({args[0]} / {args[1]})"
-        if op == "fmod":
-            return f"cute.math.rem({args[0]}, {args[1]})"
-        if op in ("pow", "atan2"):
-            return self._helper(op, "float", args, node) if op == "atan2" else f"cute.math.pow({args[0]}, {args[1]})"
-        if f"{op}_fast" in HELPERS and fast:
-            return self._helper(f"{op}_fast", "float", args, node)
-        if f"{op}_{kind.lower()}" in HELPERS:
-            return self._helper(f"{op}_{kind.lower()}", "float", args, node)
-        if op in _CUTE_MATH:
-            return f"cute.math.{op}({args[0]}{', fastmath=True' if fast and op in _FAST_MATH else ''})"
-        return self._helper(op, "float", args, node)
-
-    def _helper(self, op: str, family: str, args: list[str], node: Node) -> str:
-        for name in (op, f"{op}_{family}"):
-            if name in HELPERS:
-                self.helpers.add(name)
-                return f"{name}({', '.join(args)})"
-        raise UnmatchedError(f"{node.origin or op} has no CuTe DSL form for {node.dtype}", operation=op)
+        if hoistable and COMPUTE_TYPE[divisor.dtype] == kind and (name := self._hoist(divisor, "inverse", "1.0 / {}")):
+            return f"{dividend} * {name}"
+        return ""

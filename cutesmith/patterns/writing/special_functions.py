@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-HELPERS: dict[str, str] = {
+SPECIAL_FUNCTIONS: dict[str, str] = {
     "sigmoid": '''
 @cute.jit
 def sigmoid(x):

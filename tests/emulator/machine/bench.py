@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cutesmith.devices import SM_VERSIONS
+from cutesmith.emulator.instruction_set import build_program
 from cutesmith.emulator.machine.launch import LaunchReport, LaunchRun
 from cutesmith.emulator.machine.settings import Settings
-from cutesmith.emulator.machine.wave import Wave
+from cutesmith.emulator.native.instrumentation import Instrumentation
 from cutesmith.emulator.native.jit import compile_program
-from cutesmith.emulator.program.build import build_program
 from cutesmith.emulator.ptx.parser import parse
+from cutesmith.emulator.state.wave import Wave
 from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
 
@@ -49,6 +50,7 @@ class HostMemory:
     """What machine/memory.py promises, without any check: notes who was told to have synchronised."""
 
     ordered: list[tuple[str, int]] = field(default_factory=list)
+    module_symbols: dict[str, int] = field(default_factory=dict)
 
     def attach(self, wave: Wave) -> None:
         self.wave = wave
@@ -101,7 +103,7 @@ def prepare(code: str, *arrays: np.ndarray, settings: Settings | None = None, **
 }}
 """
     program = build_program(parse(text), "k")
-    native = compile_program(program, access_ir=ACCESS, profile=True)
+    native = compile_program(program, ACCESS, Instrumentation(profile=True))
     recorded = launch(parameters=[array.ctypes.data for array in arrays], **shape)
     memory = HostMemory()
     return LaunchRun(program, native, recorded, KERNEL, SM_VERSIONS[90], memory, settings or Settings())

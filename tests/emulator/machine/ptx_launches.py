@@ -8,14 +8,15 @@ import numpy as np
 
 from cutesmith.devices import SM_VERSIONS
 from cutesmith.emulator.faults import Finding, KernelFault
-from cutesmith.emulator.machine.allocations import Allocations
+from cutesmith.emulator.instruction_set import build_program
 from cutesmith.emulator.machine.launch import LaunchRun
 from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.native.jit import compile_program
-from cutesmith.emulator.program.build import build_program
-from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.parser import parse
+from cutesmith.emulator.sanitizer.access import access_ir
+from cutesmith.emulator.state.allocations import Allocations
 from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
 
@@ -74,7 +75,7 @@ def emulate_in(allocations, arrays, code, declare="", shape=(1, 32, 1, 0), setti
         parameters=tuple(address_of(number).to_bytes(8, "little") for number in range(arrays)),
     )
     memory = Memory(program, allocations, sanitize=settings.sanitize)
-    run = LaunchRun(program, compile_program(program), launch, _KERNEL, SM_VERSIONS[90], memory, settings)
+    run = LaunchRun(program, compile_program(program, access_ir()), launch, _KERNEL, SM_VERSIONS[90], memory, settings)
     try:
         return Outcome(run.run().findings)
     except KernelFault as fault:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cutesmith.emulator.faults import LaunchRefused, UnsupportedInstruction
+from cutesmith.emulator.errors import LaunchRefused
+from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.machine.settings import Settings
 from tests.emulator.machine import bench
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutesmith.emulator.faults import EndlessLoop, KernelFault
+from cutesmith.emulator.errors import EndlessLoop
+from cutesmith.emulator.faults import KernelFault
+from cutesmith.emulator.instructions.table import execution_of
+from cutesmith.emulator.machine.barriers import BlockBarrierSuspension
 from cutesmith.emulator.machine.settings import Settings
-from cutesmith.emulator.operations.registry import kind_of
+from cutesmith.emulator.machine.suspensions import LaneSuspension
 from tests.emulator.machine import bench
 
 SHUFFLE = "shfl.sync.bfly.b32 %r3, %r2, 1, 31, {mask};"
@@ -141,4 +144,5 @@ WRITE: st.volatile.global.u32 [%rd1], 1; ret;
 
 def test_every_stop_of_these_kernels_is_known():
     run = bench.prepare("bar.sync 0; nanosleep.u32 5; membar.gl; ret;")
-    assert [kind_of(stop.instruction) for stop in run.program.stops] == ["barrier", "lane", "lane"]
+    kinds = [type(execution_of(point.instruction)) for point in run.program.suspension_points]
+    assert kinds == [BlockBarrierSuspension, LaneSuspension, LaneSuspension]

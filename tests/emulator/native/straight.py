@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from cutesmith.emulator import instruction_set  # noqa: F401  (it fills the instruction table)
+from cutesmith.emulator.instructions.roles import CONDITION_CODE
 from cutesmith.emulator.native import jit
-from cutesmith.emulator.native.abi import CONTEXT_WORDS, EXITED, SPECIAL_REGISTERS, Context
-from cutesmith.emulator.program.pieces import Exit, Piece, Program, Region
-from cutesmith.emulator.program.roles import CONDITION_CODE
+from cutesmith.emulator.native.instrumentation import Instrumentation
+from cutesmith.emulator.program.abi import CONTEXT_WORDS, EXITED, SPECIAL_REGISTERS, Context
+from cutesmith.emulator.program.basic_blocks import BasicBlock, Exit, Program, Region
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.emulator.ptx.syntax import Function, Instruction, Module, Variable
 from cutesmith.emulator.ptx.types import bits_of
@@ -29,7 +31,7 @@ _KINDS = {"p": "pred", "b": "b8", "rs": "b16", "r": "b32", "rd": "b64", "rq": "b
 
 
 def straight(code: str, inputs: tuple[str, ...], outputs: tuple[str, ...], **symbols: object) -> Program:
-    """A program of one piece whose frame has a row (two if it has 128 bits) for each input and output register."""
+    """A program of one basic block whose frame has a row (two for 128 bits) for each input and output register."""
     layout: dict[str, Any] = {
         "shared_symbols": {},
         "local_symbols": {},
@@ -50,8 +52,8 @@ def straight(code: str, inputs: tuple[str, ...], outputs: tuple[str, ...], **sym
     return Program(
         module=module,
         function=function,
-        pieces=(Piece(0, instructions, Exit()),),
-        stops=(),
+        basic_blocks=(BasicBlock(0, instructions, Exit()),),
+        suspension_points=(),
         entries=(0,),
         regions={0: Region(0, (0,), frozenset(inputs), {0: frozenset(outputs)}, frozenset())},
         live={0: frozenset(inputs)},
@@ -87,13 +89,13 @@ class Machine:
     def __init__(self, program: Program, lanes: int) -> None:
         self.program, self.lanes = program, lanes
         self.frame = np.zeros((max(1, program.slot_count), lanes), np.uint64)
-        self.stops = np.full(lanes, 999, np.int32)
+        self.status = np.full(lanes, 999, np.int32)
         self.special = np.zeros((len(SPECIAL_REGISTERS), lanes), np.uint32)
         self.parameters = np.zeros(max(1, program.parameter_bytes), np.uint8)
         self.context = np.zeros(CONTEXT_WORDS, np.int64)
         for word, array in (
             (Context.FRAME, self.frame),
-            (Context.STOPS, self.stops),
+            (Context.STATUS, self.status),
             (Context.SPECIAL, self.special),
             (Context.PARAMETERS, self.parameters),
         ):
@@ -105,10 +107,12 @@ class Machine:
         """A register's row of the frame (the lower one of two), uint64."""
         return self.frame[self.program.slots[name]].copy()
 
-    def run(self, piece: int = 0, lanes: np.ndarray | None = None, access: str = HOST_ACCESS, **options: bool) -> None:
+    def run(
+        self, basic_block: int = 0, lanes: np.ndarray | None = None, access: str = HOST_ACCESS, **options: bool
+    ) -> None:
         """Compile and run the lanes (all of them by default)."""
-        native = jit.compile_program(self.program, access_ir=access, **options)
-        native.run(piece, self.context, np.arange(self.lanes, dtype=np.int32) if lanes is None else lanes)
+        native = jit.compile_program(self.program, access, Instrumentation(**options))
+        native.run(basic_block, self.context, np.arange(self.lanes, dtype=np.int32) if lanes is None else lanes)
 
 
 def run(code: str, inputs: Mapping[str, np.ndarray], *outputs: str, **symbols: object) -> dict[str, np.ndarray]:
@@ -118,7 +122,7 @@ def run(code: str, inputs: Mapping[str, np.ndarray], *outputs: str, **symbols: o
     for name, values in inputs.items():
         machine.frame[program.slots[name]] = values
     machine.run()
-    assert (machine.stops == EXITED).all()
+    assert (machine.status == EXITED).all()
     return {name: machine.register(name) for name in outputs}
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cutesmith.emulator.faults import EmulationError
+from cutesmith.emulator.errors import EmulationError
 from cutesmith.emulator.native import jit
-from cutesmith.emulator.native.abi import EXITED, FAULTED, Access, Space
 from cutesmith.emulator.native.emitter import Emitter, ModuleText
 from cutesmith.emulator.native.regions import Instrumentation, RegionWriter
-from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator.program.abi import EXITED, FAULTED, Access, Space
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import Immediate, Register, Sink, Vector
 from tests.emulator.native.straight import HOST_ACCESS, Machine, straight
 
@@ -145,7 +145,7 @@ def test_a_fault_ends_the_lane():
         emitter.assign(Register("%r3"), "1", 32)
 
     machine, read = run(write, r1=[3, 4, 5])
-    assert machine.stops.tolist() == [EXITED, FAULTED, EXITED] and read("r3") == [1, 0, 1]
+    assert machine.status.tolist() == [EXITED, FAULTED, EXITED] and read("r3") == [1, 0, 1]
 
 
 def test_an_access_gives_a_host_pointer():
@@ -156,4 +156,4 @@ def test_an_access_gives_a_host_pointer():
         emitter.assign(Register("%r3"), emitter.op("load i32, ptr {}", pointer), 32)
 
     machine, read = run(write, rd1=[data.ctypes.data, 0, data.ctypes.data + 4])
-    assert read("r3") == [40, 0, 41] and machine.stops.tolist() == [EXITED, FAULTED, EXITED]
+    assert read("r3") == [40, 0, 41] and machine.status.tolist() == [EXITED, FAULTED, EXITED]

@@ -1,4 +1,4 @@
-"""Region functions: loops and their fuel, stops, instrumentation, floating-point environment, threads, confinement."""
+"""Region functions: loops and fuel, suspension points, instrumentation, float environment, threads, confinement."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from cutesmith.emulator.instruction_set import build_program
 from cutesmith.emulator.native import jit
-from cutesmith.emulator.native.abi import EXITED, FAULTED, Access, Context, Space, preempted_at
 from cutesmith.emulator.native.logs import NO_REGISTER, accesses, lost_records, new_log, trace_steps, traced_registers
 from cutesmith.emulator.native.regions import Instrumentation, program_text
-from cutesmith.emulator.program.build import build_program
-from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator.program.abi import EXITED, FAULTED, Access, Context, Space, preempted_at
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.parser import parse
 from tests.emulator.native.straight import HOST_ACCESS, Machine, straight
 
@@ -65,26 +65,26 @@ class Launch(Machine):
 def test_a_lane_out_of_fuel_gives_way_and_goes_on_where_it_was():
     machine = Launch(program(LOOP), 7, steps=100)
     machine.context[Context.FUEL] = 30
-    counts = np.zeros(len(machine.program.pieces), np.uint64)
+    counts = np.zeros(len(machine.program.basic_blocks), np.uint64)
     machine.context[Context.COUNTS] = counts.ctypes.data
     machine.run(profile=True)
     loop = next(iter(machine.program.regions[0].back_edges))[1]
-    assert (machine.stops == preempted_at(loop)).all() and not machine.out.any()
+    assert (machine.status == preempted_at(loop)).all() and not machine.out.any()
     assert counts[loop] == 7 * 31  # the first time, and 30 back edges
     for _ in range(3):
         machine.run(loop)
-    assert (machine.stops == EXITED).all() and (machine.out == machine.wanted()).all()
+    assert (machine.status == EXITED).all() and (machine.out == machine.wanted()).all()
 
 
 def test_only_the_lanes_that_are_named_run():
     machine = Launch(program(LOOP), 9, steps=3)
     chosen = np.array([8, 0, 5], np.int32)
     machine.run(lanes=chosen)
-    assert np.flatnonzero(machine.stops == EXITED).tolist() == [0, 5, 8]
+    assert np.flatnonzero(machine.status == EXITED).tolist() == [0, 5, 8]
     assert (machine.out[chosen] == machine.wanted()[chosen]).all() and np.count_nonzero(machine.out) == 3
 
 
-def test_a_stop_keeps_what_lives_in_the_frame():
+def test_a_suspension_point_keeps_what_lives_in_the_frame():
     body = """
     mov.u32 %r1, %tid.x;
     add.u32 %r2, %r1, 10;
@@ -98,9 +98,9 @@ def test_a_stop_keeps_what_lives_in_the_frame():
     """
     machine = Launch(program(body), 4, steps=0)
     machine.run()
-    assert machine.stops.tolist() == [machine.program.stops[0].number] * 4 and not machine.out.any()
-    machine.run(machine.program.stops[0].resume)
-    assert machine.stops.tolist() == [EXITED] * 4 and machine.out.tolist() == [10, 12, 14, 16]
+    assert machine.status.tolist() == [machine.program.suspension_points[0].number] * 4 and not machine.out.any()
+    machine.run(machine.program.suspension_points[0].resume)
+    assert machine.status.tolist() == [EXITED] * 4 and machine.out.tolist() == [10, 12, 14, 16]
 
 
 def test_a_switch_goes_where_its_register_says():
@@ -121,12 +121,12 @@ END:
     machine = Launch(program(body), 5, steps=0)
     machine.run()
     assert machine.out.tolist() == [100, 200, 300, 0, 0]
-    assert machine.stops.tolist() == [EXITED, EXITED, EXITED, FAULTED, FAULTED]
+    assert machine.status.tolist() == [EXITED, EXITED, EXITED, FAULTED, FAULTED]
 
 
-def test_a_profile_counts_how_often_each_piece_ran():
+def test_a_profile_counts_how_often_each_basic_block_ran():
     machine = Launch(program(LOOP), 5, steps=12)
-    counts = np.zeros(len(machine.program.pieces), np.uint64)
+    counts = np.zeros(len(machine.program.basic_blocks), np.uint64)
     machine.context[Context.COUNTS] = counts.ctypes.data
     machine.run(profile=True)
     loop = next(iter(machine.program.regions[0].back_edges))[1]
@@ -137,7 +137,7 @@ def test_the_log_has_every_access_and_says_what_it_lost():
     machine = Launch(program(LOOP), 5, steps=1)
     log = new_log(4)
     machine.context[Context.ACCESS_LOG] = log.ctypes.data
-    machine.run(log_accesses=True)
+    machine.run(accesses=True)
     fields = accesses(log)
     store = next(item for item in machine.program.instructions if item.opcode == "st")
     assert fields["lane"].tolist() == [0, 1, 2, 3] and lost_records(log) == 1
@@ -176,8 +176,8 @@ def test_a_trace_shows_each_instruction_and_what_it_set():
 
 
 def test_the_same_code_is_compiled_once():
-    first, second = (jit.compile_program(program(LOOP), access_ir=HOST_ACCESS) for _ in range(2))
-    other = jit.compile_program(program(LOOP), profile=True, access_ir=HOST_ACCESS)
+    first, second = (jit.compile_program(program(LOOP), HOST_ACCESS) for _ in range(2))
+    other = jit.compile_program(program(LOOP), HOST_ACCESS, Instrumentation(profile=True))
     assert first is second and other is not first
 
 
@@ -239,7 +239,7 @@ def test_threads_run_the_same_code_at_once():
 
 
 def test_a_context_of_another_shape_is_refused():
-    native = jit.compile_program(program(LOOP), access_ir=HOST_ACCESS)
+    native = jit.compile_program(program(LOOP), HOST_ACCESS)
     with pytest.raises(ValueError, match="int64"):
         native.run(0, np.zeros(3, np.int64), np.zeros(1, np.int32))
 

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from cutesmith.emulator.machine.lanes import WARP, Warps
-from cutesmith.emulator.machine.wave import Wave
-from cutesmith.emulator.native.abi import SPECIAL_REGISTERS
-from cutesmith.emulator.operations import matrices, multiply, registry  # noqa: F401  (they register handlers)
-from cutesmith.emulator.operations import warps as warp_operations  # noqa: F401
-from cutesmith.emulator.program.pieces import Program
+from cutesmith.emulator import instruction_set  # noqa: F401  (it fills the instruction table)
+from cutesmith.emulator.instructions.table import execution_of
+from cutesmith.emulator.machine.lanes import Warps
+from cutesmith.emulator.machine.machine import Machine
+from cutesmith.emulator.program.abi import SPECIAL_REGISTERS, WARP
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import Instruction
-from evals.emulator.mma_inputs import SETS
-from evals.emulator.warp_forms import Form
+from cutesmith.emulator.state.wave import Wave
+from evals.studies.emulator.mma_inputs import SETS
+from evals.studies.emulator.warp_forms import Form
 from tests.emulator.native.straight import straight
 
 WARP_OPCODES = ("mma", "shfl", "vote", "match", "redux", "elect", "activemask", "ldmatrix", "stmatrix", "movmatrix")
@@ -52,20 +53,20 @@ class Hand:
         self.memory = memory or Rows(warps)
         self.wave = Wave(
             program=self.program,
-            memory=self.memory,
             frame=np.zeros((self.program.slot_count, lanes), np.uint64),
             special=np.zeros((len(SPECIAL_REGISTERS), lanes), np.uint32),
             block_of_lane=np.zeros(lanes, np.uint32),
             cluster_of_lane=np.zeros(lanes, np.uint32),
             blocks=np.zeros((1, 3), np.int64),
             members=np.arange(lanes).reshape(warps, WARP),
-            stops=np.zeros(lanes, np.int32),
+            status=np.zeros(lanes, np.int32),
             threads_per_block=lanes,
             shared=self.memory.data,
             local=np.zeros((lanes, 0), np.uint8),
             parameters=np.zeros(0, np.uint8),
             counts=np.zeros(1, np.uint64),
         )
+        self.machine = Machine(self.wave, self.memory)
         for name, value in values.items():
             self[name] = value
 
@@ -79,8 +80,8 @@ class Hand:
         """Execute one warp operation for the active lanes (all when not given)."""
         active = np.ones(self.wave.members.shape, bool) if active is None else active
         some = active.any(axis=1)
-        handler = registry.warp_handler(instruction)
-        handler(Warps(self.wave, instruction, self.wave.members[some], active[some]))
+        warps = Warps(self.machine, instruction, self.wave.members[some], active[some])
+        execution_of(instruction).handler(warps)
 
     def run(self, active: np.ndarray | None = None) -> Hand:
         """Execute all instructions."""

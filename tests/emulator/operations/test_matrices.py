@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cutesmith.emulator.faults import UnsupportedInstruction
-from evals.emulator.record_mma import RECORDING, compare
-from evals.emulator.warp_forms import FORMS
+from evals.studies.emulator.record_mma import RECORDING, compare
+from evals.studies.emulator.warp_forms import FORMS
 from tests.emulator.operations.by_hand import Hand, Rows, run_form
 
 RECORDED = [form for form in FORMS if "matrix" in form.name]

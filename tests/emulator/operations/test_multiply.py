@@ -8,9 +8,9 @@ import pytest
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.operations.multiply import Multiplication, compute, parse_multiplication
 from cutesmith.emulator.operations.tensor_core import tensor_core_of
-from evals.emulator.mma_inputs import SETS
-from evals.emulator.record_mma import RECORDING, compare
-from evals.emulator.warp_forms import FORMS, MULTIPLICATIONS
+from evals.studies.emulator.mma_inputs import SETS
+from evals.studies.emulator.record_mma import RECORDING, compare
+from evals.studies.emulator.warp_forms import FORMS, MULTIPLICATIONS
 from tests.emulator.operations.by_hand import Hand, run_form
 
 BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"

@@ -7,7 +7,8 @@ import struct
 import pytest
 
 from cutesmith.emulator.faults import KernelFault, UnsupportedInstruction
-from cutesmith.emulator.operations.printing import MOST_PRINTED, ArgumentBuffer, Printed, format_text
+from cutesmith.emulator.operations.printing import ArgumentBuffer, format_text
+from cutesmith.emulator.state.printed import MOST_PRINTED, Printed
 from tests.emulator.machine import bench
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.operations.warps import lane_mask
-from evals.emulator.record_mma import RECORDING, compare
-from evals.emulator.warp_forms import FORMS
+from evals.studies.emulator.record_mma import RECORDING, compare
+from evals.studies.emulator.warp_forms import FORMS
 from tests.emulator.operations.by_hand import Hand, run_form
 
 WARPS = 6

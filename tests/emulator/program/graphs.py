@@ -1,15 +1,15 @@
-"""Small programs: `work` is native here, `bar` and `shfl` are stops, whatever else native code executes by now."""
+"""Small programs: `work` is native here, `bar` and `shfl` are suspension points, all else is native."""
 
 from __future__ import annotations
 
 import textwrap
 
+from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.program.build import build
-from cutesmith.emulator.program.pieces import Program
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.emulator.ptx.syntax import Instruction, Module
 
-STOPS = ("bar", "shfl", "call", "trap")
+SUSPENDING = ("bar", "shfl", "call", "trap")
 REGISTERS = ".reg .pred %p<9>; .reg .b32 %r<40>; .reg .b64 %rd<9>; .reg .b128 %q<3>;\n"
 
 
@@ -20,9 +20,9 @@ def module_of(body: str, outer: str = "", parameters: str = "") -> Module:
 
 
 def program_of(body: str, outer: str = "", parameters: str = "") -> Program:
-    """The program of that entry, where STOPS are stops and everything else is native."""
+    """The program of that entry, where SUSPENDING are suspension points and everything else is native."""
     module = module_of(body, outer, parameters)
-    return build(module, module.functions["k"], lambda instruction: instruction.opcode not in STOPS)
+    return build(module, module.functions["k"], lambda instruction: instruction.opcode not in SUSPENDING)
 
 
 def opcodes(instructions: tuple[Instruction, ...]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A few integer instructions executed one at a time: a body as it is written, and a program piece by piece."""
+"""A few integer instructions executed one at a time: a body as written, and a program by its basic blocks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cutesmith.emulator.program.pieces import Branch, Exit, Jump, Piece, Program, Region, Stop, Switch
+from cutesmith.emulator.program.basic_blocks import (
+    BasicBlock,
+    Branch,
+    Exit,
+    Jump,
+    Program,
+    Region,
+    SuspensionPoint,
+    Switch,
+)
 from cutesmith.emulator.ptx.syntax import Function, Guard, Immediate, Instruction, Label, LabelReference, Register
 
 MASK = 0xFFFFFFFF
@@ -50,7 +59,7 @@ class Registers:
             values[0] if instruction.opcode == "mov" else _OPERATIONS[instruction.opcode](*values)
         )
 
-    def stop(self, instruction: Instruction) -> None:
+    def point(self, instruction: Instruction) -> None:
         """`shfl d, a, …`: an event; d becomes a number made from a."""
         target, source = instruction.operands[:2]
         assert isinstance(target, Register)
@@ -74,7 +83,7 @@ def run_as_written(function: Function, steps: int) -> tuple[list[Event], bool]:
         elif item.opcode == "ret":
             return registers.events, True
         elif item.opcode == "shfl":
-            registers.stop(item)
+            registers.point(item)
         else:
             place = labels[_target(function, item, registers)]
     return registers.events, False
@@ -88,7 +97,7 @@ def _target(function: Function, jump: Instruction, registers: Registers) -> str:
     return function.branch_targets[last.name][registers.read(jump.operands[0])]
 
 
-class Pieces:
+class BasicBlocks:
     """Runs a program region by region: only the rows of the frame survive from one to the next."""
 
     def __init__(self, program: Program, chance: random.Random) -> None:
@@ -110,15 +119,15 @@ class Pieces:
         registers = Registers(loaded, self.events)
         number = region.entry
         for _ in range(1000):
-            piece = self.program.pieces[number]
-            assert number in region.pieces
-            for instruction in piece.instructions:
+            basic_block = self.program.basic_blocks[number]
+            assert number in region.basic_blocks
+            for instruction in basic_block.instructions:
                 registers.execute(instruction)
-            if isinstance(piece.end, Exit):
+            if isinstance(basic_block.end, Exit):
                 return None
-            if isinstance(piece.end, Stop):
-                return self._stop(piece.end, registers, region.stores[number])
-            following = _next(piece, registers)
+            if isinstance(basic_block.end, SuspensionPoint):
+                return self._suspend(basic_block.end, registers, region.stores[number])
+            following = _next(basic_block, registers)
             if (number, following) in region.back_edges and self._chance.random() < 0.5:
                 self._store(registers, region.stores[number])
                 return following
@@ -129,18 +138,18 @@ class Pieces:
         for name in names:
             self.frame[self.program.slots[name]] = registers.values[name]
 
-    def _stop(self, stop: Stop, registers: Registers, names: frozenset[str]) -> int:
+    def _suspend(self, point: SuspensionPoint, registers: Registers, names: frozenset[str]) -> int:
         self._store(registers, names)
-        assert self.program.stops[stop.number] == stop and stop.instruction.guard is None
-        operands = [operand.name for operand in stop.instruction.operands if isinstance(operand, Register)]
+        assert self.program.suspension_points[point.number] == point and point.instruction.guard is None
+        operands = [operand.name for operand in point.instruction.operands if isinstance(operand, Register)]
         rows = Registers({name: self.frame[self.program.slots[name]] for name in operands}, self.events)
-        rows.stop(stop.instruction)
+        rows.point(point.instruction)
         self.frame[self.program.slots[operands[0]]] = rows.values[operands[0]]
-        return stop.resume
+        return point.resume
 
 
-def _next(piece: Piece, registers: Registers) -> int:
-    end = piece.end
+def _next(basic_block: BasicBlock, registers: Registers) -> int:
+    end = basic_block.end
     if isinstance(end, Jump):
         return end.target
     if isinstance(end, Branch):

@@ -10,7 +10,7 @@ from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.ptx.printer import format_instruction
 from cutesmith.emulator.ptx.syntax import Location, Register, Symbol, Vector
 from tests.emulator.program.graphs import program_of
-from tests.emulator.program.interpreter import Pieces
+from tests.emulator.program.interpreter import BasicBlocks
 
 VPRINTF = ".extern .func (.param .b32 result) vprintf (.param .b64 format, .param .b64 values);\n"
 PRINT = """
@@ -30,8 +30,8 @@ def lines(program):
 
 def test_parameters_of_a_system_call_are_registers():
     program = program_of(PRINT, VPRINTF)
-    (stop,) = program.stops
-    returns, callee, arguments = stop.instruction.operands
+    (point,) = program.suspension_points
+    returns, callee, arguments = point.instruction.operands
     assert callee == Symbol("vprintf")
     assert arguments == Vector((Register("param0.1.at0"), Register("param1.1.at0")))
     assert returns == Vector((Register("retval0.1.at0"),))
@@ -44,7 +44,7 @@ def test_parameters_of_a_system_call_are_registers():
 
 def test_two_calls_do_not_share_parameters():
     program = program_of(PRINT.replace("ret;", "") + PRINT, VPRINTF)
-    assert {stop.instruction.operands[0].elements[0].name for stop in program.stops} == {
+    assert {point.instruction.operands[0].elements[0].name for point in program.suspension_points} == {
         "retval0.1.at0", "retval0.2.at0",
     }  # fmt: skip
     assert [instruction.number for instruction in program.instructions] == list(range(len(program.instructions)))
@@ -56,7 +56,7 @@ def test_an_array_parameter_is_a_vector_by_offset():
         { .param .align 8 .b8 param0[24];
         st.param.v2.b32 [param0+16], {%r1, %r2}; st.param.b64 [param0], %rd1; st.param.b8 [param0+8], %r3;
         call __assertfail, (param0); }""", outer)  # fmt: skip
-    (argument,) = program.stops[0].instruction.operands[2].elements
+    (argument,) = program.suspension_points[0].instruction.operands[2].elements
     assert [part.name for part in argument.elements] == [f"param0.1.at{n}" for n in (0, 8, 16, 20)]
     assert "cvt.u16.u32 param0.1.at8, %r3;" in lines(program)
 
@@ -103,7 +103,7 @@ def test_functions_are_inlined_with_names_of_their_own():
     assert "bra end.twice.1;" in text and text[-3:] == [
         "mov.b32 %r7, out.twice.2.at0;", "st.global.b32 [%rd1], %r7;", "ret;",
     ]  # fmt: skip
-    assert not any("call" in line for line in text) and program.stops == ()
+    assert not any("call" in line for line in text) and program.suspension_points == ()
     assert list(program.shared_symbols) == ["seen.twice"]
 
 
@@ -116,7 +116,7 @@ def test_inlined_instructions_know_their_caller():
 @pytest.mark.parametrize("value", [0, 5])
 def test_inlined_functions_compute(value):
     program = program_of(f"mov.b32 %r5, {value};" + CALLS.replace("@%p2 ", ""), TWICE)
-    machine = Pieces(program, random.Random(0))
+    machine = BasicBlocks(program, random.Random(0))
     assert machine.run(events=9)
     once = 2 * value + 9 if value else 1
     assert machine.events[-1] == ("st", 2 * once + value)

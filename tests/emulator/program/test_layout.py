@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutesmith.emulator.native.abi import SHARED_BASE
+from cutesmith.emulator.program.abi import SHARED_BASE
 from tests.emulator.program.graphs import program_of
 
 

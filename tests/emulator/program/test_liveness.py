@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from cutesmith.emulator.instructions.roles import CONDITION_CODE, reads, writes
+from cutesmith.emulator.program.basic_blocks import SuspensionPoint
 from cutesmith.emulator.program.build import build
 from cutesmith.emulator.program.layout import place_registers
-from cutesmith.emulator.program.pieces import Stop
-from cutesmith.emulator.program.roles import CONDITION_CODE, reads, writes
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.emulator.ptx.syntax import Instruction
-from tests.emulator.program.graphs import STOPS, module_of, program_of
+from tests.emulator.program.graphs import SUSPENDING, module_of, program_of
 
 
-def region_after(program, stop):
-    return program.regions[program.stops[stop].resume]
+def region_after(program, point):
+    return program.regions[program.suspension_points[point].resume]
 
 
-def test_only_what_lives_across_a_stop_is_stored_and_loaded():
+def test_only_what_lives_across_a_suspension_point_is_stored_and_loaded():
     program = program_of("""
         mov.b32 %r1, 1; mov.b32 %r2, 2; mov.b32 %r3, 3; add.s32 %r4, %r2, %r3;
         bar.sync 0;
@@ -29,7 +29,7 @@ def test_only_what_lives_across_a_stop_is_stored_and_loaded():
     assert program.slots.keys() == {"%r1", "%r4", "%rd1"}
 
 
-def test_operands_of_a_stop_are_stored_and_its_result_is_not():
+def test_operands_of_a_suspension_point_are_stored_and_its_result_is_not():
     program = program_of("mov.b32 %r1, 1; mov.b32 %r2, 2; shfl.sync.idx.b32 %r2|%p1, %r1, 0, 31, -1; ret;")
     assert program.regions[0].stores == {0: {"%r1"}}
     assert program.slots.keys() == {"%r1", "%r2", "%p1"}
@@ -75,17 +75,17 @@ def test_a_loop_may_give_way_at_its_back_edge():
     region = program.regions[1]
     assert region.back_edges == {(1, 1)} and region.stores == {1: {"%r1"}}
     assert region.loads == {"%r1", "%rd1"}
-    assert program.regions[0].back_edges == {(1, 1)} and program.regions[0].pieces == (0, 1, 2)
+    assert program.regions[0].back_edges == {(1, 1)} and program.regions[0].basic_blocks == (0, 1, 2)
 
 
-def test_a_loop_with_a_stop_needs_no_back_edge():
+def test_a_loop_with_a_suspension_point_needs_no_back_edge():
     program = program_of("LOOP: add.s32 %r1, %r1, 1; bar.sync 0; setp.lt.s32 %p1, %r1, 9; @%p1 bra LOOP; ret;")
     assert all(not region.back_edges for region in program.regions.values())
     after = region_after(program, 0)
     assert after.loads == {"%r1"} and {"%r1"} in after.stores.values()
 
 
-def test_a_loop_around_stops_with_an_exit_inside():
+def test_a_loop_around_suspension_points_with_an_exit_inside():
     program = program_of("""
         mov.b32 %r1, 0;
         LOOP: @%p1 bra NEXT;
@@ -172,9 +172,9 @@ def test_loads_are_live_at_entries_of_real_kernels(real_ptx):
     for text in real_ptx.values():
         module = parse(text)
         entry = next(f for f in module.functions.values() if f.kind == "entry")
-        program = build(module, entry, lambda instruction: instruction.opcode not in STOPS)
+        program = build(module, entry, lambda instruction: instruction.opcode not in SUSPENDING)
         for number, region in program.regions.items():
             assert region.loads <= program.live[number]
             assert region.loads.union(*region.stores.values()) <= program.slots.keys()
-            leaving = {n for n in region.pieces if isinstance(program.pieces[n].end, Stop)}
+            leaving = {n for n in region.basic_blocks if isinstance(program.basic_blocks[n].end, SuspensionPoint)}
             assert leaving | {edge[0] for edge in region.back_edges} == region.stores.keys()

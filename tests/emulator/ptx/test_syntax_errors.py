@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutesmith.emulator.faults import PtxSyntaxError
+from cutesmith.emulator.errors import PtxSyntaxError
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.verdicts import ExitCode
 

@@ -101,7 +101,7 @@ def test_a_leaderboard_ranks_and_marks_ties(two, tmp_path, capsys):
         (["report", "nowhere"], "holds no results.jsonl"),
         (["report", "ONE", "--out", "page.txt"], "is no page"),
         (["compare", "ONE", "nowhere"], "holds no results.jsonl"),
-        (["compare", "ONE", "ONE", "--noise", "2"], "no share"),
+        (["compare", "ONE", "ONE", "--noise", "2"], "is not a share"),
         (["leaderboard", "ONE", "--out", "board.pdf"], "its form is not known"),
         (["leaderboard"], "required"),
         (["report", "ONE", "--out", "ONE/results.jsonl/page.html"], "cannot be written"),

@@ -45,7 +45,7 @@ def payload(page: str) -> dict:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory) -> Path:
     """What an H200 measured, as folders of runs."""
-    spec = importlib.util.spec_from_file_location("import_results", ROOT / "evals" / "import_results.py")
+    spec = importlib.util.spec_from_file_location("import_results", ROOT / "evals" / "studies" / "import_results.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     out = tmp_path_factory.mktemp("recorded")

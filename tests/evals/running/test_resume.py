@@ -19,7 +19,7 @@ from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.running import run_plan
 from cutesmith.evals.running.screen import Quiet
-from evals import run_agreement
+from evals.studies import run_agreement
 from tests.evals.running import killed_runs
 from tests.evals.running.judged_runs import judge, plan, results, run
 
@@ -181,9 +181,16 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path):
 
 
 def test_memory_does_not_grow_with_the_results(tmp_path):
-    """A small one of evals/bench_controller_memory.py; seven kilobytes kept of each result would be seen."""
+    """A small one of evals/studies/bench_controller_memory.py; seven kilobytes kept of each result would be seen."""
     out = tmp_path / "memory.json"
-    command = [sys.executable, ROOT / "evals" / "bench_controller_memory.py", "--results", "300", "--out", out]
+    command = [
+        sys.executable,
+        ROOT / "evals" / "studies" / "bench_controller_memory.py",
+        "--results",
+        "300",
+        "--out",
+        out,
+    ]
     if not Path("/dev/shm").is_dir():
         command += ["--scratch", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)

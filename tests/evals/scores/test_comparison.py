@@ -52,6 +52,20 @@ def test_a_run_does_not_differ_from_itself():
     assert not found.flips and not found.different and not any(change.beyond_noise for change in found.changes)
 
 
+@pytest.mark.parametrize(("tasks", "sure"), [(1, False), (2, False), (3, False), (6, True), (20, True)])
+def test_a_few_tasks_that_agree_do_not_exclude_no_difference(tasks, sure):
+    names = [f"t{place}" for place in range(tasks)]
+    share = compare_runs(run([wrong(name) for name in names]), run([attempt(name, 1.0) for name in names])).share
+    assert share.value == 1.0 and share.interval[1] == 1.0
+    assert (share.interval[0] > 0) is sure
+
+
+def test_no_difference_anywhere_reaches_as_far_to_both_sides():
+    made = run([attempt(name, 1.0) for name in "abcdefgh"])
+    low, high = compare_runs(made, made).share.interval
+    assert low == pytest.approx(-high) and high == pytest.approx(3.8415 / 11.8415, abs=1e-4)
+
+
 def test_what_differs_around_the_kernels_is_named():
     other = H200.model_copy(update={"device": "NVIDIA H100", "driver": "1", "torch": ""})
     before = run([attempt("a", 1.0)], settings={"judge": {"rounds": 10, "seeds": 2}, "tolerance": "strict"})

@@ -11,6 +11,7 @@ import pytest
 
 from cutesmith.evals.scores.bootstrap import generator, interval, resampled_medians
 from cutesmith.evals.scores.estimators import best_at_k, is_fast, nan_mean, nan_median, pass_at_k, sign_test
+from cutesmith.evals.scores.summaries import Score, of_share
 
 
 @pytest.mark.parametrize(("samples", "correct"), [(5, 0), (5, 2), (6, 5), (4, 4), (1, 1)])
@@ -74,3 +75,11 @@ def test_random_numbers_depend_on_the_names_and_on_nothing_else():
 def test_an_interval_needs_a_number():
     assert interval(np.array([math.nan, math.nan])) is None
     assert interval(np.append(np.arange(1001.0), math.nan)) == pytest.approx((25.0, 975.0))
+
+
+def test_tasks_that_all_have_the_same_share_do_not_make_it_certain():
+    known = of_share(Score(value=2 / 3, interval=(2 / 3, 2 / 3), over=2))
+    slack = 3.8415 / 5.8415
+    assert known.interval == pytest.approx((2 / 3 * (1 - slack), 2 / 3 + slack / 3), abs=1e-4)
+    varied = Score(value=0.5, interval=(0.25, 0.75), over=4)
+    assert of_share(varied) == varied and of_share(Score(value=None)).interval is None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from cutesmith.patterns.tracing.graph import Node
+from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.views import push_slice
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
 
 
@@ -135,8 +136,6 @@ def _threshold(low: Lowering, x: Node, threshold: Operand, value: Operand) -> No
 
 @lowers("glu")
 def _glu(low: Lowering, x: Node, dim: int = -1) -> Node:
-    from cutesmith.patterns.building.views import push_slice
-
     build, dim = low.build, dim % len(x.shape)
     half = x.shape[dim] // 2
     value, gate = (push_slice(build, x, dim, start, half) for start in (0, half))

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from cutesmith.patterns.building.builder import GraphBuilder, Number
-from cutesmith.patterns.building.dtypes import compute_dtype, dtype_name, is_float, torch_dtype
-from cutesmith.patterns.building.scalars import Scalars
-from cutesmith.patterns.tracing.graph import Node
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.dtypes import compute_dtype, dtype_name, is_float, torch_dtype
+from cutesmith.patterns.graph.nodes import Node, Number
+from cutesmith.patterns.tracing.scalars import Scalars
 
 Operand = Node | Number
 Lowered = Node | tuple[Node | None, ...]
@@ -34,15 +34,6 @@ def lowers(*names: str) -> Callable[[Rule], Rule]:
         return rule
 
     return register
-
-
-def rule_for(operation: Any) -> Rule | None:
-    """The lowering of an OpOverload, None when there is none."""
-    from cutesmith.patterns.tracing.lowering import families  # registers every family
-
-    assert families.FAMILIES
-    full = str(operation)
-    return RULES.get(full) or RULES.get(full.rsplit(".", 1)[0])
 
 
 @dataclass

@@ -5,70 +5,38 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cutesmith.patterns.building.dtypes import is_float
-from cutesmith.patterns.tracing.graph import Node
+from cutesmith.patterns.graph.dtypes import is_float
+from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.operations import POINTWISE, Kind, Pointwise
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
 
-_UNARY = {
-    **{
-        name: name
-        for name in [
-            "neg",
-            "exp",
-            "exp2",
-            "expm1",
-            "log",
-            "log2",
-            "log10",
-            "log1p",
-            "sqrt",
-            "rsqrt",
-            "reciprocal",
-            "sin",
-            "cos",
-            "tan",
-        ]
-    },
-    **{
-        name: name
-        for name in [
-            "asin",
-            "acos",
-            "atan",
-            "sinh",
-            "cosh",
-            "tanh",
-            "asinh",
-            "acosh",
-            "atanh",
-            "erf",
-            "erfc",
-            "sigmoid",
-            "abs",
-        ]
-    },
-    "special_ndtr": "normcdf",
-}
+
+def _register(row: Pointwise) -> None:
+    """Lowers the ATen names of a row of the table, whose operands are the row's own."""
+
+    @lowers(*row.aten)
+    def lower(low: Lowering, *operands: Operand) -> Node:
+        if row.kind is Kind.LOGIC:
+            return low.build(row.name, *(_truth(low, x) for x in operands))
+        if row.kind is Kind.COMPARISON:
+            dtype = low.promoted(*operands)
+            return low.build(row.name, *(low.rounded(x, dtype) for x in operands))
+        if row.kind in (Kind.ROUNDING, Kind.CLASSIFICATION):
+            (x,) = operands
+            assert isinstance(x, Node)
+            if not is_float(x.dtype):
+                return x if row.kind is Kind.ROUNDING else low.build.constant(False, "bool")
+            return low.build(row.name, x)
+        return low.build(row.name, *low.operands(*operands), dtype=low.dtype)
 
 
-def _register_unary(aten: str, op: str) -> None:
-    @lowers(aten)
-    def unary(low: Lowering, x: Node) -> Node:
-        return low.build(op, *low.operands(x), dtype=low.dtype)
+def _truth(low: Lowering, x: Operand) -> Node:
+    node = low.operand(x, low.promoted(x))
+    return node if node.dtype == "bool" else low.build("ne", node, 0)
 
 
-for _aten, _op in _UNARY.items():
-    _register_unary(_aten, _op)
-
-
-def _register_rounding(aten: str, op: str) -> None:
-    @lowers(aten)
-    def rounding(low: Lowering, x: Node) -> Node:
-        return low.build(op, x, dtype=low.dtype) if is_float(x.dtype) else x
-
-
-for _op in ("floor", "ceil", "trunc"):
-    _register_rounding(_op, _op)
+for _row in POINTWISE.values():
+    _register(_row)
 
 
 @lowers("round")
@@ -147,24 +115,6 @@ def _div(low: Lowering, a: Operand, b: Operand, *, rounding_mode: str | None = N
     return low.build(op, *low.operands(a, b), dtype=low.dtype)
 
 
-@lowers("floor_divide")
-def _floor_divide(low: Lowering, a: Operand, b: Operand) -> Node:
-    return low.build("floor_div", *low.operands(a, b), dtype=low.dtype)
-
-
-_BINARY = ["remainder", "fmod", "atan2", "minimum", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor"]
-
-
-def _register_binary(aten: str) -> None:
-    @lowers(aten)
-    def binary(low: Lowering, a: Operand, b: Operand) -> Node:
-        return low.build(aten, *low.operands(a, b), dtype=low.dtype)
-
-
-for _op in _BINARY:
-    _register_binary(_op)
-
-
 @lowers("pow")
 def _pow(low: Lowering, a: Operand, b: Operand) -> Node:
     if low.dtype == "bool":
@@ -177,58 +127,7 @@ def _bitwise_not(low: Lowering, x: Node) -> Node:
     return low.build("logical_not" if x.dtype == "bool" else "bitwise_not", x, dtype=low.dtype)
 
 
-@lowers("bitwise_left_shift", "__lshift__")
-def _shift_left(low: Lowering, a: Operand, b: Operand) -> Node:
-    return low.build("shift_left", *low.operands(a, b), dtype=low.dtype)
-
-
-@lowers("bitwise_right_shift", "__rshift__")
-def _shift_right(low: Lowering, a: Operand, b: Operand) -> Node:
-    return low.build("shift_right", *low.operands(a, b), dtype=low.dtype)
-
-
-# Comparisons and logic
-
-
-def _register_comparison(aten: str) -> None:
-    @lowers(aten)
-    def comparison(low: Lowering, a: Operand, b: Operand) -> Node:
-        dtype = low.promoted(a, b)
-        return low.build(aten, low.rounded(a, dtype), low.rounded(b, dtype), dtype="bool")
-
-
-for _op in ("eq", "ne", "lt", "le", "gt", "ge"):
-    _register_comparison(_op)
-
-
-def _truth(low: Lowering, x: Operand) -> Node:
-    node = low.operand(x, low.promoted(x))
-    return node if node.dtype == "bool" else low.build("ne", node, 0)
-
-
-@lowers("logical_not")
-def _logical_not(low: Lowering, x: Node) -> Node:
-    return low.build("logical_not", _truth(low, x))
-
-
-def _register_logic(aten: str) -> None:
-    @lowers(aten)
-    def logic(low: Lowering, a: Operand, b: Operand) -> Node:
-        return low.build(aten, _truth(low, a), _truth(low, b))
-
-
-for _op in ("logical_and", "logical_or", "logical_xor"):
-    _register_logic(_op)
-
-
-@lowers("isnan")
-def _isnan(low: Lowering, x: Node) -> Node:
-    return low.build("isnan", x) if is_float(x.dtype) else low.build.constant(False, "bool")
-
-
-@lowers("isinf")
-def _isinf(low: Lowering, x: Node) -> Node:
-    return low.build("isinf", x) if is_float(x.dtype) else low.build.constant(False, "bool")
+# Comparisons
 
 
 @lowers("isfinite")

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from cutesmith.patterns.building.builder import Number
-from cutesmith.patterns.building.dtypes import is_float
-from cutesmith.patterns.tracing.graph import Node
+from cutesmith.patterns.graph.dtypes import is_float
+from cutesmith.patterns.graph.nodes import Node, Number
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 
 Dims = int | Sequence[int] | None
@@ -23,9 +22,9 @@ def all_dims(x: Node, dims: Dims) -> tuple[int, ...]:
     return tuple(sorted(dim % rank for dim in listed)) if listed and rank else tuple(range(rank))
 
 
-def reduced(low: Lowering, op: str, x: Node, dims: Dims, index: int = 0, **attrs: Any) -> Node:
+def reduced(low: Lowering, op: str, x: Node, dims: Dims, index: int = 0) -> Node:
     """`x` reduced to the shape of result `index` (with or without the reduced dimensions)."""
-    node = low.build.reduce(op, x, all_dims(x, dims), low.dtypes[index], **attrs)
+    node = low.build.reduce(op, x, all_dims(x, dims), low.dtypes[index])
     return low.build.reshape(node, tuple(low.shapes[index]))
 
 

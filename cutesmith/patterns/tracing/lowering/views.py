@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from cutesmith.patterns.building.views import push_permute, push_slice, view_input
-from cutesmith.patterns.tracing.graph import Node
+from cutesmith.patterns.graph.nodes import Node
+from cutesmith.patterns.graph.views import push_permute, push_slice
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
 
 
@@ -85,7 +85,7 @@ def _unbind(low: Lowering, x: Node, dim: int = 0) -> tuple[Node, ...]:
 
 
 def _input_only(low: Lowering, x: Node, code: str, view: Callable[[torch.Tensor], torch.Tensor]) -> Node:
-    viewed = view_input(low.build, x, code, view) if x.op == "input" else None
+    viewed = low.build.view_input(x, code, view) if x.op == "input" else None
     if viewed is None:
         raise low.build.unmatched("takes such a view of an intermediate value; it can be taken of an argument only")
     return viewed

@@ -1,0 +1,151 @@
+"""`atom` and `red`: one lane after another updates memory, so each of them is atomic by itself.
+
+f32 sums in global memory flush subnormal inputs and results, in shared memory they do not; halves never do (PTX ISA,
+"atom"). A generic address is taken for a global one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from cutesmith.emulator.emitters.floats import compute, extremum
+from cutesmith.emulator.emitters.formats import F32, FORMATS, Format, flush, round_float, widen
+from cutesmith.emulator.emitters.moves import SPACES
+from cutesmith.emulator.instructions.forms import type_bits
+from cutesmith.emulator.instructions.table import native
+from cutesmith.emulator.native.emitter import Emitter
+from cutesmith.emulator.program.abi import Access, Space
+from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Sink, Vector
+
+_INTEGERS = frozenset(("u32", "s32", "u64", "s64"))
+_HALVES = frozenset(("f16", "f16x2", "bf16", "bf16x2"))
+_TYPES: dict[str, frozenset[str]] = {
+    "add": _INTEGERS | _HALVES | {"f32", "f64"},
+    "min": _INTEGERS | _HALVES,
+    "max": _INTEGERS | _HALVES,
+    "inc": frozenset(("u32",)),
+    "dec": frozenset(("u32",)),
+    **{bitwise: frozenset(("b32", "b64")) for bitwise in ("and", "or", "xor")},
+    "exch": _INTEGERS | {"b32", "b64", "b128", "f32", "f64"},
+    "cas": _INTEGERS | {"b16", "b32", "b64", "b128", "f32", "f64"},
+}
+_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+_ORDERS = frozenset("relaxed acquire release acq_rel cta cluster gpu sys L2::cache_hint noftz".split())
+
+
+class Form(NamedTuple):
+    """What an atomic does: `operation` of `_TYPES` on `elements` values of `type` in `space`."""
+
+    space: Space
+    operation: str
+    type: str
+    elements: int
+
+
+@native("atom", "red")
+def atomic(emitter: Emitter, instruction: Instruction) -> None:
+    """Read, combine, write; `atom` gives what was there."""
+    form = read_form(emitter, instruction)
+    destination, address, *sources = (
+        instruction.operands if instruction.opcode == "atom" else (Sink(), *instruction.operands)
+    )
+    if not isinstance(address, Address) or address.coordinates:
+        raise emitter.unsupported("the address is no plain one in brackets")
+    bits = type_bits(instruction, form.type)
+    columns = [_elements(emitter, source, form.elements) for source in sources[: 2 if form.operation == "cas" else 1]]
+    values = [[emitter.value(part, bits) for part in parts] for parts in zip(*columns, strict=True)]
+    pointer = emitter.access(form.space, emitter.address(address), bits // 8 * form.elements, Access.ATOMIC)
+    places = [_at(emitter, pointer, bits // 8 * element) for element in range(form.elements)]
+    old = [emitter.op(f"load i{bits}, ptr {{}}, align 1", place) for place in places]
+    for place, before, given in zip(places, old, values, strict=True):
+        emitter.emit(f"store i{bits} {_combined(emitter, form, bits, before, given)}, ptr {place}, align 1")
+    if not isinstance(destination, Sink):
+        for register, before in zip(_elements(emitter, destination, form.elements), old, strict=True):
+            emitter.assign(register, before, bits, signed=form.type.startswith("s"))
+
+
+def read_form(emitter: Emitter, instruction: Instruction) -> Form:
+    """The parts of an atomic's name; raises UnsupportedInstruction for what is not executed."""
+    *words, kind = instruction.modifiers
+    spaces = [word for word in words if word in SPACES]
+    operations = [word for word in words if word in _TYPES]
+    vectors = [word for word in words if word in _VECTORS]
+    if strange := set(words) - {*spaces, *operations, *vectors} - _ORDERS:
+        raise emitter.unsupported(f".{sorted(strange)[0]}")
+    if len(operations) != 1 or len(spaces) > 1 or len(vectors) > 1 or kind not in _TYPES[operations[0]]:
+        raise emitter.unsupported(f"{'.'.join(operations)} of .{kind}")
+    space = SPACES[spaces[0]] if spaces else Space.GENERIC
+    return Form(space, operations[0], kind, _VECTORS[vectors[0]] if vectors else 1)
+
+
+def _elements(emitter: Emitter, operand: Operand, count: int) -> tuple[Operand, ...]:
+    parts = operand.elements if isinstance(operand, Vector) and count > 1 else (operand,)
+    if len(parts) != count:
+        raise emitter.unsupported(f"{len(parts)} registers for {count} elements")
+    return parts
+
+
+def _at(emitter: Emitter, pointer: str, offset: int) -> str:
+    return emitter.op(f"getelementptr i8, ptr {{}}, i64 {offset}", pointer) if offset else pointer
+
+
+def _combined(emitter: Emitter, form: Form, bits: int, old: str, given: list[str]) -> str:
+    """The new value of `bits` bits."""
+    if form.operation == "exch":
+        return given[0]
+    if form.operation == "cas":
+        same = emitter.op(f"icmp eq i{bits} {{}}, {{}}", old, given[0])
+        return emitter.select(same, f"i{bits}", given[1], old)
+    name = form.type.removesuffix("x2")
+    if name in FORMATS:
+        part = FORMATS[name]
+        pairs = zip(*(emitter.unpack(value, bits, part.bits) for value in (old, given[0])), strict=True)
+        return emitter.pack([_combined_floats(emitter, form, part, list(pair)) for pair in pairs], bits)
+    return _INTEGER_OPERATIONS[form.operation](emitter, form.type, bits, old, given[0])
+
+
+def _combined_floats(emitter: Emitter, form: Form, part: Format, values: list[str]) -> str:
+    if form.operation != "add":
+        return extremum(emitter, form.operation, part, values)
+    if part.bits == 16:
+        total = emitter.op("fadd float {}, {}", *(widen(emitter, value, part) for value in values))
+        return round_float(emitter, total, part)
+    if part is not F32 or form.space is Space.SHARED:
+        return compute(emitter, "add", part, "rn", values)
+    return flush(emitter, compute(emitter, "add", part, "rn", [flush(emitter, value, part) for value in values]), part)
+
+
+def _plain(instruction: str) -> Callable[[Emitter, str, int, str, str], str]:
+    return lambda emitter, kind, bits, old, given: emitter.op(f"{instruction} i{bits} {{}}, {{}}", old, given)
+
+
+def _extreme(name: str) -> Callable[[Emitter, str, int, str, str], str]:
+    def choose(emitter: Emitter, kind: str, bits: int, old: str, given: str) -> str:
+        intrinsic = f"llvm.{kind[0]}{name}.i{bits}"
+        return emitter.intrinsic(intrinsic, f"i{bits}", f"i{bits} {old}", f"i{bits} {given}")
+
+    return choose
+
+
+def _increment(emitter: Emitter, kind: str, bits: int, old: str, limit: str) -> str:
+    """Up by one, from the limit to 0."""
+    following = emitter.op("add i32 {}, 1", old)
+    return emitter.select(emitter.op("icmp uge i32 {}, {}", old, limit), "i32", "0", following)
+
+
+def _decrement(emitter: Emitter, kind: str, bits: int, old: str, limit: str) -> str:
+    """Down by one; from 0, or from above the limit, to the limit."""
+    wraps = emitter.op(
+        "or i1 {}, {}", emitter.op("icmp eq i32 {}, 0", old), emitter.op("icmp ugt i32 {}, {}", old, limit)
+    )
+    return emitter.select(wraps, "i32", limit, emitter.op("sub i32 {}, 1", old))
+
+
+_INTEGER_OPERATIONS = {
+    **{name: _plain(name) for name in ("add", "and", "or", "xor")},
+    "min": _extreme("min"),
+    "max": _extreme("max"),
+    "inc": _increment,
+    "dec": _decrement,
+}

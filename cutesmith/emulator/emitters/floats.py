@@ -1,0 +1,392 @@
+"""Float arithmetic on scalars: f16, bf16, f32 and f64 with every rounding, `.ftz`, `.sat`, `.relu`; comparisons.
+
+Functions take and give bit patterns, so that `packed.py` applies them to the parts of a register. An f16 or bf16 sum or
+product is computed in float, whose 24 bits make the second rounding harmless (Figueroa 1995: 24 >= 2 * 11 + 2); a fused
+multiply-add is an exact product plus an addition rounded to odd, then rounded once.
+"""
+
+from __future__ import annotations
+
+from cutesmith.emulator.emitters.comparisons import BOOLEANS, assign_predicates, combine
+from cutesmith.emulator.emitters.formats import (
+    F16,
+    F32,
+    F64,
+    FORMATS,
+    ROUNDINGS,
+    Format,
+    canonical,
+    float_constant,
+    flush,
+    is_nan,
+    magnitude_of,
+    outlined,
+    round_float,
+    to_double,
+    widen,
+)
+from cutesmith.emulator.instructions.forms import forms
+from cutesmith.emulator.instructions.table import native
+from cutesmith.emulator.native.emitter import Emitter
+from cutesmith.emulator.ptx.syntax import Instruction
+
+COMPARISONS = {
+    "eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "num": "ord", "nan": "uno",
+    "equ": "ueq", "neu": "une", "ltu": "ult", "leu": "ule", "gtu": "ugt", "geu": "uge",
+}  # fmt: skip
+"""LLVM's predicate of each comparison."""
+MODES = ("", *ROUNDINGS)
+FTZ = ("", "ftz")
+_INSTRUCTIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+F64_QUIET = 1 << 51
+OUT_OF_BOUNDS = 0x7FF7  # found by trying all 2^16 patterns on an H200; f16 and bf16 alike
+F64_DEFAULT_NAN = 0xFFF8 << 48
+_NAN_ORDER = {"div": (1, 0), "fma": (0, 2, 1), "mad": (0, 2, 1)}  # of f64 operands: the last NaN wins, as on an H200
+_LLVM_ROUNDING = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
+
+
+@native(*forms("add", MODES, FTZ, ("", "sat"), ("f32",)), *forms("add", MODES, ("f64",)))
+@native(*forms("sub", MODES, FTZ, ("", "sat"), ("f32",)), *forms("sub", MODES, ("f64",)))
+@native(*forms("mul", MODES, FTZ, ("", "sat"), ("f32",)), *forms("mul", MODES, ("f64",)))
+@native(*forms("fma", ROUNDINGS, FTZ, ("", "sat"), ("f32",)), *forms("fma", ROUNDINGS, ("f64",)))
+@native(*forms("mad", ROUNDINGS, FTZ, ("", "sat"), ("f32",)), *forms("mad", ROUNDINGS, ("f64",)))
+@native(*forms("div", ROUNDINGS, FTZ, ("f32",)), *forms("div", ROUNDINGS, ("f64",)))
+@native(*forms("rcp", ROUNDINGS, FTZ, ("f32",)), *forms("rcp", ROUNDINGS, ("f64",)))
+@native(*forms("sqrt", ROUNDINGS, FTZ, ("f32",)), *forms("sqrt", ROUNDINGS, ("f64",)))
+@native(*forms("add", ("", "rn"), FTZ, ("", "sat"), ("f16",)), *forms("add", ("", "rn"), ("bf16",)))
+@native(*forms("sub", ("", "rn"), FTZ, ("", "sat"), ("f16",)), *forms("sub", ("", "rn"), ("bf16",)))
+@native(*forms("mul", ("", "rn"), FTZ, ("", "sat"), ("f16",)), *forms("mul", ("", "rn"), ("bf16",)))
+@native(*forms("fma", ("rn",), FTZ, ("", "sat", "relu"), ("f16",)), *forms("fma", ("rn",), ("", "relu"), ("bf16",)))
+@native(*forms("fma", ("rn",), ("oob",), ("", "relu"), ("f16", "bf16")))
+@native(*forms("min", FTZ, ("", "NaN"), ("", "xorsign.abs"), ("f32", "f16")))
+@native(*forms("max", FTZ, ("", "NaN"), ("", "xorsign.abs"), ("f32", "f16")))
+@native(*forms("min", ("", "NaN"), ("", "xorsign.abs"), ("bf16",)), "min.f64")
+@native(*forms("max", ("", "NaN"), ("", "xorsign.abs"), ("bf16",)), "max.f64")
+@native(*forms("abs", FTZ, ("f32", "f16")), "abs.bf16", "abs.f64")
+@native(*forms("neg", FTZ, ("f32", "f16")), "neg.bf16", "neg.f64")
+def arithmetic(emitter: Emitter, instruction: Instruction) -> None:
+    """One scalar result from one to three scalars of the same format."""
+    form = FORMATS[instruction.modifiers[-1]]
+    destination, *sources = instruction.operands
+    values = [emitter.value(operand, form.bits) for operand in sources]
+    emitter.assign(destination, apply(emitter, instruction, form, values), form.bits)
+
+
+def apply(emitter: Emitter, instruction: Instruction, form: Format, values: list[str]) -> str:
+    """The pattern that an instruction computes from patterns, modifiers obeyed."""
+    words = instruction.modifiers
+    if "ftz" in words:
+        values = [flush(emitter, value, form) for value in values]
+    result = _result(emitter, instruction, form, values)
+    if "oob" in words:
+        result = _out_of_bounds(emitter, form, values, result)
+    if "ftz" in words:
+        mode = _mode(instruction)
+        if form is F32 and instruction.opcode in ("mul", "fma", "mad") and mode != "rz":
+            result = _flushed_after_rounding(emitter, instruction.opcode, mode, values, result)
+        result = flush(emitter, result, form)
+    if "sat" in words:
+        result = saturate(emitter, result, form)
+    return relu(emitter, result, form) if "relu" in words else result
+
+
+def _result(emitter: Emitter, instruction: Instruction, form: Format, values: list[str]) -> str:
+    opcode, words = instruction.opcode, instruction.modifiers
+    if opcode in ("min", "max"):
+        return extremum(emitter, opcode, form, values, keeps_nan="NaN" in words, signs="xorsign" in words)
+    if opcode in ("abs", "neg"):
+        return _sign_changed(emitter, opcode, form, values[0])
+    if form.bits == 16:
+        return _half_precision(emitter, opcode, form, values, flushes="ftz" in words)
+    return compute(emitter, opcode, form, _mode(instruction), values)
+
+
+def _mode(instruction: Instruction) -> str:
+    return next((word for word in instruction.modifiers if word in ROUNDINGS), "rn")
+
+
+def compute(emitter: Emitter, opcode: str, form: Format, mode: str, values: list[str]) -> str:
+    """Add, sub, mul, div, fma, rcp or sqrt of f32 or f64 patterns, correctly rounded."""
+    if opcode == "rcp":
+        return compute(emitter, "div", form, mode, [str(form.bias << form.mantissa), *values])
+    kind = form.llvm
+    numbers = [emitter.to_float(value, kind) for value in values]
+    exact = _operation(emitter, opcode, kind, mode, numbers)
+    if form is F64:
+        return _double_or_nan(emitter, exact, [values[place] for place in _NAN_ORDER.get(opcode, range(len(values)))])
+    return canonical(emitter, exact, kind, form)
+
+
+def _double_or_nan(emitter: Emitter, value: str, values: list[str]) -> str:
+    """A double's pattern; a NaN is the last operand that is one, quiet (H200), else the default NaN."""
+    nan = str(F64_DEFAULT_NAN)
+    for operand in values:
+        quiet = emitter.op(f"or i64 {{}}, {F64_QUIET}", operand)
+        nan = emitter.select(is_nan(emitter, operand, F64), "i64", quiet, nan)
+    is_number = emitter.op("fcmp ord double {}, 0.0", value)
+    return emitter.select(is_number, "i64", emitter.to_bits(value, "double"), nan)
+
+
+def _operation(emitter: Emitter, opcode: str, kind: str, mode: str, numbers: list[str]) -> str:
+    if mode == "rn":
+        return _nearest(emitter, opcode, kind, numbers)
+    return _directed(emitter, opcode, kind, mode, numbers)
+
+
+def _nearest(emitter: Emitter, opcode: str, kind: str, numbers: list[str]) -> str:
+    if opcode in _INSTRUCTIONS:
+        return emitter.op(f"{_INSTRUCTIONS[opcode]} {kind} {{}}, {{}}", *numbers)
+    name = {"fma": "fma", "mad": "fma", "sqrt": "sqrt"}[opcode]
+    return emitter.intrinsic(f"llvm.{name}.{_suffix(kind)}", kind, *(f"{kind} {number}" for number in numbers))
+
+
+def _suffix(kind: str) -> str:
+    return {"float": "f32", "double": "f64"}[kind]
+
+
+def _directed(emitter: Emitter, opcode: str, kind: str, mode: str, numbers: list[str]) -> str:
+    """The operation by the processor itself, in another rounding mode for its time."""
+    operation = {"mad": "fma"}.get(opcode) or _INSTRUCTIONS.get(opcode, opcode)
+    name = f"{operation}.{_suffix(kind)}.{mode}"
+    emitter.module.declarations["llvm.set.rounding"] = "declare void @llvm.set.rounding(i32)"
+    intrinsic = f"llvm.experimental.constrained.{operation}.{_suffix(kind)}"
+    types = ", ".join([kind] * len(numbers))
+    emitter.module.declarations[intrinsic] = f"declare {kind} @{intrinsic}({types}, metadata, metadata)"
+    arguments = ", ".join(f"{kind} %p{place}" for place in range(len(numbers)))
+    text = f"""define internal {kind} @{name}({arguments}) noinline nounwind strictfp {{
+call void @llvm.set.rounding(i32 {_LLVM_ROUNDING[mode]}) strictfp
+%r = call {kind} @{intrinsic}({arguments}, metadata !"round.dynamic", metadata !"fpexcept.ignore") strictfp
+call void @llvm.set.rounding(i32 1) strictfp
+ret {kind} %r
+}}"""
+    return emitter.helper(name, text, kind, *(f"{kind} {number}" for number in numbers))
+
+
+def _half_precision(emitter: Emitter, opcode: str, form: Format, values: list[str], *, flushes: bool) -> str:
+    if opcode == "fma":
+        arguments = [f"i16 {value}" for value in values]
+        build = lambda inner, *bits: _rounded_half(inner, _fused(inner, form, bits), form, flushes)
+        return outlined(emitter, f"fma.{form.name}{'.ftz' * flushes}", "i16", arguments, build, inline=True)
+    value = _nearest(emitter, opcode, "float", [widen(emitter, bits, form) for bits in values])
+    return _rounded_half(emitter, value, form, flushes)
+
+
+def _rounded_half(emitter: Emitter, value: str, form: Format, flushes: bool) -> str:
+    """A float, exact or rounded to odd, as f16 or bf16; `flushes`: zero where it is tiny after rounding (f16)."""
+    rounded = round_float(emitter, value, form)
+    if not flushes:
+        return rounded
+    magnitude = emitter.intrinsic("llvm.fabs.f32", "float", f"float {value}")
+    tiny = emitter.op(f"fcmp olt float {{}}, {float_constant(2.0**-14 - 2.0**-26)}", magnitude)
+    return emitter.select(tiny, "i16", emitter.op(f"and i16 {{}}, {form.sign}", rounded), rounded)
+
+
+def _fused(emitter: Emitter, form: Format, values: tuple[str, ...]) -> str:
+    """The fused multiply-add of two narrow formats as a float, rounded to odd.
+
+    A float holds every product of f16 (22 bits, 2^-48 to 2^32); the exponents of bf16 products need a double.
+    """
+    if form is F16:
+        a, b, c = (widen(emitter, value, form) for value in values)
+        return _sum_to_odd(emitter, "float", emitter.op("fmul float {}, {}", a, b), c)
+    a, b, c = (to_double(emitter, value, form) for value in values)
+    return double_to_odd_float(emitter, _sum_to_odd(emitter, "double", emitter.op("fmul double {}, {}", a, b), c))
+
+
+def _sum_to_odd(emitter: Emitter, kind: str, a: str, b: str) -> str:
+    """a + b rounded to odd: the even neighbour of an inexact sum is replaced by the odd one (Boldo, Melquiond 2008).
+
+    The terms come from narrow formats: no overflow, and the error (Knuth's TwoSum) is exact.
+    """
+    op, integer = emitter.op, {"float": "i32", "double": "i64"}[kind]
+    total = op(f"fadd {kind} {{}}, {{}}", a, b)
+    part = op(f"fsub {kind} {{}}, {{}}", total, a)
+    lost_of_a = op(f"fsub {kind} {{}}, {{}}", a, op(f"fsub {kind} {{}}, {{}}", total, part))
+    error = op(f"fadd {kind} {{}}, {{}}", lost_of_a, op(f"fsub {kind} {{}}, {{}}", b, part))
+    inexact = op(f"fcmp one {kind} {{}}, 0.0", error)  # false for the NaN that infinities leave
+    bits = emitter.to_bits(total, kind)
+    outward = op("xor i1 {}, {}", op(f"fcmp ogt {kind} {{}}, 0.0", error), op(f"icmp slt {integer} {{}}, 0", bits))
+    step = emitter.select(outward, integer, "1", "-1")
+    even = op("xor i1 {}, true", op(f"trunc {integer} {{}} to i1", bits))
+    wanted = op("and i1 {}, {}", inexact, even)
+    odd = emitter.select(wanted, integer, op(f"add {integer} {{}}, {{}}", bits, step), bits)
+    return emitter.to_float(odd, kind)
+
+
+def double_to_odd_float(emitter: Emitter, value: str) -> str:
+    """A double as float, rounded to odd, so that a second rounding to at most 22 bits is right."""
+    op = emitter.op
+    near = op("fptrunc double {} to float", value)
+    back = op("fpext float {} to double", near)
+    bits = emitter.to_bits(near, "float")
+    magnitudes = [emitter.intrinsic("llvm.fabs.f64", "double", f"double {x}") for x in (back, value)]
+    larger = op("fcmp ogt double {}, {}", *magnitudes)
+    below = emitter.select(larger, "i32", op("sub i32 {}, 1", bits), bits)
+    inexact = op("fcmp one double {}, {}", back, value)
+    odd = emitter.select(inexact, "i32", op("or i32 {}, 1", below), bits)
+    return emitter.to_float(odd, "float")
+
+
+def _flushed_after_rounding(emitter: Emitter, opcode: str, mode: str, values: list[str], result: str) -> str:
+    """The f32 result, zero of its sign where it is the least normal number only because subnormals are coarser.
+
+    The hardware flushes what would be tiny if the exponent had no lower limit (IEEE 754: tininess after rounding). That
+    is asked of the same operation 2^24 higher, in a block of its own, for it rarely matters.
+    """
+    name = f"flushed.{opcode}.{mode}"
+    inner = Emitter(emitter.program, emitter.module)
+    numbers = [f"%n{place}" for place in range(len(values))]
+    scaled = [
+        number if place == 1 else inner.op("fmul float {}, 16777216.0", number) for place, number in enumerate(numbers)
+    ]
+    higher = _operation(inner, opcode, "float", mode, scaled)
+    casts = [f"{number} = bitcast i32 %p{place} to float" for place, number in enumerate(numbers)]
+    parameters = ", ".join(f"i32 %p{place}" for place in range(len(values)))
+    text = f"""define internal i32 @{name}(i32 %result, {parameters}) alwaysinline nounwind {{
+begin:
+%magnitude = and i32 %result, {F32.sign - 1}
+%edge = icmp eq i32 %magnitude, {F32.least_normal}
+br i1 %edge, label %rare, label %done, !prof !1
+rare:
+{chr(10).join((*casts, *inner.lines))}
+%bits = bitcast float {higher} to i32
+%large = and i32 %bits, {F32.sign - 1}
+%tiny = icmp ult i32 %large, {F32.least_normal + (24 << F32.mantissa)}
+%zero = and i32 %result, {F32.sign}
+%chosen = select i1 %tiny, i32 %zero, i32 %result
+br label %done
+done:
+%kept = phi i32 [%result, %begin], [%chosen, %rare]
+ret i32 %kept
+}}"""
+    return emitter.helper(name, text, "i32", *(f"i32 {value}" for value in (result, *values)))
+
+
+def _out_of_bounds(emitter: Emitter, form: Format, values: list[str], result: str) -> str:
+    """`.oob`: 0 where a factor is the NaN with which bulk copies fill what lies out of bounds, of either sign."""
+    outside = [
+        emitter.op(f"icmp eq i16 {{}}, {OUT_OF_BOUNDS}", magnitude_of(emitter, factor, form)) for factor in values[:2]
+    ]
+    return emitter.select(emitter.op("or i1 {}, {}", *outside), "i16", "0", result)
+
+
+def saturate(emitter: Emitter, bits: str, form: Format) -> str:
+    """Clamped to [0, 1]; NaN and negative zero give +0."""
+    kind, one = f"i{form.bits}", str(form.bias << form.mantissa)
+    value = widen(emitter, bits, form)
+    positive = emitter.op(f"fcmp ogt {_computed_in(form)} {{}}, 0.0", value)
+    above = emitter.op(f"fcmp ogt {_computed_in(form)} {{}}, 1.0", value)
+    return emitter.select(positive, kind, emitter.select(above, kind, one, bits), "0")
+
+
+def relu(emitter: Emitter, bits: str, form: Format) -> str:
+    """+0 for a negative number or negative zero; NaN stays."""
+    kind = f"i{form.bits}"
+    negative = emitter.op(f"icmp slt {kind} {{}}, 0", bits)
+    number = emitter.op("xor i1 {}, true", is_nan(emitter, bits, form))
+    return emitter.select(emitter.op("and i1 {}, {}", negative, number), kind, "0", bits)
+
+
+def _computed_in(form: Format) -> str:
+    return "double" if form is F64 else "float"
+
+
+def extremum(
+    emitter: Emitter, opcode: str, form: Format, values: list[str], *, keeps_nan: bool = False, signs: bool = False
+) -> str:
+    """Min or max: a number beats a NaN unless `keeps_nan`, -0 is less than +0; `signs`: of |a|, |b|, sign a xor b."""
+    kind, op = f"i{form.bits}", emitter.op
+    sign = op(f"and {kind} {{}}, {form.sign}", op(f"xor {kind} {{}}, {{}}", *values)) if signs else ""
+    a, b = [magnitude_of(emitter, value, form) for value in values] if signs else values
+    numbers = [widen(emitter, value, form) for value in (a, b)]
+    before = op(f"fcmp {'olt' if opcode == 'min' else 'ogt'} {_computed_in(form)} {{}}, {{}}", *numbers)
+    equal = op(f"fcmp oeq {_computed_in(form)} {{}}, {{}}", *numbers)
+    first = op(f"icmp {'slt' if opcode == 'min' else 'sge'} {kind} {{}}, 0", a)  # of two zeros
+    nans = [is_nan(emitter, value, form) for value in (a, b)]
+    takes_a = op("or i1 {}, {}", op("or i1 {}, {}", before, op("and i1 {}, {}", equal, first)), nans[1])
+    chosen = emitter.select(takes_a, kind, a, b)
+    if signs:
+        chosen = op(f"or {kind} {{}}, {{}}", chosen, sign)
+    no_number = op(f"{'or' if keeps_nan else 'and'} i1 {{}}, {{}}", *nans)
+    nan = op(f"or i64 {{}}, {F64_QUIET}", b) if form is F64 else str(form.nan)
+    return emitter.select(no_number, kind, nan, chosen)
+
+
+def _sign_changed(emitter: Emitter, opcode: str, form: Format, value: str) -> str:
+    changed = magnitude_of(emitter, value, form) if opcode == "abs" else _negated(emitter, value, form)
+    nan = emitter.op(f"or i64 {{}}, {F64_QUIET}", value) if form is F64 else str(form.nan)
+    return emitter.select(is_nan(emitter, value, form), f"i{form.bits}", nan, changed)
+
+
+def _negated(emitter: Emitter, value: str, form: Format) -> str:
+    return emitter.op(f"xor i{form.bits} {{}}, {form.sign}", value)
+
+
+@native(*forms("setp", COMPARISONS, BOOLEANS, FTZ, ("f32", "f16")))
+@native(*forms("setp", COMPARISONS, BOOLEANS, ("f64", "bf16")))
+def set_predicate(emitter: Emitter, instruction: Instruction) -> None:
+    """`setp.cmp.bool.type p|q, a, b, c` on floats."""
+    form = FORMATS[instruction.modifiers[-1]]
+    destination, a, b, *combined = instruction.operands
+    holds = compare(emitter, instruction, form, [emitter.value(operand, form.bits) for operand in (a, b)])
+    assign_predicates(emitter, instruction, destination, holds, combined)
+
+
+def compare(emitter: Emitter, instruction: Instruction, form: Format, values: list[str]) -> str:
+    """Whether the comparison named by the first modifier holds (i1)."""
+    if "ftz" in instruction.modifiers:
+        values = [flush(emitter, value, form) for value in values]
+    numbers = [widen(emitter, value, form) for value in values]
+    return emitter.op(f"fcmp {COMPARISONS[instruction.modifiers[0]]} {_computed_in(form)} {{}}, {{}}", *numbers)
+
+
+_TRUE = {"u32": -1, "s32": -1, "u16": -1, "s16": -1, "f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
+
+
+@native(*forms("set", COMPARISONS, BOOLEANS, FTZ, ("u32", "s32", "f32"), ("f32",)))
+@native(*forms("set", COMPARISONS, BOOLEANS, ("u32", "s32", "f32"), ("f64",)))
+@native(*forms("set", COMPARISONS, BOOLEANS, FTZ, ("u16", "s16", "u32", "s32", "f16"), ("f16",)))
+@native(*forms("set", COMPARISONS, BOOLEANS, ("u16", "s16", "u32", "s32", "bf16"), ("bf16",)))
+def set_value(emitter: Emitter, instruction: Instruction) -> None:
+    """`set.cmp.bool.dtype.stype d, a, b, c`: all ones (1.0 in a float type) where it holds, else zero."""
+    target, form = instruction.modifiers[-2], FORMATS[instruction.modifiers[-1]]
+    destination, a, b, *combined = instruction.operands
+    holds = compare(emitter, instruction, form, [emitter.value(operand, form.bits) for operand in (a, b)])
+    holds = combine(emitter, instruction, holds, emitter.value(combined[0], 1) if combined else "")
+    bits = 16 if target.endswith("16") else 32
+    emitter.assign(destination, emitter.select(holds, f"i{bits}", str(_TRUE[target]), "0"), bits)
+
+
+@native("testp.finite", "testp.infinite", "testp.number", "testp.notanumber", "testp.normal", "testp.subnormal")
+def test_property(emitter: Emitter, instruction: Instruction) -> None:
+    """`testp.property.type p, a`; zero counts as normal."""
+    test, name = instruction.modifiers
+    form = FORMATS[name]
+    kind, op = f"i{form.bits}", emitter.op
+    value = magnitude_of(emitter, emitter.value(instruction.operands[1], form.bits), form)
+    zero, subnormal, finite, number = (
+        op(f"icmp ult {kind} {{}}, {limit}", value)
+        for limit in (1, form.least_normal, form.infinity, form.infinity + 1)
+    )
+    holds = {
+        "finite": finite,
+        "infinite": op("xor i1 {}, {}", number, finite),
+        "number": number,
+        "notanumber": op("xor i1 {}, true", number),
+        "normal": op("or i1 {}, {}", zero, op("xor i1 {}, {}", finite, subnormal)),
+        "subnormal": op("xor i1 {}, {}", subnormal, zero),
+    }[test]
+    emitter.assign(instruction.operands[0], holds, 1)
+
+
+@native("copysign.f32", "copysign.f64")
+def copy_sign(emitter: Emitter, instruction: Instruction) -> None:
+    """`copysign d, a, b`: b with the sign of a."""
+    form = FORMATS[instruction.modifiers[-1]]
+    a, b = (emitter.value(operand, form.bits) for operand in instruction.operands[1:])
+    sign = emitter.op(f"and i{form.bits} {{}}, {form.sign}", a)
+    emitter.assign(
+        instruction.operands[0],
+        emitter.op(f"or i{form.bits} {{}}, {{}}", sign, magnitude_of(emitter, b, form)),
+        form.bits,
+    )

@@ -1,0 +1,50 @@
+"""Every instruction that the emulated GPU executes: importing this module fills the instruction table."""
+
+from __future__ import annotations
+
+from cutesmith.emulator.emitters import (
+    approximations,
+    atomics,
+    bits,
+    comparisons,
+    contractions,
+    conversions,
+    floats,
+    integers,
+    memory,
+    moves,
+    packed,
+)
+from cutesmith.emulator.errors import PtxSyntaxError
+from cutesmith.emulator.instructions.table import Native, execution_of
+from cutesmith.emulator.machine import barriers, cluster_barriers
+from cutesmith.emulator.operations import async_copies, async_stores, matrices, mbarriers, multiply, system, warps
+from cutesmith.emulator.program.basic_blocks import Program
+from cutesmith.emulator.program.build import build
+from cutesmith.emulator.ptx.syntax import Instruction, Module
+
+NATIVE = (
+    approximations, atomics, bits, comparisons, contractions, conversions, floats, integers, memory, moves, packed,
+)  # fmt: skip
+SUSPENDING = (async_copies, async_stores, barriers, cluster_barriers, matrices, mbarriers, multiply, system, warps)
+
+
+def build_program(module: Module, entry: str) -> Program:
+    """The program of the entry function of that name; calls of functions with a body are inlined.
+
+    Raises PtxSyntaxError when there is no such function, and UnsupportedInstruction for the first instruction that is
+    not in the table.
+    """
+    function = module.functions.get(entry)
+    if function is None or function.kind != "entry":
+        names = ", ".join(name for name, other in module.functions.items() if other.kind == "entry") or "none"
+        raise PtxSyntaxError(f"the PTX module has no entry function `{entry}`; it has: {names}")
+    known: dict[str, bool] = {}
+
+    def is_native(instruction: Instruction) -> bool:
+        opcode = instruction.full_opcode
+        if opcode not in known:
+            known[opcode] = isinstance(execution_of(instruction), Native)
+        return known[opcode]
+
+    return build(module, function, is_native)

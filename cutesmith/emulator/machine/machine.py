@@ -1,0 +1,49 @@
+"""A wave with what executes it: its memory, the places of its lanes in warps, and the units that work beside them."""
+
+from __future__ import annotations
+
+from typing import TypeVar, cast
+
+from cutesmith.emulator.machine.groups import LaneGroups, WarpMap
+from cutesmith.emulator.machine.memory import Memory
+from cutesmith.emulator.state.wave import Wave
+
+
+class Unit:
+    """State of a wave beside its lanes: barriers, or an engine that copies or multiplies while lanes run."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def step(self) -> bool:
+        """Work for a round on what was asked for; False where nothing could be done. Most units only keep state."""
+        return False
+
+
+_UnitKind = TypeVar("_UnitKind", bound=Unit)
+
+
+class Machine:
+    """What suspensions and their handlers work with.
+
+    `ready`: the lanes that can run, by basic block. `patient`: whether an instruction that waits for some time
+    (`mbarrier.try_wait`) goes on waiting; False when no lane can move.
+    """
+
+    def __init__(self, wave: Wave, memory: Memory) -> None:
+        self.wave, self.memory = wave, memory
+        self.warps = WarpMap(wave)
+        self.ready = LaneGroups()
+        self.patient = True
+        self._units: dict[type[Unit], Unit] = {}
+
+    def unit(self, kind: type[_UnitKind]) -> _UnitKind:
+        """The wave's unit of that kind, made when it is first asked for."""
+        if kind not in self._units:
+            self._units[kind] = kind(self)
+        return cast("_UnitKind", self._units[kind])
+
+    def step_units(self) -> bool:
+        """Let every unit work for a round; whether any of them did something."""
+        moved = [unit.step() for unit in self._units.values()]
+        return any(moved)

@@ -1,0 +1,228 @@
+"""`mbarrier` instructions: on mbarriers in shared memory, those of other blocks of the cluster included.
+
+Arrivals release and waits acquire unless they are `.relaxed`; the race check hears of both. `try_wait` suspends the
+thread until the phase is over; only when no other thread can go on does it give up and
+say no, as a GPU does after a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.machine.lanes import LaneBatch
+from cutesmith.emulator.machine.machine import Machine
+from cutesmith.emulator.machine.suspensions import lane_operation
+from cutesmith.emulator.operations.mbarrier_state import Mbarrier, MbarrierError
+from cutesmith.emulator.program.abi import SHARED_BASE, Access, Array, Space
+from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Sink
+from cutesmith.emulator.state.wave import Wave
+
+_SPACES = {"shared": Space.SHARED, "shared::cta": Space.SHARED, "shared::cluster": Space.SHARED}
+_WORDS = frozenset(
+    "init inval arrive arrive_drop expect_tx complete_tx test_wait try_wait pending_count parity noComplete "
+    "release acquire relaxed cta cluster b64".split()
+)
+_SIZE = 8
+_Act = Callable[[Mbarrier, int], None]  # with the index of the lane
+
+
+@lane_operation("mbarrier.init")
+def initialise(batch: LaneBatch) -> None:
+    """`mbarrier.init [a], count`."""
+    address, count = batch.instruction.operands
+    counts = batch.read(count, np.uint32)
+    for index, pointer in _pointers(batch, address, Access.WRITE):
+        _checked(batch, index, partial(_create, pointer, int(counts[index])))
+
+
+def _create(pointer: int, count: int) -> None:
+    Mbarrier.new(count).write(pointer)
+
+
+@lane_operation("mbarrier.inval")
+def invalidate(batch: LaneBatch) -> None:
+    """`mbarrier.inval [a]`: the bytes may be used for something else."""
+    for index, pointer in _pointers(batch, batch.instruction.operands[0], Access.MBARRIER):
+        if _mbarrier_at(batch, index, pointer) is not None:
+            Mbarrier.erase(pointer)
+
+
+@lane_operation("mbarrier.arrive", "mbarrier.arrive_drop")
+def arrive(batch: LaneBatch) -> None:
+    """`mbarrier.arrive{.expect_tx}{.noComplete} {state,} [a]{, count}`; `arrive_drop` leaves for good."""
+    instruction = batch.instruction
+    drops, expects = "arrive_drop" in instruction.modifiers, "expect_tx" in instruction.modifiers
+    state, address, amounts = _arrival_operands(batch)
+
+    def act(barrier: Mbarrier, index: int) -> None:
+        if expects:
+            barrier.expect_bytes(int(amounts[index]))
+        (barrier.drop if drops else barrier.arrive)(1 if expects else int(amounts[index]))
+
+    _update(batch, address, act, state)
+
+
+def _arrival_operands(batch: LaneBatch) -> tuple[Operand, Address, Array]:
+    """Where the state goes (a Sink if nowhere), the address, the count of arrivals or bytes."""
+    operands = list(batch.instruction.operands)
+    state = Sink() if isinstance(operands[0], Address) else operands.pop(0)
+    address, *rest = operands
+    assert isinstance(address, Address)
+    amounts = batch.read(rest[0], np.uint32) if rest else np.ones(len(batch.lanes), np.uint32)
+    return state, address, amounts
+
+
+@lane_operation("mbarrier.expect_tx", "mbarrier.complete_tx")
+def count_bytes(batch: LaneBatch) -> None:
+    """`mbarrier.expect_tx [a], bytes` and `mbarrier.complete_tx`."""
+    address, amount = batch.instruction.operands
+    sign = 1 if "expect_tx" in batch.instruction.modifiers else -1
+    amounts = batch.read(amount, np.uint32)
+    _update(batch, address, lambda barrier, index: barrier.expect_bytes(sign * int(amounts[index])), releases=False)
+
+
+def complete_bytes(batch: LaneBatch, address: Operand, count: int) -> None:
+    """`count` bytes of each lane, written by an asynchronous store of its own, have arrived."""
+    _update(batch, address, lambda barrier, index: barrier.expect_bytes(-count))
+
+
+def arrive_for_copies(batch: LaneBatch, *, expected: bool) -> None:
+    """`cp.async.mbarrier.arrive`: one arrival, for which room is made unless it is `expected`."""
+
+    def act(barrier: Mbarrier, index: int) -> None:
+        if not expected:
+            barrier.expect_one_more()
+        barrier.arrive()
+
+    _update(batch, batch.instruction.operands[0], act)
+
+
+def _waits_for(machine: Machine, instruction: Instruction, lane: int) -> str:
+    """What a lane that is suspended at a `try_wait` waits for, for the explanation of a deadlock."""
+    batch = LaneBatch(machine, instruction, np.array([lane]))
+    found = _pointers(batch, instruction.operands[1], Access.MBARRIER)
+    barrier = Mbarrier.read(found[0][1]) if found else None
+    if barrier is None:
+        return "for an mbarrier that is not initialised"
+    missing = f"{barrier.missing} of {barrier.expected} arrivals"
+    more = f" and {barrier.bytes} bytes" if barrier.bytes else ""
+    return f"for the mbarrier at {_place(machine.wave, found[0][1])}, whose phase still needs {missing}{more}"
+
+
+@lane_operation("mbarrier.test_wait", "mbarrier.try_wait", waits_for=_waits_for)
+def wait(batch: LaneBatch) -> Array:
+    """`mbarrier.{test,try}_wait{.parity} p, [a], state-or-parity{, time}`; the lanes of a `try_wait` that have to wait
+    are not done."""
+    predicate, address, phase, *_ = batch.instruction.operands
+    by_parity = "parity" in batch.instruction.modifiers
+    phases = batch.read(phase, np.uint32 if by_parity else np.uint64)
+    over = np.ones(len(batch.lanes), bool)
+    seen: list[tuple[int, int]] = []
+    for index, pointer in _pointers(batch, address, Access.MBARRIER):
+        barrier = _mbarrier_at(batch, index, pointer)
+        if barrier is not None:
+            parity = int(phases[index]) & 1 if by_parity else _parity_of(int(phases[index]))
+            over[index] = barrier.parity != parity
+            seen += [(index, pointer)] if over[index] else []
+    _tell(batch, seen, batch.memory.acquire)
+    done = over | (not _suspends(batch))
+    batch.write(predicate, over, done)
+    return done
+
+
+def _suspends(batch: LaneBatch) -> bool:
+    return "try_wait" in batch.instruction.modifiers and batch.machine.patient
+
+
+def _parity_of(state: int) -> int:
+    barrier = Mbarrier.unpack(state)
+    return barrier.parity if barrier is not None else 0
+
+
+@lane_operation("mbarrier.pending_count")
+def pending_count(batch: LaneBatch) -> None:
+    """`mbarrier.pending_count d, state`: arrivals that were missing before the one that gave the state."""
+    destination, state = batch.instruction.operands
+    words = [Mbarrier.unpack(int(word)) for word in batch.read(state, np.uint64)]
+    batch.write(destination, np.array([barrier.missing if barrier else 0 for barrier in words], np.uint32))
+
+
+# --------------------------------------------------------------------------------------------------------- mbarriers
+
+
+def _update(
+    batch: LaneBatch, address: Operand, act: _Act, state: Operand | None = None, *, releases: bool = True
+) -> None:
+    """Change the mbarrier of each lane, one lane after another; the states before go to `state`."""
+    before = np.zeros(len(batch.lanes), np.uint64)
+    found = _pointers(batch, address, Access.MBARRIER)
+    if releases:
+        _tell(batch, found, batch.memory.release)
+    for index, pointer in found:
+        barrier = _mbarrier_at(batch, index, pointer)
+        if barrier is None:
+            continue
+        before[index] = barrier.pack()
+        _checked(batch, index, partial(act, barrier, index))
+        barrier.write(pointer)
+    if state is not None and not isinstance(state, Sink):
+        batch.write(state, before)
+
+
+def _pointers(batch: LaneBatch, address: Operand, kind: Access) -> list[tuple[int, int]]:
+    """(index of the lane, host address) of every lane whose address is sound."""
+    instruction = batch.instruction
+    space, addresses = _space(instruction), _addresses(batch, address)
+    pointers = batch.memory.pointers(batch.lanes, space, addresses, _SIZE, kind, instruction.number)
+    return [(index, pointer) for index, pointer in enumerate(pointers.tolist()) if pointer]
+
+
+def _addresses(batch: LaneBatch, address: Operand) -> Array:
+    if not isinstance(address, Address):
+        raise UnsupportedInstruction(batch.instruction, "the address is not in brackets")
+    return batch.address(address)
+
+
+def _space(instruction: Instruction) -> Space:
+    words = instruction.modifiers
+    if instruction.opcode == "mbarrier" and (strange := set(words) - _WORDS - set(_SPACES)):
+        raise UnsupportedInstruction(instruction, f".{sorted(strange)[0]}")
+    return Space.SHARED if set(words) & set(_SPACES) else Space.GENERIC
+
+
+def _mbarrier_at(batch: LaneBatch, index: int, pointer: int) -> Mbarrier | None:
+    """The mbarrier there, or None and a finding: the word was never initialised, or has been overwritten."""
+    barrier = Mbarrier.read(pointer)
+    if barrier is None:
+        message = f"`{batch.instruction.full_opcode}` on {_place(batch.wave, pointer)}, which is not an mbarrier"
+        batch.wave.report("invalid_operand", message, batch.lanes[index : index + 1], batch.instruction)
+    return barrier
+
+
+def _place(wave: Wave, pointer: int) -> str:
+    block, offset = divmod(pointer - wave.shared.ctypes.data, wave.shared.shape[1])
+    return f"byte {offset - SHARED_BASE} of the shared memory of block {tuple(wave.blocks[block].tolist())}"
+
+
+def _checked(batch: LaneBatch, index: int, act: Callable[[], None]) -> None:
+    """Do it; what an mbarrier does not take becomes a finding."""
+    try:
+        act()
+    except MbarrierError as error:
+        message = f"`{batch.instruction.full_opcode}`: {error}"
+        batch.wave.report("invalid_operand", message, batch.lanes[index : index + 1], batch.instruction)
+
+
+def _tell(batch: LaneBatch, found: list[tuple[int, int]], tell: Callable[[Array, int], None]) -> None:
+    """Tell the race check who releases to, or acquires from, which mbarrier."""
+    if "relaxed" in batch.instruction.modifiers:
+        return
+    by_mbarrier: dict[int, list[int]] = {}
+    for index, pointer in found:
+        by_mbarrier.setdefault(pointer, []).append(index)
+    for pointer, indices in by_mbarrier.items():
+        tell(batch.lanes[indices], pointer)

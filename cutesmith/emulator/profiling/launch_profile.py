@@ -1,0 +1,260 @@
+"""What a profiled launch did, by Python line: instructions, bytes, sectors, bank conflicts, tensor-core operations.
+
+Instructions are counted over the whole launch; requests of warps are those of a sample, scaled by how often their
+instruction was executed. Caches, latency and overlap are not modelled.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cutesmith.emulator.profiling.instruction_classes import CLASSES, class_of, flops_of, macs_of, tensor_cycles_of
+from cutesmith.emulator.profiling.requests import SECTOR, Requests, requests_of
+from cutesmith.emulator.profiling.sampling import Sample, executions
+from cutesmith.emulator.program.abi import (
+    LOCAL_WINDOW,
+    PARAMETER_WINDOW,
+    SHARED_WINDOW,
+    WARP,
+    WINDOW_BYTES,
+    Access,
+    Array,
+    Space,
+)
+from cutesmith.emulator.ptx.printer import location_in
+from cutesmith.emulator.ptx.syntax import Instruction
+
+_WINDOWS = {Space.SHARED: SHARED_WINDOW, Space.LOCAL: LOCAL_WINDOW, Space.PARAM: PARAMETER_WINDOW}
+_KINDS = {Access.READ: "read", Access.WRITE: "write", Access.ATOMIC: "atomic"}
+
+
+@dataclass
+class AccessProfile:
+    """Accesses of a line to one space, by lanes of `size` bytes each: totals over the launch, scaled from the sample.
+
+    `space` is "global", "shared", "local" or "const", `kind` "read", "write" or "atomic". Sectors are of global
+    accesses, wavefronts of shared ones; the ideal is what the distinct bytes of each request need. `lane_stride`:
+    bytes between consecutive lanes where most agree. `contention`: most lanes of a request at one address.
+    """
+
+    space: str
+    kind: str
+    size: int
+    opcode: str
+    requests: float = 0.0
+    bytes: float = 0.0
+    sectors: float = 0.0
+    ideal_sectors: float = 0.0
+    wavefronts: float = 0.0
+    ideal_wavefronts: float = 0.0
+    lane_stride: int | None = None
+    contention: int = 0
+
+    @property
+    def bulk(self) -> bool:
+        """Whether it is a bulk copy (TMA), which is no request of a warp."""
+        return self.size > SECTOR
+
+
+@dataclass
+class LineProfile:
+    """What one Python line did: lane- and warp-instructions by class, operations, accesses.
+
+    `line` is 0 for instructions without a known line. `issued` counts warp-instructions, `lanes` lane-instructions.
+    """
+
+    file: str
+    line: int
+    lanes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    issued: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    flops: int = 0
+    macs: float = 0.0
+    tensor_cycles: float = 0.0
+    accesses: list[AccessProfile] = field(default_factory=list)
+
+    @property
+    def warp_instructions(self) -> int:
+        """Warp-instructions of all classes."""
+        return sum(self.issued.values())
+
+    @property
+    def lane_instructions(self) -> int:
+        """Lane-instructions of all classes."""
+        return sum(self.lanes.values())
+
+
+@dataclass
+class LaunchProfile:
+    """The profile of a launch: its lines, the busiest first, and what they were sampled from.
+
+    `blocks` of the launch were sampled (0: no access was made), `complete` says whether all that these did is there.
+    """
+
+    lines: list[LineProfile]
+    blocks: int
+    complete: bool
+    local_bytes: int
+    threads_per_block: int
+
+    def total(self, what: str) -> dict[str, int]:
+        """ "lanes" or "issued", by class, over all lines; classes that did not occur are left out."""
+        sums = {name: sum(getattr(line, what).get(name, 0) for line in self.lines) for name in CLASSES}
+        return {name: count for name, count in sums.items() if count}
+
+    def accesses(self) -> Iterator[tuple[LineProfile, AccessProfile]]:
+        """All accesses with their line."""
+        return ((line, access) for line in self.lines for access in line.accesses)
+
+    def moved(self) -> dict[str, float]:
+        """Bytes that lanes moved, by "global read", "shared write", …; asynchronous copies count on both sides."""
+        sums: dict[str, float] = defaultdict(float)
+        for _, access in self.accesses():
+            sums[f"{access.space} {access.kind}"] += access.bytes
+        return dict(sums)
+
+
+def profile_of(sample: Sample, file: str | Path) -> LaunchProfile:
+    """The profile by lines of `file`: an instruction belongs to the innermost of its callers there."""
+    lines: dict[tuple[str, int], LineProfile] = {}
+    by_site = [_line_of(instruction, file, lines) for instruction in sample.program.instructions]
+    _count(sample, by_site)
+    _measure(sample, by_site)
+    busy = [line for line in lines.values() if line.warp_instructions]
+    busy.sort(key=lambda line: -line.warp_instructions)
+    return LaunchProfile(busy, sample.blocks, sample.complete, sample.program.local_bytes, sample.threads_per_block)
+
+
+def _line_of(instruction: Instruction, file: str | Path, lines: dict[tuple[str, int], LineProfile]) -> LineProfile:
+    place = location_in(instruction.location, file)
+    key = (Path(place.file).name, place.line) if place else ("", 0)
+    return lines.setdefault(key, LineProfile(*key))
+
+
+def _count(sample: Sample, by_site: list[LineProfile]) -> None:
+    """Add how often every instruction was executed to its line."""
+    lanes, warps = executions(sample.program, sample.lane_counts), executions(sample.program, sample.warp_counts)
+    for instruction, line, times, issues in zip(sample.program.instructions, by_site, lanes, warps, strict=True):
+        if issues:
+            kind = class_of(instruction)
+            line.lanes[kind] += int(times)
+            line.issued[kind] += int(issues)
+            line.flops += int(times) * flops_of(instruction)
+            line.macs += int(issues) * macs_of(instruction)
+            line.tensor_cycles += int(issues) * tensor_cycles_of(instruction)
+
+
+def _measure(sample: Sample, by_site: list[LineProfile]) -> None:
+    """Add the requests of every instruction to its line."""
+    program, log = sample.program, _joined(sample)
+    if not len(log["lane"]):
+        return
+    lanes = np.arange(int(log["lane"].max()) + 1)
+    in_block = lanes % sample.threads_per_block
+    warps = lanes // sample.threads_per_block * -(-sample.threads_per_block // WARP) + in_block // WARP
+    whole, sampled = executions(program, sample.lane_counts), executions(program, sample.sampled_counts)
+    found: dict[tuple[int, str, str, int], AccessProfile] = {}
+    for (site, space, kind, size), rows in _groups(log):
+        if program.instructions[site].opcode == "call":
+            continue  # printf reads its arguments
+        requests = requests_of(log["lane"][rows], log["address"][rows], size, warps, in_block % WARP)
+        line = by_site[site]
+        key = (id(line), space, kind, size)
+        if key not in found:
+            found[key] = AccessProfile(space, kind, size, program.instructions[site].opcode)
+            line.accesses.append(found[key])
+        _add(found[key], requests, whole[site] / sampled[site] if sampled[site] else 1.0)
+
+
+def _joined(sample: Sample) -> dict[str, Array]:
+    """The sample as one array a field, generic addresses in their space."""
+    names = ("site", "lane", "address", "space", "kind", "bytes")
+    none: dict[str, Array] = {name: np.zeros(0, np.uint64 if name == "address" else np.int64) for name in names}
+    parts = sample.accesses or [none]
+    log = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    generic = log["space"] == Space.GENERIC
+    log["space"] = np.where(generic, Space.GLOBAL, log["space"])
+    for space, start in _WINDOWS.items():
+        inside = generic & (log["address"] - np.uint64(start) < np.uint64(WINDOW_BYTES))
+        log["space"] = np.where(inside, space, log["space"])
+    return log
+
+
+def _groups(log: dict[str, Array]) -> Iterator[tuple[tuple[int, str, str, int], Array]]:
+    """Rows of the log by instruction, space, kind and bytes; parameters and mbarriers are left out.
+
+    What is done to an mbarrier (mbarrier) moves no data, and how often a wait tries is the emulator's schedule.
+    """
+    columns = [log[name].astype(np.int64) for name in ("site", "space", "kind", "bytes")]
+    keys, group = np.unique(np.stack(columns), axis=1, return_inverse=True)
+    order = np.argsort(group.ravel(), kind="stable")
+    bounds = np.searchsorted(group.ravel()[order], np.arange(keys.shape[1] + 1))
+    for number, (site, space, kind, size) in enumerate(keys.T.tolist()):
+        if space != Space.PARAM and kind != Access.MBARRIER:
+            key = (site, Space(space).name.lower(), _KINDS[Access(kind)], size)
+            yield key, order[bounds[number] : bounds[number + 1]]
+
+
+def _add(access: AccessProfile, requests: Requests, scale: float) -> None:
+    if access.lane_stride is None:
+        access.lane_stride = requests.lane_stride()
+    access.requests += scale * requests.count
+    access.bytes += scale * requests.accesses * requests.size
+    access.contention = max(access.contention, int(requests.contention().max(initial=0)))
+    if access.space == "shared" and not access.bulk:
+        access.wavefronts += scale * int(requests.wavefronts().sum())
+        access.ideal_wavefronts += scale * int(requests.ideal_wavefronts().sum())
+    elif access.space == "global":
+        access.sectors += scale * int(requests.sectors().sum())
+        access.ideal_sectors += scale * int(requests.ideal_sectors().sum())
+
+
+def as_dict(profile: LaunchProfile) -> dict[str, Any]:
+    """JSON-able."""
+    return {
+        "lane_instructions": profile.total("lanes"),
+        "warp_instructions": profile.total("issued"),
+        "flops": sum(line.flops for line in profile.lines),
+        "tensor_core_macs": round(sum(line.macs for line in profile.lines)),
+        "bytes": {name: round(count) for name, count in profile.moved().items()},
+        "local_bytes_per_thread": profile.local_bytes,
+        "sampled_blocks": profile.blocks,
+        "sample_complete": profile.complete,
+        "lines": [_line_as_dict(line) for line in profile.lines],
+    }
+
+
+def _line_as_dict(line: LineProfile) -> dict[str, Any]:
+    return {
+        "file": line.file,
+        "line": line.line,
+        "lane_instructions": dict(line.lanes),
+        "warp_instructions": dict(line.issued),
+        "flops": line.flops,
+        "tensor_core_macs": round(line.macs),
+        "accesses": [_access_as_dict(access) for access in line.accesses],
+    }
+
+
+def _access_as_dict(access: AccessProfile) -> dict[str, Any]:
+    per_request = {
+        name: round(getattr(access, name) / access.requests, 3)
+        for name in ("sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts")
+        if getattr(access, name)
+    }
+    return {
+        "space": access.space,
+        "kind": access.kind,
+        "instruction": access.opcode,
+        "bytes_per_lane": access.size,
+        "lane_stride_bytes": access.lane_stride,
+        "requests": round(access.requests),
+        "bytes": round(access.bytes),
+        "lanes_at_one_address": access.contention,
+        **{f"{name}_per_request": value for name, value in per_request.items()},
+    }

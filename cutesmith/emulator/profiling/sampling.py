@@ -1,0 +1,214 @@
+"""The profiler as an observer of launches: how often each warp runs each basic block, and a sample of the accesses.
+
+Native code writes the accesses of the sampled lanes to a log that is emptied after every run; what handlers access
+(asynchronous copies, matrix loads, atomics) is written down by the memory that they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from cutesmith.emulator.machine.memory import Memory
+from cutesmith.emulator.machine.observation import Executors
+from cutesmith.emulator.machine.scheduler import NativeCode
+from cutesmith.emulator.native.instrumentation import Instrumentation
+from cutesmith.emulator.native.logs import accesses, new_log
+from cutesmith.emulator.program.abi import Access, Array, Context, Space
+from cutesmith.emulator.program.basic_blocks import Program, SuspensionPoint
+from cutesmith.emulator.state.geometry import Geometry
+from cutesmith.emulator.state.wave import Wave
+
+MOST_BLOCKS = 64
+MOST_ACCESSES = 2_000_000
+_LOG_RECORDS = 1 << 20
+
+
+@dataclass
+class Sample:
+    """What a profiled launch did.
+
+    `lane_counts`, `warp_counts`: how often lanes and warps ran each basic block, over the whole launch; a warp counts
+    once for as many of its lanes as run together, taken to be the busiest lane's count. `sampled_counts`: of the
+    sampled lanes, as long as they were sampled. `accesses`: of `logs.accesses`, in order; lanes are those of the first
+    wave. `blocks`: how many were sampled, `complete`: whether all they did is there.
+    """
+
+    program: Program
+    threads_per_block: int
+    lane_counts: Array
+    warp_counts: Array
+    sampled_counts: Array
+    accesses: list[dict[str, Array]] = field(default_factory=list)
+    blocks: int = 0
+    complete: bool = True
+
+    @property
+    def taken(self) -> int:
+        """Accesses in the sample."""
+        return sum(len(part["lane"]) for part in self.accesses)
+
+    def add(self, part: dict[str, Array]) -> None:
+        """Add accesses to the sample."""
+        if len(part["lane"]):
+            self.accesses.append(part)
+
+
+class Profiler:
+    """Profiles every launch; `samples` are in their order."""
+
+    instrumentation = Instrumentation(profile=True, count_lanes=True, accesses=True)
+
+    def __init__(self, *, most_blocks: int = MOST_BLOCKS, most_accesses: int = MOST_ACCESSES) -> None:
+        self.samples: list[Sample] = []
+        self._most_blocks, self._most_accesses = most_blocks, most_accesses
+        self._launch: Geometry | None = None
+
+    @contextmanager
+    def watch(self, geometry: Geometry, wave: Wave, executors: Executors) -> Iterator[Executors]:
+        """Count in every wave of a launch, sample in its first."""
+        first = geometry is not self._launch
+        if first:
+            self._launch = geometry
+            self.samples.append(_new_sample(wave))
+        sample = self.samples[-1]
+        counts = np.zeros((len(wave.program.basic_blocks), wave.lane_count), np.uint32)
+        wave.context[Context.LANE_COUNTS] = counts.ctypes.data
+        sampling = _Sampling(executors.native, wave, sample, counts, self._limits(wave) if first else (0, 0))
+        try:
+            yield Executors(sampling, cast("Memory", _LoggedMemory(executors.memory, sampling)))
+        finally:
+            sampling.end()
+            sample.lane_counts += counts.sum(axis=1, dtype=np.int64)
+            sample.warp_counts += _warp_counts(counts, wave.members)
+
+    def _limits(self, wave: Wave) -> tuple[int, int]:
+        """Lanes to sample and accesses to take: later launches get what is left, and some in any case."""
+        left = self._most_accesses - sum(sample.taken for sample in self.samples)
+        most = max(left, self._most_accesses // 20)
+        return min(self._most_blocks, len(wave.blocks)) * wave.threads_per_block, most
+
+
+def _new_sample(wave: Wave) -> Sample:
+    basic_blocks = len(wave.program.basic_blocks)
+    return Sample(
+        program=wave.program,
+        threads_per_block=wave.threads_per_block,
+        lane_counts=np.zeros(basic_blocks, np.int64),
+        warp_counts=np.zeros(basic_blocks, np.int64),
+        sampled_counts=np.zeros(basic_blocks, np.int64),
+    )
+
+
+def _warp_counts(counts: Array, members: Array) -> Array:
+    """int64 (basic blocks,): the busiest lane of each warp, summed over warps."""
+    busiest = np.where(members >= 0, counts[:, np.maximum(members, 0)], 0).max(axis=2)
+    total: Array = busiest.sum(axis=1, dtype=np.int64)
+    return total
+
+
+class _Sampling:
+    """Native code that logs the accesses of the first lanes of a wave, until enough were taken."""
+
+    def __init__(self, native: NativeCode, wave: Wave, sample: Sample, counts: Array, limits: tuple[int, int]) -> None:
+        self._native, self._wave, self._sample, self._counts = native, wave, sample, counts
+        self.lanes, self._most = limits
+        self._log = new_log(_LOG_RECORDS if self.lanes else 0)
+        if self.lanes:
+            sample.blocks = self.lanes // wave.threads_per_block
+
+    def run(self, basic_block: int, context: Array, lanes: Array) -> None:
+        """As NativeCode.run: sampled lanes a few at a time, so that the log holds all that they do."""
+        sampled = lanes < self.lanes
+        mine, others = lanes[sampled], lanes[~sampled]
+        if len(others):
+            self._native.run(basic_block, context, others)
+        while len(mine):
+            chunk = self._chunk(basic_block, int(context[Context.FUEL]))
+            self._run_logged(basic_block, context, mine[:chunk])
+            mine = mine[chunk:]
+
+    def _run_logged(self, basic_block: int, context: Array, lanes: Array) -> None:
+        if not self.lanes:
+            return self._native.run(basic_block, context, lanes)
+        self._log[0] = 0
+        context[Context.ACCESS_LOG] = self._log.ctypes.data
+        self._native.run(basic_block, context, lanes)
+        context[Context.ACCESS_LOG] = 0
+        if self._log[0] > self._log[1]:  # a loop longer than the log: what was lost cannot be scaled
+            self._sample.complete = False
+        self._sample.add({name: values.copy() for name, values in accesses(self._log).items()})
+        if self._sample.taken >= self._most:
+            self._sample.complete = False
+            self.end()
+        return None
+
+    def _chunk(self, basic_block: int, fuel: int) -> int:
+        """Lanes whose accesses surely fit into the log: a lane passes a basic block once for each back edge."""
+        program = self._wave.program
+        region = program.regions[basic_block]
+        sites = sum(len(program.basic_blocks[number].instructions) for number in region.basic_blocks)
+        passes = 1 + fuel if region.back_edges else 1
+        return max(32, _LOG_RECORDS // max(1, sites * passes))
+
+    def end(self) -> None:
+        """Take no more; what the sampled lanes have run until now is what the sample stands for."""
+        if self.lanes:
+            self._sample.sampled_counts += self._counts[:, : self.lanes].sum(axis=1, dtype=np.int64)
+            self.lanes = 0
+
+    def note(self, lanes: Array, space: Space, addresses: Array, size: int, kind: Access, site: int) -> None:
+        """Accesses of a handler."""
+        chosen = np.asarray(lanes) < self.lanes
+        if not chosen.any():
+            return
+        count = int(chosen.sum())
+        same = {"site": site, "space": int(space), "kind": int(kind), "bytes": size}
+        part: dict[str, Array] = {name: np.full(count, value, np.int64) for name, value in same.items()}
+        part["lane"] = np.asarray(lanes)[chosen].astype(np.int32)
+        part["address"] = np.asarray(addresses)[chosen].astype(np.uint64)
+        self._sample.add(part)
+
+
+class _LoggedMemory:
+    """The memory of a launch, whose handlers' accesses are sampled."""
+
+    def __init__(self, memory: Memory, sampling: _Sampling) -> None:
+        self._memory, self._sampling = memory, sampling
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+    def load(self, lanes: Array, space: Space, addresses: Array, size: int, site: int) -> Array:
+        """As Memory.load."""
+        self._sampling.note(lanes, space, addresses, size, Access.READ, site)
+        return self._memory.load(lanes, space, addresses, size, site)
+
+    def store(self, lanes: Array, space: Space, addresses: Array, data: Array, site: int) -> None:
+        """As Memory.store."""
+        self._sampling.note(lanes, space, addresses, data.shape[1], Access.WRITE, site)
+        self._memory.store(lanes, space, addresses, data, site)
+
+    def pointers(self, lanes: Array, space: Space, addresses: Array, size: int, kind: Access, site: int) -> Array:
+        """As Memory.pointers."""
+        self._sampling.note(lanes, space, addresses, size, kind, site)
+        return self._memory.pointers(lanes, space, addresses, size, kind, site)
+
+
+def executions(program: Program, counts: Array) -> Array:
+    """int64 (instructions,): how often each instruction was executed, guarded ones included, by basic block counts."""
+    times = np.zeros(len(program.instructions), np.int64)
+    for basic_block in program.basic_blocks:
+        for instruction in basic_block.instructions:
+            times[instruction.number] += counts[basic_block.number]
+        if isinstance(basic_block.end, SuspensionPoint):
+            times[basic_block.end.instruction.number] += counts[basic_block.number]
+        elif basic_block.instructions:
+            following = basic_block.instructions[-1].number + 1
+            if following < len(times) and program.instructions[following].opcode in ("bra", "brx", "ret", "exit"):
+                times[following] += counts[basic_block.number]
+    return times

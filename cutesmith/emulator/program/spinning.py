@@ -1,0 +1,61 @@
+"""Loops that wait for what others write: where blocks do so through global memory, they need to run side by side."""
+
+from __future__ import annotations
+
+from cutesmith.emulator.program.basic_blocks import BasicBlock, Program, SuspensionPoint
+from cutesmith.emulator.program.control_flow import successors
+from cutesmith.emulator.ptx.syntax import Instruction, Location
+
+_ORDERED = frozenset(("volatile", "acquire", "relaxed", "mmio"))
+_READING = frozenset(("ld", "atom", "mbarrier"))
+
+
+def waits_for_other_blocks(program: Program) -> bool:
+    """Whether a loop reads global memory in a way that others may change meanwhile: atomics, volatile, acquire."""
+    return any(
+        any(map(_reads_what_others_write, _instructions(basic_block))) and _in_cycle(program, basic_block.number)
+        for basic_block in program.basic_blocks
+    )
+
+
+def _reads_what_others_write(instruction: Instruction) -> bool:
+    words = set(instruction.modifiers)
+    if any(word.startswith("shared") for word in words):
+        return False
+    return instruction.opcode == "atom" or (instruction.opcode == "ld" and bool(words & _ORDERED))
+
+
+def waiting_line(program: Program, number: int) -> Location | None:
+    """The line to blame when lanes never leave the loop around a basic block: a read of memory, else its start."""
+    loop = sorted(n for n in _reached(program, (number,)) if number in _after(program, n)) or [number]
+    instructions = [i for n in loop for i in _instructions(program.basic_blocks[n]) if i.location]
+    reads = [i for i in instructions if i.opcode in _READING]
+    return next((i.location for i in (*reads, *instructions)), None)
+
+
+def _instructions(basic_block: BasicBlock) -> tuple[Instruction, ...]:
+    end = basic_block.end
+    return (
+        (*basic_block.instructions, end.instruction) if isinstance(end, SuspensionPoint) else basic_block.instructions
+    )
+
+
+def _in_cycle(program: Program, number: int) -> bool:
+    return number in _after(program, number)
+
+
+def _after(program: Program, number: int) -> set[int]:
+    """All basic blocks that may follow one."""
+    return _reached(program, successors(program.basic_blocks[number].end))
+
+
+def _reached(program: Program, first: tuple[int, ...]) -> set[int]:
+    """These basic blocks and all that may follow them."""
+    seen: set[int] = set()
+    waiting = list(first)
+    while waiting:
+        number = waiting.pop()
+        if number not in seen:
+            seen.add(number)
+            waiting += successors(program.basic_blocks[number].end)
+    return seen

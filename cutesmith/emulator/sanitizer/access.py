@@ -1,0 +1,250 @@
+"""`access`: every address that a kernel uses becomes a host address here, or a fault that is written down.
+
+Bounds and alignment are always checked; initialisation and races where the memory has shadows (access_shadows.py).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from llvmlite import ir
+
+from cutesmith.emulator.native.building import I8, I32, I64, PTR, VOID, Body, Value, new_module
+from cutesmith.emulator.program.abi import (
+    ACCESS_FUNCTION,
+    LOCAL_WINDOW,
+    PARAMETER_WINDOW,
+    SHARED_BASE,
+    SHARED_RANK_SHIFT,
+    SHARED_WINDOW,
+    WINDOW_BYTES,
+    Access,
+    Context,
+    Space,
+)
+from cutesmith.emulator.sanitizer.fault_table import FaultTable
+from cutesmith.emulator.sanitizer.layout import (
+    ALLOCATION_WORDS,
+    CACHED_SITES,
+    Allocation,
+    Fault,
+    Sanitizer,
+)
+from cutesmith.emulator.sanitizer.shadows import Shadows
+
+_PARAMETERS = {"context": PTR, "lane": I32, "address": I64, "bytes": I32, "kind": I32, "site": I32}
+_WITH_SPACE = {"context": PTR, "lane": I32, "space": I32, "address": I64, "bytes": I32, "kind": I32, "site": I32}
+
+
+@cache
+def access_ir() -> str:
+    """LLVM IR that defines `access` (abi.ACCESS_FUNCTION) and what it needs; nothing in it is host-specific."""
+    module = new_module("access")
+    faults = FaultTable(module)
+    shadows = Shadows(module, faults)
+    spaces = {
+        Space.GLOBAL: _Global(module, faults, shadows).function,
+        Space.SHARED: _shared(module, faults, shadows),
+        Space.LOCAL: _local(module, faults, shadows),
+        Space.PARAM: _parameter(module, faults),
+    }
+    _many_lanes(module, _dispatch(module, spaces), shadows.copy)
+    return str(module)
+
+
+def _dispatch(module: ir.Module, spaces: dict[Space, ir.Function]) -> ir.Function:
+    """`access` itself."""
+    body = Body(module, ACCESS_FUNCTION, PTR, _WITH_SPACE)
+    generic = _generic(module, spaces)
+    targets = {**spaces, Space.CONST: spaces[Space.GLOBAL], Space.GENERIC: generic}
+    arguments = [body[name] for name in _PARAMETERS]
+    for space, function in targets.items():
+        with body.when(body.b.icmp_unsigned("==", body["space"], body.number(space, I32))):
+            body.b.ret(body.b.call(function, arguments))
+    body.b.ret(body.null)
+    return body.function
+
+
+def _generic(module: ir.Module, spaces: dict[Space, ir.Function]) -> ir.Function:
+    """Generic addresses: windows of shared, local and parameter memory, else global memory."""
+    body = Body(module, "access_generic", PTR, _PARAMETERS, attributes=("noinline",))
+    windows = {Space.SHARED: SHARED_WINDOW, Space.LOCAL: LOCAL_WINDOW, Space.PARAM: PARAMETER_WINDOW}
+    for space, start in windows.items():
+        offset = body.b.sub(body["address"], body.number(start))
+        with body.when(body.b.icmp_unsigned("<", offset, body.number(WINDOW_BYTES))):
+            body.b.ret(body.b.call(spaces[space], _arguments(body, address=offset)))
+    body.b.ret(body.b.call(spaces[Space.GLOBAL], _arguments(body)))
+    return body.function
+
+
+def _arguments(body: Body, **replaced: Value) -> list[Value]:
+    return [replaced.get(name, body[name]) for name in _PARAMETERS]
+
+
+def _new(module: ir.Module, space: Space, faults: FaultTable) -> Body:
+    """The function of a space, begun with the check of alignment."""
+    body = Body(module, f"access_{space.name.lower()}", PTR, _PARAMETERS, attributes=("noinline",))
+    size = body.wide(body["bytes"])
+    lowest = body.b.and_(size, body.b.neg(size))
+    misplaced = body.b.and_(body["address"], body.b.sub(lowest, body.number(1)))
+    with body.when(body.b.icmp_unsigned("!=", misplaced, body.number(0)), likely=False):
+        _refuse(body, faults, space, Fault.MISALIGNED)
+    return body
+
+
+def _refuse(body: Body, faults: FaultTable, space: Space, fault: Fault) -> None:
+    faults.write(body, fault, body.number(space, I32), body.number(0))
+    body.b.ret(body.null)
+
+
+def _within(body: Body, offset: Value, low: Value, high: Value) -> Value:
+    """Whether [offset, offset + bytes) lies in [low, high); all i64, and no sum wraps."""
+    b = body.b
+    size = body.wide(body["bytes"])
+    room = b.sub(high, low)
+    inside = b.sub(offset, low)  # wraps to a large number below `low`
+    fits = b.icmp_unsigned("<=", size, room)
+    return body.all_of(fits, b.icmp_unsigned("<=", inside, b.sub(room, size)))
+
+
+def _shared(module: ir.Module, faults: FaultTable, shadows: Shadows) -> ir.Function:
+    """The address names the block by its rank in the lane's cluster."""
+    body = _new(module, Space.SHARED, faults)
+    b = body.b
+    size = body.word(body["context"], Context.SHARED_BYTES)
+    offset = b.and_(body["address"], body.number((1 << SHARED_RANK_SHIFT) - 1))
+    rank = b.lshr(body["address"], body.number(SHARED_RANK_SHIFT))
+    known = b.icmp_unsigned("<", rank, body.word(body["context"], Context.CLUSTER_BLOCKS))
+    sound = b.and_(known, _within(body, offset, body.number(SHARED_BASE), size))
+    with body.when(b.not_(sound), likely=False):
+        _refuse(body, faults, Space.SHARED, Fault.OUT_OF_BOUNDS)
+    clusters = body.word(body["context"], Context.CLUSTER_OF_LANE, PTR)
+    block = b.add(body.wide(body.word(clusters, body.wide(body["lane"]), I32)), rank)
+    position = b.add(b.mul(block, size), offset)
+    pointer = body.at(body.word(body["context"], Context.SHARED, PTR), position, I8)
+    writers = body.word(body["context"], Sanitizer.SHARED_WRITERS, PTR)
+    judged = b.and_(body.set(writers), b.icmp_unsigned("!=", body["kind"], body.number(Access.MBARRIER, I32)))
+    with body.when(judged):
+        shadows.check_shared(body, position, pointer)
+    b.ret(pointer)
+    return body.function
+
+
+def _local(module: ir.Module, faults: FaultTable, shadows: Shadows) -> ir.Function:
+    body = _new(module, Space.LOCAL, faults)
+    b = body.b
+    size = body.word(body["context"], Context.LOCAL_BYTES)
+    with body.when(b.not_(_within(body, body["address"], body.number(0), size)), likely=False):
+        _refuse(body, faults, Space.LOCAL, Fault.OUT_OF_BOUNDS)
+    position = b.add(b.mul(body.wide(body["lane"]), size), body["address"])
+    initialised = body.word(body["context"], Sanitizer.LOCAL_INITIALISED, PTR)
+    with body.when(body.set(initialised)):
+        shadows.check_initialised(body, body.at(initialised, position, I8), Space.LOCAL)
+    b.ret(body.at(body.word(body["context"], Context.LOCAL, PTR), position, I8))
+    return body.function
+
+
+def _parameter(module: ir.Module, faults: FaultTable) -> ir.Function:
+    """Addresses with the window (as a symbol gives them) or without; nobody writes here."""
+    body = _new(module, Space.PARAM, faults)
+    b = body.b
+    windowed = b.icmp_unsigned(">=", body["address"], body.number(PARAMETER_WINDOW))
+    offset = b.select(windowed, b.sub(body["address"], body.number(PARAMETER_WINDOW)), body["address"])
+    size = body.word(body["context"], Sanitizer.PARAMETER_BYTES)
+    reads = b.icmp_unsigned("==", body["kind"], body.number(0, I32))
+    with body.when(b.not_(b.and_(reads, _within(body, offset, body.number(0), size))), likely=False):
+        _refuse(body, faults, Space.PARAM, Fault.OUT_OF_BOUNDS)
+    b.ret(body.at(body.word(body["context"], Context.PARAMETERS, PTR), offset, I8))
+    return body.function
+
+
+class _Global:
+    """Global memory: the allocation is the one that the instruction hit last, or found by bisection."""
+
+    def __init__(self, module: ir.Module, faults: FaultTable, shadows: Shadows) -> None:
+        self._search = _search(module)
+        body = _new(module, Space.GLOBAL, faults)
+        b = body.b
+        table = body.word(body["context"], Context.ALLOCATIONS, PTR)
+        hits = body.word(body["context"], Sanitizer.LAST_ALLOCATIONS, PTR)
+        hit = body.at(hits, body.wide(b.and_(body["site"], body.number(CACHED_SITES - 1, I32))))
+        found = body.local(I64)
+        b.store(b.load(hit, typ=I64), found)
+        with body.when(b.not_(self._holds(body, table, b.load(found, typ=I64))), likely=False):
+            count = body.word(body["context"], Context.ALLOCATION_COUNT)
+            index = b.call(self._search, [table, count, body["address"]])
+            with body.when(b.icmp_signed("<", index, body.number(0)), likely=False):
+                _refuse(body, faults, Space.GLOBAL, Fault.OUT_OF_BOUNDS)
+            with body.when(b.not_(self._holds(body, table, index)), likely=False):
+                _refuse(body, faults, Space.GLOBAL, Fault.OUT_OF_BOUNDS)
+            b.store(index, hit)
+            b.store(index, found)
+        entry = body.at(table, b.mul(b.load(found, typ=I64), body.number(ALLOCATION_WORDS)))
+        pointer = b.inttoptr(b.add(body["address"], body.word(entry, Allocation.HOST_DELTA)), PTR)
+        with body.when(b.icmp_unsigned("!=", body.word(entry, Allocation.SHADOWED), body.number(0))):
+            shadows.check_global(body, entry, pointer)
+        b.ret(pointer)
+        self.function = body.function
+
+    def _holds(self, body: Body, table: Value, index: Value) -> Value:
+        """Whether the access lies in an allocation; entry 0 exists even in an empty table, and is empty then."""
+        entry = body.at(table, body.b.mul(index, body.number(ALLOCATION_WORDS)))
+        start, end = body.word(entry, Allocation.START), body.word(entry, Allocation.END)
+        return _within(body, body["address"], start, end)
+
+
+def _search(module: ir.Module) -> ir.Function:
+    """i64: the last allocation that starts at or before an address, -1 where there is none."""
+    body = Body(module, "access_search", I64, {"table": PTR, "count": I64, "address": I64}, attributes=("noinline",))
+    b = body.b
+    low, high = body.local(I64), body.local(I64)
+    b.store(body.number(0), low)
+    b.store(body["count"], high)
+    with body.repeat_while(lambda: b.icmp_unsigned("<", b.load(low, typ=I64), b.load(high, typ=I64))):
+        middle = b.lshr(b.add(b.load(low, typ=I64), b.load(high, typ=I64)), body.number(1))
+        start = body.word(body["table"], b.mul(middle, body.number(ALLOCATION_WORDS)))
+        with b.if_else(b.icmp_unsigned("<=", start, body["address"])) as (then, otherwise):
+            with then:
+                b.store(b.add(middle, body.number(1)), low)
+            with otherwise:
+                b.store(middle, high)
+    b.ret(b.sub(b.load(low, typ=I64), body.number(1)))
+    return body.function
+
+
+# ------------------------------------------------------------------------------------------------------ many lanes
+
+_MANY = {"context": PTR, "lanes": PTR, "addresses": PTR, "count": I64, "space": I32, "bytes": I32, "site": I32}
+
+
+def _many_lanes(module: ir.Module, access: ir.Function, copy: ir.Function) -> None:
+    """`access_load`, `access_store` and `access_pointers`: `access` for many lanes in order, and copies.
+
+    `lanes` are int64, `addresses` uint64; `data` has `bytes` for each lane, and stays zero where a load was refused.
+    """
+    for name, kind in (("access_load", Access.READ), ("access_store", Access.WRITE), ("access_pointers", None)):
+        last = {"data": PTR} if kind is not None else {"kind": I32, "pointers": PTR}
+        body = Body(module, name, VOID, {**_MANY, **last})
+        with body.each(body["count"]) as index:
+            what = body.number(kind, I32) if kind is not None else body["kind"]
+            pointer = _access_one(body, access, index, what)
+            if kind is None:
+                body.put(body.b.ptrtoint(pointer, I64), body["pointers"], index)
+            else:
+                _copy_one(body, copy, pointer, index, load=kind is Access.READ)
+        body.b.ret_void()
+
+
+def _access_one(body: Body, access: ir.Function, index: Value, kind: Value) -> Value:
+    lane = body.b.trunc(body.word(body["lanes"], index), I32)
+    address = body.word(body["addresses"], index)
+    given = {name: body.arguments.get(name) for name in _WITH_SPACE} | {"lane": lane, "address": address, "kind": kind}
+    return body.b.call(access, list(given.values()))
+
+
+def _copy_one(body: Body, copy: ir.Function, pointer: Value, index: Value, *, load: bool) -> None:
+    size = body.wide(body["bytes"])
+    data = body.at(body["data"], body.b.mul(index, size), I8)
+    with body.when(body.set(pointer)):
+        target, source = (data, pointer) if load else (pointer, data)
+        body.b.call(copy, [target, source, size, body.false])

@@ -1,0 +1,162 @@
+"""From the fault records of native code to findings: which tensor, by how many bytes, who was the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutesmith.emulator.faults import Finding
+from cutesmith.emulator.program.abi import SHARED_BASE, SHARED_RANK_SHIFT, Access, Space
+from cutesmith.emulator.ptx.syntax import Instruction
+from cutesmith.emulator.sanitizer import cells as cells
+from cutesmith.emulator.sanitizer.layout import Fault
+from cutesmith.emulator.state.allocations import Allocation, Allocations
+from cutesmith.emulator.state.wave import Wave
+
+_FAR = 1 << 30  # bytes from any allocation: a wild address, no tensor is named
+_KINDS = {
+    Fault.OUT_OF_BOUNDS: "out_of_bounds",
+    Fault.MISALIGNED: "misaligned",
+    Fault.UNINITIALISED: "uninitialised_read",
+    Fault.RACE: "race",
+    Fault.MISSING_WAIT: "missing_wait",
+}
+_MANY = "threads"
+_VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates", Access.MBARRIER: "uses"}
+
+
+class Explainer:
+    """Puts fault records of one wave into words."""
+
+    def __init__(self, wave: Wave, allocations: Allocations, first_serial: int) -> None:
+        self._wave, self._allocations, self._first_serial = wave, allocations, first_serial
+
+    def finding(self, record: Any) -> Finding:
+        """The finding of a record; its location is that of the instruction."""
+        kind, lane, site = Fault(int(record["kind"])), int(record["lane"]), int(record["site"])
+        other = self._instruction(int(record["other_site"])) if record["cell"] else None
+        explain = {
+            Fault.OUT_OF_BOUNDS: self._out_of_bounds,
+            Fault.MISALIGNED: self._misaligned,
+            Fault.UNINITIALISED: self._uninitialised,
+            Fault.RACE: self._race,
+            Fault.MISSING_WAIT: self._missing_wait,
+        }[kind]
+        instruction = self._instruction(site)
+        return Finding(
+            kind=_KINDS[kind],
+            message=explain(record),
+            location=instruction.location if instruction else None,
+            thread=self._wave.thread(lane),
+            block=self._wave.block(lane),
+            other=other.location if other else None,
+            count=int(record["count"]),
+        )
+
+    def _instruction(self, site: int) -> Instruction | None:
+        known = self._wave.program.instructions
+        return known[site] if site < min(len(known), cells.MAX_SITE) else None
+
+    def _access(self, record: Any) -> str:
+        """Such as "`st.global.f32` writes 4 bytes"."""
+        verb, size = _VERBS[Access(int(record["access"]))], int(record["bytes"])
+        instruction = self._instruction(int(record["site"]))
+        name = f"`{instruction.full_opcode}`" if instruction else "the thread"
+        return f"{name} {verb} {size} byte{'s' if size > 1 else ''}"
+
+    # ---------------------------------------------------------------------------------------------- what is wrong
+
+    def _out_of_bounds(self, record: Any) -> str:
+        address, size, space = int(record["address"]), int(record["bytes"]), Space(int(record["space"]))
+        return (
+            f"{self._access(record)} at {space.name.lower()} address {address:#x}: {self._beyond(space, address, size)}"
+        )
+
+    def _beyond(self, space: Space, address: int, size: int) -> str:
+        if space is Space.SHARED:
+            return self._beyond_shared(address, size)
+        if space is Space.LOCAL:
+            return f"the thread has {self._wave.local.shape[1]} bytes of local memory"
+        if space is Space.PARAM:
+            return f"the kernel has {self._wave.program.parameter_bytes} bytes of parameters, which are only read"
+        return self._beyond_global(address, size)
+
+    def _beyond_global(self, address: int, size: int) -> str:
+        nearest = self._allocations.nearest(address, size)
+        distance = nearest.distance(address, size) if nearest else 0
+        if nearest is None or abs(distance) > _FAR:
+            return "no tensor is near"
+        side = f"{distance} bytes past the end" if distance > 0 else f"{-distance} bytes before the start"
+        element = f", elements of {nearest.element} bytes" if nearest.element > 1 else ""
+        return f"{side} of {nearest.name} ({nearest.size} bytes{element})"
+
+    def _beyond_shared(self, address: int, size: int) -> str:
+        rank, offset = address >> SHARED_RANK_SHIFT, address & ((1 << SHARED_RANK_SHIFT) - 1)
+        if rank >= self._wave.cluster_blocks:
+            return f"block {rank} of a cluster of {self._wave.cluster_blocks}"
+        end = int(self._wave.shared.shape[1])
+        if offset < SHARED_BASE:
+            return f"{SHARED_BASE - offset} bytes before the start of the block's shared memory"
+        return f"{offset + size - end} bytes past the end of the block's {end - SHARED_BASE} bytes of shared memory"
+
+    def _misaligned(self, record: Any) -> str:
+        address, size = int(record["address"]), int(record["bytes"])
+        needed = size & -size
+        where = f"{Space(int(record['space'])).name.lower()} address {address:#x}{self._in_tensor(record)}"
+        return f"{self._access(record)} at {where}, which is {address % needed} past a multiple of {needed}"
+
+    def _uninitialised(self, record: Any) -> str:
+        return f"{self._access(record)} of {self._place(record)} of which nobody has written all"
+
+    def _race(self, record: Any) -> str:
+        who = self._other(record)
+        verb = f"{'have' if who.startswith(_MANY) else 'has'} {'read' if self._other_reads(record) else 'written'}"
+        return f"{self._access(record)} of {self._place(record)} that {who} {verb}: nothing orders the two"
+
+    def _missing_wait(self, record: Any) -> str:
+        return (
+            f"{self._access(record)} of {self._place(record)} that an asynchronous copy fills and nobody has waited for"
+        )
+
+    def _other_reads(self, record: Any) -> bool:
+        instruction = self._instruction(int(record["other_site"]))
+        return instruction is not None and instruction.opcode in ("ld", "ldu", "ldmatrix")
+
+    def _other(self, record: Any) -> str:
+        """Who made the other access of a race."""
+        cell = int(record["cell"])
+        lane, serial, wave = cells.lane_of(cell), cells.serial_of(cell), self._wave
+        block = serial - self._first_serial
+        in_wave = 0 <= block < len(wave.blocks)
+        where = ""
+        if block != int(wave.block_of_lane[int(record["lane"])]):
+            where = f" of block {tuple(wave.blocks[block].tolist())}" if in_wave else " of another block"
+        if lane < cells.THREADS:
+            index = (block if in_wave else 0) * wave.threads_per_block + lane
+            return f"thread {wave.thread(index)}{where}"
+        if lane == cells.EVERYWHERE:
+            return f"{_MANY} of several blocks"
+        if lane == cells.SEVERAL:
+            return f"{_MANY} of several warps{where}"
+        return f"{_MANY} of warp {lane - cells.WARP_WRITERS}{where}"
+
+    # ----------------------------------------------------------------------------------------------- where it is
+
+    def _place(self, record: Any) -> str:
+        """Such as "shared memory at offset 64" or "output 0 at byte 128"."""
+        space, address = Space(int(record["space"])), int(record["address"])
+        if space == Space.SHARED:
+            offset = (address & ((1 << SHARED_RANK_SHIFT) - 1)) - SHARED_BASE
+            return f"shared memory at byte {offset}"
+        if space == Space.LOCAL:
+            return f"local memory at byte {address}"
+        owner = self._owner(address)
+        return f"{owner.name} at byte {address - owner.address}" if owner else f"global address {address:#x}"
+
+    def _in_tensor(self, record: Any) -> str:
+        if Space(int(record["space"])) not in (Space.GLOBAL, Space.CONST):
+            return ""
+        owner = self._owner(int(record["address"]))
+        return f" (byte {int(record['address']) - owner.address} of {owner.name})" if owner else ""
+
+    def _owner(self, address: int) -> Allocation | None:
+        return self._allocations.at(address)

@@ -1,0 +1,115 @@
+"""What `access` shares with the sanitizer: context words, allocation table, fault table, pending write."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+from cutesmith.emulator.program.abi import Context
+
+
+class Sanitizer(enum.IntEnum):
+    """Words of the context that belong to memory and sanitizer; pointers are 0 where nothing is checked.
+
+    "By block" and "by lane" are indices within the wave; times are those of Cell.
+    """
+
+    SHARED_WRITERS = Context.FIRST_SANITIZER_WORD  # uint64 cell of each byte of SHARED
+    SHARED_READERS = 33  # the same for reads
+    SHARED_READING_WARPS = 34  # uint32 for each byte: which warps read it, where the cell says SEVERAL
+    LOCAL_INITIALISED = 35  # uint8 for each byte of LOCAL
+    PARAMETER_BYTES = 36
+    LAST_ALLOCATIONS = 37  # int64 [CACHED_SITES]: the allocation that an instruction hit last
+    FIRST_SERIAL = 38  # serial number of the wave's first block in the launch, from 1
+    THREADS = 39  # threads of a block
+    TIME = 40  # int64 by first block of a cluster: the time of its accesses now
+    BLOCK_BASE = 41  # int64 by block: earlier times of the block are ordered before all that its lanes do now
+    CLUSTER_BASE = 42  # int64 by block: the same for times of the other blocks of its cluster
+    WARP_BASE = 43  # int64 by lane: the same for the other lanes of its warp
+    KNOWLEDGE = 44  # pointer by first block of a cluster: int32 [lanes of the cluster] squared, or 0; see Orders
+    SITES = 45  # uint8 [MAX_SITE + 1]: Site flags of each instruction
+    SEQUENCE = 46  # counts releases over the whole launch
+    LANE_RELEASED = 47  # uint32 by lane, 2 each: time of its last release, SEQUENCE of its first since the barrier
+    LANE_FENCED = 48  # uint32 by lane: time of its last fence, 0 without one
+    LANE_ACQUIRED = 49  # uint32 by lane: SEQUENCE at its last strong read
+    BLOCK_RELEASED = 50  # uint32 by serial, 2 each
+    BLOCK_FENCED = 51  # uint32 by serial
+    BLOCK_ACQUIRED = 52  # uint32 by serial
+    PENDING = 53  # pointer to the write whose value is still to be compared (PENDING_WORDS)
+
+
+class Site(enum.IntFlag):
+    """What an instruction means to the order of memory."""
+
+    STRONG = 1  # atomic, volatile, relaxed or stronger: never races with its like
+    RELEASES = 2  # `.release` or `.acq_rel`
+    READS = 4  # of strong ones only
+    WRITES = 8
+
+
+class Fault(enum.IntEnum):
+    """Kinds of fault records."""
+
+    OUT_OF_BOUNDS = 1
+    MISALIGNED = 2
+    UNINITIALISED = 3
+    RACE = 4
+    MISSING_WAIT = 5
+
+
+class Allocation(enum.IntEnum):
+    """Words of an entry of the allocation table, which is sorted by START."""
+
+    START = 0  # claimed address
+    END = 1  # behind the last byte
+    HOST_DELTA = 2  # host address minus claimed address
+    SHADOWED = 3  # whether any of the following is set
+    INITIALISED = 4  # pointer to uint8 a byte, 0 if all bytes are initialised
+    WRITERS = 5  # pointer to uint64 cells, 0 without
+    READERS = 6
+    GRANULE = 7  # log2 of the bytes that share a cell
+
+
+ALLOCATION_WORDS = 8
+CACHED_SITES = 256
+
+FAULT_SLOTS = 1024  # a power of two: distinct faults between two drains
+FAULT_RECORD = np.dtype(
+    [
+        ("count", np.uint32),  # 0: a free slot
+        ("kind", np.uint32),
+        ("site", np.uint32),
+        ("other_site", np.uint32),
+        ("lane", np.uint32),  # of the wave
+        ("space", np.uint32),
+        ("bytes", np.uint32),
+        ("access", np.uint32),
+        ("address", np.uint64),
+        ("cell", np.uint64),  # of the other access, 0 without one
+        ("number", np.uint64),  # order of first occurrence
+    ]
+)
+FAULT_HEADER_WORDS = 1  # how many records were begun since the last drain
+
+
+class Pending(enum.IntEnum):
+    """Words of the write that conflicts and whose value is still to be compared with what it overwrote."""
+
+    ACTIVE = 0
+    POINTER = 1  # host address
+    COMPARED = 2  # bytes from there
+    CELL = 3  # the access that it conflicts with
+    WRITERS = 4  # pointer to the cells of what it writes
+    COUNT = 5  # of those
+    ADDRESS = 6
+    LANE = 7
+    SPACE = 8
+    BYTES = 9
+    KIND = 10
+    SITE = 11
+    OLD = 12  # and following: the bytes before
+
+
+MOST_COMPARED = 128
+PENDING_WORDS = Pending.OLD + MOST_COMPARED // 8

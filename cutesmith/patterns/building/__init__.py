@@ -1,1 +1,0 @@
-"""The pattern graph while it is built: nodes, folding, views, shapes, run-time numbers."""

@@ -1,0 +1,247 @@
+"""Builds graph nodes: constants folded, reshapes kept out of the way of arithmetic and reductions.
+
+Conventions beyond those of `nodes.py`:
+- the tensor inputs of a pointwise node are of one arithmetic class: float16/bfloat16/float32 mixed freely, or all
+  float64, or all of the same integer type or bool; constants and run-time scalars are never float16 or bfloat16;
+- `expand` is internal to building: it says how far a value is stretched, arithmetic looks through it, and what is left
+  of it at an output becomes a `cast` to the same type at the larger shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from cutesmith.patterns.graph.dtypes import PROMOTION, compute_dtype, is_float, same_class, widens
+from cutesmith.patterns.graph.node_table import NodeTable
+from cutesmith.patterns.graph.nodes import Gather, Iota, Node, Number, Reduction
+from cutesmith.patterns.graph.operations import POINTWISE
+from cutesmith.patterns.graph.shapes import (
+    Shape,
+    broadcast,
+    insert_ones,
+    is_squeeze,
+    kept_positions,
+    regrouped_shape,
+    squeezed_gaps,
+)
+from cutesmith.patterns.graph.simplification import constant_result, constant_value, equal_operand
+
+MAX_POWER = 16  # up to here an integer exponent becomes multiplications
+
+
+class GraphBuilder(NodeTable):
+    """A node table that also simplifies what it is asked for."""
+
+    # Arithmetic
+
+    def __call__(self, op: str, *operands: Node | Number, dtype: str | None = None) -> Node:
+        """A pointwise operation; numbers become constants of the operands' class; `dtype` is the result's."""
+        values = operands[1:] if op == "where" else operands
+        kind = next((node.dtype for node in values if isinstance(node, Node)), None)
+        if kind is None:
+            kind = "float32" if any(isinstance(value, float) for value in values) else "int64"
+        nodes = [node if isinstance(node, Node) else self.constant(node, kind) for node in operands]
+        if dtype is None:
+            dtype = "bool" if POINTWISE[op].is_bool else _result_dtype(nodes[1:] if op == "where" else nodes)
+        return self._pointwise(op, nodes, dtype)
+
+    def cast(self, node: Node, dtype: str) -> Node:
+        """Converts to `dtype`; a float's cast through a wider float is dropped."""
+        if node.dtype == dtype:
+            return node
+        if node.op == "expand":
+            return self.expand(self.cast(node.inputs[0], dtype), node.shape)
+        if node.op == "cast" and is_float(dtype) and widens(node.inputs[0].dtype, node.dtype):
+            return self.cast(node.inputs[0], dtype)
+        return self._pointwise("cast", [node], dtype)
+
+    def operand(self, node: Node, dtype: str) -> Node:
+        """`node` ready for arithmetic in the class of `dtype`: cast only when the class differs."""
+        return node if same_class(node.dtype, dtype) else self.cast(node, compute_dtype(dtype))
+
+    def retype(self, node: Node, dtype: str) -> Node:
+        """The same value labelled `dtype`: a new label for unrounded arithmetic of one class, a cast otherwise."""
+        if node.dtype == dtype:
+            return node
+        if node.op in ("expand", "reshape"):
+            return self.node(node.op, (self.retype(node.inputs[0], dtype),), node.shape, dtype, node.attrs)
+        if node.op in ("constant", "scalar") and same_class(node.dtype, dtype):
+            return node
+        leaf = node.op in ("cast", "input", "iota", "constant", "scalar", "gather")
+        if leaf or not same_class(node.dtype, dtype) or not is_float(dtype):
+            return self.cast(node, dtype)
+        return self.node(node.op, node.inputs, node.shape, dtype, node.attrs)
+
+    def _pointwise(self, op: str, nodes: Sequence[Node], dtype: str) -> Node:
+        logical = broadcast([node.shape for node in nodes])
+        inputs = [self._strip(node, op) for node in nodes]
+        folded = self._folded(op, inputs, dtype)
+        if folded is not None:
+            return self.expand(folded, logical)
+        sunk = self._sink_reshape(op, inputs, dtype)
+        if sunk is None:
+            sunk = self.node(op, inputs, broadcast([node.shape for node in inputs]), dtype)
+        return self.expand(sunk, logical)
+
+    def _folded(self, op: str, inputs: Sequence[Node], dtype: str) -> Node | None:
+        """A simpler node equal to `op(inputs)` of `dtype`, or None."""
+        number = constant_result(op, inputs, dtype)
+        if number is not None:
+            return self.constant(number, dtype)
+        if (operand := equal_operand(op, inputs, dtype)) is not None:
+            return self.retype(operand, dtype)
+        exponent = constant_value(inputs[1]) if op == "pow" else None
+        return None if exponent is None else self._power(inputs[0], exponent, dtype)
+
+    def _power(self, base: Node, exponent: Number, dtype: str) -> Node | None:
+        """Small integer exponents become multiplications; ±0.5 become (r)sqrt, as PyTorch computes them."""
+        if not is_float(dtype):
+            small = 0 <= exponent <= MAX_POWER
+            return self.retype(self._repeated(base, int(exponent)), dtype) if small and base.dtype == dtype else None
+        if exponent in (0.5, -0.5):
+            return self("sqrt" if exponent > 0 else "rsqrt", base, dtype=dtype)
+        if not abs(exponent) <= MAX_POWER or exponent != int(exponent):
+            return None
+        power = self._repeated(base, abs(int(exponent)))
+        return self.retype(self("reciprocal", power) if exponent < 0 else power, dtype)
+
+    def _repeated(self, base: Node, exponent: int) -> Node:
+        if exponent == 0:
+            return self.expand(self.constant(1, compute_dtype(base.dtype)), base.shape)
+        if exponent == 1:
+            return base
+        half = self._repeated(base, exponent // 2)
+        square = self("mul", half, half)
+        return self("mul", square, base) if exponent % 2 else square
+
+    def _strip(self, node: Node, op: str) -> Node:
+        while node.op == "expand" or (op != "cast" and node.op == "cast" and widens(node.inputs[0].dtype, node.dtype)):
+            node = node.inputs[0]
+        return node
+
+    def _sink_reshape(self, op: str, inputs: list[Node], dtype: str) -> Node | None:
+        """Computes on un-squeezed values and squeezes the result, so that reduced dimensions stay aligned."""
+        for node in inputs:
+            if node.op == "reshape" and is_squeeze(node.inputs[0].shape, node.shape):
+                shape = broadcast([each.shape for each in inputs])
+                return self.reshape(self._unsqueezed(op, inputs, dtype, node), shape)
+        return self._before_reshape(op, inputs, dtype)
+
+    def _before_reshape(self, op: str, inputs: list[Node], dtype: str) -> Node | None:
+        """Computes on the value before a reshape, when the other operands can be seen in its shape for free."""
+        reshaped = next((node for node in inputs if node.op == "reshape"), None)
+        shape = broadcast([node.shape for node in inputs])
+        if reshaped is None or reshaped.shape != shape:
+            return None
+        source = reshaped.inputs[0]
+        sides = [source if node is reshaped else self._reshape_broadcast(node, shape, source.shape) for node in inputs]
+        if any(side is None or (side is not source and side.op == "reshape") for side in sides):
+            return None
+        return self.reshape(self._pointwise(op, [side for side in sides if side is not None], dtype), shape)
+
+    def _unsqueezed(self, op: str, inputs: list[Node], dtype: str, squeezed: Node) -> Node:
+        source = squeezed.inputs[0]
+        gaps = [gap for gap in squeezed_gaps(source.shape, squeezed.shape) if gap < len(squeezed.shape)]
+        aligned = [source if node is squeezed else self.reshape(node, insert_ones(node.shape, gaps)) for node in inputs]
+        return self._pointwise(op, aligned, dtype)
+
+    # Reductions
+
+    def reduce(self, op: str, node: Node, dims: Sequence[int], dtype: str, correction: float = 0.0) -> Node:
+        """Reduces `dims` to size 1; the reduced dimensions stay."""
+        node = self.materialise(node)
+        while node.op == "cast" and widens(node.inputs[0].dtype, node.dtype) and node.inputs[0].shape == node.shape:
+            node = node.inputs[0]
+        rank = len(node.shape)
+        dims = tuple(sorted(dim % rank for dim in dims)) if rank else ()
+        if node.op == "reshape" and is_squeeze(node.inputs[0].shape, node.shape) and op not in ("argmax", "argmin"):
+            source = node.inputs[0]
+            kept = kept_positions(source.shape, node.shape)
+            reduced = self.reduce(op, source, [kept[dim] for dim in dims], dtype, correction)
+            return self.reshape(reduced, tuple(1 if dim in dims else size for dim, size in enumerate(node.shape)))
+        shape = tuple(1 if dim in dims else size for dim, size in enumerate(node.shape))
+        return self.node(op, (node,), shape, dtype, Reduction(dims, correction))
+
+    def drop_dims(self, node: Node, dims: Sequence[int]) -> Node:
+        """The value without `dims`, each of size 1."""
+        gone = {dim % len(node.shape) for dim in dims} if node.shape else set()
+        return self.reshape(node, tuple(size for dim, size in enumerate(node.shape) if dim not in gone))
+
+    def gather(self, node: Node, index: Node, dim: int) -> Node:
+        """`node` at `index` along `dim`, where `index` has size 1."""
+        node, index = self.materialise(node), self.materialise(index)
+        shape = tuple(1 if at == dim else size for at, size in enumerate(node.shape))
+        return self.node("gather", (node, index), shape, node.dtype, Gather(dim))
+
+    # Reshape
+
+    def reshape(self, node: Node, shape: Shape) -> Node:
+        """The elements of `node` in row-major order as `shape`; a `reshape` node stays where no input can take it."""
+        if node.shape == shape:
+            return node
+        if node.op == "reshape":
+            return self.reshape(node.inputs[0], shape)
+        if node.op in ("constant", "scalar"):
+            return self.expand(node, shape)
+        pushed = self._reshaped(node, shape)
+        return pushed if pushed is not None else self.node("reshape", (self.materialise(node),), shape, node.dtype)
+
+    def _reshaped(self, node: Node, shape: Shape) -> Node | None:
+        if node.op == "input":
+            return self.view_input(node, _reshape_code(node.shape, shape), lambda base: base.view(shape))
+        if node.op == "iota":
+            return self._reshape_iota(node, shape)
+        if node.op == "expand":
+            source = self._reshape_broadcast(node.inputs[0], node.shape, shape)
+            return None if source is None else self.expand(source, shape)
+        if not node.is_pointwise:
+            return None
+        pushed = [self._reshape_broadcast(each, node.shape, shape) for each in node.inputs]
+        inputs = [each for each in pushed if each is not None]
+        if len(inputs) < len(pushed):
+            return None
+        if any(each.op == "reshape" and each.shape != each.inputs[0].shape for each in inputs):
+            # Only un-squeezing goes further than to the arguments; a squeeze is better left to the users of the value.
+            if not is_squeeze(shape, node.shape):
+                return None
+            inputs = [each.inputs[0] if each.op == "expand" else each for each in inputs]
+        return self.node(node.op, inputs, shape, node.dtype, node.attrs)
+
+    def _reshape_broadcast(self, node: Node, old: Shape, new: Shape) -> Node | None:
+        """`node`, which is broadcast to `old`, so that it broadcasts to `new`; None when a group is half broadcast."""
+        if all(size == 1 for size in node.shape):
+            return self.reshape(node, ())
+        target = regrouped_shape((1,) * (len(old) - len(node.shape)) + node.shape, old, new)
+        if target is None:
+            return None
+        while target and target[0] == 1 and len(node.shape) < len(target):
+            target = target[1:]
+        return self.reshape(node, target)
+
+    def _reshape_iota(self, node: Node, shape: Shape) -> Node | None:
+        """The coordinate along one long dimension, as a sum over the dimensions it is split into."""
+        if math.prod(node.shape) != node.shape[Iota.of(node).dim]:
+            return None
+        total = self.expand(self.constant(0, "int64"), shape)
+        for dim, size in enumerate(shape):
+            if size != 1:
+                total = self("add", total, self("mul", self.iota(shape, dim), math.prod(shape[dim + 1 :])))
+        return total
+
+
+def _reshape_code(old: Shape, new: Shape) -> str:
+    if len(new) == len(old) + 1:
+        for dim in range(len(new)):
+            if new[:dim] + new[dim + 1 :] == old and new[dim] == 1:
+                return f"{{}}.unsqueeze({dim})"
+    if len(old) == len(new) + 1:
+        for dim in range(len(old)):
+            if old[:dim] + old[dim + 1 :] == new and old[dim] == 1:
+                return f"{{}}.squeeze({dim})"
+    return f"{{}}.view({', '.join(map(str, new))})" if new else "{}.view(())"
+
+
+def _result_dtype(nodes: Sequence[Node]) -> str:
+    tensors = [node for node in nodes if node.op not in ("constant", "scalar")]
+    return max((node.dtype for node in tensors or nodes), key=PROMOTION.index)

@@ -1,0 +1,58 @@
+"""Names of torch dtypes as the graph carries them, the classes in which arithmetic is done, and their DSL types."""
+
+from __future__ import annotations
+
+import torch
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+PROMOTION = ("bool", *INTEGERS, *FLOATS)
+"""Every supported dtype, from the one that gives way in arithmetic to the one that prevails."""
+ITEM_BYTES = {
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+    "int8": 1, "int16": 2, "int32": 4, "uint8": 1, "int64": 8, "bool": 1,
+}  # fmt: skip
+COMPUTE_TYPE = {
+    "float16": "Float32", "bfloat16": "Float32", "float32": "Float32", "float64": "Float64",
+    "int8": "Int32", "int16": "Int32", "int32": "Int32", "uint8": "Int32", "int64": "Int64", "bool": "Boolean",
+}  # fmt: skip
+"""torch dtype name -> DSL type that arithmetic on it uses."""
+COMPUTE_TYPES = ("Boolean", "Int32", "Int64", "Float32", "Float64")
+"""In the order of promotion."""
+STORAGE_TYPE = {
+    "float16": "Float16", "bfloat16": "BFloat16", "float32": "Float32", "float64": "Float64",
+    "int8": "Int8", "int16": "Int16", "int32": "Int32", "uint8": "Uint8", "int64": "Int64", "bool": "Uint8",
+}  # fmt: skip
+"""torch dtype name -> DSL type of its memory; bool travels as bytes."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`torch.bfloat16` → `"bfloat16"`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """`"bfloat16"` → `torch.bfloat16`."""
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype), name
+    return dtype
+
+
+def is_float(name: str) -> bool:
+    """Whether the dtype is one of the floating-point types."""
+    return name in FLOATS
+
+
+def compute_dtype(name: str) -> str:
+    """The type arithmetic is done in: float32 for all floats but float64, the type itself for integers and bool."""
+    return "float32" if name in ("float16", "bfloat16") else name
+
+
+def same_class(first: str, second: str) -> bool:
+    """Whether values of both types meet in arithmetic without a cast (float16, bfloat16 and float32 do)."""
+    return compute_dtype(first) == compute_dtype(second)
+
+
+def widens(source: str, target: str) -> bool:
+    """Whether a cast between floats of one class loses nothing, so that arithmetic may skip it."""
+    return source == target or (source in ("float16", "bfloat16") and target == "float32")

@@ -1,0 +1,60 @@
+"""Whether two graphs say the same: the check that a traced number took no part in deciding what is computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from cutesmith.patterns.graph.nodes import Constant, Graph, Node, Number
+
+
+def same_graph(first: Graph, second: Graph) -> bool:
+    """Equal structure, shapes, dtypes, attributes and constants (NaN equals NaN), whatever their origins."""
+    if len(first.outputs) != len(second.outputs) or first.output_strides != second.output_strides:
+        return False
+    return all(_same(a, b) and a.shape == b.shape for a, b in _pairs(first, second))
+
+
+def constants_beside(first: Graph, second: Graph) -> dict[int, Number] | None:
+    """The values that the constants of `first` (by id) have in `second`, a trace on other sizes.
+
+    None when the graphs differ in more than sizes, strides and constants.
+    """
+    if len(first.outputs) != len(second.outputs):
+        return None
+    found: dict[int, Number] = {}
+    for a, b in _pairs(first, second):
+        if not _same(a, b, apart=_SIZES | {"value"} if a.op == "constant" else _SIZES):
+            return None
+        if a.op == "constant":
+            value = Constant.of(b).value
+            if not _equal(found.setdefault(id(a), value), value):
+                return None  # one constant here, two there
+    return found
+
+
+_SIZES = frozenset({"stride", "offset", "root"})
+
+
+def _pairs(first: Graph, second: Graph) -> Iterator[tuple[Node, Node]]:
+    """Nodes at the same place, each pair once, as long as they have as many inputs."""
+    seen: set[tuple[int, int]] = set()
+    stack = list(zip(first.outputs, second.outputs, strict=True))
+    while stack:
+        a, b = stack.pop()
+        if (id(a), id(b)) not in seen:
+            seen.add((id(a), id(b)))
+            yield a, b
+            stack.extend(zip(a.inputs, b.inputs, strict=False))
+
+
+def _same(first: Node, second: Node, apart: frozenset[str] = frozenset()) -> bool:
+    """Whether two nodes say the same, their inputs, sizes and the attributes `apart` left out."""
+    kinds = [(node.op, node.dtype, len(node.inputs), len(node.shape), type(node.attrs)) for node in (first, second)]
+    own, other = vars(first.attrs), vars(second.attrs)
+    return kinds[0] == kinds[1] and all(_equal(own[name], other[name]) for name in own.keys() - apart)
+
+
+def _equal(first: object, second: object) -> bool:
+    both_nan = isinstance(first, float) and isinstance(second, float) and math.isnan(first) and math.isnan(second)
+    return both_nan or bool(first == second)

@@ -1,0 +1,230 @@
+"""The small graph that a traced `reference_fn` is lowered to: what the patterns match and the templates print.
+
+A graph is a DAG of `Node`s over row-major logical shapes. Pointwise nodes (`operations.py`) broadcast their inputs to
+their own shape (right-aligned, size 1 stretches). Reductions (`reductions.py`) keep the reduced dimensions as size 1,
+so that ranks stay aligned. Arithmetic on floats is meant in float32 (float64 for float64 inputs); a node's `dtype` is
+the type PyTorch gives it, and rounding to it is only done where a value is stored or an explicit `cast` asks for it.
+
+The other operations are the leaves and
+- `reshape`: the same elements in row-major order;
+- `gather`: inputs (x, index), along a dimension where the index has size 1.
+What an operation needs beside its inputs is a subclass of `Attributes`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.operations import POINTWISE
+from cutesmith.patterns.graph.reductions import REDUCTIONS
+from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.graph.size_laws import SizeLaw
+
+Number = int | float | bool
+A = TypeVar("A", bound="Attributes")
+
+LEAVES = frozenset({"input", "scalar", "constant", "sized", "iota"})
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """What a node needs to know beside its inputs: nothing here, more in the subclasses."""
+
+    @classmethod
+    def of(cls: type[A], node: Node) -> A:
+        """The node's attributes, which must be of this class."""
+        assert isinstance(node.attrs, cls), f"{node.op} has no attributes of {cls.__name__}"
+        return node.attrs
+
+
+NONE = Attributes()
+
+
+@dataclass(frozen=True)
+class Input(Attributes):
+    """An argument tensor, seen through views that `kernel_fn` makes before the launch, without a copy.
+
+    `views` are Python source, such as "{}.transpose(0, 1)", applied in order; `stride` (in elements) and `offset` are
+    those of the viewed tensor, `root` the shape and stride of the argument itself.
+    """
+
+    index: int
+    stride: Shape
+    root: tuple[Shape, Shape]
+    views: tuple[str, ...] = ()
+    offset: int = 0
+
+    @classmethod
+    def whole(cls, index: int, shape: Shape, stride: Shape) -> Input:
+        """The argument itself."""
+        return cls(index, stride, (shape, stride))
+
+    def code(self, argument: str) -> str:
+        """The views applied to an argument of this name."""
+        for view in self.views:
+            argument = view.format(argument)
+        return argument
+
+
+@dataclass(frozen=True)
+class Scalar(Attributes):
+    """A Python number that is passed at run time: the argument's place."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Constant(Attributes):
+    """A number that is known when the kernel is written."""
+
+    value: Number
+
+
+@dataclass(frozen=True)
+class Sized(Attributes):
+    """A number that follows the sizes of arguments; `value` is that at the traced sizes."""
+
+    law: SizeLaw
+    value: Number
+
+
+@dataclass(frozen=True)
+class Iota(Attributes):
+    """The coordinate along `dim` of the node's shape (int64)."""
+
+    dim: int
+
+
+@dataclass(frozen=True)
+class Gather(Attributes):
+    """Where the index counts."""
+
+    dim: int
+
+
+@dataclass(frozen=True)
+class Reduction(Attributes):
+    """The reduced dimensions, non-negative and sorted; the degrees of freedom that `var` takes off their size."""
+
+    dims: tuple[int, ...]
+    correction: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One value of the graph: operation, inputs, logical shape, torch dtype name ("bfloat16", "int64", "bool", …)."""
+
+    op: str
+    inputs: tuple[Node, ...]
+    shape: Shape
+    dtype: str
+    attrs: Attributes = NONE
+    origin: str = ""  # the ATen operation and source line it comes from, for messages
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether the node maps elements to elements."""
+        return self.op in POINTWISE
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether the node reduces dimensions to size 1."""
+        return self.op in REDUCTIONS
+
+    @property
+    def where(self) -> str:
+        """The operation as messages name it: with its source line where that is known."""
+        return self.origin or self.op
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of `reference_fn`: a tensor (shape, stride in elements, dtype) or a Python scalar (`value`)."""
+
+    name: str
+    kind: str  # "tensor" or "scalar"
+    dtype: str  # torch dtype name; "int", "float" or "bool" for scalars
+    shape: Shape = ()
+    stride: Shape = ()
+    value: Number | None = None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A whole traced function: its arguments, its outputs, and whether it returns a bare tensor or a tuple.
+
+    Outputs carry shape and dtype; `output_strides` are those PyTorch gives them.
+    """
+
+    arguments: tuple[Argument, ...]
+    outputs: tuple[Node, ...]
+    output_strides: tuple[Shape, ...]
+    returns_tuple: bool
+    fixed_shapes: bool = False
+    """Views, or constants without a law, carry the traced sizes: the graph holds for these shapes only."""
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node once, inputs before users."""
+        return nodes_of(self.outputs)
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that must cross device memory once: all argument tensors and outputs, in the traced shapes."""
+        reads = sum(math.prod(a.shape) * ITEM_BYTES[a.dtype] for a in self.arguments if a.kind == "tensor")
+        return reads + sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in self.outputs)
+
+    @property
+    def flops(self) -> int:
+        """One operation for every element of every pointwise node and reduction, in the traced shapes."""
+        counted = [node for node in self.nodes() if node.is_pointwise or node.is_reduction]
+        return sum(math.prod((node.inputs[0] if node.is_reduction else node).shape) for node in counted)
+
+
+def nodes_of(outputs: tuple[Node, ...]) -> Iterator[Node]:
+    """Every node that these are made of, and they themselves, once each, inputs before users."""
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(outputs)]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in seen:
+            continue
+        if ready:
+            seen.add(id(node))
+            yield node
+        else:
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(node.inputs))
+
+
+def with_nodes(graph: Graph, change: Callable[[Node], Node]) -> Graph:
+    """The graph with `change` of each node, whose inputs are changed already."""
+    return _rebuilt(graph, change, {})
+
+
+def with_values(graph: Graph, values: Mapping[int, Node]) -> Graph:
+    """The graph with other nodes in place of those whose id is in `values`, and what becomes of their users."""
+    return _rebuilt(graph, lambda node: node, values)
+
+
+def _rebuilt(graph: Graph, change: Callable[[Node], Node], known: Mapping[int, Node]) -> Graph:
+    done = dict(known)
+    for node in (node for node in graph.nodes() if id(node) not in known):
+        inputs = tuple(done[id(child)] for child in node.inputs)
+        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        done[id(node)] = change(node if same else replace(node, inputs=inputs))
+    return replace(graph, outputs=tuple(done[id(node)] for node in graph.outputs))
+
+
+def for_traced_sizes(graph: Graph) -> Graph:
+    """The graph with the traced numbers in place of laws: right for the traced shapes only."""
+    if not any(node.op == "sized" for node in graph.nodes()):
+        return graph
+
+    def fixed(node: Node) -> Node:
+        return replace(node, op="constant", attrs=Constant(Sized.of(node).value)) if node.op == "sized" else node
+
+    return replace(with_nodes(graph, fixed), fixed_shapes=True)

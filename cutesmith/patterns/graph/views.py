@@ -1,0 +1,132 @@
+"""Pushes permutations and slices up through a graph to the arguments, where `kernel_fn` makes them for free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.nodes import Gather, Iota, Node, Reduction
+from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
+
+# Permute
+
+
+def push_permute(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
+    """The transposed value, with the transposition made on the arguments; raises UnmatchedError where it cannot be."""
+    shape = tuple(node.shape[dim] for dim in dims)
+    long_dims = [dim for dim in dims if node.shape[dim] != 1]
+    if long_dims == sorted(long_dims):
+        return build.reshape(node, shape)
+    if node.op == "input":
+        code = "{}.t()" if tuple(dims) == (1, 0) else f"{{}}.permute({', '.join(map(str, dims))})"
+        viewed = build.view_input(node, code, lambda base: base.permute(*dims))
+        assert viewed is not None
+        return viewed
+    if node.op == "expand":
+        return build.expand(_permute_broadcast(build, node.inputs[0], dims), shape)
+    return _permute_node(build, node, dims, shape)
+
+
+def _permute_node(build: GraphBuilder, node: Node, dims: Sequence[int], shape: Shape) -> Node:
+    if node.op == "iota":
+        return build.iota(shape, list(dims).index(Iota.of(node).dim))
+    if node.is_pointwise:
+        inputs = [_permute_broadcast(build, each, dims) for each in node.inputs]
+        return build.node(node.op, inputs, shape, node.dtype, node.attrs)
+    if node.is_reduction:
+        return _permute_reduction(build, node, dims, shape)
+    if node.op == "gather":
+        inputs = [push_permute(build, each, dims) for each in node.inputs]
+        return build.gather(inputs[0], inputs[1], list(dims).index(Gather.of(node).dim))
+    if node.op == "reshape" and is_squeeze(node.inputs[0].shape, node.shape):
+        return _permute_squeezed(build, node, dims, shape)
+    raise build.unmatched("transposes an intermediate value that was reshaped")
+
+
+def _permute_squeezed(build: GraphBuilder, node: Node, dims: Sequence[int], shape: Shape) -> Node:
+    """Transposes the value before its ones were dropped; they move to the end."""
+    source = node.inputs[0]
+    kept = kept_positions(source.shape, node.shape)
+    dropped = [dim for dim in range(len(source.shape)) if dim not in kept]
+    return build.reshape(push_permute(build, source, [kept[dim] for dim in dims] + dropped), shape)
+
+
+def _permute_reduction(build: GraphBuilder, node: Node, dims: Sequence[int], shape: Shape) -> Node:
+    reduced = [at for at, dim in enumerate(dims) if dim in Reduction.of(node).dims]
+    order = [dims[at] for at in reduced]
+    if node.op in ("argmax", "argmin") and order != sorted(order):
+        raise build.unmatched("transposes the reduced dimensions of an arg-reduction")
+    attrs = replace(Reduction.of(node), dims=tuple(reduced))
+    return build.node(node.op, [push_permute(build, node.inputs[0], dims)], shape, node.dtype, attrs)
+
+
+def _permute_broadcast(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
+    if all(size == 1 for size in node.shape):
+        return node if not node.shape else build.reshape(node, ())
+    padded = build.reshape(node, (1,) * (len(dims) - len(node.shape)) + node.shape)
+    return push_permute(build, padded, dims)
+
+
+# Slice
+
+
+def push_slice(build: GraphBuilder, node: Node, dim: int, start: int, length: int, step: int = 1) -> Node:
+    """Elements start, start+step, … (`length` of them) along `dim`; UnmatchedError where it cannot be pushed up."""
+    if length == node.shape[dim] and start == 0 and (step == 1 or length == 1):
+        return node
+    shape = (*node.shape[:dim], length, *node.shape[dim + 1 :])
+    if node.op == "input":
+        return _slice_input(build, node, dim, start, length, step)
+    if node.op == "expand":
+        return build.expand(_slice_broadcast(build, node.inputs[0], node.shape, dim, (start, length, step)), shape)
+    if node.op == "iota":
+        along = Iota.of(node).dim
+        coordinate = build.iota(shape, along)
+        return coordinate if dim != along else build("add", build("mul", coordinate, step), start)
+    if node.is_pointwise:
+        inputs = [_slice_broadcast(build, each, node.shape, dim, (start, length, step)) for each in node.inputs]
+        return build.node(node.op, inputs, shape, node.dtype, node.attrs)
+    return _slice_node(build, node, dim, (start, length, step), shape)
+
+
+def _slice_input(build: GraphBuilder, node: Node, dim: int, start: int, length: int, step: int) -> Node:
+    index = (slice(None),) * dim + (slice(start, start + length * step, step),)
+    viewed = build.view_input(node, _slice_code(node.shape[dim], dim, start, length, step), lambda base: base[index])
+    assert viewed is not None
+    return viewed
+
+
+def _slice_code(size: int, dim: int, start: int, length: int, step: int) -> str:
+    """Equal parts are said as a fraction of the size, so that halves of x stay halves for another size of x."""
+    if step != 1:
+        return f"{{}}[{':, ' * dim}{start}:{start + length * step}:{step}]"
+    parts = size // length if length else 0
+    if parts > MOST_PARTS or parts < 2 or size != parts * length or start % length:
+        return f"{{}}.narrow({dim}, {start}, {length})"
+    part, place = f"{{0}}.shape[{dim}] // {parts}", start // length
+    first = "0" if place == 0 else part if place == 1 else f"{part} * {place}"
+    return f"{{0}}.narrow({dim}, {first}, {part})"
+
+
+MOST_PARTS = 4
+"""Slices that are up to a fourth of a dimension are taken for fractions of it, smaller ones for literal sizes."""
+
+
+def _slice_broadcast(build: GraphBuilder, node: Node, shape: Shape, dim: int, span: tuple[int, int, int]) -> Node:
+    own = dim - (len(shape) - len(node.shape))
+    if own < 0 or (node.shape[own] == 1 and shape[dim] != 1):
+        return node
+    return push_slice(build, node, own, *span)
+
+
+def _slice_node(build: GraphBuilder, node: Node, dim: int, span: tuple[int, int, int], shape: Shape) -> Node:
+    if node.is_reduction and dim not in Reduction.of(node).dims:
+        return build.node(node.op, [push_slice(build, node.inputs[0], dim, *span)], shape, node.dtype, node.attrs)
+    if node.op == "gather" and dim != Gather.of(node).dim:
+        inputs = [push_slice(build, each, dim, *span) for each in node.inputs]
+        return build.gather(inputs[0], inputs[1], Gather.of(node).dim)
+    if node.op == "reshape" and is_squeeze(node.inputs[0].shape, node.shape):
+        at = kept_positions(node.inputs[0].shape, node.shape)[dim]
+        return build.reshape(push_slice(build, node.inputs[0], at, *span), shape)
+    raise build.unmatched("slices an intermediate value that was reshaped or reduced")

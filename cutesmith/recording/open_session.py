@@ -1,0 +1,43 @@
+"""A recording session around host code: tensors, compiler and calls of the CUDA runtime are replaced until it ends."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cutesmith.devices import parse_arch
+from cutesmith.recording.compiler_hooks import hook_compiler
+from cutesmith.recording.facade import cuda_as_cpu
+from cutesmith.recording.host_calls import set_recorder
+from cutesmith.recording.sessions import Executor, Session
+
+
+@contextmanager
+def session(
+    arch: str, *, fake: bool = False, executor: Executor | None = None, line_info: bool = False
+) -> Iterator[Session]:
+    """Within it, code written for a GPU runs unchanged: compiled for `arch`, launches recorded, nothing executed.
+
+    Torch's CUDA tensors are CPU tensors, or with `fake` tensors without storage (recording.facade). An `executor`
+    executes launches after all; `line_info` puts the lines of the Python source into PTX. Sessions do not nest. A
+    function that was compiled in a session fails with cudaErrorNoDevice when it is called outside of one. Raises
+    UsageError for an unknown architecture.
+    """
+    target = parse_arch(arch)
+    recorded = Session(arch=str(target), executor=executor, line_info=line_info)
+    before = set_recorder(recorded)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="cutesmith-") as scratch,
+            cuda_as_cpu(fake=fake, arch=str(target)),
+            hook_compiler(recorded, Path(scratch)),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("default")  # the caller's filters must not decide whether a kernel compiles
+            yield recorded
+    finally:
+        set_recorder(before)
+        recorded.failure = None  # its frames hold the session: nothing of them should wait for the garbage collector

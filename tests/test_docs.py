@@ -1,0 +1,138 @@
+"""What the docs name exists: linked files, paths, and symbols; the map and the README stay short."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutesmith.syntax import parse_python
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+WRITTEN = set(
+    """kernel.py problem.py result.json report.html report.md report.csv DEVLOG.md transcript.jsonl run.json
+    results.jsonl cutesmith-out/ build/site/ norms.py work/ draft/ judged/ kernels/ verdicts/ candidates/
+    leaderboard.html level3/x.py src/score.py""".split()
+)
+"""Files and folders that commands write, examples of a user's own, and KernelBench's scoring script."""
+PATH = re.compile(r"[\w*][\w./*-]*(?:\.(?:py|md|json|jsonl|j2|toml|css|js|svg|png|yml)|/)")
+LINK = re.compile(r"\]\(([^()#\s]+)(?:#[^)]*)?\)")
+SYMBOL = re.compile(r"[A-Za-z_][\w.]*(?:\([^`]*\))?")
+
+
+@functools.cache
+def tracked() -> frozenset[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    files = listed.stdout.split("\n") if listed.returncode == 0 else [str(p.relative_to(ROOT)) for p in ROOT.rglob("*")]
+    return frozenset(name for name in files if (ROOT / name).exists())
+
+
+@functools.cache
+def places() -> frozenset[str]:
+    """Every file, and every folder with a slash at its end, by each tail of its path."""
+    found = set()
+    for name in tracked():
+        parts = name.split("/")
+        for end in range(1, len(parts) + 1):
+            whole = "/".join(parts[:end]) + ("/" if end < len(parts) else "")
+            found |= {"/".join(whole.split("/")[start:]) for start in range(end)}
+    return frozenset(found)
+
+
+@functools.cache
+def words() -> frozenset[str]:
+    """Every identifier of our Python sources, templates and Makefile."""
+    sources = [
+        name for name in tracked() if name.endswith((".py", ".j2")) and not name.startswith(("evals/results", "tests"))
+    ]
+    return frozenset(
+        word for name in [*sources, "Makefile"] for word in re.findall(r"\w+", (ROOT / name).read_text("utf-8"))
+    )
+
+
+def outside_blocks(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def missing_paths(text: str) -> set[str]:
+    """Paths in backticks that are neither files of this repository nor what a command writes (also `work/LINE/`)."""
+    named = {token for token in re.findall(r"`([^`\n]+)`", outside_blocks(text)) if PATH.fullmatch(token)}
+    fixed = {token for token in named - WRITTEN if not re.search(r"\*|(^|/)([A-Z]+|\d+)(/|\.|$)", token)}
+    return {token for token in fixed if token not in places()}
+
+
+def missing_symbols(text: str) -> set[str]:
+    """Names in backticks (with an underscore, a capital inside, a dot or a call) that no source of ours contains."""
+    named = {
+        t for t in re.findall(r"`([^`\n]+)`", outside_blocks(text)) if SYMBOL.fullmatch(t) and not PATH.fullmatch(t)
+    }
+    plain = {token: token.partition("(")[0].split(".")[-1] for token in named}
+    odd = {t: name for t, name in plain.items() if "(" in t or "_" in name or re.search(r"[a-z][A-Z]", name)}
+    return {token for token, name in odd.items() if name not in words()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_exists(page):
+    text = page.read_text(encoding="utf-8")
+    links = {link for link in LINK.findall(outside_blocks(text)) if "://" not in link}
+    assert {link for link in links if not (page.parent / link).exists()} == set()
+    assert missing_paths(text) == set()
+    assert missing_symbols(text) == set()
+
+
+def test_what_is_missing_is_found():
+    text = "`cutesmith/none.py`, `sandbox/worker.py`, `no_such_name()`, `verify_kernel`, `sandbox/nowhere/`"
+    assert missing_paths(text) == {"cutesmith/none.py", "sandbox/nowhere/"}
+    assert missing_symbols(text) == {"no_such_name()"}
+
+
+def seams() -> list[str]:
+    """The dotted names of the seams in the map, without the package's name."""
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    block = text.partition("## Seams")[2].partition("```python\n")[2].partition("```")[0]
+    return [line.partition("(")[0] for line in block.splitlines() if line]
+
+
+def test_every_seam_is_where_the_map_says():
+    names = seams()
+    assert len(names) > 15
+    for name in names:
+        module, _, symbol = f"cutesmith.{name}".rpartition(".")
+        path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+        assert path.is_file(), f"{name}: there is no {path.relative_to(ROOT)}"
+        tree = parse_python(path.read_text(encoding="utf-8"), path)
+        defined = {
+            node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        }
+        assert symbol in defined, f"{name}: {module} does not define {symbol}"
+
+
+@pytest.mark.parametrize(("page", "most"), [("README.md", 100), ("docs/design.md", 120)])
+def test_a_door_is_short(page, most):
+    assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= most
+
+
+def test_the_readmes_kernel_is_what_its_problem_becomes(tmp_path):
+    """The excerpt stands in the first configuration that the patterns make of the README's problem."""
+    from cutesmith.patterns.generation.drafting import draft_kernels
+
+    problem, excerpt = re.findall(r"^```python\n(.*?)^```", PAGES[0].read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "problem.py").write_text(problem, encoding="utf-8")
+    ((_, source),) = draft_kernels(tmp_path / "problem.py", "sm_90a", limit=1).kernels
+    assert excerpt.count("\n") == 15 and excerpt in source
+
+
+def test_the_readmes_chart_shows_what_was_measured(tmp_path):
+    """It is drawn again from the raw samples."""
+    subprocess.run([sys.executable, ROOT / "docs" / "speed_chart.py", tmp_path / "speed.svg"], check=True, timeout=60)
+    drawn, shown = ((folder / "speed.svg").read_text("utf-8") for folder in (tmp_path, ROOT / "docs" / "images"))
+    bars = re.compile(r'<path d="(M [\d. ]+\nL [^"]+)" clip-path')
+    assert bars.findall(drawn) == bars.findall(shown) and len(bars.findall(drawn)) > 50
