@@ -185,20 +185,7 @@ CIRCLES_LEFT = {
     "cutesmith.examples",
 }
 STRINGS_LEFT = {
-    "cutesmith.audit.problem_audit",
-    "cutesmith.compiling.compilation",
-    "cutesmith.evals.engines.gpu_probe",
-    "cutesmith.judge.candidate_side.candidate",
-    "cutesmith.judge.device_time",
-    "cutesmith.judge.problem_process",
-    "cutesmith.judge.verification",
-    "cutesmith.patterns.generation.drafting",
-    "cutesmith.profiling.emulation",
-    "cutesmith.runtime.lanes",
     "cutesmith.runtime.tuning",
-    "cutesmith.sandbox.fork_server_process",
-    "cutesmith.timing.baseline_process",
-    "cutesmith.timing.contest",
 }
 
 

@@ -11,8 +11,8 @@ def import_emulator() -> None:
     """Import the DSL and the emulator, and make its machine code that is the same for every kernel."""
     import_dsl()
     with contextlib.suppress(ImportError):
-        import cutesmith.emulator.device
-        from cutesmith.emulator.sanitizer.access import access_ir
+        import cutesmith.emulator.device  # noqa: F401
         from cutesmith.emulator.native.jit import compiled_access
+        from cutesmith.emulator.sanitizer.access import access_ir
 
         compiled_access(access_ir())

@@ -69,6 +69,8 @@ def _told(foreign: dict[str, float]) -> str:
 
 def _events(request: dict[str, Any], arch: str, timeout: float) -> Events:
     limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=GIB)
-    with Worker(device_time, preload=(import_dsl,), limits=limits, gpu=True, environment={"CUTE_DSL_ARCH": arch}) as worker:
+    with Worker(
+        device_time, preload=(import_dsl,), limits=limits, gpu=True, environment={"CUTE_DSL_ARCH": arch}
+    ) as worker:
         reply = worker.call(request, timeout=timeout)
     return [(name, time) for name, time in reply["events"]]

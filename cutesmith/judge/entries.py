@@ -1,4 +1,4 @@
-"""What the worker processes of a verification run: the candidate's side, the reference's, and tools that watch a kernel.
+"""What the worker processes of a verification run: the candidate's side, the reference's, and the profiler's.
 
 Each imports its side and returns the class of the handler (`messages.Entry`). The judge itself imports neither torch
 nor the DSL.

@@ -216,7 +216,7 @@ class Round:
             inputs = [value for step in steps for value in step["inputs"]]
             ask = partial(self.candidate.call, timeout=self.options.timeout)
             hand_over(partial(reference_call, self.reference), ask, inputs, self.options.largest_file)
-            reply = ask({"do": "run", "steps": steps, **how})
+            reply: dict[str, Any] = ask({"do": "run", "steps": steps, **how})
             for step, report in zip(steps, reply.get("steps", ())):
                 require_own(report["outputs"], Path(step["outputs"]))
             return reply

@@ -8,6 +8,6 @@ import contextlib
 def import_dsl() -> None:
     """Import the DSL, and TVM-FFI, which takes seconds; does nothing where they are not installed."""
     with contextlib.suppress(ImportError):
-        import cutlass.cute
+        import cutlass.cute  # noqa: F401
     with contextlib.suppress(ImportError):
         import tvm_ffi  # noqa: F401

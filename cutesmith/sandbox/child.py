@@ -28,7 +28,7 @@ MAX_FRAME_BYTES = 256 << 20
 class Program:
     """What a worker runs: its entry and preloads by name (`messages.name_of`), and the rlimits of its process.
 
-    `memory_bytes` bounds the address space; it is None for a worker with a GPU, since CUDA reserves far more than it uses.
+    `memory_bytes` bounds the address space; it is None for a worker with a GPU: CUDA reserves far more than it uses.
     """
 
     entry: str

@@ -1,9 +1,9 @@
 """Typed messages between processes: frozen dataclasses on both sides, JSON only at the pipe.
 
-A request is a frozen dataclass that names the type of its reply: `class Draw(Request[Drawn])`. Fields are str, int, float,
-bool, bytes, Path, enums, dataclasses, tuples, `dict[str, T]` and unions of these; `object` stands for any plain JSON value.
-A class travels by its name where the type leaves a choice. What arrives is checked against the declared type: a process
-that runs a candidate may send anything.
+A request is a frozen dataclass that names the type of its reply: `class Draw(Request[Drawn])`. Fields are str, int,
+float, bool, bytes, Path, enums, dataclasses, tuples, `dict[str, T]` and unions of these; `object` stands for any plain
+JSON value. A class travels by its name where the type leaves a choice. What arrives is checked against the declared
+type: a process that runs a candidate may send anything.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ def phase_of(request: Request[Any]) -> str:
     return re.sub(r"(?<=.)([A-Z])", r"_\1", type(request).__name__).lower()
 
 
-@functools.cache
-def reply_type(kind: type[Request[Any]]) -> Any:
+def reply_type(kind: Any) -> Any:
     """The type of the reply to requests of this class."""
     bases = [base for cls in kind.__mro__ for base in vars(cls).get("__orig_bases__", ())]
     (reply,) = next(typing.get_args(base) for base in bases if typing.get_origin(base) is Request)
@@ -87,7 +86,7 @@ def encode(value: Any, kind: Any) -> Any:
         return [encode(item, part) for item, part in _pairs(value, arguments)]
     if origin is dict and isinstance(value, dict):
         return {_exact(key, str): encode(item, arguments[1]) for key, item in value.items()}
-    if dataclasses.is_dataclass(kind) and type(value) is kind:
+    if _is_class(kind) and type(value) is kind:
         return {name: encode(getattr(value, name), part) for name, part in _fields(kind).items()}
     if isinstance(kind, enum.EnumMeta) and isinstance(value, kind):
         return value.value
@@ -111,7 +110,7 @@ def decode(data: Any, kind: Any) -> Any:
         return tuple(decode(item, part) for item, part in _pairs(data, arguments))
     if origin is dict and isinstance(data, dict):
         return {key: decode(item, arguments[1]) for key, item in data.items()}
-    if dataclasses.is_dataclass(kind) and isinstance(data, dict):
+    if _is_class(kind) and isinstance(data, dict):
         fields = _fields(kind)
         if data.keys() != fields.keys():
             raise MalformedError(f"{kind.__name__} has not the fields {sorted(data)}")
@@ -130,10 +129,16 @@ def decode(data: Any, kind: Any) -> Any:
     return _exact(data, kind)
 
 
-@functools.cache
-def _fields(kind: type) -> dict[str, Any]:
+_type_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
+
+
+def _is_class(kind: Any) -> bool:
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
+
+
+def _fields(kind: Any) -> dict[str, Any]:
     """The types of a dataclass's fields."""
-    known = typing.get_type_hints(kind)
+    known = _type_hints(kind)
     return {field.name: known[field.name] for field in dataclasses.fields(kind)}
 
 
@@ -147,13 +152,13 @@ def _pairs(items: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def _encode_choice(value: Any, choices: tuple[Any, ...]) -> Any:
-    if type(value) in choices and dataclasses.is_dataclass(value):
+    if type(value) in choices and _is_class(type(value)):
         return {type(value).__name__: encode(value, type(value))}
     return _first(encode, value, choices)
 
 
 def _decode_choice(data: Any, choices: tuple[Any, ...]) -> Any:
-    named = {choice.__name__: choice for choice in choices if dataclasses.is_dataclass(choice)}
+    named = {choice.__name__: choice for choice in choices if _is_class(choice)}
     if isinstance(data, dict) and len(data) == 1 and (choice := named.get(next(iter(data)))):
         return decode(data[choice.__name__], choice)
     return _first(decode, data, choices)
@@ -162,7 +167,7 @@ def _decode_choice(data: Any, choices: tuple[Any, ...]) -> Any:
 def _first(translate: Callable[[Any, Any], Any], value: Any, choices: tuple[Any, ...]) -> Any:
     """The translation by the first type that fits and is no dataclass."""
     for choice in choices:
-        if not dataclasses.is_dataclass(choice):
+        if not _is_class(choice):
             try:
                 return translate(value, choice)
             except MalformedError:

@@ -12,7 +12,7 @@ from cutesmith.sandbox.messages import HandlerMaker
 def import_alike() -> None:
     """Import whatever a process imports in which a kernel meets a GPU, so that none differs from another (rule H3)."""
     import_dsl()
-    import encodings.utf_8_sig
+    import encodings.utf_8_sig  # noqa: F401
 
     import cutesmith.judge.candidate_side.trial
     import cutesmith.judge.entries
