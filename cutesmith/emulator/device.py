@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cutesmith.devices import SmVersion, parse_arch
 from cutesmith.emulator.errors import EmulatorBug, EndlessLoop, LaunchRefused
-from cutesmith.emulator.faults import Finding
+from cutesmith.emulator.faults import FaultKind, Finding
 from cutesmith.emulator.instruction_set import build_program
 from cutesmith.emulator.machine.consequences import Snapshot, uninitialised_bytes_matter
 from cutesmith.emulator.machine.device_memory import DeviceMemory
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from cutesmith.recording.sessions import Launch, Module, Session
 
 
-UNINITIALISED = "uninitialised_read"
 _NOWHERE = 0x7E00_0000_0000  # what `cudaMalloc` gives where nothing is executed
 _MOST_SHOWN = 1 << 14  # characters of a launch's printed text on stderr; its report keeps the whole
 
@@ -155,7 +154,7 @@ class EmulatedDevice:
             sys.stderr.write(report.printed[:_MOST_SHOWN])
             for name in run.memory.unchecked:
                 sys.stderr.write(f"note: races on {name} were not looked for, it is too large: use smaller inputs\n")
-        if before is not None and any(finding.kind == UNINITIALISED for finding in report.findings):
+        if before is not None and any(finding.kind is FaultKind.UNINITIALISED_READ for finding in report.findings):
             again = lambda fill: prepare(replace(self.settings, fill=fill)).run()  # noqa: E731
             if not uninitialised_bytes_matter(before, self._allocations, again):
                 self.launches[-1] = _without_consequences(report)
@@ -251,8 +250,8 @@ class _Recorder:
 
 def _without_consequences(report: LaunchReport) -> LaunchReport:
     """The report with its reads of uninitialised memory apart from the findings."""
-    reads = tuple(finding for finding in report.findings if finding.kind == UNINITIALISED)
-    others = tuple(finding for finding in report.findings if finding.kind != UNINITIALISED)
+    reads = tuple(finding for finding in report.findings if finding.kind is FaultKind.UNINITIALISED_READ)
+    others = tuple(finding for finding in report.findings if finding.kind is not FaultKind.UNINITIALISED_READ)
     return replace(report, findings=others, unused_reads=reads)
 
 

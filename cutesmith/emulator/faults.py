@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,29 +11,31 @@ from cutesmith.emulator.ptx.printer import format_location, location_in
 from cutesmith.emulator.ptx.syntax import Instruction, Location
 from cutesmith.verdicts import ExitCode
 
-KINDS = (
-    "out_of_bounds",
-    "misaligned",
-    "uninitialised_read",
-    "race",
-    "divergent_barrier",
-    "missing_wait",
-    "deadlock",
-    "endless_loop",
-    "invalid_operand",
-    "trap",
-    "assertion",
-)
+
+class FaultKind(str, enum.Enum):
+    """What can be wrong with a launch; the values are those of reports."""
+
+    OUT_OF_BOUNDS = "out_of_bounds"
+    MISALIGNED = "misaligned"
+    UNINITIALISED_READ = "uninitialised_read"
+    RACE = "race"
+    DIVERGENT_BARRIER = "divergent_barrier"
+    MISSING_WAIT = "missing_wait"
+    DEADLOCK = "deadlock"
+    ENDLESS_LOOP = "endless_loop"
+    INVALID_OPERAND = "invalid_operand"
+    TRAP = "trap"
+    ASSERTION = "assertion"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault: its kind (KINDS), a sentence, the Python line, thread (x, y, z) and block (x, y, z) that met it first.
+    """One fault: its kind, a sentence, the Python line, thread (x, y, z) and block (x, y, z) that met it first.
 
     `other` is the line of the other access of a race; `count` how often the same line was found.
     """
 
-    kind: str
+    kind: FaultKind
     message: str
     location: Location | None
     thread: tuple[int, int, int]
@@ -44,7 +47,9 @@ class Finding:
     def describe(self, path: Path) -> str:
         """One sentence with the line of `path` that is to blame, where one of the callers is in it."""
         at = own_line(self.location, path)
-        first = f"{self.kind.replace('_', ' ')} at {at}: {self.message} (thread {self.thread}, block {self.block})"
+        first = (
+            f"{self.kind.value.replace('_', ' ')} at {at}: {self.message} (thread {self.thread}, block {self.block})"
+        )
         against = f"; the other access is at {own_line(self.other, path)}" if self.other else ""
         return first + against + (f"; {self.count} times" if self.count > 1 else "")
 
@@ -56,7 +61,7 @@ def own_line(location: Location | None, path: Path) -> str:
 
 
 class KernelFault(EmulationError):
-    """The kernel did what no kernel may; `findings` say what, the first one ended the launch."""
+    """The kernel did what no kernel may do; `findings` say what, and the first fatal one ended the launch."""
 
     def __init__(self, message: str, findings: tuple[Finding, ...], hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -64,7 +69,7 @@ class KernelFault(EmulationError):
 
 
 class UnsupportedInstruction(EmulationError):
-    """An instruction that is not executed yet: never guessed at."""
+    """An instruction that is not executed yet."""
 
     exit_code = ExitCode.UNAVAILABLE
 

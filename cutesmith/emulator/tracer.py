@@ -138,7 +138,7 @@ class _Traced:
         self.courses = {place: _Course() for place in range(len(lanes))}
 
     def run(self, basic_block: int, context: Array, lanes: Array) -> None:
-        """As NativeCode.run: the warp's lanes one by one, with a log."""
+        """As NativeCode.run: the warp's lanes run one at a time, with a log."""
         mine = np.isin(lanes, self._lanes)
         others = lanes[~mine]
         if len(others):
@@ -165,7 +165,7 @@ class _Traced:
                 values.append((self._names[register], value))
 
     def _suspended(self, course: _Course, lane: int) -> None:
-        """The stop where the lane has waited, now that it goes on; its results are in the frame."""
+        """The suspension point where the lane has waited, now that it goes on; its results are in the frame."""
         code = int(self._wave.status[lane])
         if code < 0:
             return

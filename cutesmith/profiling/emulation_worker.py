@@ -213,7 +213,7 @@ def _fault(finding: Finding, path: Path) -> EmulatedFault:
     from cutesmith.emulator.faults import own_line
 
     return EmulatedFault(
-        kind=finding.kind,
+        kind=finding.kind.value,
         message=finding.message,
         where=own_line(finding.location, path),
         thread=finding.thread,

@@ -94,7 +94,7 @@ class _Hooks:
                 patches.set(dsl.envar, name, value)
 
     def _take_remarks(self, original: Any) -> Any:
-        """Keep what ptxas says of spills and show it to nobody who did not ask."""
+        """Keep what ptxas says of spills, and show it only to those who asked."""
 
         def collected(session: Any) -> list[Any]:
             others = []

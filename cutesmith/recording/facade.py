@@ -23,7 +23,7 @@ from cutesmith.recording.patches import Patches
 from cutesmith.recording.torch_cuda import cuda_stand_ins, generator_class
 
 ALIGNMENT = 256  # what the CUDA allocator guarantees; the CPU's gives 64
-_GAP = 1 << 20  # bytes between claimed storages, so that an address just outside of one is nobody else's
+_GAP = 1 << 20  # bytes between claimed storages, so that an address just outside of one belongs to no other
 _HOLDERS_OF_A_CLAIM = 2  # `storage` and `alias`
 _MARK = "_cutesmith_says_cuda"
 _FRESH = "_cutesmith_fresh"  # on a storage: the version of its tensor when it was allocated without values
@@ -140,7 +140,7 @@ class Facade:
         return tuple(self._claims.values())
 
     def release_dead(self, addresses: Iterable[int]) -> list[int]:
-        """Give up those of the claims at `addresses` whose storage nobody else holds any more; their addresses."""
+        """Give up those of the claims at `addresses` whose storage has no other owner; their addresses."""
         by_address = {claim.address: key for key, claim in self._claims.items()}
         dead = [a for a in addresses if a in by_address and self._claims[by_address[a]].is_dead]
         for address in dead:
@@ -165,7 +165,7 @@ class Facade:
                 setattr(storage, _FRESH, tensor._version)
 
     def forget_fresh(self, tensor: torch.Tensor) -> None:
-        """A handle on the tensor's memory was given out whose writes nobody counts."""
+        """A handle on the tensor's memory was given out whose writes are not counted."""
         storage = _storage(tensor)
         if storage is not None and hasattr(storage, _FRESH):
             delattr(storage, _FRESH)
@@ -212,7 +212,7 @@ class Facade:
         return [storage for storage in found.values() if storage is not None]
 
     def at_work(self) -> AbstractContextManager[None]:
-        """What to enter while somebody but torch works on the memory of posing tensors."""
+        """What to enter while code other than torch works on the memory of posing tensors."""
         return nullcontext() if self.keeper is None else self.keeper.at_work()
 
     def substitute(self, device: Any) -> Any:

@@ -114,7 +114,7 @@ def _emulated(arch: str) -> Iterator[Callable[[], list[str]]]:
     from cutesmith.emulator.device import emulated_device
 
     with emulated_device(arch) as device:
-        yield lambda: [f"{finding.kind}: {finding}" for finding in device.findings]
+        yield lambda: [f"{finding.kind.value}: {finding}" for finding in device.findings]
 
 
 @contextlib.contextmanager

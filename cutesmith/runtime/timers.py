@@ -206,7 +206,7 @@ class EmulatedTimer:
         before = len(self._profiler.samples)
         kernel.launch()
         if findings := self._device.findings:
-            raise CandidateError(f"{findings[0].kind}: {findings[0].message}", ExitCode.CRASHED)
+            raise CandidateError(f"{findings[0].kind.value}: {findings[0].message}", ExitCode.CRASHED)
         return [sum(self._least_us(sample) for sample in self._profiler.samples[before:])]
 
     def copy_bytes_per_second(self) -> float | None:
@@ -223,3 +223,7 @@ class EmulatedTimer:
         from cutesmith.profiling.emulation_worker import CLOCK_HZ
 
         return floor_us(profile_of(sample, ""), parse_arch(self.arch).sm.multiprocessors, CLOCK_HZ)
+
+
+TIMERS: dict[str, type[Timer]] = {"cuda": GraphTimer, "emulator": EmulatedTimer}
+"""Each device's own."""

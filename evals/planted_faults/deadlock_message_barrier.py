@@ -1,4 +1,4 @@
-"""A barrier object that expects two arrivals and gets one."""
+"""An mbarrier that expects two arrivals and gets one."""
 
 import cutlass
 import cutlass.cute as cute

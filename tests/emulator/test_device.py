@@ -119,7 +119,7 @@ def test_a_refused_launch_can_be_forgotten():
         assert torch.equal(file.kernel_fn(*inputs).cpu(), file.reference_fn(*inputs).cpu())
 
 
-def test_the_next_device_starts_anew():
+def test_the_next_device_starts_fresh():
     with pytest.raises(LaunchRefused):
         outputs_of(KERNELS / "copy_2048_threads.py")
     _, returned, expected = outputs_of(KERNELS / "relu_from_dlpack.py")
@@ -160,7 +160,7 @@ def test_device_memory_is_set_and_copied_for_real():
     assert x[:17].tolist() == [200, 200, *range(3, 17), 16]
 
 
-def test_memory_that_nobody_holds_any_more_is_given_up():
+def test_memory_without_an_owner_is_given_up():
     with emulated_device("sm_90a") as device:
         file = load_file(KERNELS / "relu_tvm_ffi.py")
         (x,) = file.get_inputs()

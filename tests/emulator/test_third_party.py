@@ -1,4 +1,4 @@
-"""Kernels that nobody here wrote, executed on the emulated GPU: QuACK's row reductions and an Ampere GEMM."""
+"""Kernels of other projects, executed on the emulated GPU: QuACK's row reductions and an Ampere GEMM."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def cross_entropy(x, labels):
     return torch.nn.functional.cross_entropy(x.double(), labels, reduction="none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reference"),
     [

@@ -24,6 +24,7 @@ def test_the_labels_name_examples_that_exist_and_every_query_is_there_once(name,
     assert len(asked) == len(set(asked)) >= queries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "recall", "reciprocal_rank"),
     [("queries", 0.97, 0.92), ("second", 0.95, 0.92), ("third", 0.92, 0.86), ("heldout", 0.95, 0.88)],

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith.judge.one_process import load_confined
-from cutesmith.recording import cuda_as_cpu
+from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.sandbox.messages import Request
 from cutesmith.timing.timed import ConfinedBaselines
 

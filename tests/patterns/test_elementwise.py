@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from cutesmith import recording
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.elementwise import match
+from cutesmith.patterns.elementwise.plan import match
 from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import like, load, move, normal
@@ -109,9 +109,9 @@ def test_bytes_and_flops():
 
 
 def test_configurations_fit_the_types():
-    assert {c["vector"] for c in plan_of(F.relu, normal(64)).configurations()} == {4}
-    assert plan_of(F.relu, normal(64, dtype=BF16)).configurations()[0]["vector"] == 8
-    assert {c["vector"] for c in plan_of(lambda x: x > 0, normal(64)).configurations()} == {8, 4}
+    assert {c.vector for c in plan_of(F.relu, normal(64)).configurations()} == {4}
+    assert plan_of(F.relu, normal(64, dtype=BF16)).configurations()[0].vector == 8
+    assert {c.vector for c in plan_of(lambda x: x > 0, normal(64)).configurations()} == {8, 4}
 
 
 def test_names_that_the_kernel_needs_are_changed():

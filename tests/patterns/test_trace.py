@@ -354,6 +354,7 @@ SCALAR_REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCALAR_REFUSED)
 def test_numbers_that_decide_are_refused(name):
     with pytest.raises(UnmatchedError, match="scalar argument n"):

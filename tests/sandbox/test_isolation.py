@@ -214,6 +214,7 @@ def test_a_large_file_is_refused():
     assert "OSError" in failure("big_file", bytes=2 << 20).message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("action", "said"),
     [

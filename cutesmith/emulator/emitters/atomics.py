@@ -51,7 +51,7 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
         instruction.operands if instruction.opcode == "atom" else (Sink(), *instruction.operands)
     )
     if not isinstance(address, Address) or address.coordinates:
-        raise emitter.unsupported("the address is no plain one in brackets")
+        raise emitter.unsupported("the address is not a plain one in brackets")
     bits = type_bits(instruction, form.type)
     columns = [_elements(emitter, source, form.elements) for source in sources[: 2 if form.operation == "cas" else 1]]
     values = [[emitter.value(part, bits) for part in parts] for parts in zip(*columns, strict=True)]

@@ -90,12 +90,11 @@ def count(emitter: Emitter, instruction: Instruction) -> None:
     """`popc` and `clz` of 32 or 64 bits; the count has 32."""
     bits = _only_type(emitter, instruction)
     value = emitter.value(instruction.operands[1], bits)
-    number = _leading_zeros(emitter, value, bits) if instruction.opcode == "clz" else _population(emitter, value, bits)
+    if instruction.opcode == "clz":
+        number = _leading_zeros(emitter, value, bits)
+    else:
+        number = emitter.intrinsic(f"llvm.ctpop.i{bits}", f"i{bits}", f"i{bits} {value}")
     emitter.assign(instruction.operands[0], emitter.resize(number, bits, 32), 32)
-
-
-def _population(emitter: Emitter, value: str, bits: int) -> str:
-    return emitter.intrinsic(f"llvm.ctpop.i{bits}", f"i{bits}", f"i{bits} {value}")
 
 
 def _leading_zeros(emitter: Emitter, value: str, bits: int) -> str:
@@ -104,7 +103,7 @@ def _leading_zeros(emitter: Emitter, value: str, bits: int) -> str:
 
 @native("bfind")
 def find_leading_bit(emitter: Emitter, instruction: Instruction) -> None:
-    """`bfind`: position of the highest bit that is no sign bit, or all ones; `.shiftamt`: its distance from the top."""
+    """`bfind`: position of the highest non-sign bit, or all ones; `.shiftamt`: its distance from the top."""
     from_top = "shiftamt" in take(instruction, "shiftamt")
     bits, signed = integer_type(instruction, instruction.modifiers[-1])
     value = emitter.value(instruction.operands[1], bits)
@@ -289,7 +288,7 @@ def logic_of_three(emitter: Emitter, instruction: Instruction) -> None:
     destination, *operands = instruction.operands
     table = operands[3]
     if not isinstance(table, Immediate):
-        raise emitter.unsupported("the look-up table is no literal")
+        raise emitter.unsupported("the look-up table is not a literal")
     a, b, c = (emitter.value(operand, 32) for operand in operands[:3])
     result = _of_three(emitter, a, b, c, table.value & 0xFF)
     if isinstance(destination, Pair):

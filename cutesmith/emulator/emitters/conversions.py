@@ -131,7 +131,8 @@ def _integer_to_float(
         raise emitter.unsupported()
     value = emitter.value(operand, source.bits)
     if source.bits < 64:
-        bits = round_double(emitter, _exact_double(emitter, value, source), target, how.rounding)
+        exact = emitter.op(f"{'si' if source.signed else 'ui'}tofp i{source.bits} {{}} to double", value)
+        bits = round_double(emitter, exact, target, how.rounding)
     elif target is F64:
         bits = _long_to_double(emitter, value, source, how.rounding)
     else:
@@ -139,10 +140,6 @@ def _integer_to_float(
     if "sat" in how.flags:
         bits = saturate(emitter, bits, target)
     emitter.assign(destination, bits, target.bits)
-
-
-def _exact_double(emitter: Emitter, value: str, source: IntegerType) -> str:
-    return emitter.op(f"{'si' if source.signed else 'ui'}tofp i{source.bits} {{}} to double", value)
 
 
 def round_double(emitter: Emitter, value: str, target: Format, mode: str) -> str:

@@ -39,7 +39,7 @@ MODES = ("", *ROUNDINGS)
 FTZ = ("", "ftz")
 _INSTRUCTIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 F64_QUIET = 1 << 51
-OUT_OF_BOUNDS = 0x7FF7  # found by trying all 2^16 patterns on an H200; f16 and bf16 alike
+OUT_OF_BOUNDS = 0x7FF7  # found by trying all 2^16 patterns on an H200; the same for f16 and bf16
 F64_DEFAULT_NAN = 0xFFF8 << 48
 _NAN_ORDER = {"div": (1, 0), "fma": (0, 2, 1), "mad": (0, 2, 1)}  # of f64 operands: the last NaN wins, as on an H200
 _LLVM_ROUNDING = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
@@ -313,13 +313,10 @@ def extremum(
 
 
 def _sign_changed(emitter: Emitter, opcode: str, form: Format, value: str) -> str:
-    changed = magnitude_of(emitter, value, form) if opcode == "abs" else _negated(emitter, value, form)
+    negated = emitter.op(f"xor i{form.bits} {{}}, {form.sign}", value) if opcode == "neg" else ""
+    changed = negated or magnitude_of(emitter, value, form)
     nan = emitter.op(f"or i64 {{}}, {F64_QUIET}", value) if form is F64 else str(form.nan)
     return emitter.select(is_nan(emitter, value, form), f"i{form.bits}", nan, changed)
-
-
-def _negated(emitter: Emitter, value: str, form: Format) -> str:
-    return emitter.op(f"xor i{form.bits} {{}}, {form.sign}", value)
 
 
 @native(*forms("setp", COMPARISONS, BOOLEANS, FTZ, ("f32", "f16")))

@@ -112,15 +112,14 @@ def divide(emitter: Emitter, instruction: Instruction) -> None:
     bits, remainder = kind.bits, instruction.opcode == "rem"
     a, b = (emitter.value(operand, bits) for operand in instruction.operands[1:])
     zero = emitter.op(f"icmp eq i{bits} {{}}, 0", b)
-    refused = emitter.op("or i1 {}, {}", zero, _overflows(emitter, a, b, bits)) if kind.signed else zero
+    refused = zero
+    if kind.signed:
+        smallest = emitter.op(f"icmp eq i{bits} {{}}, {-(1 << (bits - 1))}", a)
+        overflows = emitter.op("and i1 {}, {}", smallest, emitter.op(f"icmp eq i{bits} {{}}, -1", b))
+        refused = emitter.op("or i1 {}, {}", zero, overflows)
     safe = emitter.select(refused, f"i{bits}", "1", b)  # a / 1 is also what INT_MIN / -1 wraps to
     result = emitter.op(f"{kind.letter}{'rem' if remainder else 'div'} i{bits} {{}}, {{}}", a, safe)
     emitter.assign(instruction.operands[0], emitter.select(zero, f"i{bits}", "-1", result), bits)
-
-
-def _overflows(emitter: Emitter, a: str, b: str, bits: int) -> str:
-    smallest = emitter.op(f"icmp eq i{bits} {{}}, {-(1 << (bits - 1))}", a)
-    return emitter.op("and i1 {}, {}", smallest, emitter.op(f"icmp eq i{bits} {{}}, -1", b))
 
 
 @native(*forms("abs", ("s16", "s32", "s64")))

@@ -87,7 +87,7 @@ def _pointer(emitter: Emitter, form: Form, operand: Operand, size: int, kind: Ac
 def _parameter(emitter: Emitter, symbol: Symbol, offset: int, size: int) -> str:
     program = emitter.program
     if symbol.name not in program.parameters:
-        raise emitter.unsupported(f"{symbol.name} is no parameter of the kernel")
+        raise emitter.unsupported(f"{symbol.name} is not a parameter of the kernel")
     start = program.parameters[symbol.name] + offset
     if start < 0 or start + size > program.parameter_bytes:
         raise emitter.unsupported(f"it reads outside the kernel's {program.parameter_bytes} bytes of parameters")

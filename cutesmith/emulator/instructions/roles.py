@@ -25,7 +25,8 @@ def reads(instruction: Instruction) -> Iterator[str]:
     """Registers that the instruction reads, its guard's included; a name may come twice."""
     if instruction.guard is not None:
         yield instruction.guard.register
-    first = 1 if has_result(instruction) and not _accumulates(instruction) else 0
+    accumulates = instruction.opcode == "wgmma"  # d of `wgmma.mma_async` is read and written
+    first = 1 if has_result(instruction) and not accumulates else 0
     for operand in instruction.operands[first:]:
         yield from registers_in(operand)
     if instruction.opcode in _READ_CARRY:
@@ -41,14 +42,10 @@ def writes(instruction: Instruction) -> Iterator[str]:
 
 
 def has_result(instruction: Instruction) -> bool:
-    """Whether the first operand is a destination: it is none in `st [a], b`, `bar.sync 0` or `tcgen05.dealloc a, n`."""
+    """Whether the first operand is a destination: not in `st [a], b` or `bar.sync 0`."""
     opcode, modifiers = instruction.opcode, instruction.modifiers
     if not instruction.operands or isinstance(instruction.operands[0], Address) or opcode in _NO_RESULT:
         return False
     if opcode in ("bar", "barrier"):
         return "red" in modifiers
     return opcode != "tcgen05" or modifiers[:1] == ("ld",)
-
-
-def _accumulates(instruction: Instruction) -> bool:
-    return instruction.opcode == "wgmma"  # d of `wgmma.mma_async` is read and written

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from cutesmith.emulator.faults import FaultKind
 from cutesmith.emulator.instructions import table
 from cutesmith.emulator.machine.groups import WarpMap
 from cutesmith.emulator.machine.machine import Machine, Unit
@@ -137,7 +138,7 @@ class _Barriers(Unit):
                 lanes = self._wave.members[passing[row]][live[row]]
                 there = "wait at other barriers" if apart[row] else "have exited"
                 message = f"`{waiting.instruction.full_opcode}` by a part of a warp: other threads of it {there}"
-                self._wave.report("divergent_barrier", message, lanes, waiting.instruction)
+                self._wave.report(FaultKind.DIVERGENT_BARRIER, message, lanes, waiting.instruction)
 
     def _order(self, found: _Round, passing: Array) -> None:
         """Tell memory which lanes have synchronised."""
@@ -191,7 +192,7 @@ class _Round:
             uneven = lanes[(counts % WARP != 0) | (counts == 0)]
             if len(uneven):
                 message = f"barrier for {int(self._count[uneven[0]])} threads: a multiple of {WARP} is needed"
-                self._wave.report("invalid_operand", message, uneven, instruction)
+                self._wave.report(FaultKind.INVALID_OPERAND, message, uneven, instruction)
 
     def settle(self) -> None:
         """Find the warps that have arrived as a whole."""
@@ -214,7 +215,7 @@ class _Round:
         wrong = ids >= BARRIERS
         if wrong.any():
             message = f"barrier {int(ids[wrong][0])}: a block has barriers 0 to {BARRIERS - 1}"
-            self._wave.report("invalid_operand", message, lanes[wrong], instruction)
+            self._wave.report(FaultKind.INVALID_OPERAND, message, lanes[wrong], instruction)
         return np.where(wrong, 0, ids)
 
 

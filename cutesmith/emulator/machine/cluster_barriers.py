@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from cutesmith.emulator.faults import FaultKind
 from cutesmith.emulator.instructions import table
 from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.machine.scene import Scene
@@ -28,7 +29,7 @@ class _ClusterBarriers(Unit):
         twice = lanes[self.arrivals[lanes] > self.waits[lanes]]
         if len(twice):
             message = "barrier.cluster.arrive twice without barrier.cluster.wait between"
-            self.machine.wave.report("invalid_operand", message, twice, instruction)
+            self.machine.wave.report(FaultKind.INVALID_OPERAND, message, twice, instruction)
         self.arrivals[lanes] += 1
         if "relaxed" not in instruction.modifiers:
             self.machine.memory.release_cluster(lanes)

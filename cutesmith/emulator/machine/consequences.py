@@ -1,7 +1,7 @@
-"""Whether reads of uninitialised memory matter: the launch is run again with other bytes in what nobody has written.
+"""Whether reads of uninitialised memory matter: the launch is run again with other bytes in unwritten memory.
 
-Kernels read past the rows that they own and throw the values away; that is no fault. A read is one when results depend
-on it: when memory differs after the launch, or when the launch ends otherwise.
+Kernels read past the rows that they own and throw the values away, which is harmless. A read is a fault when results
+depend on it: when memory differs after the launch, or when the launch ends otherwise.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ class Snapshot:
         """None where there is too much to copy."""
         if sum(allocation.size for allocation in allocations.all) > MOST_BYTES:
             return None
-        return cls([(a, _bytes(a).copy(), _copy(a.initialised)) for a in allocations.all])
+        return cls(
+            [(a, _bytes(a).copy(), None if a.initialised is None else a.initialised.copy()) for a in allocations.all]
+        )
 
     def restore(self, fill: int | None = None) -> None:
-        """Put everything back; with `fill`, that byte where nobody had written."""
+        """Put everything back; with `fill`, that byte in unwritten memory."""
         for allocation, content, initialised in self._states:
             _bytes(allocation)[:] = content
             if initialised is not None and allocation.initialised is not None:
@@ -43,12 +45,8 @@ class Snapshot:
                     _bytes(allocation)[initialised == 0] = fill
 
     def agrees(self) -> bool:
-        """Whether memory is now what it was then, leaving out what nobody has written."""
+        """Whether memory is now what it was then, leaving out unwritten bytes."""
         return all(_agrees(*state) for state in self._states)
-
-
-def _copy(array: Array | None) -> Array | None:
-    return None if array is None else array.copy()
 
 
 def _bytes(allocation: Allocation) -> Array:

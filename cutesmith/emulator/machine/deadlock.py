@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cutesmith.emulator.faults import Finding
+from cutesmith.emulator.faults import FaultKind, Finding
 from cutesmith.emulator.machine.machine import Machine
 from cutesmith.emulator.machine.scene import Scene
 from cutesmith.emulator.machine.suspensions import Suspension, Waiting
@@ -32,7 +32,7 @@ def _deadlock(scene: Scene, suspension: Suspension, entry: Waiting) -> Finding:
     others = f" ({blocks - 1} more blocks do too)" if blocks > 1 else ""
     who = f"{scene.who(mine)} of block {wave.block(int(mine[0]))}"
     text = f"deadlock: {who} wait at `{instruction.full_opcode}`{others} {suspension.reason(scene, instruction, mine)}"
-    return _finding(scene, "deadlock", text, entry, mine, len(entry.lanes))
+    return _finding(scene, FaultKind.DEADLOCK, text, entry, mine, len(entry.lanes))
 
 
 def _divergence(scene: Scene, entry: Waiting) -> Iterator[Finding]:
@@ -44,9 +44,9 @@ def _divergence(scene: Scene, entry: Waiting) -> Iterator[Finding]:
     if len(split):
         lanes, others = (scene.machine.wave.members[split[0]][part[split[0]]] for part in (here, elsewhere))
         text = f"`{entry.instruction.full_opcode}` by a part of a warp: {scene.places(others)}"
-        yield _finding(scene, "divergent_barrier", text, entry, lanes, len(split))
+        yield _finding(scene, FaultKind.DIVERGENT_BARRIER, text, entry, lanes, len(split))
 
 
-def _finding(scene: Scene, kind: str, text: str, entry: Waiting, lanes: Array, count: int) -> Finding:
+def _finding(scene: Scene, kind: FaultKind, text: str, entry: Waiting, lanes: Array, count: int) -> Finding:
     wave, lane = scene.machine.wave, int(lanes[0])
     return Finding(kind, text, entry.instruction.location, wave.thread(lane), wave.block(lane), count=count)

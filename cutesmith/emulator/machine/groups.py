@@ -1,4 +1,4 @@
-"""Sets of lanes: by the basic block or stop where they are, and arranged by warp."""
+"""Sets of lanes: by the basic block or suspension point where they are, and arranged by warp."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutesmith.emulator.state.wave import Wave
 
 
 class LaneGroups:
-    """Lanes (int32, ascending) by the number of a basic block or stop."""
+    """Lanes (int32, ascending) by the number of a basic block or suspension point."""
 
     def __init__(self) -> None:
         self._groups: dict[int, list[Array]] = {}
@@ -42,7 +42,7 @@ class LaneGroups:
         return [(key, _joined(self._groups[key])) for key in sorted(self._groups)]
 
     def arrays(self) -> Iterator[Array]:
-        """The lanes of all groups, in basic blocks."""
+        """The lanes of all groups, an array at a time."""
         return (array for arrays in self._groups.values() for array in arrays)
 
 

@@ -52,7 +52,7 @@ class Memory:
         self._table = self._allocation_table()
 
     def _allocation_table(self) -> Array:
-        """int64 (n, ALLOCATION_WORDS) for native code; an empty entry where there is none."""
+        """int64 (n, ALLOCATION_WORDS) for native code; one empty entry without allocations."""
         allocations = self.allocations.all
         table = np.zeros((max(1, len(allocations)), ALLOCATION_WORDS), np.int64)
         for row, allocation in zip(table, allocations, strict=False):

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from cutesmith.emulator.errors import EndlessLoop
-from cutesmith.emulator.faults import Finding, KernelFault
+from cutesmith.emulator.faults import FaultKind, Finding, KernelFault
 from cutesmith.emulator.instructions.table import execution_of
 from cutesmith.emulator.machine.deadlock import explain
 from cutesmith.emulator.machine.groups import LaneGroups
@@ -159,7 +159,7 @@ class Scheduler:
         return bool(len(lanes))
 
     def _check(self) -> None:
-        """Stop at a fatal finding and at the step limit."""
+        """End the launch at a fatal finding and at the step limit."""
         self._machine.memory.drain()
         fatal = self._wave.findings.fatal
         if fatal:
@@ -173,7 +173,9 @@ class Scheduler:
         thread, block = self._wave.thread(lane), self._wave.block(lane)
         blocks = len(np.unique(self._wave.block_of_lane[lanes]))
         text = f"{len(lanes)} threads of {blocks} blocks still run after {self._settings.step_limit} steps"
-        self._wave.findings.add(Finding("endless_loop", text, location, thread, block, count=len(lanes)), -basic_block)
+        self._wave.findings.add(
+            Finding(FaultKind.ENDLESS_LOOP, text, location, thread, block, count=len(lanes)), -basic_block
+        )
         return EndlessLoop(
             f"{where(location)}: {text}, thread {thread} of block {block} first",
             hint="A loop that waits for what never comes, or one too long to emulate: use smaller inputs.",
@@ -184,4 +186,4 @@ class Scheduler:
         waiting = [(self._suspensions[n], Waiting(points[n], lanes)) for n, lanes in self._waiting.items()]
         for finding, site in explain(self._machine, waiting):
             findings.add(finding, site)
-        return KernelFault(next(f.message for f in findings.all if f.kind == "deadlock"), findings.all)
+        return KernelFault(next(f.message for f in findings.all if f.kind == FaultKind.DEADLOCK), findings.all)

@@ -14,7 +14,7 @@ class Settings:
     one); a kernel that waits on memory for other blocks gets as many blocks as the GPU holds. `fuel` is how many back
     edges a lane takes before it gives way. `tensor_core_sm`: whose tensor cores matrix products round like, such as 90
     for code of sm_80 that runs on an H200; 0 means those of the program's target. `fill` is the byte that shared and
-    local memory hold before anybody writes there.
+    local memory hold before they are written.
     """
 
     sanitize: bool = True

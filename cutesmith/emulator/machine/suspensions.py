@@ -14,6 +14,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from cutesmith.emulator.faults import FaultKind
 from cutesmith.emulator.instructions import table
 from cutesmith.emulator.machine.lanes import LaneBatch, Warps
 from cutesmith.emulator.machine.machine import Machine
@@ -118,7 +119,7 @@ class WarpSuspension(Suspension):
         outside = present & ~in_mask
         if outside.any():
             message = f"`{instruction.full_opcode}` by a thread that its own membermask {mask:#010x} leaves out"
-            machine.wave.report("invalid_operand", message, members[rows][outside], instruction)
+            machine.wave.report(FaultKind.INVALID_OPERAND, message, members[rows][outside], instruction)
         complete = ~(warps.live[rows] & in_mask & ~present).any(axis=1)
         if complete.any():
             self.handler(Warps(machine, instruction, members[rows[complete]], present[complete]))

@@ -138,7 +138,7 @@ class Emitter:
         self.emit(f"br label %{label}")
 
     def block(self, label: str) -> None:
-        """Begin a block; what registers hold is read anew in it."""
+        """Begin a block; what registers hold is read again in it."""
         self._known = {}
         self.emit(f"{label}:")
 
@@ -156,7 +156,7 @@ class Emitter:
         self._known = unchanged
 
     def fault_unless(self, condition: str) -> None:
-        """Go on where `condition` (i1) holds; else the lane stops as FAULTED (a finding must have been written)."""
+        """Go on where `condition` (i1) holds; else the lane ends as FAULTED (a finding must have been written)."""
         label = self.new_label("sound")
         self.emit(f"br i1 {condition}, label %{label}, label %fault, {_RARE}")
         self.emit(f"{label}:")
@@ -218,7 +218,7 @@ class Emitter:
                 self.assign(register, field, part, signed=signed)
             return
         if not isinstance(operand, Register):
-            raise self.unsupported(f"{operand!r} is no destination")
+            raise self.unsupported(f"{operand!r} is not a destination")
         width = self.width(operand)
         value = self.resize(value, bits, width, signed=signed)
         self.touch(operand.name)
@@ -320,7 +320,7 @@ class Emitter:
         return self.resize(self.op(f"add i{bits} {{}}, {operand.offset}", base) if operand.offset else base, bits, 64)
 
     def access(self, space: Space, address: str, size: int, kind: Access) -> str:
-        """The host pointer of a checked access of `size` bytes to an i64 address; a refused lane stops."""
+        """The host pointer of a checked access of `size` bytes to an i64 address; a refused lane ends."""
         assert self.instruction is not None
         pointer = self.op(
             f"call ptr @{ACCESS_FUNCTION}(ptr %context, i32 %lane, i32 {int(space)}, i64 {{}}, i32 {size}, "

@@ -19,7 +19,7 @@ from cutesmith.emulator.program.basic_blocks import (
     SuspensionPoint,
     Switch,
 )
-from cutesmith.emulator.ptx.syntax import Instruction, Register
+from cutesmith.emulator.ptx.syntax import Instruction
 
 # Words of the context that a region function reads once, where it needs them, by the SSA name that holds them.
 _POINTERS = {
@@ -60,7 +60,9 @@ class RegionWriter:
         for number in sorted(self.region.basic_blocks):
             self._basic_block(self.program.basic_blocks[number])
         body, self.emitter.lines = self.emitter.lines, []
-        self._load_registers()
+        for name in sorted(self.region.loads):
+            self.emitter.touch(name)
+            self._move(name, store=False)
         loads, self.emitter.lines = self.emitter.lines, []
         number = self.region.entry
         allocas = [f"{alloca(name)} = alloca i{self.program.widths[name]}" for name in self.emitter.registers]
@@ -68,15 +70,12 @@ class RegionWriter:
         head = (_HEAD.format(number=number), *allocas, *_context_words(code))
         return "\n".join((*head, code, "}", _WRAPPER.format(number=number)))
 
-    def _load_registers(self) -> None:
-        for name in sorted(self.region.loads):
-            self.emitter.touch(name)
-            self._move(name, store=False)
-
     def _move(self, name: str, *, store: bool) -> None:
         """Copy a register between its alloca and its row of the frame (two rows if it has 128 bits)."""
         emitter, bits = self.emitter, self.program.widths[name]
-        rows = [self._row(self.program.slots[name] + half) for half in range(2 if bits == 128 else 1)]
+        slots = [self.program.slots[name] + half for half in range(2 if bits == 128 else 1)]
+        offsets = [emitter.op(f"mul i64 %lane.count, {slot}") for slot in slots]
+        rows = [emitter.op("getelementptr i64, ptr %frame.lane, i64 {}", offset) for offset in offsets]
         if store:
             value = emitter.held(name)
             for half, row in enumerate(rows):
@@ -89,10 +88,6 @@ class RegionWriter:
             high = emitter.op("shl i128 {}, 64", emitter.resize(words[1], 64, 128))
             value = emitter.op("or i128 {}, {}", value, high)
         emitter.emit(f"store i{bits} {value}, ptr {alloca(name)}")
-
-    def _row(self, slot: int) -> str:
-        offset = self.emitter.op(f"mul i64 %lane.count, {slot}")
-        return self.emitter.op("getelementptr i64, ptr %frame.lane, i64 {}", offset)
 
     # ---------------------------------------------------------------------------------------------------- basic blocks
 
@@ -154,13 +149,10 @@ class RegionWriter:
         outside = emitter.new_label("outside")
         emitter.emit(f"switch i32 {index}, label %{outside} [{ways}]")
         emitter.block(outside)  # a jump to nowhere is written down as an access to address 0
-        emitter.instruction = self._jump_through(end.register)
+        jumps = (item for item in self.program.instructions if item.opcode == "brx" and end.register in item.operands)
+        emitter.instruction = next(jumps)
         emitter.access(Space.GLOBAL, "0", 4, Access.READ)
         emitter.jump("fault")
-
-    def _jump_through(self, register: Register) -> Instruction:
-        jumps = (item for item in self.program.instructions if item.opcode == "brx" and register in item.operands)
-        return next(jumps)
 
     def _edge(self, basic_block: BasicBlock, target: int) -> str:
         back = (basic_block.number, target) in self.region.back_edges

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.suspensions import lane_operation
 from cutesmith.emulator.operations.mbarriers import arrive_for_copies
@@ -57,7 +57,7 @@ def _source_bytes(batch: LaneBatch, size: int) -> Array:
     over = given > size
     if over.any():
         message = f"src-size {int(given[over][0])} of a copy of {size} bytes"
-        batch.wave.report("invalid_operand", message, batch.lanes[over], instruction)
+        batch.wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes[over], instruction)
     return np.asarray(np.minimum(given, size))
 
 
@@ -71,7 +71,7 @@ def _aligned(batch: LaneBatch, source: Address, size: int, taken: Array) -> Arra
     wrong: Array = (taken > 0) & (taken < size) & (addresses % np.uint64(size) != 0)
     if wrong.any():
         message = f"`{batch.instruction.full_opcode}` from {int(addresses[wrong][0]):#x}, no multiple of {size}"
-        batch.wave.report("misaligned", message, batch.lanes[wrong], batch.instruction)
+        batch.wave.report(FaultKind.MISALIGNED, message, batch.lanes[wrong], batch.instruction)
     return np.logical_not(wrong)
 
 
@@ -96,7 +96,7 @@ def wait_group(batch: LaneBatch) -> None:
     """All but the last N groups are complete."""
     allowed = batch.instruction.operands[0]
     if not isinstance(allowed, Immediate):
-        raise UnsupportedInstruction(batch.instruction, "the number of groups is no constant")
+        raise UnsupportedInstruction(batch.instruction, "the number of groups is not a constant")
     batch.machine.unit(PendingCopies).wait_groups(batch.lanes, allowed.value)
 
 

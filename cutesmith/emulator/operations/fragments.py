@@ -12,6 +12,7 @@ import functools
 
 import numpy as np
 
+from cutesmith.emulator.faults import FaultKind
 from cutesmith.emulator.machine.lanes import Warps
 from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.ptx.syntax import Operand, Register, Vector
@@ -94,7 +95,7 @@ def whole_warps(warps: Warps) -> Warps:
         return warps
     broken = warps.members[~whole][warps.active[~whole]]
     message = f"`{warps.instruction.full_opcode}` must be executed by all 32 threads of a warp together"
-    warps.wave.report("invalid_operand", message, broken, warps.instruction)
+    warps.wave.report(FaultKind.INVALID_OPERAND, message, broken, warps.instruction)
     return Warps(warps.machine, warps.instruction, warps.members[whole], warps.active[whole])
 
 
@@ -127,7 +128,7 @@ def write_registers(warps: Warps, operand: Operand, values: Array) -> None:
 
 
 def _slots(warps: Warps, parts: tuple[Operand, ...]) -> Array | None:
-    """Rows of the frame, shape (registers, 1); None where a part is no register."""
+    """Rows of the frame, shape (registers, 1); None where a part is not a register."""
     names = [part.name for part in parts if isinstance(part, Register)]
     if len(names) != len(parts):
         return None

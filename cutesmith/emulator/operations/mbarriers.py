@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.machine import Machine
 from cutesmith.emulator.machine.suspensions import lane_operation
@@ -199,7 +199,7 @@ def _mbarrier_at(batch: LaneBatch, index: int, pointer: int) -> Mbarrier | None:
     barrier = Mbarrier.read(pointer)
     if barrier is None:
         message = f"`{batch.instruction.full_opcode}` on {_place(batch.wave, pointer)}, which is not an mbarrier"
-        batch.wave.report("invalid_operand", message, batch.lanes[index : index + 1], batch.instruction)
+        batch.wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes[index : index + 1], batch.instruction)
     return barrier
 
 
@@ -214,7 +214,7 @@ def _checked(batch: LaneBatch, index: int, act: Callable[[], None]) -> None:
         act()
     except MbarrierError as error:
         message = f"`{batch.instruction.full_opcode}`: {error}"
-        batch.wave.report("invalid_operand", message, batch.lanes[index : index + 1], batch.instruction)
+        batch.wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes[index : index + 1], batch.instruction)
 
 
 def _tell(batch: LaneBatch, found: list[tuple[int, int]], tell: Callable[[Array, int], None]) -> None:

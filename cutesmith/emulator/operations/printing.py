@@ -43,7 +43,7 @@ class ArgumentBuffer:
 
 
 def format_text(template: str, buffer: ArgumentBuffer, string_at: Callable[[int], str]) -> str:
-    """The printed text; `string_at` reads the C string at an address. What is no specifier is printed as it stands."""
+    """The printed text; `string_at` reads the C string at an address. All else is printed as it stands."""
     return _SPECIFIER.sub(lambda match: _converted(match, buffer, string_at), template)
 
 

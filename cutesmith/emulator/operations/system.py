@@ -8,7 +8,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.suspensions import lane_operation
 from cutesmith.emulator.operations.printing import ArgumentBuffer, format_text
@@ -47,7 +47,7 @@ def set_registers(batch: LaneBatch) -> None:
     count = operand.value if isinstance(operand, Immediate) else 0
     if not 24 <= count <= 256 or count % 8:
         message = f"setmaxnreg to {count} registers: 24 to 256 in steps of 8"
-        batch.wave.report("invalid_operand", message, batch.lanes, batch.instruction)
+        batch.wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes, batch.instruction)
 
 
 @lane_operation("trap", "brkpt")
@@ -56,9 +56,11 @@ def trap(batch: LaneBatch) -> None:
     said = batch.wave.printed.last.get(int(batch.lanes[0]), "")
     if _ASSERTION in said:
         message = said.split(_ASSERTION)[1].strip()
-        batch.wave.report("assertion", f"assertion failed: {message}", batch.lanes, batch.instruction)
+        batch.wave.report(FaultKind.ASSERTION, f"assertion failed: {message}", batch.lanes, batch.instruction)
     else:
-        batch.wave.report("trap", f"the kernel executed `{batch.instruction.opcode}`", batch.lanes, batch.instruction)
+        batch.wave.report(
+            FaultKind.TRAP, f"the kernel executed `{batch.instruction.opcode}`", batch.lanes, batch.instruction
+        )
 
 
 @lane_operation("call")
@@ -85,7 +87,7 @@ def _assert_failed(batch: LaneBatch) -> None:
     message, file, line, _, _ = _arguments(batch, np.uint64, np.uint64, np.uint32, np.uint64, np.uint64)
     strings = _strings(batch, int(batch.lanes[0]))
     text = f"assertion failed: {strings(int(message[0]))} ({strings(int(file[0]))}:{int(line[0])})"
-    batch.wave.report("assertion", text, batch.lanes, batch.instruction)
+    batch.wave.report(FaultKind.ASSERTION, text, batch.lanes, batch.instruction)
 
 
 _FUNCTIONS: dict[str, Callable[[LaneBatch], None]] = {"vprintf": _print, "__assertfail": _assert_failed}

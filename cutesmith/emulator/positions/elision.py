@@ -35,7 +35,7 @@ def reduced(function: Function) -> Function:
 
 
 def renumbered(function: Function, body: Iterable[Instruction | Label]) -> Function:
-    """The function with that body, its instructions numbered anew."""
+    """The function with that body, its instructions numbered again."""
     numbers = iter(range(1 << 30))
     return replace(
         function, body=tuple(replace(s, number=next(numbers)) if isinstance(s, Instruction) else s for s in body)

@@ -1,7 +1,7 @@
 """Every integer that an address is made of, computed a second time with 64 bits beside it.
 
 The twin of a register is what it would hold if no integer were narrower than 64 bits. Sums, products and shifts to the
-left have twins that agree with them modulo 2^32, whatever a compiler made of the expression; what is no arithmetic of
+left have twins that agree with them modulo 2^32, whatever a compiler made of the expression; anything but arithmetic of
 positions (loads, shuffles, unsigned division, packed halves) has itself as twin.
 
 Indices of 16 bits are written as masks, shifts and conversions that an honest kernel may mean as such (packed
@@ -186,7 +186,7 @@ class _Rule:
     def _same(
         self, opcode: str, target: Register, sources: list[Operand], bits: int, kept: list[Operand] | None = None
     ) -> _Parts | None:
-        """One instruction on twins; the last sources, `kept`, are no positions."""
+        """One instruction on twins; the last sources, `kept`, are not positions."""
         kept = kept or []
         twins = [self._twins.of(source, bits) for source in sources[: len(sources) - len(kept)]]
         if any(twin is None for twin in twins):

@@ -2,7 +2,7 @@
 
 Costs are clocks of a multiprocessor in which a pipe is busy: issue slots (4 warp-instructions a clock), arithmetic
 (LANES_PER_CLOCK), L1 and shared memory (one wavefront, or 128 bytes, a clock), sectors from L2 (64
-bytes a clock). They rank lines; latency, overlap and cache hits are not modelled, so they are no times.
+bytes a clock). They rank lines; latency, overlap and cache hits are not modelled, so they are not times.
 """
 
 from __future__ import annotations

@@ -14,7 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from cutesmith.emulator.profiling.instruction_classes import CLASSES, class_of, flops_of, macs_of, tensor_cycles_of
+from cutesmith.emulator.profiling.instruction_classes import (
+    CLASSES,
+    flops_of,
+    machine_instructions_of,
+    macs_of,
+    tensor_cycles_of,
+)
 from cutesmith.emulator.profiling.requests import SECTOR, Requests, requests_of
 from cutesmith.emulator.profiling.sampling import Sample, executions
 from cutesmith.emulator.program.abi import (
@@ -58,7 +64,7 @@ class AccessProfile:
 
     @property
     def bulk(self) -> bool:
-        """Whether it is a bulk copy (TMA), which is no request of a warp."""
+        """Whether it is a bulk copy (TMA), which is not a request of a warp."""
         return self.size > SECTOR
 
 
@@ -141,9 +147,9 @@ def _count(sample: Sample, by_site: list[LineProfile]) -> None:
     lanes, warps = executions(sample.program, sample.lane_counts), executions(sample.program, sample.warp_counts)
     for instruction, line, times, issues in zip(sample.program.instructions, by_site, lanes, warps, strict=True):
         if issues:
-            kind = class_of(instruction)
-            line.lanes[kind] += int(times)
-            line.issued[kind] += int(issues)
+            for kind, number in machine_instructions_of(instruction).items():
+                line.lanes[kind] += int(times) * number
+                line.issued[kind] += int(issues) * number
             line.flops += int(times) * flops_of(instruction)
             line.macs += int(issues) * macs_of(instruction)
             line.tensor_cycles += int(issues) * tensor_cycles_of(instruction)

@@ -11,7 +11,7 @@ from cutesmith.emulator.program.contraction import contracted
 from cutesmith.emulator.program.control_flow import cut
 from cutesmith.emulator.program.layout import aligned, place, place_registers, place_shared
 from cutesmith.emulator.program.liveness import Liveness, Regions, back_edges
-from cutesmith.emulator.ptx.syntax import Function, Instruction, Module, Symbol, Variable
+from cutesmith.emulator.ptx.syntax import Function, Instruction, Module, Symbol
 from cutesmith.emulator.ptx.traversal import parts
 from cutesmith.emulator.ptx.types import bits_of
 
@@ -25,18 +25,19 @@ def build(module: Module, function: Function, is_native: Callable[[Instruction],
     """
     function = contracted(without_calls(module, function))
     basic_blocks = cut(function, is_native)
-    suspension_points = tuple(
-        basic_block.end for basic_block in basic_blocks if isinstance(basic_block.end, SuspensionPoint)
-    )
+    suspension_points = tuple(end for end in (part.end for part in basic_blocks) if isinstance(end, SuspensionPoint))
     resumes = sorted({point.resume for point in suspension_points})
     back = back_edges(basic_blocks, (0, *resumes))
     entries = tuple(sorted({0, *resumes, *(target for _, target in back)}))
-    liveness, widths = Liveness(basic_blocks), _widths(function)
+    widths = {name: bits_of(kind) for name, kind in function.registers.items()} | {CONDITION_CODE: 1}
+    liveness = Liveness(basic_blocks)
     regions = Regions(basic_blocks, liveness, back)
     slots, slot_count = place_registers(list(_points(basic_blocks, entries, liveness)), widths)
     instructions = tuple(statement for statement in function.body if isinstance(statement, Instruction))
-    used = _used_symbols(instructions)
-    shared, static_shared, dynamic = place_shared(_in_space(module, function, "shared", used))
+    operands = (operand for instruction in instructions for operand in instruction.operands)
+    used = {part.name for operand in operands for part in parts(operand) if isinstance(part, Symbol)}
+    declared = (*(variable for variable in module.variables if variable.name in used), *function.variables)
+    shared, static_shared, dynamic = place_shared([variable for variable in declared if variable.space == "shared"])
     local = place(variable for variable in function.variables if variable.space == "local")
     parameters = place(function.parameters)
     return Program(
@@ -46,10 +47,7 @@ def build(module: Module, function: Function, is_native: Callable[[Instruction],
         suspension_points=suspension_points,
         entries=entries,
         regions={number: regions.region(number) for number in entries},
-        live={
-            basic_block.number: liveness.numbering.names(liveness.at_start[basic_block.number])
-            for basic_block in basic_blocks
-        },
+        live={number: liveness.numbering.names(mask) for number, mask in enumerate(liveness.at_start)},
         widths=widths,
         slots=slots,
         slot_count=slot_count,
@@ -67,10 +65,6 @@ def build(module: Module, function: Function, is_native: Callable[[Instruction],
     )
 
 
-def _widths(function: Function) -> dict[str, int]:
-    return {name: bits_of(kind) for name, kind in function.registers.items()} | {CONDITION_CODE: 1}
-
-
 def _points(basic_blocks: tuple[BasicBlock, ...], entries: Iterable[int], liveness: Liveness) -> Iterator[list[str]]:
     """What is in the frame together: what is live at an entry, or around a suspension point."""
     ordered, starts = liveness.numbering.ordered, set(entries)
@@ -80,19 +74,3 @@ def _points(basic_blocks: tuple[BasicBlock, ...], entries: Iterable[int], livene
         if isinstance(basic_block.end, SuspensionPoint):
             around = liveness.at_end[basic_block.number] | liveness.at_start[basic_block.end.resume]
             yield ordered(around | liveness.point_operands(basic_block.number))
-
-
-def _used_symbols(instructions: Iterable[Instruction]) -> frozenset[str]:
-    return frozenset(
-        part.name
-        for instruction in instructions
-        for operand in instruction.operands
-        for part in parts(operand)
-        if isinstance(part, Symbol)
-    )
-
-
-def _in_space(module: Module, function: Function, space: str, used: frozenset[str]) -> list[Variable]:
-    """Variables that the function declares, and those of the module that it uses."""
-    of_module = [variable for variable in module.variables if variable.name in used]
-    return [variable for variable in (*of_module, *function.variables) if variable.space == space]

@@ -33,7 +33,7 @@ SYSTEM_CALLS = ("vprintf", "__assertfail")
 
 
 def without_calls(module: Module, function: Function) -> Function:
-    """The function with calls inlined or lowered, its instructions numbered anew.
+    """The function with calls inlined or lowered, its instructions numbered again.
 
     Raises UnsupportedInstruction for recursion, calls through a register, and functions that have no body.
     """

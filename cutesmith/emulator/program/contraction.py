@@ -2,7 +2,7 @@
 
 The PTX manual leaves it to the optimiser; ptxas does so wherever the product has no other use. An H200 therefore rounds
 once where PTX, read literally, rounds twice (a softmax of float32 differs by 11 units in the last place). `add.rn` and
-`mul.rn` are never fused. Seen for f32; f64 is taken to be alike.
+`mul.rn` are never fused. Seen for f32; f64 is taken to be the same.
 """
 
 from __future__ import annotations

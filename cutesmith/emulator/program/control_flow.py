@@ -117,7 +117,7 @@ class _Cutter:
 
     def _label(self, operand: object, instruction: Instruction) -> int:
         if not isinstance(operand, LabelReference) or operand.name not in self._labels:
-            raise PtxSyntaxError(f"PTX line {instruction.ptx_line}: `{operand}` is no label to branch to")
+            raise PtxSyntaxError(f"PTX line {instruction.ptx_line}: `{operand}` is not a label to branch to")
         return self._labels[operand.name]
 
 

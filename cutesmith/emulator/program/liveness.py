@@ -146,10 +146,8 @@ class Regions:
     def _stores(self, members: list[int]) -> dict[int, int]:
         """Registers live where a lane leaves that the region may have written by then."""
         written = self._written(members)
-        return {number: self._live_out(number) & written[number] for number in members if self._leaves(number)}
-
-    def _leaves(self, number: int) -> bool:
-        return isinstance(self._basic_blocks[number].end, SuspensionPoint) or number in self._back
+        suspended = {n for n in members if isinstance(self._basic_blocks[n].end, SuspensionPoint)}
+        return {n: self._live_out(n) & written[n] for n in members if n in suspended or n in self._back}
 
     def _live_out(self, number: int) -> int:
         if isinstance(self._basic_blocks[number].end, SuspensionPoint):

@@ -13,7 +13,8 @@ _READING = frozenset(("ld", "atom", "mbarrier"))
 def waits_for_other_blocks(program: Program) -> bool:
     """Whether a loop reads global memory in a way that others may change meanwhile: atomics, volatile, acquire."""
     return any(
-        any(map(_reads_what_others_write, _instructions(basic_block))) and _in_cycle(program, basic_block.number)
+        any(map(_reads_what_others_write, _instructions(basic_block)))
+        and basic_block.number in _after(program, basic_block.number)
         for basic_block in program.basic_blocks
     )
 
@@ -38,10 +39,6 @@ def _instructions(basic_block: BasicBlock) -> tuple[Instruction, ...]:
     return (
         (*basic_block.instructions, end.instruction) if isinstance(end, SuspensionPoint) else basic_block.instructions
     )
-
-
-def _in_cycle(program: Program, number: int) -> bool:
-    return number in _after(program, number)
 
 
 def _after(program: Program, number: int) -> set[int]:

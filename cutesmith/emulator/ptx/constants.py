@@ -41,7 +41,7 @@ def literal(token: str) -> Immediate | None:
     try:
         if digits:
             return Immediate(int(token[2:], 16), 4 * digits) if len(token) == 2 + digits else None
-        if not token[:1].isdigit() or token.isdigit():  # digits alone are no integer here: 09
+        if not token[:1].isdigit() or token.isdigit():  # digits alone are not an integer here: 09
             return None
         return Immediate(int.from_bytes(struct.pack("<d", float(token)), "little"), 64)
     except ValueError:

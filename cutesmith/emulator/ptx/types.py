@@ -11,7 +11,7 @@ _BITS = {"pred": 1, "e4m3": 8, "e5m2": 8, "e4m3x2": 16, "e5m2x2": 16, "tf32": 32
 
 @cache
 def bits_of(type_name: str) -> int:
-    """Bits of a value of that type: 32 for "b32" and "f16x2", 1 for "pred"; 0 for what is no type."""
+    """Bits of a value of that type: 32 for "b32" and "f16x2", 1 for "pred"; 0 for any other word."""
     if type_name in _BITS:
         return _BITS[type_name]
     match = _NUMBERED.fullmatch(type_name)

@@ -145,7 +145,7 @@ def _local(module: ir.Module, faults: FaultTable, shadows: Shadows) -> ir.Functi
 
 
 def _parameter(module: ir.Module, faults: FaultTable) -> ir.Function:
-    """Addresses with the window (as a symbol gives them) or without; nobody writes here."""
+    """Addresses with the window (as a symbol gives them) or without; parameters are only read."""
     body = _new(module, Space.PARAM, faults)
     b = body.b
     windowed = b.icmp_unsigned(">=", body["address"], body.number(PARAMETER_WINDOW))
@@ -194,7 +194,7 @@ class _Global:
 
 
 def _search(module: ir.Module) -> ir.Function:
-    """i64: the last allocation that starts at or before an address, -1 where there is none."""
+    """i64: the last allocation that starts at or before an address, else -1."""
     body = Body(module, "access_search", I64, {"table": PTR, "count": I64, "address": I64}, attributes=("noinline",))
     b = body.b
     low, high = body.local(I64), body.local(I64)

@@ -1,7 +1,7 @@
 """The shadow cell: 64 bits that say who accessed a byte (or an element) last, when, and by which instruction.
 
-From the top: serial number of the block in the launch (20 bits, from 1), lane in the block (11), time (17), site (16).
-0 is "never". Time counts synchronisation events of the block's cluster (Sanitizer.TIME).
+From the top: serial number of the block in the launch (20 bits, from 1), thread in the block (11), time (17), site
+(16). 0 is "never". Time counts synchronisation events of the block's cluster (Sanitizer.TIME).
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import numpy as np
 
 from cutesmith.emulator.program.abi import Array
 
-SITE_BITS, TIME_BITS, LANE_BITS, SERIAL_BITS = 16, 17, 11, 20
+SITE_BITS, TIME_BITS, THREAD_BITS, SERIAL_BITS = 16, 17, 11, 20
 TIME_SHIFT = SITE_BITS
-LANE_SHIFT = TIME_SHIFT + TIME_BITS
-SERIAL_SHIFT = LANE_SHIFT + LANE_BITS
+THREAD_SHIFT = TIME_SHIFT + TIME_BITS
+SERIAL_SHIFT = THREAD_SHIFT + THREAD_BITS
 MAX_SITE = (1 << SITE_BITS) - 1  # stands for all later ones too; they are taken for strong
-MAX_TIME = (1 << TIME_BITS) - 1  # when time stands still, nothing is called a race any more
+MAX_TIME = (1 << TIME_BITS) - 1  # when time stands still, nothing counts as a race
 MAX_SERIAL = (1 << SERIAL_BITS) - 1
 
-THREADS = 1024  # lanes below are threads of the block; the others:
+MOST_THREADS = 1024  # thread numbers below are threads of the block; the others:
 WARP_WRITERS = 1024  # + warp: threads of that warp wrote one and the same value
 EVERYWHERE = 2045  # read by threads of several blocks: of the cluster whose first block is named, or of any (serial 0)
-PENDING = 2046  # an asynchronous copy that nobody has waited for; time is MAX_TIME
-SEVERAL = 2047  # read by several threads of the block (which warps: see the masks), or written alike by them
+PENDING = 2046  # an asynchronous copy without a wait; time is MAX_TIME
+SEVERAL = 2047  # read by several threads of the block (which warps: see the masks), or written by them with one value
 
 
-def pack(serial: Array, lane: Array | int, time: Array | int, site: Array | int) -> Array:
+def pack(serial: Array, thread: Array | int, time: Array | int, site: Array | int) -> Array:
     """Cells as uint64."""
     cells = np.minimum(np.asarray(site, np.uint64), np.uint64(MAX_SITE))
-    for part, shift in ((serial, SERIAL_SHIFT), (lane, LANE_SHIFT), (time, TIME_SHIFT)):
+    for part, shift in ((serial, SERIAL_SHIFT), (thread, THREAD_SHIFT), (time, TIME_SHIFT)):
         cells = cells | np.asarray(part, np.uint64) << np.uint64(shift)
     return np.asarray(cells, np.uint64)
 
@@ -38,9 +38,9 @@ def site_of(cell: int) -> int:
     return cell & MAX_SITE
 
 
-def lane_of(cell: int) -> int:
-    """The lane in the block, or one of the codes above."""
-    return cell >> LANE_SHIFT & ((1 << LANE_BITS) - 1)
+def thread_of(cell: int) -> int:
+    """The thread in the block, or one of the codes above."""
+    return cell >> THREAD_SHIFT & ((1 << THREAD_BITS) - 1)
 
 
 def serial_of(cell: int) -> int:

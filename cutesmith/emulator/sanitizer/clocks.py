@@ -1,6 +1,6 @@
 """Happens-before of a wave: what barriers, fences and mbarriers tell the race check (sanitizer/happens_before.py).
 
-Time is one counter a cluster. An access bears the time at which it is made; whoever synchronises moves the time on, so
+Time is one counter a cluster. An access bears the time at which it is made; a synchronisation moves the time on, so
 that "before the barrier" is "with a smaller time". No rule here may cause a false alarm; each may miss a race.
 """
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutesmith.emulator.faults import Finding
+from cutesmith.emulator.faults import FaultKind, Finding
 from cutesmith.emulator.program.abi import SHARED_BASE, SHARED_RANK_SHIFT, Access, Space
 from cutesmith.emulator.ptx.syntax import Instruction
 from cutesmith.emulator.sanitizer import cells as cells
 from cutesmith.emulator.sanitizer.layout import Fault
-from cutesmith.emulator.state.allocations import Allocation, Allocations
+from cutesmith.emulator.state.allocations import Allocations
 from cutesmith.emulator.state.wave import Wave
 
 _FAR = 1 << 30  # bytes from any allocation: a wild address, no tensor is named
-_KINDS = {
-    Fault.OUT_OF_BOUNDS: "out_of_bounds",
-    Fault.MISALIGNED: "misaligned",
-    Fault.UNINITIALISED: "uninitialised_read",
-    Fault.RACE: "race",
-    Fault.MISSING_WAIT: "missing_wait",
-}
 _MANY = "threads"
 _VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates", Access.MBARRIER: "uses"}
 
@@ -37,13 +30,13 @@ class Explainer:
         explain = {
             Fault.OUT_OF_BOUNDS: self._out_of_bounds,
             Fault.MISALIGNED: self._misaligned,
-            Fault.UNINITIALISED: self._uninitialised,
+            Fault.UNINITIALISED_READ: self._uninitialised,
             Fault.RACE: self._race,
             Fault.MISSING_WAIT: self._missing_wait,
         }[kind]
         instruction = self._instruction(site)
         return Finding(
-            kind=_KINDS[kind],
+            kind=FaultKind[kind.name],
             message=explain(record),
             location=instruction.location if instruction else None,
             thread=self._wave.thread(lane),
@@ -67,18 +60,15 @@ class Explainer:
 
     def _out_of_bounds(self, record: Any) -> str:
         address, size, space = int(record["address"]), int(record["bytes"]), Space(int(record["space"]))
-        return (
-            f"{self._access(record)} at {space.name.lower()} address {address:#x}: {self._beyond(space, address, size)}"
-        )
-
-    def _beyond(self, space: Space, address: int, size: int) -> str:
         if space is Space.SHARED:
-            return self._beyond_shared(address, size)
-        if space is Space.LOCAL:
-            return f"the thread has {self._wave.local.shape[1]} bytes of local memory"
-        if space is Space.PARAM:
-            return f"the kernel has {self._wave.program.parameter_bytes} bytes of parameters, which are only read"
-        return self._beyond_global(address, size)
+            beyond = self._beyond_shared(address, size)
+        elif space is Space.LOCAL:
+            beyond = f"the thread has {self._wave.local.shape[1]} bytes of local memory"
+        elif space is Space.PARAM:
+            beyond = f"the kernel has {self._wave.program.parameter_bytes} bytes of parameters, which are only read"
+        else:
+            beyond = self._beyond_global(address, size)
+        return f"{self._access(record)} at {space.name.lower()} address {address:#x}: {beyond}"
 
     def _beyond_global(self, address: int, size: int) -> str:
         nearest = self._allocations.nearest(address, size)
@@ -105,39 +95,35 @@ class Explainer:
         return f"{self._access(record)} at {where}, which is {address % needed} past a multiple of {needed}"
 
     def _uninitialised(self, record: Any) -> str:
-        return f"{self._access(record)} of {self._place(record)} of which nobody has written all"
+        return f"{self._access(record)} of {self._place(record)} of which not all bytes were written"
 
     def _race(self, record: Any) -> str:
         who = self._other(record)
-        verb = f"{'have' if who.startswith(_MANY) else 'has'} {'read' if self._other_reads(record) else 'written'}"
+        other = self._instruction(int(record["other_site"]))
+        reads = other is not None and other.opcode in ("ld", "ldu", "ldmatrix")
+        verb = f"{'have' if who.startswith(_MANY) else 'has'} {'read' if reads else 'written'}"
         return f"{self._access(record)} of {self._place(record)} that {who} {verb}: nothing orders the two"
 
     def _missing_wait(self, record: Any) -> str:
-        return (
-            f"{self._access(record)} of {self._place(record)} that an asynchronous copy fills and nobody has waited for"
-        )
-
-    def _other_reads(self, record: Any) -> bool:
-        instruction = self._instruction(int(record["other_site"]))
-        return instruction is not None and instruction.opcode in ("ld", "ldu", "ldmatrix")
+        return f"{self._access(record)} of {self._place(record)} that an asynchronous copy fills, without a wait for it"
 
     def _other(self, record: Any) -> str:
         """Who made the other access of a race."""
         cell = int(record["cell"])
-        lane, serial, wave = cells.lane_of(cell), cells.serial_of(cell), self._wave
+        thread, serial, wave = cells.thread_of(cell), cells.serial_of(cell), self._wave
         block = serial - self._first_serial
         in_wave = 0 <= block < len(wave.blocks)
         where = ""
         if block != int(wave.block_of_lane[int(record["lane"])]):
             where = f" of block {tuple(wave.blocks[block].tolist())}" if in_wave else " of another block"
-        if lane < cells.THREADS:
-            index = (block if in_wave else 0) * wave.threads_per_block + lane
+        if thread < cells.MOST_THREADS:
+            index = (block if in_wave else 0) * wave.threads_per_block + thread
             return f"thread {wave.thread(index)}{where}"
-        if lane == cells.EVERYWHERE:
+        if thread == cells.EVERYWHERE:
             return f"{_MANY} of several blocks"
-        if lane == cells.SEVERAL:
+        if thread == cells.SEVERAL:
             return f"{_MANY} of several warps{where}"
-        return f"{_MANY} of warp {lane - cells.WARP_WRITERS}{where}"
+        return f"{_MANY} of warp {thread - cells.WARP_WRITERS}{where}"
 
     # ----------------------------------------------------------------------------------------------- where it is
 
@@ -149,14 +135,11 @@ class Explainer:
             return f"shared memory at byte {offset}"
         if space == Space.LOCAL:
             return f"local memory at byte {address}"
-        owner = self._owner(address)
+        owner = self._allocations.at(address)
         return f"{owner.name} at byte {address - owner.address}" if owner else f"global address {address:#x}"
 
     def _in_tensor(self, record: Any) -> str:
         if Space(int(record["space"])) not in (Space.GLOBAL, Space.CONST):
             return ""
-        owner = self._owner(int(record["address"]))
+        owner = self._allocations.at(int(record["address"]))
         return f" (byte {int(record['address']) - owner.address} of {owner.name})" if owner else ""
-
-    def _owner(self, address: int) -> Allocation | None:
-        return self._allocations.at(address)

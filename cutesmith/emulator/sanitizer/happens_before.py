@@ -41,7 +41,7 @@ class Who:
     def cell(self, body: Body) -> Value:
         """This access."""
         b = body.b
-        parts = ((self.serial, cells.SERIAL_SHIFT), (self.thread, cells.LANE_SHIFT), (self.time, cells.TIME_SHIFT))
+        parts = ((self.serial, cells.SERIAL_SHIFT), (self.thread, cells.THREAD_SHIFT), (self.time, cells.TIME_SHIFT))
         cell = body.wide(body.least(body["site"], body.number(cells.MAX_SITE, I32)))
         for value, shift in parts:
             cell = b.or_(cell, b.shl(value, body.number(shift)))
@@ -66,7 +66,7 @@ class HappensBefore:
         parameters = {"context": PTR, "lane": I32, "site": I32, "cell": I64, "warps": PTR, "writer": I32}
         body = Body(module, "access_unordered", I32, parameters, attributes=("noinline",))
         b = body.b
-        other = field(body, body["cell"], cells.LANE_SHIFT, cells.LANE_BITS)
+        other = field(body, body["cell"], cells.THREAD_SHIFT, cells.THREAD_BITS)
         time = field(body, body["cell"], cells.TIME_SHIFT, cells.TIME_BITS)
         serial = b.lshr(body["cell"], body.number(cells.SERIAL_SHIFT))
         with body.when(body.equal(other, cells.PENDING)):
@@ -116,7 +116,7 @@ class HappensBefore:
         b.ret(body.number(RACE, I32))
 
     def _several(self, body: Body, who: Who, time: Value, within_warp: Value, warp: Value, block_column: Value) -> None:
-        """Written alike by many, which is forgiven; or read by many: each reading warp must be ordered before.
+        """Many wrote one value, which is not a race; or many read: each reading warp must be ordered before.
 
         Of a warp one thread is enough: which of its threads read is not known.
         """
@@ -148,9 +148,9 @@ class HappensBefore:
         b = body.b
         ordered = _returner(body, ORDERED)
         ordered(b.icmp_unsigned("<", time, _cluster_base(body, who)))
-        with body.when(b.icmp_unsigned(">=", other, body.number(cells.THREADS))):
+        with body.when(b.icmp_unsigned(">=", other, body.number(cells.MOST_THREADS))):
             ordered(body.set(_knowledge(body, who)))
-        with body.when(b.icmp_unsigned("<", other, body.number(cells.THREADS))):
+        with body.when(b.icmp_unsigned("<", other, body.number(cells.MOST_THREADS))):
             column = b.add(b.mul(b.sub(serial, who.first_serial), who.threads), other)
             ordered(self._knows(body, who, column, 1, time))
 

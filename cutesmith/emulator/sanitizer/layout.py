@@ -49,11 +49,11 @@ class Site(enum.IntFlag):
 
 
 class Fault(enum.IntEnum):
-    """Kinds of fault records."""
+    """Kinds of fault records, with the names of faults.FaultKind."""
 
     OUT_OF_BOUNDS = 1
     MISALIGNED = 2
-    UNINITIALISED = 3
+    UNINITIALISED_READ = 3
     RACE = 4
     MISSING_WAIT = 5
 

@@ -72,22 +72,22 @@ def _settle(module: Any, faults: FaultTable) -> Any:
 
 
 def _written_alike(body: Body, waiting: Value) -> None:
-    """Several threads wrote one value: the cells name their warp, or nobody."""
+    """Several threads wrote one value: the cells name their warp, or SEVERAL."""
     b = body.b
     writers = body.word(waiting, Pending.WRITERS, PTR)
-    lane_mask = (1 << cells.LANE_BITS) - 1
-    before = b.and_(b.lshr(body["cell"], body.number(cells.LANE_SHIFT)), body.number(lane_mask))
+    lane_mask = (1 << cells.THREAD_BITS) - 1
+    before = b.and_(b.lshr(body["cell"], body.number(cells.THREAD_SHIFT)), body.number(lane_mask))
     before_warp = b.select(
-        b.icmp_unsigned("<", before, body.number(cells.THREADS)),
+        b.icmp_unsigned("<", before, body.number(cells.MOST_THREADS)),
         b.add(b.lshr(before, body.number(5)), body.number(cells.WARP_WRITERS)),
         before,
     )
     with body.each(body.word(waiting, Pending.COUNT)) as index:
         cell = body.word(writers, index)
-        now = b.and_(b.lshr(cell, body.number(cells.LANE_SHIFT)), body.number(lane_mask))
+        now = b.and_(b.lshr(cell, body.number(cells.THREAD_SHIFT)), body.number(lane_mask))
         warp = b.add(b.lshr(now, body.number(5)), body.number(cells.WARP_WRITERS))
         same_block = body.equal(b.lshr(b.xor(cell, body["cell"]), body.number(cells.SERIAL_SHIFT)), 0)
-        alike = b.and_(same_block, b.icmp_unsigned("==", warp, before_warp))
-        tag = b.shl(b.select(alike, warp, body.number(cells.SEVERAL)), body.number(cells.LANE_SHIFT))
-        rest = b.and_(cell, body.number(~(lane_mask << cells.LANE_SHIFT)))
+        same_warp = b.and_(same_block, b.icmp_unsigned("==", warp, before_warp))
+        tag = b.shl(b.select(same_warp, warp, body.number(cells.SEVERAL)), body.number(cells.THREAD_SHIFT))
+        rest = b.and_(cell, body.number(~(lane_mask << cells.THREAD_SHIFT)))
         body.put(b.or_(rest, tag), writers, index)

@@ -110,7 +110,7 @@ class Shadows:
             )
 
     def check_initialised(self, body: Body, flags: Value, space: Space) -> None:
-        """Memory with one flag a byte: a read of a byte that nobody wrote is a fault, a write sets the flags."""
+        """Memory with one flag a byte: a read of an unwritten byte is a fault, a write sets the flags."""
         given = body.arguments | {"space": body.number(space, I32), "flags": flags}
         body.b.call(self._initialised, [given[name] for name in _INITIALISED])
 
@@ -128,7 +128,7 @@ class Shadows:
         with body.when(reads), body.each(size) as index:
             missing = body.equal(body.word(body["flags"], index, I8), 0)
             with body.when(missing, likely=False):
-                self._faults.write(body, Fault.UNINITIALISED, body["space"], body.number(0))
+                self._faults.write(body, Fault.UNINITIALISED_READ, body["space"], body.number(0))
                 b.ret_void()
         with body.when(b.icmp_unsigned("!=", body["kind"], body.number(Access.READ, I32))):
             b.call(self._set, [body["flags"], body.number(1, I8), size, body.false])
@@ -168,7 +168,7 @@ class Shadows:
         """One fault of each kind an access."""
         b = body.b
         with body.when(b.load(found.uninitialised, typ=I1)):
-            self._faults.write(body, Fault.UNINITIALISED, body["space"], body.number(0))
+            self._faults.write(body, Fault.UNINITIALISED_READ, body["space"], body.number(0))
         cell = b.load(found.under_way, typ=I64)
         with body.when(b.icmp_unsigned("!=", cell, body.number(0))):
             self._faults.write(body, Fault.MISSING_WAIT, body["space"], cell)
@@ -204,9 +204,9 @@ class Shadows:
     def _add_reader(self, body: Body, who: Who, own: Value, readers: Value, index: Value, width: int) -> None:
         """Where all cells say already that many read them, nothing is left to do."""
         b = body.b
-        who_read = b.lshr(readers, splat(body, body.number(cells.LANE_SHIFT), width))
+        who_read = b.lshr(readers, splat(body, body.number(cells.THREAD_SHIFT), width))
         everywhere = b.icmp_unsigned("==", who_read, splat(body, body.number(cells.EVERYWHERE), width))
-        several = b.or_(b.shl(who.serial, body.number(cells.LANE_BITS)), body.number(cells.SEVERAL))
+        several = b.or_(b.shl(who.serial, body.number(cells.THREAD_BITS)), body.number(cells.SEVERAL))
         in_block = b.icmp_unsigned("==", who_read, splat(body, several, width))
         noted = b.and_(in_block, self._has_warp(body, who, index, width))
         with body.when(b.not_(all_hold(body, b.or_(everywhere, noted)))):
@@ -296,7 +296,7 @@ class Shadows:
         arguments = [body[name] for name in ("context", "lane", "site", "cell", "warps")]
         unordered = b.call(self._orders.unordered, [*arguments, body.number(0, I32)])
         who = Who(body)
-        other = b.and_(b.lshr(body["cell"], body.number(cells.LANE_SHIFT)), body.number((1 << cells.LANE_BITS) - 1))
+        other = b.and_(b.lshr(body["cell"], body.number(cells.THREAD_SHIFT)), body.number((1 << cells.THREAD_BITS) - 1))
         merged = body.any_of(body.equal(other, cells.SEVERAL), body.equal(other, cells.EVERYWHERE))
         with body.when(b.and_(body.equal(unordered, ORDERED), b.not_(self._both_strong(body, merged)))):
             b.store(body["own"], body["at"])
@@ -309,7 +309,7 @@ class Shadows:
         return body.function
 
     def _both_strong(self, body: Body, merged: Value) -> Value:
-        """Strong reads are ORDERED with anything strong though they forget nobody: a merged cell stays merged."""
+        """Strong reads are ORDERED with anything strong but must not replace readers: a merged cell stays merged."""
         sites = body.word(body["context"], Sanitizer.SITES, PTR)
         site = body.wide(body.least(body["site"], body.number(cells.MAX_SITE, I32)))
         strong = body.b.and_(body.word(sites, site, I8), body.number(Site.STRONG, I8))
@@ -322,8 +322,8 @@ class Shadows:
             with more, body.when(body.set(body["warps"])):
                 b.store(b.or_(b.load(body["warps"], typ=I32), bit), body["warps"])
             with second:
-                keep = body.number(~(((1 << cells.LANE_BITS) - 1) << cells.LANE_SHIFT))
-                several = body.number(cells.SEVERAL << cells.LANE_SHIFT)
+                keep = body.number(~(((1 << cells.THREAD_BITS) - 1) << cells.THREAD_SHIFT))
+                several = body.number(cells.SEVERAL << cells.THREAD_SHIFT)
                 b.store(b.or_(b.and_(body["cell"], keep), several), body["at"])
                 with body.when(body.set(body["warps"])):
                     first = b.shl(body.number(1, I32), b.trunc(b.lshr(other, body.number(5)), I32))
@@ -336,8 +336,8 @@ class Shadows:
         blocks = body.word(body["context"], Context.CLUSTER_BLOCKS)
         inside = b.icmp_unsigned("<", b.sub(serial, who.first_serial), blocks)
         named = b.select(inside, who.first_serial, body.number(0))
-        rest = b.and_(body["own"], body.number((1 << cells.LANE_SHIFT) - 1))
-        tag = b.or_(b.shl(named, body.number(cells.SERIAL_SHIFT)), body.number(cells.EVERYWHERE << cells.LANE_SHIFT))
+        rest = b.and_(body["own"], body.number((1 << cells.THREAD_SHIFT) - 1))
+        tag = b.or_(b.shl(named, body.number(cells.SERIAL_SHIFT)), body.number(cells.EVERYWHERE << cells.THREAD_SHIFT))
         b.store(b.or_(tag, rest), body["at"])
         b.ret_void()
 
@@ -348,7 +348,7 @@ _INITIALISED = {
 
 
 def _vectors(body: Body) -> Iterator[tuple[Value, int]]:
-    """Loops over the cells of an access: first as vectors, then one by one; gives the index and the width."""
+    """Loops over the cells of an access: first as vectors, then single cells; gives the index and the width."""
     whole = body.b.and_(body["count"], body.number(-_WIDTH))
     with body.each(whole, _WIDTH) as index:
         yield index, _WIDTH
@@ -364,7 +364,7 @@ def _settled(body: Body, who: Who, own: Value, vector: Value) -> Value:
         return splat(body, body.number(value), width)
 
     apart = b.xor(vector, splat(body, own, width))
-    same_thread = b.icmp_unsigned("<", apart, constant(1 << cells.LANE_SHIFT))
+    same_thread = b.icmp_unsigned("<", apart, constant(1 << cells.THREAD_SHIFT))
     same_block = b.icmp_unsigned("<", apart, constant(1 << cells.SERIAL_SHIFT))
     time = b.and_(b.lshr(vector, constant(cells.TIME_SHIFT)), constant(cells.MAX_TIME))
     earlier = b.icmp_unsigned("<", time, splat(body, who.base, width))

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from cutesmith.emulator.faults import KINDS, Finding
+from cutesmith.emulator.faults import FaultKind, Finding
 from cutesmith.emulator.ptx.syntax import Location
 
 MAX_FINDINGS = 100
-FATAL = frozenset({"out_of_bounds", "misaligned", "deadlock", "endless_loop", "invalid_operand", "trap", "assertion"})
+FATAL = frozenset(FaultKind) - {
+    FaultKind.UNINITIALISED_READ,
+    FaultKind.RACE,
+    FaultKind.DIVERGENT_BARRIER,
+    FaultKind.MISSING_WAIT,
+}
 """Kinds that end the launch, as they do on a GPU; the others are written down and the launch goes on."""
 
 
@@ -25,7 +30,6 @@ class Findings:
 
     def add(self, finding: Finding, site: int = -1) -> None:
         """Write a finding down; `site`, the instruction's number, tells faults without a Python line apart."""
-        assert finding.kind in KINDS, finding.kind
         key = (finding.kind, finding.location or site, finding.other)
         known = self._by_line.get(key)
         if known is not None:
@@ -37,8 +41,8 @@ class Findings:
 
     @property
     def all(self) -> tuple[Finding, ...]:
-        """Every finding; reads of what nobody has written come last, since a race may explain them."""
-        return tuple(sorted(self._by_line.values(), key=lambda finding: finding.kind == "uninitialised_read"))
+        """Every finding; reads of uninitialised memory come last, since a race may explain them."""
+        return tuple(sorted(self._by_line.values(), key=lambda finding: finding.kind == FaultKind.UNINITIALISED_READ))
 
     @property
     def fatal(self) -> tuple[Finding, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cutesmith.emulator.faults import Finding
+from cutesmith.emulator.faults import FaultKind, Finding
 from cutesmith.emulator.instructions.forms import literal_bits
 from cutesmith.emulator.program.abi import (
     CONTEXT_WORDS,
@@ -81,8 +81,8 @@ class Wave:
         x, y, z = (int(index) for index in self.blocks[self.block_of_lane[lane]])
         return (x, y, z)
 
-    def report(self, kind: str, message: str, lanes: Array, instruction: Instruction | None) -> None:
-        """Write a fault of `lanes` (at least one) down: a kind of faults.KINDS, a sentence; the first lane is named."""
+    def report(self, kind: FaultKind, message: str, lanes: Array, instruction: Instruction | None) -> None:
+        """Write a fault of `lanes` (at least one) down: its kind, a sentence; the first lane is named."""
         lane, location = int(lanes[0]), instruction.location if instruction else None
         finding = Finding(kind, message, location, self.thread(lane), self.block(lane), count=len(lanes))
         self.findings.add(finding, instruction.number if instruction else -1)

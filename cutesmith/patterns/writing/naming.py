@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number that a kernel takes: its name and DSL type."""
+
+    name: str
+    type: str
 
 
 def safe_names(names: Sequence[str], reserved: Collection[str]) -> list[str]:
-    """The names, changed where they are reserved, no identifiers, or met before."""
+    """The names, changed where they are reserved, are not identifiers, or were met before."""
     chosen: list[str] = []
     for place, name in enumerate(names):
         stem = name if name.isidentifier() else f"input_{place}"

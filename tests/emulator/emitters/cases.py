@@ -74,7 +74,7 @@ def _width(register: str) -> int:
 
 
 def each(form: str, types: tuple[str, ...], count: int, oracle: Callable[..., int]) -> list[Case]:
-    """The same operation for several types, sources and result alike; `oracle(kind, *values)`."""
+    """The same operation for several types, the same for sources and result; `oracle(kind, *values)`."""
     return [
         Case(f"{form}.{kind}", (kind,) * count, bits(kind), lambda *v, kind=kind: oracle(kind, *v)) for kind in types
     ]

@@ -191,7 +191,7 @@ def test_what_is_unknown_is_refused():
     inputs = {"%r1": np.zeros(1, np.uint64), "%r2": np.zeros(1, np.uint64)}
     with pytest.raises(UnsupportedInstruction, match="shf"):
         run("shf.l.clamp.b64 %r3, %r1, %r2, %r2;", inputs, "%r3")
-    with pytest.raises(UnsupportedInstruction, match="no literal"):
+    with pytest.raises(UnsupportedInstruction, match="not a literal"):
         run("lop3.b32 %r3, %r1, %r2, %r2, %r1;", inputs, "%r3")
 
 

@@ -35,7 +35,7 @@ def execute(form: str, bits: int, *columns: np.ndarray, result: int | None = Non
 
 
 def negative_zero(opcode: str, patterns: tuple[int, ...], sign: int, mode: str) -> bool:
-    """Whether an exact zero is negative: by the signs of factors, or of terms that are alike, else only in rm."""
+    """Whether an exact zero is negative: by the signs of factors, or of terms with the same sign, else only in rm."""
     signs = [bool(pattern & sign) for pattern in patterns]
     if opcode in ("mul", "div"):
         return signs[0] ^ signs[1]

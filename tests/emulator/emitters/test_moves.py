@@ -105,8 +105,8 @@ def test_symbols_have_the_address_of_their_own_space():
 
 
 def test_an_unknown_symbol_or_special_register_is_refused():
-    with pytest.raises(UnsupportedInstruction, match="the address of nobody"):
-        run("mov.u64 %rd1, nobody;", {"%r1": WORDS}, "%rd1")
+    with pytest.raises(UnsupportedInstruction, match="the address of unplaced"):
+        run("mov.u64 %rd1, unplaced;", {"%r1": WORDS}, "%rd1")
     with pytest.raises(UnsupportedInstruction, match="%pm0"):
         run("mov.u32 %r2, %pm0;", {"%r1": WORDS}, "%r2")
 

@@ -92,6 +92,6 @@ def test_resident_blocks_follow_registers_and_shared_memory():
     assert run.resident_blocks == 132
 
 
-def test_an_instruction_that_nobody_executes_is_named():
+def test_an_unknown_instruction_is_named():
     with pytest.raises(UnsupportedInstruction, match="tcgen05.alloc"):
         bench.prepare("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%rd1], 32; ret;")

@@ -24,7 +24,7 @@ ret ptr %pointer
 }"""
 """An `access` whose addresses are the host's own; null is refused."""
 
-UNPLACED = "nobody"
+UNPLACED = "unplaced"
 """A variable that PTX may name, but that has no address."""
 
 _KINDS = {"p": "pred", "b": "b8", "rs": "b16", "r": "b32", "rd": "b64", "rq": "b128"}

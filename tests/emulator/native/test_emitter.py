@@ -131,7 +131,7 @@ def test_helpers_and_library_functions_are_called():
     assert np.allclose(np.array(read("rd2"), np.uint64).view(np.float64), wanted, rtol=1e-14)
 
 
-def test_a_function_that_nobody_has_is_an_error_and_no_crash():
+def test_a_function_that_is_missing_is_an_error_and_not_a_crash():
     def write(emitter: Emitter) -> None:
         emitter.intrinsic("no_such_function", "void")
 

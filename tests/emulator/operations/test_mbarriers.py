@@ -157,7 +157,7 @@ bar.sync 0;
     assert not target.any()
 
 
-def test_try_wait_gives_up_when_nobody_can_move():
+def test_try_wait_gives_up_when_no_lane_can_move():
     """A consumer that peeks at the next stage before it frees the present one would block itself otherwise."""
     code = """mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0;
 selp.u32 %r3, 1, 0, %p2;

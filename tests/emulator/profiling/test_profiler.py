@@ -10,7 +10,13 @@ import pytest
 
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.profiling.advice import advise, busiest_pipes, floor_us
-from cutesmith.emulator.profiling.instruction_classes import class_of, flops_of, macs_of, tensor_cycles_of
+from cutesmith.emulator.profiling.instruction_classes import (
+    class_of,
+    flops_of,
+    machine_instructions_of,
+    macs_of,
+    tensor_cycles_of,
+)
 from cutesmith.emulator.profiling.launch_profile import as_dict, profile_of
 from cutesmith.emulator.profiling.sampling import Profiler
 from cutesmith.emulator.ptx.syntax import Instruction
@@ -126,7 +132,7 @@ def test_floor_is_that_of_the_busiest_pipe(profile):
 
 
 def test_a_sample_is_scaled_to_the_launch():
-    """Of one block, or of the first accesses only, as of all: the blocks are alike."""
+    """Of one block, or of the first accesses only, as of all: the blocks are the same."""
     some, _ = emulate(Profiler(most_blocks=1))
     few, _ = emulate(Profiler(most_accesses=100))
     assert (some.blocks, some.complete, few.complete) == (1, True, False)
@@ -217,6 +223,19 @@ def instruction(text):
 def test_classes_and_operations(text, kind, flops, macs):
     found = instruction(text)
     assert (class_of(found), flops_of(found), macs_of(found)) == (kind, flops, macs)
+
+
+@pytest.mark.parametrize(
+    ("text", "instructions"),
+    [
+        ("rcp.rn.f32", {"special function": 1, "fp32": 3, "int": 3, "control": 1}),
+        ("rcp.approx.ftz.f32", {"special function": 1}),
+        ("div.rn.f32", {"special function": 1, "fp32": 6, "control": 1}),
+        ("add.rn.f32", {"fp32": 1}),
+    ],
+)
+def test_a_rounded_function_counts_as_the_machine_instructions_that_it_takes(text, instructions):
+    assert machine_instructions_of(instruction(text)) == instructions
 
 
 def test_tensor_cycles_depend_on_the_type():

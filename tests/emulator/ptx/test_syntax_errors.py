@@ -1,4 +1,4 @@
-"""Text that is no PTX, or PTX that is not supported: the line, and what was expected there."""
+"""Text that is not PTX, or PTX that is not supported: the line, and what was expected there."""
 
 from __future__ import annotations
 

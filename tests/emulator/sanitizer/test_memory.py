@@ -60,7 +60,7 @@ def test_the_nearest_of_several_arrays_is_named():
     assert "4 bytes before the start of array 1" in message(emulate(code, zeros(4), zeros(4), block=1))
 
 
-def test_a_wild_address_names_nobody():
+def test_a_wild_address_names_no_tensor():
     assert "no tensor is near" in message(emulate("mov.u64 %d1, 64;\nld.global.u32 %r1, [%d1];\nret;", zeros(4)))
 
 

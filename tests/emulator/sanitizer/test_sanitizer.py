@@ -1,4 +1,4 @@
-"""Races and reads of what nobody has written: found at both lines, and silent where the accesses are ordered."""
+"""Races and reads of unwritten memory: found at both lines, and silent where the accesses are ordered."""
 
 from __future__ import annotations
 
