@@ -31,11 +31,6 @@ Request = dict[str, Any]
 Reply = dict[str, Any]
 
 
-def handler() -> Callable[[Request], Reply]:
-    """What `sandbox.child` calls with each request."""
-    return Trials().handle
-
-
 class Trials:
     """One file's plan on one device; `kernels` by the place of their tiling."""
 

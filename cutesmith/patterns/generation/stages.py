@@ -16,6 +16,7 @@ from cutesmith.patterns.generation.target import Target
 from cutesmith.runtime.tuning import usual_jobs
 from cutesmith.runtime.tuning_cache import TuningCache
 from cutesmith.timing.benchmark import benchmark_kernel, time_candidates
+from cutesmith.timing.entries import import_alike
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, VerifyVerdict
 
 Report = Callable[[int], None]
@@ -59,7 +60,7 @@ class Stages:
         return verdict
 
     def _verify(self, path: Path, place: str) -> VerifyVerdict:
-        return verify_kernel(path, on=place, arch=self.target.arch, seeds=SEEDS)
+        return verify_kernel(path, on=place, arch=self.target.arch, seeds=SEEDS, alike=import_alike)
 
     def time(self, candidates: list[Candidate]) -> str:
         """Interleaved device times of all candidates on the same inputs; the day when they are from an earlier race."""
