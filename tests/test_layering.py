@@ -18,6 +18,7 @@ RANKS = {
     "verdicts": 0,
     "errors": 1,
     "devices": 1,
+    "bm25": 1,
     "syntax": 1,
     "unicode": 1,
     "append_log": 2,
