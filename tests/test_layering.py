@@ -183,7 +183,6 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:
 CIRCLES_LEFT = {
     "cutesmith.agent.display",
     "cutesmith.evals",
-    "cutesmith.examples",
 }
 STRINGS_LEFT: set[str] = set()
 
