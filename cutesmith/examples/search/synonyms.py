@@ -8,8 +8,8 @@ from __future__ import annotations
 
 MORE = {
     # Operations: for most of PyTorch's no example is closer than one that computes in the same way
-    "gemm": "matrix multiply,matrix product,gemv,matvec,dense layer,fully connected,addmm,einsum,projection,sgemm,hgemm,"
-    "convolution,conv2d,tensor core,tensor cores",
+    "gemm": "matrix multiply,matrix product,gemv,matvec,dense layer,fully connected,addmm,einsum,projection,sgemm,"
+    "hgemm,convolution,conv2d,tensor core,tensor cores",
     "blockwise_gemm": "groupwise gemm,128x128,1x128,deepseek,deep gemm",
     "grouped_gemm": "grouped,groups,list of gemm,expert gemm",
     "mixed_input_gemm": "mixed input,mixed precision gemm,int4 weights,int8 weights,w8a16,w4a8",
@@ -18,10 +18,11 @@ MORE = {
     "mla": "deepseek,latent attention,mla decode",
     "layernorm": "norm,batch norm,instance norm,group norm",
     "rmsnorm": "norm",
-    "reduction": "pooling,mse,huber loss,kl divergence,hinge loss,cosine similarity,triplet loss,l1 norm,l2 norm,"
-    "frobenius norm,variance,standard deviation,log sum exp,argmin,min,warp reduction,block reduction,cluster reduction",
-    "elementwise": "optimizer,adam,sgd,clamp,lerp,masked fill,leaky relu,elu,selu,mish,softplus,hardswish,hardsigmoid,"
-    "softsign,silu,sigmoid,swish,tanh,exp,log,sqrt,where,dropout,element wise,vector add,axpy,map",
+    "reduction": "pooling,mse,huber loss,kl divergence,hinge loss,cosine similarity,triplet loss,l1 norm,"
+    "l2 norm,frobenius norm,variance,standard deviation,log sum exp,argmin,min,warp reduction,"
+    "block reduction,cluster reduction",
+    "elementwise": "optimizer,adam,sgd,clamp,lerp,masked fill,leaky relu,elu,selu,mish,softplus,hardswish,"
+    "hardsigmoid,softsign,silu,sigmoid,swish,tanh,exp,log,sqrt,where,dropout,element wise,vector add,axpy,map",
     "copy": "padding,roll,flip,index select,embedding,lookup table,slice,split,stack,cat",
     "collective": "reduce scatter,nccl",
     "integration": "c++,from c,pybind",
