@@ -18,6 +18,7 @@ RANKS = {
     "verdicts": 0,
     "errors": 1,
     "devices": 1,
+    "bm25": 1,
     "syntax": 1,
     "unicode": 1,
     "append_log": 2,
@@ -182,7 +183,6 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:
 CIRCLES_LEFT = {
     "cutesmith.agent.display",
     "cutesmith.evals",
-    "cutesmith.examples",
 }
 STRINGS_LEFT: set[str] = set()
 

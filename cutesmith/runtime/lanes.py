@@ -254,7 +254,7 @@ class Lanes:
                 self._step(lane, "prepare", index)
 
     def drop(self, index: int, state: str, error: CandidateError) -> None:
-        """A compiler's refusal is for good; a run, or a limit of time, may turn out otherwise another time."""
+        """A compiler's refusal stays; a run, or a limit of time, may end differently another time."""
         may_pass = state == NOT_RUN or error.exit_code == ExitCode.TIMED_OUT
         self.trials[index] = self.trials[index].failed(state, error.message, error.log_tail, may_pass=may_pass)
 

@@ -27,7 +27,7 @@ SEEDS = 2
 class Stages:
     """Lint, compile, verify, time and benchmark for one target; each adds its verdict to the candidate.
 
-    `cache` remembers races; None races anew and remembers nothing. `confine_problem`: nobody vouches for the problem.
+    `cache` remembers races; without it each race is run and forgotten. `confine_problem`: the problem is untrusted.
     Verification takes it from the kernel's own file and confines it in any case.
     """
 
