@@ -8,15 +8,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cutesmith.emulator.emulator_import import import_emulator
 from cutesmith.errors import CandidateError
 from cutesmith.judge.rounds import START_SECONDS
+from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.runtime.tiling import Problem, Tiling, with_tuples
 from cutesmith.runtime.trials import NOT_COMPILED, NOT_RUN, Trial
+from cutesmith.sandbox.messages import HandlerMaker
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker
 from cutesmith.verdicts import ExitCode
 
-ENTRY = "cutesmith.runtime.trials_worker:handler"
+
+def tiling_trials() -> HandlerMaker:
+    """What a lane's worker runs: its imports, and the class of its handler."""
+    from cutesmith.runtime.trials_worker import Trials
+
+    return Trials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +90,14 @@ class Lane:
         subject, gpu = self.subject, self.subject.device == "cuda"
         limits = Limits(wall_seconds=subject.timeout, memory_bytes=fair_memory((32 if gpu else 16) * GIB))
         environment = {"CUTE_DSL_ARCH": subject.arch}
-        self.worker = Worker(ENTRY, limits=limits, gpu=gpu, environment=environment, subject=subject.path.name)
+        self.worker = Worker(
+            tiling_trials,
+            preload=(import_dsl if gpu else import_emulator,),
+            limits=limits,
+            gpu=gpu,
+            environment=environment,
+            subject=subject.path.name,
+        )
         self.worker.start()
         self.worker.send(subject.start_request())
 
@@ -239,7 +254,7 @@ class Lanes:
                 self._step(lane, "prepare", index)
 
     def drop(self, index: int, state: str, error: CandidateError) -> None:
-        """A compiler's refusal is for good; a run, or a limit of time, may turn out otherwise another time."""
+        """A compiler's refusal stays; a run, or a limit of time, may end differently another time."""
         may_pass = state == NOT_RUN or error.exit_code == ExitCode.TIMED_OUT
         self.trials[index] = self.trials[index].failed(state, error.message, error.log_tail, may_pass=may_pass)
 

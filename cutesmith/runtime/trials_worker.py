@@ -31,11 +31,6 @@ Request = dict[str, Any]
 Reply = dict[str, Any]
 
 
-def handler() -> Callable[[Request], Reply]:
-    """What `sandbox.child` calls with each request."""
-    return Trials().handle
-
-
 class Trials:
     """One file's plan on one device; `kernels` by the place of their tiling."""
 
@@ -132,7 +127,7 @@ class Trials:
 def _read(description: dict[str, Any]) -> Any:
     if "scalar" in description:
         return tensors.read_scalar(description)
-    return tensors.Guarded.of_file(description, "cuda", zone_bytes=0).tensor  # nobody looks at what lies beside it
+    return tensors.Guarded.of_file(description, "cuda", zone_bytes=0).tensor  # what lies beside it is not checked
 
 
 def _refusal(plan_fn: Callable[..., Any], values: Sequence[Any]) -> str:

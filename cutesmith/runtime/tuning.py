@@ -53,7 +53,7 @@ class Progress(Protocol):
 
 
 def silent(stage: str, done: int, total: int, message: str = "") -> None:
-    """Progress that nobody listens to."""
+    """Progress that is not shown."""
 
 
 def autotune(
@@ -131,7 +131,7 @@ def _file_of(kernel: str | Path | Callable[..., Any]) -> tuple[Path, str]:
         file, name = inspect.getsourcefile(inspect.unwrap(kernel)), getattr(kernel, "__qualname__", "")
         if file is None or not Path(file).is_file() or not name.isidentifier():
             raise UsageError(
-                f"{kernel!r:.100} is no function at the top level of a file", hint="Give file.py:function."
+                f"{kernel!r:.100} is not a function at the top level of a file", hint="Give file.py:function."
             )
         return Path(file).resolve(), name
     text, _, function = str(kernel).rpartition(":")
@@ -234,7 +234,7 @@ class _Run:
         lanes.compile(places, lambda done: self.tell("compile", done, len(places)))
 
     def _time(self, lanes: Lanes, rounds: int) -> None:
-        """Interleaved rounds in random order: what heats or slows the device down meets all alike."""
+        """Interleaved rounds in random order: what heats or slows the device down meets every tiling."""
         order = random.Random(secrets.randbits(64))
         lanes.prepare()
         self.tell("time", 0, rounds)

@@ -179,7 +179,7 @@ def test_the_order_that_reads_a_shared_tensor_once_is_the_same_function(name, tm
     [
         ([1 << 22, 32], [[1, 1 << 22], [1, 0]], ([1024, 16, 4096, 2], [[1, 1 << 22, 1024, 1 << 26], [1, 0, 1024, 0]])),
         ([64, 1 << 16, 3], [[1, 64, 1 << 22], [1, 64, 0]], ([64, 16, 3, 1 << 12, 1], None)),
-        ([1 << 22, 32], [[1, 1 << 22], [0, 1]], None),  # one value a row is no tensor that is read again
+        ([1 << 22, 32], [[1, 1 << 22], [0, 1]], None),  # one value a row is not read again
         ([4096, 32], [[1, 4096], [1, 0]], None),  # small enough to stay in the cache
         ([1 << 22], [[1], [1]], None),
     ],

@@ -56,7 +56,7 @@ class Generated:
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Generated:
-    """One real run that compiles only, into a folder where somebody had a kernel already."""
+    """One real run that compiles only, into a folder that held a kernel already."""
     folder = tmp_path_factory.mktemp("generate")
     problem, out, steps = folder / "softmax.py", folder / "out", list[tuple[str, int, int]]()
     problem.write_text(SOFTMAX)

@@ -318,7 +318,7 @@ def test_variances_are_lowered_to_what_pytorch_computes(name):
     lowered = _lower_variances(graph)
     nodes = list(nodes_of(lowered))
     assert all(node.op != "var" for node in nodes)
-    assert sum(node.op == "mean" for node in nodes) == 1  # shared with whoever else asks for it
+    assert sum(node.op == "mean" for node in nodes) == 1  # shared by all that ask for it
     found = [evaluated(node, x) for node in lowered]
     for ours, theirs in zip(found, as_list(VARIANCES[name](x)), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
@@ -451,7 +451,7 @@ def quantised(x):
 
 @pytest.mark.gpu
 def test_quantised_rows_are_eager_s_to_the_bit(tmp_path):
-    """Half of the largest magnitude is a tie (63.5) that only equal roundings break alike."""
+    """Half of the largest magnitude is a tie (63.5) that only equal roundings break in the same way."""
     given = normal(999, 1000, dtype=BF16).cuda()
     plan = plan_of(quantised, given)
     for ours, theirs in zip(run_twice(plan.render(plan.configurations()[0]), tmp_path, [given]), quantised(given)):

@@ -90,6 +90,7 @@ def _check(job: CheckJob) -> StageResult:
 
 def _verify(job: VerifyJob) -> StageResult:
     from cutesmith.judge.verification import verify_kernel
+    from cutesmith.timing.entries import import_alike
 
     settings = job.settings
     with _files(job, job.kernel) as (task, kernel):
@@ -104,6 +105,7 @@ def _verify(job: VerifyJob) -> StageResult:
                 arch=settings.arch,
                 seeds=settings.seeds,
                 timeout=settings.timeout,
+                alike=import_alike,
             ),
         )
     return _with_gpu_state(StageResult(verdicts={VERIFY: verdict}), verdict, settings)
@@ -203,7 +205,7 @@ def said(stage: str, judge: Callable[[], Verdict]) -> StageVerdict:
     try:
         return StageVerdict.model_validate(encodable(judge().to_dict()))
     except CandidateError as error:
-        return failure(stage, error.exit_code, str(error), rule=error.rule, log_tail=error.log_tail[-TAIL:])
+        return failure(stage, error.exit_code, str(error), rule=str(error.rule or ""), log_tail=error.log_tail[-TAIL:])
     except CutesmithError as error:
         return failure(stage, error.exit_code, str(error))
     except Exception as error:  # a bug of ours: it must not end the run, and it says nothing of the kernel

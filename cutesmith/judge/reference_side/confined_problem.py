@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,12 @@ from cutesmith.errors import CandidateError
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.problems import contract
 from cutesmith.sandbox.confinement import confine
-from cutesmith.sandbox.failures import describe_failure
+from cutesmith.sandbox.failures import describe_failure, out_of_host_memory
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.verdicts import ExitCode
 
 CONFINED = "The problem is confined here as the kernel is."
-_REFUSALS = (PermissionError, MemoryError, SystemExit)
-
-
-def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What `sandbox.child` calls with each request."""
-    return ConfinedProblem(Reference()).handle
+_REFUSALS = (PermissionError, SystemExit)
 
 
 @dataclass
@@ -68,6 +63,13 @@ class ConfinedProblem:
             return self.reference.handle(request)
 
 
+class ConfinedReference(ConfinedProblem):
+    """The handler of a reference that times nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(Reference())
+
+
 @contextlib.contextmanager
 def refusals_told(path: Path) -> Iterator[None]:
     """What the confinement refused, or the limits, becomes a CandidateError with its line; all else passes through."""
@@ -81,7 +83,12 @@ def refusals_told(path: Path) -> Iterator[None]:
         told = describe_failure(path, cause)
         hint = f"{CONFINED} {told.hint}".strip()
         raise CandidateError(
-            told.message, ExitCode.CRASHED, hint=hint, log_tail=told.log_tail, rule=told.rule
+            told.message,
+            ExitCode.CRASHED,
+            hint=hint,
+            log_tail=told.log_tail,
+            rule=told.rule,
+            mechanism=told.mechanism,
         ) from error
 
 
@@ -89,6 +96,6 @@ def _refused(error: BaseException | None) -> BaseException | None:
     """The innermost in the chain of causes that is of the confinement or the limits, or ends the process."""
     found = None
     while error is not None:
-        found = error if isinstance(error, _REFUSALS) or "can't allocate memory" in str(error) else found
+        found = error if isinstance(error, _REFUSALS) or out_of_host_memory(error) else found
         error = error.__cause__
     return found

@@ -10,14 +10,12 @@ from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Scalar, Sized
 from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
-from cutesmith.patterns.writing.naming import Parameter, fresh_name, safe_names
+from cutesmith.patterns.writing.host_code import launcher_key, returned
+from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 
-_IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"
-_TYPES = "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8"
-_USED = "plan layouts stream key found launch thread block first whole count at c v element f r m"
-_DEFINED = "kernel_fn reference_fn get_inputs specialise Plan TYPES LAUNCHERS THREADS VECTOR VECTORS INPUTS REUSE_BYTES"
-RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _USED, _DEFINED, *SPECIAL_FUNCTIONS)).split())
+_OWN = "first whole count element f r m LAUNCHERS THREADS VECTOR VECTORS INPUTS REUSE_BYTES"
+RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
 
 
@@ -97,8 +95,8 @@ class _Writer:
             checks=self._checks(),
             views=self.views + self._laws(),
             allocations=[self._allocation(output) for output in self.outputs],
-            key=self._key(),
-            returns=self._returns(),
+            key=launcher_key([t.name for t in self.inputs]),
+            returns=returned([self._returned(o) for o in self.outputs], as_tuple=self.graph.returns_tuple),
         )
 
     # Parameters
@@ -220,17 +218,6 @@ class _Writer:
         fixed = fixed or any(node.op == "reshape" for node in self.graph.outputs)
         sized = {Input.of(tensor.node).index for tensor in self.inputs} if fixed else set()
         return [(self.arguments[index], self.graph.arguments[index].shape) for index in sorted(sized)]
-
-    def _key(self) -> list[str]:
-        parts = [f"{t.name}.{part}" for t in self.inputs for part in ("shape", "stride()", "dtype")]
-        pointers = " | ".join(f"{tensor.name}.data_ptr()" for tensor in self.inputs)
-        return [*parts, f"({pointers}) & 15"]
-
-    def _returns(self) -> str:
-        codes = [self._returned(output) for output in self.outputs]
-        if not self.graph.returns_tuple:
-            return codes[0]
-        return f"({', '.join(codes)}{',' if len(codes) == 1 else ''})"
 
     def _returned(self, output: Tensor) -> str:
         code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name

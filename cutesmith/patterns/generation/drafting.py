@@ -5,10 +5,9 @@ A problem file is as untrusted as a kernel: it is run in a worker without a GPU,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
 from cutesmith.patterns.configuration import Configuration
@@ -18,16 +17,14 @@ from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.problems.contract import hold, inspect
 from cutesmith.runtime.tiling import Tiling
+from cutesmith.sandbox.messages import HandlerMaker, Request
 from cutesmith.sandbox.worker import Limits, Worker, confine
 from cutesmith.verdicts import ExitCode
 
 if TYPE_CHECKING:
-    from cutesmith.patterns.graph.nodes import Graph
+    pass
 
-ENTRY = "cutesmith.patterns.generation.drafting:drafter"
 TRACE_SECONDS = 120.0
-CONFIGURATIONS = {kind.__name__: kind for kind in (ElementwiseConfiguration, RowsConfiguration)}
-"""The classes of configurations by the names under which they travel between processes."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +60,46 @@ class Draft:
     skipped: tuple[Skipped, ...] = ()
 
 
+@dataclass(frozen=True)
+class Section:
+    """A configuration with its tiling (as `Tiling.to_dict` has it): a kernel's section, or why a device refuses it."""
+
+    configuration: ElementwiseConfiguration | RowsConfiguration
+    tiling: dict[str, object]
+    source: str = ""
+    refusals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """The problem's source, and the sections that a pattern renders for it."""
+
+    source: str
+    pattern: str
+    sections: tuple[Section, ...]
+    skipped: tuple[Section, ...]
+    algorithmic_bytes: int
+    algorithmic_flops: int
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """No pattern takes the function; fields as of UnmatchedError."""
+
+    message: str
+    operation: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class TraceProblem(Request[Drafted | Unmatched]):
+    """Trace a problem file and render at most `limit` kernels for it."""
+
+    path: str
+    arch: str
+    limit: int
+
+
 def draft_kernels(problem: str | Path, arch: str, *, limit: int) -> Draft:
     """Kernel files for the problem, at most `limit`, written for an architecture such as "sm_90a".
 
@@ -76,10 +113,9 @@ def draft_kernels(problem: str | Path, arch: str, *, limit: int) -> Draft:
             f"{path.name} already defines kernel_fn (line {contract.names['kernel_fn']})",
             hint="Give a problem file: reference_fn and get_inputs. `cutesmith verify` checks a kernel.",
         )
-    request = {"path": str(path), "arch": arch, "limit": limit}
-    with Worker(ENTRY, limits=Limits(wall_seconds=TRACE_SECONDS), subject=path.name) as worker:
+    with Worker(drafter, limits=Limits(wall_seconds=TRACE_SECONDS), subject=path.name) as worker:
         try:
-            reply = worker.call(request)
+            reply = worker.call(TraceProblem(str(path), arch, limit))
         except CandidateError as error:
             raised = (
                 error.exit_code == ExitCode.CRASHED and worker.alive
@@ -88,56 +124,69 @@ def draft_kernels(problem: str | Path, arch: str, *, limit: int) -> Draft:
                 last_lines = "\n".join(error.log_tail.strip().splitlines()[-12:])
                 raise ContractError(error.message, hint=error.hint or last_lines) from None
             raise
-    if "unmatched" in reply:
-        refusal = reply["unmatched"]
-        raise UnmatchedError(refusal["message"], operation=refusal["operation"], hint=refusal["hint"])
+    if isinstance(reply, Unmatched):
+        raise UnmatchedError(reply.message, operation=reply.operation, hint=reply.hint)
     return _assemble(reply, path, arch)
 
 
-def _assemble(reply: dict[str, Any], path: Path, arch: str) -> Draft:
-    kind, pattern = CONFIGURATIONS[reply["configurations"]], reply["pattern"]
+def _assemble(reply: Drafted, path: Path, arch: str) -> Draft:
     kernels = []
-    for item in reply["sections"]:
-        configuration = kind(**item["configuration"])
-        about = {"problem": path.name, "pattern": pattern, "configuration": configuration.to_dict(), "arch": arch}
-        source = assemble_kernel(item["section"], reply["source"], **about)
-        kernels.append(Rendered(configuration, Tiling.from_dict(item["tiling"]), source))
-    skipped = tuple(
-        Skipped(kind(**item["configuration"]), Tiling.from_dict(item["tiling"]), tuple(item["refusals"]))
-        for item in reply["skipped"]
-    )
-    return Draft(pattern, tuple(kernels), reply["algorithmic_bytes"], reply["algorithmic_flops"], skipped)
+    for section in reply.sections:
+        source = assemble_kernel(
+            section.source,
+            reply.source,
+            problem=path.name,
+            pattern=reply.pattern,
+            configuration=section.configuration.to_dict(),
+            arch=arch,
+        )
+        kernels.append(Rendered(section.configuration, Tiling.from_dict(section.tiling), source))
+    skipped = tuple(Skipped(one.configuration, Tiling.from_dict(one.tiling), one.refusals) for one in reply.skipped)
+    return Draft(reply.pattern, tuple(kernels), reply.algorithmic_bytes, reply.algorithmic_flops, skipped)
 
 
-def drafter() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """The worker's handler: answers `{path, arch, limit}` with the problem's source and the kernel sections."""
-    from cutesmith.patterns.match import plan_kernel
+def drafter() -> HandlerMaker:
+    """What a drafting worker runs: its imports, and the class of its handler."""
+    import torch._dynamo  # noqa: F401 - a decomposition imports it: 1.5 s of CPU time in every worker
 
-    def handle(request: dict[str, Any]) -> dict[str, Any]:
-        hold(request["path"])  # once confined, it may not read the file itself
+    import cutesmith.patterns.match  # noqa: F401
+
+    return Drafter
+
+
+class Drafter:
+    """Answers `TraceProblem` in a confined process."""
+
+    def handle(self, request: TraceProblem) -> Drafted | Unmatched:
+        """Trace, match and render."""
+        from cutesmith.patterns.match import plan_kernel
+        from cutesmith.patterns.tracing.trace import trace_problem
+        from cutesmith.problems.loading import load_file
+        from cutesmith.recording.facade import cuda_as_cpu
+
+        hold(request.path)  # once confined, it may not read the file itself
         confine()
         try:
-            source, graph = _trace(request["path"], request["arch"])
-            plan = plan_kernel(graph, request["arch"])
-            rendered, skipped = render_valid(plan, request["arch"], request["limit"])
+            with cuda_as_cpu(fake=True, arch=request.arch):
+                loaded = load_file(request.path)
+                graph = trace_problem(loaded)
+            plan = plan_kernel(graph, request.arch)
+            rendered, skipped = render_valid(plan, request.arch, request.limit)
         except UnmatchedError as refusal:
-            fields = {"message": refusal.message, "operation": refusal.operation, "hint": refusal.hint}
-            return {"unmatched": fields}
-        return {
-            "source": source,
-            "pattern": plan.pattern,
-            "configurations": type(rendered[0].configuration).__name__,
-            "sections": [{**_described(item), "section": item.source} for item in rendered],
-            "skipped": [{**_described(item), "refusals": item.refusals} for item in skipped],
-            "algorithmic_bytes": plan.algorithmic_bytes,
-            "algorithmic_flops": plan.algorithmic_flops,
-        }
-
-    return handle
+            return Unmatched(refusal.message, refusal.operation, refusal.hint)
+        return Drafted(
+            loaded.source,
+            plan.pattern,
+            tuple(Section(_known(one), one.tiling.to_dict(), one.source) for one in rendered),
+            tuple(Section(_known(one), one.tiling.to_dict(), refusals=one.refusals) for one in skipped),
+            plan.algorithmic_bytes,
+            plan.algorithmic_flops,
+        )
 
 
-def _described(item: Rendered | Skipped) -> dict[str, Any]:
-    return {"configuration": item.configuration.to_dict(), "tiling": item.tiling.to_dict()}
+def _known(item: Rendered | Skipped) -> ElementwiseConfiguration | RowsConfiguration:
+    assert isinstance(item.configuration, (ElementwiseConfiguration, RowsConfiguration))
+    return item.configuration
 
 
 def render_valid(plan: PatternPlan[C], arch: str, limit: int) -> tuple[list[Rendered], list[Skipped]]:
@@ -159,13 +208,3 @@ def render_valid(plan: PatternPlan[C], arch: str, limit: int) -> tuple[list[Rend
         why = skipped[0].refusals[0]
         raise UnmatchedError(f"no configuration of {plan.pattern} runs on {arch}: {why}", operation=plan.pattern)
     return rendered, skipped
-
-
-def _trace(path: str, arch: str) -> tuple[str, Graph]:
-    from cutesmith.patterns.tracing.trace import trace_problem
-    from cutesmith.problems.loading import load_file
-    from cutesmith.recording.facade import cuda_as_cpu
-
-    with cuda_as_cpu(fake=True, arch=arch):
-        loaded = load_file(path)
-        return loaded.source, trace_problem(loaded)

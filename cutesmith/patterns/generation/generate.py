@@ -1,6 +1,6 @@
 """The offline generator: problem → draft → lint → compile → verify → time → the best verified kernel.
 
-No model, no key, no network. Every candidate is a whole kernel file that goes through the same stages as anybody's.
+No model, no key, no network. Every candidate is a whole kernel file that goes through the same stages as any other.
 The first guess is verified early, so that there is something to keep; then all are timed, and the fastest are verified
 until one is right: a kernel that was timed but not verified is never kept.
 """
@@ -58,7 +58,7 @@ def generate_kernel(
     "compile". Without a GPU the kernel is verified on the emulated one, or `compiled` where that lacks an instruction.
     Configurations that the architecture would refuse are skipped before they are compiled. The race's times are
     remembered: the same candidates on the same device are ordered by those, unless `use_cache` is off; what is kept is
-    verified and benchmarked anew in any case. `confine_problem`: nobody vouches for the problem, so that it is confined
+    verified and benchmarked in any case. `confine_problem`: the problem is untrusted, so that it is confined
     where times are taken, as it is everywhere else. A function that no pattern takes gives exit code USAGE with the
     first operation in the way. Ctrl-C keeps the best verified kernel so far.
     Raises ContractError (broken problem file), UnavailableError (`on="gpu"` without a fitting GPU, no TVM-FFI) and

@@ -12,17 +12,15 @@ from cutesmith.patterns.rows.combines import COMBINES
 from cutesmith.patterns.rows.parts import Output, Stage, Tensor, root_of
 from cutesmith.patterns.rows.stages import StageWriter
 from cutesmith.patterns.writing.expressions import is_fast
-from cutesmith.patterns.writing.naming import Parameter, fresh_name, safe_names
+from cutesmith.patterns.writing.host_code import launcher_key, returned
+from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
 
-_IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"
-_TYPES = "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8"
-_HOST = "rows columns plan layouts stream key found launch max kernel_fn reference_fn get_inputs specialise as_matrix"
-_DEVICE = "row lane slot thread block place read_row smem partials ahead at b c v read write copy_async"
-_DEFINED = (
-    "Plan Layout TYPES ROLES ROWS_RANK THREADS_PER_SM EVICT_FIRST EVICT_LAST rows_kernel launch_rows compile_rows"
+_OWN = (
+    "rows columns max as_matrix row lane slot place read_row smem partials ahead b read write copy_async "
+    "Layout ROLES ROWS_RANK THREADS_PER_SM EVICT_FIRST EVICT_LAST rows_kernel launch_rows compile_rows"
 )
-_RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _HOST, _DEVICE, _DEFINED, *SPECIAL_FUNCTIONS, *COMBINES)).split())
+_RESERVED = SHARED_NAMES | {*_OWN.split(), *COMBINES}
 """Names that an argument of the problem may not have in the generated kernel."""
 
 
@@ -113,8 +111,8 @@ class _Writer:
             arguments=self.arguments,
             views=self.views,
             allocations=[self._allocation(o) for o in self.outputs],
-            key=self._key(),
-            returns=self._returns(),
+            key=launcher_key([t.name for t in self.inputs]),
+            returns=returned([self._result(o) for o in self.outputs], as_tuple=self.graph.returns_tuple),
         )
 
     def _extreme(self) -> str:
@@ -242,19 +240,6 @@ class _Writer:
                 f"{output.name} = torch.empty_like({twin.name}, dtype={dtype}, memory_format=torch.contiguous_format)"
             )
         return f"{output.name} = torch.empty({shape}, dtype={dtype}, device={any_input}.device)"
-
-    def _key(self) -> list[str]:
-        parts = []
-        for tensor in self.inputs:
-            parts += [f"{tensor.name}.shape", f"{tensor.name}.stride()", f"{tensor.name}.dtype"]
-        pointers = " | ".join(f"{tensor.name}.data_ptr()" for tensor in self.inputs)
-        return [*parts, f"({pointers}) & 15"]
-
-    def _returns(self) -> str:
-        codes = [self._result(output) for output in self.outputs]
-        if not self.graph.returns_tuple:
-            return codes[0]
-        return f"({', '.join(codes)}{',' if len(codes) == 1 else ''})"
 
     def _result(self, output: Output) -> str:
         code = f"{output.name}.view(torch.bool)" if output.node.dtype == "bool" else output.name

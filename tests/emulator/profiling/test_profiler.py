@@ -92,8 +92,8 @@ def test_wavefronts_of_shared_requests(profile, pattern, kind, wavefronts):
 def test_a_warp_instruction_counts_once_for_the_lanes_that_run_it(profile):
     """Lane t goes t times through the loop: warps take 31 and 63 turns, lanes 0 + 1 + … + 63 in each block."""
     line = line_of(profile, "divergent loop")
-    assert line.issued["load"] == 2 * (31 + 63)
-    assert line.lanes["load"] == line.lanes["fp32"] == line.flops == 2 * sum(range(64))
+    assert line.warp_counts["load"] == 2 * (31 + 63)
+    assert line.lane_counts["load"] == line.lane_counts["fp32"] == line.flops == 2 * sum(range(64))
     access = access_of(profile, "divergent loop")
     assert (access.requests, access.bytes) == (2 * (31 + 63), 4 * 2 * sum(range(64)))
 
@@ -101,11 +101,11 @@ def test_a_warp_instruction_counts_once_for_the_lanes_that_run_it(profile):
 def test_counts_are_those_of_the_launch(emulated):
     """Branches and returns apart, of which the launch also counts those that merely go on."""
     profile, launch = emulated
-    lanes = profile.total("lanes")
+    lanes = profile.lane_counts
     assert launch.instructions - 3 * 128 <= sum(lanes.values()) <= launch.instructions
     assert lanes["shuffle"] == 128  # the DSL's own, of the base of shared memory
     assert lanes["barrier"] == 5 * 128
-    assert profile.total("issued")["barrier"] == 5 * WARPS
+    assert profile.warp_counts["barrier"] == 5 * WARPS
 
 
 def test_verdict_in_words_is_worst_first(profile):
@@ -165,7 +165,7 @@ def test_mbarriers_move_no_data():
     profile = corrected("deadlock_message_barrier")
     assert {access.opcode for _, access in profile.accesses() if access.space == "shared"} == {"mbarrier"}  # `init`
     assert profile.moved() == {"global read": 256.0, "global write": 256.0, "shared write": 8.0}
-    assert profile.total("issued")["barrier"] >= 5
+    assert profile.warp_counts["barrier"] >= 5
 
 
 def test_local_memory_is_told():

@@ -198,7 +198,7 @@ def marked(pid: str, mark: str) -> bool:
     [
         (("--agent", "gpt"), "there is no such agent"),
         (("--suite", "nowhere"), "nowhere: no suite, folder or file"),
-        (("--samples", "0"), "'0' is no number from 1 up"),
+        (("--samples", "0"), "'0' is not a number from 1 up"),
         (("--time-limit", "soon"), "'soon' is not a number of seconds"),
         (("--on", "gpu", "--gpus", "x"), "--gpus x" if os.path.exists("/dev/nvidia0") else "has no GPU"),
         (("--resume",), "--resume needs --out"),
