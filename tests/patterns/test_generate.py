@@ -19,6 +19,7 @@ from cutesmith.patterns.generation.generate import Generation, generate_kernel
 from cutesmith.patterns.generation.output_folder import OutputFolder
 from cutesmith.patterns.generation.target import Target
 from cutesmith.problems.contract import inspect
+from cutesmith.report.generate_page import render_report
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import (
     BenchmarkVerdict,
@@ -68,6 +69,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Generated:
         on="compile",
         configurations_limit=2,
         progress=lambda stage, done, total, message="": steps.append((stage, done, total)),
+        render=render_report,
     )
     return Generated(verdict, out, steps)
 
@@ -208,7 +210,7 @@ def play(tmp_path: Path, stages: ScriptedStages, *, benchmark: bool = True) -> t
     kernels = tuple(({"threads": 32 * n}, f"# candidate {n}\n") for n in range(1, len(stages.medians) + 1))
     run = Generation(
         *(Path("problem.py"), Target("sm_90a", H200), Draft("rows", kernels, 1, 1, skipped=SKIPPED), stages),
-        *(OutputFolder(tmp_path / "out"), lambda *_: None, 0.0, benchmark),
+        *(OutputFolder(tmp_path / "out"), lambda *_: None, 0.0, benchmark, render_report),
     )
     verdict = run.run()
     kernel = tmp_path / "out" / "kernel.py"
