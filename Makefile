@@ -1,7 +1,8 @@
 # Every target does its own set-up: Linux, python3 (3.10 to 3.13) and make are all that a machine needs.
 #
 #   make demo       three PyTorch functions become kernels, in cutesmith-out/demo/
-#   make test       ruff, mypy and the tests
+#   make test       ruff, mypy and the tests that are fast: within five minutes on two cores
+#   make test-all   the other tests
 #   make selftest   the judge against kernels that cheat and kernels that look alike
 #   make gpu-test   the tests that need an NVIDIA GPU
 #   make live       Claude solves three small problems, for dollars: says how many first; needs ANTHROPIC_API_KEY
@@ -22,7 +23,7 @@ READY := $(VENV)/.ready
 DEMO := cutesmith-out/demo
 DEMO_PROBLEMS := level1/softmax level1/gelu_tanh level2/residual_rms_norm
 
-.PHONY: demo test selftest gpu-test live docs lint clean setup
+.PHONY: demo test test-all selftest gpu-test live docs lint clean setup
 .DEFAULT_GOAL := test
 
 setup: $(READY)
@@ -43,12 +44,16 @@ demo: $(READY)
 
 # A file's tests stay in one process, so that its fixtures are built once; xdist_group does nothing with pytest 9.2.
 # Lint runs beside the tests, which leave a core idle now and then; either one failing fails the target.
-# Bytecode is kept, whatever the environment says: each of hundreds of processes would compile our sources anew.
-test: export PYTHONDONTWRITEBYTECODE =
+# Bytecode is kept, whatever the environment says: else each of hundreds of processes would compile our sources again.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q
+test test-all: export PYTHONDONTWRITEBYTECODE =
 test: $(READY)
 	@$(MAKE) --no-print-directory lint & lint=$$!; \
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q; tests=$$?; \
+	$(PYTEST) -m "not slow"; tests=$$?; \
 	wait $$lint && exit $$tests
+
+test-all: $(READY)
+	$(PYTEST) -m slow
 
 selftest: $(READY)
 	$(BIN)/cutesmith eval selftest --jobs $(JOBS)

@@ -126,8 +126,8 @@ def test_the_readmes_kernel_is_what_its_problem_becomes(tmp_path):
 
     problem, excerpt = re.findall(r"^```python\n(.*?)^```", PAGES[0].read_text("utf-8"), re.MULTILINE | re.DOTALL)
     (tmp_path / "problem.py").write_text(problem, encoding="utf-8")
-    ((_, source),) = draft_kernels(tmp_path / "problem.py", "sm_90a", limit=1).kernels
-    assert excerpt.count("\n") == 15 and excerpt in source
+    (drafted,) = draft_kernels(tmp_path / "problem.py", "sm_90a", limit=1).kernels
+    assert excerpt.count("\n") == 15 and excerpt in drafted.source
 
 
 def test_the_readmes_chart_shows_what_was_measured(tmp_path):

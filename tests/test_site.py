@@ -30,6 +30,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_page_is_there_and_loads_nothing_from_elsewhere(site):
     for page in read_pages():
         assert (site / "references" / page.path.stem.replace("README", "") / "index.html").is_file(), page.name

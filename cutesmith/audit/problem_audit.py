@@ -16,11 +16,11 @@ from cutesmith.devices import DEFAULT_ARCH, parse_arch
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.judge.rounds import START_SECONDS, loading
 from cutesmith.problems import contract
+from cutesmith.sandbox.messages import HandlerMaker
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker
 from cutesmith.verdicts import ExitCode, Finding, Verdict
 
-ENTRY = "cutesmith.audit.problem_audit_worker:handler"
 MOST_BYTES = 60 * 10**9  # of all inputs and outputs: what an 80 GB GPU has beside a benchmark's copies
 BYTES_PER_SECOND = 4e12  # what HBM3e of an H200 gives a copy, rounded; its data sheet says 4.8e12
 LEAST_US, MOST_US = 5.0, 10_000.0  # below, a launch is measured; above, every verification takes long
@@ -144,6 +144,15 @@ def audit_problem(path: str | Path, *, arch: str | None = None, timeout: float =
         return auditor.audit(path)
 
 
+def auditor() -> HandlerMaker:
+    """What an auditing worker runs: its imports, and the class of its handler."""
+    import torch._dynamo  # noqa: F401 - a decomposition imports it: 1.5 s of CPU time in every worker
+
+    from cutesmith.audit.problem_audit_worker import AuditWorker
+
+    return AuditWorker
+
+
 class ProblemAuditor:
     """Audits problem files, one after the other, in one confined child; use as a context manager.
 
@@ -214,7 +223,7 @@ class ProblemAuditor:
             return self._worker
         self._close()
         limits = Limits(wall_seconds=self.timeout, memory_bytes=memory)
-        self._worker = Worker(ENTRY, limits=limits, subject="reference_fn", environment={"OMP_NUM_THREADS": "1"})
+        self._worker = Worker(auditor, limits=limits, subject="reference_fn", environment={"OMP_NUM_THREADS": "1"})
         self._worker.start()
         if self._stopped:  # meanwhile: `stop` came before there was a child
             self._worker.kill()

@@ -31,11 +31,6 @@ SAME_BY_CHANCE = 64  # elements: fewer may be equal in two draws
 REORDERED = 1 / 16  # of a tolerance: sums in another order stay within it
 
 
-def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What `sandbox.child` calls with each request."""
-    return AuditWorker().handle
-
-
 class AuditWorker:
     """Requests: {"do": "start"}; a file: {"do": "load", "path", "source", "arch", "host_bytes"}, {"do": "try"}."""
 

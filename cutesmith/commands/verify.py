@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.judge.verification import verify_kernel
+from cutesmith.timing.entries import import_alike
 from cutesmith.verbs.kernel_verbs import VERIFY
 from cutesmith.verdicts import CaseReport, OutputError, VerifyVerdict
 
@@ -47,6 +48,7 @@ def _verify(argv: list[str]) -> int:
         sanitize=options.sanitize,
         timeout=options.timeout,
         confine_problem=options.confine_problem,
+        alike=import_alike,
     )
     return report(verdict, as_json=options.json, lines=table(verdict))
 

@@ -17,10 +17,10 @@ from typing import Any
 from cutesmith.devices import DEFAULT_ARCHS, parse_arch
 from cutesmith.errors import CandidateError, UsageError
 from cutesmith.problems import contract
+from cutesmith.sandbox.messages import HandlerMaker
 from cutesmith.sandbox.worker import Limits, Worker
 from cutesmith.verdicts import ArchReport, CompileVerdict, ExitCode, KernelReport
 
-ENTRY = "cutesmith.compiling.compilation_worker:make_handler"
 DEFAULT_TIMEOUT = 120.0
 
 
@@ -96,6 +96,15 @@ def _targets(archs: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(parse_arch(arch)) for arch in archs))
 
 
+def compiler() -> HandlerMaker:
+    """What a compiling worker runs: its imports, and the class of its handler."""
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401 - random numbers on the meta device want it: 500 modules
+
+    from cutesmith.compiling.compilation_worker import Compiler
+
+    return Compiler
+
+
 class _Compilations:
     """One worker for all architectures; a new one where the last died."""
 
@@ -140,7 +149,7 @@ class _Compilations:
             if self._worker is not None:
                 self._worker.close()
             # The GPU, where there is one, stays out of reach: nothing here needs it.
-            self._worker = Worker(ENTRY, limits=self._limits, environment={"CUDA_VISIBLE_DEVICES": ""})
+            self._worker = Worker(compiler, limits=self._limits, environment={"CUDA_VISIBLE_DEVICES": ""})
             self._worker.start()
         return self._worker
 

@@ -24,7 +24,6 @@ from cutesmith.problems.loading import load_file
 from cutesmith.recording.cubin import source_name
 from cutesmith.recording.open_session import session
 from cutesmith.recording.sessions import Session
-from cutesmith.sandbox.child import Handler
 from cutesmith.sandbox.confinement import confine
 from cutesmith.verdicts import ArchReport, ExitCode
 
@@ -32,22 +31,24 @@ if importlib.util.find_spec("tvm_ffi"):
     import tvm_ffi  # noqa: F401
 
 
-def make_handler(*, confined: bool = True) -> Handler:
+class Compiler:
     """The handler of requests `{"path", "problem", "sources", "arch", "keep"}`; replies are an ArchReport as a dict.
 
     With `keep`, "ptx" and "cubin" (base64) are lists, one item a compilation. The process is confined before the
     first file runs.
     """
-    done: list[bool] = []
 
-    def handle(request: dict[str, Any]) -> dict[str, Any]:
+    def __init__(self, *, confined: bool = True) -> None:
+        self._unconfined = confined
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Compile one file for one architecture."""
         for path, source in request.get("sources", {}).items():
             contract.hold(path, source)
-        if confined and not done:
-            done.append(bool(confine()))
+        if self._unconfined:
+            confine()
+            self._unconfined = False
         return _compile(request)
-
-    return handle
 
 
 def _compile(request: dict[str, Any]) -> dict[str, Any]:

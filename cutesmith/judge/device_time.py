@@ -14,12 +14,13 @@ from typing import Any
 
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.errors import CandidateError
+from cutesmith.judge.entries import device_time
 from cutesmith.judge.rounds import NOT_RUN, failed
+from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker
 from cutesmith.verdicts import CaseReport
 
-ENTRY = "cutesmith.judge.device_time_worker:handler"
 MOST_FOREIGN = 0.05  # of the device time: more is a decoy
 MOST_NAMED = 3
 _FILLS = ("Memset", "FillFunctor")
@@ -68,6 +69,8 @@ def _told(foreign: dict[str, float]) -> str:
 
 def _events(request: dict[str, Any], arch: str, timeout: float) -> Events:
     limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=GIB)
-    with Worker(ENTRY, limits=limits, gpu=True, environment={"CUTE_DSL_ARCH": arch}) as worker:
+    with Worker(
+        device_time, preload=(import_dsl,), limits=limits, gpu=True, environment={"CUTE_DSL_ARCH": arch}
+    ) as worker:
         reply = worker.call(request, timeout=timeout)
     return [(name, time) for name, time in reply["events"]]

@@ -13,28 +13,26 @@ from torch.profiler import ProfilerActivity, profile
 
 from cutesmith.judge.candidate_side.candidate import start_device
 from cutesmith.judge.one_process import load_confined
-from cutesmith.sandbox.child import Handler
 
 CALLS = 3
 
 
-def handler() -> Handler:
+class DeviceTime:
     """The handler of {"path", "problem", "confined"}; its reply is {"events": [[name, microseconds], …]}."""
-    return _profiled
 
-
-def _profiled(request: dict[str, Any]) -> dict[str, Any]:
-    start_device("cuda")
-    with profile(activities=[ProfilerActivity.CUDA]):  # its libraries are loaded before files are out of reach
-        torch.zeros(1, device="cuda")
-    inputs, kernel = load_confined(Path(request["path"]), Path(request["problem"]), confined=request["confined"])
-    kernel(*inputs)  # compiles
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        for _ in range(CALLS):
-            kernel(*inputs)
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What ran on the device in some calls of the kernel."""
+        start_device("cuda")
+        with profile(activities=[ProfilerActivity.CUDA]):  # its libraries are loaded before files are out of reach
+            torch.zeros(1, device="cuda")
+        inputs, kernel = load_confined(Path(request["path"]), Path(request["problem"]), confined=request["confined"])
+        kernel(*inputs)  # compiles
         torch.cuda.synchronize()
-    return {"events": on_device(seen.events() or ())}
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            for _ in range(CALLS):
+                kernel(*inputs)
+            torch.cuda.synchronize()
+        return {"events": on_device(seen.events() or ())}
 
 
 def on_device(events: Iterable[FunctionEvent]) -> list[tuple[str, float]]:

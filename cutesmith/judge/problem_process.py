@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cutesmith.errors import CandidateError, ContractError
+from cutesmith.judge.entries import confined_reference, reference
+from cutesmith.sandbox.messages import Entry
 from cutesmith.sandbox.worker import Limits, Worker
 from cutesmith.verdicts import ExitCode
-
-TRUSTED_ENTRY = "cutesmith.judge.reference_side.renewable:handler"
-TIMED_ENTRY = "cutesmith.timing.timed:baseline_handler"  # the same, and it times baselines
-CONFINED_ENTRY = "cutesmith.judge.reference_side.confined_problem:handler"
 
 ENOUGH = 0.5  # of the memory wanted, which is a share of what happens to be free, and far more than the emulator needs
 
@@ -43,33 +42,40 @@ class ProblemProcess(Worker):
     """A worker for the reference's side.
 
     That of an untrusted problem is confined by its handler (`reference_side.confined_problem`), may start no more
-    processes than a candidate's, and is blamed as that is.
+    processes than a candidate's, and is blamed as that is. `serves_as`: the entries of other workers whose requests
+    this one answers too; with `renewable` it can forget one problem before the next.
     """
 
     def __init__(
-        self, entry: str, *, why: Untrusted | None, limits: Limits, subject: str = "the reference", **where: Any
+        self,
+        entry: Entry,
+        *,
+        why: Untrusted | None,
+        limits: Limits,
+        subject: str = "the reference",
+        renewable: bool = False,
+        serves_as: Sequence[Entry] = (),
+        **where: Any,
     ) -> None:
         limits = limits if why is None else replace(limits, processes=Limits().processes)
         super().__init__(entry, limits=limits, subject=subject if why is None else why.subject, **where)
         self.why, self.started_with = why, limits
-
-    @property
-    def may_be_kept(self) -> bool:
-        """Whether it can forget one problem before the next: not with compilers or other files beside it."""
-        return self.why is None and self.entry in (TRUSTED_ENTRY, TIMED_ENTRY)
+        self.may_be_kept = renewable and why is None
+        self._entries = (entry, *serves_as)
 
     def can_serve_as(self, wanted: ProblemProcess) -> bool:
         """Whether it was started as the wanted one would be, but for what `serve_as` changes."""
         had, needs = self.started_with, wanted.limits
         same = (self.gpu, had.file_bytes) == (wanted.gpu, needs.file_bytes)
         roomy = self.gpu or had.memory_bytes >= ENOUGH * needs.memory_bytes  # else the kernel limits its memory
-        able = self.entry == wanted.entry or (self.entry, wanted.entry) == (TIMED_ENTRY, TRUSTED_ENTRY)
+        able = wanted.entry in self._entries
         return same and roomy and able and wanted.environment.items() <= self.environment.items()
 
 
 def reference_process(*, why: Untrusted | None, **fields: Any) -> ProblemProcess:
     """The process of `reference_side`; fields as those of `Worker`."""
-    return ProblemProcess(TRUSTED_ENTRY if why is None else CONFINED_ENTRY, why=why, **fields)
+    entry = reference if why is None else confined_reference
+    return ProblemProcess(entry, why=why, renewable=True, **fields)
 
 
 def reference_call(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:

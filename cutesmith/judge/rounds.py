@@ -17,6 +17,7 @@ from cutesmith.judge.crossing.given_outputs import require_own
 from cutesmith.judge.crossing.pieces import LARGEST_FILE, hand_over
 from cutesmith.judge.crossing.plain_files import open_plain
 from cutesmith.judge.problem_process import reference_call, reference_reply
+from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.scratch import content_of, remove_folder, scratch_folder
 from cutesmith.sandbox.worker import GIB, Worker
@@ -51,6 +52,7 @@ class VerifyOptions:
     """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call.
 
     `confine_problem`: that of a file of its own too. `largest_file`: bytes of a tensor that crosses whole.
+    `alike`: see `verify_kernel`.
     """
 
     rtol: float | None = None
@@ -61,6 +63,7 @@ class VerifyOptions:
     sanitize: bool = False
     confine_problem: bool = False
     largest_file: int = LARGEST_FILE
+    alike: Callable[[], object] = import_dsl
 
 
 @dataclass(frozen=True)
@@ -213,7 +216,7 @@ class Round:
             inputs = [value for step in steps for value in step["inputs"]]
             ask = partial(self.candidate.call, timeout=self.options.timeout)
             hand_over(partial(reference_call, self.reference), ask, inputs, self.options.largest_file)
-            reply = ask({"do": "run", "steps": steps, **how})
+            reply: dict[str, Any] = ask({"do": "run", "steps": steps, **how})
             for step, report in zip(steps, reply.get("steps", ())):
                 require_own(report["outputs"], Path(step["outputs"]))
             return reply

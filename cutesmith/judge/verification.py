@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from typing import Any
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.compiling.narrowing import Compiled, opcodes_in
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
+from cutesmith.emulator.emulator_import import import_emulator
 from cutesmith.emulator.requirements import require_emulator
 from cutesmith.errors import CandidateError, CutesmithError, UsageError
 from cutesmith.judge import device_time, sanitizer
 from cutesmith.judge.cheats import find_cheats
+from cutesmith.judge.entries import candidate as candidate_entry
 from cutesmith.judge.full_size import FullSize
 from cutesmith.judge.kept_references import serving
 from cutesmith.judge.problem_process import reference_process, reference_reply, untrusted
@@ -43,6 +45,7 @@ from cutesmith.judge.rounds import (
     start_both,
 )
 from cutesmith.problems import contract
+from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.gpu_lock import gpu_lock
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker, phases
@@ -65,6 +68,7 @@ def verify_kernel(
     sanitize: bool = False,
     timeout: float = 120.0,
     confine_problem: bool = False,
+    alike: Callable[[], object] = import_dsl,
 ) -> VerifyVerdict:
     """Verify a kernel file against its own reference, or against that of a separate problem file.
 
@@ -73,7 +77,8 @@ def verify_kernel(
     "auto" takes the GPU, else the emulator, and compiles what that cannot execute and says so (exit 7). "cpu" runs
     `kernel_fn` on CPU tensors: a function that can do that is no CuTe kernel, so this serves the judge's own tests (no
     static checks). `seeds` is the number of draws of each set. A problem in the kernel's own file is confined as the
-    kernel is, any other only with `confine_problem`. What the candidate does wrong ends in a verdict; raises
+    kernel is, any other only with `confine_problem`. `alike` imports what other processes import in which a kernel
+    meets a GPU (rule H3; `timing.entries.import_alike`). What the candidate does wrong ends in a verdict; raises
     UsageError for an unknown `on` or architecture.
     """
     options = VerifyOptions(
@@ -84,6 +89,7 @@ def verify_kernel(
         timeout=timeout,
         sanitize=sanitize,
         confine_problem=confine_problem,
+        alike=alike,
     )
     if on not in MODES:
         raise UsageError(f"--on {on} is unknown", hint=f"Choose one of {', '.join(MODES)}.")
@@ -286,7 +292,8 @@ class Judge:
             environment=environment,
         )
         tried = Worker(
-            "cutesmith.judge.candidate_side.trial:handler",
+            candidate_entry,
+            preload=(self.options.alike if gpu else import_emulator,),
             limits=limits,
             scratch=folder / "candidate",
             gpu=gpu,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns import elementwise, rows
 from cutesmith.patterns.chains import split_rows, totals
+from cutesmith.patterns.elementwise import plan as elementwise
 from cutesmith.patterns.graph.nodes import Graph
 from cutesmith.patterns.pattern_plan import PatternPlan
+from cutesmith.patterns.rows import plan as rows
 
 NEEDS_MODEL = (
     "The offline generator knows elementwise functions, reductions over the last dimension or the trailing ones, and "
@@ -16,10 +18,10 @@ NEEDS_MODEL = (
 )
 
 
-Matcher = Callable[[Graph], PatternPlan]
+Matcher = Callable[[Graph], PatternPlan[Any]]
 
 
-def plan_kernel(graph: Graph, arch: str) -> PatternPlan:
+def plan_kernel(graph: Graph, arch: str) -> PatternPlan[Any]:
     """The plan of the first pattern that takes the graph and has a configuration for an architecture such as "sm_90a".
 
     Raises UnmatchedError with the first operation in the way when no pattern does.
@@ -30,7 +32,7 @@ def plan_kernel(graph: Graph, arch: str) -> PatternPlan:
     return plan
 
 
-def first_match(graph: Graph, matchers: Sequence[Matcher]) -> PatternPlan:
+def first_match(graph: Graph, matchers: Sequence[Matcher]) -> PatternPlan[Any]:
     """The first matcher's plan that there is; all refused: the UnmatchedError of the one that came furthest."""
     refusals: list[UnmatchedError] = []
     for matcher in matchers:

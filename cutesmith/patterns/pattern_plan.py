@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
+from cutesmith.patterns.configuration import Configuration
 from cutesmith.runtime.tiling import Problem, Tiling
 
+C = TypeVar("C", bound=Configuration)
 
-class PatternPlan(Protocol):
+
+class PatternPlan(Protocol[C]):
     """How one pattern computes one graph: the configurations worth trying, and the kernel's source for each.
 
     `algorithmic_bytes` and `algorithmic_flops` are what the function must move and compute at the traced shapes,
@@ -24,11 +27,11 @@ class PatternPlan(Protocol):
     @property
     def algorithmic_flops(self) -> int: ...
 
-    def configurations(self, arch: str) -> Sequence[dict[str, Any]]:
-        """Configurations in the order to try them, the best guess first; JSON values only."""
+    def configurations(self, arch: str) -> Sequence[C]:
+        """Configurations in the order to try them, the best guess first."""
         ...
 
-    def render(self, configuration: dict[str, Any]) -> str:
+    def render(self, configuration: C) -> str:
         """The kernel section of a kernel file: imports, device and host functions, `kernel_fn`."""
         ...
 
@@ -36,6 +39,6 @@ class PatternPlan(Protocol):
         """The traced sizes that a tile divides up."""
         ...
 
-    def tiling(self, configuration: dict[str, Any], section: str) -> Tiling:
-        """How a configuration, rendered as `section`, cuts the traced sizes up."""
+    def tiling(self, configuration: C) -> Tiling:
+        """How a configuration cuts the traced sizes up."""
         ...

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.devices import DEFAULT_ARCH, parse_arch
+from cutesmith.emulator.emulator_import import import_emulator
 from cutesmith.emulator.requirements import require_emulator
 from cutesmith.errors import CandidateError
 from cutesmith.judge.rounds import START_SECONDS, loading, too_slow
 from cutesmith.problems import contract
+from cutesmith.sandbox.messages import HandlerMaker
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode
@@ -64,13 +66,20 @@ def emulate_kernel(
     return replace(verdict, seconds=round(time.monotonic() - begin, 3))
 
 
+def emulator() -> HandlerMaker:
+    """What an emulating worker runs: its imports, and the class of its handler."""
+    from cutesmith.profiling.emulation_worker import Emulation
+
+    return Emulation
+
+
 def _run(request: dict[str, Any], verdict: EmulateVerdict, timeout: float) -> EmulateVerdict:
     limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(16 * GIB))
     environment = {"CUTE_DSL_ARCH": verdict.arch}
     name = Path(verdict.path).name
     try:
         require_emulator()
-        with Worker("cutesmith.profiling.emulation_worker:handler", limits=limits, environment=environment) as worker:
+        with Worker(emulator, preload=(import_emulator,), limits=limits, environment=environment) as worker:
             worker.call({"do": "start"}, timeout=START_SECONDS)
             with loading("the file", timeout):
                 ready = worker.call({"do": "prepare", **request}, timeout=timeout)

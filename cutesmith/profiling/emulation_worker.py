@@ -37,11 +37,6 @@ _PRINTED = 20_000
 _PARAMETER = re.compile(r"\bkernel_\w+_param_(?=\d)")  # the DSL's names are long
 
 
-def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What `sandbox.child` calls with each request."""
-    return Emulation().handle
-
-
 class Emulation:
     """One call of `kernel_fn`: requests are {"do": "start"}, {"do": "prepare", "path", "problem", "sources", …}, and
     {"do": "emulate", …} with the same fields, which prepares what was not."""

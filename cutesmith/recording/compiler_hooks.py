@@ -183,9 +183,9 @@ def _with_host_calls(original: Any) -> Any:
 
 def _from_pristine_options(patches: Patches, original: Any) -> Any:
     """Options outlive one compilation (`cute.compile` owns an object): each starts and ends as it was written."""
-    seen: dict[int, tuple[Any, dict[str, Any]]] = {}
+    seen: dict[int, tuple[Any, dict[str, object]]] = {}
 
-    def restore(options: Any, pristine: dict[str, Any]) -> None:
+    def restore(options: Any, pristine: dict[str, object]) -> None:
         vars(options).update(copy.deepcopy(pristine))
 
     def apply(options: Any, environment: Any, function_name: str) -> None:

@@ -54,7 +54,7 @@ def answer_driver_calls(patches: Patches, sm: SmVersion) -> None:
 def _driver_answers(driver: Any, sm: SmVersion) -> dict[str, Callable[..., Any]]:
     success, values = driver.CUresult.CUDA_SUCCESS, device_attributes(sm)
     name = f"{sm.products[0]} (recorded)".encode()
-    answers: dict[str, Any] = {
+    answers: dict[str, object] = {
         "cuDeviceGetCount": 1,
         "cuDriverGetVersion": DRIVER_VERSION,
         "cuDeviceGetName": name,
@@ -84,7 +84,7 @@ _DRIVER_NO_OPS = (
 
 def _runtime_answers(runtime: Any, sm: SmVersion) -> dict[str, Callable[..., Any]]:
     success, values = runtime.cudaError_t.cudaSuccess, device_attributes(sm)
-    answers: dict[str, Any] = {
+    answers: dict[str, object] = {
         "cudaGetDeviceCount": 1,
         "cudaGetDevice": 0,
         "cudaDriverGetVersion": DRIVER_VERSION,

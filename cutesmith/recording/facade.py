@@ -31,6 +31,19 @@ _FIRST_FAKE_ADDRESS = 0x7F00_0000_0000
 _CUDA = torch.device("cuda", 0)
 
 
+@dataclass(frozen=True)
+class TorchCall:
+    """A call of a torch function, as `__torch_function__` gives it; handlers may take names out of `named`."""
+
+    func: Any
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+
+    def run(self) -> Any:
+        """What torch answers."""
+        return self.func(*self.args, **self.named)
+
+
 class ValuesNeeded(RuntimeError):
     """The code copies values off a tensor that has none: run it again with `fake=False`."""
 
@@ -255,14 +268,15 @@ class _FacadeMode(TorchFunctionMode):
         named = dict(kwargs or {})
         special = _SPECIAL.get(func)
         if special is not None and args:
-            return special(self._facade, func, args, named)
+            return special(self._facade, TorchCall(func, args, named))
         if getattr(func, "__name__", "") == "__get__":
             if func == _DATA:
                 self._facade.forget_fresh(args[0])
             return self._mark(func(*args, **named), self._poses(args))
-        return self._call(func, args, named)
+        return self._call(TorchCall(func, args, named))
 
-    def _call(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _call(self, call: TorchCall) -> Any:
+        func, args, named = call.func, call.args, call.named
         device = named.get("device")
         if device is None and func in torch_device._device_constructors():
             device = torch_device.CURRENT_DEVICE  # set by `with torch.device(...)` and `set_default_device`
@@ -272,7 +286,7 @@ class _FacadeMode(TorchFunctionMode):
         named.pop("pin_memory", None)
         if self._facade.fake and named.get("generator") is not None:
             del named["generator"]  # a meta tensor has no values to draw
-        result = self._mark(func(*args, **named), poses, (*args, *named.values()))
+        result = self._mark(call.run(), poses, (*args, *named.values()))
         if poses and func in _WITHOUT_VALUES:
             self._facade.note_fresh(result)
         return result
@@ -295,11 +309,11 @@ class _FacadeMode(TorchFunctionMode):
         return result
 
 
-_Handler = Callable[[Facade, Any, tuple[Any, ...], dict[str, Any]], Any]
+_Handler = Callable[[Facade, TorchCall], Any]
 
 
-def _to(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    tensor, *rest = args
+def _to(facade: Facade, call: TorchCall) -> Any:
+    (tensor, *rest), named = call.args, call.named
     device, dtype = named.pop("device", None), named.pop("dtype", None)
     copy = bool(named.pop("copy", False))
     layout = {key: named[key] for key in ("memory_format",) if named.get(key) is not None}
@@ -320,20 +334,13 @@ def _to(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, Any])
 def _when_posing(answer: _Handler) -> _Handler:
     """`answer` for a tensor that poses; what torch says for any other."""
 
-    def handler(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        return answer(facade, func, args, named) if facade.says_cuda(args[0]) else func(*args, **named)
-
-    return handler
-
-
-def _pinned(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    return args[0]
+    return lambda facade, call: answer(facade, call) if facade.says_cuda(call.args[0]) else call.run()
 
 
 def _only_on_cpu(refusal: str) -> _Handler:
     """What a CUDA tensor refuses: the host reads and writes its memory there."""
 
-    def refuse(facade: Facade, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def refuse(facade: Facade, call: TorchCall) -> Any:
         raise TypeError(refusal)
 
     return _when_posing(refuse)
@@ -353,23 +360,23 @@ _NO_ARRAY = (
 
 _SPECIAL: dict[Any, _Handler] = {
     _Tensor.to: _to,
-    _Tensor.cuda: lambda facade, func, args, named: facade.to_cuda(args[0]),
-    _Tensor.cpu: lambda facade, func, args, named: facade.to_cpu(args[0]),
-    _Tensor.pin_memory: _pinned,
+    _Tensor.cuda: lambda facade, call: facade.to_cuda(call.args[0]),
+    _Tensor.cpu: lambda facade, call: facade.to_cpu(call.args[0]),
+    _Tensor.pin_memory: lambda facade, call: call.args[0],
     _Tensor.numpy: _only_on_cpu(_NO_ARRAY),
     _Tensor.__array__: _only_on_cpu(_NO_ARRAY),
     _Tensor.apply_: _only_on_cpu("apply_ is only implemented on CPU tensors"),
     _Tensor.map_: _only_on_cpu("map_ is only implemented on CPU tensors"),
     _Tensor.map2_: _only_on_cpu("map2_ is only implemented on CPU tensors"),
-    _Tensor.tolist: _when_posing(lambda facade, func, args, named: facade.to_cpu(args[0]).tolist()),
-    _Tensor.data_ptr: _when_posing(lambda facade, func, args, named: facade.address(args[0])),
-    _Tensor.get_device: _when_posing(lambda facade, func, args, named: 0),
-    _Tensor.record_stream: _when_posing(lambda facade, func, args, named: None),
-    _Tensor.__dlpack__: _when_posing(lambda facade, func, args, named: facade.view(args[0]).__dlpack__()),
-    _Tensor.__dlpack_device__: _when_posing(lambda facade, func, args, named: (2, 0)),
-    _Tensor.device.__get__: _when_posing(lambda facade, func, args, named: _CUDA),
-    _Tensor.is_cuda.__get__: _when_posing(lambda facade, func, args, named: True),
-    _Tensor.is_cpu.__get__: _when_posing(lambda facade, func, args, named: False),
-    _Tensor.is_meta.__get__: _when_posing(lambda facade, func, args, named: False),
+    _Tensor.tolist: _when_posing(lambda facade, call: facade.to_cpu(call.args[0]).tolist()),
+    _Tensor.data_ptr: _when_posing(lambda facade, call: facade.address(call.args[0])),
+    _Tensor.get_device: _when_posing(lambda facade, call: 0),
+    _Tensor.record_stream: _when_posing(lambda facade, call: None),
+    _Tensor.__dlpack__: _when_posing(lambda facade, call: facade.view(call.args[0]).__dlpack__()),
+    _Tensor.__dlpack_device__: _when_posing(lambda facade, call: (2, 0)),
+    _Tensor.device.__get__: _when_posing(lambda facade, call: _CUDA),
+    _Tensor.is_cuda.__get__: _when_posing(lambda facade, call: True),
+    _Tensor.is_cpu.__get__: _when_posing(lambda facade, call: False),
+    _Tensor.is_meta.__get__: _when_posing(lambda facade, call: False),
 }
 """Functions that tell or change where a tensor lives."""

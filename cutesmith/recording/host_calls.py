@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias
 
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t
 
@@ -33,6 +33,7 @@ _ATTRIBUTES = {
 }
 
 Triple = tuple[int, int, int]
+Attributes: TypeAlias = "Mapping[str, Triple | int]"
 
 
 class Recorder(Protocol):
@@ -54,7 +55,7 @@ class Recorder(Protocol):
         """A cudaDeviceAttr of the recorded device."""
 
     def launch(
-        self, handle: int, grid: Triple, block: Triple, smem: int, stream: int, attributes: dict[str, Any], args: int
+        self, handle: int, grid: Triple, block: Triple, smem: int, stream: int, attributes: Attributes, args: int
     ) -> None:
         """A kernel was launched; `args` is the address of the array of argument pointers."""
 
@@ -156,7 +157,7 @@ def _launch_ex(config: int, kernel: int, args: int) -> int:
     return 0
 
 
-def _attribute(address: int) -> tuple[str, Any]:
+def _attribute(address: int) -> tuple[str, Triple | int]:
     (number,) = struct.unpack("<I", ctypes.string_at(address, 4))
     name = _ATTRIBUTES.get(number, f"attribute_{number}")
     words = struct.unpack("<3I", ctypes.string_at(address + 8, 12))
@@ -310,7 +311,7 @@ def surfacing(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_callbacks: dict[str, Any] = {}
+_callbacks: dict[str, ctypes._FuncPointer] = {}
 
 
 def register_host_calls(engine: Any) -> None:

@@ -30,7 +30,7 @@ class LaunchGate:
         self.launches = self.held = 0
         self.blind = False
         self._open = True
-        self._callbacks: dict[str, dict[str, Any]] = {}  # by library
+        self._callbacks: dict[str, dict[str, ctypes._FuncPointer]] = {}  # by library
 
     def _callback(self, name: str, launch: Any) -> Any:
         types = _CALLS[name][1]

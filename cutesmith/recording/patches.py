@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
@@ -25,7 +25,7 @@ class Patches:
             self._undo.callback(setattr, owner, name, before)
         setattr(owner, name, value)
 
-    def set_existing(self, owner: Any, values: dict[str, Any]) -> None:
+    def set_existing(self, owner: Any, values: Mapping[str, object]) -> None:
         """Replace those of `values` that `owner` has: an older or newer release may lack some."""
         for name, value in values.items():
             if hasattr(owner, name):

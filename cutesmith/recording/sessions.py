@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnavailableError
 from cutesmith.recording.cubin import CubinKernel, read_cubin, unwrap_fatbin
 from cutesmith.recording.driver_answers import device_attributes
-from cutesmith.recording.host_calls import Triple
+from cutesmith.recording.host_calls import Attributes, Triple
 from cutesmith.recording.ptxas_remarks import Spills
 
 _STATIC_SMEM_ATTRIBUTE = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
@@ -34,7 +34,7 @@ class Launch:
     smem_limit: int  # what host code raised the kernel's dynamic limit to; 48 KB when it did not
     nonportable_cluster: bool  # whether host code allowed clusters of more than 8 blocks
     stream: int
-    attributes: dict[str, Any]
+    attributes: Attributes
     parameters: tuple[bytes, ...]
 
 
@@ -129,18 +129,17 @@ class Session:
         return device_attributes(parse_arch(self.arch).sm).get(attribute, 0)
 
     def launch(
-        self, handle: int, grid: Triple, block: Triple, smem: int, stream: int, attributes: dict[str, Any], args: int
+        self, handle: int, grid: Triple, block: Triple, smem: int, stream: int, attributes: Attributes, args: int
     ) -> None:
         """Write one launch down, with the bytes of its parameters."""
         library, name = self._handles[handle]
         kernel = self._kernel_of(handle)
-        given = attributes.get("cluster", (0, 0, 0))
-        built_in = kernel.cluster if kernel else (0, 0, 0)
+        given, built_in = attributes.get("cluster"), kernel.cluster if kernel else (0, 0, 0)
         launch = Launch(
             kernel=name,
             grid=grid,
             block=block,
-            cluster=next((c for c in (given, built_in) if any(c)), (1, 1, 1)),
+            cluster=next((c for c in (given, built_in) if isinstance(c, tuple) and any(c)), (1, 1, 1)),
             dynamic_smem=smem,
             smem_limit=self._settings.get((handle, _MAX_DYNAMIC_SMEM_ATTRIBUTE), DEFAULT_SMEM_LIMIT),
             nonportable_cluster=bool(self._settings.get((handle, _NONPORTABLE_CLUSTER_ATTRIBUTE), 0)),

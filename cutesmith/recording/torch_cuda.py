@@ -107,13 +107,13 @@ def device_properties(sm: SmVersion) -> types.SimpleNamespace:
     )
 
 
-def cuda_stand_ins(sm: SmVersion) -> dict[str, Any]:
+def cuda_stand_ins(sm: SmVersion) -> dict[str, object]:
     """The names of `torch.cuda` that are replaced, with what replaces them."""
     properties = device_properties(sm)
     return {**_constants(sm, properties), **_classes(), **_no_ops()}
 
 
-def _constants(sm: SmVersion, properties: types.SimpleNamespace) -> dict[str, Any]:
+def _constants(sm: SmVersion, properties: types.SimpleNamespace) -> dict[str, object]:
     answers = {
         "is_available": True,
         "is_initialized": True,
@@ -139,7 +139,7 @@ def _answer(value: Any) -> Any:
     return lambda *args, **kwargs: value
 
 
-def _classes() -> dict[str, Any]:
+def _classes() -> dict[str, object]:
     null = Stream()
     return {
         "Stream": Stream,
@@ -165,7 +165,7 @@ class _DeviceContext:
         return None
 
 
-def _no_ops() -> dict[str, Any]:
+def _no_ops() -> dict[str, object]:
     names = (
         "synchronize init _lazy_init set_device set_stream empty_cache ipc_collect manual_seed manual_seed_all seed "
         "seed_all reset_peak_memory_stats reset_max_memory_allocated _sleep"

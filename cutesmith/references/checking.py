@@ -17,6 +17,7 @@ from cutesmith.references.programs import Outcome, execute
 from cutesmith.references.sections import Page, read_pages
 
 SHORTEST, LONGEST = 120, 350  # lines of a page
+GLOSSARY = "glossary.md"
 GENERATED = "api-"  # pages that build_api_reference.py writes: as long as the API is
 KERNELS = "kernels/"  # fragments may come from our own example kernels
 
@@ -45,6 +46,8 @@ def check_page(page: Page, pages: Iterable[Page] | None = None) -> list[Complain
     symbols, known = load_symbols(), programs([p for p in every if p.name != page.name] + [page])
     found = check_text(page, symbols)
     found += [Complaint(page.name, line, text) for line, text in _structure(page)]
+    if page.name == GLOSSARY:
+        found += [Complaint(page.name, line, text) for line, text in prose.check_terms(page)]
     for block in read_blocks(page):
         remarks = (block.message,) if isinstance(block, BlockError) else _block(block, known, symbols)
         found += [Complaint(page.name, block.line, text) for text in remarks]

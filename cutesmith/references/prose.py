@@ -53,6 +53,25 @@ def check_links(page: Page) -> Iterator[Remark]:
                 yield from ((number, text) for text in _follow(page, target))
 
 
+def check_terms(page: Page) -> Iterator[Remark]:
+    """A glossary's entry links to a page that uses its term, or an API name of its definition."""
+    for section in page.sections:
+        for target in _TARGET.findall(section.text) if section.level == 3 else ():
+            file = page.path.parent / target.partition("#")[0]
+            if file.is_file() and not _uses(file.read_text(encoding="utf-8"), section.heading, section.text):
+                yield section.line, f"{file.name} never mentions {section.heading}"
+
+
+def _uses(text: str, term: str, definition: str) -> bool:
+    """Whether a line has all words of one of the alternatives in `term`, endings aside, or a name in code is there."""
+    names = [code[2].rpartition(".")[2] for code in _CODE.finditer(definition)]
+    stems = [[word[: max(4, len(word) - 3)] for word in words.split()] for words in term.lower().split(", ")]
+    lines = text.lower().splitlines()
+    return any(name in text for name in names) or any(
+        all(s in line for s in words) for words in stems for line in lines
+    )
+
+
 def _follow(page: Page, target: str) -> Iterator[str]:
     file, _, anchor = target.partition("#")
     path = (page.path.parent / file).resolve() if file else page.path

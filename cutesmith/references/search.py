@@ -1,20 +1,19 @@
 """Search over the sections of the reference pages: literal names first, then words (standard library only).
 
-Ranking is BM25 over sections (Robertson and Zaragoza, 2009, "The Probabilistic Relevance Framework"), with words of
-the heading counted more, and whole names (`cute.zipped_divide`, `UNSUP_EARLY_EXIT`) found where they stand literally.
+Sections are ranked by BM25, with words of the heading counted more, and whole names (`cute.zipped_divide`,
+`UNSUP_EARLY_EXIT`) are found where they stand literally.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from cutesmith.bm25 import Bm25
 from cutesmith.references.sections import Page, Section, read_pages
 
-K1, B = 1.4, 0.6
 HEADING_WEIGHT = 4
 SHOWN = 3  # lines of a hit
 LITERAL = 12.0  # what a whole name found in the text adds; in the heading twice as much
@@ -40,7 +39,7 @@ def search(query: str, pages: Iterable[Page] | None = None, *, limit: int = 5) -
     sections = [unit for page in (read_pages() if pages is None else pages) for unit in _units(page)]
     bags = [_bag(section) for section in sections]
     words, literals = words_of(query), _LITERAL.findall(query)
-    scores = _bm25(words, bags)
+    scores = Bm25(bags).scores(dict.fromkeys(words, 1.0))
     hits = []
     for section, bag, score in zip(sections, bags, scores):
         score += sum(_literal(name, section) for name in literals) + _asked_for(section, words)
@@ -83,20 +82,6 @@ def _bag(section: Section) -> Counter[str]:
     for word in words_of(f"{section.heading} {section.page.removesuffix('.md').replace('-', ' ')}"):
         bag[word] += HEADING_WEIGHT
     return bag
-
-
-def _bm25(words: Sequence[str], bags: Sequence[Counter[str]]) -> list[float]:
-    lengths = [sum(bag.values()) for bag in bags]
-    mean = sum(lengths) / max(len(lengths), 1)
-    weight = {word: _idf(sum(word in bag for bag in bags), len(bags)) for word in set(words)}
-    return [
-        sum(weight[w] * bag[w] * (K1 + 1) / (bag[w] + K1 * (1 - B + B * length / mean)) for w in set(words))
-        for bag, length in zip(bags, lengths)
-    ]
-
-
-def _idf(count: int, total: int) -> float:
-    return math.log(1 + (total - count + 0.5) / (count + 0.5)) if count else 0.0
 
 
 def _asked_for(section: Section, words: Sequence[str]) -> float:

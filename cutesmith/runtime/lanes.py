@@ -8,14 +8,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cutesmith.emulator.emulator_import import import_emulator
 from cutesmith.errors import CandidateError
 from cutesmith.judge.rounds import START_SECONDS
+from cutesmith.recording.dsl_import import import_dsl
+from cutesmith.runtime.tiling import Problem, Tiling, with_tuples
 from cutesmith.runtime.trials import NOT_COMPILED, NOT_RUN, Trial
+from cutesmith.sandbox.messages import HandlerMaker
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker
 from cutesmith.verdicts import ExitCode
 
-ENTRY = "cutesmith.runtime.trials_worker:handler"
+
+def tiling_trials() -> HandlerMaker:
+    """What a lane's worker runs: its imports, and the class of its handler."""
+    from cutesmith.runtime.trials_worker import Trials
+
+    return Trials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +32,7 @@ class Subject:
     """What every lane loads: a file's function and its inputs, for a device ("cuda", "emulator") and architecture.
 
     `inputs` are descriptions of written tensors, or None for those of the file's `get_inputs` under `seed`; `timer` is
-    `module:Class`.
+    `module:Class` of another timer than the device's own, "" for that.
     """
 
     path: Path
@@ -45,6 +54,28 @@ class Subject:
         return {"do": "load", **about, "inputs": None if self.inputs is None else list(self.inputs)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlanFacts:
+    """What a process says of its plan, and of the timer that it uses."""
+
+    tilings: tuple[Tiling, ...]
+    problem: Problem
+    flops: int
+    bytes: int
+    inputs: str
+    timer: str
+    repeats: bool
+    is_time: bool
+
+
+@dataclass(frozen=True)
+class MachineRates:
+    """Bytes a second of a copy, operations a second of a matrix product; None where nothing was measured."""
+
+    copy: float | None = None
+    matmul: float | None = None
+
+
 @dataclass
 class Lane:
     """One process and the tilings (by place) that it holds compiled; `prepared` are those that were launched."""
@@ -59,15 +90,28 @@ class Lane:
         subject, gpu = self.subject, self.subject.device == "cuda"
         limits = Limits(wall_seconds=subject.timeout, memory_bytes=fair_memory((32 if gpu else 16) * GIB))
         environment = {"CUTE_DSL_ARCH": subject.arch}
-        self.worker = Worker(ENTRY, limits=limits, gpu=gpu, environment=environment, subject=subject.path.name)
+        self.worker = Worker(
+            tiling_trials,
+            preload=(import_dsl if gpu else import_emulator,),
+            limits=limits,
+            gpu=gpu,
+            environment=environment,
+            subject=subject.path.name,
+        )
         self.worker.start()
         self.worker.send(subject.start_request())
 
-    def loaded(self) -> dict[str, Any]:
+    def loaded(self) -> PlanFacts:
         """What the process says of the plan, with its timer; raises CandidateError with what is wrong with the file."""
         assert self.worker is not None, "open() comes first"
-        started = self.worker.receive(timeout=START_SECONDS)
-        return {**started, **self.worker.call(self.subject.load_request())}
+        timer = self.worker.receive(timeout=START_SECONDS)
+        plan = self.worker.call(self.subject.load_request())
+        return PlanFacts(
+            tilings=tuple(map(Tiling.from_dict, plan["tilings"])),
+            problem=Problem(**with_tuples(plan["problem"])),
+            **{name: plan[name] for name in ("flops", "bytes", "inputs")},
+            **{name: timer[name] for name in ("timer", "repeats", "is_time")},
+        )
 
     def send(self, do: str, index: int) -> None:
         """Ask for a step of one tiling."""
@@ -116,7 +160,7 @@ class Lanes:
         for lane in self.lanes:
             lane.close()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> PlanFacts:
         """Start the first process; what it says of the plan."""
         self.lanes[0].open()
         return self.lanes[0].loaded()
@@ -171,16 +215,16 @@ class Lanes:
         samples: list[float] = reply["samples_us"] if reply else []
         return samples
 
-    def machine(self) -> dict[str, Any]:
-        """What the device's memory can do, as the first lane measures it; empty when that fails."""
+    def machine(self) -> MachineRates:
+        """What the device can do, as the first lane measures it; nothing when that fails."""
         try:
             worker = self.lanes[0].worker
-            return worker.call({"do": "machine"}) if worker is not None else {}
+            return MachineRates(**worker.call({"do": "machine"})) if worker is not None else MachineRates()
         except CandidateError:
-            return {}
+            return MachineRates()
 
     def _step(self, lane: Lane, do: str, index: int) -> dict[str, Any] | None:
-        """One request that may fail: then the tiling is out, and a process that fell with it starts anew."""
+        """One request that may fail: then the tiling is out, and a process that fell with it starts again."""
         try:
             reply = lane.call(do, index)
         except CandidateError as error:
@@ -210,7 +254,7 @@ class Lanes:
                 self._step(lane, "prepare", index)
 
     def drop(self, index: int, state: str, error: CandidateError) -> None:
-        """A compiler's refusal is for good; a run, or a limit of time, may turn out otherwise another time."""
+        """A compiler's refusal stays; a run, or a limit of time, may end differently another time."""
         may_pass = state == NOT_RUN or error.exit_code == ExitCode.TIMED_OUT
         self.trials[index] = self.trials[index].failed(state, error.message, error.log_tail, may_pass=may_pass)
 

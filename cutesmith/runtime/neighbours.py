@@ -1,7 +1,7 @@
 """The modules and packages beside a plan's file: what its confined process may import, and what a result rests on.
 
 Only Python is opened to the process, and only of the file's own folder: modules (`tiles.py`) and packages (folders with
-`__init__.py`) whose names are no module's of the standard library. No link counts, since it could lead elsewhere.
+`__init__.py`) whose names are not those of standard modules. Links are left out, since they could lead elsewhere.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class NeighbourFinder(MetaPathFinder):
 def imported_sources(path: Path) -> list[str]:
     """The texts of what the file imports from beside it, and of what that imports, in order of their names.
 
-    Raises ContractError for a neighbour that is no Python; a file that is none imports nothing here.
+    Raises ContractError for a neighbour that is not Python; a file that is not Python has no imports here.
     """
     neighbours = neighbours_of(path) if path.is_file() else {}
     texts: dict[Path, str] = {}

@@ -78,13 +78,13 @@ class KernelPlan:
 
     @classmethod
     def for_inputs(cls, plan_fn: Callable[..., Any], inputs: Sequence[Any]) -> KernelPlan:
-        """The plan that `plan_fn(*inputs)` makes. Raises ContractError when that is no plan, or one without tilings."""
+        """The plan that `plan_fn(*inputs)` makes. Raises ContractError for anything else, or without tilings."""
         plan = plan_fn(*inputs)
         name = getattr(plan_fn, "__name__", PLAN_NAME)
         if not isinstance(plan, cls):
             raise ContractError(f"{name} returned {type(plan).__name__}, not a KernelPlan", hint=PLAN_LINES)
         if not plan.tilings or not all(isinstance(tiling, Tiling) for tiling in plan.tilings):
-            raise ContractError(f"{name}: the plan has no tilings, or some that are none", hint=PLAN_LINES)
+            raise ContractError(f"{name}: the plan has no tilings, or some that are not a Tiling", hint=PLAN_LINES)
         if not plan.outputs:
             raise ContractError(f"{name}: the plan has no outputs", hint=PLAN_LINES)
         return plan

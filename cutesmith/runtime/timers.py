@@ -113,7 +113,7 @@ class GraphTimer:
         return self._stopwatch.matmul_flops_per_second(dtype)
 
     def _capture(self, kernel: CuteKernel) -> Replay:
-        """`external` events become nodes of the graph, which the device records anew in every replay."""
+        """`external` events become nodes of the graph, which the device records again in every replay."""
         made = (self._event(enable_timing=True, external=True) for _ in range(2 * self.launches))
         pairs = list(zip(made, made, strict=True))
         for event in (event for pair in pairs for event in pair):
@@ -127,7 +127,7 @@ class GraphTimer:
                 begin.record()
                 kernel.launch()
                 end.record()
-        self._synchronize()  # a launch that went elsewhere is over, before anybody looks
+        self._synchronize()  # a launch that went elsewhere is over before the outputs are read
         return Replay(graph, pairs)
 
     def _require_captured(self, kernel: CuteKernel, replay: Replay) -> None:
@@ -223,3 +223,7 @@ class EmulatedTimer:
         from cutesmith.profiling.emulation_worker import CLOCK_HZ
 
         return floor_us(profile_of(sample, ""), parse_arch(self.arch).sm.multiprocessors, CLOCK_HZ)
+
+
+TIMERS: dict[str, type[Timer]] = {"cuda": GraphTimer, "emulator": EmulatedTimer}
+"""Each device's own."""

@@ -23,17 +23,12 @@ from cutesmith.problems.contract import check_arity, check_inputs
 from cutesmith.problems.loading import run_file
 from cutesmith.runtime.neighbours import NeighbourFinder, neighbours_of
 from cutesmith.runtime.plan import PLAN_LINES, CuteKernel, KernelPlan
-from cutesmith.runtime.timers import Timer
+from cutesmith.runtime.timers import TIMERS, Timer
 from cutesmith.sandbox.confinement import confine
 from cutesmith.timing.algorithmic_work import multiplied_dtype
 
 Request = dict[str, Any]
 Reply = dict[str, Any]
-
-
-def handler() -> Callable[[Request], Reply]:
-    """What `sandbox.child` calls with each request."""
-    return Trials().handle
 
 
 class Trials:
@@ -62,7 +57,8 @@ class Trials:
         self.device = request["device"]
         start_device(self.device)
         module, _, name = request["timer"].partition(":")
-        self.timer: Timer = getattr(importlib.import_module(module), name)(request["arch"])
+        kind = getattr(importlib.import_module(module), name) if name else TIMERS[self.device]
+        self.timer: Timer = kind(request["arch"])
         self.opened.enter_context(self.timer.session())
         return {"timer": self.timer.name, "repeats": self.timer.repeats, "is_time": self.timer.is_time}
 
@@ -131,7 +127,7 @@ class Trials:
 def _read(description: dict[str, Any]) -> Any:
     if "scalar" in description:
         return tensors.read_scalar(description)
-    return tensors.Guarded.of_file(description, "cuda", zone_bytes=0).tensor  # nobody looks at what lies beside it
+    return tensors.Guarded.of_file(description, "cuda", zone_bytes=0).tensor  # what lies beside it is not checked
 
 
 def _refusal(plan_fn: Callable[..., Any], values: Sequence[Any]) -> str:

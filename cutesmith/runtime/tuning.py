@@ -18,16 +18,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.judge.rounds import exchange, new_seed
 from cutesmith.problems.contract import problem_source
-from cutesmith.runtime.lanes import Lanes, Subject
+from cutesmith.runtime.lanes import Lanes, MachineRates, PlanFacts, Subject
 from cutesmith.runtime.neighbours import imported_sources
 from cutesmith.runtime.plan import PLAN_NAME
-from cutesmith.runtime.tiling import Problem, Tiling, with_tuples
+from cutesmith.runtime.tiling import Problem, Tiling
 from cutesmith.runtime.trials import SKIPPED, TIMED, WAITING, AutotuneResult, Trial, name_of
 from cutesmith.runtime.tuning_cache import (
     TuningCache,
@@ -38,13 +38,12 @@ from cutesmith.runtime.tuning_cache import (
 )
 from cutesmith.sandbox.gpu_lock import gpu_lock
 
+if TYPE_CHECKING:
+    from cutesmith.runtime.timers import Timer
+
 ROUNDS = 5
 MOST_JOBS = 8
 TILINGS_A_JOB = 4
-TIMERS = {
-    "cuda": "cutesmith.runtime.timers:GraphTimer",
-    "emulator": "cutesmith.runtime.timers:EmulatedTimer",
-}
 
 
 class Progress(Protocol):
@@ -54,7 +53,7 @@ class Progress(Protocol):
 
 
 def silent(stage: str, done: int, total: int, message: str = "") -> None:
-    """Progress that nobody listens to."""
+    """Progress that is not shown."""
 
 
 def autotune(
@@ -67,7 +66,7 @@ def autotune(
     use_cache: bool = True,
     jobs: int | None = None,
     rounds: int = ROUNDS,
-    timer: str | None = None,
+    timer: type[Timer] | None = None,
     timeout: float = 120.0,
     progress: Progress | None = None,
 ) -> AutotuneResult:
@@ -75,7 +74,7 @@ def autotune(
 
     `inputs` default to the file's `get_inputs()`. `on` is "auto" (the GPU, else the emulated one, whose order rests on
     counts and not on time), "gpu" or "emulator". `jobs` processes compile at once (default: one for four tilings,
-    at most 8 and a core each); `rounds` interleaved rounds; `timer` another `module:Class` than the device's own;
+    at most 8 and a core each); `rounds` interleaved rounds; `timer` another than the device's own;
     `timeout` seconds for one step of one tiling. The file may import modules and packages from its own folder; they
     are part of the cache's key as the file is, what is installed is not.
     Raises UsageError, ContractError and CandidateError for a file that makes no plan, UnavailableError without a GPU.
@@ -85,7 +84,7 @@ def autotune(
     place = _place(on, arch)
     if rounds < 1 or (jobs is not None and jobs < 1) or not timeout > 0:
         raise UsageError("rounds, jobs and timeout must be positive")
-    run = _Run(path, function, place, timer or TIMERS[place.device], rounds, jobs, timeout, progress or silent)
+    run = _Run(path, function, place, _name(timer), rounds, jobs, timeout, progress or silent)
     store = cache or TuningCache()
     key = run.key(inputs)
     if use_cache and (known := _remembered(store, key)) is not None:
@@ -93,6 +92,11 @@ def autotune(
     result = run.tune(inputs)
     kept = use_cache and result.complete and store.put(key, result.to_dict())
     return replace(result, kept=kept, seconds=time.monotonic() - begin)
+
+
+def _name(timer: type[Timer] | None) -> str:
+    """`module:Class`, by which the workers import it; "" for the device's own."""
+    return f"{timer.__module__}:{timer.__qualname__}" if timer else ""
 
 
 def _remembered(store: TuningCache, key: TuningKey) -> AutotuneResult | None:
@@ -114,7 +118,7 @@ def remembered_results(
     """
     place = _place("auto", None)
     path, function = _file_of(kernel)
-    run = _Run(path, function, place, TIMERS[place.device], ROUNDS, None, 1.0, silent)
+    run = _Run(path, function, place, "", ROUNDS, None, 1.0, silent)
     for given in (inputs, None):
         known = _remembered(cache, run.key(given))
         if known is not None and known.inputs == _signature(inputs):
@@ -127,7 +131,7 @@ def _file_of(kernel: str | Path | Callable[..., Any]) -> tuple[Path, str]:
         file, name = inspect.getsourcefile(inspect.unwrap(kernel)), getattr(kernel, "__qualname__", "")
         if file is None or not Path(file).is_file() or not name.isidentifier():
             raise UsageError(
-                f"{kernel!r:.100} is no function at the top level of a file", hint="Give file.py:function."
+                f"{kernel!r:.100} is not a function at the top level of a file", hint="Give file.py:function."
             )
         return Path(file).resolve(), name
     text, _, function = str(kernel).rpartition(":")
@@ -183,7 +187,7 @@ class _Run:
             sources=source_hashes([problem_source(self.path), self.function, *imported_sources(self.path)]),
             device=where,
             inputs="get_inputs()" if inputs is None else _signature(inputs),
-            method=f"{self.timer}, {self.rounds} rounds",
+            method=f"{self.timer or self.place.device}, {self.rounds} rounds",
             versions=compiler_versions(),
         )
 
@@ -192,12 +196,12 @@ class _Run:
         with exchange() as folder, Lanes(self._subject(inputs, folder)) as lanes:
             with self._lock(exclusive=False):
                 about = lanes.describe()
-                lanes.trials = self._validated(about)
+                lanes.trials = [self._validated(tiling, about.problem) for tiling in about.tilings]
                 self._compile(lanes)
-            machine: dict[str, Any] = {}
+            machine = MachineRates()
             if any(lane.compiled for lane in lanes.lanes):
                 with self._lock(exclusive=True):
-                    self._time(lanes, self.rounds if about["repeats"] else 1)
+                    self._time(lanes, self.rounds if about.repeats else 1)
                     machine = lanes.machine()
             return self._result(lanes.trials, about, machine)
 
@@ -216,16 +220,10 @@ class _Run:
     def _lock(self, *, exclusive: bool) -> AbstractContextManager[None]:
         return gpu_lock(exclusive=exclusive) if self.place.device == "cuda" else contextlib.nullcontext()
 
-    def _validated(self, about: dict[str, Any]) -> list[Trial]:
-        """A trial for each tiling; those that the device would refuse are skipped."""
-        problem = Problem(**with_tuples(about["problem"]))
-        trials = []
-        for described in about["tilings"]:
-            tiling = Tiling.from_dict(described)
-            refused = tiling.validate(problem, self.place.arch)
-            trial = Trial(tiling=tiling)
-            trials.append(trial.failed(SKIPPED, "; ".join(refused)) if refused else trial)
-        return trials
+    def _validated(self, tiling: Tiling, problem: Problem) -> Trial:
+        """A trial of the tiling, which is skipped where the device would refuse it."""
+        trial, refused = Trial(tiling=tiling), tiling.validate(problem, self.place.arch)
+        return trial.failed(SKIPPED, "; ".join(refused)) if refused else trial
 
     def _compile(self, lanes: Lanes) -> None:
         places = [index for index, trial in enumerate(lanes.trials) if trial.state == WAITING]
@@ -236,7 +234,7 @@ class _Run:
         lanes.compile(places, lambda done: self.tell("compile", done, len(places)))
 
     def _time(self, lanes: Lanes, rounds: int) -> None:
-        """Interleaved rounds in random order: what heats or slows the device down meets all alike."""
+        """Interleaved rounds in random order: what heats or slows the device down meets every tiling."""
         order = random.Random(secrets.randbits(64))
         lanes.prepare()
         self.tell("time", 0, rounds)
@@ -249,18 +247,18 @@ class _Run:
                     lanes.trials[index] = replace(trial, state=TIMED, samples_us=trial.samples_us + samples)
             self.tell("time", number + 1, rounds)
 
-    def _result(self, trials: Sequence[Trial], about: dict[str, Any], machine: dict[str, Any]) -> AutotuneResult:
+    def _result(self, trials: Sequence[Trial], about: PlanFacts, machine: MachineRates) -> AutotuneResult:
         return AutotuneResult(
             trials=tuple(trials),
             device=self.place.name,
-            timer=about["timer"],
-            is_time=about["is_time"],
-            inputs=about["inputs"],
+            timer=about.timer,
+            is_time=about.is_time,
+            inputs=about.inputs,
             measured=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            flops=about["flops"],
-            bytes=about["bytes"],
-            copy_bytes_per_second=machine.get("copy"),
-            matmul_flops_per_second=machine.get("matmul"),
+            flops=about.flops,
+            bytes=about.bytes,
+            copy_bytes_per_second=machine.copy,
+            matmul_flops_per_second=machine.matmul,
             source=name_of(self.path, self.function),
         )
 

@@ -2,7 +2,7 @@
 
 The question is the kernel's source, the device with its driver and compiler, and the inputs; a file answers exactly
 one. Writers never meet: each renames a file of its own into place, and the last one wins. A file that is cut, forged or
-of another version is no answer.
+of another version is not an answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cutesmith.verdicts import strict_json
 
 FORMAT = 1
 FOLDER = "tuning"
-STALE_SECONDS = 3600.0  # a temporary file that nobody has renamed by then lost its writer
+STALE_SECONDS = 3600.0  # a temporary file that was not renamed by then lost its writer
 COMPILER_PACKAGES = ("nvidia-cutlass-dsl", "torch", "apache-tvm-ffi")
 
 

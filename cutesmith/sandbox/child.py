@@ -1,4 +1,4 @@
-"""The child's side of `sandbox`: `python -m cutesmith.sandbox.child ENTRY READ_FD WRITE_FD SETTINGS`.
+"""The child's side of `sandbox`: `python -m cutesmith.sandbox.child PROGRAM READ_FD WRITE_FD`.
 
 Requests and replies are frames on two private pipes: eight bytes of length (little-endian), then one JSON object.
 A reply repeats the nonce of its request; stdout and stderr are only a log.
@@ -7,22 +7,53 @@ A reply repeats the nonce of its request; stdout and stderr are only a log.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import struct
 import sys
 import traceback
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cutesmith.errors import CutesmithError
+from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.sandbox.confinement import die_with_parent, limit_resources
+from cutesmith.sandbox.messages import Handler, Request, decode, encode, imported, name_of, reply_type
 from cutesmith.verdicts import ExitCode, strict_json
 
-Handler = Callable[[dict[str, Any]], dict[str, Any]]
 HEADER = struct.Struct("<Q")
 MAX_FRAME_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a worker runs: its entry and preloads by name (`messages.name_of`), and the rlimits of its process.
+
+    `memory_bytes` bounds the address space; it is None for a worker with a GPU: CUDA reserves far more than it uses.
+    """
+
+    entry: str
+    preload: tuple[str, ...]
+    file_bytes: int
+    memory_bytes: int | None
+
+    def import_all(self) -> Any:
+        """Import what the worker needs; what its entry returned."""
+        for name in self.preload:
+            imported(name)()
+        return imported(self.entry)()
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception as a reply; `ours`: it is one of this package's, which chose its exit code."""
+
+    kind: str
+    message: str
+    hint: str
+    rule: str
+    traceback: str
+    exit_code: int
+    ours: bool
 
 
 def read_exactly(descriptor: int, size: int) -> bytes | None:
@@ -52,80 +83,74 @@ def read_frame(descriptor: int) -> dict[str, Any] | None:
     return None if body is None else json.loads(body)
 
 
-def describe(error: BaseException) -> dict[str, Any]:
+def describe(error: BaseException) -> Raised:
     """An exception as a reply: our own errors keep their exit code, all others mean that the candidate crashed."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    head = {
-        "type": type(error).__name__,
-        "message": str(error)[-4000:],
-        "hint": "",
-        "traceback": text[-8000:],
-    }
-    if isinstance(error, CutesmithError):
-        own = {
-            "message": error.message,
-            "hint": error.hint,
-            "rule": str(getattr(error, "rule", "")),
-        }
-        return {**head, **own, "exit_code": int(error.exit_code), "ours": True}
-    return {**head, "exit_code": int(ExitCode.CRASHED)}
+    told = Raised(
+        kind=type(error).__name__,
+        message=str(error)[-4000:],
+        hint="",
+        rule="",
+        traceback=text[-8000:],
+        exit_code=ExitCode.CRASHED,
+        ours=False,
+    )
+    if not isinstance(error, CutesmithError):
+        return told
+    rule = error.rule if isinstance(error, CandidateError) else ""
+    code = int(error.exit_code)
+    return replace(told, message=error.message, hint=error.hint, rule=rule, exit_code=code, ours=True)
 
 
-def answer(handler: Handler, request: dict[str, Any]) -> dict[str, Any]:
-    """The handler's reply; whatever it raises, SystemExit included, becomes an error that the parent reads."""
-    try:
-        return {"reply": handler(request)}
-    except BaseException as error:  # noqa: BLE001 - a candidate raises what it likes
-        return {"error": describe(error)}
+def request_frame(nonce: str, request: Request[Any] | dict[str, Any]) -> dict[str, Any]:
+    """A request for the pipe, with the name of its class."""
+    if isinstance(request, dict):
+        return {"nonce": nonce, "request": request}
+    return {"nonce": nonce, "kind": name_of(type(request)), "request": encode(request, type(request))}
 
 
-def load_entry(entry: str) -> Handler:
-    """The handler that `package.module:factory` makes."""
-    module, _, factory = entry.partition(":")
-    handler: Handler = getattr(importlib.import_module(module), factory)()
-    return handler
+def serve(program: Program, requests: int, replies: int) -> None:
+    """Answer requests until the parent closes the pipe.
 
-
-def serve(entry: str, requests: int, replies: int) -> None:
-    """Answer requests until the parent closes the pipe."""
+    Whatever a handler raises, SystemExit included, becomes an error that the parent reads.
+    """
     handler: Handler | None = None
     while (frame := read_frame(requests)) is not None:
-        nonce = frame.pop("nonce")
-        if handler is None:
-            first = answer(lambda _: {"handler": load_entry(entry)}, {})
-            if "error" in first:
-                write_frame(replies, {"nonce": nonce, **first})
-                continue
-            handler = first["reply"]["handler"]
-        result = answer(handler, frame["request"])
+        reply: dict[str, Any]
+        try:
+            if handler is None:
+                handler = program.import_all()()
+                assert handler is not None
+            if "kind" in frame:
+                kind = imported(frame["kind"])
+                answer = handler.handle(decode(frame["request"], kind))
+                reply = {"reply": encode(answer, reply_type(kind))}
+            else:
+                reply = {"reply": handler.handle(frame["request"])}
+        except BaseException as error:  # noqa: BLE001 - a candidate raises what it likes
+            reply = {"error": encode(describe(error), Raised)}
         for stream in (sys.stdout, sys.stderr):
-            _flush(stream)
-        write_frame(replies, {"nonce": nonce, **result})
+            with contextlib.suppress(Exception):  # the candidate may have replaced its stdout: that is its own loss
+                stream.flush()
+        write_frame(replies, {"nonce": frame["nonce"], **reply})
 
 
-def _flush(stream: Any) -> None:
-    try:
-        stream.flush()
-    except Exception:  # noqa: BLE001 - the candidate may have replaced its stdout: that is its own loss
-        return
-
-
-def serve_within(settings: dict[str, Any], entry: str, requests: int, replies: int) -> None:
+def serve_within(program: Program, requests: int, replies: int) -> None:
     """Set the limits, then serve; leaves by `os._exit` so that no atexit hook of a candidate can linger."""
-    limit_resources(file_bytes=settings["file_bytes"], memory_bytes=settings["memory_bytes"])
+    limit_resources(file_bytes=program.file_bytes, memory_bytes=program.memory_bytes)
     for descriptor in (requests, replies):
         os.set_inheritable(descriptor, False)
     sys.argv = ["python"]
     with contextlib.suppress(BrokenPipeError):  # the parent has gone
-        serve(entry, requests, replies)
+        serve(program, requests, replies)
     os._exit(0)
 
 
-def main(argv: list[str] | None = None) -> int:
+def main() -> int:
     """A worker as a program of its own."""
-    entry, requests, replies, settings = sys.argv[1:] if argv is None else argv
+    program, requests, replies = sys.argv[1:]
     die_with_parent()
-    serve_within(json.loads(settings), entry, int(requests), int(replies))
+    serve_within(decode(json.loads(program), Program), int(requests), int(replies))
     raise AssertionError("a worker does not return")
 
 

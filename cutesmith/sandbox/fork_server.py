@@ -20,9 +20,10 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from cutesmith.sandbox.environment import FORK_SERVER_ROOM, PACKAGE_ROOT, clean_environment
+from cutesmith.sandbox.fork_server_orders import Answer, Fork, Forked, Order, Reap, Reaped, Refused, Serve
+from cutesmith.sandbox.messages import decode, encode
 
 ROOM_BYTES = 64 << 10
 REPLY_BYTES = 4096
@@ -91,38 +92,40 @@ class ForkServer:
         """Whether somebody may still need it: a worker, or a judge that it was lent to."""
         return self.living > 0 or self.lent
 
-    def fork(self, order: dict[str, Any], descriptors: Sequence[int]) -> ForkedProcess:
+    def fork(self, order: Fork, descriptors: Sequence[int]) -> ForkedProcess:
         """A worker as `order` says, with the pipes for requests, replies and log; raises ForkServerError."""
-        reply = self._ask(order, descriptors)
-        if "refused" in reply:
-            raise ForkServerError(reply["refused"])
+        answer = self._ask(order, descriptors)
+        if not isinstance(answer, Forked):
+            raise ForkServerError(answer.why if isinstance(answer, Refused) else f"{answer} answers no fork")
         self.forked += 1
         self.living += 1
-        return ForkedProcess(self, reply["pid"])
+        return ForkedProcess(self, answer.pid)
 
     def reap(self, pid: int) -> int:
         """The exit code of a worker that has ended."""
         self.living -= 1
         try:
-            return int(self._ask({"reap": pid})["code"])
+            answer = self._ask(Reap(pid))
         except ForkServerError:
             return -signal.SIGKILL  # how the kernel ends the workers of a fork server that has gone
+        assert isinstance(answer, Reaped), answer
+        return answer.code
 
     def connect(self) -> socket.socket:
         """A connection for another judge, at whose end that judge's workers are ended; raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.lent = True
         with theirs:
-            socket.send_fds(self._socket, [json.dumps({"serve": True}).encode()], [theirs.fileno()])
+            socket.send_fds(self._socket, [json.dumps(encode(Serve(), Order)).encode()], [theirs.fileno()])
         return ours
 
-    def _ask(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
-        data = json.dumps(message).encode()
+    def _ask(self, order: Order, descriptors: Sequence[int] = ()) -> Answer:
+        data = json.dumps(encode(order, Order)).encode()
         if len(data) > ROOM_BYTES:
             raise ForkServerError(f"{len(data)} bytes of environment")
         with self._lock:
-            reply: dict[str, Any] = json.loads(self._exchange(data, descriptors))
-        return reply
+            answer: Answer = decode(json.loads(self._exchange(data, descriptors)), Answer)
+        return answer
 
     def _exchange(self, data: bytes, descriptors: Sequence[int]) -> bytes:
         try:

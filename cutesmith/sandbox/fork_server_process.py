@@ -1,10 +1,8 @@
 """The fork server itself: `python -m cutesmith.sandbox.fork_server_process SOCKET_FD`.
 
-It imports what workers need, never touches CUDA, starts no thread, and forks a worker for each order. Orders, one JSON
-object a packet: `{"entry", "settings", "scratch", "environment"}` with the worker's ends of three pipes (requests,
-replies, log; answered by `{"pid"}` or `{"refused"}`); `{"reap": pid}` for a worker that has ended (answered by
-`{"code"}`); `{"serve": true}` with a socket of another judge (no answer). A judge that hangs up leaves no worker; when
-the first one does, the fork server ends, and with it, by the kernel, all workers.
+It imports what workers need, never touches CUDA, starts no thread, and forks a worker for each order
+(`fork_server_orders`). When a judge hangs up, its workers are ended; when the first judge does, the fork server ends
+too, and the kernel ends all workers.
 """
 
 from __future__ import annotations
@@ -21,25 +19,17 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from cutesmith.sandbox.child import serve_within
 from cutesmith.sandbox.confinement import die_with_parent, hide_memory
 from cutesmith.sandbox.environment import FORK_SERVER_ROOM
+from cutesmith.sandbox.fork_server_orders import Answer, Fork, Forked, Order, Reap, Reaped, Refused, Serve
 from cutesmith.sandbox.fresh_start import import_path, renew, renew_dsl, show_memory
+from cutesmith.sandbox.messages import decode, encode
 
 ORDER_BYTES = 1 << 18
 OWN_PACKAGE = "cutesmith."
 OWN_PATH = sys.path[1:]  # the first is this process's folder; only the package itself came by PYTHONPATH
-# What torch imports at the first random numbers on the meta device, at its first decomposition, or by torch.compile:
-# 500 to 1400 modules, 0.5 to 2.3 s of CPU time in every worker of these kinds.
-LATER = {
-    "cutesmith.compiling.compilation_worker:make_handler": ("torch.fx.experimental.symbolic_shapes",),
-    "cutesmith.audit.problem_audit_worker:handler": ("torch._dynamo",),
-    "cutesmith.timing.timed:compiling_baseline_handler": ("torch._inductor.compile_fx",),
-    "cutesmith.timing.timed:confined_compiling_handler": ("torch._inductor.compile_fx",),
-    "cutesmith.patterns.generation.drafting:drafter": ("torch._dynamo", "cutesmith.patterns.match"),
-}
 DRIVER = "/dev/nvidia"  # open once CUDA or NVML has begun, which cannot be carried through a fork; loaded, they may be
 
 
@@ -50,24 +40,24 @@ class Judge:
         self.socket = socket.socket(fileno=descriptor)
         self.workers: set[int] = set()
 
-    def receive(self) -> tuple[dict[str, Any], list[int]] | None:
+    def receive(self) -> tuple[Order, list[int]] | None:
         """The next order and its descriptors; None when the judge has gone."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.socket, ORDER_BYTES, 3)
         except OSError:
             return None
-        return (json.loads(data), descriptors) if data else None
+        return (decode(json.loads(data), Order), descriptors) if data else None
 
-    def reply(self, answer: dict[str, Any]) -> None:
+    def reply(self, answer: Answer) -> None:
         """Answer; a judge that has gone meanwhile is noticed at the next order."""
         with contextlib.suppress(OSError):
-            self.socket.send(json.dumps(answer).encode())
+            self.socket.send(json.dumps(encode(answer, Answer)).encode())
 
-    def reap(self, pid: int) -> dict[str, Any]:
+    def reap(self, pid: int) -> Reaped:
         """How the worker ended."""
         self.workers.discard(pid)
         _, status = os.waitpid(pid, 0)
-        return {"code": os.waitstatus_to_exitcode(status)}
+        return Reaped(os.waitstatus_to_exitcode(status))
 
     def close(self) -> None:
         """End its workers."""
@@ -102,10 +92,10 @@ class Desk:
             self._dismiss(judge)
             return
         order, descriptors = received
-        if "serve" in order:
+        if isinstance(order, Serve):
             self._admit(*descriptors)
-        elif "reap" in order:
-            judge.reply(judge.reap(order["reap"]))
+        elif isinstance(order, Reap):
+            judge.reply(judge.reap(order.pid))
         else:
             judge.reply(self._forked(judge, order, descriptors))
 
@@ -115,56 +105,40 @@ class Desk:
         del self.judges[descriptor]
         judge.close()
 
-    def _forked(self, judge: Judge, order: dict[str, Any], pipes: Sequence[int]) -> dict[str, Any]:
+    def _forked(self, judge: Judge, order: Fork, pipes: Sequence[int]) -> Forked | Refused:
         answer = _fork(order, pipes, [known.socket for known in self.judges.values()])
         for descriptor in pipes:
             os.close(descriptor)
-        if "pid" in answer:
-            judge.workers.add(answer["pid"])
+        if isinstance(answer, Forked):
+            judge.workers.add(answer.pid)
         return answer
 
 
-def _fork(order: dict[str, Any], pipes: Sequence[int], judges: Sequence[socket.socket]) -> dict[str, Any]:
+def _fork(order: Fork, pipes: Sequence[int], judges: Sequence[socket.socket]) -> Forked | Refused:
     try:
         _import_for(order)
         renew_dsl()
     except Exception as error:  # noqa: BLE001 - the worker that starts without us meets it again and reports it
-        return {"refused": repr(error)}
-    if obstacle := _obstacle(gpu=order["settings"]["memory_bytes"] is None):
-        return {"refused": obstacle}
+        return Refused(repr(error))
+    if obstacle := _obstacle(gpu=order.program.memory_bytes is None):
+        return Refused(obstacle)
     parent = os.getpid()
     if pid := os.fork():
-        return {"pid": pid}
+        return Forked(pid)
     _be_worker(order, pipes, judges, parent)
     raise AssertionError("a worker does not return")
 
 
-def _import_for(order: dict[str, Any]) -> None:
+def _import_for(order: Fork) -> None:
     """Import what this worker will, from our own package and the DSL, for it and for all that come later."""
     before = len(sys.modules)
-    sys.path[:] = import_path(os.getcwd(), order["environment"], OWN_PATH)
-    module = order["entry"].partition(":")[0]
-    if module.startswith(OWN_PACKAGE):
+    sys.path[:] = import_path(os.getcwd(), order.environment, OWN_PATH)
+    if order.program.entry.startswith(OWN_PACKAGE):
         with _cuda_by_its_device_file():
-            importlib.import_module(module)
-            for name in LATER.get(order["entry"], ()):
-                importlib.import_module(name)
-            if "CUTE_DSL_ARCH" in order["environment"]:
-                _import_dsl(emulated=order["settings"]["memory_bytes"] is not None)
+            order.program.import_all()
     if len(sys.modules) != before:
         gc.collect()
         gc.freeze()  # a collection in a worker would write to, and so copy, the pages of every object
-
-
-def _import_dsl(*, emulated: bool) -> None:
-    """The DSL, and for workers without a GPU the emulator with its machine code that is the same for every kernel."""
-    importlib.import_module("cutlass.cute")
-    with contextlib.suppress(ImportError):  # both are optional
-        importlib.import_module("tvm_ffi")
-        if emulated:
-            importlib.import_module("cutesmith.emulator.device")
-            access = importlib.import_module("cutesmith.emulator.sanitizer.access")
-            importlib.import_module("cutesmith.emulator.native.jit").compiled_access(access.access_ir())
 
 
 @contextlib.contextmanager
@@ -206,7 +180,7 @@ def _open_files() -> Iterator[str]:
             yield os.readlink(f"/proc/self/fd/{name}")
 
 
-def _be_worker(order: dict[str, Any], pipes: Sequence[int], judges: Sequence[socket.socket], parent: int) -> None:
+def _be_worker(order: Fork, pipes: Sequence[int], judges: Sequence[socket.socket], parent: int) -> None:
     try:
         os.setsid()
         die_with_parent()
@@ -215,11 +189,11 @@ def _be_worker(order: dict[str, Any], pipes: Sequence[int], judges: Sequence[soc
         for judge in judges:
             judge.close()
         requests, replies = _place(*pipes)
-        os.chdir(order["scratch"])
-        renew(order["environment"], OWN_PATH)
+        os.chdir(order.scratch)
+        renew(order.environment, OWN_PATH)
         show_memory()
         gc.enable()
-        serve_within(order["settings"], order["entry"], requests, replies)
+        serve_within(order.program, requests, replies)
     except BaseException:  # noqa: BLE001 - nothing may return into the fork server's loop
         traceback.print_exc()
     finally:

@@ -7,8 +7,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from cutesmith.sandbox.child import Program
+from cutesmith.sandbox.fork_server_orders import Fork
+from cutesmith.sandbox.messages import encode
 from cutesmith.sandbox.shared_fork_server import fork_worker
 
 
@@ -26,10 +29,9 @@ class WorkerProcess(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """One worker to be: `settings` as `child.py` reads them, and its ends of the three pipes."""
+    """One worker to be, and its ends of the three pipes."""
 
-    entry: str
-    settings: dict[str, Any]
+    program: Program
     scratch: Path
     environment: dict[str, str]
     requests: int
@@ -38,15 +40,14 @@ class Launch:
 
     def start(self) -> tuple[WorkerProcess, str]:
         """The process, in a session of its own with no descriptors but its pipes and /dev/null; and why not forked."""
-        order = {"entry": self.entry, "settings": self.settings, "environment": self.environment}
-        pipes = (self.requests, self.replies, self.log)
-        forked = fork_worker({**order, "scratch": str(self.scratch)}, pipes)
+        order = Fork(self.program, str(self.scratch), self.environment)
+        forked = fork_worker(order, (self.requests, self.replies, self.log))
         return (self._execute(), forked) if isinstance(forked, str) else (forked, "")
 
     def _execute(self) -> subprocess.Popen[bytes]:
-        arguments = [self.entry, str(self.requests), str(self.replies), json.dumps(self.settings)]
+        program = json.dumps(encode(self.program, Program))
         return subprocess.Popen(
-            [sys.executable, "-m", "cutesmith.sandbox.child", *arguments],
+            [sys.executable, "-m", "cutesmith.sandbox.child", program, str(self.requests), str(self.replies)],
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,

@@ -17,10 +17,10 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from cutesmith.sandbox.environment import ALLOWED_VARIABLES, PACKAGE_ROOT, PER_WORKER, clean_environment
 from cutesmith.sandbox.fork_server import ForkedProcess, ForkServer, ForkServerError, start_fork_server
+from cutesmith.sandbox.fork_server_orders import Fork
 
 OFF = "CUTESMITH_NO_FORK_SERVER"
 LENT = "CUTESMITH_FORK_SERVER"  # in a verb's environment: the descriptor, and what both must have in common
@@ -86,16 +86,16 @@ SHARED = _Shared()
 atexit.register(SHARED.close)
 
 
-def fork_worker(order: dict[str, Any], descriptors: Sequence[int]) -> ForkedProcess | str:
+def fork_worker(order: Fork, descriptors: Sequence[int]) -> ForkedProcess | str:
     """A worker forked from this process's fork server; or why it has to be started as a program of its own.
 
-    `order` holds the entry, the settings of `child.py`, the scratch folder and the whole environment; `descriptors` are
-    the worker's ends of the pipes for requests, replies and log. CUTESMITH_NO_FORK_SERVER turns forking off.
+    `descriptors` are the worker's ends of the pipes for requests, replies and log. CUTESMITH_NO_FORK_SERVER turns
+    forking off.
     """
     common = clean_environment(Path("/"))
     if os.environ.get(OFF):
         return f"{OFF} is set"
-    if _fixed(order["environment"]) != _fixed(common):
+    if _fixed(order.environment) != _fixed(common):
         return "another environment"
     fork_server = SHARED.get(_key(common))
     if fork_server is None:

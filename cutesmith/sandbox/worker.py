@@ -16,17 +16,18 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, overload
 
 from cutesmith.errors import CandidateError
-from cutesmith.sandbox.child import HEADER, MAX_FRAME_BYTES, write_frame
+from cutesmith.sandbox.child import HEADER, MAX_FRAME_BYTES, Program, Raised, request_frame, write_frame
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.environment import clean_environment
 from cutesmith.sandbox.launching import Launch, WorkerProcess
 from cutesmith.sandbox.limits import GIB, Limits, Watch
+from cutesmith.sandbox.messages import Entry, R, Request, decode, name_of, phase_of, reply_type
 from cutesmith.sandbox.processes import ProcessTree
 from cutesmith.sandbox.scratch import Scratch
 from cutesmith.unicode import encodable, plain_text
@@ -38,27 +39,41 @@ WATCH_SECONDS = 0.05
 WATCH_REST = 20  # times what looking at all processes of the machine took: 1.4 ms with 72 of them
 
 
-class Worker:
-    """A child that answers JSON requests; use as a context manager.
+class Pending(Generic[R]):
+    """A request that was sent and whose reply was not read yet."""
 
-    `entry` is `package.module:factory`, whose result is called with each request. `scratch` is its current, home and
-    temporary folder (one is made and removed when None); `subject` is whom messages name. With `gpu`, the address space
-    is not limited (CUDA reserves far more than it uses) and memory is only watched. `seconds` is what each kind of
-    request (its "do") has taken so far, from sending to reply. `beside` are workers that are watched while this one is
-    waited for. `call` raises `CandidateError`.
+    def __init__(self, worker: Worker, request: Request[R] | dict[str, Any]) -> None:
+        self.worker, self.request = worker, request
+        self.nonce, self.begin = secrets.token_hex(16), time.monotonic()
+
+    def reply(self, *, timeout: float | None = None) -> R:
+        """The reply; raises as `Worker.call` does."""
+        return self.worker._reply(self, timeout)
+
+
+class Worker:
+    """A child that answers requests; use as a context manager.
+
+    The child calls each of `preload`, then `entry` (`messages.Entry`), and asks a handler of the class that it returns;
+    a fork server has called them before. `scratch` is the child's current, home and temporary folder (one is made and
+    removed when None); `subject` is whom messages name. With `gpu`, the address space is not limited (CUDA reserves far
+    more than it uses) and memory is only watched. `seconds` is what each kind of request has taken so far, from sending
+    to reply. `beside` are workers that are watched while this one is waited for. `call` raises `CandidateError`.
     """
 
     def __init__(
         self,
-        entry: str,
+        entry: Entry,
         *,
+        preload: Sequence[Callable[[], object]] = (),
         limits: Limits | None = None,
         scratch: Path | None = None,
         gpu: bool = False,
         environment: Mapping[str, str] | None = None,
         subject: str = "the kernel",
     ) -> None:
-        self.entry, self.limits, self.gpu, self.subject = entry, limits or Limits(), gpu, subject
+        self.entry, self.preload = entry, tuple(preload)
+        self.limits, self.gpu, self.subject = limits or Limits(), gpu, subject
         self._own_scratch = scratch is None
         self.scratch = Path() if scratch is None else Path(scratch).resolve()
         self.environment = dict(environment or {})
@@ -69,7 +84,6 @@ class Worker:
         self.not_forked = ""  # why, where it is a program of its own, whose imports take seconds
         self.not_kept = ""  # why one that might have served was ended before this one was started
         self.seconds: dict[str, float] = {}
-        self._asked: tuple[str, float] = ("", 0.0)
         self._next_watch = 0.0
         self.beside: tuple[Worker, ...] = ()
         self._waits, self._complained = False, False
@@ -98,8 +112,9 @@ class Worker:
         token = secrets.token_hex(8)
         address_space = None if self.gpu else self.limits.memory_bytes + 8 * GIB  # libraries map more than they touch
         self._process, self.not_forked = Launch(
-            entry=self.entry,
-            settings={"file_bytes": self.limits.file_bytes, "memory_bytes": address_space},
+            program=Program(
+                name_of(self.entry), tuple(map(name_of, self.preload)), self.limits.file_bytes, address_space
+            ),
             scratch=self.scratch,
             environment={**clean_environment(self.scratch, self.environment), ProcessTree.MARK: token},
             requests=requests,
@@ -137,40 +152,56 @@ class Worker:
         text = plain_text(bytes(self._log).decode(errors="replace"))
         return f"[{self._log_dropped} bytes of log dropped]\n{text}" if self._log_dropped else text
 
-    def call(self, request: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
+    @overload
+    def call(self, request: Request[R], *, timeout: float | None = None) -> R: ...
+
+    @overload
+    def call(self, request: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]: ...
+
+    def call(self, request: Any, *, timeout: float | None = None) -> Any:
         """The handler's reply to one request.
 
         Raises `CandidateError`: TIMED_OUT after `timeout` seconds (default: the limit), CRASHED when the child raises,
         dies or uses too much, REJECTED (rule H2) when bytes that are no reply arrive. After any of them but a raised
         exception the child is dead and every later call raises the same again.
         """
-        self.send(request)
-        return self.receive(timeout=timeout)
+        return self.send(request).reply(timeout=timeout)
 
-    def send(self, request: dict[str, Any]) -> None:
-        """Hand over a request without waiting, so that several workers can start at once; `receive` must follow."""
+    @overload
+    def send(self, request: Request[R]) -> Pending[R]: ...
+
+    @overload
+    def send(self, request: dict[str, Any]) -> Pending[dict[str, Any]]: ...
+
+    def send(self, request: Any) -> Any:
+        """Hand over a request without waiting, so that several workers can start at once; its reply must be read."""
         if self._verdict is not None:
             raise self._verdict
         assert self._process is not None, "start() comes first"
-        with contextlib.suppress(CandidateError):  # `receive` says it
+        with contextlib.suppress(CandidateError):  # the reply says it
             self._watch_when_due()
         self._waits = True
-        self._nonce, self._asked = secrets.token_hex(16), (str(request.get("do", "")), time.monotonic())
+        self._pending = Pending(self, request)
         try:
             if self._verdict is None:
-                write_frame(self._requests, {"nonce": self._nonce, "request": request})
+                write_frame(self._requests, request_frame(self._pending.nonce, request))
         except BrokenPipeError:
             raise self._end(self._gone()) from None
+        return self._pending
 
     def receive(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """The reply to what was sent; raises as `call` does."""
+        """The reply to what was sent last; raises as `call` does."""
+        return self._reply(self._pending, timeout)
+
+    def _reply(self, pending: Pending[R], timeout: float | None) -> R:
         if self._verdict is not None:
             raise self._verdict
         try:
-            return self._reply(self._receive(timeout or self.limits.wall_seconds), self._nonce)
+            return self._read(self._receive(timeout or self.limits.wall_seconds), pending)
         finally:
-            kind, begin = self._asked
-            self.seconds[kind] = self.seconds.get(kind, 0.0) + time.monotonic() - begin
+            request = pending.request
+            kind = str(request.get("do", "")) if isinstance(request, dict) else phase_of(request)
+            self.seconds[kind] = self.seconds.get(kind, 0.0) + time.monotonic() - pending.begin
 
     def _receive(self, seconds: float) -> bytes:
         deadline = time.monotonic() + seconds
@@ -215,31 +246,38 @@ class Worker:
             raise self._end(self._forged())
         return bytes(buffer[HEADER.size :]) if len(buffer) == HEADER.size + size else None
 
-    def _reply(self, frame: bytes, nonce: str) -> dict[str, Any]:
+    def _read(self, frame: bytes, pending: Pending[R]) -> R:
+        """What the frame says, if it is the child's answer and of the declared form; else it is forged (rule H2)."""
+        reply: R | Raised
         try:
             message = encodable(json.loads(frame))
-            genuine = secrets.compare_digest(message["nonce"], nonce)
-        except (ValueError, TypeError, KeyError):
+            genuine = secrets.compare_digest(message["nonce"], pending.nonce)
+            if "error" in message:
+                reply = decode(message["error"], Raised)
+            elif isinstance(pending.request, dict):
+                reply = message["reply"]
+            else:
+                reply = decode(message["reply"], reply_type(type(pending.request)))
+        except (ValueError, TypeError, KeyError, RecursionError):
             genuine = False
         if not genuine:
             raise self._end(self._forged())
         self._drain_log()
         self._waits = False
-        if "error" not in message:
-            reply: dict[str, Any] = message["reply"]
-            return reply
-        raise self._raised(message["error"])
+        if isinstance(reply, Raised):
+            raise self._raised(reply)
+        return reply
 
-    def _raised(self, error: dict[str, Any]) -> CandidateError:
+    def _raised(self, error: Raised) -> CandidateError:
         """What the child raised; by which code it likes to be known, but an error is no pass."""
         self._complained = True
-        known = error["exit_code"] in set(ExitCode) - {ExitCode.PASSED}
-        code = ExitCode(error["exit_code"]) if known else ExitCode.CRASHED
-        message, hint = error["message"], error["hint"]
-        if not error.get("ours"):
-            message = f"{self.subject} raised {error['type']}: {error['message'] or '(no message)'}"
-        tail = f"{self.log_tail}\n{error['traceback']}".strip()
-        return CandidateError(message, code, hint=hint, log_tail=tail, rule=error.get("rule", ""))
+        known = error.exit_code in set(ExitCode) - {ExitCode.PASSED}
+        code = ExitCode(error.exit_code) if known else ExitCode.CRASHED
+        message = error.message
+        if not error.ours:
+            message = f"{self.subject} raised {error.kind}: {error.message or '(no message)'}"
+        tail = f"{self.log_tail}\n{error.traceback}".strip()
+        return CandidateError(message, code, hint=error.hint, log_tail=tail, rule=error.rule)
 
     def _watch_when_due(self) -> None:
         now = time.monotonic()
@@ -352,14 +390,14 @@ def _signal_name(number: int) -> str:
 
 
 def run_isolated(
-    entry: str,
-    request: dict[str, Any],
+    entry: Entry,
+    request: Request[R],
     *,
     limits: Limits | None = None,
     gpu: bool = False,
     scratch: Path | None = None,
     environment: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> R:
     """One request to a fresh worker, which is gone afterwards; raises as `Worker.call` does."""
     with Worker(entry, limits=limits, scratch=scratch, gpu=gpu, environment=environment) as worker:
         return worker.call(request)

@@ -9,17 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.errors import UsageError
-from cutesmith.judge.problem_process import TIMED_ENTRY as TRUSTED
+from cutesmith.judge.entries import reference as reference_entry
 from cutesmith.judge.problem_process import ProblemProcess, Untrusted, reference_call
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.scratch import scratch_folder
 from cutesmith.sandbox.worker import GIB, Limits, Worker
+from cutesmith.timing.entries import baselines, compiling_baselines, confined_baselines, confined_compiling_baselines
 
-CONFINED = "cutesmith.timing.timed:confined_baseline_handler"
-COMPILING = {
-    TRUSTED: "cutesmith.timing.timed:compiling_baseline_handler",
-    CONFINED: "cutesmith.timing.timed:confined_compiling_handler",
-}
 CACHE = Path("~/.cache/cutesmith")
 
 
@@ -31,15 +27,19 @@ def baseline_process(
 
     What that writes for a problem which nobody vouches for is kept for nobody: others would run it unconfined.
     """
-    entry = TRUSTED if why is None else CONFINED
+    entry = compiling_baselines if compiled else baselines
+    if why is not None:
+        entry = confined_compiling_baselines if compiled else confined_baselines
     with scratch_folder() as mine:  # /dev/shm may hold no programs
         cache = CACHE.expanduser() if why is None else mine
         caches = {f"{name}_CACHE_DIR": str(cache / name.lower()) for name in ("TORCHINDUCTOR", "TRITON", "QUACK")}
         for place in () if why is None else caches.values():
             Path(place).mkdir()
         yield ProblemProcess(
-            COMPILING[entry] if compiled else entry,
+            entry,
             why=why,
+            renewable=not compiled,
+            serves_as=() if compiled else (reference_entry,),
             limits=replace(limits, memory_bytes=fair_memory(96 * GIB), processes=1024),
             scratch=folder / "reference",
             gpu=True,
@@ -54,7 +54,7 @@ def measuring_process(reference: Worker, limits: Limits, *, apart: bool) -> Iter
     if not apart:
         yield reference
         return
-    with Worker(TRUSTED, limits=limits, gpu=True, subject="measuring this machine") as clean:
+    with Worker(baselines, limits=limits, gpu=True, subject="measuring this machine") as clean:
         reference_call(clean, {"do": "start", "device": "cuda"})
         yield clean
 

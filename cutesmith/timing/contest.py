@@ -33,6 +33,7 @@ from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.worker import GIB, Limits, Worker, phases
 from cutesmith.timing.baseline_process import baseline_process, file_baseline, measuring_process
 from cutesmith.timing.contender import Contender
+from cutesmith.timing.entries import candidates, import_alike
 from cutesmith.timing.kept_launches import Kept, launch_to_keep
 from cutesmith.timing.roofline import ROOFS, Floor, Work, floor_of
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing
@@ -120,7 +121,8 @@ class Contest:
     @contextmanager
     def _workers(self, folder: Path, arch: str) -> Iterator[tuple[Worker, Worker]]:
         tried = Worker(
-            "cutesmith.timing.timed:candidate_handler",
+            candidates,
+            preload=(import_alike,),
             limits=self._limits,
             scratch=folder / "candidate",
             gpu=True,

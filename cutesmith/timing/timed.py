@@ -36,34 +36,6 @@ Reply = dict[str, Any]
 ESTIMATES = 5
 
 
-def candidate_handler() -> Callable[[Request], Reply]:
-    """Handler of the confined process."""
-    return TimedCandidates().handle
-
-
-def baseline_handler() -> Callable[[Request], Reply]:
-    """Handler of the trusted process."""
-    return Renewable(TimedBaselines).handle
-
-
-def compiling_baseline_handler() -> Callable[[Request], Reply]:
-    """The same with torch.compile among the baselines: a fork server has imported what that takes (`LATER` there)."""
-    return baseline_handler()
-
-
-def confined_baseline_handler() -> Callable[[Request], Reply]:
-    """The same for a problem that nobody vouches for: confined, and without torch.compile."""
-    return ConfinedProblem(TimedBaselines()).handle
-
-
-def confined_compiling_handler() -> Callable[[Request], Reply]:
-    """The same with the compilers that torch.compile starts: by this process, as its helpers would be confined too."""
-    config: Any = importlib.import_module("torch._inductor.config")
-    config.compile_threads = 1
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "8"  # of this process, each with a compiler, while it autotunes
-    return ConfinedProblem(TimedBaselines(), caches=("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")).handle
-
-
 @dataclass
 class Bench:
     """Named functions, rotating copies of their inputs, and outputs that were kept for judgement."""
@@ -286,6 +258,30 @@ class TimedBaselines(Reference):
     def _as_drawn(self, description: tensors.Description) -> Any:
         kept = self.pristine.get(description.get("file", ""))
         return _value_of(description, self.relay) if kept is None else copy_of(kept)
+
+
+class RenewableBaselines(Renewable):
+    """Baselines of one trusted problem after another."""
+
+    def __init__(self) -> None:
+        super().__init__(TimedBaselines)
+
+
+class ConfinedBaselines(ConfinedProblem):
+    """Baselines of an untrusted problem, without torch.compile."""
+
+    def __init__(self) -> None:
+        super().__init__(TimedBaselines())
+
+
+class ConfinedCompilingBaselines(ConfinedProblem):
+    """The same with compilers, which this process starts itself: helpers of torch's would have to be confined too."""
+
+    def __init__(self) -> None:
+        config: Any = importlib.import_module("torch._inductor.config")
+        config.compile_threads = 1
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "8"  # of this process, each with a compiler, while it autotunes
+        super().__init__(TimedBaselines(), caches=("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
 
 
 def _read(copy: Sequence[tensors.Description], relay: Relay) -> list[Any]:

@@ -2,7 +2,6 @@
 
     python evals/retrieval/measure.py [QUERIES.jsonl] [--index FILE] [--misses] [--json]
 
-The weights of the search are fitted to queries.jsonl, second.jsonl and third.jsonl together: none is held out.
 A line of the queries is {"query", "accept": [ids], "filters": {"arch", "op", "dtype", "feature", "source"}}; `accept`
 holds every example that a person would call a nearest one. Recall@k: the share of queries with an accepted example
 among the first k. Reciprocal rank: 1 / place of the first accepted one among ten, 0 where none is.
@@ -15,7 +14,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,14 +26,22 @@ from cutesmith.examples.search.search import Filters, find_examples
 
 QUERIES = Path(__file__).with_name("queries.jsonl")
 DEPTH = 10
-FIELDS = {"op": "operations", "dtype": "dtypes", "feature": "features", "source": "sources"}
+
+
+@dataclass(frozen=True)
+class LabelledQuery:
+    """What is asked, and the ids of every example that a person would call a nearest one."""
+
+    query: str
+    accept: tuple[str, ...]
+    filters: Filters = Filters()
 
 
 @dataclass(frozen=True)
 class Outcome:
     """One query: the ids that were found, the place (from 1) of the first accepted one or None, and milliseconds."""
 
-    query: dict[str, Any]
+    query: LabelledQuery
     found: tuple[str, ...]
     place: int | None
     milliseconds: float
@@ -53,24 +60,26 @@ class Scores:
     slowest_ms: float
 
 
-def read_queries(path: Path = QUERIES) -> list[dict[str, Any]]:
+def read_queries(path: Path = QUERIES) -> list[LabelledQuery]:
     """The labelled queries of a file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [LabelledQuery(one["query"], tuple(one["accept"]), _filters(one.get("filters", {}))) for one in lines]
 
 
-def ask(query: dict[str, Any], index: Sequence[Example]) -> Outcome:
+def _filters(given: Mapping[str, Any]) -> Filters:
+    names = {"op": "operations", "dtype": "dtypes", "feature": "features", "source": "sources"}
+    several = {field: tuple(given.get(name, ())) for name, field in names.items()}
+    return Filters(arch=given.get("arch", ""), **several)
+
+
+def ask(query: LabelledQuery, index: Sequence[Example]) -> Outcome:
     """Run one query."""
     start = time.perf_counter()
-    verdict = find_examples(query["query"], index, filters=_filters(query.get("filters", {})), limit=DEPTH)
+    verdict = find_examples(query.query, index, filters=query.filters, limit=DEPTH)
     milliseconds = 1e3 * (time.perf_counter() - start)
     found = tuple(example.id for example in verdict.examples)
-    places = [place for place, name in enumerate(found, 1) if name in query["accept"]]
+    places = [place for place, name in enumerate(found, 1) if name in query.accept]
     return Outcome(query, found, min(places, default=None), milliseconds)
-
-
-def _filters(given: dict[str, Any]) -> Filters:
-    several = {FIELDS[name]: tuple(values) for name, values in given.items() if name != "arch"}
-    return Filters(arch=given.get("arch", ""), **several)
 
 
 def scores(outcomes: Sequence[Outcome]) -> Scores:
@@ -107,10 +116,9 @@ def main() -> None:
     worst = 3 if options.misses else 1
     for outcome in outcomes:
         if outcome.place is None or outcome.place > worst:
-            print(f"{outcome.place or '-':>2}  {outcome.query['query']}  {outcome.query.get('filters', '')}")
-            print(
-                f"      found   {', '.join(outcome.found[:3])}\n      accepts {', '.join(outcome.query['accept'][:4])}"
-            )
+            print(f"{outcome.place or '-':>2}  {outcome.query.query}")
+            print(f"      found   {', '.join(outcome.found[:3])}")
+            print(f"      accepts {', '.join(outcome.query.accept[:4])}")
     for name, value in vars(measured).items():
         print(f"{name:<22}{value:>10.4g}")
 

@@ -38,6 +38,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
+from cutesmith.patterns.configuration import Configuration  # noqa: E402
 from cutesmith.patterns.match import plan_kernel  # noqa: E402
 from cutesmith.patterns.tracing.trace import trace_problem  # noqa: E402
 from cutesmith.problems.loading import load_file  # noqa: E402
@@ -56,7 +57,7 @@ class Point:
     plan: Any
     loaded: Any
     inputs: list[Any]
-    configurations: list[dict[str, Any]]
+    configurations: list[Configuration]
     kernels: dict[str, Launch] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -171,7 +172,7 @@ def measure(point: Point, options: argparse.Namespace) -> dict[str, Any]:
         "point": point.path.stem,
         "bytes": point.plan.algorithmic_bytes,
         "best": best,
-        "configurations": {f"ours {i}": c for i, c in enumerate(point.configurations)},
+        "configurations": {f"ours {i}": c.to_dict() for i, c in enumerate(point.configurations)},
         "medians_us": medians,
         "host_us": point.host_us,
         "host_after_us": host_microseconds(point.kernels[best], inputs) if best else None,

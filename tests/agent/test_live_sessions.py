@@ -33,6 +33,7 @@ def environment(monkeypatch):
     monkeypatch.setenv("HOME", "/nonexistent")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_problem_is_worked_on_through_the_api(tmp_path, monkeypatch, capsys):
     with api.serving(BEGUN, GIVEN_UP) as server:

@@ -19,6 +19,7 @@ def outcome(tmp_path_factory):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_killed_at_every_event_and_resumed_it_comes_to_the_same(outcome):
     assert outcome["points"] > 35 and outcome["kills"] == outcome["points"]
     assert outcome["problems"] == []

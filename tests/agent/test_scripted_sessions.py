@@ -43,6 +43,7 @@ def kept_as_expected(name, kept, folder):
     assert "<html" in (kept / "report.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != BY_THE_RUNNER])
 def test_a_session_comes_to_what_is_expected(name, tmp_path, monkeypatch, capsys):

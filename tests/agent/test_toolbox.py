@@ -259,6 +259,7 @@ def test_the_emulated_gpu_is_an_instrument_whose_word_changes_nothing(solved):
     assert str(bench.root) not in text
 
 
+@pytest.mark.slow
 def test_what_cannot_be_launched_at_the_problems_own_size_is_not_verified_at_a_smaller_one(tmp_path):
     bench = ToolBench(tmp_path, problem=PROBLEM.replace("512", "1 << 23"), on="emulator")
     tall = (

@@ -10,7 +10,7 @@ import pytest
 
 from cutesmith.commands._emulation_tables import WIDTH, table
 from cutesmith.commands.emulate import main
-from cutesmith.profiling.emulation import _concluded, _filled, emulate_kernel
+from cutesmith.profiling.emulation import _concluded, _filled, emulate_kernel, emulator
 from cutesmith.sandbox.worker import Worker
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode
 
@@ -36,7 +36,7 @@ def profiled():
 @pytest.fixture(scope="module")
 def worker():
     """One process for several files: to start it costs ten times what a small kernel does."""
-    with Worker("cutesmith.profiling.emulation_worker:handler", environment={"CUTE_DSL_ARCH": "sm_90a"}) as worker:
+    with Worker(emulator, environment={"CUTE_DSL_ARCH": "sm_90a"}) as worker:
         worker.call({"do": "start"})
         yield worker
 

@@ -39,6 +39,7 @@ def test_installing_for_all_clients_fills_two_folders_once(run, tmp_path):
     assert all((path / "SKILL.md").is_file() for path in copies.values())
 
 
+@pytest.mark.slow
 def test_the_way_of_a_copy(run, tmp_path):
     assert run("status")[0] == 7  # nothing is installed
     assert run("install", "--client", "codex", "--client", "gemini")[1]["copies"][0]["clients"] == ["codex", "gemini"]

@@ -159,11 +159,13 @@ def test_a_stale_table_fails_the_check(index: Path, run: Run):
     assert (code, verdict["fresh_table"], verdict["summary"]) == (1, False, "nothing differs, the table is stale")
 
 
+@pytest.mark.slow
 def test_the_shipped_index_passes_its_check(run: Run):
     code, verdict = run("--check")
     assert (code, verdict["summary"]) == (0, "nothing differs")
 
 
+@pytest.mark.slow
 def test_an_edited_kernel_fails_the_check(run: Run, tmp_path: Path):
     shutil.copytree(resources.folder("examples_index") / "kernels", tmp_path / "kernels")
     assert run("--index", tmp_path, "--write")[0] == 0

@@ -26,9 +26,9 @@ def get_inputs():
 @pytest.fixture(scope="module")
 def compiled():
     """A function that compiles a file in this process: what is reported is the same, and no process has to start."""
-    from cutesmith.compiling.compilation_worker import make_handler
+    from cutesmith.compiling.compilation_worker import Compiler
 
-    handle = make_handler(confined=False)
+    handle = Compiler(confined=False).handle
 
     def report(path, arch="sm_90a", problem=None):
         path = KERNELS / f"{path}.py" if isinstance(path, str) else path

@@ -37,6 +37,7 @@ def cross_entropy(x, labels):
     return torch.nn.functional.cross_entropy(x.double(), labels, reduction="none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reference"),
     [

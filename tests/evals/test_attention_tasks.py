@@ -124,11 +124,13 @@ def problems(task: str, dtype: torch.dtype | None) -> list[str]:
     return [comparison.problem for comparison in judged if comparison.problem]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_weights_rounded_once_pass(task):
     assert problems(task, None) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_weights_in_8_bits_do_not(task):
     assert problems(task, torch.float8_e4m3fn)

@@ -163,6 +163,7 @@ def test_what_is_said_to_need_a_gpu_fails_without_one(task, torch_fused):
         getattr(torch_fused, TORCH[task])(*next(iter(problem.get_input_sets())))
 
 
+@pytest.mark.slow
 def test_calls_of_quack_fit_the_installed_functions(quack):
     from quack.autotuner import Autotuner
 
@@ -184,6 +185,7 @@ def test_a_function_of_quack_takes_the_inputs_of_its_task(task, quack):
     assert len(inspect.signature(getattr(quack, QUACK[task])).bind(*values).arguments) == len(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", EMULATED)
 def test_quack_computes_on_the_emulated_gpu_what_the_reference_does(task, quack, monkeypatch):
     from quack.rmsnorm import rmsnorm_fwd_tuned
@@ -203,6 +205,7 @@ def test_quack_computes_on_the_emulated_gpu_what_the_reference_does(task, quack,
     assert [found.problem for found in comparisons(problem, values, emulated) if found.problem] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", RECORDED)
 def test_quack_returns_at_full_size_what_the_reference_does(task, quack):
     problem, function = problem_of(task), getattr(quack, QUACK[task])

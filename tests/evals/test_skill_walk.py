@@ -22,6 +22,7 @@ def place(tmp_path_factory):
     return prepare(tmp_path_factory.mktemp("walk"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("walk", [walk for walk in WALKS if walk.name in IN_SUITE], ids=lambda walk: walk.name)
 def test_a_walk_comes_to_its_end(walk, place, tmp_path):
     result = take(walk, *place, tmp_path / walk.name)

@@ -24,6 +24,7 @@ def auditor() -> Iterator[ProblemAuditor]:
         yield started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.id)
 def test_task_is_sound(task: Task, auditor: ProblemAuditor) -> None:
     assert audit_task(task, auditor).faults == ()

@@ -61,6 +61,7 @@ def test_a_kernel_meets_the_contract_by_itself(path: Path) -> None:
     assert {str(name).split(".")[0] for name in imported} <= {"functools", "math", "torch", "cutlass"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", named(compiled_only=False), ids=by_name)
 def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
     import torch
@@ -83,6 +84,7 @@ def test_the_emulated_gpu_finds_the_results_right(path: Path) -> None:
     assert device.launches and device.findings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", named(compiled_only=True), ids=by_name)
 def test_what_the_emulated_gpu_lacks_is_compiled(path: Path) -> None:
     from cutesmith.recording.open_session import session

@@ -47,7 +47,7 @@ def test_what_agrees_most_comes_first_with_the_reasons():
 
 def test_what_was_understood_is_told():
     understood = find("blackwel nvfp4 matmul without tma, kahan").understood
-    assert understood["operations"] == ["gemm", "blockscaled_gemm"]
+    assert understood["operations"] == ["blockscaled_gemm"]
     assert understood["archs"] == ["sm_100a"]
     assert understood["unwanted"] == ["tma"]
     assert understood["words"] == ["kahan"]

@@ -8,7 +8,7 @@ import pytest
 
 from cutesmith.examples.index.records import read_index
 from cutesmith.examples.search.search import find_examples
-from evals.retrieval.measure import QUERIES, ask, read_queries, scores
+from evals.retrieval.measure import QUERIES, LabelledQuery, ask, read_queries, scores
 
 INDEX = read_index()
 SETS = {name: read_queries(QUERIES.with_name(f"{name}.jsonl")) for name in ("queries", "second", "third", "heldout")}
@@ -17,21 +17,22 @@ SETS = {name: read_queries(QUERIES.with_name(f"{name}.jsonl")) for name in ("que
 @pytest.mark.parametrize(("name", "queries"), [("queries", 300), ("second", 160), ("third", 70), ("heldout", 100)])
 def test_the_labels_name_examples_that_exist_and_every_query_is_there_once(name, queries):
     known = {example.id for example in INDEX}
-    unknown = {accepted for query in SETS[name] for accepted in query["accept"]} - known
+    unknown = {accepted for query in SETS[name] for accepted in query.accept} - known
     assert unknown == set()
-    assert all(query["accept"] for query in SETS[name])
-    asked = [(query["query"], str(query.get("filters"))) for query in SETS[name]]
+    assert all(query.accept for query in SETS[name])
+    asked = [(query.query, query.filters) for query in SETS[name]]
     assert len(asked) == len(set(asked)) >= queries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "recall", "reciprocal_rank"),
-    [("queries", 0.97, 0.92), ("second", 0.95, 0.92), ("third", 0.92, 0.86), ("heldout", 0.95, 0.88)],
+    [("queries", 0.95, 0.88), ("second", 0.95, 0.9), ("third", 0.93, 0.83), ("heldout", 0.95, 0.9)],
 )
 def test_recall_and_reciprocal_rank(name, recall, reciprocal_rank):
     outcomes = [ask(query, INDEX) for query in SETS[name]]
     measured = scores(outcomes)
-    missed = [outcome.query["query"] for outcome in outcomes if outcome.place is None or outcome.place > 3]
+    missed = [outcome.query.query for outcome in outcomes if outcome.place is None or outcome.place > 3]
     assert measured.recall_at_3 >= recall, missed
     assert measured.mean_reciprocal_rank >= reciprocal_rank
 
@@ -47,6 +48,6 @@ def test_a_search_takes_less_than_a_tenth_of_a_second():
 
 
 def test_an_example_is_found_by_its_own_summary():
-    outcomes = [ask({"query": example.summary, "accept": [example.id]}, INDEX) for example in INDEX[::3]]
+    outcomes = [ask(LabelledQuery(example.summary, (example.id,)), INDEX) for example in INDEX[::3]]
     assert len(outcomes) > 80
     assert scores(outcomes).recall_at_3 >= 0.9

@@ -1,27 +1,45 @@
 """What tests run in a worker of their own: the tools' way to a kernel and its inputs, and baselines without a GPU."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith.judge.one_process import load_confined
 from cutesmith.recording.facade import cuda_as_cpu
-from cutesmith.timing.timed import confined_baseline_handler
+from cutesmith.sandbox.messages import Request
+from cutesmith.timing.timed import ConfinedBaselines
+
+
+@dataclass(frozen=True)
+class CallKernel(Request[float]):
+    """Call a kernel on the inputs of a problem; the reply is the sum of what it returns."""
+
+    path: Path
+    problem: Path
+    confined: bool
+
+
+class OneProcess:
+    """Answers `CallKernel`."""
+
+    def handle(self, request):
+        inputs, kernel_fn = load_confined(request.path, request.problem, confined=request.confined)
+        return float(kernel_fn(*inputs).sum())
 
 
 def one_process():
-    """{"path", "problem", "confined"}: the inputs of a problem, and what the kernel makes of them."""
-
-    def called(request):
-        inputs, kernel_fn = load_confined(Path(request["path"]), Path(request["problem"]), confined=request["confined"])
-        return {"sum": float(kernel_fn(*inputs).sum())}
-
-    return called
+    """The entry of a process with a problem and a kernel."""
+    return OneProcess
 
 
-_POSING = []
-
-
-def baselines():
+class PosingBaselines(ConfinedBaselines):
     """The confined baselines of a benchmark, on tensors that pose as CUDA's."""
-    _POSING.append(cuda_as_cpu())
-    _POSING[-1].__enter__()
-    return confined_baseline_handler()
+
+    def __init__(self):
+        self.posing = cuda_as_cpu()
+        self.posing.__enter__()
+        super().__init__()
+
+
+def posing_baselines():
+    """The entry of their process."""
+    return PosingBaselines

@@ -1,52 +1,63 @@
 """The candidate's process of a verification and that of a benchmark, as far as both can be had without a GPU."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from cutesmith.judge.candidate_side.candidate import look_alike
 from cutesmith.judge.candidate_side.trial import Trial
 from cutesmith.judge.candidate_side.watching import Surroundings
+from cutesmith.judge.crossing import tensors
 from cutesmith.sandbox.confinement import confine
+from cutesmith.sandbox.messages import Request
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.timing.timed import TimedCandidates
 
 
-def verification():
-    """A handler: load the file, then call it as the judge does."""
-    trial = Trial()
+@dataclass(frozen=True)
+class CallKernel(Request[None]):
+    """Load a file and call its kernel on described inputs."""
 
-    def handle(request):
+    path: str
+    inputs: tuple[dict[str, object], ...]
+
+
+class Verification:
+    """Loads the file, then calls it as the judge does."""
+
+    def handle(self, request):
+        trial = Trial()
         trial.start({"device": "cpu"})
-        look_alike()
-        trial.load(request)
-        step = {"inputs": request["inputs"], "reuse": False, "poison": 255, "outputs": "outputs"}
-        return trial.run({"steps": [step]})
-
-    return handle
+        trial.load({"path": request.path})
+        step = {"inputs": request.inputs, "reuse": False, "poison": 255, "outputs": "outputs"}
+        trial.run({"steps": [step]})
 
 
 class WithoutGpu(TimedCandidates):
     """Without what only a GPU has: the stopwatch's buffer and events."""
 
     def start(self, request):
-        look_alike()
         self.surroundings = Surroundings()
         return {"confinement": confine(readable=[Path.cwd().parent / INPUTS])}
 
 
-def benchmark():
-    """A handler: load the file, then call it as the stopwatch does."""
-    from cutesmith.judge.crossing import tensors
+class Benchmark:
+    """Loads the file, then calls it as the stopwatch does."""
 
-    timed = WithoutGpu()
-
-    def handle(request):
-        timed.start(request)
-        timed.load({"name": "candidate", "path": request["path"], "source": Path("source").read_text()})
-        inputs = [tensors.read_tensor(description, "cpu") for description in request["inputs"]]
+    def handle(self, request):
+        timed = WithoutGpu()
+        timed.start({})
+        timed.load({"name": "candidate", "path": request.path, "source": Path("source").read_text()})
+        inputs = [tensors.read_tensor(description, "cpu") for description in request.inputs]
         with torch.no_grad():
             timed.bench.functions["candidate"](*inputs)
-        return {}
 
-    return handle
+
+def verification():
+    """The entry of the one process."""
+    return Verification
+
+
+def benchmark():
+    """The entry of the other."""
+    return Benchmark

@@ -13,6 +13,8 @@ import torch
 from cutesmith.judge.crossing.tensors import Guarded, write_value
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.worker import Limits, Worker
+from cutesmith.timing.entries import import_alike
+from tests.judge import seeing_handlers
 
 ROOT = Path(__file__).parents[2]
 PATHS = [str(ROOT), str(Path(__file__).parent), *(entry for entry in sys.path if entry.endswith("site-packages"))]
@@ -68,21 +70,24 @@ def begun(folder, kind):
         path.write_text(LOOKS_ROUND)
     environment = {"PYTHONPATH": os.pathsep.join(PATHS)}
     worker = Worker(
-        f"seeing_handlers:{kind}", limits=Limits(wall_seconds=200), scratch=scratch, environment=environment
+        getattr(seeing_handlers, kind),
+        preload=(import_alike,),
+        limits=Limits(wall_seconds=200),
+        scratch=scratch,
+        environment=environment,
     )
     worker.start()
     described = write_value(torch.randn(8, 4), inputs / "0")
-    worker.send({"path": str(kernel), "inputs": [described]})
-    return worker
+    return worker, worker.send(seeing_handlers.CallKernel(str(kernel), (described,)))
 
 
 def test_verification_and_benchmark_look_alike_to_a_kernel(tmp_path):
     folders = {kind: tmp_path / kind for kind in ("verification", "benchmark")}
     workers = [begun(folder, kind) for kind, folder in folders.items()]
     seen = []
-    for worker, folder in zip(workers, folders.values(), strict=True):
+    for (worker, pending), folder in zip(workers, folders.values(), strict=True):
         with contextlib.closing(worker):
-            worker.receive()
+            pending.reply()
             seen.append(json.loads((folder / "candidate" / "seen.json").read_text().replace(str(folder), "HERE")))
     for one in seen:
         one["environment"].pop("WORKER_ID", None)  # random in every worker

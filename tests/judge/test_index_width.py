@@ -50,6 +50,7 @@ def test_an_index_of_64_bits_is_not_and_what_was_tried_is_said():
     assert call.remark == "the addresses of 26 blocks, the last among them, were computed: no index wraps"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code"),
     [("o11_wraps_at_16_bits", ExitCode.WRONG_RESULT), ("o11_honest_packed_rows", ExitCode.PASSED)],

@@ -89,6 +89,7 @@ def test_one_process_serves_several_problems(judged):
     assert not process.alive and not process.scratch.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", LEAVES_BEHIND.values(), ids=LEAVES_BEHIND)
 def test_a_process_where_something_is_left_serves_nobody_else(judged, statement):
     with keeping_references() as kept:

@@ -115,6 +115,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_is_wrong_only_at_length_is_found(write_file, fault):
     verdict = verdict_at_length(write_file, **FAULTS[fault])

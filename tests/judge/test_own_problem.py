@@ -9,7 +9,8 @@ import pytest
 
 from cutesmith.commands.verify import table
 from cutesmith.errors import CandidateError
-from cutesmith.judge.problem_process import ASKED, CONFINED_ENTRY, OWN, ProblemProcess, reference_call
+from cutesmith.judge.entries import confined_reference
+from cutesmith.judge.problem_process import ASKED, OWN, ProblemProcess, reference_call
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import Judge, verify_kernel
 from cutesmith.problems import contract
@@ -17,6 +18,7 @@ from cutesmith.sandbox.confinement import landlock_abi
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.worker import Limits, Worker
 from cutesmith.verdicts import ExitCode
+from tests.judge.own_problem_handlers import CallKernel, one_process, posing_baselines
 
 ROOT = Path(__file__).parents[2]
 HERE = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
@@ -115,7 +117,7 @@ def process_of(tmp_path, attack, place, **limits):
     path, _ = attacking(tmp_path, attack, PLACES[place])
     for name in ("candidate", INPUTS):
         (tmp_path / name).mkdir()
-    process = ProblemProcess(CONFINED_ENTRY, why=OWN, limits=Limits(**limits), scratch=tmp_path / "reference")
+    process = ProblemProcess(confined_reference, why=OWN, limits=Limits(**limits), scratch=tmp_path / "reference")
     return process, {"do": "load", "device": "cpu", "path": str(path), "seed": 1}
 
 
@@ -205,8 +207,8 @@ def test_a_broken_problem_is_still_a_broken_contract(tmp_path):
 
 def in_one_process(path, problem, *, confined=False):
     environment = {"PYTHONPATH": HERE}
-    with Worker("own_problem_handlers:one_process", limits=Limits(wall_seconds=60), environment=environment) as worker:
-        return worker.call({"path": str(path), "problem": str(problem), "confined": confined})["sum"]
+    with Worker(one_process, limits=Limits(wall_seconds=60), environment=environment) as worker:
+        return worker.call(CallKernel(path, problem, confined))
 
 
 @needs_landlock
@@ -260,7 +262,7 @@ def test_the_baselines_of_an_own_problem_are_confined(tmp_path, outside):
         "scratch": tmp_path / "reference",
         "environment": {"PYTHONPATH": HERE},
     }
-    with ProblemProcess("own_problem_handlers:baselines", why=OWN, **options) as process:
+    with ProblemProcess(posing_baselines, why=OWN, **options) as process:
         reference_call(process, {"do": "start", "device": "cuda"})
         load = {"do": "load", "device": "cuda", "arch": "", "path": str(path), "seed": 1}
         assert set(reference_call(process, load)["confinement"]) == LAYERS

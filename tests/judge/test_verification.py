@@ -101,6 +101,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_each_wrong_is_called_by_its_name(tmp_path, name):
     expression, before, rule, code = WRONG[name]

@@ -103,6 +103,7 @@ def outcomes(tmp_path_factory) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", EXPECTED)
 def test_the_dsl_refuses_the_bad_example(rule, outcomes):
     assert EXPECTED[rule] in outcomes[f"{rule}_bad"]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from cutesmith import recording
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.elementwise import match
+from cutesmith.patterns.elementwise.plan import match
 from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.running import like, load, move, normal
@@ -109,9 +109,9 @@ def test_bytes_and_flops():
 
 
 def test_configurations_fit_the_types():
-    assert {c["vector"] for c in plan_of(F.relu, normal(64)).configurations()} == {4}
-    assert plan_of(F.relu, normal(64, dtype=BF16)).configurations()[0]["vector"] == 8
-    assert {c["vector"] for c in plan_of(lambda x: x > 0, normal(64)).configurations()} == {8, 4}
+    assert {c.vector for c in plan_of(F.relu, normal(64)).configurations()} == {4}
+    assert plan_of(F.relu, normal(64, dtype=BF16)).configurations()[0].vector == 8
+    assert {c.vector for c in plan_of(lambda x: x > 0, normal(64)).configurations()} == {8, 4}
 
 
 def test_names_that_the_kernel_needs_are_changed():
@@ -179,7 +179,7 @@ def test_the_order_that_reads_a_shared_tensor_once_is_the_same_function(name, tm
     [
         ([1 << 22, 32], [[1, 1 << 22], [1, 0]], ([1024, 16, 4096, 2], [[1, 1 << 22, 1024, 1 << 26], [1, 0, 1024, 0]])),
         ([64, 1 << 16, 3], [[1, 64, 1 << 22], [1, 64, 0]], ([64, 16, 3, 1 << 12, 1], None)),
-        ([1 << 22, 32], [[1, 1 << 22], [0, 1]], None),  # one value a row is no tensor that is read again
+        ([1 << 22, 32], [[1, 1 << 22], [0, 1]], None),  # one value a row is not read again
         ([4096, 32], [[1, 4096], [1, 0]], None),  # small enough to stay in the cache
         ([1 << 22], [[1], [1]], None),
     ],

@@ -13,8 +13,9 @@ from cutesmith.checkpoints import CheckpointStore
 from cutesmith.commands.generate import summary_lines
 from cutesmith.devices import Device, current_device
 from cutesmith.errors import ContractError, UnavailableError, UsageError
+from cutesmith.patterns.elementwise.configuration import ElementwiseConfiguration
 from cutesmith.patterns.generation.candidates import Candidate
-from cutesmith.patterns.generation.drafting import Draft, Skipped
+from cutesmith.patterns.generation.drafting import Draft, Rendered, Skipped
 from cutesmith.patterns.generation.generate import Generation, generate_kernel
 from cutesmith.patterns.generation.output_folder import OutputFolder
 from cutesmith.patterns.generation.target import Target
@@ -56,7 +57,7 @@ class Generated:
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Generated:
-    """One real run that compiles only, into a folder where somebody had a kernel already."""
+    """One real run that compiles only, into a folder that held a kernel already."""
     folder = tmp_path_factory.mktemp("generate")
     problem, out, steps = folder / "softmax.py", folder / "out", list[tuple[str, int, int]]()
     problem.write_text(SOFTMAX)
@@ -203,15 +204,20 @@ class ScriptedStages:
             raise KeyboardInterrupt
 
 
-SKIPPED = (Skipped({"threads": 4096}, Tiling(threads=4096), ("4096 threads a block: at most 1024",)),)
+SKIPPED = (
+    Skipped(ElementwiseConfiguration(4096, 8, 1), Tiling(threads=4096), ("4096 threads a block: at most 1024",)),
+)
 
 
 def play(tmp_path: Path, stages: ScriptedStages, *, benchmark: bool = True) -> tuple[GenerateVerdict, str]:
-    kernels = tuple(({"threads": 32 * n}, f"# candidate {n}\n") for n in range(1, len(stages.medians) + 1))
-    run = Generation(
-        *(Path("problem.py"), Target("sm_90a", H200), Draft("rows", kernels, 1, 1, skipped=SKIPPED), stages),
-        *(OutputFolder(tmp_path / "out"), lambda *_: None, 0.0, benchmark, render_report),
+    counts = [32 * number for number in range(1, len(stages.medians) + 1)]
+    kernels = tuple(
+        Rendered(ElementwiseConfiguration(threads, 8, 1), Tiling(threads=threads), f"# candidate {number}\n")
+        for number, threads in enumerate(counts, start=1)
     )
+    draft, folder = Draft("elementwise", kernels, 1, 1, skipped=SKIPPED), OutputFolder(tmp_path / "out")
+    target = Target("sm_90a", H200)
+    run = Generation(Path("problem.py"), target, draft, stages, folder, lambda *_: None, 0.0, benchmark, render_report)
     verdict = run.run()
     kernel = tmp_path / "out" / "kernel.py"
     return verdict, kernel.read_text() if kernel.exists() else ""
@@ -220,7 +226,7 @@ def play(tmp_path: Path, stages: ScriptedStages, *, benchmark: bool = True) -> t
 def test_the_fastest_verified_candidate_is_kept(tmp_path: Path) -> None:
     stages = ScriptedStages(medians=[30.0, 10.0, 20.0])
     verdict, kernel = play(tmp_path, stages)
-    assert (verdict.status, kernel, verdict.configuration) == ("verified", "# candidate 2\n", {"threads": 64})
+    assert (verdict.status, kernel, verdict.configuration["threads"]) == ("verified", "# candidate 2\n", 64)
     assert stages.verified == [1, 2]
     assert [stage["stage"] for stage in verdict.stages] == ["lint", "compile", "verify", "benchmark"]
 

@@ -110,10 +110,10 @@ def test_the_generators_race_on_the_gpu_is_run_once(tmp_path):
 
     def raced() -> tuple[str, list[float | None]]:
         candidates = []
-        for number, (configuration, source) in enumerate(draft.kernels, start=1):
+        for number, drafted in enumerate(draft.kernels, start=1):
             path = tmp_path / f"kernel_{number}.py"
-            path.write_text(source)
-            candidates.append(Candidate(number, configuration, path, source))
+            path.write_text(drafted.source)
+            candidates.append(Candidate(number, drafted.configuration, drafted.tiling, path, drafted.source))
         return stages.time(candidates), [candidate.median_us for candidate in candidates]
 
     (now, medians), (day, remembered) = raced(), raced()

@@ -15,8 +15,9 @@ from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.patterns.graph.nodes import Graph, Input, nodes_of
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.rows.analysis import _lower_variances, analyse
-from cutesmith.patterns.rows.configurations import BASE
+from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.rows.plan import match
+from cutesmith.patterns.rows.spread import spread_row
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.ptx import read_ptx
 from tests.patterns.row_cases import BF16, CASES, COMPILED, integers, layer_norm, targets
@@ -133,6 +134,8 @@ def test_configurations_plan_whole_rows(name, columns, tmp_path):
         module = load(plan.render(configuration), fresh(tmp_path, place))
         for width, vector in [(columns, 8), (columns, 1), (1, 1), (37, 1), (4099, 1), (262144, 8), (99999, 1)]:
             planned = module.plan_rows(width, vector)
+            spread = spread_row(width, vector, configuration, plan.kernel.kept_bytes)
+            assert {name: getattr(planned, name) for name in vars(spread)} == vars(spread)
             threads = planned.threads * planned.cluster
             assert threads * planned.chunks * planned.blocks >= planned.vectors
             assert planned.threads * planned.rows <= 1024 and planned.warps <= 32 and planned.cluster <= 8
@@ -248,6 +251,7 @@ SIZED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIZED)
 def test_constants_that_follow_sizes_are_computed_from_them(name, tmp_path):
     function, code = SIZED[name]
@@ -263,9 +267,9 @@ def test_constants_that_follow_sizes_are_computed_from_them(name, tmp_path):
 
 def test_a_size_that_is_neither_rows_nor_columns_fixes_the_shapes():
     x = normal(2, 3, 64)
-    source = plan_of(lambda x: x.sum(-1) / x.shape[1], x).render(BASE)
+    source = plan_of(lambda x: x.sum(-1) / x.shape[1], x).render(RowsConfiguration())
     assert "this kernel was written for" in source and "plan.columns or" not in source
-    assert "written for" not in plan_of(lambda x: x.sum(-1) / (x.shape[0] * x.shape[1]), x).render(BASE)
+    assert "written for" not in plan_of(lambda x: x.sum(-1) / (x.shape[0] * x.shape[1]), x).render(RowsConfiguration())
 
 
 def test_the_maximum_of_nothing_is_refused_as_pytorch_does(tmp_path):
@@ -283,10 +287,10 @@ def test_argument_names_that_the_kernel_needs():
 
 def test_division_by_a_number_multiplies_by_its_float32_inverse_as_pytorch_does_on_cuda():
     inverse = float(torch.tensor(127.0).reciprocal())
-    source = plan_of(lambda x: x.amax(-1) / 127.0, normal(8, 64)).render(BASE)
+    source = plan_of(lambda x: x.amax(-1) / 127.0, normal(8, 64)).render(RowsConfiguration())
     assert f"* Float32({inverse!r})" in source and " / Float32(127.0)" not in source
-    assert "/ Float32(1e-40)" in plan_of(lambda x: x.amax(-1) / 1e-40, normal(8, 64)).render(BASE)
-    exact = plan_of(lambda x: x.amax(-1) / 3, normal(8, 64, dtype=torch.float64)).render(BASE)
+    assert "/ Float32(1e-40)" in plan_of(lambda x: x.amax(-1) / 1e-40, normal(8, 64)).render(RowsConfiguration())
+    exact = plan_of(lambda x: x.amax(-1) / 3, normal(8, 64, dtype=torch.float64)).render(RowsConfiguration())
     assert f"* Float64({1 / 3!r})" in exact
 
 
@@ -314,7 +318,7 @@ def test_variances_are_lowered_to_what_pytorch_computes(name):
     lowered = _lower_variances(graph)
     nodes = list(nodes_of(lowered))
     assert all(node.op != "var" for node in nodes)
-    assert sum(node.op == "mean" for node in nodes) == 1  # shared with whoever else asks for it
+    assert sum(node.op == "mean" for node in nodes) == 1  # shared by all that ask for it
     found = [evaluated(node, x) for node in lowered]
     for ours, theirs in zip(found, as_list(VARIANCES[name](x)), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
@@ -447,7 +451,7 @@ def quantised(x):
 
 @pytest.mark.gpu
 def test_quantised_rows_are_eager_s_to_the_bit(tmp_path):
-    """Half of the largest magnitude is a tie (63.5) that only equal roundings break alike."""
+    """Half of the largest magnitude is a tie (63.5) that only equal roundings break in the same way."""
     given = normal(999, 1000, dtype=BF16).cuda()
     plan = plan_of(quantised, given)
     for ours, theirs in zip(run_twice(plan.render(plan.configurations()[0]), tmp_path, [given]), quantised(given)):

@@ -76,6 +76,7 @@ def test_parts_are_not_rounded_to_16_bits():
         assert {node.dtype for node in launch.plan.graph.outputs} == {"float32"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["norm", "layer_norm", "half", "groups", "variance"])
 def test_three_kernels_in_one_file(name, tmp_path):
     assert recorded_launches(plan_of(name), *CASES[name], tmp_path) == 3

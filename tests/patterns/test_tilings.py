@@ -1,8 +1,8 @@
-"""What configurations cut up, read off the rendered sections, and which are skipped before they compile."""
+"""How configurations cut a problem up, and which are skipped before they compile."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,7 +12,8 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.generation.drafting import render_valid
 from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Reduction
 from cutesmith.patterns.match import plan_kernel
-from cutesmith.patterns.rows import RowsPlan
+from cutesmith.patterns.rows.configuration import RowsConfiguration
+from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.runtime.tiling import Tiling
 
 
@@ -28,13 +29,12 @@ def softmax_like(columns: int, dtype: str = "bfloat16") -> Graph:
 
 def tilings(graph: Graph, arch: str = "sm_90a") -> list[Tiling]:
     plan = plan_kernel(graph, arch)
-    return [plan.tiling(c, plan.render(c)) for c in plan.configurations(arch)]
+    return [plan.tiling(c) for c in plan.configurations(arch)]
 
 
 def test_a_row_that_waits_in_registers_says_how_many():
     plan = plan_kernel(softmax_like(4096), "sm_90a")
-    configuration = {**plan.configurations("sm_90a")[0], "elements_per_thread": 32, "threads_per_sm": 0}
-    tiling = plan.tiling(configuration, plan.render(configuration))
+    tiling = plan.tiling(replace(plan.configurations("sm_90a")[0], elements_per_thread=32, threads_per_sm=0))
     assert (tiling.threads, tiling.tile, tiling.vector) == (128, (1, 4096), 8)
     assert tiling.registers == 32 * 2 // 4  # 32 elements of 16 bits
     assert tiling.settings["elements_per_thread"] == 32 and tiling.smem_bytes == 0
@@ -54,14 +54,14 @@ class Proposing(RowsPlan):
 
     changes: tuple[dict[str, Any], ...] = ()
 
-    def configurations(self, arch: str = "sm_90a") -> list[dict[str, Any]]:
-        base = {**super().configurations("sm_90a")[0], "threads_per_sm": 0}
-        return [{**base, **change} for change in self.changes]
+    def configurations(self, arch: str = "sm_90a") -> list[RowsConfiguration]:
+        base = replace(super().configurations("sm_90a")[0], threads_per_sm=0)
+        return [replace(base, **change) for change in self.changes]
 
 
 def proposing(columns: int, *changes: dict[str, Any], dtype: str = "float32") -> Proposing:
     plan = plan_kernel(softmax_like(columns, dtype), "sm_90a")
-    return Proposing(plan.graph, plan.analysis, changes=changes)
+    return Proposing(plan.graph, plan.analysis, plan.kernel, changes=changes)
 
 
 GREEDY = {"elements_per_thread": 64, "threads_per_sm": 2048}
@@ -70,15 +70,15 @@ GREEDY = {"elements_per_thread": 64, "threads_per_sm": 2048}
 def test_a_residency_that_the_kept_row_does_not_allow_is_skipped_with_its_reason():
     """64 float32 elements a thread are as many registers, of which 2048 threads could have 32 each."""
     sections, skipped = render_valid(proposing(8192, GREEDY, {"elements_per_thread": 16}), "sm_90a", 8)
-    assert [item["configuration"]["elements_per_thread"] for item in sections] == [16]
-    assert [item["configuration"]["elements_per_thread"] for item in skipped] == [64]
-    assert "registers leave room for" in skipped[0]["refusals"][0]
+    assert [item.configuration.elements_per_thread for item in sections] == [16]
+    assert [item.configuration.elements_per_thread for item in skipped] == [64]
+    assert "registers leave room for" in skipped[0].refusals[0]
 
 
 def test_a_skipped_configuration_makes_room_for_another():
     counts = ({"elements_per_thread": count} for count in (16, 32, 8))
     sections, skipped = render_valid(proposing(8192, GREEDY, *counts), "sm_90a", 2)
-    assert [item["tiling"]["settings"]["elements_per_thread"] for item in sections] == [16, 32] and len(skipped) == 1
+    assert [item.tiling.settings["elements_per_thread"] for item in sections] == [16, 32] and len(skipped) == 1
 
 
 def test_where_nothing_is_left_the_first_refusal_is_told():

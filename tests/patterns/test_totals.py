@@ -59,6 +59,7 @@ def test_values_of_rows_are_not_rounded_to_16_bits():
         assert plan.graph.outputs[0].dtype in ("float16", "bfloat16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["smoothed", "several", "any", "empty"])
 def test_two_kernels_in_one_file(name, tmp_path):
     assert recorded_launches(plan_of(name), *CASES[name], tmp_path) == (1 if name == "empty" else 2)

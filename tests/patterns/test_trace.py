@@ -354,6 +354,7 @@ SCALAR_REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCALAR_REFUSED)
 def test_numbers_that_decide_are_refused(name):
     with pytest.raises(UnmatchedError, match="scalar argument n"):
@@ -468,7 +469,7 @@ def test_label_smoothing_follows_the_number_of_classes():
 AMBIGUOUS = {
     "square": (lambda x: x / x.shape[1], (6, 6)),  # rows or columns?
     "one row": (lambda x: x / x.numel(), (1, 6)),  # a dimension of size 1 cannot be grown with the others
-    "halves": (lambda x, y: F.glu(x) * y / x.shape[1], (4, 6), (4, 3)),  # all sizes grow alike here
+    "halves": (lambda x, y: F.glu(x) * y / x.shape[1], (4, 6), (4, 3)),  # all sizes grow by one factor here
 }
 
 

@@ -27,6 +27,7 @@ WIDE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WIDE)
 def test_a_cluster_keeps_a_wide_row_in_its_shared_memory(name, tmp_path):
     """Each block keeps a part; warps combine in a block first, then the blocks."""
@@ -61,4 +62,4 @@ def test_rows_that_l2_or_a_block_holds_take_no_cluster():
         first = plan_of(
             lambda x: x.softmax(-1), normal(1, dtype=BF16).expand(2, columns).contiguous()
         ).configurations()[0]
-        assert first["max_cluster"] == 1, columns
+        assert first.max_cluster == 1, columns

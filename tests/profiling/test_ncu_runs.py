@@ -219,6 +219,7 @@ def get_inputs():
 WRAPPING = f'"$@"\n{REPORT}'  # as ncu does: it starts the program that follows its options
 
 
+@pytest.mark.slow
 def test_the_whole_way_with_a_program_in_place_of_ncu(tmp_path, write_file):
     program = fake_ncu(tmp_path, profiling=WRAPPING, table=PAGE)
     kept = tmp_path / "kept.ncu-rep"
@@ -242,6 +243,7 @@ def test_what_the_kernel_raises_under_ncu_has_its_line(tmp_path, write_file):
     assert error.message == "kernel.py:3: ValueError: broken here"
 
 
+@pytest.mark.slow
 def test_an_input_that_is_a_link_leads_nowhere(tmp_path, write_file):
     """Whoever wrote the kernel may have drawn its inputs: a file of theirs is read as the kernel may read."""
     write_file(ADDITION)

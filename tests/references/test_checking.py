@@ -123,3 +123,16 @@ def test_a_gpu_only_program_is_compiled_and_its_main_part_left_out(make_page):
     )
     (outcome,), wrong = run_page(make_page(body))
     assert wrong == [] and outcome.on == "compile"
+
+
+def test_a_glossary_links_to_pages_that_use_its_terms(make_page):
+    make_page("Divergent lanes wait. `cute.arch.fence_proxy` orders. A carried value and a mode.", "target.md")
+    entries = {
+        "divergence": "Lanes on different paths.",
+        "fence": "It orders accesses: `cute.arch.fence_proxy`.",
+        "K block, carried value": "Whichever the page uses.",
+        "rank": "How many modes.",
+    }
+    body = "\n".join(f"### {term}\n{text} [target](target.md)" for term, text in entries.items())
+    glossary = make_page(body, "glossary.md")
+    assert messages(check_page(glossary, [glossary])) == "glossary.md:17: target.md never mentions rank"

@@ -34,6 +34,7 @@ def test_names_links_and_tags_hold(page):
     assert [str(complaint) for complaint in check_page(page)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in EVERY if not p.name.startswith("api-")], ids=lambda page: page.name)
 def test_every_program_does_what_its_tag_says(page):
     outcomes, wrong = run_page(page)

@@ -159,6 +159,7 @@ def test_a_kernel_that_was_found_out_loses_its_time():
     assert "90.0 µs median time" not in text_of(rendered(session))
 
 
+@pytest.mark.slow
 def test_a_thousand_turns_stay_a_page(long_page):
     page, seconds = long_page
     assert len(page.encode()) < 3_000_000 and seconds < 20, "4 s, 6 on a slow machine; were it quadratic, minutes"

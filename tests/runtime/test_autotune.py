@@ -183,7 +183,7 @@ def test_senseless_options_are_usage_errors(options):
 def test_a_missing_file_and_a_function_without_one_are_told(tmp_path):
     with pytest.raises(ContractError, match="no such file"):
         autotune(tmp_path / "none.py", on="emulator")
-    with pytest.raises(UsageError, match="no function at the top level"):
+    with pytest.raises(UsageError, match="not a function at the top level"):
         autotune(lambda x: x, on="emulator")
 
 

@@ -1,4 +1,4 @@
-"""Answers on disk: found again, kept apart, never half; what is broken, forged or unwritable is no answer."""
+"""Answers on disk: found again, kept apart, never half; what is broken, forged or unwritable does not count."""
 
 from __future__ import annotations
 

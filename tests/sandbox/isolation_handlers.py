@@ -13,10 +13,12 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith.errors import ContractError
 from cutesmith.sandbox.confinement import confine
+from cutesmith.sandbox.messages import Request
 
 
 def _attempt(action):
@@ -244,6 +246,20 @@ ACTIONS = {
 }
 
 
+@dataclass(frozen=True)
+class Act(Request[object]):
+    """What to do: "action", and whatever that takes."""
+
+    wanted: dict[str, object]
+
+
+class Handlers:
+    """Does what is asked."""
+
+    def handle(self, request):
+        return ACTIONS[request.wanted["action"]](request.wanted)
+
+
 def factory():
-    """The handler: `action` names what to do."""
-    return lambda request: ACTIONS[request["action"]](request)
+    """The entry of a worker that misbehaves."""
+    return Handlers

@@ -6,10 +6,12 @@ import importlib
 import os
 import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.failures import describe_failure
+from cutesmith.sandbox.messages import Request
 from cutesmith.sandbox.readable import readable_paths
 
 
@@ -107,7 +109,23 @@ def _listed(path, listed):
     return any(Path(path).is_relative_to(folder) for folder in (*listed, Path.cwd(), Path("/proc")))
 
 
+@dataclass(frozen=True)
+class Look(Request[object]):
+    """What to do: "action", and whatever that takes."""
+
+    wanted: dict[str, object]
+
+
+ACTIONS = {"look": look, "told": told, "cuda": compute_on_cuda, "compile_with": compile_with, "move": move}
+
+
+class Handlers:
+    """Does what is asked."""
+
+    def handle(self, request):
+        return ACTIONS[request.wanted["action"]](request.wanted)
+
+
 def factory():
-    """The handler: `action` names what to do."""
-    actions = {"look": look, "told": told, "cuda": compute_on_cuda, "compile_with": compile_with, "move": move}
-    return lambda request: actions[request["action"]](request)
+    """The entry of a worker that looks round."""
+    return Handlers

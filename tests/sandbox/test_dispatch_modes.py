@@ -27,6 +27,7 @@ assert "torch._dynamo" in sys.modules
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_operations_are_counted_without_torchs_compiler_and_beside_it():
     """In a process of its own: other tests may have imported the compiler into this one."""

@@ -1,6 +1,5 @@
 """The fork server: its workers are as if started alone, it dies with its judge, and is optional."""
 
-import importlib
 import os
 import signal
 import subprocess
@@ -12,15 +11,24 @@ from pathlib import Path
 import pytest
 import torch
 
+from cutesmith.audit import problem_audit
+from cutesmith.compiling import compilation
+from cutesmith.emulator.emulator_import import import_emulator
 from cutesmith.errors import CandidateError
+from cutesmith.judge import entries as judging
+from cutesmith.judge.entries import candidate
+from cutesmith.patterns.generation import drafting
+from cutesmith.profiling import emulation
+from cutesmith.recording.dsl_import import import_dsl
+from cutesmith.runtime import lanes
 from cutesmith.sandbox import shared_fork_server
-from cutesmith.sandbox.fork_server_process import LATER
+from cutesmith.sandbox.messages import name_of
 from cutesmith.sandbox.worker import Worker, run_isolated
+from cutesmith.timing import entries as timing
+from tests.sandbox.isolation_handlers import Act, factory
 
 ROOT = Path(__file__).parents[2]
-ENTRY = "isolation_handlers:factory"
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
-DSL_ENTRY = "cutesmith.judge.candidate_side.candidate:handler"
 DSL_ENVIRONMENT = {"CUTE_DSL_ARCH": "sm_90a"}
 
 
@@ -29,13 +37,13 @@ def full_fork_server():
     """The fork server of this process with PyTorch and the DSL in it, under another architecture than its workers'."""
     if (known := shared_fork_server.SHARED.fork_server) is not None and known.lent:
         shared_fork_server.SHARED.close()  # one that was lent stays, whatever environment it has
-    with Worker(DSL_ENTRY, environment={"CUTE_DSL_ARCH": "sm_100a"}) as worker:
+    with Worker(candidate, preload=(import_dsl,), environment={"CUTE_DSL_ARCH": "sm_100a"}) as worker:
         assert parent_of(worker) == shared_fork_server.SHARED.fork_server.pid
     return shared_fork_server.SHARED.fork_server
 
 
 def ask(action, *, environment=ENVIRONMENT, **request):
-    return run_isolated(ENTRY, {"action": action, **request}, environment=environment)
+    return run_isolated(factory, Act({"action": action, **request}), environment=environment)
 
 
 def status_of(pid, name):
@@ -65,7 +73,7 @@ def test_a_forked_worker_is_as_if_it_had_been_started_alone(full_fork_server, mo
     more = {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "", "CUTE_DSL_ARCH": "sm_90a"}
 
     def started():
-        return run_isolated(ENTRY, {"action": "started"}, environment={**ENVIRONMENT, **more}, scratch=tmp_path)
+        return run_isolated(factory, Act({"action": "started"}), environment={**ENVIRONMENT, **more}, scratch=tmp_path)
 
     forked = [started(), started()]
     monkeypatch.setenv(shared_fork_server.OFF, "1")
@@ -107,24 +115,24 @@ def test_a_worker_whose_libraries_would_read_another_environment_is_executed(ful
 
 def test_another_environment_of_the_judge_gets_a_fork_server_of_its_own(monkeypatch):
     shared_fork_server.SHARED.close()  # other tests may have lent it, and then it stays
-    with Worker(ENTRY, environment=ENVIRONMENT) as held:
+    with Worker(factory, environment=ENVIRONMENT) as held:
         first = parent_of(held)
         monkeypatch.setenv("TZ", "UTC")
         assert ask("modules")["parent"] == os.getpid(), "the old fork_server still has a worker"
-        assert held.call({"action": "echo", "value": 1})["value"] == 1
+        assert held.call(Act({"action": "echo", "value": 1}))["value"] == 1
     other = ask("modules")["parent"]
     assert other not in (os.getpid(), first)
     assert not running(first)
 
 
 def test_a_fork_server_that_was_killed_takes_its_workers_along_and_is_replaced():
-    with Worker(ENTRY, environment=ENVIRONMENT) as worker:
-        worker.call({"action": "echo", "value": 1})
+    with Worker(factory, environment=ENVIRONMENT) as worker:
+        worker.call(Act({"action": "echo", "value": 1}))
         first = parent_of(worker)
         folder = Path(os.readlink(f"/proc/{first}/cwd"))
         os.kill(first, signal.SIGKILL)
         with pytest.raises(CandidateError, match=r"ended by SIGKILL"):
-            worker.call({"action": "loop"})
+            worker.call(Act({"action": "loop"}))
     assert ask("modules")["parent"] not in (first, os.getpid())
     assert not folder.exists()
 
@@ -132,10 +140,12 @@ def test_a_fork_server_that_was_killed_takes_its_workers_along_and_is_replaced()
 def test_nothing_outlives_a_killed_judge(tmp_path):
     text = """
 import os, signal, sys
+sys.path[:0] = sys.argv[1].split(os.pathsep)
 from cutesmith.sandbox.worker import Worker
-worker = Worker("isolation_handlers:factory", environment={"PYTHONPATH": sys.argv[1]})
+from tests.sandbox.isolation_handlers import Act, factory
+worker = Worker(factory, environment={"PYTHONPATH": sys.argv[1]})
 worker.start()
-reply = worker.call({"action": "modules"})
+reply = worker.call(Act({"action": "modules"}))
 print(worker._process.pid, reply["parent"], os.readlink(f"/proc/{reply['parent']}/cwd"), worker.scratch, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -158,10 +168,12 @@ def test_a_fork_server_with_threads_is_done_without(tmp_path):
     text = """
 import sys
 from pathlib import Path
+from cutesmith.emulator.emulator_import import import_emulator
+from cutesmith.profiling.emulation import emulator
 from cutesmith.sandbox.worker import Worker
 for _ in range(2):
     environment = {"PYTHONPATH": sys.argv[1], "CUTE_DSL_ARCH": "sm_90a"}
-    with Worker("cutesmith.profiling.emulation_worker:handler", environment=environment) as worker:
+    with Worker(emulator, preload=(import_emulator,), environment=environment) as worker:
         print([line for line in Path(f"/proc/{worker._process.pid}/status").read_text().splitlines() if "PPid" in line])
 """
     command = [sys.executable, "-c", text, f"{tmp_path}{os.pathsep}{ROOT}"]
@@ -172,11 +184,13 @@ for _ in range(2):
 
 LENT_VERB = """
 import os, sys, time
+sys.path[:0] = sys.argv[1].split(os.pathsep)
 from cutesmith.sandbox.worker import Worker
+from tests.sandbox.isolation_handlers import Act, factory
 print([name for name in os.environ if name.startswith("CUTESMITH_N")], flush=True)
-with Worker("isolation_handlers:factory", environment={"PYTHONPATH": sys.argv[1]}) as worker:
-    reply = worker.call({"action": "modules"})
-    print(worker._process.pid, reply["parent"], len(worker.call({"action": "descriptors"})["open"]), flush=True)
+with Worker(factory, environment={"PYTHONPATH": sys.argv[1]}) as worker:
+    reply = worker.call(Act({"action": "modules"}))
+    print(worker._process.pid, reply["parent"], len(worker.call(Act({"action": "descriptors"}))["open"]), flush=True)
     if len(sys.argv) > 2:
         time.sleep(60)
 """
@@ -226,29 +240,27 @@ def test_the_fork_server_holds_no_secret_of_the_judge(monkeypatch):
     assert b"WORKER_ID" not in told
 
 
-ENTRIES = [
-    "cutesmith.compiling.compilation_worker:make_handler",
-    "cutesmith.patterns.generation.drafting:drafter",
-    "cutesmith.audit.problem_audit_worker:handler",
-    "cutesmith.profiling.emulation_worker:handler",
-    "cutesmith.judge.reference_side.renewable:handler",
-    "cutesmith.judge.reference_side.confined_problem:handler",
-    "cutesmith.judge.candidate_side.trial:handler",
-    "cutesmith.judge.device_time_worker:handler",
-    "cutesmith.timing.timed:baseline_handler",
-    "cutesmith.timing.timed:compiling_baseline_handler",
-    "cutesmith.timing.timed:confined_compiling_handler",
-    "cutesmith.timing.timed:candidate_handler",
-    "cutesmith.runtime.trials_worker:handler",
-]
+ENTRIES = (
+    compilation.compiler,
+    drafting.drafter,
+    problem_audit.auditor,
+    emulation.emulator,
+    *(judging.reference, judging.confined_reference, judging.candidate, judging.device_time),
+    *(timing.baselines, timing.compiling_baselines, timing.confined_compiling_baselines, timing.candidates),
+    lanes.tiling_trials,
+)
+PRELOADS = (import_dsl, import_emulator, timing.import_alike)
 IMPORTED = """
 import sys, traceback
 import torch
+from cutesmith.sandbox.child import Program
+from cutesmith.sandbox.fork_server_orders import Fork
 from cutesmith.sandbox.fork_server_process import _import_for, _obstacle
 def asked(): raise AssertionError("torch was asked for GPUs: " + "".join(traceback.format_stack()[-6:]))
 torch.cuda.is_available = torch.cuda.device_count = torch.cuda.init = asked
-for entry in sys.argv[1:]:
-    _import_for({"entry": entry, "settings": {"memory_bytes": 1 << 34}, "environment": {"CUTE_DSL_ARCH": "sm_90a"}})
+preload, entries = sys.argv[1].split(), sys.argv[2:]
+for entry in entries:
+    _import_for(Fork(Program(entry, tuple(preload), 1 << 30, 1 << 34), ".", {"CUTE_DSL_ARCH": "sm_90a"}))
     assert not _obstacle(gpu=True), entry
 print("imported")
 """
@@ -256,26 +268,25 @@ print("imported")
 
 def test_what_the_fork_server_imports_asks_torch_for_no_gpu():
     """Asked, torch starts CUDA and with it a thread, and every later worker imports PyTorch and the DSL itself."""
-    command, environment = [sys.executable, "-c", IMPORTED, *ENTRIES], {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    names = [" ".join(map(name_of, PRELOADS)), *map(name_of, ENTRIES)]
+    command, environment = [sys.executable, "-c", IMPORTED, *names], {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, check=False)
     assert done.stdout == "imported\n", done.stderr
-    for entry in LATER:
-        module, _, name = entry.partition(":")
-        assert entry in ENTRIES and callable(getattr(importlib.import_module(module), name))
 
 
 @pytest.mark.gpu
 def test_on_a_gpu_every_worker_is_forked():
     for entry in (*ENTRIES, *ENTRIES):
-        with Worker(entry, gpu="timed" in entry or "judge" in entry, environment=DSL_ENVIRONMENT) as worker:
+        gpu = entry.__module__.endswith(".entries")
+        with Worker(entry, preload=(import_dsl,), gpu=gpu, environment=DSL_ENVIRONMENT) as worker:
             assert not worker.not_forked, f"{entry}: {worker.not_forked}"
 
 
 @pytest.mark.gpu
 def test_forked_workers_use_the_gpu_and_the_fork_server_does_not(full_fork_server):
     for _ in range(2):
-        with Worker(DSL_ENTRY, gpu=True, environment=DSL_ENVIRONMENT) as worker:
-            worker.call({"do": "start", "device": "cuda", "arch": "sm_90a"})
+        with Worker(candidate, preload=(import_dsl,), gpu=True, environment=DSL_ENVIRONMENT) as worker:
+            worker.call(Act({"do": "start", "device": "cuda", "arch": "sm_90a"}))
             assert parent_of(worker) == full_fork_server.pid
             assert "libcuda.so" in Path(f"/proc/{worker._process.pid}/maps").read_text()
     descriptors = Path(f"/proc/{full_fork_server.pid}/fd").iterdir()

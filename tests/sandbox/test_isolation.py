@@ -5,23 +5,27 @@ All of it holds for both ways to start one: forked from the fork_server, and as 
 
 import os
 import re
+import sys
 import tempfile
 import time
+import types
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cutesmith.errors import CandidateError
+from cutesmith.judge.entries import candidate
+from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox import shared_fork_server
 from cutesmith.sandbox.confinement import landlock_abi
 from cutesmith.sandbox.processes import LEAST_MEMORY, fair_memory
 from cutesmith.sandbox.worker import Limits, Worker, run_isolated
 from cutesmith.verdicts import ExitCode
+from tests.sandbox.isolation_handlers import Act, factory
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
-ENTRY = "isolation_handlers:factory"
 SMALL = Limits(
     wall_seconds=20,
     memory_bytes=600 << 20,
@@ -35,9 +39,8 @@ ROOM_FOR_FORKS = replace(SMALL, memory_bytes=4 << 30)  # what a fork shares is r
 @pytest.fixture(scope="module")
 def full_fork_server():
     """The fork server of this process with PyTorch and the DSL in it, as it is in use."""
-    entry = "cutesmith.judge.candidate_side.candidate:handler"
-    with Worker(entry, environment={"CUTE_DSL_ARCH": "sm_90a"}), Worker(ENTRY, environment=ENVIRONMENT) as worker:
-        assert worker.call({"action": "modules"})["loaded"] == ["torch", "cutlass.cute"]
+    with Worker(candidate, preload=(import_dsl,)), Worker(factory, environment=ENVIRONMENT) as worker:
+        assert worker.call(Act({"action": "modules"}))["loaded"] == ["torch", "cutlass.cute"]
 
 
 @pytest.fixture(autouse=True, params=["forked", "executed"])
@@ -56,8 +59,8 @@ def test_a_worker_starts_in_the_way_that_was_asked_for(way):
 
 def ask(action, *, limits=SMALL, scratch=None, **request):
     return run_isolated(
-        ENTRY,
-        {"action": action, **request},
+        factory,
+        Act({"action": action, **request}),
         limits=limits,
         scratch=scratch,
         environment=ENVIRONMENT,
@@ -71,9 +74,9 @@ def failure(action, **options):
 
 
 def test_a_worker_answers_and_keeps_its_state():
-    with Worker(ENTRY, limits=SMALL, environment=ENVIRONMENT) as worker:
-        first = worker.call({"action": "echo", "value": [1, "é"]})
-        second = worker.call({"action": "echo", "value": None})
+    with Worker(factory, limits=SMALL, environment=ENVIRONMENT) as worker:
+        first = worker.call(Act({"action": "echo", "value": [1, "é"]}))
+        second = worker.call(Act({"action": "echo", "value": None}))
     assert first["value"] == [1, "é"]
     assert second == {"value": None, "pid": first["pid"]}
     assert not Path(f"/proc/{first['pid']}").exists()
@@ -81,15 +84,15 @@ def test_a_worker_answers_and_keeps_its_state():
 
 
 def test_an_exception_does_not_end_the_worker():
-    with Worker(ENTRY, limits=SMALL, environment=ENVIRONMENT) as worker:
+    with Worker(factory, limits=SMALL, environment=ENVIRONMENT) as worker:
         with pytest.raises(
             CandidateError,
             match="the kernel raised ZeroDivisionError: division by zero",
         ) as caught:
-            worker.call({"action": "raise"})
+            worker.call(Act({"action": "raise"}))
         assert caught.value.exit_code == ExitCode.CRASHED
         assert caught.value.log_tail.rstrip().endswith("ZeroDivisionError: division by zero")
-        assert worker.call({"action": "echo", "value": 1})["value"] == 1
+        assert worker.call(Act({"action": "echo", "value": 1}))["value"] == 1
 
 
 def test_our_own_errors_keep_their_exit_code_and_hint():
@@ -136,12 +139,12 @@ def test_a_vanished_worker_is_a_crash(action, message):
 
 
 def test_a_loop_times_out_and_the_worker_stays_dead():
-    with Worker(ENTRY, limits=SMALL, environment=ENVIRONMENT) as worker:
-        worker.call({"action": "echo", "value": 1})
+    with Worker(factory, limits=SMALL, environment=ENVIRONMENT) as worker:
+        worker.call(Act({"action": "echo", "value": 1}))
         begin = time.monotonic()
         for _ in range(2):
             with pytest.raises(CandidateError, match="did not finish within 0.3 s") as caught:
-                worker.call({"action": "loop"}, timeout=0.3)
+                worker.call(Act({"action": "loop"}), timeout=0.3)
             assert caught.value.exit_code == ExitCode.TIMED_OUT
         assert time.monotonic() - begin < 15  # on a busy machine; the loop never ends
         assert not worker.alive
@@ -172,8 +175,8 @@ def test_a_forged_reply_is_rejected():
 
 
 def test_a_flood_of_output_keeps_its_tail():
-    with Worker(ENTRY, limits=replace(SMALL, wall_seconds=100), environment=ENVIRONMENT) as worker:
-        worker.call({"action": "print", "bytes": 1 << 26})  # a thousand times what is kept
+    with Worker(factory, limits=replace(SMALL, wall_seconds=100), environment=ENVIRONMENT) as worker:
+        worker.call(Act({"action": "print", "bytes": 1 << 26}))  # a thousand times what is kept
         assert worker.log_tail.endswith("the last line\n")
         assert len(worker.log_tail) < SMALL.log_bytes + 100
         assert "bytes of log dropped" in worker.log_tail
@@ -201,8 +204,8 @@ def test_a_worker_never_gets_more_than_half_of_what_is_available():
 def test_beside_a_gpu_memory_is_watched_too():
     begin = time.monotonic()
     raises = pytest.raises(CandidateError, match="0.6 GiB of host memory")
-    with Worker(ENTRY, limits=SMALL, gpu=True, environment=ENVIRONMENT) as worker, raises as caught:
-        worker.call({"action": "touch", "bytes": 1 << 30})
+    with Worker(factory, limits=SMALL, gpu=True, environment=ENVIRONMENT) as worker, raises as caught:
+        worker.call(Act({"action": "touch", "bytes": 1 << 30}))
     assert caught.value.exit_code == ExitCode.CRASHED
     assert time.monotonic() - begin < 10
 
@@ -211,6 +214,7 @@ def test_a_large_file_is_refused():
     assert "OSError" in failure("big_file", bytes=2 << 20).message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("action", "said"),
     [
@@ -222,10 +226,10 @@ def test_a_large_file_is_refused():
 )
 def test_what_no_process_shows_is_watched_too(action, said):
     limits = replace(SMALL, file_bytes=2 << 30, folder_bytes=100 << 20, files=2500)
-    with Worker(ENTRY, limits=limits, gpu=True, environment=ENVIRONMENT) as worker:
+    with Worker(factory, limits=limits, gpu=True, environment=ENVIRONMENT) as worker:
         scratch = worker.scratch
         with pytest.raises(CandidateError, match=f"the kernel {said}") as caught:
-            worker.call(action)
+            worker.call(Act(action))
     assert caught.value.exit_code == ExitCode.CRASHED
     assert not scratch.parent.exists()
 
@@ -238,22 +242,22 @@ def within_a_minute(happened):
 
 
 def test_what_happened_between_two_calls_is_said_by_the_second():
-    with Worker(ENTRY, limits=SMALL, gpu=True, environment=ENVIRONMENT) as worker:
-        worker.call({"action": "hold_by_a_thread", "bytes": 800 << 20})
+    with Worker(factory, limits=SMALL, gpu=True, environment=ENVIRONMENT) as worker:
+        worker.call(Act({"action": "hold_by_a_thread", "bytes": 800 << 20}))
         within_a_minute(lambda: worker._watched.excess(SMALL)[0])
-        worker.send({"action": "echo", "value": 1})  # as a reference's, whose replies are told otherwise
+        worker.send(Act({"action": "echo", "value": 1}))  # as a reference's, whose replies are told otherwise
         with pytest.raises(CandidateError, match="used more than 0.6 GiB of host memory"):
             worker.receive()
 
 
 def test_a_worker_is_watched_while_another_is_waited_for():
-    watched, waited_for = (Worker(ENTRY, limits=SMALL, gpu=gpu, environment=ENVIRONMENT) for gpu in (True, False))
+    watched, waited_for = (Worker(factory, limits=SMALL, gpu=gpu, environment=ENVIRONMENT) for gpu in (True, False))
     with watched as worker, waited_for as other:
         other.beside = (worker,)
-        worker.call({"action": "hold_by_a_thread", "bytes": 800 << 20})
-        within_a_minute(lambda: other.call({"action": "pause"}) or not worker.alive)
+        worker.call(Act({"action": "hold_by_a_thread", "bytes": 800 << 20}))
+        within_a_minute(lambda: other.call(Act({"action": "pause"})) or not worker.alive)
         with pytest.raises(CandidateError, match="used more than 0.6 GiB of host memory"):
-            worker.call({"action": "echo", "value": 1})
+            worker.call(Act({"action": "echo", "value": 1}))
 
 
 def test_the_environment_is_clean(monkeypatch, tmp_path):
@@ -308,6 +312,14 @@ def _command_line(pid):
         return ""
 
 
-def test_an_entry_that_does_not_import_is_reported():
+def test_an_entry_that_does_not_import_is_reported(monkeypatch):
+    module = types.ModuleType("no_such_module")
+    exec("def entry(): return object", vars(module))
+    monkeypatch.setitem(sys.modules, "no_such_module", module)
     with pytest.raises(CandidateError, match="ModuleNotFoundError"):
-        run_isolated("no_such_module:factory", {}, limits=SMALL, environment=ENVIRONMENT)
+        run_isolated(module.entry, Act({}), limits=SMALL, environment=ENVIRONMENT)
+
+
+def test_an_entry_is_a_function_at_the_top_of_a_module():
+    with pytest.raises(TypeError, match="cannot be imported by another process"), Worker(lambda: object):
+        pass

@@ -14,6 +14,7 @@ from cutesmith.problems.loading import load_file
 from cutesmith.sandbox.confinement import FREE_READS, landlock_abi
 from cutesmith.sandbox.readable import _linked_from, readable_paths
 from cutesmith.sandbox.worker import Limits, run_isolated
+from tests.sandbox.reading_handlers import Look, factory
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = [entry for entry in sys.path if "site-packages" in entry or not Path(entry).is_relative_to(ROOT)]
@@ -24,9 +25,8 @@ needs_landlock = pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has
 
 def ask(action, *folders, scratch=None, gpu=False, limits=LIMITS, environment=(), **request):
     environment = {"PYTHONPATH": os.pathsep.join([*PATHS, *map(str, folders)]), **dict(environment)}
-    request |= {"action": action}
-    entry = "reading_handlers:factory"
-    return run_isolated(entry, request, limits=limits, scratch=scratch, gpu=gpu, environment=environment)
+    request = Look({"action": action, **request})
+    return run_isolated(factory, request, limits=limits, scratch=scratch, gpu=gpu, environment=environment)
 
 
 @needs_landlock

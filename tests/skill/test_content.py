@@ -76,6 +76,7 @@ def test_a_link_among_the_files_is_refused(tmp_path):
         list(tree(tmp_path))
 
 
+@pytest.mark.slow
 def test_the_wheel_carries_the_same_bytes(files, unpacked_wheel):
     package = {p.relative_to(unpacked_wheel).as_posix() for p in unpacked_wheel.rglob("*") if p.is_file()}
     package = {name for name in package if "__pycache__" not in name}  # other tests run it
@@ -117,6 +118,7 @@ def test_an_installed_copy_gives_what_was_installed(installed, tmp_path, files):
     assert (copy / RECORD).read_bytes() == (installed / RECORD).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["tar.gz", "zip"])
 def test_an_archive_has_the_same_bytes_each_time_and_holds_the_copy(copied, installed, tmp_path, ending):
     first = write_archive(tmp_path / f"one.{ending}", copied)

@@ -234,6 +234,7 @@ def test_what_is_compiled_for_a_problem_that_nobody_vouches_for_is_kept_for_nobo
         assert not found[why].exists() and not found[why].is_relative_to(CACHE.expanduser())
 
 
+@pytest.mark.slow
 @without_gpu
 @pytest.mark.parametrize("largest", [LARGEST_FILE, 0])
 def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path, largest):

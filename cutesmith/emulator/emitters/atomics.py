@@ -16,7 +16,7 @@ from cutesmith.emulator.instructions.forms import type_bits
 from cutesmith.emulator.instructions.table import native
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.program.abi import Access, Space
-from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Sink, Vector
+from cutesmith.emulator.ptx.syntax import Address, Instruction, Sink
 
 _INTEGERS = frozenset(("u32", "s32", "u64", "s64"))
 _HALVES = frozenset(("f16", "f16x2", "bf16", "bf16x2"))
@@ -53,15 +53,15 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
     if not isinstance(address, Address) or address.coordinates:
         raise emitter.unsupported("the address is not a plain one in brackets")
     bits = type_bits(instruction, form.type)
-    columns = [_elements(emitter, source, form.elements) for source in sources[: 2 if form.operation == "cas" else 1]]
+    columns = [emitter.elements(source, form.elements) for source in sources[: 2 if form.operation == "cas" else 1]]
     values = [[emitter.value(part, bits) for part in parts] for parts in zip(*columns, strict=True)]
     pointer = emitter.access(form.space, emitter.address(address), bits // 8 * form.elements, Access.ATOMIC)
-    places = [_at(emitter, pointer, bits // 8 * element) for element in range(form.elements)]
+    places = [emitter.at(pointer, bits // 8 * element) for element in range(form.elements)]
     old = [emitter.op(f"load i{bits}, ptr {{}}, align 1", place) for place in places]
     for place, before, given in zip(places, old, values, strict=True):
         emitter.emit(f"store i{bits} {_combined(emitter, form, bits, before, given)}, ptr {place}, align 1")
     if not isinstance(destination, Sink):
-        for register, before in zip(_elements(emitter, destination, form.elements), old, strict=True):
+        for register, before in zip(emitter.elements(destination, form.elements), old, strict=True):
             emitter.assign(register, before, bits, signed=form.type.startswith("s"))
 
 
@@ -77,17 +77,6 @@ def read_form(emitter: Emitter, instruction: Instruction) -> Form:
         raise emitter.unsupported(f"{'.'.join(operations)} of .{kind}")
     space = SPACES[spaces[0]] if spaces else Space.GENERIC
     return Form(space, operations[0], kind, _VECTORS[vectors[0]] if vectors else 1)
-
-
-def _elements(emitter: Emitter, operand: Operand, count: int) -> tuple[Operand, ...]:
-    parts = operand.elements if isinstance(operand, Vector) and count > 1 else (operand,)
-    if len(parts) != count:
-        raise emitter.unsupported(f"{len(parts)} registers for {count} elements")
-    return parts
-
-
-def _at(emitter: Emitter, pointer: str, offset: int) -> str:
-    return emitter.op(f"getelementptr i8, ptr {{}}, i64 {offset}", pointer) if offset else pointer
 
 
 def _combined(emitter: Emitter, form: Form, bits: int, old: str, given: list[str]) -> str:

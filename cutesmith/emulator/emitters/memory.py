@@ -9,7 +9,7 @@ from cutesmith.emulator.instructions.forms import type_bits
 from cutesmith.emulator.instructions.table import native
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.program.abi import Access, Space
-from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Symbol, Vector
+from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Symbol
 
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 _CACHE_HINTS = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"}
@@ -34,10 +34,10 @@ def load(emitter: Emitter, instruction: Instruction) -> None:
     destination, address, *_policy = instruction.operands
     bits = type_bits(instruction, form.type)
     pointer = _pointer(emitter, form, address, bits // 8 * form.elements, Access.READ)
-    registers = _elements(emitter, destination, form.elements)
+    registers = emitter.elements(destination, form.elements)
     qualifier = "load volatile" if form.ordered else "load"
     values = [
-        emitter.op(f"{qualifier} i{bits}, ptr {{}}, align 1", _at(emitter, pointer, index * bits // 8))
+        emitter.op(f"{qualifier} i{bits}, ptr {{}}, align 1", emitter.at(pointer, index * bits // 8))
         for index in range(form.elements)
     ]
     for register, value in zip(registers, values):
@@ -50,11 +50,11 @@ def store(emitter: Emitter, instruction: Instruction) -> None:
     form = read_form(emitter, instruction)
     address, source, *_policy = instruction.operands
     bits = type_bits(instruction, form.type)
-    values = [emitter.value(part, bits) for part in _elements(emitter, source, form.elements)]
+    values = [emitter.value(part, bits) for part in emitter.elements(source, form.elements)]
     pointer = _pointer(emitter, form, address, bits // 8 * form.elements, Access.WRITE)
     qualifier = "store volatile" if form.ordered else "store"
     for index, value in enumerate(values):
-        emitter.emit(f"{qualifier} i{bits} {value}, ptr {_at(emitter, pointer, index * bits // 8)}, align 1")
+        emitter.emit(f"{qualifier} i{bits} {value}, ptr {emitter.at(pointer, index * bits // 8)}, align 1")
 
 
 def read_form(emitter: Emitter, instruction: Instruction) -> Form:
@@ -91,15 +91,4 @@ def _parameter(emitter: Emitter, symbol: Symbol, offset: int, size: int) -> str:
     start = program.parameters[symbol.name] + offset
     if start < 0 or start + size > program.parameter_bytes:
         raise emitter.unsupported(f"it reads outside the kernel's {program.parameter_bytes} bytes of parameters")
-    return _at(emitter, "%parameters", start)
-
-
-def _elements(emitter: Emitter, operand: Operand, count: int) -> tuple[Operand, ...]:
-    elements = operand.elements if isinstance(operand, Vector) else (operand,)
-    if len(elements) != count:
-        raise emitter.unsupported(f"{len(elements)} registers for {count} elements")
-    return elements
-
-
-def _at(emitter: Emitter, pointer: str, offset: int) -> str:
-    return emitter.op(f"getelementptr i8, ptr {{}}, i64 {offset}", pointer) if offset else pointer
+    return emitter.at("%parameters", start)

@@ -15,6 +15,7 @@ from llvmlite import ir
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 PTR = ir.PointerType()
 VOID = ir.VoidType()
+Type = Any  # llvmlite has no annotations
 Value = Any
 
 
@@ -32,7 +33,7 @@ class Body:
     """
 
     def __init__(
-        self, module: Any, name: str, result: Any, parameters: dict[str, Any], *, attributes: tuple[str, ...] = ()
+        self, module: Any, name: str, result: Any, parameters: dict[str, Type], *, attributes: tuple[str, ...] = ()
     ) -> None:
         self.module = module
         self.function = ir.Function(module, ir.FunctionType(result, list(parameters.values())), name)

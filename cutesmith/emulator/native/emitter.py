@@ -330,6 +330,17 @@ class Emitter:
         self.fault_unless(self.op("icmp ne ptr {}, null", pointer))
         return pointer
 
+    def at(self, pointer: str, offset: int) -> str:
+        """A host pointer plus some bytes."""
+        return self.op(f"getelementptr i8, ptr {{}}, i64 {offset}", pointer) if offset else pointer
+
+    def elements(self, operand: Operand, count: int) -> tuple[Operand, ...]:
+        """The registers of `count` elements: those of a vector, or the operand itself."""
+        elements = operand.elements if isinstance(operand, Vector) and count > 1 else (operand,)
+        if len(elements) != count:
+            raise self.unsupported(f"{len(elements)} registers for {count} elements")
+        return elements
+
     def guard(self, guard: Guard) -> str:
         """The i1 value of a guard."""
         return self.value(Register(guard.register, guard.negated), 1)

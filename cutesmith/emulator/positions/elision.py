@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from cutesmith.emulator.instructions.roles import has_result, reads, writes
@@ -15,6 +15,7 @@ from cutesmith.emulator.ptx.syntax import (
     Register,
     Vector,
 )
+from cutesmith.emulator.ptx.traversal import with_body
 
 POSITION = "position"
 """The opcode of an address that would be accessed: `position.st [address], [the same, computed with 64 bits]`."""
@@ -31,15 +32,7 @@ def reduced(function: Function) -> Function:
     the hardware's own and not looked at.
     """
     body = [part for statement in function.body for part in _elided(statement, function)]
-    return renumbered(function, _needed(body))
-
-
-def renumbered(function: Function, body: Iterable[Instruction | Label]) -> Function:
-    """The function with that body, its instructions numbered again."""
-    numbers = iter(range(1 << 30))
-    return replace(
-        function, body=tuple(replace(s, number=next(numbers)) if isinstance(s, Instruction) else s for s in body)
-    )
+    return with_body(function, _needed(body))
 
 
 def _elided(statement: Instruction | Label, function: Function) -> Iterator[Instruction | Label]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from cutesmith.emulator.instructions.roles import reads, writes
-from cutesmith.emulator.positions.elision import POSITION, renumbered
+from cutesmith.emulator.positions.elision import POSITION
 from cutesmith.emulator.ptx.syntax import (
     Address,
     Function,
@@ -26,6 +26,7 @@ from cutesmith.emulator.ptx.syntax import (
     SpecialRegister,
     Symbol,
 )
+from cutesmith.emulator.ptx.traversal import with_body
 from cutesmith.emulator.ptx.types import bits_of
 
 _TWIN = ".wide"
@@ -62,7 +63,7 @@ class _Twins:
         self.wanted = _in_addresses(self.function)
         body = [part for statement in self.function.body for part in self._statement(statement)]
         registers = {**self.function.registers, **self.added}
-        return Widened(renumbered(replace(self.function, registers=registers), body), tuple(self.narrow))
+        return Widened(with_body(replace(self.function, registers=registers), body), tuple(self.narrow))
 
     def _statement(self, statement: Instruction | Label) -> Iterator[Instruction | Label]:
         if isinstance(statement, Label):

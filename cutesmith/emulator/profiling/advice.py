@@ -43,7 +43,7 @@ def pipe_clocks(line: LineProfile) -> dict[str, float]:
     """Clocks of a multiprocessor that a line keeps each pipe busy."""
     clocks = {"issue": line.warp_instructions / _ISSUES_PER_CLOCK, "tensor cores": line.tensor_cycles}
     for name, rate in LANES_PER_CLOCK.items():
-        clocks[name] = line.issued.get(name, 0) * WARP / rate
+        clocks[name] = line.warp_counts[name] * WARP / rate
     clocks["L1 and shared memory"] = sum(map(_l1_clocks, line.accesses))
     clocks["L2"] = sum(access.sectors for access in line.accesses) * SECTOR / _L2_BYTES_PER_CLOCK
     return {name: count for name, count in clocks.items() if count}
@@ -171,7 +171,7 @@ def _instruction_remarks(line: LineProfile) -> Iterator[_Remark]:
         clocks = (1 - busy) * issued / _ISSUES_PER_CLOCK
         yield "idle lanes", clocks, f"{WARP * busy:.3g} of 32 lanes work: the warp runs this line for a few of them"
     for kind, sentence in _PIPES.items():
-        count = line.issued.get(kind, 0)
+        count = line.warp_counts[kind]
         yield kind, count * WARP / LANES_PER_CLOCK[kind], sentence.format(count=count, share=count / issued)
 
 

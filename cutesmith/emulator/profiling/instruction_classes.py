@@ -56,6 +56,13 @@ LANES_PER_CLOCK = {
 """Lanes that a multiprocessor of compute capability 9.0 serves in a clock, of one instruction: CUDA C++ Programming
 Guide, "Throughput of Native Arithmetic Instructions" (its 256 for fp16 are results, two a lane)."""
 
+_ROUNDED = {
+    "rcp": {"special function": 1, "fp32": 3, "int": 3, "control": 1},
+    "div": {"special function": 1, "fp32": 6, "control": 1},
+    "sqrt": {"special function": 1, "fp32": 4, "int": 2, "control": 1},
+}
+"""Machine instructions of a correctly rounded float32 function: the usual path of what DSL 4.8.1 makes for sm_90a."""
+
 _MACS_PER_CLOCK = {"f64": 64, "tf32": 1024, "e4m3": 4096, "e5m2": 4096, "s8": 4096, "u8": 4096}
 
 
@@ -73,6 +80,13 @@ def class_of(instruction: Instruction) -> str:
         return "int"  # between integers
     known = _CLASS_OF_OPCODE.get(opcode)
     return known or next((_FLOATS[word] for word in modifiers if word in _FLOATS), "int")
+
+
+def machine_instructions_of(instruction: Instruction) -> dict[str, int]:
+    """How many machine instructions of which class carry it out: itself, but for rounded float32 functions."""
+    rounded = instruction.modifiers[-1:] == ("f32",) and {"rn", "rz", "rm", "rp"} & set(instruction.modifiers)
+    several = _ROUNDED.get(instruction.opcode) if rounded else None
+    return several or {class_of(instruction): 1}
 
 
 def flops_of(instruction: Instruction) -> int:

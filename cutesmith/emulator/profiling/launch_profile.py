@@ -6,15 +6,21 @@ instruction was executed. Caches, latency and overlap are not modelled.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cutesmith.emulator.profiling.instruction_classes import CLASSES, class_of, flops_of, macs_of, tensor_cycles_of
+from cutesmith.emulator.profiling.instruction_classes import (
+    CLASSES,
+    flops_of,
+    machine_instructions_of,
+    macs_of,
+    tensor_cycles_of,
+)
 from cutesmith.emulator.profiling.requests import SECTOR, Requests, requests_of
 from cutesmith.emulator.profiling.sampling import Sample, executions
 from cutesmith.emulator.program.abi import (
@@ -66,13 +72,13 @@ class AccessProfile:
 class LineProfile:
     """What one Python line did: lane- and warp-instructions by class, operations, accesses.
 
-    `line` is 0 for instructions without a known line. `issued` counts warp-instructions, `lanes` lane-instructions.
+    `line` is 0 for instructions without a known line. `warp_counts` and `lane_counts`: by class.
     """
 
     file: str
     line: int
-    lanes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    issued: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    lane_counts: Counter[str] = field(default_factory=Counter)
+    warp_counts: Counter[str] = field(default_factory=Counter)
     flops: int = 0
     macs: float = 0.0
     tensor_cycles: float = 0.0
@@ -81,12 +87,12 @@ class LineProfile:
     @property
     def warp_instructions(self) -> int:
         """Warp-instructions of all classes."""
-        return sum(self.issued.values())
+        return sum(self.warp_counts.values())
 
     @property
     def lane_instructions(self) -> int:
         """Lane-instructions of all classes."""
-        return sum(self.lanes.values())
+        return sum(self.lane_counts.values())
 
 
 @dataclass
@@ -102,10 +108,15 @@ class LaunchProfile:
     local_bytes: int
     threads_per_block: int
 
-    def total(self, what: str) -> dict[str, int]:
-        """ "lanes" or "issued", by class, over all lines; classes that did not occur are left out."""
-        sums = {name: sum(getattr(line, what).get(name, 0) for line in self.lines) for name in CLASSES}
-        return {name: count for name, count in sums.items() if count}
+    @property
+    def lane_counts(self) -> dict[str, int]:
+        """Lane-instructions by class, over all lines; classes that did not occur are left out."""
+        return _by_class(line.lane_counts for line in self.lines)
+
+    @property
+    def warp_counts(self) -> dict[str, int]:
+        """Warp-instructions by class, over all lines."""
+        return _by_class(line.warp_counts for line in self.lines)
 
     def accesses(self) -> Iterator[tuple[LineProfile, AccessProfile]]:
         """All accesses with their line."""
@@ -117,6 +128,13 @@ class LaunchProfile:
         for _, access in self.accesses():
             sums[f"{access.space} {access.kind}"] += access.bytes
         return dict(sums)
+
+
+def _by_class(counts: Iterable[Counter[str]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in counts:
+        total.update(part)
+    return {name: total[name] for name in CLASSES if total[name]}
 
 
 def profile_of(sample: Sample, file: str | Path) -> LaunchProfile:
@@ -141,9 +159,9 @@ def _count(sample: Sample, by_site: list[LineProfile]) -> None:
     lanes, warps = executions(sample.program, sample.lane_counts), executions(sample.program, sample.warp_counts)
     for instruction, line, times, issues in zip(sample.program.instructions, by_site, lanes, warps, strict=True):
         if issues:
-            kind = class_of(instruction)
-            line.lanes[kind] += int(times)
-            line.issued[kind] += int(issues)
+            for kind, number in machine_instructions_of(instruction).items():
+                line.lane_counts[kind] += int(times) * number
+                line.warp_counts[kind] += int(issues) * number
             line.flops += int(times) * flops_of(instruction)
             line.macs += int(issues) * macs_of(instruction)
             line.tensor_cycles += int(issues) * tensor_cycles_of(instruction)
@@ -217,8 +235,8 @@ def _add(access: AccessProfile, requests: Requests, scale: float) -> None:
 def as_dict(profile: LaunchProfile) -> dict[str, Any]:
     """JSON-able."""
     return {
-        "lane_instructions": profile.total("lanes"),
-        "warp_instructions": profile.total("issued"),
+        "lane_instructions": profile.lane_counts,
+        "warp_instructions": profile.warp_counts,
         "flops": sum(line.flops for line in profile.lines),
         "tensor_core_macs": round(sum(line.macs for line in profile.lines)),
         "bytes": {name: round(count) for name, count in profile.moved().items()},
@@ -229,19 +247,19 @@ def as_dict(profile: LaunchProfile) -> dict[str, Any]:
     }
 
 
-def _line_as_dict(line: LineProfile) -> dict[str, Any]:
+def _line_as_dict(line: LineProfile) -> dict[str, object]:
     return {
         "file": line.file,
         "line": line.line,
-        "lane_instructions": dict(line.lanes),
-        "warp_instructions": dict(line.issued),
+        "lane_instructions": dict(line.lane_counts),
+        "warp_instructions": dict(line.warp_counts),
         "flops": line.flops,
         "tensor_core_macs": round(line.macs),
         "accesses": [_access_as_dict(access) for access in line.accesses],
     }
 
 
-def _access_as_dict(access: AccessProfile) -> dict[str, Any]:
+def _access_as_dict(access: AccessProfile) -> dict[str, object]:
     per_request = {
         name: round(getattr(access, name) / access.requests, 3)
         for name in ("sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts")

@@ -116,14 +116,14 @@ class _Sampling:
 
     def __init__(self, native: NativeCode, wave: Wave, sample: Sample, counts: Array, limits: tuple[int, int]) -> None:
         self._native, self._wave, self._sample, self._counts = native, wave, sample, counts
-        self.lanes, self._most = limits
-        self._log = new_log(_LOG_RECORDS if self.lanes else 0)
-        if self.lanes:
-            sample.blocks = self.lanes // wave.threads_per_block
+        self.sampled_lanes, self._most = limits
+        self._log = new_log(_LOG_RECORDS if self.sampled_lanes else 0)
+        if self.sampled_lanes:
+            sample.blocks = self.sampled_lanes // wave.threads_per_block
 
     def run(self, basic_block: int, context: Array, lanes: Array) -> None:
         """As NativeCode.run: sampled lanes a few at a time, so that the log holds all that they do."""
-        sampled = lanes < self.lanes
+        sampled = lanes < self.sampled_lanes
         mine, others = lanes[sampled], lanes[~sampled]
         if len(others):
             self._native.run(basic_block, context, others)
@@ -133,7 +133,7 @@ class _Sampling:
             mine = mine[chunk:]
 
     def _run_logged(self, basic_block: int, context: Array, lanes: Array) -> None:
-        if not self.lanes:
+        if not self.sampled_lanes:
             return self._native.run(basic_block, context, lanes)
         self._log[0] = 0
         context[Context.ACCESS_LOG] = self._log.ctypes.data
@@ -157,13 +157,13 @@ class _Sampling:
 
     def end(self) -> None:
         """Take no more; what the sampled lanes have run until now is what the sample stands for."""
-        if self.lanes:
-            self._sample.sampled_counts += self._counts[:, : self.lanes].sum(axis=1, dtype=np.int64)
-            self.lanes = 0
+        if self.sampled_lanes:
+            self._sample.sampled_counts += self._counts[:, : self.sampled_lanes].sum(axis=1, dtype=np.int64)
+            self.sampled_lanes = 0
 
     def note(self, lanes: Array, space: Space, addresses: Array, size: int, kind: Access, site: int) -> None:
         """Accesses of a handler."""
-        chosen = np.asarray(lanes) < self.lanes
+        chosen = np.asarray(lanes) < self.sampled_lanes
         if not chosen.any():
             return
         count = int(chosen.sum())

@@ -26,7 +26,7 @@ from cutesmith.emulator.ptx.syntax import (
     Variable,
     Vector,
 )
-from cutesmith.emulator.ptx.traversal import mapped
+from cutesmith.emulator.ptx.traversal import mapped, with_body
 
 SYSTEM_CALLS = ("vprintf", "__assertfail")
 """Functions that the driver provides; the handler of `call` executes them."""
@@ -89,10 +89,8 @@ class _Inliner:
     def inlined(self) -> Function:
         """The entry function without calls of functions that have a body."""
         self._copy(_Copy(self._entry, "", (self._entry.name,)))
-        numbers = iter(range(len(self._body)))
         return replace(
-            self._entry,
-            body=tuple(replace(s, number=next(numbers)) if isinstance(s, Instruction) else s for s in self._body),
+            with_body(self._entry, self._body),
             registers=self._cells.registers,
             variables=tuple(self._variables.values()),
             branch_targets=self._branch_targets,

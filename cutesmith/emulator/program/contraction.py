@@ -8,11 +8,11 @@ once where PTX, read literally, rounds twice (a softmax of float32 differs by 11
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 
 from cutesmith.emulator.instructions.roles import reads, writes
 from cutesmith.emulator.ptx.syntax import Function, Instruction, Label, Register
+from cutesmith.emulator.ptx.traversal import with_body
 
 FUSED = "fused"
 """The opcode of a contraction: `fused.add d, a, b, c` is a*b + c, `.subtract_addend` a*b - c, and
@@ -42,7 +42,7 @@ def contracted(function: Function) -> Function:
             products = {key: other for key, other in products.items() if name not in reads(other)}
         if _is_product(statement, once):
             products[next(iter(writes(statement)))] = statement
-    return replace(function, body=_renumbered(other for other in body if id(other) not in gone)) if gone else function
+    return with_body(function, (other for other in body if id(other) not in gone)) if gone else function
 
 
 def _is_product(instruction: Instruction, once: set[str]) -> bool:
@@ -63,13 +63,3 @@ def _fuse(instruction: Instruction, products: dict[str, Instruction]) -> tuple[I
             modifiers = (how, *instruction.modifiers)
             return replace(instruction, opcode=FUSED, modifiers=modifiers, operands=operands), product
     return instruction, None
-
-
-def _renumbered(body: Iterable[Instruction | Label]) -> tuple[Instruction | Label, ...]:
-    number, numbered = 0, list[Instruction | Label]()
-    for statement in body:
-        if isinstance(statement, Instruction):
-            statement = replace(statement, number=number)
-            number += 1
-        numbered.append(statement)
-    return tuple(numbered)

@@ -1,11 +1,23 @@
-"""Walks over operands."""
+"""Walks over operands, and bodies put together again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 
-from cutesmith.emulator.ptx.syntax import Address, Immediate, Operand, Pair, Register, Symbol, Vector
+from cutesmith.emulator.ptx.syntax import (
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Label,
+    Operand,
+    Pair,
+    Register,
+    Symbol,
+    Vector,
+)
 
 
 def parts(operand: Operand) -> Iterator[Operand]:
@@ -36,3 +48,10 @@ def mapped(operand: Operand, change: Callable[[Operand], Operand]) -> Operand:
     if isinstance(operand, Pair):
         return Pair(mapped(operand.first, change), mapped(operand.second, change))
     return change(operand)
+
+
+def with_body(function: Function, body: Iterable[Instruction | Label]) -> Function:
+    """The function with another body, its instructions numbered again."""
+    numbers = count()
+    statements = (replace(s, number=next(numbers)) if isinstance(s, Instruction) else s for s in body)
+    return replace(function, body=tuple(statements))

@@ -11,7 +11,17 @@ from typing import Any
 from cutesmith.emulator.native.building import I1, I8, I32, I64, PTR, VOID, Body, Value, declare
 from cutesmith.emulator.sanitizer import cells as cells
 from cutesmith.emulator.sanitizer.fault_table import FaultTable
+from cutesmith.emulator.sanitizer.happens_before import field
 from cutesmith.emulator.sanitizer.layout import MOST_COMPARED, Fault, Pending, Sanitizer
+
+_NARROW = {
+    "lane": Pending.LANE,
+    "space": Pending.SPACE,
+    "bytes": Pending.BYTES,
+    "kind": Pending.KIND,
+    "site": Pending.SITE,
+}
+"""Words that keep arguments of 32 bits."""
 
 
 class PendingWrites:
@@ -34,14 +44,7 @@ class PendingWrites:
             Pending.WRITERS: b.ptrtoint(body["writers"], I64),
             Pending.COUNT: rewritten,
             Pending.ADDRESS: body["address"],
-            **{
-                word: body.wide(body[name])
-                for word, name in (
-                    (Pending.LANE, "lane"), (Pending.SPACE, "space"), (Pending.BYTES, "bytes"),
-                    (Pending.KIND, "kind"), (Pending.SITE, "site"),
-                )
-            },
-        }  # fmt: skip
+        } | {word: body.wide(body[name]) for name, word in _NARROW.items()}
         for word, value in words.items():
             body.put(value, waiting, int(word))
         b.call(self.copy, [body.at(waiting, Pending.OLD), body["pointer"], size, body.false])
@@ -58,25 +61,22 @@ def _settle(module: Any, faults: FaultTable) -> Any:
     pointer = body.word(waiting, Pending.POINTER, PTR)
     names = {"address": Pending.ADDRESS, "cell": Pending.CELL}
     body.arguments |= {name: body.word(waiting, word) for name, word in names.items()}
-    narrow = {"lane": Pending.LANE, "space": Pending.SPACE, "bytes": Pending.BYTES, "kind": Pending.KIND,
-              "site": Pending.SITE}  # fmt: skip
-    body.arguments |= {name: b.trunc(body.word(waiting, word), I32) for name, word in narrow.items()}
+    body.arguments |= {name: b.trunc(body.word(waiting, word), I32) for name, word in _NARROW.items()}
     with body.each(body.word(waiting, Pending.COMPARED)) as index:
         old = body.word(body.at(waiting, Pending.OLD), index, I8)
         with body.when(b.icmp_unsigned("!=", old, body.word(pointer, index, I8))):
             faults.write(body, Fault.RACE, body["space"], body["cell"])
             b.ret_void()
-    _written_alike(body, waiting)
+    _name_warps(body, waiting)
     b.ret_void()
     return body.function
 
 
-def _written_alike(body: Body, waiting: Value) -> None:
+def _name_warps(body: Body, waiting: Value) -> None:
     """Several threads wrote one value: the cells name their warp, or SEVERAL."""
     b = body.b
     writers = body.word(waiting, Pending.WRITERS, PTR)
-    lane_mask = (1 << cells.THREAD_BITS) - 1
-    before = b.and_(b.lshr(body["cell"], body.number(cells.THREAD_SHIFT)), body.number(lane_mask))
+    before = field(body, body["cell"], cells.THREAD_SHIFT, cells.THREAD_BITS)
     before_warp = b.select(
         b.icmp_unsigned("<", before, body.number(cells.MOST_THREADS)),
         b.add(b.lshr(before, body.number(5)), body.number(cells.WARP_WRITERS)),
@@ -84,10 +84,10 @@ def _written_alike(body: Body, waiting: Value) -> None:
     )
     with body.each(body.word(waiting, Pending.COUNT)) as index:
         cell = body.word(writers, index)
-        now = b.and_(b.lshr(cell, body.number(cells.THREAD_SHIFT)), body.number(lane_mask))
+        now = field(body, cell, cells.THREAD_SHIFT, cells.THREAD_BITS)
         warp = b.add(b.lshr(now, body.number(5)), body.number(cells.WARP_WRITERS))
         same_block = body.equal(b.lshr(b.xor(cell, body["cell"]), body.number(cells.SERIAL_SHIFT)), 0)
         same_warp = b.and_(same_block, b.icmp_unsigned("==", warp, before_warp))
         tag = b.shl(b.select(same_warp, warp, body.number(cells.SEVERAL)), body.number(cells.THREAD_SHIFT))
-        rest = b.and_(cell, body.number(~(lane_mask << cells.THREAD_SHIFT)))
+        rest = b.and_(cell, body.number(~(((1 << cells.THREAD_BITS) - 1) << cells.THREAD_SHIFT)))
         body.put(b.or_(rest, tag), writers, index)

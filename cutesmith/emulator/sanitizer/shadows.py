@@ -32,7 +32,7 @@ from cutesmith.emulator.native.building import (
 from cutesmith.emulator.program.abi import Access, Context, Space
 from cutesmith.emulator.sanitizer import cells as cells
 from cutesmith.emulator.sanitizer.fault_table import FaultTable
-from cutesmith.emulator.sanitizer.happens_before import ORDERED, RACE, UNDER_WAY, HappensBefore, Who
+from cutesmith.emulator.sanitizer.happens_before import ORDERED, RACE, UNDER_WAY, HappensBefore, Who, field
 from cutesmith.emulator.sanitizer.layout import Allocation, Fault, Pending, Sanitizer, Site
 from cutesmith.emulator.sanitizer.pending_writes import PendingWrites
 
@@ -296,7 +296,7 @@ class Shadows:
         arguments = [body[name] for name in ("context", "lane", "site", "cell", "warps")]
         unordered = b.call(self._orders.unordered, [*arguments, body.number(0, I32)])
         who = Who(body)
-        other = b.and_(b.lshr(body["cell"], body.number(cells.THREAD_SHIFT)), body.number((1 << cells.THREAD_BITS) - 1))
+        other = field(body, body["cell"], cells.THREAD_SHIFT, cells.THREAD_BITS)
         merged = body.any_of(body.equal(other, cells.SEVERAL), body.equal(other, cells.EVERYWHERE))
         with body.when(b.and_(body.equal(unordered, ORDERED), b.not_(self._both_strong(body, merged)))):
             b.store(body["own"], body["at"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -76,7 +75,7 @@ def members(blocks: int, threads: int) -> Array:
 def special_registers(geometry: Geometry, blocks: Array, names: Collection[str]) -> Array:
     """uint32 (len(SPECIAL_REGISTERS), lanes) for the blocks (x, y, z) of a wave; rows of others than `names` are 0."""
     table = np.zeros((len(SPECIAL_REGISTERS), len(blocks), geometry.threads), np.uint32)
-    values: dict[str, Any] = {
+    values: dict[str, Array | int] = {
         **_of_threads(geometry),
         **{name: column[:, None] for name, column in _of_blocks(geometry, blocks).items()},
         **_of_launch(geometry),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from cutesmith.devices import current_device, lacked_room
 from cutesmith.errors import CandidateError
+from cutesmith.sandbox.messages import HandlerMaker, Request
 from cutesmith.sandbox.worker import Limits, run_isolated
 
 PROBE_SECONDS = 180.0
@@ -22,21 +21,33 @@ class Probed:
     taken: str = ""
 
 
-def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """For the worker: one small computation, and the memory in bytes."""
-    return lambda request: {"sum": _computed(), **_memory()}
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of the GPU's memory."""
+
+    free: int
+    total: int
 
 
-def _computed() -> float:
-    import torch
+@dataclass(frozen=True)
+class Compute(Request[Memory]):
+    """One small computation; the reply says how much memory there is."""
 
-    return float(torch.ones(1024, device="cuda").sum().item())
+
+class Prober:
+    """Answers `Compute`."""
+
+    def handle(self, _request: Compute) -> Memory:
+        """Compute."""
+        import torch
+
+        torch.ones(1024, device="cuda").sum().item()
+        return Memory(*torch.cuda.mem_get_info())
 
 
-def _memory() -> dict[str, int]:
-    import torch
-
-    return dict(zip(("free", "total"), torch.cuda.mem_get_info()))
+def prober() -> HandlerMaker:
+    """What the probing worker runs."""
+    return Prober
 
 
 def probe() -> Probed:
@@ -45,12 +56,12 @@ def probe() -> Probed:
         return Probed(lost="nvidia-smi lists no GPU any more")
     limits = Limits(wall_seconds=PROBE_SECONDS)
     try:
-        reply = run_isolated("cutesmith.evals.engines.gpu_probe:handler", {}, limits=limits, gpu=True)
+        reply = run_isolated(prober, Compute(), limits=limits, gpu=True)
     except CandidateError as error:
         if lacked_room(error.message):
             return Probed(taken=error.message)
         return Probed(lost=f"the GPU does not answer: {error.message}")
-    return Probed(taken=taken_of(reply["free"], reply["total"]))
+    return Probed(taken=taken_of(reply.free, reply.total))
 
 
 def taken_of(free: int, total: int) -> str:

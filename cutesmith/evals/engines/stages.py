@@ -96,6 +96,7 @@ def _check(payload: Payload) -> Result:
 
 def _verify(payload: Payload) -> Result:
     from cutesmith.judge.verification import verify_kernel
+    from cutesmith.timing.entries import import_alike
 
     settings = JudgeSettings(**payload["settings"])
     with _files(payload) as (task, kernel):
@@ -110,6 +111,7 @@ def _verify(payload: Payload) -> Result:
                 arch=settings.arch,
                 seeds=settings.seeds,
                 timeout=settings.timeout,
+                alike=import_alike,
             ),
         )
     return {"verdicts": {VERIFY: verdict}, **_gpu_state(verdict, settings)}

@@ -1,29 +1,44 @@
-"""Find the nearest examples: filters first, then the ranking; and what to relax where nothing is left."""
+"""Find the nearest examples: filters first, then BM25 over their words and terms; and what to relax where none is left.
+
+The terms of a record (its operation, features and dtypes) are words of its own, and so are those that the phrases of a
+query name: a synonym agrees with whatever the record says. How an example fits the asked architecture adds to that.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 
+from cutesmith.bm25 import Bm25
 from cutesmith.errors import UsageError
 from cutesmith.examples.index.records import SOURCES, Example
-from cutesmith.examples.search.fit import FOREIGN, NATIVE, fit
-from cutesmith.examples.search.intent import Intent, understand
-from cutesmith.examples.search.ranking import Ranked, Ranking
-from cutesmith.examples.search.words import lexicon, stem, tokens
+from cutesmith.examples.search.fit import FOREIGN, NATIVE, Fit, fit
+from cutesmith.examples.search.query import Meaning, Query, compounds, key, lexicon, read_query, spoken_terms
+from cutesmith.examples.search.words import parts, stems, tokens
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
 from cutesmith.verdicts import ExitCode, FindVerdict, FoundExample
 
+NAME, SYMBOLS, SUMMARY, LESSON, LIBRARY = 4, 1, 1, 0.5, 1
+"""What a word counts by the field where it stands; the last is the first part of an id: `quack`, `cutlass`."""
+OPERATION, FEATURE, DTYPE = 3, 2, 2
+"""What a term counts."""
+ARCH, EASE, OWN = 1.0, 0.7, 0.1
+"""What adds to the score, in units of a word that one record has: how the architecture fits, how short an example is
+where one to learn from is asked for, and that it meets the contract (as much less for part of a library)."""
+
 TERMS: dict[str, Iterable[str]] = {"operation": OPERATIONS, "feature": FEATURES, "dtype": DTYPES, "arch": ARCHS}
 OPTIONS = {"operation": "--op", "feature": "--feature", "dtype": "--dtype", "arch": "--arch", "source": "--source"}
+_KINDS = ("operation", "architecture", "dtype", "feature", "no", "word")  # the order of the reasons
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Filters:
-    """What every result must have: any of the operations and sources, all features and dtypes, a fit to the arch.
+    """What every result must have: an architecture that it fits, one of the operations and sources, all of the others.
 
     Values are terms of the vocabulary or their synonyms (`bf16`, `hopper`); a source is one of SOURCES or the first
     part of an id (`quack`).
@@ -45,11 +60,14 @@ class _Test:
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    tests: tuple[_Test, ...] = ()
-    arch: str = ""
-    features: tuple[str, ...] = ()
-    dtypes: tuple[frozenset[str], ...] = field(default=())
+class _Ranked:
+    """An example with its score, how it fits the asked architecture (None: none was asked), and the reasons."""
+
+    example: Example
+    score: float
+    fit: Fit | None
+    matched: tuple[str, ...]
+    missing: tuple[str, ...] = ()
 
 
 def find_examples(
@@ -60,140 +78,191 @@ def find_examples(
     Raises UsageError for an unknown filter value, and where there is neither a query nor a filter.
     """
     start = time.monotonic()
-    wanted = _wanted(filters or Filters(), index)
-    if not query.strip() and not wanted.tests:
+    filters = filters or Filters()
+    tests = _tests(filters, index)
+    if not query.strip() and not tests:
         raise UsageError("find needs words or a filter", hint='Such as: find "hopper gemm bias gelu bf16"')
-    ranking = _ranking(tuple(index))
-    intent = _with_filters(understand(query, ranking.known), wanted)
-    among = [example for example in index if all(test.passes(example) for test in wanted.tests)]
-    ranked = _exact(query, among) + (ranking.rank(intent, among) if query.strip() else _listed(among, wanted))
+    corpus = _corpus(tuple(index))
+    asked = read_query(query, corpus.words)
+    archs = resolve("arch", filters.arch)[:1] if filters.arch else tuple(asked.named("arch"))
+    among = [place for place, example in enumerate(index) if all(test.passes(example) for test in tests)]
+    if query.strip():
+        ranked = _exact(query, [index[place] for place in among]) + _rank(asked, archs, index, corpus, among)
+    else:
+        ranked = _listed([index[place] for place in among], archs, tests)
     best = list({one.example.id: one for one in reversed(ranked)}.values())[::-1][:limit]
-    hint = _advice(best, intent) if best else _relax(query, intent, wanted, index)
     return FindVerdict(
         exit_code=ExitCode.PASSED if best else ExitCode.WRONG_RESULT,
         summary=_summary(best, query),
         seconds=time.monotonic() - start,
         query=query,
-        understood=intent.to_dict(),
+        understood=asked.to_dict(),
         examples=tuple(map(_found, best)),
-        hint=hint,
+        hint=_advice(best[0], archs) if best else _relax(query, asked, archs, tests, index, corpus),
     )
-
-
-@lru_cache(maxsize=2)
-def _ranking(index: tuple[Example, ...]) -> Ranking:
-    """The prepared index; a process that searches again, as `cutesmith mcp` does, prepares it once."""
-    return Ranking(index)
 
 
 def resolve(kind: str, text: str) -> tuple[str, ...]:
     """The terms of a kind (`operation`, `feature`, `dtype`, `arch`) that a text names; raises UsageError."""
-    words = tokens(text)
-    key = "".join([*words[:-1], stem(words[-1])]) if words else ""
-    names = [m.name for m in lexicon().meanings.get(key, ()) if m.kind == kind]
+    names = tuple(meaning.name for meaning in lexicon().get(key(tokens(text)), ()) if meaning.kind == kind)
     if names:
-        return tuple(names)
-    phrases = dict(lexicon().phrases(kind))
+        return names
+    phrases = {phrase: meaning.name for meaning, phrase in spoken_terms() if meaning.kind == kind}
     close = get_close_matches(text.lower(), phrases, n=5, cutoff=0.6)
     nearest = list(dict.fromkeys(phrases[phrase] for phrase in close))[:3]
     known = f"Nearest: {', '.join(nearest)}." if nearest else f"There are: {', '.join(TERMS[kind])}."
     raise UsageError(f"{OPTIONS[kind]} {text}: the index knows no such {kind}", hint=known)
 
 
-def _wanted(filters: Filters, index: Sequence[Example]) -> _Wanted:
-    arch = resolve("arch", filters.arch)[0] if filters.arch else ""
-    operations = {name for text in filters.operations for name in resolve("operation", text)}
-    features = tuple(dict.fromkeys(resolve("feature", text)[0] for text in filters.features))
-    dtypes = tuple(frozenset(resolve("dtype", text)) for text in filters.dtypes)
-    sources = {_source(text, index) for text in filters.sources}
-    tests = [_Test(f"--arch {filters.arch}", lambda e: fit(e, arch).kind != FOREIGN)] if arch else []
-    if operations:
+def _tests(filters: Filters, index: Sequence[Example]) -> list[_Test]:
+    tests = []
+    if filters.arch:
+        arch = resolve("arch", filters.arch)[0]
+        tests.append(_Test(f"--arch {filters.arch}", lambda e: fit(e, arch).kind != FOREIGN))
+    if filters.operations:
+        operations = {name for text in filters.operations for name in resolve("operation", text)}
         tests.append(_Test(_shown("operation", filters.operations), lambda e: e.operation in operations))
-    for group, text in zip(dtypes, filters.dtypes, strict=True):
+    for text in filters.dtypes:
+        group = set(resolve("dtype", text))
         tests.append(_Test(f"--dtype {text}", lambda e, group=group: bool(group & set(e.dtypes))))  # type: ignore[misc]
-    for feature in features:
-        tests.append(_Test(f"--feature {feature}", lambda e, feature=feature: feature in e.features))  # type: ignore[misc]
-    if sources:
-        tests.append(_Test(_shown("source", filters.sources), lambda e: bool({e.source, _prefix(e)} & sources)))
-    return _Wanted(tuple(tests), arch, features, dtypes)
+    for text in filters.features:
+        name = resolve("feature", text)[0]
+        tests.append(_Test(f"--feature {name}", lambda e, name=name: name in e.features))  # type: ignore[misc]
+    if filters.sources:
+        known = dict.fromkeys([*SOURCES, *(example.id.partition("/")[0] for example in index)])
+        for text in filters.sources:
+            if text.lower() not in known:
+                wrong = f"--source {text}: the index has none of that name"
+                raise UsageError(wrong, hint=f"There are: {', '.join(known)}.")
+        sources = {text.lower() for text in filters.sources}
+        shown = _shown("source", filters.sources)
+        tests.append(_Test(shown, lambda e: bool({e.source, e.id.partition("/")[0]} & sources)))
+    return tests
 
 
 def _shown(kind: str, values: Sequence[str]) -> str:
     return " ".join(f"{OPTIONS[kind]} {value}" for value in values)
 
 
-def _prefix(example: Example) -> str:
-    return example.id.partition("/")[0]
+@lru_cache(maxsize=2)
+def _corpus(index: tuple[Example, ...]) -> Bm25:
+    """The prepared index; a process that searches again, as `cutesmith mcp` does, prepares it once."""
+    return Bm25([_bag(example) for example in index])
 
 
-def _source(text: str, index: Sequence[Example]) -> str:
-    known = dict.fromkeys([*SOURCES, *map(_prefix, index)])
-    if text.lower() not in known:
-        raise UsageError(f"--source {text}: the index has none of that name", hint=f"There are: {', '.join(known)}.")
-    return text.lower()
+def _bag(example: Example) -> Counter[str]:
+    """The words and terms of a record, each with what it counts."""
+    library, _, name = example.id.partition("/")
+    symbols = " ".join((*example.symbols, *(word for symbol in example.symbols for word in parts(symbol))))
+    bag: Counter[str] = Counter()
+    fields = (f"{name} {example.title}", NAME), (symbols, SYMBOLS), (library, LIBRARY), (example.summary, SUMMARY)
+    for text, weight in (*fields, (example.lesson, LESSON)):
+        words = tokens(text)
+        for word in (*stems(words), *compounds(words)):
+            bag[word] += weight  # type: ignore[assignment]
+    bag |= Counter({Meaning("operation", example.operation).word: OPERATION})
+    bag |= Counter({Meaning("feature", name).word: FEATURE for name in example.features})
+    bag |= Counter({Meaning("dtype", name).word: DTYPE for name in example.dtypes})
+    return bag
 
 
-def _with_filters(intent: Intent, wanted: _Wanted) -> Intent:
-    """The intent with the filters' terms: they explain a result, and `--arch` decides how it fits."""
-    return replace(
-        intent,
-        archs=(wanted.arch,) if wanted.arch else intent.archs,
-        features=dict(intent.features) | dict.fromkeys(wanted.features, 1.0),
-        filtered=frozenset(wanted.features) - intent.features.keys(),
-        dtypes=tuple(dict.fromkeys((*intent.dtypes, *wanted.dtypes))),
-    )
+def _rank(
+    query: Query, archs: Sequence[str], index: Sequence[Example], corpus: Bm25, among: Iterable[int]
+) -> list[_Ranked]:
+    """The examples that agree with the query in a word, an operation or a feature, best first; ties: the shorter first.
+
+    Where the query names none of these, the dtype or the architecture is enough.
+    """
+    terms = [meaning for phrase in query.phrases for meaning in phrase if meaning.kind != "arch"]
+    weights = dict.fromkeys(query.words, 1.0) | {meaning.word: 1.0 for meaning in terms}
+    scores = corpus.scores(weights | {meaning.word: -1.0 for meaning in query.unwanted})
+    telling = {*query.topic, *(meaning.word for meaning in terms if meaning.kind != "dtype")}
+    unit = corpus.rarity()
+    ranked = []
+    for place in among:
+        example, bag = index[place], corpus.bags[place]
+        fitting = max((fit(example, arch) for arch in archs), key=lambda one: one.value, default=None)
+        matched, missing = _reasons(query, example, bag, fitting)
+        if not matched or (telling and telling.isdisjoint(bag)):
+            continue
+        more = ARCH * fitting.value if fitting else 0.0
+        more += OWN * example.meets_contract - OWN * (example.source == "package")
+        if query.easy:  # 1 for fifty lines or fewer, 0 for two thousand or more
+            more += EASE * min(1.0, max(0.0, math.log(2000 / max(1, example.lines)) / math.log(2000 / 50)))
+        ranked.append(_Ranked(example, round(scores[place] + unit * more, 3), fitting, matched, missing))
+    return sorted(ranked, key=lambda one: (-one.score, one.example.lines, one.example.id))
 
 
-def _exact(query: str, among: Sequence[Example]) -> list[Ranked]:
+def _reasons(
+    query: Query, example: Example, bag: Mapping[str, float], fitting: Fit | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What agrees and what is missing; of a phrase that names several terms one is enough."""
+    matched = [f"architecture ({fitting.kind})"] if fitting and fitting.kind != FOREIGN else []
+    missing: list[str] = []
+    for phrase in query.phrases:
+        named = [meaning for meaning in phrase if meaning.kind != "arch"]
+        present = [meaning for meaning in named if meaning.word in bag]
+        kinds = {meaning.kind for meaning in present or named}
+        for kind in kinds if present else sorted(kinds)[:1]:
+            names = "|".join(sorted(meaning.name for meaning in present or named if meaning.kind == kind))
+            (matched if present else missing).append(f"{kind} {names}")
+    for meaning in query.unwanted:
+        (missing if meaning.word in bag else matched).append(f"no {meaning.name}")
+    matched += [f"word {word}" for word in sorted((query.plain if matched else query.topic) & bag.keys())]
+    ordered = sorted(dict.fromkeys(matched), key=lambda reason: _KINDS.index(reason.partition(" ")[0]))
+    return tuple(ordered), tuple(dict.fromkeys(missing))
+
+
+def _exact(query: str, among: Sequence[Example]) -> list[_Ranked]:
     """The example whose id or path the query is."""
     name = query.strip().removesuffix(".py").lower()
     return [
-        Ranked(example, 100.0, None, (f"id {example.id}",), ())
+        _Ranked(example, 100.0, None, (f"id {example.id}",))
         for example in among
         if name in (example.id, example.path.removesuffix(".py").lower())
     ]
 
 
-def _listed(among: Sequence[Example], wanted: _Wanted) -> list[Ranked]:
-    """What passes the filters where there are no words: our own first, then as the architecture fits, then by id."""
-    fits = {example.id: fit(example, wanted.arch) if wanted.arch else None for example in among}
-    matched = tuple(test.shown for test in wanted.tests)
-    ranked = [Ranked(e, (one.value if (one := fits[e.id]) else 0.0), one, matched, ()) for e in among]
+def _listed(among: Sequence[Example], archs: Sequence[str], tests: Sequence[_Test]) -> list[_Ranked]:
+    """What passes the filters where there are no words: as the architecture fits, our own first, then by id."""
+    matched = tuple(test.shown for test in tests)
+    fits = ((example, fit(example, archs[0]) if archs else None) for example in among)
+    ranked = [_Ranked(example, one.value if one else 0.0, one, matched) for example, one in fits]
     return sorted(ranked, key=lambda one: (-one.score, not one.example.meets_contract, one.example.id))
 
 
-def _summary(best: Sequence[Ranked], query: str) -> str:
+def _summary(best: Sequence[_Ranked], query: str) -> str:
     if not best:
         return f"no example for {query!r}" if query else "no example passes the filters"
     return f"nearest: {best[0].example.id}"
 
 
-def _advice(best: Sequence[Ranked], intent: Intent) -> str:
+def _advice(first: _Ranked, archs: Sequence[str]) -> str:
     """What to know before starting from the first one."""
-    first = best[0].fit
-    if first is None or first.kind == NATIVE:
+    if first.fit is None or first.fit.kind == NATIVE:
         return ""
-    return f"Nothing nearer was written for {' or '.join(intent.archs)}: {first.note}."
+    return f"Nothing nearer was written for {' or '.join(archs)}: {first.fit.note}."
 
 
-def _relax(query: str, intent: Intent, wanted: _Wanted, index: Sequence[Example]) -> str:
+def _relax(
+    query: str, asked: Query, archs: Sequence[str], tests: Sequence[_Test], index: Sequence[Example], corpus: Bm25
+) -> str:
     """Which filter, left out alone, gives results; or that no word is known."""
-    ranking = _ranking(tuple(index))
 
-    def count(tests: Sequence[_Test]) -> int:
-        among = [example for example in index if all(test.passes(example) for test in tests)]
-        return len(ranking.rank(intent, among)) if query.strip() else len(among)
+    def count(kept: Sequence[_Test]) -> int:
+        among = [place for place, example in enumerate(index) if all(test.passes(example) for test in kept)]
+        return len(_rank(asked, archs, index, corpus, among)) if query.strip() else len(among)
 
-    if not wanted.tests or not count(()):
+    if not tests or not count(()):
         return (
             "No word of the query is in the index. Name an operation, an architecture, a dtype or a feature (--help)."
         )
-    without = {test.shown: count([t for t in wanted.tests if t is not test]) for test in wanted.tests}
+    without = {test.shown: count([t for t in tests if t is not test]) for test in tests}
     helpful = [f"without {shown} there are {n}" for shown, n in without.items() if n]
     return f"Relax a filter: {'; '.join(helpful) or 'no single one suffices, leave out two'}."
 
 
-def _found(one: Ranked) -> FoundExample:
+def _found(one: _Ranked) -> FoundExample:
     example, fitting = one.example, one.fit
     return FoundExample(
         id=example.id,

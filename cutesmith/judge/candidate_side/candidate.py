@@ -45,11 +45,6 @@ from cutesmith.sandbox.readable import INPUTS
 from cutesmith.verdicts import ExitCode
 
 
-def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What `sandbox.child` calls with each request."""
-    return Candidate().handle
-
-
 @dataclass
 class Buffer:
     """One input as the kernel sees it, and the bytes it had before."""
@@ -340,19 +335,8 @@ def start_device(device: str) -> None:
     with contextlib.suppress(ImportError):
         importlib.import_module("tvm_ffi")
     if device == "cuda":
-        look_alike()
         torch.full((1,), 1.0, device="cuda")
         torch.cuda.synchronize()
-
-
-def look_alike() -> None:
-    """Import whatever a process imports in which a kernel meets a GPU, so that none differs from another (rule H3)."""
-    for name in (
-        "cutesmith.judge.candidate_side.trial",
-        "cutesmith.timing.timed",
-        "encodings.utf_8_sig",
-    ):
-        importlib.import_module(name)
 
 
 def synchronize(device: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -22,11 +22,6 @@ from cutesmith.judge.candidate_side.recorded_call import RecordedCall, record_ca
 from cutesmith.verdicts import ExitCode
 
 MOST_STEPS = 100_000_000  # of a limited call (emulator.machine.settings): about ten seconds
-
-
-def handler() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What `sandbox.child` calls with each request."""
-    return Trial().handle
 
 
 class Trial(Candidate):

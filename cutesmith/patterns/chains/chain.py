@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Scalar, Sized, with_values
 from cutesmith.patterns.graph.size_laws import SizeLaw
-from cutesmith.patterns.pattern_plan import PatternPlan
+from cutesmith.patterns.rows.configuration import RowsConfiguration
+from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
 from cutesmith.patterns.writing.sections import join_sections
 from cutesmith.runtime.tiling import Problem, Tiling
@@ -25,7 +26,7 @@ class Launch:
     """
 
     name: str
-    plan: PatternPlan
+    plan: ElementwisePlan | RowsPlan
     returns: int
     takes: tuple[int, ...]
     laws: tuple[SizeLaw, ...]
@@ -49,32 +50,31 @@ class ChainPlan:
         """One operation for every element of every pointwise node and reduction, in the traced shapes."""
         return sum(launch.plan.algorithmic_flops for launch in self.launches)
 
-    def configurations(self, arch: str = "sm_90a") -> Sequence[dict[str, Any]]:
+    @property
+    def tuned(self) -> RowsPlan:
+        """The plan of the first launch."""
+        plan = self.launches[0].plan
+        assert isinstance(plan, RowsPlan)
+        return plan
+
+    def configurations(self, arch: str = "sm_90a") -> Sequence[RowsConfiguration]:
         """Those of the first launch."""
-        return self.launches[0].plan.configurations(arch)
+        return self.tuned.configurations(arch)
 
     def problem(self) -> Problem:
         """That of the first launch."""
-        return self.launches[0].plan.problem()
+        return self.tuned.problem()
 
-    def tiling(self, configuration: dict[str, Any], section: str) -> Tiling:
-        """That of the first launch, whose names come first in the section."""
-        return self.launches[0].plan.tiling(configuration, section)
+    def tiling(self, configuration: RowsConfiguration) -> Tiling:
+        """That of the first launch."""
+        return self.tuned.tiling(configuration)
 
-    def render(self, configuration: dict[str, Any]) -> str:
+    def render(self, configuration: RowsConfiguration) -> str:
         """All kernels, and a `kernel_fn` that launches one after the other."""
-        sections = {launch.name: self._section(launch, configuration) for launch in self.launches}
+        sections = {launch.name: _section(launch.plan, configuration) for launch in self.launches}
         names = safe_names([a.name for a in self.graph.arguments], frozenset(sections))
         body = "\n".join(f"    {line}" for line in self._calls(names))
         return f"{join_sections(sections)}\n\ndef kernel_fn({', '.join(names)}):\n{body}\n"
-
-    def _section(self, launch: Launch, configuration: dict[str, Any]) -> str:
-        """A launch of the first one's pattern shares its configuration; an elementwise one has its own best guess.
-
-        That is the same for every architecture.
-        """
-        alike = launch.plan.pattern == self.launches[0].plan.pattern
-        return launch.plan.render(configuration if alike else launch.plan.configurations("sm_90a")[0])
 
     def _calls(self, names: list[str]) -> list[str]:
         lines, known = [], list(names)
@@ -87,12 +87,17 @@ class ChainPlan:
         return [*(f"{results} = {call}" for results, call in earlier), f"return {last}"]
 
 
+def _section(plan: ElementwisePlan | RowsPlan, configuration: RowsConfiguration) -> str:
+    """All row reductions share a configuration; an elementwise launch has its own best guess, on every architecture."""
+    return plan.render(configuration) if isinstance(plan, RowsPlan) else plan.render(plan.configurations()[0])
+
+
 def _result_names(launch: Launch, known: Sequence[str]) -> list[str]:
     places = range(launch.returns) if launch.returns > 1 else [""]
     return [fresh_name(f"{launch.name}_out{place}", known) for place in places]
 
 
-def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], PatternPlan]) -> Launch:
+def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], ElementwisePlan | RowsPlan]) -> Launch:
     """The launch of a graph whose arguments are the function's and the earlier launches' results.
 
     It takes only what it reads; what follows the sizes of arguments it takes as numbers.

@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns import elementwise, rows
 from cutesmith.patterns.chains.chain import ChainPlan, Launch, part_of_chain, passed_on, returning
 from cutesmith.patterns.chains.totals import SPLIT
+from cutesmith.patterns.elementwise.plan import match as elementwise
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Input, Node, Reduction, Sized, with_nodes, with_values
 from cutesmith.patterns.graph.size_laws import SizeLaw
 from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, analyse
+from cutesmith.patterns.rows.plan import match as rows
 
 FEW_ROWS = 32
 """A quarter of the SMs of an H200."""
@@ -40,7 +41,7 @@ def match(graph: Graph) -> ChainPlan:
     while any(node.is_reduction for node in left.nodes()):
         left, added = _after_a_round(left, len(launches) // 2 + 1)
         launches += added
-    return ChainPlan(graph, (*launches, part_of_chain("apply", left, elementwise.match)), "split_rows")
+    return ChainPlan(graph, (*launches, part_of_chain("apply", left, elementwise)), "split_rows")
 
 
 def _with_divisors(graph: Graph) -> Graph:
@@ -82,7 +83,7 @@ def _after_a_round(graph: Graph, number: int) -> tuple[Graph, list[Launch]]:
     known, values = passed_on(given, wholes.outputs, f"whole{suffix}")
     found = dict(zip(map(id, split.reductions), values, strict=True))
     names = f"parts{suffix}", f"wholes{suffix}"
-    launches = [part_of_chain(name, part, rows.match) for name, part in zip(names, (parts, wholes), strict=True)]
+    launches = [part_of_chain(name, part, rows) for name, part in zip(names, (parts, wholes), strict=True)]
     return with_values(known, found), launches
 
 

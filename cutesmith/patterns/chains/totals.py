@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns import rows
 from cutesmith.patterns.chains.chain import ChainPlan, part_of_chain, passed_on, returning
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import compute_dtype
 from cutesmith.patterns.graph.nodes import Graph, Node, Reduction, nodes_of, with_values
+from cutesmith.patterns.rows.plan import match as rows
 
 SPLIT = frozenset({"sum", "mean", "prod", "max", "min", "any", "all"})
 """Reductions of everything that are the same reduction of each row's: rows are equally long, so a mean is too."""
@@ -31,7 +31,7 @@ def match(graph: Graph) -> ChainPlan:
     totals = _totals(graph)
     first = _row_values(graph, totals)
     second = _of_row_values(graph, totals, first)
-    launches = [part_of_chain(name, part, rows.match) for name, part in ((ROW_VALUES, first), (TOTAL, second))]
+    launches = [part_of_chain(name, part, rows) for name, part in ((ROW_VALUES, first), (TOTAL, second))]
     return ChainPlan(graph, tuple(launches), "totals")
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cutesmith.patterns.configuration import Configuration
+from cutesmith.patterns.generation.drafting import Skipped
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import (
     VERIFIED,
@@ -18,22 +20,19 @@ from cutesmith.verdicts import (
     VerifyVerdict,
 )
 
-if TYPE_CHECKING:
-    from cutesmith.patterns.generation.drafting import Skipped
-
 
 @dataclass
 class Candidate:
     """A configuration of the pattern, its file and source, and the verdicts so far."""
 
     number: int
-    configuration: dict[str, Any]
+    configuration: Configuration
+    tiling: Tiling
     path: Path
     source: str
     verdicts: list[Verdict] = field(default_factory=list)
     timing: Timing | None = None
     chosen: bool = False
-    tiling: Tiling | None = None
     timed_on: str = ""  # the day of an earlier race that the timing is from
 
     def verdict(self, kind: type[Verdict]) -> Verdict | None:
@@ -80,14 +79,14 @@ class Candidate:
         head = {
             "number": self.number,
             "path": str(self.path),
-            "configuration": self.configuration,
+            "configuration": self.configuration.to_dict(),
             "status": last.status if last else "drafted",
             "summary": last.summary if last else "",
             "median_us": self.median_us,
             "chosen": self.chosen,
             "timing": self.timing,
             "timed_on": self.timed_on,
-            "tiling": self.tiling.to_dict() if self.tiling else {},
+            "tiling": self.tiling.to_dict(),
         }
         return {**head, **{verdict.stage: verdict.to_dict() for verdict in self.verdicts}}
 
@@ -96,7 +95,7 @@ def skipped_row(number: int, skipped: Skipped) -> dict[str, Any]:
     """The row of a configuration that was refused before it became a candidate."""
     return {
         "number": number,
-        "configuration": skipped.configuration,
+        "configuration": skipped.configuration.to_dict(),
         "status": "skipped",
         "summary": "; ".join(skipped.refusals),
         "median_us": None,

@@ -5,30 +5,42 @@ A problem file is as untrusted as a kernel: it is run in a worker without a GPU,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
+from cutesmith.patterns.configuration import Configuration
+from cutesmith.patterns.elementwise.configuration import ElementwiseConfiguration
+from cutesmith.patterns.pattern_plan import C, PatternPlan
+from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.problems.contract import hold, inspect
 from cutesmith.runtime.tiling import Tiling
-from cutesmith.sandbox.worker import Limits, confine, run_isolated
+from cutesmith.sandbox.messages import HandlerMaker, Request
+from cutesmith.sandbox.worker import Limits, Worker, confine
 from cutesmith.verdicts import ExitCode
 
 if TYPE_CHECKING:
-    from cutesmith.patterns.pattern_plan import PatternPlan
+    pass
 
-ENTRY = "cutesmith.patterns.generation.drafting:drafter"
 TRACE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A configuration that the device would refuse, or that cannot be what it is meant to be; nothing was compiled."""
+class Rendered:
+    """A configuration that the device runs, its tiling, and its source: a section, or the whole kernel file."""
 
-    configuration: dict[str, Any]
+    configuration: Configuration
+    tiling: Tiling
+    source: str
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A configuration that the device would refuse, so that nothing was compiled, and why."""
+
+    configuration: Configuration
     tiling: Tiling
     refusals: tuple[str, ...]
 
@@ -37,16 +49,55 @@ class Skipped:
 class Draft:
     """What the patterns make of a problem: one whole kernel file for each configuration, the best guess first.
 
-    `algorithmic_bytes` and `algorithmic_flops` are the function's own at the shapes of `get_inputs()`; `tilings` are
-    those of the kernels, `skipped` the configurations that were met on the way and are none.
+    `algorithmic_bytes` and `algorithmic_flops` are the function's own at the shapes of `get_inputs()`; `skipped` are
+    the configurations before the last kernel that the device would refuse.
     """
 
     pattern: str
-    kernels: tuple[tuple[dict[str, Any], str], ...]
+    kernels: tuple[Rendered, ...]
     algorithmic_bytes: int
     algorithmic_flops: int
-    tilings: tuple[Tiling, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A configuration with its tiling (as `Tiling.to_dict` has it): a kernel's section, or why a device refuses it."""
+
+    configuration: ElementwiseConfiguration | RowsConfiguration
+    tiling: dict[str, object]
+    source: str = ""
+    refusals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """The problem's source, and the sections that a pattern renders for it."""
+
+    source: str
+    pattern: str
+    sections: tuple[Section, ...]
+    skipped: tuple[Section, ...]
+    algorithmic_bytes: int
+    algorithmic_flops: int
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """No pattern takes the function; fields as of UnmatchedError."""
+
+    message: str
+    operation: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class TraceProblem(Request[Drafted | Unmatched]):
+    """Trace a problem file and render at most `limit` kernels for it."""
+
+    path: str
+    arch: str
+    limit: int
 
 
 def draft_kernels(problem: str | Path, arch: str, *, limit: int) -> Draft:
@@ -56,112 +107,104 @@ def draft_kernels(problem: str | Path, arch: str, *, limit: int) -> Draft:
     and CandidateError (running the file crashed or timed out).
     """
     path = Path(problem).resolve()
-    _require_problem(path)
-    request = {"path": str(path), "arch": arch, "limit": limit}
-    try:
-        reply = run_isolated(ENTRY, request, limits=Limits(wall_seconds=TRACE_SECONDS))
-    except CandidateError as error:
-        raise _of_problem(error, path) from None
-    if "unmatched" in reply:
-        refusal = reply["unmatched"]
-        raise UnmatchedError(refusal["message"], operation=refusal["operation"], hint=refusal["hint"])
-    return _assemble(reply, path, arch)
-
-
-def _require_problem(path: Path) -> None:
     contract = inspect(path)
     if contract.has_kernel:
         raise ContractError(
             f"{path.name} already defines kernel_fn (line {contract.names['kernel_fn']})",
             hint="Give a problem file: reference_fn and get_inputs. `cutesmith verify` checks a kernel.",
         )
+    with Worker(drafter, limits=Limits(wall_seconds=TRACE_SECONDS), subject=path.name) as worker:
+        try:
+            reply = worker.call(TraceProblem(str(path), arch, limit))
+        except CandidateError as error:
+            raised = (
+                error.exit_code == ExitCode.CRASHED and worker.alive
+            )  # what the file raised leaves its process alive
+            if raised or error.exit_code == ExitCode.USAGE:
+                last_lines = "\n".join(error.log_tail.strip().splitlines()[-12:])
+                raise ContractError(error.message, hint=error.hint or last_lines) from None
+            raise
+    if isinstance(reply, Unmatched):
+        raise UnmatchedError(reply.message, operation=reply.operation, hint=reply.hint)
+    return _assemble(reply, path, arch)
 
 
-def _of_problem(error: CandidateError, path: Path) -> Exception:
-    """The worker calls its subject a kernel; here it is a problem file, and a broken one breaks the contract."""
-    message = error.message.replace("the kernel ", f"{path.name} ", 1)
-    if error.exit_code in (ExitCode.USAGE, ExitCode.CRASHED) and " raised " in message or error.exit_code == 2:
-        return ContractError(message, hint=error.hint or _last_lines(error.log_tail))
-    return CandidateError(message, error.exit_code, hint=error.hint, log_tail=error.log_tail)
-
-
-def _last_lines(text: str, count: int = 12) -> str:
-    return "\n".join(text.strip().splitlines()[-count:])
-
-
-def _assemble(reply: dict[str, Any], path: Path, arch: str) -> Draft:
-    kernels = tuple(
-        (
-            item["configuration"],
-            assemble_kernel(
-                item["section"],
-                reply["source"],
-                problem=path.name,
-                pattern=reply["pattern"],
-                configuration=item["configuration"],
-                arch=arch,
-            ),
+def _assemble(reply: Drafted, path: Path, arch: str) -> Draft:
+    kernels = []
+    for section in reply.sections:
+        source = assemble_kernel(
+            section.source,
+            reply.source,
+            problem=path.name,
+            pattern=reply.pattern,
+            configuration=section.configuration.to_dict(),
+            arch=arch,
         )
-        for item in reply["sections"]
-    )
-    work = (reply["algorithmic_bytes"], reply["algorithmic_flops"])
-    tilings = tuple(Tiling.from_dict(item["tiling"]) for item in reply["sections"])
-    skipped = tuple(
-        Skipped(item["configuration"], Tiling.from_dict(item["tiling"]), tuple(item["refusals"]))
-        for item in reply["skipped"]
-    )
-    return Draft(reply["pattern"], kernels, *work, tilings, skipped)
+        kernels.append(Rendered(section.configuration, Tiling.from_dict(section.tiling), source))
+    skipped = tuple(Skipped(one.configuration, Tiling.from_dict(one.tiling), one.refusals) for one in reply.skipped)
+    return Draft(reply.pattern, tuple(kernels), reply.algorithmic_bytes, reply.algorithmic_flops, skipped)
 
 
-def drafter() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """The worker's handler: answers `{path, arch, limit}` with the problem's source and the kernel sections."""
-    from cutesmith.patterns.match import plan_kernel
-    from cutesmith.patterns.tracing.trace import trace_problem
+def drafter() -> HandlerMaker:
+    """What a drafting worker runs: its imports, and the class of its handler."""
+    import torch._dynamo  # noqa: F401 - a decomposition imports it: 1.5 s of CPU time in every worker
 
-    def handle(request: dict[str, Any]) -> dict[str, Any]:
-        hold(request["path"])  # once confined, it may not read the file itself
+    import cutesmith.patterns.match  # noqa: F401
+
+    return Drafter
+
+
+class Drafter:
+    """Answers `TraceProblem` in a confined process."""
+
+    def handle(self, request: TraceProblem) -> Drafted | Unmatched:
+        """Trace, match and render."""
+        from cutesmith.patterns.match import plan_kernel
+        from cutesmith.patterns.tracing.trace import trace_problem
+        from cutesmith.problems.loading import load_file
+        from cutesmith.recording.facade import cuda_as_cpu
+
+        hold(request.path)  # once confined, it may not read the file itself
         confine()
         try:
-            source, graph = _trace(request, trace_problem)
-            plan = plan_kernel(graph, request["arch"])
-            sections, skipped = render_valid(plan, request["arch"], request["limit"])
+            with cuda_as_cpu(fake=True, arch=request.arch):
+                loaded = load_file(request.path)
+                graph = trace_problem(loaded)
+            plan = plan_kernel(graph, request.arch)
+            rendered, skipped = render_valid(plan, request.arch, request.limit)
         except UnmatchedError as refusal:
-            fields = {"message": refusal.message, "operation": refusal.operation, "hint": refusal.hint}
-            return {"unmatched": fields}
-        work = {"algorithmic_bytes": plan.algorithmic_bytes, "algorithmic_flops": plan.algorithmic_flops}
-        return {"source": source, "pattern": plan.pattern, "sections": sections, "skipped": skipped, **work}
+            return Unmatched(refusal.message, refusal.operation, refusal.hint)
+        return Drafted(
+            loaded.source,
+            plan.pattern,
+            tuple(Section(_known(one), one.tiling.to_dict(), one.source) for one in rendered),
+            tuple(Section(_known(one), one.tiling.to_dict(), refusals=one.refusals) for one in skipped),
+            plan.algorithmic_bytes,
+            plan.algorithmic_flops,
+        )
 
-    return handle
+
+def _known(item: Rendered | Skipped) -> ElementwiseConfiguration | RowsConfiguration:
+    assert isinstance(item.configuration, (ElementwiseConfiguration, RowsConfiguration))
+    return item.configuration
 
 
-def render_valid(plan: PatternPlan, arch: str, limit: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def render_valid(plan: PatternPlan[C], arch: str, limit: int) -> tuple[list[Rendered], list[Skipped]]:
     """The first `limit` configurations that `arch` would run, rendered, and those that were skipped before them.
 
     Raises UnmatchedError with the first refusal where none is left.
     """
-    sections: list[dict[str, Any]] = []
-    skipped: list[dict[str, Any]] = []
+    rendered: list[Rendered] = []
+    skipped: list[Skipped] = []
     for configuration in plan.configurations(arch):
-        if len(sections) == limit:
+        if len(rendered) == limit:
             break
-        section = plan.render(configuration)
-        tiling = plan.tiling(configuration, section)
-        refusals = tiling.validate(plan.problem(), arch)
-        about = {"configuration": configuration, "tiling": tiling.to_dict()}
-        if refusals:
-            skipped.append({**about, "refusals": refusals})
+        tiling = plan.tiling(configuration)
+        if refusals := tiling.validate(plan.problem(), arch):
+            skipped.append(Skipped(configuration, tiling, refusals))
         else:
-            sections.append({**about, "section": section})
-    if skipped and not sections:
-        why = skipped[0]["refusals"][0]
+            rendered.append(Rendered(configuration, tiling, plan.render(configuration)))
+    if skipped and not rendered:
+        why = skipped[0].refusals[0]
         raise UnmatchedError(f"no configuration of {plan.pattern} runs on {arch}: {why}", operation=plan.pattern)
-    return sections, skipped
-
-
-def _trace(request: dict[str, Any], trace_problem: Callable[[Any], Any]) -> tuple[str, Any]:
-    from cutesmith.problems.loading import load_file
-    from cutesmith.recording.facade import cuda_as_cpu
-
-    with cuda_as_cpu(fake=True, arch=request["arch"]):
-        loaded = load_file(request["path"])
-        return loaded.source, trace_problem(loaded)
+    return rendered, skipped

@@ -1,6 +1,6 @@
 """The offline generator: problem → draft → lint → compile → verify → time → the best verified kernel.
 
-No model, no key, no network. Every candidate is a whole kernel file that goes through the same stages as anybody's.
+No model, no key, no network. Every candidate is a whole kernel file that goes through the same stages as any other.
 The first guess is verified early, so that there is something to keep; then all are timed, and the fastest are verified
 until one is right: a kernel that was timed but not verified is never kept.
 """
@@ -122,10 +122,9 @@ class Generation:
     remark: str = ""
 
     def __post_init__(self) -> None:
-        for number, (configuration, source) in enumerate(self.draft.kernels, start=1):
-            path = self.folder.write_candidate(number, source)
-            tiling = self.draft.tilings[number - 1] if self.draft.tilings else None
-            self.candidates.append(Candidate(number, configuration, path, source, tiling=tiling))
+        for number, drafted in enumerate(self.draft.kernels, start=1):
+            path = self.folder.write_candidate(number, drafted.source)
+            self.candidates.append(Candidate(number, drafted.configuration, drafted.tiling, path, drafted.source))
 
     def run(self) -> GenerateVerdict:
         """Walk the stages and finish; Ctrl-C ends early when there is something to keep."""
@@ -229,7 +228,7 @@ class Generation:
             problem=str(self.problem),
             kernel=str(self.folder.kernel) if self.best else "",
             pattern=self.draft.pattern,
-            configuration=self.best.configuration if self.best else {},
+            configuration=self.best.configuration.to_dict() if self.best else {},
             tried=(*(candidate.to_dict() for candidate in self.candidates), *self._skipped()),
             stages=tuple(stage.to_dict() for stage in stages),
             state=self._state(),

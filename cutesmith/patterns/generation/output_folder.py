@@ -22,7 +22,7 @@ class OutputFolder:
         self.candidates = self.path / "candidates"
         self._create()
         self.checkpoints = CheckpointStore(self.kernel)
-        if self.kernel.exists():  # whoever wrote it must be able to have it back
+        if self.kernel.exists():  # its author can have it back
             self.checkpoints.backup(note="before generate")
 
     def _create(self) -> None:

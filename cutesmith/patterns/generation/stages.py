@@ -16,6 +16,7 @@ from cutesmith.patterns.generation.target import Target
 from cutesmith.runtime.tuning import usual_jobs
 from cutesmith.runtime.tuning_cache import TuningCache
 from cutesmith.timing.benchmark import benchmark_kernel, time_candidates
+from cutesmith.timing.entries import import_alike
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, VerifyVerdict
 
 Report = Callable[[int], None]
@@ -26,7 +27,7 @@ SEEDS = 2
 class Stages:
     """Lint, compile, verify, time and benchmark for one target; each adds its verdict to the candidate.
 
-    `cache` remembers races; None races anew and remembers nothing. `confine_problem`: nobody vouches for the problem.
+    `cache` remembers races; without it each race is run and forgotten. `confine_problem`: the problem is untrusted.
     Verification takes it from the kernel's own file and confines it in any case.
     """
 
@@ -59,7 +60,7 @@ class Stages:
         return verdict
 
     def _verify(self, path: Path, place: str) -> VerifyVerdict:
-        return verify_kernel(path, on=place, arch=self.target.arch, seeds=SEEDS)
+        return verify_kernel(path, on=place, arch=self.target.arch, seeds=SEEDS, alike=import_alike)
 
     def time(self, candidates: list[Candidate]) -> str:
         """Interleaved device times of all candidates on the same inputs; the day when they are from an earlier race."""

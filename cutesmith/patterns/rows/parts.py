@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.rows.analysis import TensorUse
 
@@ -42,8 +42,34 @@ class Phase:
 
 
 @dataclass
+class Tensor:
+    """One tensor that the kernel takes: an argument in a role, or an output."""
+
+    name: str
+    role: str  # "element", "column", "row", or "kept row" where the reduced dimensions are still there
+    dtype: str
+    shape: tuple[int, ...] = ()  # in the traced shapes, as the kernel takes it
+    again: bool = False  # an earlier stage has read it already
+
+    @property
+    def storage(self) -> str:
+        """DSL type in memory."""
+        return STORAGE_TYPE[self.dtype]
+
+    @property
+    def fragment(self) -> str:
+        """DSL type of an output's register fragment before it is narrowed to its storage type."""
+        return store_type(self.dtype)
+
+
+@dataclass
 class Stage:
-    """One visit to the row: statements before the loop, what it loads and stores, and inside it."""
+    """One visit to the row: statements before the loop, what it loads and stores, and inside it.
+
+    The lists of tensors are filled in when all stages are known: what is read again where the row does not stay in
+    registers (`reload`), what waits in shared memory between stages (`kept`) and what does not (`fresh`), and what is
+    loaded here for the first time (`late`).
+    """
 
     title: str
     number: int = 0
@@ -53,15 +79,34 @@ class Stage:
     phases: list[Phase] = field(default_factory=list)
     accumulators: list[Accumulator] = field(default_factory=list)
     stores: list[Output] = field(default_factory=list)
+    reload: list[Tensor] = field(default_factory=list)
+    kept: list[Tensor] = field(default_factory=list)
+    fresh: list[Tensor] = field(default_factory=list)
+    late: list[Tensor] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """The variables of all accumulators."""
+        return [name for accumulator in self.accumulators for name in accumulator.names]
 
 
 @dataclass
 class Output:
-    """One output tensor: its name, role (`element` or `row`), and the torch dtype."""
+    """One output tensor: its name and role (`element` or `row`)."""
 
     name: str
     role: str
     node: Node
+
+    @property
+    def storage(self) -> str:
+        """DSL type in memory."""
+        return STORAGE_TYPE[self.node.dtype]
+
+    @property
+    def fragment(self) -> str:
+        """DSL type of the register fragment before it is narrowed to the storage type."""
+        return store_type(self.node.dtype)
 
 
 def store_type(dtype: str) -> str:

@@ -8,34 +8,20 @@ shared memory, wide ones in that of a cluster of blocks, or are read again by ev
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
-from cutesmith.patterns.graph.nodes import Graph, Input, Node, Scalar, for_traced_sizes, nodes_of
-from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, analyse, output_space
-from cutesmith.patterns.rows.combines import COMBINES
-from cutesmith.patterns.rows.configurations import configurations
-from cutesmith.patterns.rows.parts import Output, Stage, root_of, store_type
-from cutesmith.patterns.rows.stages import StageWriter
-from cutesmith.patterns.writing.expressions import is_fast
-from cutesmith.patterns.writing.naming import fresh_name, safe_names
-from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.graph.nodes import Graph, Node, for_traced_sizes
+from cutesmith.patterns.rows.analysis import RowsAnalysis, analyse, output_space
+from cutesmith.patterns.rows.configuration import RowsConfiguration
+from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
+from cutesmith.patterns.rows.parts import root_of
+from cutesmith.patterns.rows.proposals import proposals
+from cutesmith.patterns.rows.spread import rows_tiling
 from cutesmith.patterns.writing.templating import render_template
-from cutesmith.patterns.writing.tilings import rows_tiling
 from cutesmith.runtime.tiling import Problem, Tiling
-
-_IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"
-_TYPES = "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8"
-_HOST = "rows columns plan layouts stream key found launch max kernel_fn reference_fn get_inputs specialise as_matrix"
-_DEVICE = "row lane slot thread block place read_row smem partials ahead at b c v read write copy_async"
-_DEFINED = (
-    "Plan Layout TYPES ROLES ROWS_RANK THREADS_PER_SM EVICT_FIRST EVICT_LAST rows_kernel launch_rows compile_rows"
-)
-_RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _HOST, _DEVICE, _DEFINED, *SPECIAL_FUNCTIONS, *COMBINES)).split())
-"""Names that an argument of the problem may not have in the generated kernel."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +30,7 @@ class RowsPlan:
 
     graph: Graph
     analysis: RowsAnalysis
+    kernel: RowsKernel
     pattern: str = "rows"
 
     @property
@@ -56,13 +43,13 @@ class RowsPlan:
         """One operation for every element of every pointwise node and reduction, in the traced shapes."""
         return self.graph.flops
 
-    def configurations(self, arch: str = "sm_90a") -> list[dict[str, Any]]:
+    def configurations(self, arch: str = "sm_90a") -> list[RowsConfiguration]:
         """Ways to spread a row over threads, the best guess first."""
-        return configurations(self.analysis, parse_arch(arch).sm)
+        return proposals(self.analysis, parse_arch(arch).sm)
 
-    def render(self, configuration: dict[str, Any]) -> str:
+    def render(self, configuration: RowsConfiguration) -> str:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
-        return _Renderer(self.graph, self.analysis, configuration).render()
+        return render_template("rows.py.j2", {**vars(self.kernel), "c": configuration})
 
     def problem(self) -> Problem:
         """Rows and columns; every edge is guarded."""
@@ -70,14 +57,14 @@ class RowsPlan:
         shape = (self.analysis.rows, self.analysis.columns)
         return Problem(shape=shape, element_bytes=min(sizes, default=0))
 
-    def tiling(self, configuration: dict[str, Any], section: str) -> Tiling:
+    def tiling(self, configuration: RowsConfiguration) -> Tiling:
         """How the traced rows are spread over threads."""
-        vector = math.gcd(self.analysis.columns, configuration["vector"])
-        return rows_tiling(section, self.analysis.columns, vector, configuration)
+        vector = math.gcd(self.analysis.columns, configuration.vector)
+        return rows_tiling(self.analysis.columns, vector, configuration, self.kernel.kept_bytes)
 
 
 def match(graph: Graph) -> RowsPlan:
-    """A plan for `graph`, or UnmatchedError naming the first operation that is no row reduction or pointwise work."""
+    """A plan, or UnmatchedError naming the first operation that is neither a row reduction nor pointwise."""
     try:
         return _match(graph)
     except UnmatchedError as refusal:
@@ -90,9 +77,7 @@ def _match(graph: Graph) -> RowsPlan:
     analysis = analyse(graph)
     for node in analysis.outputs:
         _check_output(analysis, node)
-    plan = RowsPlan(graph, analysis)
-    plan.render(plan.configurations()[0])
-    return plan
+    return RowsPlan(graph, analysis, write_kernel(graph, analysis))
 
 
 def _check_output(analysis: RowsAnalysis, node: Node) -> None:
@@ -104,266 +89,3 @@ def _check_output(analysis: RowsAnalysis, node: Node) -> None:
             f"{node.where} returns {node.shape}, which is neither a value a row nor a value an element",
             operation=node.op,
         )
-
-
-@dataclass
-class _Tensor:
-    """One tensor that the kernel takes: an argument in a role, or an output."""
-
-    name: str
-    role: str
-    dtype: str
-    shape: tuple[int, ...] = ()  # in the traced shapes, as the kernel takes it
-    again: bool = False  # an earlier stage has read it already
-
-    @property
-    def storage(self) -> str:
-        return STORAGE_TYPE[self.dtype]
-
-    @property
-    def fragment(self) -> str:
-        return store_type(self.dtype)
-
-
-@dataclass
-class _Scalar:
-    name: str
-    type: str
-
-
-class _Renderer:
-    def __init__(self, graph: Graph, analysis: RowsAnalysis, configuration: dict[str, Any]) -> None:
-        self.graph, self.analysis, self.configuration = graph, analysis, configuration
-        self.arguments = safe_names([argument.name for argument in graph.arguments], _RESERVED)
-        self.views: list[str] = []
-        self.inputs: list[_Tensor] = []
-        for use in analysis.uses:
-            self.inputs.append(self._input(use))
-        self.scalars = self._scalars()
-        self.outputs = self._outputs()
-
-    def render(self) -> str:
-        names = {index: scalar.name for index, scalar in self._scalar_indices()}
-        writer = StageWriter(self.analysis, fast=is_fast(self.graph), scalars=names)
-        stages, epilogue, row_stores = writer.write(self.outputs)
-        tensors = self.inputs + [_Tensor(o.name, _out_role(self.analysis, o), o.node.dtype) for o in self.outputs]
-        early = self._early()
-        described = [self._stage(stages, place, early) for place in range(len(stages))]
-        kept = list({t.name: t for stage in described for t in stage["kept"]}.values())
-        context = {
-            "name": "rows",
-            "title": self._title(),
-            "rows_rank": self.analysis.rows_rank,
-            "c": self.configuration,
-            "helpers": [COMBINES[n].strip("\n") for n in sorted(writer.combines)]
-            + [SPECIAL_FUNCTIONS[n].strip("\n") for n in sorted(writer.helpers)],
-            "levels": [_level(stage) for stage in stages if stage.accumulators],
-            "tensors": tensors,
-            "scalars": self.scalars,
-            "prologue": writer.prologue,
-            "vectors": [t for t in self.inputs if t.role in ("element", "column")],
-            "stores": [t for t in tensors[len(self.inputs) :] if t.role == "element"],
-            "early": early,
-            "gathers": writer.gathers,
-            "stages": described,
-            "kept": kept,
-            "kept_bytes": sum(ITEM_BYTES[t.dtype] for t in kept),
-            "epilogue": epilogue,
-            "row_stores": row_stores,
-            "roles": repr(tuple(t.role for t in tensors)),
-            "tensor_names": [t.name for t in tensors],
-            "full_shape": self._full_shape(),
-            "fixed_shapes": [tensor.shape for tensor in self.inputs] if self.graph.fixed_shapes else [],
-            "extreme": self._extreme(),
-            "needs_columns": not any(o.role == "row" for o in self.outputs),
-            "arguments": self.arguments,
-            "views": self.views,
-            "allocations": [self._allocation(o) for o in self.outputs],
-            "key": self._key(),
-            "returns": self._returns(),
-        }
-        return render_template("rows.py.j2", context)
-
-    def _extreme(self) -> str:
-        """The first reduction that PyTorch refuses for a row without elements: a maximum that was asked for as such."""
-        for node in (node for level in self.analysis.reductions for node in level):
-            asked = node.origin.partition(" ")[0].removeprefix("aten.").partition(".")[0]
-            if asked in ("amax", "amin", "max", "min", "aminmax", "argmax", "argmin"):
-                return asked
-        return ""
-
-    def _title(self) -> str:
-        rounds = "; then ".join(
-            ", ".join(dict.fromkeys(node.op for node in level)) for level in self.analysis.reductions
-        )
-        where = (
-            "the last dimension"
-            if self.analysis.columns_rank == 1
-            else f"the last {self.analysis.columns_rank} dimensions"
-        )
-        return f"{rounds} over {where}"
-
-    def _input(self, use: TensorUse) -> _Tensor:
-        argument = self.arguments[Input.of(use.node).index]
-        code = Input.of(use.node).code(argument)
-        role = "kept row" if use.role == "row" and use.space == "full" else use.role
-        shape = use.node.shape
-        if role == "kept row" and self._only_unsqueezed(use):
-            code, role, shape = argument, "row", self.analysis.rows_shape
-        if use.node.dtype == "bool":
-            code = f"{code}.view(torch.uint8)"
-        taken = self._names()
-        fresh = argument not in {tensor.name for tensor in self.inputs}
-        name = argument if code == argument and fresh else fresh_name(f"{argument}_1", taken)
-        if name != argument or code != argument:
-            self.views.append(f"{name} = {code}")
-        use.name = name
-        return _Tensor(name, role, use.node.dtype, shape)
-
-    def _only_unsqueezed(self, use: TensorUse) -> bool:
-        """Whether the argument has one value a row and its views only append dimensions of size 1: 1 us less a call."""
-        argument = self.graph.arguments[Input.of(use.node).index]
-        kept = self.analysis.rows_shape + (1,) * self.analysis.columns_rank
-        return (
-            argument.shape == self.analysis.rows_shape
-            and use.node.shape == kept
-            and all(".unsqueeze(" in view for view in Input.of(use.node).views)
-        )
-
-    def _scalar_indices(self) -> list[tuple[int, _Scalar]]:
-        kinds: dict[int, str] = {}
-        for node in nodes_of(self.analysis.outputs):
-            if node.op == "scalar":
-                kinds[Scalar.of(node).index] = COMPUTE_TYPE[node.dtype]
-        return [(index, _Scalar(self.arguments[index], kind)) for index, kind in sorted(kinds.items())]
-
-    def _scalars(self) -> list[_Scalar]:
-        return [scalar for _, scalar in self._scalar_indices()]
-
-    def _outputs(self) -> list[Output]:
-        outputs = []
-        for place, node in enumerate(self.analysis.outputs):
-            name = fresh_name("out" if len(self.analysis.outputs) == 1 else f"out_{place}", self._names())
-            element = self.analysis.is_element(root_of(node), output_space(self.analysis, node))
-            outputs.append(Output(name, "element" if element else "row", node))
-        return outputs
-
-    def _names(self) -> set[str]:
-        return {*self.arguments, *(tensor.name for tensor in self.inputs)}
-
-    def _early(self) -> list[_Tensor]:
-        return [t for t in self.inputs if t.role == "element"]
-
-    def _stage(self, stages: list[Stage], place: int, early: list[_Tensor]) -> dict[str, Any]:
-        stage = stages[place]
-        by_name = {t.name: t for t in self.inputs}
-        loads = [by_name[use.name] for use in stage.loads]
-        before = {use.name for other in stages[:place] for use in other.loads}
-        later = {use.name for other in stages[place + 1 :] for use in other.loads}
-        again = {t.name for t in loads if t.role == "element" and t.name in before}
-        kept = {t.name for t in loads if t.role == "element" and t.name in before | later}
-        return {
-            "title": stage.title,
-            "number": stage.number,
-            "before": stage.before,
-            "opening": stage.opening,
-            "phases": stage.phases,
-            "accumulators": stage.accumulators,
-            "names": [name for a in stage.accumulators for name in a.names],
-            "reload": [replace(t, again=t.name in again) for t in loads],
-            "kept": [t for t in loads if t.name in kept],
-            "fresh": [t for t in loads if t.name not in kept],
-            "late": [t for t in loads if t.name not in before | {e.name for e in early}],
-            "stores": [_Tensor(o.name, "element", o.node.dtype) for o in stage.stores],
-        }
-
-    def _whole(self) -> str | None:
-        """An input whose shape is that of the whole problem."""
-        for use, tensor in zip(self.analysis.uses, self.inputs, strict=True):
-            if use.role == "element" and use.node.shape == self.analysis.shape:
-                return tensor.name
-        return None
-
-    def _full_shape(self) -> str:
-        whole = self._whole()
-        names = [t.name for t in self.inputs]
-        if whole is not None:
-            return f"tensors[{names.index(whole)}].shape"
-        places = [str(i) for i, use in enumerate(self.analysis.uses) if use.space == "full"]
-        return f"torch.broadcast_shapes(*(tensors[i].shape for i in ({', '.join(places)},)))"
-
-    def _shape_code(self) -> str:
-        whole = self._whole()
-        if whole is not None:
-            return f"{whole}.shape"
-        shapes = ", ".join(
-            t.name + ".shape" for t, use in zip(self.inputs, self.analysis.uses, strict=True) if use.space == "full"
-        )
-        return f"torch.broadcast_shapes({shapes})"
-
-    def _allocation(self, output: Output) -> str:
-        node, whole = output.node, self._whole()
-        any_input = whole or self.inputs[0].name
-        dtype = f"torch.{node.dtype}"
-        if output.role == "element" and whole is not None:
-            same = node.dtype == next(t.dtype for t in self.inputs if t.name == whole) and node.dtype != "bool"
-            dtype = "" if same else f"dtype={_store_dtype(node.dtype)}, "
-            return f"{output.name} = torch.empty_like({whole}, {dtype}memory_format=torch.contiguous_format)"
-        if output.role == "element":
-            shape = self._shape_code()
-        else:
-            rows = f"{self._shape_code()}[:{self.analysis.rows_rank}]"
-            kept = len(node.shape) - self.analysis.rows_rank
-            shape = rows if kept <= 0 else f"(*{rows}, {', '.join(['1'] * kept)})"
-        dtype = _store_dtype(node.dtype)
-        shapes = {argument.name: argument.shape for argument in self.graph.arguments}
-        twin = next((t for t in self.inputs if t.role == "row" and shapes.get(t.name) == node.shape), None)
-        if output.role == "row" and twin is not None:
-            # 2 us on the host instead of 4 for torch.empty with a shape and a device
-            return (
-                f"{output.name} = torch.empty_like({twin.name}, dtype={dtype}, memory_format=torch.contiguous_format)"
-            )
-        return f"{output.name} = torch.empty({shape}, dtype={dtype}, device={any_input}.device)"
-
-    def _key(self) -> list[str]:
-        parts = []
-        for tensor in self.inputs:
-            parts += [f"{tensor.name}.shape", f"{tensor.name}.stride()", f"{tensor.name}.dtype"]
-        pointers = " | ".join(f"{tensor.name}.data_ptr()" for tensor in self.inputs)
-        return [*parts, f"({pointers}) & 15"]
-
-    def _returns(self) -> str:
-        codes = [self._result(output) for output in self.outputs]
-        if not self.graph.returns_tuple:
-            return codes[0]
-        return f"({', '.join(codes)}{',' if len(codes) == 1 else ''})"
-
-    def _result(self, output: Output) -> str:
-        code = f"{output.name}.view(torch.bool)" if output.node.dtype == "bool" else output.name
-        if output.role == "row" or output.node.shape == self.analysis.shape:
-            return code
-        return f"{code}.view({self._outer_shape(output.node)})"
-
-    def _outer_shape(self, node: Node) -> str:
-        """The shape of an output that is seen as rows and columns only inside, as group_norm's."""
-        for name, argument in zip(self.arguments, self.graph.arguments, strict=True):
-            if argument.kind == "tensor" and argument.shape == node.shape:
-                return f"{name}.shape"
-        if not self.graph.fixed_shapes:
-            raise UnmatchedError(f"{node.origin or 'reshape'} reshapes an output", operation="reshape")
-        return repr(node.shape)
-
-
-def _store_dtype(dtype: str) -> str:
-    return "torch.uint8" if dtype == "bool" else f"torch.{dtype}"
-
-
-def _out_role(analysis: RowsAnalysis, output: Output) -> str:
-    if output.role == "element":
-        return "element"
-    return "row" if len(output.node.shape) <= analysis.rows_rank else "kept row"
-
-
-def _level(stage: Stage) -> dict[str, Any]:
-    names = [name for a in stage.accumulators for name in a.names]
-    return {"names": names, "accumulators": stage.accumulators, "title": stage.title}

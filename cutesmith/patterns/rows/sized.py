@@ -15,7 +15,7 @@ def sized_code(analysis: RowsAnalysis, node: Node) -> str:
     law, kind = Sized.of(node).law, COMPUTE_TYPE[node.dtype]
     rows, columns = _follows(analysis, node)
     if kind.startswith("Int") and not law.is_integer:
-        raise UnmatchedError(f"{node.origin or 'a constant'} is no integer for all sizes", operation="sized")
+        raise UnmatchedError(f"{node.origin or 'a constant'} is not an integer for all sizes", operation="sized")
     if not rows:
         return f"{kind}({law.code('plan.columns')})"
     product = f"rows.to({kind})" + (f" * {kind}(plan.columns)" if columns else "")

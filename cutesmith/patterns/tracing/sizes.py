@@ -31,18 +31,18 @@ def follow_sizes(graph: Graph, trace: Trace) -> Graph:
 
     `trace` runs the function again on arguments of other shapes. Distinct sizes grow by distinct primes, so that no
     ratio of sizes stays by chance; where the function does not take that (one size is half of another), all of them
-    grow alike, which tells which size a constant follows only where there is a single one.
+    grow by one factor, which tells which size a constant follows only where there is a single one.
     """
     sizes = _sizes(graph.arguments)
     apart = [dict(zip(sizes, itertools.cycle(PRIMES[shift:] + PRIMES[:shift]))) for shift in range(TRACES)]
-    alike = [dict.fromkeys(sizes, prime) for prime in PRIMES[:TRACES]]
-    for growths in (apart, alike):
+    together = [dict.fromkeys(sizes, prime) for prime in PRIMES[:TRACES]]
+    for growths in (apart, together):
         try:
             values = constants_beside(graph, trace(grown(graph.arguments, growths[0])))
         except (CutesmithError, RuntimeError):
             continue
         changed = values is None or _changed(graph, values)
-        if values is None or (growths is alike and len(sizes) > 1 and changed) or _follows_ones(graph, trace):
+        if values is None or (growths is together and len(sizes) > 1 and changed) or _follows_ones(graph, trace):
             break
         return _Fit(graph, trace, growths, values).graph_with_laws() if changed else graph
     return replace(graph, fixed_shapes=True)

@@ -1,7 +1,7 @@
 """Runs `reference_fn` once on tensors without storage and writes down what it does as a `Graph`.
 
 A dispatch mode sees every ATen operation, below autograd and PyTorch's composite functions; each is lowered at once
-(`lower*.py`). Inputs are meta tensors that say they are on CUDA, so 8 GB of inputs cost nothing and no GPU is needed.
+(`lowering/`). Inputs are meta tensors that say they are on CUDA, so 8 GB of inputs cost nothing and no GPU is needed.
 Python numbers among the inputs are followed through Python arithmetic (`scalars.py`); a second, plain trace must agree.
 """
 
@@ -48,7 +48,7 @@ def trace_problem(loaded: LoadedFile) -> Graph:
     Raises UnmatchedError naming the first operation that cannot be followed.
     """
     if loaded.contract.wraps_model:
-        loaded.module.reference_model()  # built and cached now: its initialisation is no part of the function
+        loaded.module.reference_model()  # built and cached now: its initialisation is not part of the function
     with cuda_as_cpu(fake=True):
         inputs = list(loaded.get_inputs())
         return _trace(loaded.reference_fn, inputs, str(loaded.contract.path))

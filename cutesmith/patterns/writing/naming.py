@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
+
+SHARED_NAMES = frozenset(
+    "torch cutlass cute math functools NamedTuple const_expr range_constexpr "
+    "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8 "
+    "plan layouts stream key found launch thread block at c v kernel_fn reference_fn get_inputs specialise Plan "
+    "TYPES".split()
+) | frozenset(SPECIAL_FUNCTIONS)
+"""What every template imports or binds, so that an argument of the problem needs another name."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number that a kernel takes: its name and DSL type."""
+
+    name: str
+    type: str
 
 
 def safe_names(names: Sequence[str], reserved: Collection[str]) -> list[str]:
-    """The names, changed where they are reserved, no identifiers, or met before."""
+    """The names, changed where they are reserved, are not identifiers, or were met before."""
     chosen: list[str] = []
     for place, name in enumerate(names):
         stem = name if name.isidentifier() else f"input_{place}"

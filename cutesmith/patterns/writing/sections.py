@@ -1,4 +1,4 @@
-"""Kernel sections in one file: what they define alike stands there once, what differs gets another name."""
+"""Kernel sections in one file: equal definitions stand there once, others get another name."""
 
 from __future__ import annotations
 

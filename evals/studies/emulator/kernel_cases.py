@@ -85,7 +85,7 @@ class Task:
         from cutesmith.problems.loading import load_file
         from cutesmith.recording.facade import cuda_as_cpu
 
-        source = draft_kernels(self.path, "sm_90a", limit=1).kernels[0][1]
+        source = draft_kernels(self.path, "sm_90a", limit=1).kernels[0].source
         self.kernel = Path(tempfile.mkdtemp(prefix="emulator-case-")) / f"{self.path.stem}.py"
         self.kernel.write_text(source)
         torch.manual_seed(int.from_bytes(self.path.stem.encode()[:4], "little"))

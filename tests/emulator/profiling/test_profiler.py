@@ -10,7 +10,13 @@ import pytest
 
 from cutesmith.emulator.device import emulated_device
 from cutesmith.emulator.profiling.advice import advise, busiest_pipes, floor_us
-from cutesmith.emulator.profiling.instruction_classes import class_of, flops_of, macs_of, tensor_cycles_of
+from cutesmith.emulator.profiling.instruction_classes import (
+    class_of,
+    flops_of,
+    machine_instructions_of,
+    macs_of,
+    tensor_cycles_of,
+)
 from cutesmith.emulator.profiling.launch_profile import as_dict, profile_of
 from cutesmith.emulator.profiling.sampling import Profiler
 from cutesmith.emulator.ptx.syntax import Instruction
@@ -86,8 +92,8 @@ def test_wavefronts_of_shared_requests(profile, pattern, kind, wavefronts):
 def test_a_warp_instruction_counts_once_for_the_lanes_that_run_it(profile):
     """Lane t goes t times through the loop: warps take 31 and 63 turns, lanes 0 + 1 + … + 63 in each block."""
     line = line_of(profile, "divergent loop")
-    assert line.issued["load"] == 2 * (31 + 63)
-    assert line.lanes["load"] == line.lanes["fp32"] == line.flops == 2 * sum(range(64))
+    assert line.warp_counts["load"] == 2 * (31 + 63)
+    assert line.lane_counts["load"] == line.lane_counts["fp32"] == line.flops == 2 * sum(range(64))
     access = access_of(profile, "divergent loop")
     assert (access.requests, access.bytes) == (2 * (31 + 63), 4 * 2 * sum(range(64)))
 
@@ -95,11 +101,11 @@ def test_a_warp_instruction_counts_once_for_the_lanes_that_run_it(profile):
 def test_counts_are_those_of_the_launch(emulated):
     """Branches and returns apart, of which the launch also counts those that merely go on."""
     profile, launch = emulated
-    lanes = profile.total("lanes")
+    lanes = profile.lane_counts
     assert launch.instructions - 3 * 128 <= sum(lanes.values()) <= launch.instructions
     assert lanes["shuffle"] == 128  # the DSL's own, of the base of shared memory
     assert lanes["barrier"] == 5 * 128
-    assert profile.total("issued")["barrier"] == 5 * WARPS
+    assert profile.warp_counts["barrier"] == 5 * WARPS
 
 
 def test_verdict_in_words_is_worst_first(profile):
@@ -159,7 +165,7 @@ def test_mbarriers_move_no_data():
     profile = corrected("deadlock_message_barrier")
     assert {access.opcode for _, access in profile.accesses() if access.space == "shared"} == {"mbarrier"}  # `init`
     assert profile.moved() == {"global read": 256.0, "global write": 256.0, "shared write": 8.0}
-    assert profile.total("issued")["barrier"] >= 5
+    assert profile.warp_counts["barrier"] >= 5
 
 
 def test_local_memory_is_told():
@@ -217,6 +223,19 @@ def instruction(text):
 def test_classes_and_operations(text, kind, flops, macs):
     found = instruction(text)
     assert (class_of(found), flops_of(found), macs_of(found)) == (kind, flops, macs)
+
+
+@pytest.mark.parametrize(
+    ("text", "instructions"),
+    [
+        ("rcp.rn.f32", {"special function": 1, "fp32": 3, "int": 3, "control": 1}),
+        ("rcp.approx.ftz.f32", {"special function": 1}),
+        ("div.rn.f32", {"special function": 1, "fp32": 6, "control": 1}),
+        ("add.rn.f32", {"fp32": 1}),
+    ],
+)
+def test_a_rounded_function_counts_as_the_machine_instructions_that_it_takes(text, instructions):
+    assert machine_instructions_of(instruction(text)) == instructions
 
 
 def test_tensor_cycles_depend_on_the_type():

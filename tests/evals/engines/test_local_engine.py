@@ -107,6 +107,7 @@ def test_a_gpu_that_is_not_there_is_no_verdict_and_its_slots_take_nothing_more()
         engine.close()
 
 
+@pytest.mark.slow
 def test_what_a_process_had_in_hand_is_cleared_up_when_it_is_ended(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     engine = LocalEngine(Slots(makers=1, checks=1, judges=1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from cutesmith.evals.engines.jobs import CHECK, Job
 from cutesmith.evals.engines.local_engine import LocalEngine, Slots
 from cutesmith.evals.engines.stages import carried
@@ -36,6 +38,7 @@ def children_of(parent):
     return found
 
 
+@pytest.mark.slow
 def test_slots_fork_their_workers_from_the_fork_server_of_this_process():
     shared_fork_server.SHARED.close()  # one that other tests lent, with another environment, cannot be replaced
     engine = LocalEngine(Slots(makers=1, checks=2, judges=1))

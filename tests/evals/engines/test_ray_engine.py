@@ -203,6 +203,7 @@ def engine(hired):
 class TestOneEngine:
     """An engine on both nodes; each test leaves as many workers as it found, or more on their way."""
 
+    @pytest.mark.slow
     def test_a_node_that_dies_loses_nothing_and_one_that_joins_later_works_too(self, nodes, engine, tmp_path):
         """The other node's results are those of this machine alone; the lost job is among them, and nothing twice."""
         warm(engine)
@@ -284,6 +285,7 @@ def test_nodes_with_other_versions_are_left_out_and_said_so(nodes, tmp_path, cap
     assert "is left out: torch" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_gpus_are_shared_by_their_judges_and_one_that_is_lost_gets_no_more(nodes, tmp_path):
     """Ray hands out the GPUs that a node is said to have; the judge finds out that they do not answer."""
     engine = made_engine(nodes, tmp_path, Staffing(judges_on_gpu=True, drafts=False, judges=2))
@@ -300,6 +302,7 @@ def test_gpus_are_shared_by_their_judges_and_one_that_is_lost_gets_no_more(nodes
         engine.close()
 
 
+@pytest.mark.slow
 def test_a_run_on_the_cluster_prints_its_result_alone_and_ctrl_c_leaves_nothing_behind(
     nodes, temporary, write_file, tmp_path
 ):

@@ -103,6 +103,7 @@ def test_run_json_says_so_of_our_suites_also_where_no_library_is_timed(tmp_path,
     assert said == {"level1/relu": [], "level1/softmax": ["quack.py:softmax"]}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_kernel_goes_through_the_stages_and_a_second_run_takes_it_from_the_cache(write_file, tasks, tmp_path, capsys):
     kernel = (ROOT / "tests" / "kernels" / "relu_tvm_ffi.py").read_text()
@@ -118,6 +119,7 @@ def test_a_kernel_goes_through_the_stages_and_a_second_run_takes_it_from_the_cac
     assert "1 compiled (1 cached)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_killed_with_kill_9_and_resumed_by_its_folder_alone(write_file, tasks, tmp_path):
     names = [f"task{number}" for number in range(12)]
     for name in names:

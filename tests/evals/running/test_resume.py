@@ -26,6 +26,7 @@ from tests.evals.running.judged_runs import judge, plan, results, run
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.slow
 def test_killed_at_every_write_and_resumed_it_comes_to_the_same():
     """In memory where there is such a folder: every write waits for its disk."""
     memory = Path("/dev/shm")
@@ -180,6 +181,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path):
     assert (tmp_path / "run" / "results.jsonl").read_bytes().startswith(before) and len(results(tmp_path / "run")) == 4
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_results(tmp_path):
     """A small one of evals/studies/bench_controller_memory.py; seven kilobytes kept of each result would be seen."""
     out = tmp_path / "memory.json"

@@ -41,6 +41,7 @@ def answers(run):
     return [(event["text"], event["is_error"]) for event in events[: len(CALLS)]]
 
 
+@pytest.mark.slow
 def test_the_whole_skill_finds_and_reads_the_page(trial):
     found, page, glossary, example = answers(trial / "whole")
     assert PAGE in found[0] and PAGE in glossary[0] and "# " in page[0]

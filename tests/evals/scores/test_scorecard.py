@@ -193,6 +193,7 @@ def test_shares_of_nothing_but_failures_or_wins_are_not_called_certain():
     assert (low, high) == (pytest.approx(0.7225, abs=1e-3), 1.0)  # Wilson, 10 of 10
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_geometric_mean_covers_the_truth_about_as_often_as_it_says():
     draws, covered, trials = np.random.default_rng(5), 0, 80
     for trial in range(trials):

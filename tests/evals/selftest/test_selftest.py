@@ -160,6 +160,7 @@ def test_to_go_on_needs_the_folder(capsys):
     assert "--out" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_trial_on_the_emulated_gpu(capsys):
     """One cheat that only a run shows, its look-alike, and one that the source shows: those with a single case."""
     assert main(["w2_decoy", "w2_honest_sums_into_zeros", "w2_other_compiler", "--on", "emulator", "--json"]) == 0

@@ -36,6 +36,7 @@ def cross(tensor, tmp_path):
     return description, giver, taker
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES + 12345])
 def test_every_byte_arrives_and_room_for_two_pieces_is_enough(tmp_path, size):
     tensor = torch.randint(256, (size,), dtype=torch.uint8)
@@ -105,6 +106,7 @@ def test_what_is_small_crosses_as_a_file(tmp_path):
     assert torch.equal(relay.read_tensor(small, "cpu"), torch.ones(100))
 
 
+@pytest.mark.slow
 def test_one_byte_or_two_pieces_in_another_order_make_another_sum(tmp_path):
     tensor = torch.randint(256, (2 * PIECE_BYTES + 3,), dtype=torch.uint8)
     last, swapped = tensor.clone(), tensor.roll(PIECE_BYTES)
@@ -125,6 +127,7 @@ def test_an_honest_function_passes_as_it_does_by_files(tmp_path):
     assert [case.problem for case in in_pieces.cases] == [case.problem for case in by_files.cases]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in WRONG if WRONG[name][3] != ExitCode.USAGE])
 def test_each_wrong_is_called_by_its_name(tmp_path, name):
     expression, before, rule, code = WRONG[name]

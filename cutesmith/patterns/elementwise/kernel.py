@@ -1,115 +1,22 @@
-"""The elementwise pattern: any graph of pointwise operations over inputs that broadcast to the outputs' shape.
-
-Every thread loads a few 16-byte vectors of each input, all before the first use, computes in registers and stores. When
-all tensors are dense in the same order the kernel sees one flat dimension of free length, with a predicated tail;
-otherwise shapes and strides are known when compiling, dimensions are merged as far as all tensors allow, and the
-innermost one is vectorised where the tensors have stride 1 (a broadcast value is loaded once for the vector). Where a
-tensor as large as the L2 cache is shared by all of the outermost dimension, the blocks that share it run side by side.
-"""
+"""The text of an elementwise kernel, whatever configuration it is rendered in: what `elementwise.py.j2` takes."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES, STORAGE_TYPE
-from cutesmith.patterns.graph.nodes import LEAVES, Graph, Input, Iota, Node, Scalar, Sized
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
+from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Scalar, Sized
 from cutesmith.patterns.graph.shapes import broadcast
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
-from cutesmith.patterns.writing.naming import fresh_name, safe_names
+from cutesmith.patterns.writing.host_code import launcher_key, returned
+from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
-from cutesmith.patterns.writing.templating import render_template
-from cutesmith.runtime.tiling import Problem, Tiling
 
-_IMPORTED = "torch cutlass cute math functools NamedTuple const_expr range_constexpr"
-_TYPES = "BFloat16 Boolean Float16 Float32 Float64 Int8 Int16 Int32 Int64 Uint8"
-_USED = "plan layouts stream key found launch thread block first whole count at c v element f r m"
-_DEFINED = "kernel_fn reference_fn get_inputs specialise Plan TYPES LAUNCHERS THREADS VECTOR VECTORS INPUTS REUSE_BYTES"
-RESERVED = frozenset(" ".join((_IMPORTED, _TYPES, _USED, _DEFINED, *SPECIAL_FUNCTIONS)).split())
+_OWN = "first whole count element f r m LAUNCHERS THREADS VECTOR VECTORS INPUTS REUSE_BYTES"
+RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
-
-VECTOR_BYTES = 16
-GUESSES = ((128, 2), (128, 1), (256, 1), (256, 2), (128, 4), (256, 4), (512, 1))
-"""(threads a block, vectors a thread), by speed on an H200 (bf16, 537 MB): 128 x 2 takes 128.8 us for GELU where a copy
-takes 128.6; with a broadcast bias 128 x 1 does (128.3 us), and 4 vectors a thread are 15 % slower."""
-
-
-@dataclass(frozen=True)
-class ElementwisePlan:
-    """A matched pointwise graph, ready to be rendered in any of its configurations."""
-
-    graph: Graph
-    pattern: str = "elementwise"
-
-    @property
-    def algorithmic_bytes(self) -> int:
-        """Bytes that must cross device memory once: used inputs read, outputs written, in the traced shapes."""
-        read: dict[int, int] = {}
-        for node in (node for node in self.graph.nodes() if node.op == "input"):
-            index = Input.of(node).index
-            whole = math.prod(self.graph.arguments[index].shape)
-            read[index] = min(whole, read.get(index, 0) + math.prod(node.shape))
-        inputs = sum(count * ITEM_BYTES[self.graph.arguments[index].dtype] for index, count in read.items())
-        return inputs + sum(math.prod(node.shape) * ITEM_BYTES[node.dtype] for node in self.graph.outputs)
-
-    @property
-    def algorithmic_flops(self) -> int:
-        """One operation for every element of every pointwise node, in the traced shapes."""
-        return self.graph.flops
-
-    def configurations(self, arch: str = "sm_90a") -> list[dict[str, Any]]:
-        """Threads a block, elements a vector and vectors a thread, the best guess first."""
-        sizes = [ITEM_BYTES[node.dtype] for node in self._full_size_nodes()]
-        widest = min(VECTOR_BYTES // min(sizes), 2 * VECTOR_BYTES // max(sizes))
-        guesses = [{"threads": threads, "vector": widest, "vectors": vectors} for threads, vectors in GUESSES]
-        if max(sizes) > min(sizes):
-            narrow = VECTOR_BYTES // max(sizes)
-            guesses += [{"threads": 256, "vector": narrow, "vectors": vectors} for vectors in (2, 4)]
-        return guesses
-
-    def problem(self) -> Problem:
-        """All elements in one dimension, whose edge is guarded."""
-        sizes = [ITEM_BYTES[node.dtype] for node in self._full_size_nodes()]
-        return Problem(shape=(math.prod(value_of(self.graph.outputs[0]).shape),), element_bytes=min(sizes))
-
-    def tiling(self, configuration: dict[str, Any], section: str) -> Tiling:
-        """Vectors of neighbouring elements over the threads of a block."""
-        threads, vector = configuration["threads"], configuration["vector"]
-        tile = (threads * vector * configuration["vectors"],)
-        return Tiling(threads=threads, tile=tile, vector=vector, settings=dict(configuration))
-
-    def _full_size_nodes(self) -> list[Node]:
-        shape = value_of(self.graph.outputs[0]).shape
-        inputs = [node for node in self.graph.nodes() if node.op == "input" and node.shape == shape]
-        return [*inputs, *self.graph.outputs]
-
-    def render(self, configuration: dict[str, Any]) -> str:
-        """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
-        return render_template("elementwise.py.j2", _Renderer(self.graph, configuration).context())
-
-
-def value_of(output: Node) -> Node:
-    """What an output holds before it is reshaped at the very end."""
-    return output.inputs[0] if output.op == "reshape" else output
-
-
-def match(graph: Graph, arch: str = "sm_90a") -> ElementwisePlan:
-    """A plan for `graph`, or UnmatchedError naming the first operation that is not pointwise."""
-    for node in graph.nodes():
-        reshaped_output = node.op == "reshape" and any(node is output for output in graph.outputs)
-        if not (node.is_pointwise or node.op in LEAVES or reshaped_output):
-            raise UnmatchedError(f"{node.where} ({node.op}) is not element-wise", operation=node.where)
-    shapes = [value_of(node).shape for node in graph.outputs]
-    if len(set(shapes)) > 1:
-        raise UnmatchedError(f"the outputs have different shapes: {', '.join(map(str, shapes))}", operation="outputs")
-    if not any(node.op == "input" for node in graph.nodes()):
-        raise UnmatchedError("no argument tensor takes part in the result", operation="outputs")
-    plan = ElementwisePlan(graph)
-    plan.render(plan.configurations(arch)[0])
-    return plan
 
 
 @dataclass(frozen=True)
@@ -131,11 +38,38 @@ class Tensor:
         return "Uint8" if self.dtype == "bool" else COMPUTE_TYPE[self.dtype]
 
 
-class _Renderer:
-    """Turns a graph into what the template needs."""
+@dataclass(frozen=True)
+class ElementwiseKernel:
+    """Statements and names for the places of the template; `coordinates` are (dimension, elements inside it, size)."""
 
-    def __init__(self, graph: Graph, configuration: dict[str, Any]) -> None:
-        self.graph, self.configuration = graph, configuration
+    title: str
+    arguments: list[str]
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    scalars: list[Parameter]
+    helpers: list[str]
+    body: list[str]
+    coordinates: list[tuple[int, int, int]]
+    checks: list[tuple[str, tuple[int, ...]]]
+    views: list[str]
+    allocations: list[str]
+    key: list[str]
+    returns: str
+
+
+def write_kernel(graph: Graph) -> ElementwiseKernel:
+    """The kernel of a graph of pointwise operations. Raises UnmatchedError for one that has no DSL form."""
+    return _Writer(graph).kernel()
+
+
+def value_of(output: Node) -> Node:
+    """What an output holds before it is reshaped at the very end."""
+    return output.inputs[0] if output.op == "reshape" else output
+
+
+class _Writer:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
         self.arguments = safe_names([argument.name for argument in graph.arguments], RESERVED)
         self.shape = value_of(graph.outputs[0]).shape
         self.views: list[str] = []
@@ -146,29 +80,24 @@ class _Renderer:
         self.outputs = self._outputs()
         self.helpers: set[str] = set()
 
-    def context(self) -> dict[str, Any]:
-        """The template's names."""
+    def kernel(self) -> ElementwiseKernel:
         body = self._body()
-        return {
-            "title": self._title(),
-            "c": self.configuration,
-            "arguments": self.arguments,
-            "inputs": self.inputs,
-            "outputs": self.outputs,
-            "scalars": self._scalars(),
-            "helpers": [SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(self.helpers)],
-            "body": body,
-            "coordinates": [(dim, math.prod(self.shape[dim + 1 :]), self.shape[dim]) for dim in self.coordinates],
-            "checks": self._checks(),
-            "views": self.views + self._laws(),
-            "allocations": [self._allocation(output) for output in self.outputs],
-            "key": self._key(),
-            "returns": self._returns(),
-        }
-
-    def _title(self) -> str:
-        names = dict.fromkeys(node.op for node in self.graph.nodes() if node.is_pointwise)
-        return ", ".join(names) or "copy"
+        titles = dict.fromkeys(node.op for node in self.graph.nodes() if node.is_pointwise)
+        return ElementwiseKernel(
+            title=", ".join(titles) or "copy",
+            arguments=self.arguments,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            scalars=self._scalars(),
+            helpers=[SPECIAL_FUNCTIONS[name].strip("\n") for name in sorted(self.helpers)],
+            body=body,
+            coordinates=[(dim, math.prod(self.shape[dim + 1 :]), self.shape[dim]) for dim in self.coordinates],
+            checks=self._checks(),
+            views=self.views + self._laws(),
+            allocations=[self._allocation(output) for output in self.outputs],
+            key=launcher_key([t.name for t in self.inputs]),
+            returns=returned([self._returned(o) for o in self.outputs], as_tuple=self.graph.returns_tuple),
+        )
 
     # Parameters
 
@@ -207,10 +136,10 @@ class _Renderer:
         taken = {*self.arguments, *RESERVED, *(tensor.name for tensor in (*self.inputs, *self.outputs))}
         return {id(node): fresh_name(f"size_{place}", taken) for place, node in enumerate(nodes)}
 
-    def _scalars(self) -> list[dict[str, str]]:
-        numbers = [{"name": self.arguments[index], "type": kind} for index, kind in self.scalar_types.items()]
+    def _scalars(self) -> list[Parameter]:
+        numbers = [Parameter(self.arguments[index], kind) for index, kind in self.scalar_types.items()]
         nodes = [node for node in self.graph.nodes() if node.op == "sized"]
-        return numbers + [{"name": self.sized[id(node)], "type": COMPUTE_TYPE[node.dtype]} for node in nodes]
+        return numbers + [Parameter(self.sized[id(node)], COMPUTE_TYPE[node.dtype]) for node in nodes]
 
     def _laws(self) -> list[str]:
         """Statements of `kernel_fn` that compute the numbers that follow sizes."""
@@ -289,17 +218,6 @@ class _Renderer:
         fixed = fixed or any(node.op == "reshape" for node in self.graph.outputs)
         sized = {Input.of(tensor.node).index for tensor in self.inputs} if fixed else set()
         return [(self.arguments[index], self.graph.arguments[index].shape) for index in sorted(sized)]
-
-    def _key(self) -> list[str]:
-        parts = [f"{t.name}.{part}" for t in self.inputs for part in ("shape", "stride()", "dtype")]
-        pointers = " | ".join(f"{tensor.name}.data_ptr()" for tensor in self.inputs)
-        return [*parts, f"({pointers}) & 15"]
-
-    def _returns(self) -> str:
-        codes = [self._returned(output) for output in self.outputs]
-        if not self.graph.returns_tuple:
-            return codes[0]
-        return f"({', '.join(codes)}{',' if len(codes) == 1 else ''})"
 
     def _returned(self, output: Tensor) -> str:
         code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name

@@ -1,0 +1,37 @@
+"""What the worker processes of a verification run: the candidate's side, the reference's, and the profiler's.
+
+Each imports its side and returns the class of the handler (`messages.Entry`). The judge itself imports neither torch
+nor the DSL.
+"""
+
+from __future__ import annotations
+
+from cutesmith.sandbox.messages import HandlerMaker
+
+
+def candidate() -> HandlerMaker:
+    """The process that holds a candidate."""
+    from cutesmith.judge.candidate_side.trial import Trial
+
+    return Trial
+
+
+def reference() -> HandlerMaker:
+    """The process of a trusted problem, which serves one judging after another."""
+    from cutesmith.judge.reference_side.renewable import RenewableReference
+
+    return RenewableReference
+
+
+def confined_reference() -> HandlerMaker:
+    """The process of an untrusted problem."""
+    from cutesmith.judge.reference_side.confined_problem import ConfinedReference
+
+    return ConfinedReference
+
+
+def device_time() -> HandlerMaker:
+    """The process in which PyTorch's profiler watches a candidate."""
+    from cutesmith.judge.device_time_worker import DeviceTime
+
+    return DeviceTime

@@ -1,0 +1,267 @@
+"""The text of a row-reduction kernel, whatever configuration it is rendered in: what `rows.py.j2` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, ITEM_BYTES
+from cutesmith.patterns.graph.nodes import Graph, Input, Node, Scalar, nodes_of
+from cutesmith.patterns.rows.analysis import RowsAnalysis, TensorUse, output_space
+from cutesmith.patterns.rows.combines import COMBINES
+from cutesmith.patterns.rows.parts import Output, Stage, Tensor, root_of
+from cutesmith.patterns.rows.stages import StageWriter
+from cutesmith.patterns.writing.expressions import is_fast
+from cutesmith.patterns.writing.host_code import launcher_key, returned
+from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name, safe_names
+from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
+
+_OWN = (
+    "rows columns max as_matrix row lane slot place read_row smem partials ahead b read write copy_async "
+    "Layout ROLES ROWS_RANK THREADS_PER_SM EVICT_FIRST EVICT_LAST rows_kernel launch_rows compile_rows"
+)
+_RESERVED = SHARED_NAMES | {*_OWN.split(), *COMBINES}
+"""Names that an argument of the problem may not have in the generated kernel."""
+
+
+@dataclass(frozen=True)
+class RowsKernel:
+    """Statements and names for the places of the template; `kept_bytes` a column are of tensors read more than once."""
+
+    title: str
+    rows_rank: int
+    helpers: list[str]
+    levels: list[Stage]
+    tensors: list[Tensor]
+    scalars: list[Parameter]
+    prologue: list[str]
+    vectors: list[Tensor]
+    stores: list[Tensor]
+    early: list[Tensor]
+    gathers: list[str]
+    stages: list[Stage]
+    kept: list[Tensor]
+    kept_bytes: int
+    epilogue: list[str]
+    row_stores: list[str]
+    roles: str
+    tensor_names: list[str]
+    full_shape: str
+    fixed_shapes: list[tuple[int, ...]]
+    extreme: str
+    needs_columns: bool
+    arguments: list[str]
+    views: list[str]
+    allocations: list[str]
+    key: list[str]
+    returns: str
+
+
+def write_kernel(graph: Graph, analysis: RowsAnalysis) -> RowsKernel:
+    """The kernel of an analysed graph. Raises UnmatchedError for an operation that cannot be written in a row."""
+    return _Writer(graph, analysis).kernel()
+
+
+class _Writer:
+    def __init__(self, graph: Graph, analysis: RowsAnalysis) -> None:
+        self.graph, self.analysis = graph, analysis
+        self.arguments = safe_names([argument.name for argument in graph.arguments], _RESERVED)
+        self.views: list[str] = []
+        self.inputs: list[Tensor] = []
+        for use in analysis.uses:
+            self.inputs.append(self._input(use))
+        self.outputs = self._outputs()
+
+    def kernel(self) -> RowsKernel:
+        scalars = self._scalars()
+        names = {index: scalar.name for index, scalar in scalars.items()}
+        writer = StageWriter(self.analysis, fast=is_fast(self.graph), scalars=names)
+        stages, epilogue, row_stores = writer.write(self.outputs)
+        outputs = [Tensor(o.name, _out_role(self.analysis, o), o.node.dtype) for o in self.outputs]
+        early = [t for t in self.inputs if t.role == "element"]
+        for place in range(len(stages)):
+            self._distribute(stages, place, early)
+        kept = list({t.name: t for stage in stages for t in stage.kept}.values())
+        functions = [COMBINES[n] for n in sorted(writer.combines)]
+        functions += [SPECIAL_FUNCTIONS[n] for n in sorted(writer.helpers)]
+        tensors = self.inputs + outputs
+        return RowsKernel(
+            title=self._title(),
+            rows_rank=self.analysis.rows_rank,
+            helpers=[function.strip("\n") for function in functions],
+            levels=[stage for stage in stages if stage.accumulators],
+            tensors=tensors,
+            scalars=list(scalars.values()),
+            prologue=writer.prologue,
+            vectors=[t for t in self.inputs if t.role in ("element", "column")],
+            stores=[t for t in outputs if t.role == "element"],
+            early=early,
+            gathers=writer.gathers,
+            stages=stages,
+            kept=kept,
+            kept_bytes=sum(ITEM_BYTES[t.dtype] for t in kept),
+            epilogue=epilogue,
+            row_stores=row_stores,
+            roles=repr(tuple(t.role for t in tensors)),
+            tensor_names=[t.name for t in tensors],
+            full_shape=self._full_shape(),
+            fixed_shapes=[tensor.shape for tensor in self.inputs] if self.graph.fixed_shapes else [],
+            extreme=self._extreme(),
+            needs_columns=not any(o.role == "row" for o in self.outputs),
+            arguments=self.arguments,
+            views=self.views,
+            allocations=[self._allocation(o) for o in self.outputs],
+            key=launcher_key([t.name for t in self.inputs]),
+            returns=returned([self._result(o) for o in self.outputs], as_tuple=self.graph.returns_tuple),
+        )
+
+    def _extreme(self) -> str:
+        """The first reduction that PyTorch refuses for a row without elements: a maximum that was asked for as such."""
+        for node in (node for level in self.analysis.reductions for node in level):
+            asked = node.origin.partition(" ")[0].removeprefix("aten.").partition(".")[0]
+            if asked in ("amax", "amin", "max", "min", "aminmax", "argmax", "argmin"):
+                return asked
+        return ""
+
+    def _title(self) -> str:
+        rounds = "; then ".join(
+            ", ".join(dict.fromkeys(node.op for node in level)) for level in self.analysis.reductions
+        )
+        where = (
+            "the last dimension"
+            if self.analysis.columns_rank == 1
+            else f"the last {self.analysis.columns_rank} dimensions"
+        )
+        return f"{rounds} over {where}"
+
+    def _input(self, use: TensorUse) -> Tensor:
+        argument = self.arguments[Input.of(use.node).index]
+        code = Input.of(use.node).code(argument)
+        role = "kept row" if use.role == "row" and use.space == "full" else use.role
+        shape = use.node.shape
+        if role == "kept row" and self._only_unsqueezed(use):
+            code, role, shape = argument, "row", self.analysis.rows_shape
+        if use.node.dtype == "bool":
+            code = f"{code}.view(torch.uint8)"
+        taken = self._names()
+        fresh = argument not in {tensor.name for tensor in self.inputs}
+        name = argument if code == argument and fresh else fresh_name(f"{argument}_1", taken)
+        if name != argument or code != argument:
+            self.views.append(f"{name} = {code}")
+        use.name = name
+        return Tensor(name, role, use.node.dtype, shape)
+
+    def _only_unsqueezed(self, use: TensorUse) -> bool:
+        """Whether the argument has one value a row and its views only append dimensions of size 1: 1 us less a call."""
+        argument = self.graph.arguments[Input.of(use.node).index]
+        kept = self.analysis.rows_shape + (1,) * self.analysis.columns_rank
+        return (
+            argument.shape == self.analysis.rows_shape
+            and use.node.shape == kept
+            and all(".unsqueeze(" in view for view in Input.of(use.node).views)
+        )
+
+    def _scalars(self) -> dict[int, Parameter]:
+        """The numbers that the kernel takes, by the place of the argument."""
+        kinds: dict[int, str] = {}
+        for node in nodes_of(self.analysis.outputs):
+            if node.op == "scalar":
+                kinds[Scalar.of(node).index] = COMPUTE_TYPE[node.dtype]
+        return {index: Parameter(self.arguments[index], kind) for index, kind in sorted(kinds.items())}
+
+    def _outputs(self) -> list[Output]:
+        outputs = []
+        for place, node in enumerate(self.analysis.outputs):
+            name = fresh_name("out" if len(self.analysis.outputs) == 1 else f"out_{place}", self._names())
+            element = self.analysis.is_element(root_of(node), output_space(self.analysis, node))
+            outputs.append(Output(name, "element" if element else "row", node))
+        return outputs
+
+    def _names(self) -> set[str]:
+        return {*self.arguments, *(tensor.name for tensor in self.inputs)}
+
+    def _distribute(self, stages: list[Stage], place: int, early: list[Tensor]) -> None:
+        """Fill in where a stage finds each of the tensors that it reads."""
+        stage, by_name = stages[place], {t.name: t for t in self.inputs}
+        loads = [by_name[use.name] for use in stage.loads]
+        before = {use.name for other in stages[:place] for use in other.loads}
+        later = {use.name for other in stages[place + 1 :] for use in other.loads}
+        again = {t.name for t in loads if t.role == "element" and t.name in before}
+        kept = {t.name for t in loads if t.role == "element" and t.name in before | later}
+        stage.reload = [replace(t, again=t.name in again) for t in loads]
+        stage.kept = [t for t in loads if t.name in kept]
+        stage.fresh = [t for t in loads if t.name not in kept]
+        stage.late = [t for t in loads if t.name not in before | {e.name for e in early}]
+
+    def _whole(self) -> str | None:
+        """An input whose shape is that of the whole problem."""
+        for use, tensor in zip(self.analysis.uses, self.inputs, strict=True):
+            if use.role == "element" and use.node.shape == self.analysis.shape:
+                return tensor.name
+        return None
+
+    def _full_shape(self) -> str:
+        whole = self._whole()
+        names = [t.name for t in self.inputs]
+        if whole is not None:
+            return f"tensors[{names.index(whole)}].shape"
+        places = [str(i) for i, use in enumerate(self.analysis.uses) if use.space == "full"]
+        return f"torch.broadcast_shapes(*(tensors[i].shape for i in ({', '.join(places)},)))"
+
+    def _shape_code(self) -> str:
+        whole = self._whole()
+        if whole is not None:
+            return f"{whole}.shape"
+        shapes = ", ".join(
+            t.name + ".shape" for t, use in zip(self.inputs, self.analysis.uses, strict=True) if use.space == "full"
+        )
+        return f"torch.broadcast_shapes({shapes})"
+
+    def _allocation(self, output: Output) -> str:
+        node, whole = output.node, self._whole()
+        any_input = whole or self.inputs[0].name
+        dtype = f"torch.{node.dtype}"
+        if output.role == "element" and whole is not None:
+            same = node.dtype == next(t.dtype for t in self.inputs if t.name == whole) and node.dtype != "bool"
+            dtype = "" if same else f"dtype={_store_dtype(node.dtype)}, "
+            return f"{output.name} = torch.empty_like({whole}, {dtype}memory_format=torch.contiguous_format)"
+        if output.role == "element":
+            shape = self._shape_code()
+        else:
+            rows = f"{self._shape_code()}[:{self.analysis.rows_rank}]"
+            kept = len(node.shape) - self.analysis.rows_rank
+            shape = rows if kept <= 0 else f"(*{rows}, {', '.join(['1'] * kept)})"
+        dtype = _store_dtype(node.dtype)
+        shapes = {argument.name: argument.shape for argument in self.graph.arguments}
+        twin = next((t for t in self.inputs if t.role == "row" and shapes.get(t.name) == node.shape), None)
+        if output.role == "row" and twin is not None:
+            # 2 us on the host instead of 4 for torch.empty with a shape and a device
+            return (
+                f"{output.name} = torch.empty_like({twin.name}, dtype={dtype}, memory_format=torch.contiguous_format)"
+            )
+        return f"{output.name} = torch.empty({shape}, dtype={dtype}, device={any_input}.device)"
+
+    def _result(self, output: Output) -> str:
+        code = f"{output.name}.view(torch.bool)" if output.node.dtype == "bool" else output.name
+        if output.role == "row" or output.node.shape == self.analysis.shape:
+            return code
+        return f"{code}.view({self._outer_shape(output.node)})"
+
+    def _outer_shape(self, node: Node) -> str:
+        """The shape of an output that is seen as rows and columns only inside, as group_norm's."""
+        for name, argument in zip(self.arguments, self.graph.arguments, strict=True):
+            if argument.kind == "tensor" and argument.shape == node.shape:
+                return f"{name}.shape"
+        if not self.graph.fixed_shapes:
+            raise UnmatchedError(f"{node.origin or 'reshape'} reshapes an output", operation="reshape")
+        return repr(node.shape)
+
+
+def _store_dtype(dtype: str) -> str:
+    return "torch.uint8" if dtype == "bool" else f"torch.{dtype}"
+
+
+def _out_role(analysis: RowsAnalysis, output: Output) -> str:
+    if output.role == "element":
+        return "element"
+    return "row" if len(output.node.shape) <= analysis.rows_rank else "kept row"

@@ -1,0 +1,106 @@
+"""Which configurations a row-reduction kernel is tried with, the most promising first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from cutesmith.devices import SmVersion
+from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.rows.analysis import RowsAnalysis
+from cutesmith.patterns.rows.configuration import RowsConfiguration
+
+BLOCK_BYTES = 100_000
+"""Of a row that one block keeps in shared memory: two such blocks fit an SM."""
+
+WIDE_BYTES = 200_000
+"""Of a row: fewer were not measured with clusters. L2 holds some 250 such rows, two for each of 132 SMs."""
+
+CLUSTER, CLUSTER_BLOCK_BYTES = 8, 200_000
+"""Blocks that share a wide row, and what each of them keeps of it at most: one such block fits an SM."""
+
+FULL = 2048
+"""Threads an SM: every one that it can hold, so more rows in flight for at most 32 registers a thread."""
+
+
+def proposals(analysis: RowsAnalysis, sm: SmVersion) -> list[RowsConfiguration]:
+    """Candidates, best guess first: elements a thread, threads a block, where a long row waits, cache hints.
+
+    The order is what an H200 measured on bf16 rows (evals/results/h200); every candidate is correct for every shape.
+    """
+    sizes = [ITEM_BYTES[u.node.dtype] for u in analysis.uses if u.role == "element"]
+    writes = [node for node in analysis.outputs if math.prod(node.shape) == math.prod(analysis.shape)]
+    sizes += [ITEM_BYTES[node.dtype] for node in writes]
+    base = RowsConfiguration(vector=max(1, 16 // max(2, min(sizes, default=4))))
+    width = max(1, sum(u.role == "element" for u in analysis.uses)) * max(2, max(sizes, default=2)) // 2
+    if analysis.columns * width > 16384:
+        row_bytes = analysis.columns * sum(ITEM_BYTES[u.node.dtype] for u in analysis.uses if u.role == "element")
+        clusters, fits = sm.max_cluster >= CLUSTER, WIDE_BYTES < row_bytes <= CLUSTER * CLUSTER_BLOCK_BYTES
+        found = _wide_rows(base, row_bytes) if writes and clusters and fits else []
+        found += _long_rows(base, bool(writes), clusters)
+    else:
+        weighted = any(use.role == "column" for use in analysis.uses)
+        found = _short_rows(base, analysis.columns, bool(writes), width, weighted)
+    # sm_86, sm_89 and sm_120 hold 1536 threads: asking for more would not limit anything.
+    return [replace(c, threads_per_sm=min(c.threads_per_sm, sm.threads_per_sm)) for c in found]
+
+
+def _short_rows(
+    base: RowsConfiguration, columns: int, writes: bool, width: int, weighted: bool
+) -> list[RowsConfiguration]:
+    """Rows that fit the registers; `width` is the bytes an element takes in all tensors, in units of two."""
+    counts = [32, 16, 64] if columns > 1024 else [16, 32, 8]
+    counts = [max(8, count // (1 if width <= 2 else 2)) for count in counts]
+    plain = [replace(base, elements_per_thread=count) for count in counts]
+    if not writes:
+        return [replace(each, hints="stream") for each in plain[:2]] + plain
+    lasting = [replace(each, hints="last") for each in plain]
+    sixteen = replace(base, elements_per_thread=16, hints="last")
+    dense = [replace(sixteen, threads_per_sm=threads) for threads in (FULL, 1536)]
+    if columns <= 1024:
+        # A row a warp and two rows a block, so that no barrier waits: layer norm over 1024 columns 37.9 to 37.4 us.
+        warps = [replace(base, elements_per_thread=max(counts[:2]), min_threads=64)] if weighted else []
+        return plain[:1] + warps + plain[1:2] + lasting[:1] + dense[:1] + plain[2:]
+    # A weight and a bias cost registers: with at most 64 of them layer norm over 8192 columns went from 274 to 256 us.
+    roomy = [replace(lasting[0], threads_per_sm=1024)] if weighted else []
+    return roomy + lasting[:2] + dense + plain[:1] + lasting[2:] + [replace(plain[0], hints="keep")]
+
+
+def _wide_rows(base: RowsConfiguration, row_bytes: int) -> list[RowsConfiguration]:
+    """Rows of which neither a block's shared memory nor L2 holds all that are being worked on: a cluster's does.
+
+    Against the best without clusters: softmax over 262144 columns of bf16 105 to 78 us, over 393216 of float32 1200 to
+    1024, layer norm over 65536 of float32 660 to 614, x / mean(abs(x)) over 65535 1504 to 1217.
+    """
+    wide = replace(base, resident_elements=0, reload_elements=16, max_cluster=CLUSTER, shared_bytes=CLUSTER_BLOCK_BYTES)
+    alone = row_bytes > CLUSTER * BLOCK_BYTES  # a block alone on its SM wants all the threads that it can have
+    return [replace(wide, max_threads=threads) for threads in ((1024, 512, 256) if alone else (512, 256, 1024))]
+
+
+def _long_rows(base: RowsConfiguration, writes: bool, clusters: bool) -> list[RowsConfiguration]:
+    """Rows that wait in shared memory, in L1 and L2, or in the registers of a cluster.
+
+    They would need too many registers: a thread takes a few elements at a time and fetches them for each stage.
+    """
+    long = replace(base, resident_elements=0)
+    if not writes:
+        return [
+            replace(long, max_threads=256, hints="keep"),
+            replace(long, max_threads=256),
+            replace(long, max_threads=512, reload_elements=16, hints="keep"),
+        ]
+    kept, sixteen = replace(long, shared_bytes=BLOCK_BYTES), replace(long, reload_elements=16)
+    found = [
+        replace(kept, max_threads=512, reload_elements=16),
+        # Written lines leave L2 first: RMS norm over 32768 columns from 509.7 to 504.3 us, where a copy takes 508.
+        replace(sixteen, max_threads=1024, hints="last", stores="first", threads_per_sm=FULL),
+        replace(sixteen, max_threads=1024, hints="keep"),
+        replace(long, max_threads=1024, reload_elements=8, hints="last", threads_per_sm=FULL),
+        replace(sixteen, max_threads=512, hints="last", threads_per_sm=FULL),
+        replace(sixteen, max_threads=512, hints="last", threads_per_sm=1536),
+        replace(kept, max_threads=1024, reload_elements=16),
+        replace(kept, max_threads=512),
+    ]
+    if clusters:
+        found.append(replace(base, elements_per_thread=64, max_threads=128, max_cluster=CLUSTER))
+    return found
