@@ -7,7 +7,7 @@ missing machines and our own limits.
 from __future__ import annotations
 
 from cutesmith.unicode import plain_text
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import ExitCode, Mechanism, Rule, Violation
 
 
 class CutesmithError(Exception):
@@ -54,13 +54,26 @@ class UnmatchedError(CutesmithError):
 class CandidateError(CutesmithError):
     """The candidate crashed, timed out or does not compile; `exit_code` says which, `log_tail` keeps its last lines.
 
-    `rule` is the EXPLOITS row when it was caught cheating.
+    `rule` is the row of the table of exploits that it looks like, `mechanism` the check that found it.
     """
 
     def __init__(
-        self, message: str, exit_code: ExitCode, *, hint: str = "", log_tail: str = "", rule: str = ""
+        self,
+        message: str,
+        exit_code: ExitCode,
+        *,
+        hint: str = "",
+        log_tail: str = "",
+        rule: Rule | None = None,
+        mechanism: Mechanism = Mechanism.EXCEPTION,
     ) -> None:
         super().__init__(message, hint=hint)
         self.exit_code = exit_code
         self.log_tail = plain_text(log_tail)
-        self.rule = rule
+        self.rule, self.mechanism = rule, mechanism
+
+    @classmethod
+    def rejecting(cls, violation: Violation, *, log_tail: str = "") -> CandidateError:
+        """The end of a candidate that was caught cheating."""
+        rule, mechanism = violation.rule, violation.mechanism
+        return cls(violation.text, ExitCode.REJECTED, log_tail=log_tail, rule=rule, mechanism=mechanism)

@@ -2,113 +2,120 @@
 
 Looked at is what can run on behalf of the kernel: module-level code and every function that `kernel_fn` reaches; the
 reference, the inputs and `if __name__ == "__main__":` are not. What hides from this is met again at run time (the
-dispatch mode of `checks.watching`, the missing reference, the refused system calls): a clean bill proves nothing alone.
+dispatch mode of `candidate_side.watching`, the missing reference, the refused system calls): to pass here shows nothing
+alone.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
 from cutesmith.problems import contract
-from cutesmith.verdicts import Finding
+from cutesmith.verdicts import Mechanism, Rule, Violation
 
 REFERENCE_NAMES = frozenset(contract.PROBLEM_NAMES) - {"TOLERANCE"}
 
 # Dotted torch names that `kernel_fn` may use: allocation, views, and questions about tensors and devices.
 TORCH_ALLOWED = frozenset(
-    f"torch.{name}"
-    for name in (
-        *("empty", "empty_like", "empty_strided", "zeros", "zeros_like", "full", "full_like", "ones", "ones_like"),
-        *(
-            "as_strided",
-            "broadcast_shapes",
-            "broadcast_tensors",
-            "is_tensor",
-            "numel",
-            "is_floating_point",
-            "is_complex",
-        ),
-        *("device", "dtype", "Tensor", "Size", "finfo", "iinfo", "promote_types", "result_type", "get_default_dtype"),
-        *("no_grad", "inference_mode", "version", "__version__", "strided", "contiguous_format", "preserve_format"),
-        *("transpose", "permute", "movedim", "squeeze", "unsqueeze", "flatten", "view_as_real", "view_as_complex"),
-        *("cuda", "memory_format", "set_grad_enabled", "typing", "layout"),
-    )
+    """
+    empty empty_like empty_strided zeros zeros_like full full_like ones ones_like
+    as_strided broadcast_shapes broadcast_tensors is_tensor numel is_floating_point is_complex
+    device dtype Tensor Size finfo iinfo promote_types result_type get_default_dtype
+    no_grad inference_mode version __version__ strided contiguous_format preserve_format
+    transpose permute movedim squeeze unsqueeze flatten view_as_real view_as_complex
+    cuda memory_format set_grad_enabled typing layout
+    """.split()
 )
-TORCH_DTYPES = ("float", "bfloat", "int", "uint", "bool", "half", "double", "long", "short", "complex", "half")
+TORCH_DTYPES = ("float", "bfloat", "int", "uint", "bool", "half", "double", "long", "short", "complex")
+_NOT_DTYPES = frozenset({"float_power", "complex", "bool_", "int_repr"})
 CUDA_ALLOWED = frozenset(
-    f"torch.cuda.{name}"
-    for name in (
-        *("current_stream", "current_device", "get_device_properties", "get_device_capability", "device", "Stream"),
-        *("stream", "Event"),
-        *("get_device_name", "is_available", "device_count", "device_of"),
-    )
+    """
+    current_stream current_device get_device_properties get_device_capability device Stream stream Event
+    get_device_name is_available device_count device_of
+    """.split()
 )
 # Methods that only compute; names that lists, sets or dicts have too are left to the dispatch mode.
 COMPUTE_METHODS = frozenset(
-    {
-        *("softmax", "log_softmax", "matmul", "mm", "bmm", "addmm", "baddbmm", "mean", "sum", "amax", "amin", "argmax"),
-        *("argmin", "relu", "relu_", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "cumsum", "cumprod", "topk"),
-        *("std", "var", "norm", "logsumexp", "masked_fill", "masked_fill_", "scatter", "gather", "index_select"),
-        *("einsum", "clamp", "mul_", "add_", "sub_", "div_", "item", "tolist", "cpu", "numpy", "half", "bfloat16"),
-    }
+    """
+    softmax log_softmax matmul mm bmm addmm baddbmm mean sum amax amin argmax argmin relu relu_ sigmoid tanh exp log
+    sqrt rsqrt cumsum cumprod topk std var norm logsumexp masked_fill masked_fill_ scatter gather index_select
+    einsum clamp mul_ add_ sub_ div_ item tolist cpu numpy half bfloat16
+    """.split()
 )
 FOREIGN = frozenset(
+    """
+    triton cupy numba jax flash_attn xformers quack apex transformer_engine vllm bitsandbytes cublas cudnn nvmath
+    flashinfer liger_kernel deep_gemm cutlass_library cutlass_operators thunderkittens helion tilelang torchvision
+    onnxruntime tensorrt
+    """.split()
+)
+
+
+def _by_name(names: dict[Rule, str]) -> dict[str, Rule]:
+    return {name: rule for rule, listed in names.items() for name in listed.split()}
+
+
+EVASIVE_MODULES = _by_name(
     {
-        *("triton", "cupy", "numba", "jax", "flash_attn", "xformers", "quack", "apex", "transformer_engine", "vllm"),
-        *("bitsandbytes", "cublas", "cudnn", "nvmath", "flashinfer", "liger_kernel", "deep_gemm", "cutlass_library"),
-        *("cutlass_operators", "thunderkittens", "helion", "tilelang", "torchvision", "onnxruntime", "tensorrt"),
+        Rule.H7: "ctypes cffi pickle marshal dill cloudpickle gc inspect importlib builtins code codeop runpy mmap "
+        "signal base64 zlib tracemalloc subprocess multiprocessing pty",
+        Rule.H6: "socket socketserver ssl urllib urllib3 requests http ftplib pip",
+        Rule.T2: "threading _thread concurrent asyncio queue",
+        Rule.H1: "cutesmith pytest unittest",
     }
 )
-EVASIVE_MODULES = {
-    **dict.fromkeys(("ctypes", "cffi", "pickle", "marshal", "dill", "cloudpickle", "gc", "inspect", "importlib"), "H7"),
-    **dict.fromkeys(("builtins", "code", "codeop", "runpy", "mmap", "signal", "base64", "zlib", "tracemalloc"), "H7"),
-    **dict.fromkeys(("subprocess", "multiprocessing", "pty"), "H7"),
-    **dict.fromkeys(("socket", "socketserver", "ssl", "urllib", "urllib3", "requests", "http", "ftplib", "pip"), "H6"),
-    **dict.fromkeys(("threading", "_thread", "concurrent", "asyncio", "queue"), "T2"),
-    **dict.fromkeys(("cutesmith", "pytest", "unittest"), "H1"),
-}
 EVASIVE_CALLS = frozenset({"exec", "eval", "compile", "__import__", "globals", "vars", "setattr", "delattr"})
-EVASIVE_ATTRIBUTES = {
-    **dict.fromkeys(("__code__", "__globals__", "__closure__", "__subclasses__", "__builtins__", "__dict__"), "H1"),
-    **dict.fromkeys(("f_back", "f_locals", "f_globals", "tb_frame", "gi_frame", "_getframe", "_current_frames"), "H1"),
-    **dict.fromkeys(("settrace", "setprofile", "modules", "addaudithook"), "H1"),
-    **dict.fromkeys(("extract_stack", "format_stack", "print_stack", "walk_stack", "currentframe"), "H3"),
-    **dict.fromkeys(("system", "popen", "execv", "execve", "spawnv", "posix_spawn", "memfd_create"), "H7"),
-}
+EVASIVE_ATTRIBUTES = _by_name(
+    {
+        Rule.H1: "__code__ __globals__ __closure__ __subclasses__ __builtins__ __dict__ f_back f_locals f_globals "
+        "tb_frame gi_frame _getframe _current_frames settrace setprofile modules addaudithook",
+        Rule.H3: "extract_stack format_stack print_stack walk_stack currentframe",
+        Rule.H7: "system popen execv execve spawnv posix_spawn memfd_create",
+    }
+)
 # Of CUDA's own API a kernel needs a stream's type, device attributes and events; the rest works without the DSL.
 CUDA_API_ALLOWED = frozenset(
-    {
-        *("CUstream", "CUdevice", "CUdevice_attribute", "CUresult", "CUevent", "CUdeviceptr", "cuInit", "cuDeviceGet"),
-        *("cuDeviceGetAttribute", "cuCtxGetDevice", "cuGetErrorString", "cudaStream_t", "cudaError_t", "cudaEvent_t"),
-        *("cudaGetDevice", "cudaDeviceGetAttribute", "cudaDeviceAttr", "driver", "runtime"),
-        *("cuStreamWaitEvent", "cuEventCreate", "cuEventRecord", "cuEventDestroy", "CUevent_flags", "CUstream_flags"),
-        *("cuStreamCreate", "cuStreamDestroy"),
-    }
+    """
+    CUstream CUdevice CUdevice_attribute CUresult CUevent CUdeviceptr cuInit cuDeviceGet cuDeviceGetAttribute
+    cuCtxGetDevice cuGetErrorString cudaStream_t cudaError_t cudaEvent_t cudaGetDevice cudaDeviceGetAttribute
+    cudaDeviceAttr driver runtime cuStreamWaitEvent cuEventCreate cuEventRecord cuEventDestroy CUevent_flags
+    CUstream_flags cuStreamCreate cuStreamDestroy
+    """.split()
 )
 CACHE_SETTINGS = ("Limit", "Persisting", "accessPolicy", "StreamSetAttribute", "StreamAttr")
 PATCHABLE = frozenset({"torch", "time", "builtins", "json", "os", "sys", "cutlass", "math", "functools"})
 PUBLIC_VARIABLES = ("CUTE_DSL_", "CUDA_", "CUTLASS_")
 
 
-def find_cheats(source: str, path: Path) -> list[Finding]:
-    """Findings of severity "error", in the order of their lines; each means that the kernel is rejected."""
-    tree = contract.parse(source, path)
-    scope = _Scope(tree)
-    findings = [finding for node in scope.module_level for finding in _Reader(scope, "module").read(node)]
+@dataclass(frozen=True)
+class _Sign:
+    """What one line shows, and what to write instead."""
+
+    line: int
+    column: int
+    rule: Rule
+    message: str
+    fix: str
+
+
+def find_cheats(source: str, path: Path) -> list[Violation]:
+    """What the source shows, in the order of its lines; each means that the kernel is rejected."""
+    scope = _Scope(contract.parse(source, path))
+    signs = [sign for node in scope.module_level for sign in _Reader(scope, "module").read(node)]
     for kind, function in scope.reached:
-        findings += _Reader(scope, kind).read(function)
+        signs += _Reader(scope, kind).read(function)
     if "kernel_fn" in scope.definitions and not scope.has_device_function:
         line = scope.definitions["kernel_fn"][-1].lineno
         message = "kernel_fn launches no CuTe kernel: the file has no function decorated with @cute.kernel"
-        findings.append(_finding("W1", line, message, "write the computation as a @cute.kernel"))
-    return sorted(dict.fromkeys(findings), key=lambda f: (f.line, f.column))
-
-
-def _finding(rule: str, line: int, message: str, fix: str, column: int = 0) -> Finding:
-    return Finding(rule=rule, severity="error", line=line, column=column, message=message, fix=fix)
+        signs.append(_Sign(line, 0, Rule.W1, message, "write the computation as a @cute.kernel"))
+    return [
+        Violation(sign.rule, Mechanism.STATIC_CHECK, f"{path.name}:{sign.line}: {sign.message}; {sign.fix}")
+        for sign in sorted(dict.fromkeys(signs), key=lambda sign: (sign.line, sign.column))
+    ]
 
 
 class _Scope:
@@ -209,9 +216,9 @@ class _Reader:
     def __init__(self, scope: _Scope, kind: str) -> None:
         self.scope, self.kind = scope, kind
 
-    def read(self, root: ast.AST) -> list[Finding]:
-        """Every finding in the statement."""
-        return [finding for node in self._nodes(root) for finding in self._check(node)]
+    def read(self, root: ast.AST) -> list[_Sign]:
+        """Everything that the statement shows."""
+        return [sign for node in self._nodes(root) for sign in self._check(node)]
 
     def _nodes(self, root: ast.AST) -> Iterator[ast.AST]:
         """All nodes, without annotations and nested device functions."""
@@ -223,7 +230,7 @@ class _Reader:
                 if isinstance(child, ast.AST) and not (child is not root and _is_device(child, self.scope)):
                     yield from self._nodes(child)
 
-    def _check(self, node: ast.AST) -> Iterator[Finding]:
+    def _check(self, node: ast.AST) -> Iterator[_Sign]:
         yield from self._imports(node)
         yield from self._evasion(node)
         yield from self._cuda_api(node)
@@ -235,10 +242,10 @@ class _Reader:
         if self.kind == "host":
             yield from self._computing(node)
 
-    def _at(self, node: ast.AST, rule: str, message: str, fix: str) -> Finding:
-        return _finding(rule, getattr(node, "lineno", 0), message, fix, getattr(node, "col_offset", 0))
+    def _at(self, node: ast.AST, rule: Rule, message: str, fix: str) -> _Sign:
+        return _Sign(getattr(node, "lineno", 0), getattr(node, "col_offset", 0), rule, message, fix)
 
-    def _imports(self, node: ast.AST) -> Iterator[Finding]:
+    def _imports(self, node: ast.AST) -> Iterator[_Sign]:
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             return
         names = (
@@ -251,16 +258,16 @@ class _Reader:
                     node, EVASIVE_MODULES[package], f"a kernel has no use for {package}", "remove the import"
                 )
             elif package in FOREIGN or name.startswith(("torch.utils.cpp_extension", "torch._inductor")):
-                yield self._at(node, "W1", f"{name} is not CuTe DSL", "write the computation as a @cute.kernel")
+                yield self._at(node, Rule.W1, f"{name} is not CuTe DSL", "write the computation as a @cute.kernel")
 
-    def _evasion(self, node: ast.AST) -> Iterator[Finding]:
+    def _evasion(self, node: ast.AST) -> Iterator[_Sign]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in EVASIVE_CALLS:
-            yield self._at(node, "H7", f"{node.func.id}() hides what the kernel does", "write the code out")
+            yield self._at(node, Rule.H7, f"{node.func.id}() hides what the kernel does", "write the code out")
         elif isinstance(node, ast.Attribute) and node.attr in EVASIVE_MODULES and self.scope.dotted(node):
             text = f"{self.scope.dotted(node)} is a module that a kernel has no use for"
             yield self._at(node, EVASIVE_MODULES[node.attr], text, "remove it")
         elif isinstance(node, ast.Attribute) and node.attr.startswith("_cutesmith"):
-            yield self._at(node, "H1", f".{node.attr} is the judge's own", "remove it")
+            yield self._at(node, Rule.H1, f".{node.attr} is the judge's own", "remove it")
         elif isinstance(node, ast.Attribute) and node.attr in EVASIVE_ATTRIBUTES:
             rule = EVASIVE_ATTRIBUTES[node.attr]
             rooted = self.scope.dotted(node).split(".")[0]
@@ -268,23 +275,23 @@ class _Reader:
             if of_module or node.attr.startswith(("_", "f_", "tb_", "gi_")):
                 yield self._at(node, rule, f".{node.attr} reaches beyond the kernel", "remove it")
 
-    def _cuda_api(self, node: ast.AST) -> Iterator[Finding]:
+    def _cuda_api(self, node: ast.AST) -> Iterator[_Sign]:
         """CUDA beside the DSL: other kernels (W2), or settings of the cache (T5)."""
         dotted = self.scope.dotted(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
         parts = dotted.split(".")
         if parts[:2] != ["cuda", "bindings"] or len(parts) < 3 or CUDA_API_ALLOWED.issuperset(parts[2:4]):
             return
-        rule = "T5" if any(word in dotted for word in CACHE_SETTINGS) else "W2"
+        rule = Rule.T5 if any(word in dotted for word in CACHE_SETTINGS) else Rule.W2
         message = f"the kernel uses {dotted}, which works beside the CuTe kernel"
         yield self._at(node, rule, message, "launch the @cute.kernel, and leave the driver alone")
 
-    def _reference(self, node: ast.AST) -> Iterator[Finding]:
+    def _reference(self, node: ast.AST) -> Iterator[_Sign]:
         name = node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else ""
         name = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else name
         if name in REFERENCE_NAMES:
-            yield self._at(node, "W4", f"the kernel uses {name}", "compute the result in the CuTe kernel")
+            yield self._at(node, Rule.W4, f"the kernel uses {name}", "compute the result in the CuTe kernel")
 
-    def _patching(self, node: ast.AST) -> Iterator[Finding]:
+    def _patching(self, node: ast.AST) -> Iterator[_Sign]:
         targets: list[ast.expr] = []
         if isinstance(node, (ast.Assign, ast.Delete)):
             targets = node.targets
@@ -295,38 +302,38 @@ class _Reader:
             dotted = self.scope.dotted(owner) if owner is not None else ""
             if dotted.split(".")[0] in PATCHABLE and dotted != "os.environ":
                 name = self.scope.dotted(target) or dotted
-                yield self._at(node, "T4", f"the kernel replaces {name}", "leave other modules as they are")
+                yield self._at(node, Rule.T4, f"the kernel replaces {name}", "leave other modules as they are")
 
-    def _environment(self, node: ast.AST) -> Iterator[Finding]:
+    def _environment(self, node: ast.AST) -> Iterator[_Sign]:
         if isinstance(node, ast.Attribute) and self.scope.dotted(node) == "sys.argv":
-            yield self._at(node, "H3", "the kernel reads sys.argv", "a kernel must not know how it is run")
+            yield self._at(node, Rule.H3, "the kernel reads sys.argv", "a kernel must not know how it is run")
         key = _environment_key(node, self.scope)
         if key is not None and not key.startswith(PUBLIC_VARIABLES):
             what = f"the environment variable {key}" if key else "the environment"
-            yield self._at(node, "H3", f"the kernel reads {what}", "a kernel must not know how it is run")
+            yield self._at(node, Rule.H3, f"the kernel reads {what}", "a kernel must not know how it is run")
 
-    def _fallback(self, node: ast.AST) -> Iterator[Finding]:
+    def _fallback(self, node: ast.AST) -> Iterator[_Sign]:
         """Rule W3: an error that is swallowed lets something else take the kernel's place."""
         if isinstance(node, ast.Try) and any(not _raises(handler) for handler in node.handlers):
             message = "an except clause swallows the kernel's failure"
-            yield self._at(node, "W3", message, "let the error surface, or raise a clearer one in its place")
+            yield self._at(node, Rule.W3, message, "let the error surface, or raise a clearer one in its place")
         if isinstance(node, ast.Call) and self.scope.dotted(node.func) == "contextlib.suppress":
-            yield self._at(node, "W3", "contextlib.suppress swallows the kernel's failure", "let the error surface")
+            yield self._at(node, Rule.W3, "contextlib.suppress swallows the kernel's failure", "let the error surface")
 
-    def _computing(self, node: ast.AST) -> Iterator[Finding]:
+    def _computing(self, node: ast.AST) -> Iterator[_Sign]:
         fix = "write it into the @cute.kernel; only allocations and views are torch's business"
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            yield self._at(node, "W1", "kernel_fn computes with @ (torch.matmul)", fix)
+            yield self._at(node, Rule.W1, "kernel_fn computes with @ (torch.matmul)", fix)
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             return
         if isinstance(node, (ast.Attribute, ast.Name)):
             dotted = self.scope.dotted(node)
             if dotted.startswith("torch.") and not _torch_allowed(dotted):
-                yield self._at(node, "W1", f"kernel_fn uses {dotted}", fix)
+                yield self._at(node, Rule.W1, f"kernel_fn uses {dotted}", fix)
             elif dotted.split(".")[0] in FOREIGN:
-                yield self._at(node, "W1", f"kernel_fn uses {dotted}, which is not CuTe DSL", fix)
+                yield self._at(node, Rule.W1, f"kernel_fn uses {dotted}, which is not CuTe DSL", fix)
         if _is_compute_method(node) and not self.scope.dotted(node.func):
-            yield self._at(node, "W1", f"kernel_fn computes with torch: .{node.func.attr}()", fix)
+            yield self._at(node, Rule.W1, f"kernel_fn computes with torch: .{node.func.attr}()", fix)
 
 
 def _is_compute_method(node: ast.AST) -> TypeGuard[_MethodCall]:
@@ -343,13 +350,10 @@ def _torch_allowed(dotted: str) -> bool:
     """Whether a dotted torch name may appear in host code; a prefix of an allowed name may, too."""
     parts = dotted.split(".")
     if parts[1] == "cuda":
-        return len(parts) == 2 or ".".join(parts[:3]) in CUDA_ALLOWED
+        return len(parts) == 2 or parts[2] in CUDA_ALLOWED
     if parts[1] == "Tensor":
         return len(parts) == 2
-    return ".".join(parts[:2]) in TORCH_ALLOWED or parts[1].startswith(TORCH_DTYPES) and parts[1] not in _NOT_DTYPES
-
-
-_NOT_DTYPES = frozenset({"float_power", "complex", "bool_", "int_repr"})
+    return parts[1] in TORCH_ALLOWED or parts[1].startswith(TORCH_DTYPES) and parts[1] not in _NOT_DTYPES
 
 
 def _raises(handler: ast.ExceptHandler) -> bool:

@@ -15,11 +15,10 @@ from typing import Any
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.errors import CandidateError
 from cutesmith.judge.entries import device_time
-from cutesmith.judge.rounds import NOT_RUN, failed
 from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker
-from cutesmith.verdicts import CaseReport
+from cutesmith.verdicts import CaseOutcome, CaseReport, Mechanism, Rule, Violation
 
 MOST_FOREIGN = 0.05  # of the device time: more is a decoy
 MOST_NAMED = 3
@@ -33,14 +32,14 @@ def check(path: Path, problem: Path, arch: str, *, timeout: float, confined: boo
 
     `confined`: the problem is, though it has a file of its own.
     """
-    case = CaseReport(name="device time", inputs="get_inputs()", passed=True)
+    case = CaseReport(name="device time", inputs="get_inputs()")
     compiled = compile_kernel(path, (arch,), problem=problem if problem != path else None, timeout=timeout)
     own = {kernel.name for report in compiled.archs for kernel in report.kernels}
     request = {"path": str(path.resolve()), "problem": str(problem.resolve()), "confined": confined}
     try:
         return judged(case, _events(request, arch, timeout), own)
     except CandidateError as error:
-        return replace(case, problem=f"{NOT_RUN}{error.message[:300]}")
+        return replace(case, outcome=CaseOutcome.NOT_RUN, remark=error.message[:300])
 
 
 def judged(case: CaseReport, events: Events, own: Iterable[str]) -> CaseReport:
@@ -49,22 +48,21 @@ def judged(case: CaseReport, events: Events, own: Iterable[str]) -> CaseReport:
     counted = [(name, time) for name, time in events if name in names or not any(fill in name for fill in _FILLS)]
     total = sum(time for _, time in counted)
     if not any(name in names for name, _ in counted) or total <= 0:
-        return replace(case, problem=f"{NOT_RUN}the profiler names no kernel that the file compiles to")
+        text = "the profiler names no kernel that the file compiles to"
+        return replace(case, outcome=CaseOutcome.NOT_RUN, remark=text)
     foreign: dict[str, float] = {}
     for name, time in counted:
         if name not in names:
             foreign[name] = foreign.get(name, 0.0) + time / total
     if not foreign:
         return case
-    text = (
-        f"{sum(foreign.values()):.0%} of the device time goes to kernels that are not the file's own: {_told(foreign)}"
-    )
-    return failed(case, ("W2", text, True)) if sum(foreign.values()) > MOST_FOREIGN else replace(case, problem=text)
-
-
-def _told(foreign: dict[str, float]) -> str:
     largest = sorted(foreign, key=lambda name: -foreign[name])[:MOST_NAMED]
-    return ", ".join(f"{name[:80]} ({foreign[name]:.0%})" for name in largest)
+    named = ", ".join(f"{name[:80]} ({foreign[name]:.0%})" for name in largest)
+    share = sum(foreign.values())
+    text = f"{share:.0%} of the device time goes to kernels that are not the file's own: {named}"
+    if share > MOST_FOREIGN:
+        return case.violated(Violation(Rule.W2, Mechanism.DEVICE_TIME, text))
+    return replace(case, remark=text)
 
 
 def _events(request: dict[str, Any], arch: str, timeout: float) -> Events:

@@ -6,12 +6,12 @@ Its launches are recorded instead of executed, and further cases keep one of its
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cutesmith.judge.problem_process import reference_call
-from cutesmith.judge.rounds import AT_FULL_SIZE, DERIVED, NAN_POISON, NOT_RUN, Round, failed
-from cutesmith.verdicts import CaseReport, ExitCode
+from cutesmith.judge.rounds import DERIVED, NAN_POISON, Round
+from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, Violation
 
 INSTRUCTIONS = 1 << 26  # lane-instructions of a longer case: about a second
 FOR_A_GRID = 3 * INSTRUCTIONS  # of one beyond the last block of a grid that is smaller than the inputs ask for
@@ -33,28 +33,31 @@ class FullSize:
         layout = reference_call(self.turn.reference, {"do": "full_size", "folder": str(self.turn.folder / "inputs")})
         request = {"do": "full_size", "inputs": layout["inputs"], "fresh": not self.columns}
         reply = self.turn.candidate.call(request, timeout=self.turn.options.timeout)
-        case = CaseReport(name="launches at full size", inputs=layout["summary"], passed=True)
-        for rule, text in reply["changes"]:
-            return failed(case, (rule, text, True))
+        case = CaseReport(name="launches at full size", inputs=layout["summary"])
+        for change in reply["changes"]:
+            return case.violated(Violation.from_json(change))
         if reply["error"]:
-            prefix = AT_FULL_SIZE.get(ExitCode(reply["exit_code"]), AT_FULL_SIZE[ExitCode.CRASHED])
-            return failed(case, ("", f"{prefix}{reply['error']}", False))
+            refused = reply["exit_code"] == ExitCode.DOES_NOT_COMPILE
+            outcome = CaseOutcome.NOT_LAUNCHED if refused else CaseOutcome.RAISED
+            violation = Violation(None, Mechanism.FULL_SIZE_LAUNCHES, reply["error"], reject=False)
+            return case.violated(violation, outcome)
         if reply["untried"]:
-            return _with(case, f"{NOT_RUN}{reply['untried']}")
+            return replace(case, outcome=CaseOutcome.NOT_RUN, remark=reply["untried"])
         return self._recorded(case, reply)
 
     def _recorded(self, case: CaseReport, reply: dict[str, Any]) -> CaseReport:
         if computed := sorted(reply["computed"]):
             text = f"kernel_fn computes with torch ({', '.join(computed[:5])}) at full size"
-            return failed(case, ("W1", f"{text} instead of a CuTe kernel", True))
+            return case.violated(Violation(Rule.W1, Mechanism.DISPATCH_MODE, f"{text} instead of a CuTe kernel"))
         if not reply["blocks"]:
-            return failed(case, ("W1", "kernel_fn launches no CuTe kernel at full size", True))
+            text = "kernel_fn launches no CuTe kernel at full size"
+            return case.violated(Violation(Rule.W1, Mechanism.NO_LAUNCH, text))
         if reply["wraps"]:
-            return failed(case, ("", reply["wraps"], False))
+            return case.violated(Violation(None, Mechanism.INDEX_WIDTH, reply["wraps"], reject=False))
         self.blocks = reply["blocks"]
         grids = ", ".join(f"{blocks:,}" for blocks in self.blocks[:8])
         recorded = f"recorded, not executed: {grids} block{'s' * (self.blocks != [1])}"
-        return _with(case, "; ".join(filter(None, (recorded, reply["remark"]))))
+        return replace(case, remark="; ".join(filter(None, (recorded, reply["remark"]))))
 
     def longer(self) -> Iterator[CaseReport]:
         """A case for each size that was shrunk, and one beyond the last block of a grid that ends early."""
@@ -66,7 +69,7 @@ class FullSize:
     def _longer(self, long: int) -> CaseReport:
         what = {"longer": long, "elements": self._affordable(INSTRUCTIONS)}
         case = self._tried(f"longer: size {long}", {**what, "columns": self.columns})
-        if self.columns and case.problem.startswith(("declined", NOT_RUN)):
+        if self.columns and case.outcome in (CaseOutcome.DECLINED, CaseOutcome.NOT_RUN):
             return self._tried(case.name, {**what, "columns": False})  # perhaps it is the columns that it does not take
         return case
 
@@ -87,21 +90,16 @@ class FullSize:
         return wanted if wanted > base["elements"] * 1.25 else 0
 
     def _tried(self, name: str, what: dict[str, Any]) -> CaseReport:
-        turn, case = self.turn, CaseReport(name=name, inputs="", passed=True)
-        most = self._affordable(FOR_A_GRID)
-        if what.get("beyond", 0) > most:
-            return _with(case, f"{NOT_RUN}its grid ends early, and that many elements take the emulated GPU too long")
+        turn, case = self.turn, CaseReport(name=name, inputs="", outcome=CaseOutcome.NOT_RUN)
+        if what.get("beyond", 0) > self._affordable(FOR_A_GRID):
+            return replace(case, remark="its grid ends early, and that many elements take the emulated GPU too long")
         drawn = turn.draw(DERIVED, {"set": -1, **what})
         if not drawn["accepted"]:
-            return _with(case, f"{NOT_RUN}{drawn['why']}")
-        case = CaseReport(name=name, inputs=drawn["summary"], passed=True)
+            return replace(case, remark=drawn["why"])
+        case = CaseReport(name=name, inputs=drawn["summary"])
         steps = [turn.step(0, drawn, reuse=False, poison=NAN_POISON)]
         how = {"may_decline": True, "limited": True, "fresh": not self.columns}
         reply = turn.run(name, drawn, steps, **how)
         if "steps" in reply:
             turn.note_sizes(drawn)
         return turn.judge_derived(case, reply, note=drawn["why"])
-
-
-def _with(case: CaseReport, problem: str) -> CaseReport:
-    return CaseReport(name=case.name, inputs=case.inputs, passed=True, problem=problem)

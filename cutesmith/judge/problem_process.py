@@ -102,4 +102,11 @@ def reference_reply(worker: Worker, *, timeout: float | None = None) -> dict[str
 
 def _with(error: CandidateError, way_out: str) -> CandidateError:
     hint = f"{error.hint} {way_out}".strip()
-    return CandidateError(error.message, error.exit_code, hint=hint, log_tail=error.log_tail, rule=error.rule)
+    return CandidateError(
+        error.message,
+        error.exit_code,
+        hint=hint,
+        log_tail=error.log_tail,
+        rule=error.rule,
+        mechanism=error.mechanism,
+    )

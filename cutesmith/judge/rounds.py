@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,21 +21,10 @@ from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.scratch import content_of, remove_folder, scratch_folder
 from cutesmith.sandbox.worker import GIB, Worker
-from cutesmith.verdicts import CaseReport, ExitCode, OutputError
+from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, OutputError, Rule, Violation
 
-NAN_POISON, LARGE_POISON = (
-    0xFF,
-    0x5A,
-)  # as in crossing.tensors, which imports torch
+NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # as in crossing.tensors, which imports torch
 LAYOUT_CASES = ("strided rows", "misaligned", "transposed memory")
-REJECTED = "rejected: "
-FAULT = "sanitizer: "
-DECLINED = "declined: "  # so begins the problem of a passing case that the kernel refused to run
-NOT_RUN = "not run: "  # and of one that the judge itself could not run
-AT_FULL_SIZE = {
-    ExitCode.DOES_NOT_COMPILE: "cannot be launched at full size: ",
-    ExitCode.CRASHED: "raises at full size: ",
-}  # so begins what is wrong with a call whose launches are only recorded
 TOO_EARLY = "nothing that this call wrote stayed: let every stream that you use wait for the current one first"
 DERIVED = "derived"  # the key of such inputs on the reference's side
 SMALLER = (
@@ -67,6 +56,25 @@ class VerifyOptions:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """What the reference's side says of a call's outputs; `note`: what was allowed beyond the tolerance."""
+
+    violation: Violation | None
+    outputs: tuple[OutputError, ...] = ()
+    note: str = ""
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Judged:
+        """The reply of "judge"."""
+        outputs = tuple(
+            OutputError(**{**output, "shape": tuple(output["shape"]), "worst_index": tuple(output["worst_index"])})
+            for output in plain["outputs"]
+        )
+        violation = Violation.from_json(plain["violation"]) if plain["violation"] else None
+        return cls(violation, outputs, plain["note"])
+
+
+@dataclass(frozen=True)
 class Round:
     """The two workers and the folder through which one case goes.
 
@@ -86,7 +94,7 @@ class Round:
     def replay(self, name: str, index: int) -> CaseReport:
         """A, then B behind the same pointers, then A behind new ones: all three must be right."""
         drawn = {key: self.draw(key, {"set": index}) for key in ("a", "b")}
-        case = CaseReport(name=name, inputs=drawn["a"]["summary"], passed=True)
+        case = CaseReport(name=name, inputs=drawn["a"]["summary"])
         same = [d["inputs"] for d in drawn.values()]
         layouts_agree = [_layout(d) for d in same[0]] == [_layout(d) for d in same[1]]
         steps = [
@@ -120,26 +128,24 @@ class Round:
         if not (narrow := unexplained(narrow_instructions(compiled["counts"]), problem["types"])):
             return case
         text = f"computes in {described(narrow, compiled)}, less than any type of the problem has"
-        if own_tolerance and (wrong := self._judge("a", report, default=True))["problem"]:
-            return failed(
-                case, ("O9", f"{text}; only this file's own TOLERANCE lets it pass: {wrong['problem']}", False)
-            )
-        return replace(case, problem="; ".join(filter(None, (case.problem, text))))
+        if own_tolerance and (wrong := self._judge("a", report, default=True).violation):
+            text = f"{text}; only this file's own TOLERANCE lets it pass: {wrong.text}"
+            return case.violated(Violation(Rule.O9, Mechanism.NARROW_INSTRUCTIONS, text, reject=False))
+        return replace(case, remark="; ".join(filter(None, (case.remark, text))))
 
     def _judge_replay(self, case: CaseReport, reply: dict[str, Any]) -> CaseReport:
         for step, report in enumerate(reply["steps"]):
-            if problem := behaviour(report, reply["changes"], own=True):
-                return failed(case, problem)
-            verdict = _never_written(self._judge("aba"[step], report), report)
-            case = replace(case, outputs=case.outputs or _outputs(verdict))
-            if verdict["problem"] and step > 0 and not verdict["reject"]:
+            if found := behaviour(report, reply["changes"], own=True):
+                return case.violated(found)
+            judged = self._judge("aba"[step], report)
+            case = replace(case, outputs=case.outputs or judged.outputs)
+            if not (wrong := _explained(judged, report)):
+                continue
+            if step > 0 and not wrong.reject and self._replayed(step, reply["steps"]):
                 text = ("new contents behind the same pointers", "the same contents behind new pointers")[step - 1]
-                if self._replayed(step, reply["steps"]):
-                    stale = f"with {text} it returns an old result: {verdict['problem']}"
-                    return failed(replace(case, outputs=_outputs(verdict)), ("R1", stale, True))
-            if verdict["problem"]:
-                wrong = (verdict["rule"], verdict["problem"], verdict["reject"])
-                return failed(replace(case, outputs=_outputs(verdict)), wrong)
+                stale = f"with {text} it returns an old result: {wrong.text}"
+                wrong = Violation(Rule.R1, Mechanism.REPLAYED, stale)
+            return replace(case, outputs=judged.outputs).violated(wrong)
         return self._deterministic(case, reply["steps"])
 
     def _replayed(self, step: int, reports: Sequence[dict[str, Any]]) -> bool:
@@ -152,17 +158,19 @@ class Round:
         first, _, last = (report["outputs"] for report in reports)
         if _same_bytes(first, last):
             return case
-        return replace(case, problem="not reproducible: two calls on equal inputs differ, within tolerance")
+        return replace(case, remark="not reproducible: two calls on equal inputs differ, within tolerance")
 
     def derived(self, name: str) -> CaseReport | None:
         """One derived case; None when the reference refuses such inputs. A kernel may refuse layouts and shapes too."""
         try:
             drawn = self.draw(DERIVED, {"set": -1, "derive": name})
         except CutesmithError:  # the reference process died on it: nothing more can be derived
-            return None if self.reference.alive else _skip(name)
+            text = "the reference process ended"
+            gone = CaseReport(name=f"derived: {name}", inputs="", outcome=CaseOutcome.NOT_RUN, remark=text)
+            return None if self.reference.alive else gone
         if not drawn["accepted"]:
             return None
-        case = CaseReport(name=f"derived: {name}", inputs=drawn["summary"], passed=True)
+        case = CaseReport(name=f"derived: {name}", inputs=drawn["summary"])
         poisons = (NAN_POISON, LARGE_POISON)
         steps = [self.step(i, drawn, reuse=False, poison=poison) for i, poison in enumerate(poisons)]
         reply = self.run(case.name, drawn, steps, may_decline=_may_decline(name))
@@ -178,19 +186,21 @@ class Round:
             self._clean()
 
     def _judged(self, case: CaseReport, reply: dict[str, Any], note: str, forgiving: bool) -> CaseReport:
-        for sentence, prefix in (("declined", DECLINED), ("stopped", NOT_RUN)):
-            if why := reply.get(sentence):
-                changed = [(rule, text, True) for rule, text in reply["changes"]]
-                return failed(case, changed[0]) if changed else replace(case, problem=f"{prefix}{why[:300]}")
+        for key, outcome in (("declined", CaseOutcome.DECLINED), ("stopped", CaseOutcome.NOT_RUN)):
+            if why := reply.get(key):
+                changes = list(map(Violation.from_json, reply["changes"]))
+                return case.violated(changes[0]) if changes else replace(case, outcome=outcome, remark=why[:300])
         for report in reply["steps"]:
-            if problem := behaviour(report, reply["changes"], own=False):
-                return failed(case, problem)
-            verdict = _never_written(self._judge(DERIVED, report), report)
-            remark = "; ".join(filter(None, (note, verdict.get("note", ""))))
-            case = replace(case, outputs=case.outputs or _outputs(verdict), problem=remark)
-            if verdict["problem"]:
-                wrong = (verdict["rule"], verdict["problem"], verdict["reject"] and not forgiving)
-                return failed(replace(case, outputs=_outputs(verdict)), wrong)
+            if found := behaviour(report, reply["changes"], own=False):
+                return case.violated(found)
+            judged = self._judge(DERIVED, report)
+            remark = "; ".join(filter(None, (note, judged.note)))
+            case = replace(case, outputs=case.outputs or judged.outputs, remark=remark)
+            if wrong := _explained(judged, report):
+                by_value = wrong.mechanism is Mechanism.FLOAT64_REFERENCE
+                mechanism = Mechanism.DERIVED_INPUTS if by_value else wrong.mechanism
+                wrong = replace(wrong, mechanism=mechanism, reject=wrong.reject and not forgiving)
+                return replace(case, outputs=judged.outputs).violated(wrong)
         return case
 
     def draw(self, key: str, what: dict[str, Any]) -> dict[str, Any]:
@@ -225,7 +235,7 @@ class Round:
                 raise
             raise too_slow(error, drawn["summary"], drawn["size"], case=f"{name}: ") from error
 
-    def _judge(self, key: str, report: dict[str, Any], *, default: bool = False) -> dict[str, Any]:
+    def _judge(self, key: str, report: dict[str, Any], *, default: bool = False) -> Judged:
         """What the reference's side says of outputs; `default`: by the tolerances of their types alone."""
         request = {"do": "judge", "key": key, "outputs": report["outputs"], "tuple": report["tuple"]}
         request.update({"derived": key == DERIVED, "default": default})
@@ -236,7 +246,7 @@ class Round:
         verdict = taker({**request, **tolerances})
         for output, total in zip(report["outputs"], verdict.get("sums", ())):
             output["sum"] = total
-        return verdict
+        return Judged.from_json(verdict)
 
     def _clean(self) -> None:
         """Make room, where the files of this case take so much that the next one's might not fit beside them."""
@@ -246,58 +256,42 @@ class Round:
                 remove_folder(folder)
 
 
-def behaviour(report: dict[str, Any], changes: Sequence[Sequence[str]], *, own: bool) -> tuple[str, str, bool] | None:
-    """What the candidate did that no result excuses: (rule, sentence, whether it is cheating)."""
-    for rule, text in changes:
-        return rule, text, True
-    computed = sorted(report["computed"])
-    if computed:
-        return "W1", f"kernel_fn computes with torch ({', '.join(computed[:5])}) instead of a CuTe kernel", True
-    if report["copied"] and own:
-        return "W1", f"kernel_fn copies tensors with torch ({', '.join(report['copied'])}): read strides instead", True
-    for problem in report["problems"]:
-        return problem["rule"], problem["text"], problem["reject"]
-    return None
+def behaviour(report: dict[str, Any], changes: Sequence[Mapping[str, Any]], *, own: bool) -> Violation | None:
+    """The first thing that the candidate did that no result excuses."""
+    for change in changes:
+        return Violation.from_json(change)
+    text = ""
+    if computed := sorted(report["computed"]):
+        text = f"kernel_fn computes with torch ({', '.join(computed[:5])}) instead of a CuTe kernel"
+    elif report["copied"] and own:
+        text = f"kernel_fn copies tensors with torch ({', '.join(report['copied'])}): read strides instead"
+    if text:
+        return Violation(Rule.W1, Mechanism.DISPATCH_MODE, text)
+    return next(map(Violation.from_json, report["problems"]), None)
 
 
 def too_slow(error: CandidateError, inputs: str, size: str, *, case: str = "") -> CandidateError:
     """A time-out with the inputs on which it happened, and what to do."""
     message = f"{case}{error.message} on {inputs} ({size})"
-    return CandidateError(message, error.exit_code, hint=SMALLER, log_tail=error.log_tail)
+    return CandidateError(message, error.exit_code, hint=SMALLER, log_tail=error.log_tail, mechanism=error.mechanism)
 
 
-def _never_written(verdict: dict[str, Any], report: dict[str, Any]) -> dict[str, Any]:
-    """A wrong result with elements that nobody wrote (rule O1), or that were written too early (T1), says so."""
-    if not verdict["outputs"] or not verdict["problem"]:
-        return verdict
+def _explained(judged: Judged, report: dict[str, Any]) -> Violation | None:
+    """What is wrong with a result; elements that were never written (rule O1) or too early (T1) are said to be."""
+    wrong = judged.violation
+    if wrong is None or not judged.outputs:
+        return wrong
     if report.get("early"):
-        return {**verdict, "problem": f"{TOO_EARLY}: {verdict['problem']}", "rule": "T1", "reject": False}
+        return Violation(Rule.T1, Mechanism.STREAM_ORDER, f"{TOO_EARLY}: {wrong.text}", reject=False)
     if not report["unwritten"]:
-        return verdict
-    text = f"{report['unwritten']} output elements were never written; {verdict['problem']}"
-    return {**verdict, "problem": text, "rule": "O1"}
-
-
-def failed(case: CaseReport, problem: tuple[str, str, bool]) -> CaseReport:
-    rule, text, reject = problem
-    return replace(case, passed=False, rule=rule, problem=f"{REJECTED}{text}" if reject else text)
-
-
-def _skip(name: str) -> CaseReport:
-    return CaseReport(name=f"derived: {name}", inputs="", passed=True, problem=f"{NOT_RUN}the reference process ended")
+        return wrong
+    text = f"{report['unwritten']} output elements were never written; {wrong.text}"
+    return Violation(Rule.O1, Mechanism.POISON, text, wrong.reject)
 
 
 def _may_decline(name: str) -> bool:
     """Shapes and layouts that nobody promised to take may be refused aloud; values may not."""
     return name in LAYOUT_CASES or name.startswith(("odd", "empty", "size 1"))
-
-
-def _outputs(verdict: dict[str, Any]) -> tuple[OutputError, ...]:
-    made = []
-    for output in verdict["outputs"]:
-        tuples = {name: tuple(output[name]) for name in ("shape", "worst_index")}
-        made.append(OutputError(**{**output, **tuples}))
-    return tuple(made)
 
 
 def _layout(description: dict[str, Any]) -> Any:
@@ -353,7 +347,9 @@ def loading(subject: str, timeout: float) -> Iterator[None]:
         if error.exit_code != ExitCode.TIMED_OUT:
             raise
         message = f"{subject} did not finish loading within {timeout:g} s: look for a loop at module level"
-        raise CandidateError(f"{message} or in get_inputs()", error.exit_code, log_tail=error.log_tail) from error
+        raise CandidateError(
+            f"{message} or in get_inputs()", error.exit_code, log_tail=error.log_tail, mechanism=error.mechanism
+        ) from error
 
 
 @contextlib.contextmanager

@@ -7,20 +7,18 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from cutesmith.judge.rounds import NOT_RUN
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.scratch import scratch_folder
 from cutesmith.sandbox.watched_program import run_watched
 from cutesmith.sandbox.worker import GIB, Limits
-from cutesmith.verdicts import CaseReport
+from cutesmith.verdicts import CaseOutcome, CaseReport, Mechanism, Rule, Violation
 
 TOOLS: dict[str, tuple[str, ...]] = {
-    "memcheck": (
-        *("--report-api-errors", "no"),  # importing the DSL asks the driver for functions that it lacks
-        *("--padding", "512"),  # bytes past each allocation: those of a multiple of 512 bytes touch one another
-    ),
+    # Importing the DSL asks the driver for functions that it lacks; allocations of a multiple of 512 bytes touch.
+    "memcheck": ("--report-api-errors", "no", "--padding", "512"),
     "racecheck": (),
 }
 NO_CACHING = {
@@ -56,19 +54,16 @@ def check(path: Path, problem: Path, *, timeout: float, confined: bool = False) 
     """
     program, trust = find_sanitizer(), "confined" if confined else "vouched"
     for tool in TOOLS:
-        case = CaseReport(name=f"compute-sanitizer {tool}", inputs="get_inputs()", passed=True)
+        case = CaseReport(name=f"compute-sanitizer {tool}", inputs="get_inputs()")
         if program is None:
-            yield CaseReport(name=case.name, inputs="", passed=True, problem=f"{NOT_RUN}it is not installed")
-            continue
-        problem_text = _run_tool(program, tool, [str(path.resolve()), str(problem.resolve()), trust], timeout)
-        passed = not problem_text or problem_text.startswith(NOT_RUN)
-        yield CaseReport(
-            name=case.name, inputs=case.inputs, passed=passed, problem=problem_text, rule="" if passed else "O8"
-        )
+            yield replace(case, inputs="", outcome=CaseOutcome.NOT_RUN, remark="it is not installed")
+        else:
+            arguments = [str(path.resolve()), str(problem.resolve()), trust]
+            yield _checked(case, program, tool, arguments, timeout)
 
 
-def _run_tool(program: str, tool: str, arguments: Sequence[str], timeout: float) -> str:
-    """What the tool found: empty for nothing, "not run: …" when it could not look."""
+def _checked(case: CaseReport, program: str, tool: str, arguments: Sequence[str], timeout: float) -> CaseReport:
+    """What the tool found of the case."""
     with scratch_folder() as scratch:
         command = [
             program,
@@ -85,13 +80,12 @@ def _run_tool(program: str, tool: str, arguments: Sequence[str], timeout: float)
         limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(MOST_MEMORY))
         finished = run_watched(command, cwd=scratch, limits=limits, environment=NO_CACHING)
     if finished.stopped:
-        return f"{NOT_RUN}it {finished.stopped}"
-    return _reading(finished.code, finished.output)
-
-
-def _reading(code: int, output: str) -> str:
-    if code == FOUND:
-        lines = [line.lstrip("= ") for line in output.splitlines() if line.startswith("=")]
+        return replace(case, outcome=CaseOutcome.NOT_RUN, remark=f"it {finished.stopped}")
+    if finished.code == FOUND:
+        lines = [line.lstrip("= ") for line in finished.output.splitlines() if line.startswith("=")]
         said = next((line for line in lines if re.search(r"Invalid|Race|hazard|Error|error", line)), "errors")
-        return f"sanitizer: {said[:300]}"
-    return "" if code == 0 else f"{NOT_RUN}it ended with {code}: {output.strip()[-300:]}"
+        return case.violated(Violation(Rule.O8, Mechanism.COMPUTE_SANITIZER, said[:300], reject=False))
+    if finished.code:
+        text = f"it ended with {finished.code}: {finished.output.strip()[-300:]}"
+        return replace(case, outcome=CaseOutcome.NOT_RUN, remark=text)
+    return case

@@ -29,28 +29,30 @@ from cutesmith.judge.full_size import FullSize
 from cutesmith.judge.kept_references import serving
 from cutesmith.judge.problem_process import reference_process, reference_reply, untrusted
 from cutesmith.judge.rounds import (
-    AT_FULL_SIZE,
-    DECLINED,
-    FAULT,
-    NOT_RUN,
-    REJECTED,
     SMALLER,
     Round,
     VerifyOptions,
     behaviour,
     exchange,
-    failed,
     loading,
     new_seed,
     start_both,
 )
 from cutesmith.problems import contract
 from cutesmith.recording.dsl_import import import_dsl
+from cutesmith.sandbox.failures import mechanism_of
 from cutesmith.sandbox.gpu_lock import gpu_lock
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker, phases
-from cutesmith.verdicts import CaseReport, ExitCode, VerifyVerdict
+from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, VerifyVerdict, Violation
 
+EXIT_CODES = {
+    CaseOutcome.WRONG_RESULT: ExitCode.WRONG_RESULT,
+    CaseOutcome.REJECTED: ExitCode.REJECTED,
+    CaseOutcome.FAULT: ExitCode.CRASHED,
+    CaseOutcome.NOT_LAUNCHED: ExitCode.DOES_NOT_COMPILE,
+    CaseOutcome.RAISED: ExitCode.CRASHED,
+}  # of a verdict whose worst case came out so
 MODES = ("auto", "gpu", "emulator", "compile", "cpu")
 NO_GPU_AT_ALL = "this machine has no NVIDIA GPU; use --on emulator"
 NOT_EXECUTED = "compiled and checked, but nothing was executed: this machine has no NVIDIA GPU, and"
@@ -129,9 +131,9 @@ class Judge:
                 return rejection
             return self._run(on)
         except CandidateError as error:
-            return self._ended(error.exit_code, self._told(error), error.rule, error.log_tail)
+            return self._ended(error.exit_code, self._told(error), error.rule, error.mechanism, error.log_tail)
         except CutesmithError as error:
-            return self._ended(error.exit_code, str(error))
+            return self._ended(error.exit_code, str(error), mechanism=mechanism_of(error))
 
     def _told(self, error: CandidateError) -> str:
         """The file's name, what happened, and what to do; of a time-out in any case."""
@@ -143,10 +145,7 @@ class Judge:
         findings = find_cheats(contract.problem_source(self.path), self.path)
         if not findings:
             return None
-        first = findings[0]
-        return self._ended(
-            ExitCode.REJECTED, f"{self.path.name}:{first.line}: {first.message}; {first.fix}", first.rule
-        )
+        return self._ended(ExitCode.REJECTED, findings[0].text, findings[0].rule, findings[0].mechanism)
 
     def _run(self, on: str) -> VerifyVerdict:
         if on == "cpu":
@@ -193,17 +192,16 @@ class Judge:
         drawn = reference.call({"do": "layout", "set": index})
         reply = candidate.call({"do": "record", "inputs": drawn["inputs"]}, timeout=self.options.timeout)
         report = reply["steps"][0]
-        case = CaseReport(name=_set_name(index), inputs=drawn["summary"], passed=True)
-        if problem := behaviour(report, reply["changes"], own=True):
-            return failed(case, problem)
-        if not report["launches"] and not _all_empty(report["outputs"]):
-            return failed(case, ("W1", "kernel_fn launched no CuTe kernel", True))
-        if drawn["outputs"] is not None:
-            from cutesmith.judge.reference_side.structure import structure_problem
+        case = CaseReport(name=_set_name(index), inputs=drawn["summary"])
+        wrong = behaviour(report, reply["changes"], own=True)
+        empty = bool(report["outputs"]) and all(0 in output["shape"] for output in report["outputs"])
+        if not wrong and not report["launches"] and not empty:
+            wrong = Violation(Rule.W1, Mechanism.NO_LAUNCH, "kernel_fn launched no CuTe kernel")
+        if not wrong and drawn["outputs"] is not None:
+            from cutesmith.judge.reference_side.structure import structure_violation
 
-            wrong = structure_problem(report["outputs"], report["tuple"], drawn["outputs"], drawn["tuple"])
-            case = failed(case, ("O13", wrong, False)) if wrong else case
-        return case
+            wrong = structure_violation(report["outputs"], report["tuple"], drawn["outputs"], drawn["tuple"])
+        return case.violated(wrong) if wrong else case
 
     def _execute(self, device: str, arch: str) -> VerifyVerdict:
         """All cases with values."""
@@ -275,7 +273,7 @@ class Judge:
         return gpu_lock(exclusive=False) if self.ran_on == "gpu" else contextlib.nullcontext()
 
     def _settled(self) -> bool:
-        return any(case.rule and not case.passed and case.problem.startswith(REJECTED) for case in self.cases[-1:])
+        return any(case.rule and case.outcome is CaseOutcome.REJECTED for case in self.cases[-1:])
 
     @contextlib.contextmanager
     def _workers(self, folder: Path, device: str, arch: str) -> Iterator[tuple[Worker, Worker]]:
@@ -318,8 +316,8 @@ class Judge:
             with loading("the file", timeout):
                 loaded = candidate.receive(timeout=timeout)
         self.confinement, self.problem_confinement = loaded["confinement"], plan.get("confinement", {})
-        for rule, text in loaded["changes"]:
-            raise CandidateError(text, ExitCode.REJECTED, rule=rule)
+        for change in loaded["changes"]:
+            raise CandidateError.rejecting(Violation.from_json(change))
         return plan
 
     def _conclude(self, candidate: Worker | None = None, *, log_tail: str = "") -> VerifyVerdict:
@@ -330,24 +328,29 @@ class Judge:
             done += f" at reduced sizes ({self.reduced})" if self.reduced else ""
             whose = ", by the file's own reference" if self.own_problem else ""
             return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}{whose}", log_tail=tail)
-        worst = next((case for case in wrong if case.problem.startswith(REJECTED)), wrong[0])
-        code = ExitCode.REJECTED if worst.problem.startswith(REJECTED) else ExitCode.WRONG_RESULT
-        if worst.problem.startswith(FAULT):
-            code = ExitCode.CRASHED
-        code = next((code for code, prefix in AT_FULL_SIZE.items() if worst.problem.startswith(prefix)), code)
+        worst = next((case for case in wrong if case.outcome is CaseOutcome.REJECTED), wrong[0])
+        assert worst.violation is not None, "what did not pass says why"
         more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
-        return self._ended(code, f"{self.path.name}: {worst.name}: {worst.problem}{more}", worst.rule, tail)
+        text = f"{self.path.name}: {worst.name}: {worst.problem}{more}"
+        return self._ended(EXIT_CODES[worst.outcome], text, worst.violation.rule, worst.violation.mechanism, tail)
 
     def _counted(self) -> str:
         """Such as "13 of 16 cases, 3 declined"; what a tool of the judge could not look at is no case."""
         declined = self._declined()
-        tried = sum(not case.problem.startswith(NOT_RUN) for case in self.cases)
+        tried = sum(case.outcome is not CaseOutcome.NOT_RUN for case in self.cases)
         return f"{tried - declined} of {tried} cases, {declined} declined" if declined else f"{tried} cases"
 
     def _declined(self) -> int:
-        return sum(case.problem.startswith(DECLINED) for case in self.cases)
+        return sum(case.outcome is CaseOutcome.DECLINED for case in self.cases)
 
-    def _ended(self, code: ExitCode, summary: str, rule: str = "", log_tail: str = "") -> VerifyVerdict:
+    def _ended(
+        self,
+        code: ExitCode,
+        summary: str,
+        rule: Rule | None = None,
+        mechanism: Mechanism | None = None,
+        log_tail: str = "",
+    ) -> VerifyVerdict:
         return VerifyVerdict(
             exit_code=code,
             summary=summary,
@@ -357,17 +360,14 @@ class Judge:
             cases=tuple(self.cases),
             declined=self._declined(),
             reduced=self.reduced,
-            rule=rule,
+            rule=str(rule or ""),
+            mechanism=mechanism.value if mechanism else "",
             own_problem=self.own_problem,
             confinement=self.confinement,
             problem_confinement=self.problem_confinement,
             phases=phases(**self.workers),
             log_tail=log_tail[-20000:],
         )
-
-
-def _all_empty(outputs: Sequence[dict[str, Any]]) -> bool:
-    return bool(outputs) and all(0 in output["shape"] for output in outputs)
 
 
 def _set_name(index: int) -> str:

@@ -117,8 +117,7 @@ class Profiling:
         """Everything from the static checks to the advice; on "cpu" this package tries itself."""
         findings = [] if on == "cpu" else find_cheats(contract.problem_source(self.path), self.path)
         for finding in findings:
-            text = f"{self.path.name}:{finding.line}: {finding.message}; {finding.fix}"
-            return self._ended(ExitCode.REJECTED, text, rule=finding.rule)
+            return self._ended(ExitCode.REJECTED, finding.text, rule=str(finding.rule or ""))
         if on == "emulator":
             return self._static()
         try:

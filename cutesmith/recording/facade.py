@@ -21,6 +21,7 @@ from cutesmith.devices import DEFAULT_ARCH, parse_arch
 from cutesmith.recording.dlpack import CudaTensorView
 from cutesmith.recording.patches import Patches
 from cutesmith.recording.torch_cuda import cuda_stand_ins, generator_class
+from cutesmith.verdicts import Mechanism
 
 ALIGNMENT = 256  # what the CUDA allocator guarantees; the CPU's gives 64
 _GAP = 1 << 20  # bytes between claimed storages, so that an address just outside of one belongs to no other
@@ -341,7 +342,9 @@ def _only_on_cpu(refusal: str) -> _Handler:
     """What a CUDA tensor refuses: the host reads and writes its memory there."""
 
     def refuse(facade: Facade, call: TorchCall) -> Any:
-        raise TypeError(refusal)
+        error = TypeError(refusal)
+        error.mechanism = Mechanism.DEVICE_MEMORY  # type: ignore[attr-defined]
+        raise error
 
     return _when_posing(refuse)
 

@@ -17,8 +17,9 @@ from typing import Any
 
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.sandbox.confinement import die_with_parent, limit_resources
+from cutesmith.sandbox.failures import mechanism_of
 from cutesmith.sandbox.messages import Handler, Request, decode, encode, imported, name_of, reply_type
-from cutesmith.verdicts import ExitCode, strict_json
+from cutesmith.verdicts import ExitCode, Mechanism, Rule, strict_json
 
 HEADER = struct.Struct("<Q")
 MAX_FRAME_BYTES = 256 << 20
@@ -50,7 +51,8 @@ class Raised:
     kind: str
     message: str
     hint: str
-    rule: str
+    rule: Rule | None
+    mechanism: Mechanism
     traceback: str
     exit_code: int
     ours: bool
@@ -90,16 +92,23 @@ def describe(error: BaseException) -> Raised:
         kind=type(error).__name__,
         message=str(error)[-4000:],
         hint="",
-        rule="",
+        rule=None,
+        mechanism=Mechanism.EXCEPTION,
         traceback=text[-8000:],
         exit_code=ExitCode.CRASHED,
         ours=False,
     )
     if not isinstance(error, CutesmithError):
         return told
-    rule = error.rule if isinstance(error, CandidateError) else ""
-    code = int(error.exit_code)
-    return replace(told, message=error.message, hint=error.hint, rule=rule, exit_code=code, ours=True)
+    return replace(
+        told,
+        message=error.message,
+        hint=error.hint,
+        rule=error.rule if isinstance(error, CandidateError) else None,
+        mechanism=mechanism_of(error),
+        exit_code=int(error.exit_code),
+        ours=True,
+    )
 
 
 def request_frame(nonce: str, request: Request[Any] | dict[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from cutesmith.errors import CandidateError, CutesmithError
+from cutesmith.errors import CandidateError, ContractError, CutesmithError
 from cutesmith.sandbox.readable import refusal
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import ExitCode, Mechanism
 
 _EMULATOR = Path(__file__).resolve().parent.parent / "emulator"
 _NUMERICS = {"numpy", "llvmlite"}  # the emulator's libraries
@@ -41,9 +42,30 @@ def describe_failure(path: Path, error: BaseException) -> CandidateError:
     text = str(error).strip() or "(no message)"
     where = f"{path.name}:{line}" if line else path.name
     rule, hint = refusal(error)
-    told = _traceback_of(error).replace(str(path), path.name)  # it lies nowhere: `judging.candidate.hold_text`
+    told = _traceback_of(error).replace(str(path), path.name)  # it lies nowhere: `candidate_side.candidate.hold_text`
     message = f"{where}: {type(error).__name__}: {text[:2000]}"
-    return CandidateError(message, code, hint=hint, log_tail=told, rule=rule)
+    return CandidateError(message, code, hint=hint, log_tail=told, rule=rule, mechanism=mechanism_of(error))
+
+
+def mechanism_of(error: BaseException) -> Mechanism:
+    """Which limit of its process an exception comes from, if any; that of the problem's process for a ContractError."""
+    if isinstance(own := getattr(error, "mechanism", None), Mechanism):
+        return own
+    if isinstance(error, ContractError):
+        return mechanism_of(error.__cause__) if isinstance(error.__cause__, CandidateError) else Mechanism.CONTRACT
+    if isinstance(error, SystemExit):
+        return Mechanism.VANISHED_WORKER
+    if out_of_host_memory(error):
+        return Mechanism.MEMORY_LIMIT
+    number = error.errno if isinstance(error, OSError) else None
+    known = {errno.EPERM: Mechanism.SYSTEM_CALLS}
+    known |= dict.fromkeys((errno.EACCES, errno.EFBIG, errno.EROFS), Mechanism.FILE_ACCESS)
+    return known.get(number or 0, Mechanism.EXCEPTION)
+
+
+def out_of_host_memory(error: BaseException) -> bool:
+    """Whether no more memory could be had; PyTorch says so in a plain RuntimeError."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
 
 
 def _of_the_emulator(error: BaseException) -> bool:

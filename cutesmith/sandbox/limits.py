@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cutesmith.sandbox.processes import ProcessTree
 from cutesmith.sandbox.scratch import content_of
+from cutesmith.verdicts import Mechanism
 
 GIB = 1 << 30
 LEAST_ROOM = 4 * GIB  # what outputs of the judge's own cases may take, however full the machine is
@@ -30,6 +31,15 @@ class Limits:
     processes: int = 64
 
 
+@dataclass(frozen=True)
+class Excess:
+    """What a worker does too much of, to follow its name in a sentence; what to do; and the limit that it met."""
+
+    what: str
+    hint: str
+    mechanism: Mechanism = Mechanism.PROCESS_LIMITS
+
+
 class Watch:
     """Looks at the processes of one worker and at the folder that it may write to."""
 
@@ -37,25 +47,26 @@ class Watch:
         self.tree, self.folder = tree, folder
         self.room = max(LEAST_ROOM, shutil.disk_usage(folder).free // 2)  # others need the rest
 
-    def excess(self, limits: Limits) -> tuple[str, str]:
-        """What the worker did too much of, to follow its name in a sentence, and what to do; empty if nothing."""
+    def excess(self, limits: Limits) -> Excess | None:
+        """What the worker does too much of."""
         usage = self.tree.usage()
         if usage.processes > limits.processes:
-            return f"started more than {limits.processes} processes", "Start none: compute it in one process."
+            return Excess(f"started more than {limits.processes} processes", "Start none: compute it in one process.")
         if usage.held_bytes > limits.memory_bytes:
             hint = "Return fewer elements from get_inputs(), or hold less at once."
-            return f"used more than {limits.memory_bytes / GIB:.1f} GiB of host memory", hint
+            text = f"used more than {limits.memory_bytes / GIB:.1f} GiB of host memory"
+            return Excess(text, hint, Mechanism.MEMORY_LIMIT)
         return self._excess_of_files(min(limits.folder_bytes, self.room), limits.files)
 
-    def _excess_of_files(self, most_bytes: int, most_entries: int) -> tuple[str, str]:
+    def _excess_of_files(self, most_bytes: int, most_entries: int) -> Excess | None:
         content = content_of(self.folder, most_entries)
         if content.bytes > most_bytes:
-            return f"wrote more than {most_bytes / GIB:.1f} GiB of files", "Keep none: a kernel needs no files."
+            return Excess(f"wrote more than {most_bytes / GIB:.1f} GiB of files", "Keep none: a kernel needs no files.")
         if content.entries > most_entries:
-            return f"made more than {most_entries} files", "Keep none: a kernel needs no files."
+            return Excess(f"made more than {most_entries} files", "Keep none: a kernel needs no files.")
         if content.hidden:
-            return "made a folder that nobody can look into", "Make none: a kernel needs no folders."
-        return "", ""
+            return Excess("made a folder that nobody can look into", "Make none: a kernel needs no folders.")
+        return None
 
     def kill(self) -> None:
         """End all of its processes."""

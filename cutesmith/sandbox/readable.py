@@ -20,6 +20,8 @@ import sysconfig
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from cutesmith.verdicts import Rule
+
 # Folders (with all beneath) and files of the system that hold nobody's data.
 SYSTEM = (
     *("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/nix/store", "/gnu/store", "/sys"),
@@ -72,23 +74,23 @@ def proc_files() -> list[Path]:
     return [path for path in map(Path, (*(f"/proc/{name}" for name in PROC), *own)) if path.exists()]
 
 
-def refusal(error: BaseException) -> tuple[str, str]:
-    """The EXPLOITS row of a refused access to a file, and what a kernel may do; both empty for any other error.
+def refusal(error: BaseException) -> tuple[Rule | None, str]:
+    """The row of the table of exploits of a refused access to a file, and what a kernel may do; none for other errors.
 
     R5: it may not read the file, so nothing can be precomputed on a disk. H5: it may not write there. A refused system
     call has no row, as some of them are honest.
     """
     if isinstance(error, PermissionError) and error.errno == errno.EPERM:
-        return "", CALLS
+        return None, CALLS
     if not isinstance(error, PermissionError) or error.errno != errno.EACCES or not isinstance(error.filename, str):
-        return "", ""
+        return None, ""
     try:
         os.close(os.open(error.filename, os.O_RDONLY | os.O_NONBLOCK))
     except PermissionError:
-        return "R5", READS
+        return Rule.R5, READS
     except OSError:
-        return "H5", WRITES
-    return "H5", WRITES
+        return Rule.H5, WRITES
+    return Rule.H5, WRITES
 
 
 def _matching(patterns: Iterable[str]) -> list[str]:

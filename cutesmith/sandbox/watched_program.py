@@ -77,8 +77,8 @@ def _watch(process: subprocess.Popen[bytes], watch: Watch, limits: Limits) -> Fi
             return Finished(-1, _text(kept), f"did not finish within {limits.wall_seconds:g} s", timed_out=True)
         if now > watched + WATCH_SECONDS:
             watched = now
-            if excess := watch.excess(limits)[0]:
-                return Finished(-1, _text(kept), excess)
+            if excess := watch.excess(limits):
+                return Finished(-1, _text(kept), excess.what)
 
 
 def _drain(pipe: int, kept: bytearray, most: int) -> bool:

@@ -31,7 +31,7 @@ from cutesmith.sandbox.messages import Entry, R, Request, decode, name_of, phase
 from cutesmith.sandbox.processes import ProcessTree
 from cutesmith.sandbox.scratch import Scratch
 from cutesmith.unicode import encodable, plain_text
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import ExitCode, Mechanism, Rule, Violation
 
 __all__ = ["GIB", "Limits", "Worker", "clean_environment", "confine", "phases", "run_isolated"]
 
@@ -222,6 +222,7 @@ class Worker:
                     self._error(
                         f"{self.subject} did not finish within {seconds:g} s",
                         ExitCode.TIMED_OUT,
+                        Mechanism.TIME_LIMIT,
                     )
                 )
             for other in self.beside:
@@ -277,16 +278,17 @@ class Worker:
         if not error.ours:
             message = f"{self.subject} raised {error.kind}: {error.message or '(no message)'}"
         tail = f"{self.log_tail}\n{error.traceback}".strip()
-        return CandidateError(message, code, hint=error.hint, log_tail=tail, rule=error.rule)
+        return CandidateError(message, code, hint=error.hint, log_tail=tail, rule=error.rule, mechanism=error.mechanism)
 
     def _watch_when_due(self) -> None:
         now = time.monotonic()
         if not self.alive or now < self._next_watch:
             return
-        what, hint = self._watched.excess(self.limits)
+        excess = self._watched.excess(self.limits)
         self._next_watch = now + max(WATCH_SECONDS, WATCH_REST * (time.monotonic() - now))
-        if what:
-            raise self._end(self._error(f"{self.subject} {what}", ExitCode.CRASHED, hint=hint))
+        if excess:
+            text = f"{self.subject} {excess.what}"
+            raise self._end(self._error(text, ExitCode.CRASHED, excess.mechanism, hint=excess.hint))
 
     def _drain_log(self) -> bool:
         """Keep the tail of what was printed; False once every writer has closed it."""
@@ -309,24 +311,26 @@ class Worker:
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            return self._error(f"{self.subject} closed the pipe to its parent", ExitCode.CRASHED)
+            return self._error(
+                f"{self.subject} closed the pipe to its parent", ExitCode.CRASHED, Mechanism.VANISHED_WORKER
+            )
         self._drain_log()
         if code < 0:
-            return self._error(f"{self.subject} was ended by {_signal_name(-code)}", ExitCode.CRASHED)
+            text = f"{self.subject} was ended by {_signal_name(-code)}"
+            return self._error(text, ExitCode.CRASHED, Mechanism.VANISHED_WORKER)
         return self._error(
             f"{self.subject} left the process with exit code {code} before answering",
             ExitCode.CRASHED,
+            Mechanism.VANISHED_WORKER,
         )
 
     def _forged(self) -> CandidateError:
-        return self._error(
-            f"{self.subject} wrote to the pipe that carries the result",
-            ExitCode.REJECTED,
-            rule="H2",
-        )
+        text = f"{self.subject} wrote to the pipe that carries the result"
+        violation = Violation(Rule.H2, Mechanism.PRIVATE_PIPE, text)
+        return CandidateError.rejecting(violation, log_tail=self.log_tail)
 
-    def _error(self, what: str, code: ExitCode, *, hint: str = "", rule: str = "") -> CandidateError:
-        return CandidateError(what, code, hint=hint, log_tail=self.log_tail, rule=rule)
+    def _error(self, what: str, code: ExitCode, mechanism: Mechanism, *, hint: str = "") -> CandidateError:
+        return CandidateError(what, code, hint=hint, log_tail=self.log_tail, mechanism=mechanism)
 
     def _end(self, verdict: CandidateError) -> CandidateError:
         self._verdict = verdict

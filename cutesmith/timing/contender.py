@@ -8,7 +8,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from cutesmith.sandbox.worker import Worker
-from cutesmith.verdicts import Timing
+from cutesmith.verdicts import Mechanism, Rule, Timing, Violation
 
 ROUND_MICROSECONDS = 15_000.0  # of device time, about; between 3 and 20 launches
 CLOCK_FACTOR, CLOCK_SLACK_US = 1.4, 4_000.0  # rule T4: the parent's clock may read this much more
@@ -51,12 +51,13 @@ class Contender:
         request = {"do": "estimate", "name": self.name, "host_us": self.host_us}
         self.device_us = self.worker.call(request)["device_us"]
 
-    def slow_start(self) -> str:
-        """Rule T6: what is said of launches that were far slower before the timing than in it; else nothing."""
+    def slow_start(self) -> Violation | None:
+        """Rule T6: launches were far slower before the timing than in it."""
         middle = median(self.samples)
         if self.device_us <= WARM_UP_FACTOR * middle + WARM_UP_SLACK_US:
-            return ""
-        return f"its warm-up took {self.device_us:.1f} us a launch, the timed launches {middle:.1f} us"
+            return None
+        text = f"its warm-up took {self.device_us:.1f} us a launch, the timed launches {middle:.1f} us"
+        return Violation(Rule.T6, Mechanism.WARM_UP, text)
 
     def late(self) -> str:
         """Rule T4: what is said of launches that the parent's clock finds slower than they were timed at; else nothing.

@@ -27,6 +27,7 @@ from cutesmith.judge.problem_process import OWN, ProblemProcess, Untrusted, refe
 from cutesmith.judge.rounds import exchange, loading, new_seed, start_both
 from cutesmith.judge.verification import fitting_arch
 from cutesmith.problems import contract
+from cutesmith.sandbox.failures import mechanism_of
 from cutesmith.sandbox.gpu_lock import gpu_lock
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.readable import INPUTS
@@ -36,14 +37,13 @@ from cutesmith.timing.contender import Contender
 from cutesmith.timing.entries import candidates, import_alike
 from cutesmith.timing.kept_launches import Kept, launch_to_keep
 from cutesmith.timing.roofline import ROOFS, Floor, Work, floor_of
-from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing
+from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Mechanism, Rule, Timing, Violation
 
 NO_GPU = "nothing was timed: this machine has no NVIDIA GPU"
 COMPILE_MODE = "max-autotune-no-cudagraphs"
 ROUNDS, QUICK_ROUNDS = 10, 4
 IMPOSSIBLE = 0.9  # rule T8: of bytes over peak bandwidth
 CHECKED_OUTPUTS = 3
-Accusation = tuple[ExitCode, str, str]  # what the verdict will be, the sentence, the rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,15 +94,13 @@ class Contest:
             if not self.own_problem:
                 contract.inspect(self.problem)
             if findings := find_cheats(contract.problem_source(path), path):
-                first = findings[0]
-                message = f"{path.name}:{first.line}: {first.message}; {first.fix}"
-                return self._ended(path, ExitCode.REJECTED, message, first.rule)
+                return self._ended(path, ExitCode.REJECTED, findings[0].text, findings[0].rule, findings[0].mechanism)
             return self._contest(path)
         except CandidateError as error:
             self.log_tail = error.log_tail or self.log_tail
-            return self._ended(path, error.exit_code, f"{path.name}: {error.message}", error.rule)
+            return self._ended(path, error.exit_code, f"{path.name}: {error.message}", error.rule, error.mechanism)
         except CutesmithError as error:
-            return self._ended(path, error.exit_code, str(error))
+            return self._ended(path, error.exit_code, str(error), mechanism=mechanism_of(error))
 
     def _arch(self) -> str:
         device = current_device()
@@ -157,11 +155,13 @@ class Contest:
             changes = candidate.call({"do": "changes"})["changes"]
             wrong = self._judge(folder, reference, candidate, kept)
             self._finish([tried, *others])
-            against = _proved(changes, wrong)
+            against = next(map(Violation.from_json, changes), wrong)
             if against is None and (against := self._suspected(tried, clock)):
                 self._require_quiet(candidate, others)
-        code, text, rule = against or (ExitCode.PASSED, self._summary(), "")
-        return self._ended(path, code, f"{path.name}: {text}", rule)
+        if against is None:
+            return self._ended(path, ExitCode.PASSED, f"{path.name}: {self._summary()}")
+        code = ExitCode.REJECTED if against.reject else ExitCode.WRONG_RESULT
+        return self._ended(path, code, f"{path.name}: {against.text}", against.rule, against.mechanism)
 
     def _timed(
         self, measuring: Worker, contenders: Sequence[Contender], reference: Worker, candidate: Worker
@@ -275,7 +275,7 @@ class Contest:
         wall_us = 1e6 * (time.perf_counter() - begin)
         if sum(samples) > 1.05 * wall_us:
             message = "reported times add up to more than the parent's clock saw"
-            raise CandidateError(message, ExitCode.REJECTED, rule="T4")
+            raise CandidateError.rejecting(Violation(Rule.T4, Mechanism.PARENTS_CLOCK, message))
         contender.samples += samples
 
     def _host_times(self, contenders: Sequence[Contender]) -> None:
@@ -298,24 +298,26 @@ class Contest:
                 hint="end what nvidia-smi lists, or choose another GPU with CUDA_VISIBLE_DEVICES",
             )
 
-    def _judge(self, folder: Path, reference: Worker, candidate: Worker, kept: Sequence[Kept]) -> dict[str, Any]:
-        """The first wrong output among those kept, as the reference judged it."""
+    def _judge(self, folder: Path, reference: Worker, candidate: Worker, kept: Sequence[Kept]) -> Violation | None:
+        """What is wrong with the first wrong output among those kept, as the reference judged it."""
         for item in kept:
             with gpu_lock(exclusive=False):
-                verdict = self._judge_one(folder / "candidate" / "outputs" / item.tag, reference, candidate, item)
-            if verdict["problem"]:
-                return verdict
-        return {}
+                wrong = self._judge_one(folder / "candidate" / "outputs" / item.tag, reference, candidate, item)
+            if wrong:
+                text = f"a timed launch gave a wrong result: {wrong.text}"
+                return Violation(wrong.rule if wrong.reject else Rule.R3, Mechanism.TIMED_OUTPUTS, text, wrong.reject)
+        return None
 
-    def _judge_one(self, where: Path, reference: Worker, candidate: Worker, item: Kept) -> dict[str, Any]:
+    def _judge_one(self, where: Path, reference: Worker, candidate: Worker, item: Kept) -> Violation | None:
         report = candidate.call({"do": "collect", "tag": item.tag, "folder": str(where)})
         require_own(report["outputs"], where)
-        for problem in report["problems"]:
-            return {"problem": problem["text"], "rule": problem["rule"], "reject": problem["reject"]}
+        for found in report["problems"]:
+            return Violation.from_json(found)
         hand_over(candidate.call, partial(reference_call, reference), report["outputs"], self.options.largest_file)
         request = {"do": "judge_at", "launch": item.launch, "rounds": item.rounds, "outputs": report["outputs"]}
         request |= {"tuple": report["tuple"], "rtol": self.options.rtol, "atol": self.options.atol}
-        return reference_call(reference, request)
+        wrong = reference_call(reference, request)["violation"]
+        return Violation.from_json(wrong) if wrong else None
 
     @property
     def work(self) -> Work:
@@ -325,22 +327,21 @@ class Contest:
     def _finish(self, contenders: Sequence[Contender]) -> None:
         self.timings = [contender.timing(self.work.bytes) for contender in contenders]
 
-    def _suspected(self, tried: Contender, clock: str) -> Accusation | None:
+    def _suspected(self, tried: Contender, clock: str) -> Violation | None:
         """What times alone say against the kernel."""
-        for text, rule in ((tried.slow_start(), "T6"), (self._impossible(), "T8"), (clock, "T4")):
-            if text:
-                return ExitCode.REJECTED, text, rule
-        return None
+        late = Violation(Rule.T4, Mechanism.PARENTS_CLOCK, clock) if clock else None
+        return tried.slow_start() or self._impossible() or late
 
-    def _impossible(self) -> str:
+    def _impossible(self) -> Violation | None:
         """Rule T8, with writes that the cache may still hold left out; void when a trusted baseline beats it too."""
         peak = self.machine["peak"] or 1.25 * self.machine["copy"]
         written = max(0, self.prepared["written_bytes"] - self.l2_bytes)
         least_us = 1e6 * (self.prepared["read_bytes"] + written) / peak
         times = [timing.median_us for timing in self.timings if timing.samples_us]
         if times[0] >= IMPOSSIBLE * least_us or any(t < IMPOSSIBLE * least_us for t in times[1:]):
-            return ""
-        return f"{times[0]:.1f} us is impossible: the memory needs {least_us:.1f} us for these bytes at its peak"
+            return None
+        text = f"{times[0]:.1f} us is impossible: the memory needs {least_us:.1f} us for these bytes at its peak"
+        return Violation(Rule.T8, Mechanism.PHYSICAL_FLOOR, text)
 
     def _summary(self) -> str:
         first = self.timings[0]
@@ -360,7 +361,14 @@ class Contest:
         first = self.timings[0].median_us
         return {t.name: round(t.median_us / first, 4) for t in self.timings[1:] if t.samples_us}
 
-    def _ended(self, path: Path, code: ExitCode, summary: str, rule: str = "") -> BenchmarkVerdict:
+    def _ended(
+        self,
+        path: Path,
+        code: ExitCode,
+        summary: str,
+        rule: Rule | None = None,
+        mechanism: Mechanism | None = None,
+    ) -> BenchmarkVerdict:
         known: dict[str, Any] = {}
         if self.timings and self.machine:
             floor = self._floor()
@@ -381,21 +389,11 @@ class Contest:
             device=self.device,
             inputs=self.prepared.get("inputs", ""),
             timings=tuple(self.timings),
-            rule=rule,
+            rule=str(rule or ""),
+            mechanism=mechanism.value if mechanism else "",
             own_problem=self.own_problem,
             problem_confinement=self.problem_confinement,
             phases=phases(**self.workers),
             log_tail=self.log_tail[-20000:],
             **known,
         )
-
-
-def _proved(changes: Sequence[Sequence[str]], wrong: dict[str, Any]) -> Accusation | None:
-    """What the kernel changed of its process, or a wrong result among those that were timed."""
-    for rule, text in changes:
-        return ExitCode.REJECTED, text, rule
-    if not wrong:
-        return None
-    code = ExitCode.REJECTED if wrong["reject"] else ExitCode.WRONG_RESULT
-    text = f"a timed launch gave a wrong result: {wrong['problem']}"
-    return code, text, wrong["rule"] if wrong["reject"] else "R3"

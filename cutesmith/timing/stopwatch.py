@@ -17,7 +17,7 @@ import torch
 
 from cutesmith.errors import CandidateError
 from cutesmith.timing.fresh_values import Nudge, apply
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import Mechanism, Rule, Violation
 
 Function = Callable[..., Any]
 SLEEP_CYCLES_PER_US = 2000  # at 2 GHz; a slower clock only sleeps longer
@@ -91,7 +91,7 @@ class Stopwatch:
         """While the launches are still queued, so that a limit set back after the call is set back too early."""
         if (now := self._persisting_l2()) != self._persisting_at_first:
             message = f"the kernel set {now} bytes aside as persisting L2, which no flush reaches"
-            raise CandidateError(message, ExitCode.REJECTED, rule="T5")
+            raise CandidateError.rejecting(Violation(Rule.T5, Mechanism.PERSISTING_L2, message))
 
     def flush(self) -> None:
         """Queue a write of twice the L2 cache: what it held is gone."""

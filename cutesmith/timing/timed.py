@@ -209,7 +209,8 @@ class TimedBaselines(Reference):
         self.drawn["compared"] = values
         described = [tensors.describe_layout(output) for output in outputs]
         request = {**request, "key": "compared", "tuple": is_tuple, "outputs": described}
-        return {"problem": self.judged(request, lambda: outputs)["problem"]}
+        wrong = self.judged(request, lambda: outputs)["violation"]
+        return {"problem": wrong.text if wrong else ""}
 
     def prepare(self, request: Request) -> Reply:
         """Draw the rotating copies, write or offer them, and count the algorithm's bytes."""

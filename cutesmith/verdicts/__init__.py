@@ -38,12 +38,14 @@ from cutesmith.verdicts.products import (
     ReferencesVerdict,
     SearchVerdict,
 )
+from cutesmith.verdicts.violations import CaseOutcome, Mechanism, Rule, Violation
 
 __all__ = [
     "AgentVerdict",
     "ApiVerdict",
     "ArchReport",
     "BenchmarkVerdict",
+    "CaseOutcome",
     "CaseReport",
     "CompileVerdict",
     "EmulateVerdict",
@@ -58,13 +60,16 @@ __all__ = [
     "GenerateVerdict",
     "KernelReport",
     "LintVerdict",
+    "Mechanism",
     "OutputError",
     "ReferencesVerdict",
+    "Rule",
     "SearchVerdict",
     "Timing",
     "VERIFIED",
     "VERIFIED_BY_EMULATION",
     "Verdict",
     "VerifyVerdict",
+    "Violation",
     "strict_json",
 ]

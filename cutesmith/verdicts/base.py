@@ -32,7 +32,8 @@ def strict_json(value: Any, *, indent: int | None = None) -> str:
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = value.to_dict() if isinstance(value, Verdict) else dataclasses.asdict(value)
+        own = getattr(value, "to_dict", None)
+        value = own() if own else {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, float):

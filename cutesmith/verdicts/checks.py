@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from cutesmith.verdicts.base import ExitCode, Verdict
+from cutesmith.verdicts.violations import CaseOutcome, Violation, outcome_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,16 +104,63 @@ class OutputError:
     worst_expected: float | str | None = None
 
 
+_BEFORE_THE_PROBLEM = {
+    CaseOutcome.REJECTED: "rejected: ",
+    CaseOutcome.FAULT: "sanitizer: ",
+    CaseOutcome.DECLINED: "declined: ",
+    CaseOutcome.NOT_RUN: "not run: ",
+    CaseOutcome.NOT_LAUNCHED: "cannot be launched at full size: ",
+    CaseOutcome.RAISED: "raises at full size: ",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class CaseReport:
-    """One checked set of inputs: what it was, what was wrong with it (empty when nothing)."""
+    """One checked set of inputs: what it was, what became of it, and why.
+
+    `violation`: what is held against the kernel where the case did not pass; else `remark` may say something of it, or
+    why it was declined or not run.
+    """
 
     name: str
     inputs: str
-    passed: bool
-    problem: str = ""
-    rule: str = ""  # EXPLOITS row when the case shows cheating
+    outcome: CaseOutcome = CaseOutcome.PASSED
+    violation: Violation | None = None
+    remark: str = ""
     outputs: tuple[OutputError, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is held against the kernel; a case that was declined or not run passes."""
+        return self.outcome.passed
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, or what is to be said of it; empty where nothing is."""
+        text = self.violation.text if self.violation else self.remark
+        return f"{_BEFORE_THE_PROBLEM.get(self.outcome, '')}{text}"
+
+    @property
+    def rule(self) -> str:
+        """The row of the table of exploits that it looks like, or nothing."""
+        return str(self.violation.rule or "") if self.violation else ""
+
+    def violated(self, violation: Violation, outcome: CaseOutcome | None = None) -> CaseReport:
+        """This case, failed; `outcome` where the violation does not say it."""
+        return replace(self, outcome=outcome or outcome_of(violation), violation=violation)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for `strict_json`."""
+        return {
+            "name": self.name,
+            "inputs": self.inputs,
+            "outcome": self.outcome,
+            "passed": self.passed,
+            "problem": self.problem,
+            "rule": self.rule,
+            "mechanism": self.violation.mechanism if self.violation else "",
+            "outputs": self.outputs,
+        }
 
 
 VERIFIED = "verified"
@@ -131,7 +179,8 @@ class VerifyVerdict(Verdict):
     cases: tuple[CaseReport, ...] = ()
     declined: int = 0  # of the passing cases, those that the kernel refused to run
     reduced: str = ""  # what get_inputs() ran as, where it is more than the emulated GPU affords
-    rule: str = ""  # EXPLOITS row when rejected
+    rule: str = ""  # the row of the table of exploits that it looks like
+    mechanism: str = ""  # the check that found it (`Mechanism`), empty on a pass
     own_problem: bool = False  # the kernel's own file says what it computes: whoever wrote one wrote the other
     confinement: dict[str, bool] = field(default_factory=dict)
     problem_confinement: dict[str, bool] = field(default_factory=dict)  # of the reference's process, for an own problem
@@ -244,6 +293,7 @@ class BenchmarkVerdict(Verdict):
     matmul_flops_per_second: float | None = None  # of a large matrix product in the function's dtypes, float32 as TF32
     speedups: dict[str, float] = field(default_factory=dict)  # baseline -> baseline median / candidate median
     rule: str = ""
+    mechanism: str = ""  # the check that found what is wrong (`Mechanism`), empty on a pass
     own_problem: bool = False  # the kernel's own file says what it computes, and with what it is compared
     problem_confinement: dict[str, bool] = field(default_factory=dict)  # of the baselines' process, for an own problem
     phases: dict[str, float] = field(default_factory=dict)  # seconds by process and what it did: "kernel round"

@@ -19,16 +19,19 @@ from cutesmith.verdicts import (
     AgentVerdict,
     ArchReport,
     BenchmarkVerdict,
+    CaseOutcome,
     CaseReport,
     CompileVerdict,
     ExitCode,
     Finding,
     KernelReport,
     LintVerdict,
+    Mechanism,
     OutputError,
     Timing,
     Verdict,
     VerifyVerdict,
+    Violation,
     strict_json,
 )
 from tests.report.sample import HOSTILE
@@ -144,15 +147,16 @@ def verified(*, passed: bool = True, ran_on: str = "gpu", problem: str = "", log
         elements=168960,
     )
     problem = problem or "5120 of 168960 elements of output 0 differ, first at [32, 0]: 0.12 in place of 0.99"
+    violation = Violation(None, Mechanism.FLOAT64_REFERENCE, problem, reject=False)
     cases = tuple(
         CaseReport(
             name=name,
             inputs="bfloat16[33, 5120]",
-            passed=passed or index == 0,
-            problem="" if passed or index == 0 else problem,
+            outcome=CaseOutcome.PASSED if wrong is None else CaseOutcome.WRONG_RESULT,
+            violation=wrong,
             outputs=(error,),
         )
-        for index, name in enumerate(("get_inputs, seed 1", "set 1: 33 rows"))
+        for name, wrong in (("get_inputs, seed 1", None), ("set 1: 33 rows", None if passed else violation))
     )
     where = {"gpu": "on NVIDIA H100", "emulator": "on the emulated GPU", "compile": "compiled only"}[ran_on]
     return VerifyVerdict(

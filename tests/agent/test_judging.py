@@ -15,16 +15,19 @@ from cutesmith.agent.tools.judging_tools import JudgingTools
 from cutesmith.verdicts import (
     ArchReport,
     BenchmarkVerdict,
+    CaseOutcome,
     CaseReport,
     CompileVerdict,
     ExitCode,
     Finding,
     KernelReport,
     LintVerdict,
+    Mechanism,
     OutputError,
     Timing,
     Verdict,
     VerifyVerdict,
+    Violation,
 )
 from tests.agent.tool_bench import RELU, ToolBench
 
@@ -235,12 +238,13 @@ def failing_case(name: str) -> CaseReport:
         worst_actual="nan",
         worst_expected=1.25,
     )
-    return CaseReport(name=name, inputs="bfloat16[128, 257]", passed=False, problem="12 wrong", outputs=(output,))
+    case = CaseReport(name=name, inputs="bfloat16[128, 257]", outputs=(output,))
+    return case.violated(Violation(None, Mechanism.FLOAT64_REFERENCE, "12 wrong", reject=False))
 
 
 def test_verify_shows_failing_cases_with_inputs_and_the_worst_element():
     cases = tuple(failing_case(f"case {n}") for n in range(6))
-    passed = CaseReport(name="derived: tiny", inputs="bfloat16[2]", passed=True)
+    passed = CaseReport(name="derived: tiny", inputs="bfloat16[2]")
     verdict = verify(exit_code=ExitCode.WRONG_RESULT, cases=(*cases, passed), log_tail="printed by the kernel")
     text = describe(verdict.to_dict(), closing=["Best so far is 123."])
     assert "FAIL case 0 [bfloat16[128, 257]]: 12 wrong" in text
@@ -374,8 +378,8 @@ def test_a_pass_after_a_failure_of_the_same_text_does_not_count_and_it_is_said(b
 
 def test_cases_that_a_kernel_declines_are_not_counted_as_passed():
     cases = (
-        CaseReport(name="a", inputs="x", passed=True),
-        CaseReport(name="b", inputs="y", passed=True, problem="declined: z"),
+        CaseReport(name="a", inputs="x"),
+        CaseReport(name="b", inputs="y", outcome=CaseOutcome.DECLINED, remark="z"),
     )
     text = describe(verify(cases=cases, declined=1).to_dict())
     assert "passed 1 of 2 cases\n" in text and "DECLINED 1: b. A kernel that takes every case" in text
@@ -387,7 +391,7 @@ def test_a_pass_is_one_line_with_the_worst_error_and_remarks_once():
         output = OutputError(
             output=0, dtype="bf16", shape=(4,), max_abs=ulp / 8, max_rel=0.01, max_ulp=ulp, mismatches=0, elements=4
         )
-        return CaseReport(name=name, inputs=f"{name} in", passed=True, problem=problem, outputs=(output,))
+        return CaseReport(name=name, inputs=f"{name} in", remark=problem, outputs=(output,))
 
     cases = [case(f"set {n}", 0.1 * n, "not reproducible" if n > 6 else "") for n in range(9)]
     lines = describe(verify(cases=tuple(cases)).to_dict()).splitlines()

@@ -49,7 +49,7 @@ def problems(kernel_fn, gate, tmp_path):
     inputs = [tensors.write_value(torch.randn(40), tmp_path / "0")]
     step = {"inputs": inputs, "reuse": False, "poison": LARGE_POISON, "outputs": str(tmp_path / "outputs")}
     candidate._step(step)
-    return [(problem["rule"], problem["reject"]) for problem in candidate._without_launches(step)]
+    return [(found.rule, found.reject) for found in candidate._without_launches(step)]
 
 
 def test_what_a_launch_writes_is_missing_without_it(tmp_path):
@@ -104,7 +104,7 @@ def test_who_launches_nothing_where_launches_are_seen_has_no_cute_kernel(tmp_pat
         gate = Gate()
         gate.blind = blind
         reports, _ = run_reports(torch.relu, gate, tmp_path)
-        rules[blind] = [problem["text"] for problem in reports[0]["problems"]]
+        rules[blind] = [found.text for found in reports[0]["problems"]]
     assert rules == {False: ["kernel_fn launched no CuTe kernel"], True: []}
 
 
@@ -142,10 +142,10 @@ def test_an_output_that_changes_after_its_stream_is_late():
     sample, copy = sample_of(output).clone(), output.view(-1).view(torch.uint8).clone()
     assert written_late([output], [sample], [copy]) == []
     output[3, 1] = 1
-    assert written_late([output], [sample], [copy])[0]["rule"] == "T1"
+    assert written_late([output], [sample], [copy])[0].rule == "T1"
     output[:] = 1
     copy = output.view(-1).view(torch.uint8).clone()
-    assert written_late([output], [sample], [copy])[0]["rule"] == "T1"  # written between the sample and the copy
+    assert written_late([output], [sample], [copy])[0].rule == "T1"  # written between the sample and the copy
     assert written_late([output.t()[:0]], [sample_of(output.t()[:0])], [copy[:0]]) == []
     assert sample_of(torch.tensor(3.0)).numel() == 4
 

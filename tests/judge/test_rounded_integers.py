@@ -27,7 +27,7 @@ def judged(tmp_path):
         output = reference.loaded.reference_fn(values)
         output.view(-1)[:places] += change
         request = {"key": "a", "tuple": False, "rtol": None, "atol": None, "derived": False}
-        return reference.judge({**request, "outputs": [write_tensor(output, tmp_path / "y")]})["problem"]
+        return reference.judge({**request, "outputs": [write_tensor(output, tmp_path / "y")]})["violation"]
 
     return judge
 
@@ -35,16 +35,16 @@ def judged(tmp_path):
 def test_a_step_is_forgiven_where_pytorch_is_right_by_luck(judged):
     torch.manual_seed(0)
     values = torch.randint(-(2**22), 2**22, (256, 256)).float() * 3  # thirds of these are integers, never near a half
-    assert judged(ROUNDED, values, 1, 1) == ""
+    assert judged(ROUNDED, values, 1, 1) is None
 
 
 def test_two_steps_and_many_elements_are_not(judged):
     torch.manual_seed(0)
     values = torch.randint(-(2**22), 2**22, (256, 256)).float() * 3
-    assert "1 of 65536 elements differ" in judged(ROUNDED, values, 2, 1)
-    assert "60000 of 65536 elements differ" in judged(ROUNDED, values, 1, 60000)
+    assert "1 of 65536 elements differ" in judged(ROUNDED, values, 2, 1).text
+    assert "60000 of 65536 elements differ" in judged(ROUNDED, values, 1, 60000).text
 
 
 def test_positions_are_no_roundings(judged):
     torch.manual_seed(0)
-    assert "1 of 256 elements differ" in judged(PLACES, torch.randn(256, 256), 1, 1)
+    assert "1 of 256 elements differ" in judged(PLACES, torch.randn(256, 256), 1, 1).text

@@ -17,10 +17,10 @@ from cutesmith.judge.reference_side.cases import derive, derived_cases
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.problem_calls import names_beside
 from cutesmith.judge.reference_side.reference import Reference
-from cutesmith.judge.reference_side.structure import structure_problem
+from cutesmith.judge.reference_side.structure import structure_violation
 from cutesmith.judge.rounds import Round, VerifyOptions
 from cutesmith.judge.verification import Judge, verify_kernel
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import CaseOutcome, ExitCode
 from tests.judge.in_process import LocalWorker, verdict_here
 
 ROOT = Path(__file__).parents[2]
@@ -143,7 +143,7 @@ def test_a_kernel_may_refuse_shapes_that_nobody_promised(tmp_path):
     # the local worker passes CandidateError on as the pipe does
     verdict = verdict_of(tmp_path, kernel_returning("y", before))
     assert verdict.passed, verdict.summary
-    declined = sum(case.problem.startswith("declined: ") for case in verdict.cases)
+    declined = sum(case.outcome is CaseOutcome.DECLINED for case in verdict.cases)
     assert verdict.declined == declined > 0
     assert f"{len(verdict.cases) - declined} of {len(verdict.cases)} cases, {declined} declined" in verdict.summary
 
@@ -207,10 +207,10 @@ def test_pytorch_being_right_by_luck_blames_nobody(tmp_path):
         {**request, "derived": derived, "outputs": [write_tensor(torch.tensor(value), tmp_path / "y")]}
     )
     off = 2.0**-17 * 10
-    assert judge(off, False)["problem"]
+    assert judge(off, False)["violation"]
     allowed = judge(off, True)
-    assert not allowed["problem"] and "ill-conditioned" in allowed["note"]
-    assert judge(2.0**-17 * 20, True)["problem"]
+    assert not allowed["violation"] and "ill-conditioned" in allowed["note"]
+    assert judge(2.0**-17 * 20, True)["violation"]
 
 
 def test_derived_inputs_keep_labels_inside_their_classes():
@@ -282,7 +282,7 @@ def test_only_what_the_reference_needs_is_run(tmp_path):
 def test_strides_of_size_one_dimensions_say_nothing():
     got = {"dtype": "float32", "shape": [1, 5], "stride": [99, 1]}
     want = {"dtype": "float32", "shape": [1, 5], "stride": [5, 1]}
-    assert structure_problem([got], False, [want], False) == ""
+    assert structure_violation([got], False, [want], False) is None
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def told(request):
         open(request["path"], request["mode"]).close()
     except OSError as error:
         failure = describe_failure(Path("kernel.py"), error)
-        return {"message": failure.message, "hint": failure.hint, "rule": failure.rule}
+        return {"message": failure.message, "hint": failure.hint, "rule": str(failure.rule or "")}
     return {}
 
 

@@ -261,7 +261,7 @@ def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path, largest):
         candidates.bench.functions["candidate"] = lambda x, w: torch.zeros_like(x)
         kept = made._rounds([tried], reference, candidate)
         # the copies have been rolled since, so that the rolls of this second contest alone give other inputs
-        assert "out of tolerance" in made._judge(tmp_path, reference, candidate, kept)["problem"]
+        assert "out of tolerance" in made._judge(tmp_path, reference, candidate, kept).text
         assert candidate.call({"do": "changes"}) == {"changes": []}
     assert [contender.name for contender in others] == ["eager", *files]
     errors = [contender.error for contender in others]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cutesmith.agent.texts.bounded_text import bounded
-from cutesmith.judge.rounds import DECLINED, NOT_RUN
 from cutesmith.recording.cubin import source_name
+from cutesmith.verdicts import CaseOutcome
 
 Verdict = Mapping[str, Any]
 """A verdict's JSON object."""
@@ -94,14 +94,15 @@ def verify_lines(verdict: Verdict) -> Iterator[str]:
         yield from _failing_case(case)
     if len(wrong) > _MOST_CASES:
         yield "also FAIL: " + "; ".join(case["name"] for case in wrong[_MOST_CASES:])
-    declined = [case for case in cases if case["passed"] and _said(case).startswith(DECLINED)]
-    passed = [case for case in cases if case["passed"] and not _said(case).startswith((DECLINED, NOT_RUN))]
+    declined = [case for case in cases if case.get("outcome") == CaseOutcome.DECLINED.value]
+    not_run = [case for case in cases if case.get("outcome") == CaseOutcome.NOT_RUN.value]
+    passed = [case for case in cases if case["passed"] and case not in declined and case not in not_run]
     if passed:
         named = "; ".join(f"{case['name']} [{case['inputs']}]" for case in passed) if wrong else _worst(passed)
         yield f"passed {len(passed)} of {len(cases)} cases" + (f": {named}" if named else "")
     if declined:
         yield f"DECLINED {len(declined)}: {'; '.join(case['name'] for case in declined)}. {DECLINING}"
-        why = _said(declined[0]).removeprefix(DECLINED)[:_MOST_SAID]
+        why = _said(declined[0]).removeprefix("declined: ")[:_MOST_SAID]
         yield f"  {declined[0]['name']} [{declined[0]['inputs']}]: {why}"
     yield from _remarks([case for case in cases if case["passed"] and case not in declined])
 

@@ -209,7 +209,7 @@ def said(stage: str, judge: Callable[[], Verdict]) -> dict[str, Any]:
     try:
         return judge().to_dict()
     except CandidateError as error:
-        return failure(stage, error.exit_code, str(error), rule=error.rule, log_tail=error.log_tail[-TAIL:])
+        return failure(stage, error.exit_code, str(error), rule=str(error.rule or ""), log_tail=error.log_tail[-TAIL:])
     except CutesmithError as error:
         return failure(stage, error.exit_code, str(error))
     except Exception as error:  # a bug of ours: it must not end the run, and it is no word on the kernel

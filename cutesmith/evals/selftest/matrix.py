@@ -1,4 +1,4 @@
-"""The outcomes as Markdown: one line a row of EXPLOITS, one a mechanism, one a kernel."""
+"""The outcomes as Markdown: one line for each exploit, one a mechanism, one a kernel."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cutesmith.evals.selftest.exploits import EXPLOITS
 from cutesmith.evals.selftest.specimens import Specimen
 from cutesmith.evals.selftest.trial import Outcome
+from cutesmith.judge.exploits import EXPLOITS
 
 NOT_HERE = "needs {}"
 
@@ -25,9 +25,9 @@ def markdown(outcomes: Sequence[Outcome], left_out: Sequence[Specimen] = ()) -> 
 
 
 def rows_table(outcomes: Sequence[Outcome], left_out: Sequence[Specimen] = ()) -> str:
-    """One line a row of EXPLOITS: its kernels with their verdicts, what caught them, the look-alikes that passed."""
+    """One line for each exploit: its kernels with their verdicts, what caught them, the look-alikes that passed."""
     lines = []
-    for row, (exploit, defence) in EXPLOITS.items():
+    for row, exploit in EXPLOITS.items():
         cheats = [outcome for outcome in outcomes if outcome.specimen.rule == row and not outcome.specimen.honest]
         alike = [outcome for outcome in outcomes if outcome.specimen.rule == row and outcome.specimen.honest]
         absent = [specimen for specimen in left_out if specimen.rule == row]
@@ -35,7 +35,7 @@ def rows_table(outcomes: Sequence[Outcome], left_out: Sequence[Specimen] = ()) -
         shown += [f"{s.name}: {NOT_HERE.format(s.needs)}" for s in absent if not s.honest]
         caught = sorted({outcome.caught_by for outcome in cheats if outcome.result == "right"})
         passed = [outcome.specimen.name for outcome in alike if outcome.result == "right"]
-        lines.append([row, exploit, defence, "; ".join(shown), ", ".join(caught), ", ".join(passed)])
+        lines.append([row, exploit.what, exploit.defence, "; ".join(shown), ", ".join(caught), ", ".join(passed)])
     return _table(("row", "exploit", "defence", "kernels", "caught by", "look-alikes passed"), lines)
 
 

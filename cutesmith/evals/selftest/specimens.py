@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cutesmith import resources
 from cutesmith.errors import UsageError
-from cutesmith.evals.selftest.exploits import EXPLOITS
+from cutesmith.judge.exploits import EXPLOITS
 
 STATUSES = ("passed", "wrong_result", "usage", "does_not_compile", "crashed", "timed_out", "rejected")
 NEEDS = ("compile", "values", "gpu")
@@ -22,11 +22,11 @@ HEADER_LINES = 10
 class Specimen:
     """One kernel file and what its header says of it.
 
-    `rule`: a row of EXPLOITS, empty for a contract error or an honest kernel that resembles no row. `expect`: one or
-    more statuses ("wrong_result | crashed"). `says`: the rules that the verdict may name, by default the row's own; "-"
-    for any, "- | O6" for none or O6. `needs`: the least that shows it, "compile", "values" (emulated or real) or "gpu".
-    `command`: what judges it. `timeout`: seconds a call. `options`: further ones of the command. `gap`: why the judge
-    does not catch it yet.
+    `rule`: a row of the table of exploits, empty for a contract error or an honest kernel that resembles none.
+    `expect`: one or more statuses ("wrong_result | crashed"). `says`: the rules that the verdict may name, by default
+    the row's own; "-" for any, "- | O6" for none or O6. `needs`: the least that shows it, "compile", "values" (emulated
+    or real) or "gpu". `command`: what judges it. `timeout`: seconds a call. `options`: further ones of the command.
+    `gap`: why the judge does not catch it yet.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class Specimen:
         if unknown or self.needs not in NEEDS or self.command not in COMMANDS or self.rule not in ("", *EXPLOITS):
             raise UsageError(
                 f"{self.path}: its header is not understood",
-                hint=f"rule: a row of EXPLOITS; expect: {', '.join(STATUSES)}; needs: {', '.join(NEEDS)}; "
+                hint=f"rule: a row of the table of exploits; expect: {', '.join(STATUSES)}; needs: {', '.join(NEEDS)}; "
                 f"command: {', '.join(COMMANDS)}",
             )
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith import resources
+from cutesmith.audit.problem_audit import AuditVerdict
 from cutesmith.devices import lacked_room
-from cutesmith.evals.selftest.mechanisms import mechanism_of
 from cutesmith.evals.selftest.specimens import Specimen
 from cutesmith.sandbox.shared_fork_server import lend_fork_server
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import ExitCode, Mechanism
 
+NO_END = -1  # the exit code of a command that had to be ended
 COMMAND_SECONDS = 900  # a timed-out case is ended by the judge long before
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s'\"/,;:()]+/)+(?=[^\s'\"/,;:()])")  # of an absolute path, up to its name
 
@@ -66,8 +67,13 @@ class Outcome:
 
     @property
     def caught_by(self) -> str:
-        """The mechanism that caught it; empty for what passed."""
-        return "" if self.exit_code == ExitCode.PASSED else mechanism_of(self.verdict, self.summary)
+        """The mechanism that caught it, as the verdict says; empty for what passed."""
+        if self.exit_code == ExitCode.PASSED:
+            return ""
+        if self.verdict.get("stage") == AuditVerdict.stage:
+            return Mechanism.PROBLEM_AUDIT.value
+        ended = Mechanism.TIME_LIMIT if self.exit_code == NO_END else Mechanism.EXCEPTION
+        return str(self.verdict.get("mechanism") or ended.value)
 
     def row(self) -> dict[str, Any]:
         """What matrix.json holds of it; the sentence names files without their folders on this machine."""
@@ -103,7 +109,7 @@ def run_one(specimen: Specimen, on: str) -> Outcome:
         code, stdout, stderr = _finished(command_of(specimen, on))
     except subprocess.TimeoutExpired:
         summary = f"the command itself did not end within {COMMAND_SECONDS} s"
-        return Outcome(specimen=specimen, exit_code=-1, summary=summary, seconds=time.monotonic() - begin)
+        return Outcome(specimen=specimen, exit_code=NO_END, summary=summary, seconds=time.monotonic() - begin)
     verdict, summary = _read(stdout, stderr)
     return Outcome(
         specimen=specimen,

@@ -15,15 +15,14 @@ from typing import Any
 
 import torch
 
+from cutesmith.emulator.faults import KernelFault
 from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
 from cutesmith.judge.candidate_side.outputs import (
-    Problem,
     appeared,
     bytes_of,
     never_written,
     plain_tensors,
     poisoned_elements,
-    problem,
     same_bytes,
     sample_of,
     take_outputs,
@@ -42,7 +41,9 @@ from cutesmith.problems.loading import load_file
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.failures import describe_failure
 from cutesmith.sandbox.readable import INPUTS
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import Mechanism, Rule, Violation
+
+NO_LAUNCH = "kernel_fn launched no CuTe kernel"
 
 
 @dataclass
@@ -91,7 +92,7 @@ class Candidate:
                 return actions[request["do"]](request)
         except (CandidateError, UnavailableError) as error:
             if changes := self.changes():
-                raise CandidateError(changes[0][1], ExitCode.REJECTED, rule=changes[0][0]) from error
+                raise CandidateError.rejecting(changes[0]) from error
             raise
 
     def _beside_large(self) -> bool:
@@ -130,7 +131,7 @@ class Candidate:
             self.kernel_fn = load_kernel(self.path)
         return {"confinement": layers, "changes": self.changes()}
 
-    def changes(self) -> list[tuple[str, str]]:
+    def changes(self) -> list[Violation]:
         """What the candidate changed of this process so far."""
         return [] if self.surroundings is None else self.surroundings.changes()
 
@@ -143,14 +144,13 @@ class Candidate:
         launched = self._launches()
         reports = [self._step(step) for step in self._steps(request["steps"])]
         if self._sees_launches() and self._launches() == launched and self._something_to_do():
-            reports[0]["problems"].append(problem("W1", "kernel_fn launched no CuTe kernel"))
+            reports[0]["problems"].append(Violation(Rule.W1, Mechanism.NO_LAUNCH, NO_LAUNCH))
         unwritten = never_written(self.poisoned)
         early = written_too_early(self.poisoned)
         reports = [{**report, "unwritten": unwritten, "early": here} for report, here in zip(reports, early)]
         if any(not same_bytes(bytes_of(output), copy) for output, copy in self.kept):
-            reports[-1]["problems"].append(
-                problem("O13", "a later call overwrote the result of an earlier one: allocate outputs in every call")
-            )
+            text = "a later call overwrote the result of an earlier one: allocate outputs in every call"
+            reports[-1]["problems"].append(Violation(Rule.O13, Mechanism.KEPT_OUTPUTS, text))
         if request.get("stub") and not any(report["problems"] for report in reports):
             reports[-1]["problems"] += self._without_launches(request["steps"][-1])
         self.kept.clear()
@@ -242,19 +242,22 @@ class Candidate:
             if isinstance(buffer.value, torch.Tensor):
                 self.emulated.name(buffer.value, f"input {index}")
 
-    def _damage(self, watch: KernelWatch) -> list[Problem]:
-        problems = []
+    def _damage(self, watch: KernelWatch) -> list[Violation]:
+        found = []
         for index, buffer in enumerate(self.buffers):
             if buffer.guarded is not None and not buffer.guarded.zones_intact():
-                problems.append(problem("O8", f"the kernel wrote outside input {index}", reject=False))
+                text = f"the kernel wrote outside input {index}"
+                found.append(Violation(Rule.O8, Mechanism.GUARD_ZONES, text, reject=False))
             elif buffer.mutated():
-                problems.append(problem("O2", f"the kernel changed input {index}: inputs are read-only"))
-        problems += [problem("W1", sentence) for sentence in watch.tampering]
+                text = f"the kernel changed input {index}: inputs are read-only"
+                found.append(Violation(Rule.O2, Mechanism.INPUTS_COMPARED, text))
+        found += [Violation(Rule.W1, Mechanism.DEVICE_MEMORY, sentence) for sentence in watch.tampering]
         if not all(guarded.zones_intact() for guarded in watch.allocations):
-            problems.append(problem("O8", "the kernel wrote outside a tensor that it allocated", reject=False))
-        return problems
+            text = "the kernel wrote outside a tensor that it allocated"
+            found.append(Violation(Rule.O8, Mechanism.GUARD_ZONES, text, reject=False))
+        return found
 
-    def _without_launches(self, step: dict[str, Any]) -> list[Problem]:
+    def _without_launches(self, step: dict[str, Any]) -> list[Violation]:
         """The last step once more while launches do nothing: whatever appears does not come from a CuTe kernel (W2)."""
         gate = self.emulated if self.device == "emulator" else self.gate
         if gate is None:
@@ -291,16 +294,16 @@ class Candidate:
         """What the emulated GPU has found wrong so far."""
         return tuple(self.emulated.findings) if self.device == "emulator" else ()
 
-    def _faults(self, before: tuple[Any, ...]) -> list[Problem]:
-        """New findings of the emulated GPU as problems, each with its Python line."""
-        new = self._findings()[len(before) :]
-        return [problem("O8", f"sanitizer: {finding.describe(self.path)}", reject=False) for finding in new]
+    def _faults(self, before: tuple[Any, ...]) -> list[Violation]:
+        """New findings of the emulated GPU, each with its Python line."""
+        texts = [finding.describe(self.path) for finding in self._findings()[len(before) :]]
+        return [Violation(Rule.O8, Mechanism.EMULATED_SANITIZER, text, reject=False) for text in texts]
 
-    def _aliases(self, index: int, output: torch.Tensor) -> list[Problem]:
+    def _aliases(self, index: int, output: torch.Tensor) -> list[Violation]:
         mine = tensors.memory_range(output)
         for number, buffer in enumerate(self.buffers):
             if buffer.guarded is not None and tensors.overlap(mine, buffer.guarded.address_range()):
-                return [problem("O13", f"output {index} shares memory with input {number}: allocate it")]
+                return [_alias(index, number)]
         return []
 
     def record(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -375,7 +378,8 @@ def candidate_code(path: Path) -> Iterator[None]:
             raise
         raise describe_failure(path, error.__cause__) from error
     except CutesmithError as error:  # the emulated GPU's own: they say what is wrong, and their exit code is theirs
-        raise CandidateError(error.message, error.exit_code, hint=error.hint) from error
+        mechanism = Mechanism.EMULATED_SANITIZER if isinstance(error, KernelFault) else Mechanism.EXCEPTION
+        raise CandidateError(error.message, error.exit_code, hint=error.hint, mechanism=mechanism) from error
     except (Exception, SystemExit) as error:
         raise describe_failure(path, error) from error
 
@@ -405,12 +409,13 @@ def _fake_input(description: Description) -> Any:
     return torch.empty_strided(*layout, dtype=tensors.dtype_of(description), device="cuda")
 
 
-def _shared_storage(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> list[Problem]:
+def _shared_storage(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> list[Violation]:
     """Aliases of inputs where there are no addresses: the same storage object."""
     storages = {v.untyped_storage()._cdata: i for i, v in enumerate(inputs) if isinstance(v, torch.Tensor)}
     found = [(i, storages.get(output.untyped_storage()._cdata)) for i, output in enumerate(outputs)]
-    return [
-        problem("O13", f"output {index} shares memory with input {number}: allocate it")
-        for index, number in found
-        if number is not None
-    ]
+    return [_alias(index, number) for index, number in found if number is not None]
+
+
+def _alias(output: int, number: int) -> Violation:
+    text = f"output {output} shares memory with input {number}: allocate it"
+    return Violation(Rule.O13, Mechanism.ADDRESSES, text)

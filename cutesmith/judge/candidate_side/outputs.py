@@ -9,18 +9,18 @@ from typing import Any
 import torch
 
 from cutesmith.errors import ContractError
+from cutesmith.verdicts import Mechanism, Rule, Violation
 
-Problem = dict[str, Any]  # {"rule", "text", "reject"}
 FEW_CONSTANTS = 4
 SAMPLED_ELEMENTS = 1 << 16
 
 same_bytes = torch.equal  # captured before any candidate is loaded
 
 
-def take_outputs(returned: Any) -> tuple[list[torch.Tensor], list[Problem]]:
+def take_outputs(returned: Any) -> tuple[list[torch.Tensor], list[Violation]]:
     """The tensors of what `kernel_fn` returned, which must be exactly a tensor or a tuple of tensors.
 
-    Raises ContractError for anything else; a tensor subclass is a problem of rule T3.
+    Raises ContractError for anything else; a tensor subclass is a violation (rule T3).
     """
     values = list(returned) if type(returned) is tuple else [returned]
     for value in values:
@@ -31,7 +31,8 @@ def take_outputs(returned: Any) -> tuple[list[torch.Tensor], list[Problem]]:
             )
     lazy = [type(value).__name__ for value in values if type(value) is not torch.Tensor]
     if lazy:
-        return [], [problem("T3", f"kernel_fn returned a tensor subclass ({lazy[0]}), which may compute later")]
+        text = f"kernel_fn returned a tensor subclass ({lazy[0]}), which may compute later"
+        return [], [Violation(Rule.T3, Mechanism.EXACT_TYPES, text)]
     return values, []
 
 
@@ -49,17 +50,17 @@ def sample_of(output: torch.Tensor) -> torch.Tensor:
 
 def written_late(
     outputs: Sequence[torch.Tensor], samples: Sequence[torch.Tensor], copies: Sequence[torch.Tensor]
-) -> list[Problem]:
+) -> list[Violation]:
     """Outputs that changed after the current stream had done what `kernel_fn` queued on it (rule T1)."""
     found = []
     for index, (output, sample, copy) in enumerate(zip(outputs, samples, copies)):
         if not (same_bytes(sample_of(output), sample) and same_bytes(bytes_of(output), copy)):
             text = f"output {index} was written after the work of its stream had ended: join every stream that you use"
-            found.append(problem("T1", text))
+            found.append(Violation(Rule.T1, Mechanism.STREAM_ORDER, text))
     return found
 
 
-def appeared(index: int, output: torch.Tensor, usual: torch.Tensor, poison: int) -> list[Problem]:
+def appeared(index: int, output: torch.Tensor, usual: torch.Tensor, poison: int) -> list[Violation]:
     """Elements that hold neither poison nor one of a few constants although no kernel ran (rule W2)."""
     size, now = output.element_size(), bytes_of(output)
     elements = now.view(-1, size)[~poisoned_elements(output, poison)]
@@ -69,7 +70,8 @@ def appeared(index: int, output: torch.Tensor, usual: torch.Tensor, poison: int)
     if values <= FEW_CONSTANTS and not same_bytes(now, usual):
         return []
     count = f"{elements.shape[0]} elements of output {index}"
-    return [problem("W2", f"{count} have values without its launches: they do not come from the CuTe kernel")]
+    text = f"{count} have values without its launches: they do not come from the CuTe kernel"
+    return [Violation(Rule.W2, Mechanism.STUBBED_LAUNCHES, text)]
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -106,7 +108,3 @@ def _kind(returned: Any) -> str:
     if isinstance(returned, (tuple, list)):
         return f"a {type(returned).__name__} of {', '.join(type(item).__name__ for item in returned) or 'nothing'}"
     return "None" if returned is None else f"{type(returned).__name__} {returned!r:.40}"
-
-
-def problem(rule: str, text: str, *, reject: bool = True) -> Problem:
-    return {"rule": rule, "text": text, "reject": reject}

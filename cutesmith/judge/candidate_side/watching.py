@@ -22,6 +22,7 @@ from cutesmith.judge.candidate_side.device_only import DeviceOnlyMemory
 from cutesmith.judge.crossing.tensors import GUARD_BYTES, NAN_POISON, Guarded
 from cutesmith.recording.facade import active_facade
 from cutesmith.sandbox.dispatch_modes import LightMode
+from cutesmith.verdicts import Mechanism, Rule, Violation
 
 ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 CONSTANTS = frozenset(
@@ -132,14 +133,22 @@ class Surroundings:
         self._identities = dict(_identities())
         self._threads = len(_frames())
 
-    def changes(self) -> list[tuple[str, str]]:
-        """(rule, sentence) for everything that is no longer what it was."""
+    def changes(self) -> list[Violation]:
+        """Everything that is no longer what it was."""
         now = dict(_identities())
-        found = [name for name, identity in self._identities.items() if now.get(name) != identity]
-        changes = [("H1" if name.startswith("cutesmith.") else "T4", f"the kernel replaced {name}") for name in found]
+        changed = [name for name, identity in self._identities.items() if now.get(name) != identity]
+        found = [
+            Violation(
+                Rule.H1 if name.startswith("cutesmith.") else Rule.T4,
+                Mechanism.IDENTITIES,
+                f"the kernel replaced {name}",
+            )
+            for name in changed
+        ]
         if (extra := len(_frames()) - self._threads) > 0:
-            changes.append(("T2", f"the kernel left {extra} background thread{'s' if extra > 1 else ''} running"))
-        return changes
+            text = f"the kernel left {extra} background thread{'s' if extra > 1 else ''} running"
+            found.append(Violation(Rule.T2, Mechanism.THREADS, text))
+        return found
 
 
 _WATCHED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
@@ -161,10 +170,13 @@ _WATCHED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
 def _identities() -> list[tuple[str, tuple[int, int]]]:
     watched = [(f"{title}.{name}", _identity(owner, name)) for title, owner, names in _WATCHED for name in names]
     event = [(f"torch.cuda.Event.{name}", _identity(torch.cuda.Event, name)) for name in _EVENT_METHODS]
-    ours = [module for name, module in list(sys.modules.items()) if name.startswith("cutesmith.checks.")]
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith(_OWN_ROOMS)]
     return watched + event + [pair for module in ours for pair in _functions(module.__name__, vars(module))]
 
 
+_OWN_ROOMS = tuple(
+    f"cutesmith.{room}." for room in "sandbox lint compiling judge timing profiling audit".split()
+)  # the rooms whose functions decide
 _EVENT_METHODS = ("record", "elapsed_time", "synchronize", "query", "wait")
 
 

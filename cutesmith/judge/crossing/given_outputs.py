@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutesmith.errors import CandidateError
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import Mechanism, Rule, Violation
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 << 30  # of an output; the problem's process has to hold it beside its own results
 
 
+def _forged(text: str) -> CandidateError:
+    """The end of a candidate that meddled with the files of its outputs (rule H2)."""
+    return CandidateError.rejecting(Violation(Rule.H2, Mechanism.OUTPUT_FILES, text))
+
+
 def require_own(outputs: Sequence[dict[str, Any]], folder: Path) -> None:
     """Outputs stand in `folder` under their numbers.
 
@@ -31,11 +36,11 @@ def require_own(outputs: Sequence[dict[str, Any]], folder: Path) -> None:
     for number, output in enumerate(outputs):
         if output.get("file") != str(folder / str(number)):
             text = f"output {number} is said to be in {str(output.get('file'))!r:.200}, not where it was asked for"
-            raise CandidateError(text, ExitCode.REJECTED, rule="H2")
+            raise _forged(text)
         size = output.get("bytes")
         if not isinstance(size, int) or not 0 <= size <= MOST_BYTES:
             text = f"output {number} is said to have {size!r:.80} bytes; the judge takes up to {MOST_BYTES >> 30} GiB"
-            raise CandidateError(text, ExitCode.REJECTED, rule="H2")
+            raise _forged(text)
 
 
 def read_output(relay: Relay, output: tensors.Description, device: str) -> torch.Tensor:
@@ -51,4 +56,4 @@ def no_meddling() -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:  # a link, no file, one that is too short: `kernel_fn` has no hand in it
         text = f"the kernel meddled with the file of an output: {error}"
-        raise CandidateError(text, ExitCode.REJECTED, rule="H2") from error
+        raise _forged(text) from error

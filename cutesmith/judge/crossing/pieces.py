@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.errors import CandidateError
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import Mechanism, Rule, Violation
 
 LARGEST_FILE = 1 << 30  # bytes of a tensor that goes through a file of its own, which stays mapped
 WHOLE = 1 << 62  # where nobody carries pieces
@@ -46,4 +46,4 @@ def hand_over(
                     given = ahead.submit(giver, {**asked, "begin": begin + PIECE_BYTES})
                 taken = taker({"do": "take", "tensor": dict(description), "begin": begin})
                 if why := taken.get("meddled"):
-                    raise CandidateError(why, ExitCode.REJECTED, rule="H2")
+                    raise CandidateError.rejecting(Violation(Rule.H2, Mechanism.OUTPUT_FILES, why))

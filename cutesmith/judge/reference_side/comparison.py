@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.verdicts import OutputError
+from cutesmith.verdicts import Mechanism, OutputError, Rule, Violation
 
 FLUSHED = 2.0**-126  # float32 arithmetic on a GPU may flush subnormal numbers to zero
 CHUNK = 1 << 24  # elements: float64 temporaries of 128 MiB
@@ -73,15 +73,10 @@ def tolerance_for(dtype: torch.dtype, rtol: float | None, atol: float | None) ->
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output judged: the numbers, a sentence when it is wrong, and the EXPLOITS row it looks like.
-
-    `note` says what was allowed beyond the tolerance.
-    """
+    """One output judged: the numbers, and what is wrong with it; `note` says what was allowed beyond the tolerance."""
 
     error: OutputError
-    problem: str = ""
-    rule: str = ""
-    reject: bool = False
+    violation: Violation | None = None
     note: str = ""
 
 
@@ -105,14 +100,15 @@ def _constant_or_not(comparison: Comparison, actual: torch.Tensor, references: S
     PyTorch's and the float64 result have to vary, a layer norm of single elements is 0, but for noise in bfloat16; and
     by more than roundings: sums of a million that differ by less than a unit in the last place are one number.
     """
-    rounded = not comparison.problem and comparison.error.max_ulp <= ROUNDINGS
+    known = comparison.violation
+    rounded = not known and comparison.error.max_ulp <= ROUNDINGS
     if actual.numel() < 2 or rounded or not _constant(actual) or any(map(_constant, references)):
         return comparison
     value = actual.reshape(-1)[0].item()
-    if comparison.problem:
-        return comparison if math.isnan(value) else replace(comparison, rule="O3")
+    if known:
+        return comparison if math.isnan(value) else replace(comparison, violation=replace(known, rule=Rule.O3))
     text = f"output {comparison.error.output} is {value:g} everywhere where the reference varies"
-    return replace(comparison, problem=text, rule="O3", reject=True)
+    return replace(comparison, violation=Violation(Rule.O3, Mechanism.FLOAT64_REFERENCE, text))
 
 
 def _constant(tensor: torch.Tensor) -> bool:
@@ -139,7 +135,8 @@ def _compare_exactly(
     error = _exact_error(index, actual, native, wrong, mismatches)
     if mismatches == 0:
         return Comparison(error)
-    return Comparison(error, f"output {index}: {mismatches} of {actual.numel()} elements differ; {_worst(error)}")
+    text = f"output {index}: {mismatches} of {actual.numel()} elements differ; {_worst(error)}"
+    return Comparison(error, _wrong(text))
 
 
 def _disputed(native: torch.Tensor, exact: torch.Tensor | None) -> int:
@@ -185,7 +182,7 @@ def _compare_floats(
         **_worst_element(actual, exact, totals.worst_position),
     )
     notes = [note for note in (slack.note, _moved_note(tolerance, totals)) if note]
-    return Comparison(error, *_judge(error, totals), note=f"output {index}: {'; '.join(notes)}" if notes else "")
+    return Comparison(error, _judge(error, totals), note=f"output {index}: {'; '.join(notes)}" if notes else "")
 
 
 def _moved_note(tolerance: Tolerance, totals: _Totals) -> str:
@@ -194,18 +191,22 @@ def _moved_note(tolerance: Tolerance, totals: _Totals) -> str:
     return f"ill-conditioned: roundings of the inputs to float32 move it by {totals.moved():.2g} of the reference"
 
 
-def _judge(error: OutputError, totals: _Totals) -> tuple[str, str]:
+def _judge(error: OutputError, totals: _Totals) -> Violation | None:
     where = f"output {error.output}"
     if totals.special:
-        rule = "O6" if totals.extra_nan else ""
+        rule = Rule.O6 if totals.extra_nan else None
         what = "NaN where the reference has none" if totals.extra_nan else "NaN or Inf not where the reference has them"
-        return f"{where}: {totals.special} of {error.elements} elements are {what}; {_worst(error)}", rule
+        return _wrong(f"{where}: {totals.special} of {error.elements} elements are {what}; {_worst(error)}", rule)
     if error.mismatches:
-        return f"{where}: {error.mismatches} of {error.elements} elements are out of tolerance; {_worst(error)}", ""
+        return _wrong(f"{where}: {error.mismatches} of {error.elements} elements are out of tolerance; {_worst(error)}")
     if totals.sloppy():
         share = f"{totals.rms_error():.2g} of the reference's, PyTorch's own {totals.rms_native():.2g}"
-        return f"{where}: the root mean square error is {share}: accumulate in a wider type", "O9"
-    return "", ""
+        return _wrong(f"{where}: the root mean square error is {share}: accumulate in a wider type", Rule.O9)
+    return None
+
+
+def _wrong(text: str, rule: Rule | None = None) -> Violation:
+    return Violation(rule, Mechanism.FLOAT64_REFERENCE, text, reject=False)
 
 
 def _worst(error: OutputError) -> str:

@@ -17,12 +17,12 @@ from cutesmith.errors import CandidateError
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.problems import contract
 from cutesmith.sandbox.confinement import confine
-from cutesmith.sandbox.failures import describe_failure
+from cutesmith.sandbox.failures import describe_failure, out_of_host_memory
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.verdicts import ExitCode
 
 CONFINED = "The problem is confined here as the kernel is."
-_REFUSALS = (PermissionError, MemoryError, SystemExit)
+_REFUSALS = (PermissionError, SystemExit)
 
 
 @dataclass
@@ -83,7 +83,12 @@ def refusals_told(path: Path) -> Iterator[None]:
         told = describe_failure(path, cause)
         hint = f"{CONFINED} {told.hint}".strip()
         raise CandidateError(
-            told.message, ExitCode.CRASHED, hint=hint, log_tail=told.log_tail, rule=told.rule
+            told.message,
+            ExitCode.CRASHED,
+            hint=hint,
+            log_tail=told.log_tail,
+            rule=told.rule,
+            mechanism=told.mechanism,
         ) from error
 
 
@@ -91,6 +96,6 @@ def _refused(error: BaseException | None) -> BaseException | None:
     """The innermost in the chain of causes that is of the confinement or the limits, or ends the process."""
     found = None
     while error is not None:
-        found = error if isinstance(error, _REFUSALS) or "can't allocate memory" in str(error) else found
+        found = error if isinstance(error, _REFUSALS) or out_of_host_memory(error) else found
         error = error.__cause__
     return found

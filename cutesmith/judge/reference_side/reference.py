@@ -52,9 +52,9 @@ from cutesmith.judge.reference_side.problem_calls import (
     seed_everything,
 )
 from cutesmith.judge.reference_side.sensitivity import hangs_on_luck, movements
-from cutesmith.judge.reference_side.structure import structure_problem
+from cutesmith.judge.reference_side.structure import structure_violation
 from cutesmith.problems import contract
-from cutesmith.verdicts import strict_json
+from cutesmith.verdicts import Violation
 
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
 KEPT_BYTES = 2 << 30  # of results that are kept for the next output of the same inputs: others are on the GPU too
@@ -294,7 +294,8 @@ class Reference:
             verdict = self.judged(request, lambda: [read_output(self.relay, output, place) for output in given])
             return {**verdict, "sums": self.relay.sums(given) if verdict["outputs"] else []}
         except CandidateError as error:
-            return {"problem": error.message, "rule": error.rule, "reject": True, "outputs": [], "sums": []}
+            violation = Violation(error.rule, error.mechanism, error.message)
+            return {"violation": violation, "outputs": [], "sums": [], "note": ""}
         finally:
             self.relay.taken.clear()
             release_unused()
@@ -311,12 +312,12 @@ class Reference:
         """As `judge`, of outputs that are got once their shapes and dtypes, in the request, are those wanted."""
         values = self.drawn[request["key"]]
         native, is_tuple, exact = self._results(request["key"], values)
-        if problem := structure_problem(request["outputs"], request["tuple"], native, is_tuple):
-            return {"problem": problem, "rule": "O13", "reject": False, "outputs": []}
+        if violation := structure_violation(request["outputs"], request["tuple"], native, is_tuple):
+            return {"violation": violation, "outputs": [], "note": ""}
         actual = outputs()
         tolerances = [self._tolerance(own.dtype, request) for own in native]
         results = _compared(actual, native, exact, tolerances)
-        if any(result.problem for result in results):
+        if any(result.violation for result in results):
             excusing = self._excusing_few(values, native, exact, self._excusing_pytorch(values, native, tolerances))
             results = results if excusing == tolerances else _compared(actual, native, exact, excusing)
         return _verdict_of(results)
@@ -400,18 +401,10 @@ def _compared(actual: Outputs, native: Outputs, exact: Exact, tolerances: Sequen
 
 
 def _verdict_of(results: list[Comparison]) -> dict[str, Any]:
-    worst = next((r for r in results if r.reject), None) or next((r for r in results if r.problem), None)
-    errors = [result.error for result in results]
-    problem, rule, reject = (worst.problem, worst.rule, worst.reject) if worst else ("", "", False)
+    found = [result.violation for result in results if result.violation]
+    worst = next((violation for violation in found if violation.reject), found[0] if found else None)
     note = "; ".join(result.note for result in results if result.note)
-    outputs = [_as_dict(error) for error in errors]
-    return {"problem": problem, "rule": rule, "reject": reject, "outputs": outputs, "note": note}
-
-
-def _as_dict(error: Any) -> Any:
-    import json
-
-    return json.loads(strict_json(error))
+    return {"violation": worst, "outputs": [result.error for result in results], "note": note}
 
 
 def _nudged(value: Any) -> Any:

@@ -8,23 +8,29 @@ import torch
 
 from cutesmith.judge.crossing import tensors
 from cutesmith.judge.crossing.tensors import Description
+from cutesmith.verdicts import Mechanism, Rule, Violation
 
 
-def structure_problem(
+def structure_violation(
     outputs: Sequence[Description], is_tuple: bool, expected: Sequence[torch.Tensor | Description], wants_tuple: bool
-) -> str:
-    """What is wrong with number, shape, dtype or strides of the outputs (rule O13); empty when nothing."""
+) -> Violation | None:
+    """What is wrong with number, shape, dtype or strides of the outputs (rule O13)."""
     if is_tuple != wants_tuple or len(outputs) != len(expected):
         got, wanted = _arity(len(outputs), is_tuple), _arity(len(expected), wants_tuple)
-        return f"kernel_fn returns {got} where reference_fn returns {wanted}"
+        return _violation(f"kernel_fn returns {got} where reference_fn returns {wanted}")
     for index, (got_layout, want) in enumerate(zip(outputs, expected)):
         wanted_layout = tensors.describe_layout(want) if isinstance(want, torch.Tensor) else want
         for what in ("dtype", "shape"):
             if got_layout[what] != wanted_layout[what]:
-                return f"output {index} has {what} {got_layout[what]} instead of {wanted_layout[what]}"
+                return _violation(f"output {index} has {what} {got_layout[what]} instead of {wanted_layout[what]}")
         if not _stride_fits(got_layout, wanted_layout):
-            return f"output {index} has strides {got_layout['stride']} instead of {wanted_layout['stride']}"
-    return ""
+            strides = f"strides {got_layout['stride']} instead of {wanted_layout['stride']}"
+            return _violation(f"output {index} has {strides}")
+    return None
+
+
+def _violation(text: str) -> Violation:
+    return Violation(Rule.O13, Mechanism.STRUCTURE, text, reject=False)
 
 
 def _arity(count: int, is_tuple: bool) -> str:

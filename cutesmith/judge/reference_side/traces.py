@@ -56,7 +56,7 @@ class Traces:
     def left(self) -> list[str]:
         """Since then, a name or a sentence for each; the files' own modules are taken away."""
         now, functions = dict(_states()), dict(_functions())
-        found = [text for _, text in self._surroundings.changes()]
+        found = [change.text for change in self._surroundings.changes()]
         found += [name for name, state in self._states.items() if now[name] != state]
         found += [f"{owner}.{name}" for owner, names in functions.items() for name in self._other(owner, names)]
         found += ["os.environ"] * (dict(os.environ) != self._environment)

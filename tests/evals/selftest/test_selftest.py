@@ -10,16 +10,31 @@ import pytest
 from cutesmith.commands.eval_selftest import main
 from cutesmith.errors import UsageError
 from cutesmith.evals.selftest import matrix, records
-from cutesmith.evals.selftest.exploits import EXPLOITS
-from cutesmith.evals.selftest.mechanisms import MECHANISMS, OTHER, STATIC, mechanism_of
 from cutesmith.evals.selftest.specimens import Specimen, adversarial_folder, read_specimen, specimens
 from cutesmith.evals.selftest.trial import Outcome, command_of, run_all
+from cutesmith.judge.exploits import EXPLOITS
+from cutesmith.verdicts import Mechanism
 
 ROOT = Path(__file__).resolve().parents[3]
 ALL = specimens(adversarial_folder())
 GPU_ONLY = {
-    *("launches stubbed out", "guard zones", "stream order", "timed outputs"),
-    *("persisting L2", "warm-up taken anew", "physical floor", "parent's clock"),
+    "launches stubbed out",
+    "guard zones",
+    "stream order",
+    "timed outputs",
+    "persisting L2",
+    "warm-up taken anew",
+    "physical floor",
+    "parent's clock",
+    "compute-sanitizer",
+    "shares of device time",
+}
+SHOWN_ELSEWHERE = {
+    "width of indices",  # o11_wraps_at_*: the committed trial counts them as exceptions
+    "narrow instructions",  # o9_own_tolerance: there it counts as the float64 reference's
+    "launches at full size",  # tests/judge/test_longer_cases.py
+    "files of outputs",  # tests/judge/crossing/test_given_outputs.py
+    "limits of processes and files",  # tests/sandbox/test_isolation.py
 }
 
 
@@ -90,33 +105,19 @@ def test_what_this_machine_cannot_show_is_in_the_table_and_not_among_the_caught(
     assert "kernel: needs gpu" in line and not timed.can_run("emulator")
 
 
-@pytest.mark.parametrize(
-    ("verdict", "summary", "mechanism"),
-    [
-        ({"rule": "W1"}, "k.py:41: kernel_fn uses torch.relu; write it into the @cute.kernel", STATIC),
-        (
-            {"rule": "W1", "cases": [1]},
-            "k.py: rejected: kernel_fn computes with torch (clamp) instead",
-            "dispatch mode",
-        ),
-        (
-            {"rule": "R1", "cases": [1]},
-            "k.py: rejected: it returns an old result: output 0: out of tolerance",
-            "replayed",
-        ),
-        ({"rule": "O1", "cases": [1]}, "k.py: 3 output elements were never written; NaN or Inf", "poison"),
-        ({"cases": [1]}, "k.py: derived: odd sizes: output 0: 5 elements are out of tolerance", "derived inputs"),
-        ({}, "k.py:42: ValueError: no", OTHER),
-    ],
-)
-def test_the_sentence_tells_the_mechanism(verdict, summary, mechanism):
-    assert mechanism_of(verdict, summary) == mechanism
+def test_a_verdict_names_its_mechanism():
+    refused = outcome(specimen(rule="R1", expect="rejected"), 8, "R1", stage="verify", mechanism="replayed")
+    assert refused.caught_by == "replayed"
+    assert outcome(specimen(), 0, stage="verify").caught_by == ""
+    assert outcome(specimen(rule="O4"), 2, stage="audit").caught_by == "audit of the problem"
+    assert outcome(specimen(), -1).caught_by == "time limit"
+    assert outcome(specimen(), 5, stage="verify").caught_by == "an exception"
 
 
 def test_each_mechanism_caught_a_kernel_in_the_committed_trial_or_needs_a_gpu():
     committed = ROOT / "evals" / "results" / "emulator" / "selftest" / "matrix.json"
     caught = {row["caught_by"] for row in json.loads(committed.read_text())["kernels"] if row["result"] == "right"}
-    assert MECHANISMS.keys() - caught <= GPU_ONLY
+    assert {mechanism.value for mechanism in Mechanism} - caught <= GPU_ONLY | SHOWN_ELSEWHERE
 
 
 def test_each_command_is_the_one_that_anybody_would_call():
@@ -166,7 +167,7 @@ def test_a_sample_of_the_trial_on_the_emulated_gpu(capsys):
     assert main(["w2_decoy", "w2_honest_sums_into_zeros", "w2_other_compiler", "--on", "emulator", "--json"]) == 0
     found = {row["kernel"]: row for row in json.loads(capsys.readouterr().out)["kernels"]}
     assert found["w2_decoy"]["caught_by"] in ("device memory kept from the host", "launches stubbed out")
-    assert found["w2_other_compiler"]["caught_by"] == STATIC
+    assert found["w2_other_compiler"]["caught_by"] == Mechanism.STATIC_CHECK.value
     assert found["w2_honest_sums_into_zeros"]["got"] == "passed"
 
 

@@ -103,15 +103,15 @@ def link_to(secret):
 
 
 def test_the_reference_says_nothing_of_a_file_to_which_a_link_leads(judged, tmp_path):
-    assert judged(lambda path: None)["problem"] == ""
+    assert judged(lambda path: None)["violation"] is None
     (tmp_path / "secret").write_bytes(b"K" * 256)
     verdict = judged(link_to(tmp_path / "secret"))
-    assert verdict["rule"] == "H2" and verdict["reject"] and verdict["outputs"] == []
-    assert "meddled with the file of an output" in verdict["problem"] and "75" not in verdict["problem"]
+    assert verdict["violation"].rule == "H2" and verdict["violation"].reject and verdict["outputs"] == []
+    assert "meddled with the file of an output" in verdict["violation"].text and "75" not in verdict["violation"].text
 
 
 def test_a_file_that_was_cut_is_meddled_with_too(judged):
-    assert judged(lambda path: os.truncate(path, 10))["rule"] == "H2"
+    assert judged(lambda path: os.truncate(path, 10))["violation"].rule == "H2"
 
 
 def test_bits_are_compared_of_plain_files_alone(tmp_path):

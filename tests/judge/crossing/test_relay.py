@@ -208,7 +208,7 @@ def test_an_output_that_was_given_is_judged_and_forgotten_and_may_be_asked_for_a
     for keep in (True, False):
         hand_over(candidate.give, reference.handle, [output], ALL, keep=keep)
         verdict = judge()
-        assert verdict["problem"] == "" and verdict["sums"][0] and reference.relay.taken == {}
+        assert verdict["violation"] is None and verdict["sums"][0] and reference.relay.taken == {}
     assert candidate.offered == {}
 
 
@@ -216,7 +216,8 @@ def test_one_that_was_never_given_is_meddled_with(tmp_path):
     _, _, output, judge = asked(tmp_path)
     output["bytes"] = 0  # so that nobody asks for it
     verdict = judge()
-    assert verdict["rule"] == "H2" and verdict["reject"] and "256 bytes were to be taken, 0 were" in verdict["problem"]
+    wrong = verdict["violation"]
+    assert wrong.rule == "H2" and wrong.reject and "256 bytes were to be taken, 0 were" in wrong.text
 
 
 @pytest.mark.parametrize("change", ["cut", "link", "gone"])

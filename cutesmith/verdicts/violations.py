@@ -1,0 +1,145 @@
+"""What a check of the judge found against a kernel, as data; sentences are made of it at the very end."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class Rule(str, enum.Enum):
+    """A row of the table of exploits (`judge.exploits`); equal to its code, such as "O1"."""
+
+    O1 = "O1"
+    O2 = "O2"
+    O3 = "O3"
+    O4 = "O4"
+    O5 = "O5"
+    O6 = "O6"
+    O7 = "O7"
+    O8 = "O8"
+    O9 = "O9"
+    O10 = "O10"
+    O11 = "O11"
+    O12 = "O12"
+    O13 = "O13"
+    W1 = "W1"
+    W2 = "W2"
+    W3 = "W3"
+    W4 = "W4"
+    R1 = "R1"
+    R2 = "R2"
+    R3 = "R3"
+    R4 = "R4"
+    R5 = "R5"
+    T1 = "T1"
+    T2 = "T2"
+    T3 = "T3"
+    T4 = "T4"
+    T5 = "T5"
+    T6 = "T6"
+    T7 = "T7"
+    T8 = "T8"
+    H1 = "H1"
+    H2 = "H2"
+    H3 = "H3"
+    H4 = "H4"
+    H5 = "H5"
+    H6 = "H6"
+    H7 = "H7"
+
+    __str__ = str.__str__
+
+
+class Mechanism(enum.Enum):
+    """The check that found something; the value is what the self-test's tables call it."""
+
+    STATIC_CHECK = "static check"
+    STUBBED_LAUNCHES = "launches stubbed out"
+    NO_LAUNCH = "no launch at all"
+    DISPATCH_MODE = "dispatch mode"
+    DEVICE_MEMORY = "device memory kept from the host"
+    IDENTITIES = "identities"
+    THREADS = "threads counted"
+    EXACT_TYPES = "exact types"
+    KEPT_OUTPUTS = "outputs kept"
+    ADDRESSES = "addresses"
+    INPUTS_COMPARED = "inputs compared"
+    GUARD_ZONES = "guard zones"
+    STREAM_ORDER = "stream order"
+    REPLAYED = "replayed"
+    EMULATED_SANITIZER = "sanitizer of the emulated GPU"
+    COMPUTE_SANITIZER = "compute-sanitizer"
+    DEVICE_TIME = "shares of device time"
+    FULL_SIZE_LAUNCHES = "launches at full size"
+    INDEX_WIDTH = "width of indices"
+    NARROW_INSTRUCTIONS = "narrow instructions"
+    TIMED_OUTPUTS = "timed outputs"
+    PERSISTING_L2 = "persisting L2"
+    WARM_UP = "warm-up taken anew"
+    PHYSICAL_FLOOR = "physical floor"
+    PARENTS_CLOCK = "parent's clock"
+    PRIVATE_PIPE = "private pipe"
+    OUTPUT_FILES = "files of outputs"
+    POISON = "poison"
+    STRUCTURE = "structure"
+    DERIVED_INPUTS = "derived inputs"
+    FLOAT64_REFERENCE = "float64 reference"
+    PROBLEM_AUDIT = "audit of the problem"
+    TIME_LIMIT = "time limit"
+    MEMORY_LIMIT = "memory limit"
+    PROCESS_LIMITS = "limits of processes and files"
+    FILE_ACCESS = "file limits"
+    SYSTEM_CALLS = "system call filter"
+    VANISHED_WORKER = "vanished worker"
+    CONTRACT = "contract"
+    EXCEPTION = "an exception"
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One thing that a check holds against a kernel.
+
+    `rule`: the row of the table of exploits that it looks like, None for a mistake. `reject`: it is cheating, not a
+    wrong result.
+    """
+
+    rule: Rule | None
+    mechanism: Mechanism
+    text: str
+    reject: bool = True
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Violation:
+        """The violation that another process reported; raises ValueError for a rule or a mechanism that is unknown."""
+        rule = Rule(plain["rule"]) if plain["rule"] else None
+        return cls(rule, Mechanism(plain["mechanism"]), plain["text"], plain["reject"])
+
+
+class CaseOutcome(enum.Enum):
+    """What became of one case."""
+
+    PASSED = "passed"
+    DECLINED = "declined"  # the kernel refused inputs that it need not take
+    NOT_RUN = "not run"  # the judge itself could not try it
+    WRONG_RESULT = "wrong result"
+    REJECTED = "rejected"
+    FAULT = "fault"  # a sanitizer found that the kernel accesses what it must not
+    NOT_LAUNCHED = "not launched"  # a GPU would refuse a launch at full size
+    RAISED = "raised"  # at full size
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is held against the kernel."""
+        return self in (CaseOutcome.PASSED, CaseOutcome.DECLINED, CaseOutcome.NOT_RUN)
+
+
+_SANITIZERS = (Mechanism.EMULATED_SANITIZER, Mechanism.COMPUTE_SANITIZER)
+
+
+def outcome_of(violation: Violation) -> CaseOutcome:
+    """The outcome of a case that ends with this violation."""
+    if violation.reject:
+        return CaseOutcome.REJECTED
+    return CaseOutcome.FAULT if violation.mechanism in _SANITIZERS else CaseOutcome.WRONG_RESULT
