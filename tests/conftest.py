@@ -31,7 +31,7 @@ evals/test_tasks.py
 agent/test_scripted_sessions.py
 evals/running/test_eval_run.py
 evals/running/test_skill_arms.py
-report/test_agent_page.py
+report/test_session_page.py
 emulator/test_planted_faults.py
 judge/test_verification.py
 sandbox/test_fork_server.py
@@ -52,7 +52,7 @@ agent/test_anthropic_failures.py
 agent/test_screen.py
 agent/test_resume.py
 profiling/test_ncu_runs.py
-evals/report/test_run_page.py
+report/test_run_page.py
 timing/test_benchmark.py
 emulator/test_device.py
 lint/test_symbols.py

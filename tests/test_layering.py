@@ -40,15 +40,15 @@ RANKS = {
     "patterns": 10,
     "examples": 10,
     "references": 10,
-    "report": 10,
     "verbs": 10,
     "agent": 11,
     "evals": 11,
     "skill": 11,
     "mcp_server": 11,
-    "commands": 12,
-    "cli": 13,
-    "__main__": 14,
+    "report": 12,
+    "commands": 13,
+    "cli": 14,
+    "__main__": 15,
 }
 """A module may import its own rank and what is below; the package itself imports nothing of ours."""
 

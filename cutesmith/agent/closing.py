@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,11 @@ from cutesmith.agent.confirmation import refuted
 from cutesmith.agent.endings import Finished, Interrupted
 from cutesmith.agent.session import KERNEL, Session
 from cutesmith.agent.session_state import JudgedKernel
+from cutesmith.agent.transcript import Event
 from cutesmith.verdicts import AgentVerdict, ExitCode
+
+Render = Callable[[Sequence[Event], AgentVerdict, str], str]
+"""The page of a session: its events, its verdict and its name."""
 
 
 def conclude(session: Session, *, problem: str, model: str, interrupted: bool = False) -> AgentVerdict:
@@ -107,10 +111,7 @@ def _lines(session: Session) -> list[dict[str, Any]]:
     return lines
 
 
-def write_result(session: Session, verdict: AgentVerdict) -> None:
+def write_result(session: Session, verdict: AgentVerdict, render: Render) -> None:
     """Record the verdict, and write `result.json` and `report.html`."""
-    from cutesmith.agent.display.report import render_session
-
     session.record("result", verdict=verdict.to_dict())
-    page = render_session(session.events, verdict.to_dict(), session_name=Path(session.folder).name)
-    session.write_result(verdict, page)
+    session.write_result(verdict, render(session.events, verdict, Path(session.folder).name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from cutesmith.agent.closing import conclude, write_result
+from cutesmith.agent.closing import Render, conclude, write_result
 from cutesmith.agent.confirmation import Judge, confirm_best
 from cutesmith.agent.exploration import MakeLine, explore
 from cutesmith.agent.loop import Line
@@ -25,10 +25,11 @@ from cutesmith.patterns.generation.target import Target, choose_target
 from cutesmith.verdicts import AgentVerdict
 
 
-async def run_session(session: Session, settings: Settings, model: Model) -> AgentVerdict:
+async def run_session(session: Session, settings: Settings, model: Model, render: Render) -> AgentVerdict:
     """Work on the session's problem until every line has ended; cancelling it ends early with what is there.
 
-    The session holds its `problem` event already. Raises TranscriptError when the disk takes no more.
+    The session holds its `problem` event already; `render` makes the page of what became of it. Raises TranscriptError
+    when the disk takes no more.
     """
     target = choose_target(settings.arch, settings.on)
     session.limits = settings.limits
@@ -41,7 +42,7 @@ async def run_session(session: Session, settings: Settings, model: Model) -> Age
         interrupted = True
     problem = session.first("problem") or {}
     verdict = conclude(session, problem=str(problem.get("origin", "")), model=model.name, interrupted=interrupted)
-    write_result(session, verdict)
+    write_result(session, verdict, render)
     return verdict
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
+from cutesmith.audit.requests import Found, Load, Start, Tried, Try
 from cutesmith.devices import DEFAULT_ARCH, parse_arch
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.judge.rounds import START_SECONDS, loading
@@ -108,8 +109,8 @@ class AuditVerdict(Verdict):
     stage: ClassVar[str] = "audit"
 
     path: str
-    inputs: tuple[dict[str, Any], ...] = ()
-    outputs: tuple[dict[str, Any], ...] = ()
+    inputs: tuple[dict[str, object], ...] = ()
+    outputs: tuple[dict[str, object], ...] = ()
     input_bytes: int = 0
     output_bytes: int = 0
     floor_us: float | None = None
@@ -200,23 +201,23 @@ class ProblemAuditor:
     def _audited(self, verdict: AuditVerdict, path: Path) -> AuditVerdict:
         memory = fair_memory(16 * GIB)
         worker = self._started(memory)
-        request = {"path": str(path.resolve()), "arch": self.arch, "host_bytes": memory // PARTS_OF_MEMORY}
-        request["source"] = contract.problem_source(path)  # a confined process reads no files but its own
+        source = contract.problem_source(path)  # a confined process reads no files but its own
+        request = Load(str(path.resolve()), source, self.arch, memory // PARTS_OF_MEMORY)
         worker.subject = path.name
         with loading(path.name, self.timeout):
-            loaded = worker.call({"do": "load", **request}, timeout=self.timeout)
+            loaded = worker.call(request, timeout=self.timeout)
         verdict = replace(
             verdict,
-            inputs=tuple(loaded["inputs"]),
-            input_bytes=loaded["input_bytes"],
-            tolerance=loaded["tolerance"],
+            inputs=loaded.inputs,
+            input_bytes=loaded.input_bytes,
+            tolerance=loaded.tolerance,
         )
-        if loaded["input_bytes"] > MOST_BYTES:
-            return _concluded(verdict, path, loaded["lines"], _of_size(verdict))
+        if loaded.input_bytes > MOST_BYTES:
+            return _concluded(verdict, path, loaded.lines, _of_size(verdict))
         worker.subject = "reference_fn"
-        tried = worker.call({"do": "try"}, timeout=self.timeout)
+        tried = worker.call(Try(), timeout=self.timeout)
         verdict = _filled(verdict, tried)
-        return _concluded(verdict, path, loaded["lines"], [*tried["findings"], *_of_size(verdict)])
+        return _concluded(verdict, path, loaded.lines, [*tried.findings, *_of_size(verdict)])
 
     def _started(self, memory: int) -> Worker:
         if self._worker is not None and self._worker.alive:
@@ -227,7 +228,7 @@ class ProblemAuditor:
         self._worker.start()
         if self._stopped:  # meanwhile: `stop` came before there was a child
             self._worker.kill()
-        self._confinement = self._worker.call({"do": "start"}, timeout=START_SECONDS)["confinement"]
+        self._confinement = self._worker.call(Start(), timeout=START_SECONDS).confinement
         return self._worker
 
     def _failed(self, blank: AuditVerdict, path: Path, error: CandidateError) -> AuditVerdict:
@@ -256,33 +257,32 @@ def _require_problem(path: Path) -> None:
         raise ContractError(f"{path} defines no reference_fn and get_inputs", hint=contract.PROBLEM_LINES)
 
 
-def _filled(verdict: AuditVerdict, tried: dict[str, Any]) -> AuditVerdict:
-    output_bytes = tried["output_bytes"]
-    floor = (verdict.input_bytes + output_bytes) / BYTES_PER_SECOND * 1e6
+def _filled(verdict: AuditVerdict, tried: Tried) -> AuditVerdict:
+    floor = (verdict.input_bytes + tried.output_bytes) / BYTES_PER_SECOND * 1e6
     return replace(
         verdict,
-        outputs=tuple(tried["outputs"]),
-        output_bytes=output_bytes,
+        outputs=tried.outputs,
+        output_bytes=tried.output_bytes,
         floor_us=round(floor, 2),
-        work=tried["work"],
-        tried=tried["tried"],
-        sets=tuple(tried["sets"]),
+        work=tried.work,
+        tried=tried.tried,
+        sets=tried.sets,
     )
 
 
-def _of_size(verdict: AuditVerdict) -> list[dict[str, Any]]:
+def _of_size(verdict: AuditVerdict) -> list[Found]:
     """What is wrong with the sizes of get_inputs(), which never exist here."""
     total, floor = verdict.input_bytes + verdict.output_bytes, verdict.floor_us
     if total > MOST_BYTES:
         text = f"inputs and outputs have {total / 1e9:.0f} GB, more than the {MOST_BYTES / 1e9:.0f} GB of a GPU's share"
-        return [{"rule": "too-many-bytes", "message": text}]
+        return [Found("too-many-bytes", text)]
     if floor is None or LEAST_US <= floor <= MOST_US:
         return []
     text = f"reading the inputs and writing the outputs takes about {floor:,.3g} µs on a GPU"
-    return [{"rule": "tiny" if floor < LEAST_US else "slow", "message": text}]
+    return [Found("tiny" if floor < LEAST_US else "slow", text)]
 
 
-def _concluded(verdict: AuditVerdict, path: Path, lines: dict[str, int], found: list[dict[str, Any]]) -> AuditVerdict:
+def _concluded(verdict: AuditVerdict, path: Path, lines: dict[str, int], found: list[Found]) -> AuditVerdict:
     """The findings with their advice, errors first, and what follows from them."""
     findings = sorted((_finding(entry, lines) for entry in found), key=lambda finding: finding.severity)
     verdict = replace(verdict, findings=tuple(findings))
@@ -295,10 +295,10 @@ def _concluded(verdict: AuditVerdict, path: Path, lines: dict[str, int], found: 
     return replace(verdict, summary=f"{path.name}: the problem can be used{remark}")
 
 
-def _finding(entry: dict[str, Any], lines: dict[str, int]) -> Finding:
-    severity, name, fix = ADVICE[entry["rule"]]
+def _finding(found: Found, lines: dict[str, int]) -> Finding:
+    severity, name, fix = ADVICE[found.rule]
     return Finding(
-        rule=entry["rule"], severity=severity, line=lines.get(name, 0), column=0, message=entry["message"], fix=fix
+        rule=found.rule, severity=severity, line=lines.get(name, 0), column=0, message=found.message, fix=fix
     )
 
 

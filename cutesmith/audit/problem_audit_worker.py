@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from cutesmith.audit.problem_draws import ELEMENTS, MOST_SETS, Problem, bytes_of, elements_of, tensors_of
+from cutesmith.audit.requests import Found, Load, Loaded, Start, Started, Tried, Try
 from cutesmith.audit.ties import OtherTies, with_many_ties
 from cutesmith.audit.trials import Influence, Run, exact, run, same_bits, with_random_masks
 from cutesmith.errors import ContractError
@@ -32,26 +33,28 @@ REORDERED = 1 / 16  # of a tolerance: sums in another order stay within it
 
 
 class AuditWorker:
-    """Requests: {"do": "start"}; a file: {"do": "load", "path", "source", "arch", "host_bytes"}, {"do": "try"}."""
+    """Answers `Start`, then for each file `Load` and `Try`."""
 
     def __init__(self) -> None:
         self.problem: Problem | None = None
         self.arch = ""
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch on `request["do"]`; what the file does wrong is a finding or a ContractError."""
-        return {"start": self.start, "load": self.load, "try": self.try_out}[request["do"]](request)
+    def handle(self, request: Start | Load | Try) -> Started | Loaded | Tried:
+        """Answer; what the file does wrong is a finding or a ContractError."""
+        if isinstance(request, Start):
+            return self.start()
+        return self.load(request) if isinstance(request, Load) else self.try_out()
 
-    def start(self, _request: dict[str, Any]) -> dict[str, Any]:
+    def start(self) -> Started:
         """Everything is imported; from here on nothing is written outside of the scratch folder."""
         torch.set_num_threads(1)  # the tensors are small, and threads that wait cost time
-        return {"confinement": confine()}
+        return Started(confine())
 
-    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+    def load(self, request: Load) -> Loaded:
         """Run the file, first for its shapes, then for its values; the reply tells of its inputs."""
         torch.set_default_dtype(torch.float32)
-        contract.hold(request["path"], request["source"])
-        problem, self.arch = Problem(path=Path(request["path"]), host_bytes=request["host_bytes"]), request["arch"]
+        contract.hold(request.path, request.source)
+        problem, self.arch = Problem(path=Path(request.path), host_bytes=request.host_bytes), request.arch
         with cuda_as_cpu(fake=True, arch=self.arch):
             problem.learn_inputs()
         with cuda_as_cpu(arch=self.arch):
@@ -62,14 +65,14 @@ class AuditWorker:
             raise ContractError("get_inputs() returns no tensor with elements", hint=contract.PROBLEM_LINES)
         self.problem = problem
         names = parameter_names(problem.reference_fn, len(inputs))
-        return {
-            "inputs": [_described(name, value) for name, value in zip(names, inputs)],
-            "input_bytes": bytes_of(inputs),
-            "lines": {name: problem.loaded.contract.names.get(name, 0) for name in contract.PROBLEM_NAMES},
-            "tolerance": problem.loaded.tolerance,
-        }
+        return Loaded(
+            inputs=tuple(_described(name, value) for name, value in zip(names, inputs)),
+            input_bytes=bytes_of(inputs),
+            lines={name: problem.loaded.contract.names.get(name, 0) for name in contract.PROBLEM_NAMES},
+            tolerance=dict(problem.loaded.tolerance),
+        )
 
-    def try_out(self, _request: dict[str, Any]) -> dict[str, Any]:
+    def try_out(self) -> Tried:
         """Call the reference on all that can be drawn."""
         assert self.problem is not None
         with cuda_as_cpu(fake=True, arch=self.arch):
@@ -87,7 +90,7 @@ class Trial:
         self.problem = problem
         self.inputs = problem.measure()
         self.names = parameter_names(problem.reference_fn, len(self.inputs))
-        self.findings: list[dict[str, Any]] = []
+        self.findings: list[Found] = []
         self.draws: list[Values] = []  # of get_inputs()
         self.sets: list[Values] = []
         self.first: Run | None = None
@@ -110,19 +113,19 @@ class Trial:
         self._judge_ties(base)
         self._judge_sets(self.first)
 
-    def reply(self) -> dict[str, Any]:
+    def reply(self) -> Tried:
         """What was found, and on what."""
         outputs = self.problem.outputs or ([] if self.first is None else self.first.outputs)
-        return {
-            "findings": self.findings,
-            "outputs": [_described("", output) for output in outputs],
-            "output_bytes": self.output_bytes,
-            "work": self._work(),
-            "sets": [summarize(values) for values in self.sets],
-            "tried": summarize(self.draws[0]) if self.draws else "",
-        }
+        return Tried(
+            findings=tuple(self.findings),
+            outputs=tuple(_described("", output) for output in outputs),
+            output_bytes=self.output_bytes,
+            work=self._work(),
+            sets=tuple(summarize(values) for values in self.sets),
+            tried=summarize(self.draws[0]) if self.draws else "",
+        )
 
-    def _work(self) -> dict[str, Any]:
+    def _work(self) -> dict[str, object]:
         """Bytes and tensor-core operations at full size, declared or counted; `flops` None where that needs values."""
         total, counted = bytes_of(self.inputs) + self.output_bytes, self.problem.flops
         try:
@@ -170,7 +173,7 @@ class Trial:
             self._find("random", "reference_fn draws random numbers")
         elif not same_bits(first.outputs, again.outputs) and not _close(first, again):
             self._find("random", "reference_fn gives two results for the same inputs")
-        return not any(finding["rule"] == "random" for finding in self.findings)
+        return not any(finding.rule == "random" for finding in self.findings)
 
     def _judge_outputs(self, values: Values, first: Run) -> None:
         wide = exact(self.problem.reference_fn, values) if elements_of(values) <= LARGE else None
@@ -278,7 +281,7 @@ class Trial:
         return f"{index} ({self.names[index]})" if self.names[index] else str(index)
 
     def _find(self, rule: str, message: str) -> None:
-        self.findings.append({"rule": rule, "message": message})
+        self.findings.append(Found(rule, message))
 
 
 def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
@@ -297,7 +300,7 @@ def _line_in(path: Path, error: BaseException) -> str:
     return f" in line {frames[-1].lineno}" if frames else ""
 
 
-def _described(name: str, value: Any) -> dict[str, Any]:
+def _described(name: str, value: Any) -> dict[str, object]:
     if not isinstance(value, torch.Tensor):
         return {"name": name, "value": repr(value)}
     return {"name": name, "dtype": _dtype(value), "shape": list(value.shape), "bytes": bytes_of([value])}

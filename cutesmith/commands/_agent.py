@@ -31,6 +31,7 @@ from cutesmith.errors import UsageError
 from cutesmith.patterns.generation.output_folder import DEFAULT_FOLDER
 from cutesmith.patterns.generation.target import choose_target, describe_environment
 from cutesmith.problems.sources import InputsNeededError, KernelRequest, ProblemSource, resolve
+from cutesmith.report.session.session import render_session
 from cutesmith.sandbox.confinement import hide_memory
 from cutesmith.verbs.generate_verb import AGENTS
 from cutesmith.verdicts import AgentVerdict
@@ -117,7 +118,7 @@ async def _work(
         await _accept(session, options, settings, model, given)
     with open_screen(quiet=options.quiet, limits=settings.limits) as screen:
         _show(session, screen)
-        return await run_session(session, settings, model)
+        return await run_session(session, settings, model, render_session)
 
 
 def _show(session: Session, screen: Screen) -> None:

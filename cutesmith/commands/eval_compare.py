@@ -99,7 +99,7 @@ def _refuse(comparison: Comparison, across_devices: bool) -> None:
 
 
 def _summary(comparison: Comparison) -> str:
-    from cutesmith.evals.report import wording
+    from cutesmith.report.runs import wording
 
     solved, speed = comparison.solved, wording.factor_score(comparison.speed)
     times = f"speed-up {speed} of what it was" if comparison.speed.over else "no times to compare"
@@ -110,9 +110,9 @@ def _summary(comparison: Comparison) -> str:
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:
-    from cutesmith.evals.report import wording
     from cutesmith.evals.running.screen import one_line
     from cutesmith.evals.scores.comparison import SKILL
+    from cutesmith.report.runs import wording
 
     solved, share = comparison.solved, comparison.share
     if SKILL in comparison.different:
@@ -138,7 +138,7 @@ def _arm(skill: str) -> str:
 
 
 def _change(change: Change) -> str:
-    from cutesmith.evals.report import wording
+    from cutesmith.report.runs import wording
 
     word = "faster" if change.ratio > 1 else "slower"
     bounds = wording.factor_interval(change.interval)

@@ -42,10 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _eval_leaderboard(argv: list[str]) -> int:
-    from cutesmith.evals.report import leaderboard
-    from cutesmith.evals.report.files import write_texts
     from cutesmith.evals.scores.outcomes import BASELINES, FASTEST, read_runs
     from cutesmith.evals.scores.ranking import rank
+    from cutesmith.report.runs import leaderboard
+    from cutesmith.report.runs.files import write_texts
 
     start = time.perf_counter()
     parser = command_parser("eval leaderboard", DESCRIPTION, examples=EXAMPLES)

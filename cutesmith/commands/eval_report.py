@@ -56,10 +56,10 @@ def _eval_report(argv: list[str]) -> int:
 
 
 def _written(options: Namespace) -> tuple[ReportVerdict, list[str]]:
-    from cutesmith.evals.report.files import write_texts
-    from cutesmith.evals.report.page import render_runs
-    from cutesmith.evals.report.tables import ScoredRun, csv_text, markdown
     from cutesmith.evals.scores.outcomes import read_runs
+    from cutesmith.report.runs.files import write_texts
+    from cutesmith.report.runs.page import render_runs
+    from cutesmith.report.runs.tables import ScoredRun, csv_text, markdown
 
     start = time.perf_counter()
     page = _page(options)
@@ -87,8 +87,8 @@ def _page(options: Namespace) -> Path:
 
 
 def _lines(scored: Any) -> Iterator[str]:
-    from cutesmith.evals.report import wording
-    from cutesmith.evals.report.tables import denominators, remarks
+    from cutesmith.report.runs import wording
+    from cutesmith.report.runs.tables import denominators, remarks
 
     card = scored.whole
     yield f"{scored.run.name}: {denominators(card)}"

@@ -64,6 +64,7 @@ def _generate(argv: list[str]) -> int:
 
         return run_agent(options)
     from cutesmith.patterns.generation.generate import generate_kernel
+    from cutesmith.report.generate_page import render_report
 
     problem, out = _problem_file(options)
     with progress_display(quiet=options.quiet) as progress:
@@ -77,6 +78,7 @@ def _generate(argv: list[str]) -> int:
             use_cache=not options.no_cache,
             confine_problem=options.confine_problem,
             progress=progress,
+            render=render_report,
         )
     return report(verdict, as_json=options.json, lines=summary_lines(verdict))
 
@@ -116,7 +118,7 @@ def _require_templates() -> None:
 
 def summary_lines(verdict: GenerateVerdict) -> Iterator[str]:
     """The verdict for people: one sentence, the configurations tried, and where the files are."""
-    from cutesmith.report.page import varying_settings
+    from cutesmith.report.generate_page import varying_settings
 
     yield verdict.summary
     varying = varying_settings([candidate["configuration"] for candidate in verdict.tried])

@@ -7,19 +7,19 @@ computes the right thing, and launches on inputs other than those of `get_inputs
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.devices import DEFAULT_ARCHS, parse_arch
 from cutesmith.errors import CandidateError, UsageError
 from cutesmith.problems import contract
 from cutesmith.sandbox.messages import HandlerMaker
-from cutesmith.sandbox.worker import Limits, Worker
-from cutesmith.verdicts import ArchReport, CompileVerdict, ExitCode, KernelReport
+from cutesmith.sandbox.worker import Limits, Pending, Worker
+from cutesmith.verdicts import ArchReport, CompileVerdict, ExitCode
 
 DEFAULT_TIMEOUT = 120.0
 
@@ -45,13 +45,8 @@ def compile_kernel(
     contract.inspect_kernel(path, with_problem=problem is not None)
     if problem is not None:
         contract.inspect(problem)
-    request = {
-        "path": str(Path(path).resolve()),
-        "problem": str(Path(problem).resolve()) if problem is not None else None,
-        "keep": keep_dir is not None,
-    }
     with _Compilations(timeout, limits or Limits()) as compilations:
-        reports = tuple(compilations.report(request, arch, keep_dir) for arch in targets)
+        reports = tuple(compilations.report(path, problem, arch, keep_dir) for arch in targets)
     return _verdict(path, reports, time.perf_counter() - started, compilations.narrow)
 
 
@@ -73,7 +68,7 @@ def compile_siblings(
             started, batch = time.perf_counter(), list(zip(workers, paths[first : first + jobs], strict=False))
             for compilations, path in batch:
                 contract.inspect(path)
-                compilations.ask({"path": str(Path(path).resolve()), "problem": None, "keep": False}, target)
+                compilations.ask(path, None, target)
             for compilations, path in batch:
                 reports = (compilations.answer(target, None),)
                 yield _verdict(path, reports, time.perf_counter() - started, compilations.narrow)
@@ -111,6 +106,8 @@ class _Compilations:
     def __init__(self, timeout: float, limits: Limits) -> None:
         self._timeout, self._limits = timeout, limits
         self._worker: Worker | None = None
+        self._pending: Pending[CompiledFile] | None = None
+        self._lost = CandidateError("ask() comes first", ExitCode.INTERNAL)
         self.narrow = ""  # what the kernel compiled last narrows, see compiling.narrowing
 
     def __enter__(self) -> _Compilations:
@@ -120,29 +117,37 @@ class _Compilations:
         if self._worker is not None:
             self._worker.close()
 
-    def report(self, request: dict[str, Any], arch: str, keep_dir: str | Path | None) -> ArchReport:
+    def report(
+        self, path: str | Path, problem: str | Path | None, arch: str, keep_dir: str | Path | None
+    ) -> ArchReport:
         """The report of one architecture, its artefacts written to `keep_dir`."""
-        self.ask(request, arch)
+        self.ask(path, problem, arch, keep=keep_dir is not None)
         return self.answer(arch, keep_dir)
 
-    def ask(self, request: dict[str, Any], arch: str) -> None:
+    def ask(self, path: str | Path, problem: str | Path | None, arch: str, *, keep: bool = False) -> None:
         """Hand over a request without waiting; `answer` must follow."""
-        files = [path for path in (request["path"], request["problem"]) if path]
-        sources = {path: contract.problem_source(path) for path in files}  # a confined process reads only its own
-        with contextlib.suppress(CandidateError):  # a worker that is gone says so again
-            self._live_worker().send({**request, "arch": arch, "sources": sources})
+        files = [str(Path(file).resolve()) for file in (path, problem) if file is not None]
+        sources = {file: contract.problem_source(file) for file in files}
+        request = CompileFile(
+            path=files[0], problem=None if problem is None else files[1], arch=arch, keep=keep, sources=sources
+        )
+        self._pending = None
+        try:
+            self._pending = self._live_worker().send(request)
+        except CandidateError as error:
+            self._lost = error
 
     def answer(self, arch: str, keep_dir: str | Path | None) -> ArchReport:
         """The report of what was asked."""
-        assert self._worker is not None, "ask() comes first"
+        if self._pending is None:
+            return _died(arch, self._lost)
         try:
-            reply = self._worker.receive(timeout=self._timeout)
+            reply = self._pending.reply(timeout=self._timeout)
         except CandidateError as error:
             return _died(arch, error)
-        self.narrow = reply["narrow"]
-        report = _parse_report(reply["report"])
+        self.narrow = reply.narrow
         artifacts = _write_artifacts(Path(keep_dir), arch, reply) if keep_dir is not None else {}
-        return ArchReport(**{**vars(report), "artifacts": artifacts})
+        return replace(reply.report, artifacts=artifacts)
 
     def _live_worker(self) -> Worker:
         if self._worker is None or not self._worker.alive:
@@ -160,25 +165,15 @@ def _died(arch: str, error: CandidateError) -> ArchReport:
     return ArchReport(arch=arch, exit_code=error.exit_code, compile_seconds=0.0, error_code=code, error=text)
 
 
-def _parse_report(fields: dict[str, Any]) -> ArchReport:
-    kernels = tuple(_parse_kernel(kernel) for kernel in fields["kernels"])
-    return ArchReport(**{**fields, "exit_code": ExitCode(fields["exit_code"]), "kernels": kernels})
-
-
-def _parse_kernel(fields: dict[str, Any]) -> KernelReport:
-    tuples = {name: tuple(fields[name]) for name in ("grid", "block", "cluster", "refused")}
-    return KernelReport(**{**fields, **tuples})
-
-
-def _write_artifacts(folder: Path, arch: str, reply: dict[str, Any]) -> dict[str, str]:
+def _write_artifacts(folder: Path, arch: str, reply: CompiledFile) -> dict[str, str]:
     """Write `MODULE.ARCH.ptx` and `.cubin` and give their paths by kind, numbered where there are several."""
     folder.mkdir(parents=True, exist_ok=True)
     written: dict[str, str] = {}
-    for kind, contents in (("ptx", reply["ptx"]), ("cubin", reply["cubin"])):
+    for kind, contents in (("ptx", [text.encode() for text in reply.ptx]), ("cubin", reply.cubin)):
         for index, content in enumerate(contents):
             name = kind if len(contents) == 1 else f"{kind}{index}"
             file = folder / f"module{index}.{arch}.{kind}"
-            file.write_bytes(content.encode() if kind == "ptx" else base64.b64decode(content))
+            file.write_bytes(content)
             written[name] = str(file)
     return written
 

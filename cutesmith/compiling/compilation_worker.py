@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import dataclasses
 import importlib.util
 import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import cutlass.cute  # noqa: F401  imported before the process is confined
 import torch
@@ -18,6 +15,7 @@ import torch
 from cutesmith.compiling.compilation_reports import kernel_reports
 from cutesmith.compiling.compile_errors import CompileError, describe_error
 from cutesmith.compiling.narrowing import described, narrow_instructions, opcodes_in, unexplained
+from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.compiling.types_seen import types_seen
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
@@ -32,18 +30,14 @@ if importlib.util.find_spec("tvm_ffi"):
 
 
 class Compiler:
-    """The handler of requests `{"path", "problem", "sources", "arch", "keep"}`; replies are an ArchReport as a dict.
-
-    With `keep`, "ptx" and "cubin" (base64) are lists, one item a compilation. The process is confined before the
-    first file runs.
-    """
+    """Answers `CompileFile`; the process is confined before the first file runs."""
 
     def __init__(self, *, confined: bool = True) -> None:
         self._unconfined = confined
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+    def handle(self, request: CompileFile) -> CompiledFile:
         """Compile one file for one architecture."""
-        for path, source in request.get("sources", {}).items():
+        for path, source in request.sources.items():
             contract.hold(path, source)
         if self._unconfined:
             confine()
@@ -51,8 +45,8 @@ class Compiler:
         return _compile(request)
 
 
-def _compile(request: dict[str, Any]) -> dict[str, Any]:
-    path, problem, arch = Path(request["path"]), request.get("problem"), request["arch"]
+def _compile(request: CompileFile) -> CompiledFile:
+    path, problem, arch = Path(request.path), request.problem, request.arch
     started = time.perf_counter()
     types: list[str] = []
     recorded, error = _record(path, problem, arch, types, fake=True)
@@ -60,11 +54,8 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
         recorded, error = _record(path, problem, arch, types, fake=False)
     report = _report(recorded, error, arch, time.perf_counter() - started)
     narrow = _unexplained(recorded, types) if error is None else ""
-    reply: dict[str, Any] = {"report": dataclasses.asdict(report), "narrow": narrow}
-    if request.get("keep"):
-        reply["ptx"] = [module.ptx for module in recorded.modules]
-        reply["cubin"] = [base64.b64encode(module.cubin).decode() for module in recorded.modules]
-    return reply
+    modules = recorded.modules if request.keep else []
+    return CompiledFile(report, narrow, tuple(m.ptx for m in modules), tuple(m.cubin for m in modules))
 
 
 def _record(

@@ -1,5 +1,1 @@
-"""`report.html`: one self-contained page on what became of a kernel."""
-
-from cutesmith.report.page import render_report
-
-__all__ = ["render_report"]
+"""The pages that people read: what `generate`, a session with a model, and runs of tasks came to."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+
+from cutesmith.verdicts import BenchmarkVerdict, Timing
 
 WIDTH = 560.0
 LABEL = 138.0
@@ -36,6 +37,33 @@ class Tick:
     label: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """A chart's plane: x logarithmic from `low` to `high`; y too, from `bottom` to `top`, or linear where that is 0."""
+
+    low: float
+    high: float
+    top: float
+    bottom: float = 0.0
+    width: float = 520.0
+    height: float = 290.0
+    left: float = 46.0
+    right: float = 14.0
+    head: float = 12.0
+    foot: float = 40.0
+
+    def x(self, value: float) -> float:
+        """Position of a value, clipped to the frame."""
+        clipped = min(max(value, self.low), self.high)
+        part = math.log(clipped / self.low) / math.log(self.high / self.low)
+        return self.left + part * (self.width - self.left - self.right)
+
+    def y(self, value: float) -> float:
+        """Height of a value."""
+        part = math.log(value / self.bottom) / math.log(self.top / self.bottom) if self.bottom else value / self.top
+        return self.height - self.foot - part * (self.height - self.foot - self.head)
+
+
 @dataclass(frozen=True)
 class TimeChart:
     """Median times as horizontal bars with quartile whiskers and the samples, and the floor as a line."""
@@ -49,13 +77,13 @@ class TimeChart:
     floor_us: float | None
 
 
-def time_chart(benchmark: Mapping[str, Any]) -> TimeChart | None:
+def time_chart(benchmark: BenchmarkVerdict) -> TimeChart | None:
     """The chart of a benchmark verdict's timings; None when nothing was timed."""
-    timings = [timing for timing in benchmark.get("timings") or () if timing.get("median_us")]
+    timings = [timing for timing in benchmark.timings if timing.median_us]
     if not timings:
         return None
-    floor_us = benchmark.get("floor_us")
-    most = max(max(timing["q3_us"] or 0.0, timing["median_us"]) for timing in timings) * 1.05
+    floor_us = benchmark.floor_us
+    most = max(max(timing.q3_us or 0.0, timing.median_us) for timing in timings) * 1.05
     scale = (WIDTH - LABEL - RIGHT) / most
     bars = tuple(_bar(timing, index, scale, most) for index, timing in enumerate(timings))
     ticks = tuple(Tick(LABEL + value * scale, f"{value:g}") for value in round_steps(most))
@@ -63,17 +91,17 @@ def time_chart(benchmark: Mapping[str, Any]) -> TimeChart | None:
     return TimeChart(WIDTH, height, LABEL, bars, ticks, LABEL + floor_us * scale if floor_us else None, floor_us)
 
 
-def _bar(timing: Mapping[str, Any], index: int, scale: float, most: float) -> Bar:
-    samples = [value for value in timing.get("samples_us") or () if value is not None and value <= most]
+def _bar(timing: Timing, index: int, scale: float, most: float) -> Bar:
+    samples = [value for value in timing.samples_us or () if value is not None and value <= most]
     shown = samples[:: max(1, math.ceil(len(samples) / MOST_SAMPLES))]
     return Bar(
-        name=str(timing["name"]),
+        name=timing.name,
         y=index * ROW + 8,
-        width=timing["median_us"] * scale,
-        q1=LABEL + (timing["q1_us"] or timing["median_us"]) * scale,
-        q3=LABEL + (timing["q3_us"] or timing["median_us"]) * scale,
+        width=timing.median_us * scale,
+        q1=LABEL + (timing.q1_us or timing.median_us) * scale,
+        q3=LABEL + (timing.q3_us or timing.median_us) * scale,
         samples=tuple(LABEL + value * scale for value in shown),
-        median_us=timing["median_us"],
+        median_us=timing.median_us,
         ours=index == 0,
     )
 
@@ -120,74 +148,66 @@ class Roofline:
     y_ticks: tuple[Tick, ...]
 
 
-def roofline(benchmark: Mapping[str, Any]) -> Roofline | None:
+def roofline(benchmark: BenchmarkVerdict) -> Roofline | None:
     """Where each timed callable lies under the roofs; None without times, work or a measured bandwidth."""
-    flops, moved = benchmark.get("algorithmic_flops"), benchmark.get("algorithmic_bytes")
-    bandwidth = benchmark.get("copy_bytes_per_second")
-    timings = [timing for timing in benchmark.get("timings") or () if timing.get("median_us")]
+    flops, moved = benchmark.algorithmic_flops, benchmark.algorithmic_bytes
+    bandwidth = benchmark.copy_bytes_per_second
+    timings = [timing for timing in benchmark.timings if timing.median_us]
     if not (flops and moved and bandwidth and timings):
         return None
     intensity = flops / moved
-    rates = [flops / (timing["median_us"] * 1e-6) for timing in timings]
+    rates = [flops / (timing.median_us * 1e-6) for timing in timings]
     low, high = math.floor(math.log10(intensity)) - 1, math.ceil(math.log10(intensity)) + 1
-    rate = benchmark.get("matmul_flops_per_second")
+    rate = benchmark.matmul_flops_per_second
     ridge = rate / bandwidth if rate else math.inf
     if rate:  # both roofs are seen, with where they meet
         low, high = min(low, math.floor(math.log10(ridge))), max(high, math.ceil(math.log10(ridge)) + 1)
     at_roof = max(min(intensity, ridge) * bandwidth, rate or 0.0)
     bottom, top = math.floor(math.log10(min(*rates, at_roof))), math.ceil(math.log10(max(*rates, at_roof)) + 0.5)
-    frame = _LogFrame(low, high, bottom, top)
+    frame = Frame(
+        low=10.0**low,
+        high=10.0**high,
+        bottom=10.0**bottom,
+        top=10.0**top,
+        width=360.0,
+        height=260.0,
+        right=12.0,
+        foot=34.0,
+    )
     points = tuple(
-        Point(str(timing["name"]), frame.x(intensity), frame.y(reached), f"{reached / 1e12:.3g} TFLOP/s", index == 0)
+        Point(timing.name, frame.x(intensity), frame.y(reached), f"{reached / 1e12:.3g} TFLOP/s", index == 0)
         for index, (timing, reached) in enumerate(zip(timings, rates, strict=True))
     )
-    start = max(10.0**low, 10.0**bottom / bandwidth)
-    end = min(10.0**high, 10.0**top / bandwidth, ridge)
-    roof = (frame.x(start), frame.y(start * bandwidth), frame.x(end), frame.y(end * bandwidth))
     return Roofline(
-        *(frame.width, frame.height, frame.left, frame.height - frame.foot),
-        roof=roof,
-        ceiling=(frame.x(ridge), frame.y(rate), frame.x(10.0**high), frame.y(rate)) if rate else None,
+        width=frame.width,
+        height=frame.height,
+        left=frame.left,
+        bottom=frame.height - frame.foot,
+        roof=roof(frame, bandwidth, ridge),
+        ceiling=(frame.x(ridge), frame.y(rate), frame.x(frame.high), frame.y(rate)) if rate else None,
         rate=f"{rate / 1e12:.3g} TFLOP/s" if rate else "",
         bandwidth=f"{bandwidth / 1e12:.2f} TB/s",
         intensity=f"{intensity:.3g} FLOP/byte",
         points=points,
-        x_ticks=tuple(Tick(frame.x(10.0**power), _power(power)) for power in range(low, high + 1)),
-        y_ticks=tuple(Tick(frame.y(10.0**power), _power(power)) for power in range(bottom, top + 1)),
+        x_ticks=power_ticks(frame.low, frame.high, frame.x),
+        y_ticks=power_ticks(frame.bottom, frame.top, frame.y),
     )
 
 
-@dataclass(frozen=True)
-class _LogFrame:
-    low: float
-    high: float
-    bottom: float
-    top: float
-    width: float = 360.0
-    height: float = 260.0
-    left: float = 46.0
-    foot: float = 34.0
+def roof(frame: Frame, bandwidth: float, ridge: float) -> tuple[float, float, float, float]:
+    """The slanted roof as far as it lies in the frame: x1, y1, x2, y2; it ends at the ridge (FLOP/byte)."""
+    start, end = max(frame.low, frame.bottom / bandwidth), min(frame.high, frame.top / bandwidth, ridge)
+    return frame.x(start), frame.y(start * bandwidth), frame.x(end), frame.y(end * bandwidth)
 
-    def x(self, value: float) -> float:
-        share = (math.log10(value) - self.low) / (self.high - self.low)
-        return self.left + share * (self.width - self.left - 12)
 
-    def y(self, value: float) -> float:
-        share = (math.log10(value) - self.bottom) / (self.top - self.bottom)
-        return self.height - self.foot - share * (self.height - self.foot - 12)
+def power_ticks(low: float, high: float, place: Callable[[float], float]) -> tuple[Tick, ...]:
+    """The powers of ten from `low` to `high`, such as "100M"."""
+    return tuple(
+        Tick(place(10.0**power), _power(power)) for power in range(round(math.log10(low)), round(math.log10(high)) + 1)
+    )
 
 
 def _power(power: int) -> str:
-    names = {0: "1", 3: "K", 6: "M", 9: "G", 12: "T", 15: "P"}
-    if power < 0:
-        return f"{10.0**power:g}"
-    unit = max((key for key in names if key <= power), default=0)
-    lead = 10 ** (power - unit)
-    return f"{lead}{names[unit] if unit else ''}"
-
-
-def best_baseline(benchmark: Mapping[str, Any]) -> tuple[str, float] | None:
-    """The fastest baseline's name and the candidate's speedup over it; None without baselines."""
-    speedups: Mapping[str, float | None] = benchmark.get("speedups") or {}
-    known: Sequence[tuple[str, float]] = [(name, ratio) for name, ratio in speedups.items() if ratio]
-    return min(known, key=lambda item: item[1]) if known else None
+    units = ("", "K", "M", "G", "T", "P")
+    unit = min(max(power, 0) // 3, len(units) - 1)
+    return f"{10.0 ** (power - 3 * unit):g}{units[unit]}"

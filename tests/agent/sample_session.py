@@ -322,7 +322,7 @@ class Session:
         self.tool(line, "finish", "The session ends.", finish=reason)
         self.add("ended", line=line, ending=ending, reason=reason)
 
-    def result(self, **changes: Any) -> dict[str, Any]:
+    def result(self) -> AgentVerdict:
         """The result that these events come to, appended as the last event and returned."""
         standing = SessionState.of(self.events)
         best = standing.best()
@@ -348,9 +348,9 @@ class Session:
             floor_percent=benchmark.get("floor_percent"),
             verified=len(standing.verified()),
             rejected=standing.rejected,
-        ).to_dict()
-        self.add("result", verdict={**verdict, **changes})
-        return {**verdict, **changes}
+        )
+        self.add("result", verdict=verdict.to_dict())
+        return verdict
 
 
 _calls = iter(range(10**9))

@@ -13,6 +13,7 @@ from cutesmith.agent.closing import conclude, write_result
 from cutesmith.agent.confirmation import MOST, confirm_best, refuted
 from cutesmith.agent.outcome import judged
 from cutesmith.agent.session import new_session, resumed_session
+from cutesmith.report.session.session import render_session
 from cutesmith.verb_process import VerbError
 from tests.agent.events import VERIFY, timed
 
@@ -68,7 +69,7 @@ def test_a_kernel_that_fails_again_is_not_delivered_and_the_next_best_is_asked(s
     assert verdict.confirmed and verdict.exit_code == 0 and len(verdict.refuted) == 1
     assert "case 7 differs" in verdict.refuted[0]
     assert "verified again with fresh draws; 1 that ranked before it failed when verified again" in verdict.summary
-    write_result(session, verdict)
+    write_result(session, verdict, render_session)
     page = (session.folder / "report.html").read_text()
     assert (
         "judged again" in page and "verified again at the end" in page and "that ranked before it failed then" in page

@@ -39,7 +39,7 @@ def asked(folder, settings):
     model = ScriptedModel([FINISH])
     with new_session(folder, request="", settings=settings.to_dict()) as session:
         session.record("problem", source=PROBLEM, origin="file", audit={"work": {"bytes": 1_000_000, "flops": {}}})
-        asyncio.run(run_session(session, settings, model))
+        asyncio.run(run_session(session, settings, model, lambda *_: ""))
     return model.requests[0]
 
 

@@ -2,11 +2,13 @@
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from cutesmith.compiling.compilation import compile_kernel
+from cutesmith.compiling.requests import CompileFile
 from cutesmith.errors import ContractError, UsageError
 from cutesmith.verdicts import ExitCode
 
@@ -32,7 +34,8 @@ def compiled():
 
     def report(path, arch="sm_90a", problem=None):
         path = KERNELS / f"{path}.py" if isinstance(path, str) else path
-        return handle({"path": str(path), "problem": problem and str(problem), "arch": arch})["report"]
+        request = CompileFile(path=str(path), problem=problem and str(problem), arch=arch, sources={})
+        return asdict(handle(request).report)
 
     return report
 

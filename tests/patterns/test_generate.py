@@ -20,6 +20,7 @@ from cutesmith.patterns.generation.generate import Generation, generate_kernel
 from cutesmith.patterns.generation.output_folder import OutputFolder
 from cutesmith.patterns.generation.target import Target
 from cutesmith.problems.contract import inspect
+from cutesmith.report.generate_page import render_report
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import (
     BenchmarkVerdict,
@@ -69,6 +70,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Generated:
         on="compile",
         configurations_limit=2,
         progress=lambda stage, done, total, message="": steps.append((stage, done, total)),
+        render=render_report,
     )
     return Generated(verdict, out, steps)
 
@@ -215,7 +217,7 @@ def play(tmp_path: Path, stages: ScriptedStages, *, benchmark: bool = True) -> t
     )
     draft, folder = Draft("elementwise", kernels, 1, 1, skipped=SKIPPED), OutputFolder(tmp_path / "out")
     target = Target("sm_90a", H200)
-    run = Generation(Path("problem.py"), target, draft, stages, folder, lambda *_: None, 0.0, benchmark)
+    run = Generation(Path("problem.py"), target, draft, stages, folder, lambda *_: None, 0.0, benchmark, render_report)
     verdict = run.run()
     kernel = tmp_path / "out" / "kernel.py"
     return verdict, kernel.read_text() if kernel.exists() else ""

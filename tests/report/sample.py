@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from cutesmith.verdicts import (
@@ -124,8 +125,11 @@ def benchmark() -> BenchmarkVerdict:
     )
 
 
-def result(**changes: Any) -> dict[str, Any]:
-    """The whole `result.json` of a verified kernel, hostile text included."""
+ENVIRONMENT = {"GPU": "NVIDIA H200", "torch": "2.13.0", "nvidia-cutlass-dsl": HOSTILE}
+
+
+def result(**changes: Any) -> GenerateVerdict:
+    """The verdict on a verified kernel, hostile text included."""
     lint = LintVerdict(
         exit_code=ExitCode.PASSED,
         summary="1 note",
@@ -168,5 +172,4 @@ def result(**changes: Any) -> dict[str, Any]:
         stages=(lint.to_dict(), _compiled(256, 90).to_dict(), verify.to_dict(), benchmark().to_dict()),
         state="verified",
     )
-    environment = {"GPU": "NVIDIA H200", "torch": "2.13.0", "nvidia-cutlass-dsl": HOSTILE}
-    return {**verdict.to_dict(), "environment": environment, **changes}
+    return replace(verdict, **changes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +28,10 @@ from cutesmith.verdicts import BenchmarkVerdict, ExitCode, GenerateVerdict, Verd
 CONFIGURATIONS = 8
 VERIFY_ATTEMPTS = 4
 NOT_EXECUTED = "nothing was executed: this machine has no GPU that runs {arch}"
+
+
+Render = Callable[[GenerateVerdict, Mapping[str, str], str], str]
+"""The page for a verdict, the machine that it was found on, and the kernel's source."""
 
 
 class StageRunner(Protocol):
@@ -51,16 +55,18 @@ def generate_kernel(
     use_cache: bool = True,
     confine_problem: bool = False,
     progress: Progress | None = None,
+    render: Render | None = None,
 ) -> GenerateVerdict:
     """Write a kernel for a problem file into the folder `out` (default `cutesmith-out/NAME`).
 
     `arch` pins the architecture (default: this machine's GPU, else sm_90a); `on` is "auto", "gpu", "emulator" or
     "compile". Without a GPU the kernel is verified on the emulated one, or `compiled` where that lacks an instruction.
     Configurations that the architecture would refuse are skipped before they are compiled. The race's times are
-    remembered: the same candidates on the same device are ordered by those, unless `use_cache` is off; what is kept is
-    verified and benchmarked in any case. `confine_problem`: the problem is untrusted, so that it is confined
-    where times are taken, as it is everywhere else. A function that no pattern takes gives exit code USAGE with the
-    first operation in the way. Ctrl-C keeps the best verified kernel so far.
+    remembered: the same candidates on the same device are ordered by those, unless `use_cache` is off; what is kept
+    is verified and benchmarked again. `confine_problem`: the problem is untrusted, so that it is confined where
+    times are taken, as it is everywhere else. A function that no pattern takes gives exit code USAGE with the first
+    operation in the way. `render` makes `report.html`; there is none without it. Ctrl-C keeps the best verified kernel
+    so far.
     Raises ContractError (broken problem file), UnavailableError (`on="gpu"` without a fitting GPU, no TVM-FFI) and
     UsageError.
     """
@@ -78,7 +84,7 @@ def generate_kernel(
     folder = OutputFolder(default_folder(problem) if out is None else out)
     cache = TuningCache() if use_cache else None
     stages = Stages(Path(problem), target, draft, cache, confine_problem)
-    return Generation(Path(problem), target, draft, stages, folder, tell, started, benchmark).run()
+    return Generation(Path(problem), target, draft, stages, folder, tell, started, benchmark, render).run()
 
 
 def _require_tvm_ffi() -> None:
@@ -109,6 +115,7 @@ class Generation:
     tell: Progress
     started: float
     wants_benchmark: bool
+    render: Render | None = None
     candidates: list[Candidate] = field(default_factory=list)
     best: Candidate | None = None
     benchmark: BenchmarkVerdict | None = None
@@ -203,18 +210,11 @@ class Generation:
     def finish(self) -> GenerateVerdict:
         """The verdict; `result.json` and `report.html` are written."""
         verdict = self._verdict()
-        result = {**verdict.to_dict(), "environment": describe_environment(self.target)}
-        self.folder.write_result(result)
-        self._write_report(result)
+        environment = describe_environment(self.target)
+        self.folder.write_result({**verdict.to_dict(), "environment": environment})
+        if self.render is not None:
+            self.folder.write_report(self.render(verdict, environment, self.best.source if self.best else ""))
         return verdict
-
-    def _write_report(self, result: dict[str, Any]) -> None:
-        from cutesmith.report import render_report
-
-        try:
-            self.folder.write_report(render_report(result, self.best.source if self.best else ""))
-        except UnavailableError:  # without jinja2 there was no draft either, unless it vanished meanwhile
-            self.remark = "no report: jinja2 is missing"
 
     def _verdict(self) -> GenerateVerdict:
         blocked = self._blocked()

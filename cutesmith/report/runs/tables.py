@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cutesmith.evals.records import KERNEL, LIBRARY
-from cutesmith.evals.report import wording
 from cutesmith.evals.scores.costs import Costs, costs_of, worked_seconds
 from cutesmith.evals.scores.estimators import THRESHOLDS
 from cutesmith.evals.scores.outcomes import FAILED, NOT_ATTEMPTED, REJECTED, TIMED, UNJUDGED, UNTIMED, Outcome, Run
 from cutesmith.evals.scores.scorecard import Against, Scorecard, run_scorecards
 from cutesmith.evals.scores.summaries import Score
+from cutesmith.report.runs import wording
 
 KINDS = ("level", "tag", "dtype")
 

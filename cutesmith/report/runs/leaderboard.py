@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from cutesmith.evals.report import wording
-from cutesmith.evals.report.tables import markdown_table, took
 from cutesmith.evals.scores.ranking import SessionState, Table
-from cutesmith.report.page import environment
-from cutesmith.unicode import displayable
+from cutesmith.report.environment import render
+from cutesmith.report.runs import wording
+from cutesmith.report.runs.tables import markdown_table, took
 
 COLUMNS = (
     "place",
@@ -58,9 +56,7 @@ def page(tables: Sequence[Table], baseline: str) -> str:
     shown = [
         (heading(table, baseline), [cells(standing, baseline) for standing in table.standings]) for table in tables
     ]
-    template = environment(Path(__file__).parent).get_template("leaderboard.html.j2")
-    html: str = template.render(tables=shown, columns=COLUMNS, ties=TIES)
-    return displayable(html)
+    return render("leaderboard.html.j2", tables=shown, columns=COLUMNS, ties=TIES)
 
 
 def plain(table: Table, baseline: str) -> dict[str, Any]:

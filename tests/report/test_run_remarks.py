@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cutesmith.cli import main
 from cutesmith.evals.records import Machine
-from cutesmith.evals.report.tables import remarks
 from cutesmith.evals.scores.comparison import differences
 from cutesmith.evals.scores.ranking import rank
+from cutesmith.report.runs.tables import remarks
 from tests.evals.sample_attempts import attempt, run, write_run, wrong
 
 OWN, STRICT = {"tolerance": ""}, {"tolerance": "strict"}

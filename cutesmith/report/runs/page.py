@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutesmith.evals.report import distribution, figures, rooflines, wording
-from cutesmith.evals.report.entries import Gathering, PageData, embedded
-from cutesmith.evals.report.tables import KINDS, METHOD, ScoredRun, denominators, price_of_a_win, remarks
 from cutesmith.evals.scores.estimators import THRESHOLDS
 from cutesmith.evals.scores.summaries import Score
-from cutesmith.report.page import environment
-from cutesmith.unicode import displayable
+from cutesmith.report.environment import render
+from cutesmith.report.runs import distribution, figures, rooflines, wording
+from cutesmith.report.runs.entries import Gathering, PageData, embedded
+from cutesmith.report.runs.tables import KINDS, METHOD, ScoredRun, denominators, price_of_a_win, remarks
 
-HERE = Path(__file__).parent
-TEMPLATE, SCRIPT = "run.html.j2", "run_page.js"
 FIRST_BASELINES = 2  # that have a figure of their own at the top of the page
 
 
@@ -64,20 +59,19 @@ def render_runs(runs: Sequence[ScoredRun], *, beside: Path) -> str:
         floors=rooflines.floor_chart(plain, places),
         roofline=rooflines.roofline_chart(plain, places),
     )
-    return _rendered(page)
-
-
-def _rendered(page: Page) -> str:
-    script = (HERE / SCRIPT).read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    templates = environment(HERE)
-    templates.globals.update(wording=wording, figures=figures, thresholds=THRESHOLDS, kinds=KINDS, method=METHOD)
-    templates.globals.update(price_of_a_win=price_of_a_win)
-    templates.filters["zip"] = zip
-    templates.globals.update(denominators=denominators)
-    data = embedded(page.data.content)
-    html: str = templates.get_template(TEMPLATE).render(page=page, data=data, script=script, digest=digest)
-    return displayable(html)
+    return render(
+        "run.html.j2",
+        script="run_page.js",
+        page=page,
+        data=embedded(data.content),
+        wording=wording,
+        figures=figures,
+        thresholds=THRESHOLDS,
+        kinds=KINDS,
+        method=METHOD,
+        price_of_a_win=price_of_a_win,
+        denominators=denominators,
+    )
 
 
 def _facts(scored: ScoredRun) -> list[tuple[str, str, str]]:

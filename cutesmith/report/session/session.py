@@ -6,24 +6,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cutesmith.agent.display.report_kernels import RUNGS, History
-from cutesmith.agent.display.report_turns import dollars, shown_turns, transcript_entries, turn_id, words
 from cutesmith.agent.display.screen_view import beginning
 from cutesmith.agent.models.prices import PRICES_AS_OF, price_of
 from cutesmith.agent.session_state import JudgedKernel, SessionState
 from cutesmith.agent.transcript import Event, worked_seconds
-from cutesmith.report.agent_page import KernelRow, LineRow, Note, Round, SessionPage, render_page
-from cutesmith.report.page import KINDS
 from cutesmith.report.path_chart import PathChart, path_chart
+from cutesmith.report.session.kernels import RUNGS, History
+from cutesmith.report.session.page import KernelRow, LineRow, Note, Round, SessionPage, render_page
+from cutesmith.report.session.turns import dollars, shown_turns, transcript_entries, turn_id, words
+from cutesmith.report.stages import KINDS
 from cutesmith.report.trimming import TextBudget, cut_middle
+from cutesmith.verdicts import AgentVerdict
 
 PAGE_BYTES = 2_800_000
 TITLE = 110  # characters
 LONGEST_SOURCE = 400_000  # characters of a file that is shown
 
 
-def render_session(events: Sequence[Event], result: Mapping[str, Any], *, session_name: str) -> str:
-    """The whole page of a session, finished or not, for its events and its `AgentVerdict.to_dict()` ({} without one).
+def render_session(events: Sequence[Event], result: AgentVerdict | None, session_name: str) -> str:
+    """The whole page of a session, finished or not, for its events and its verdict (None without one).
 
     Raises UnavailableError without jinja2.
     """
@@ -38,11 +39,11 @@ def render_session(events: Sequence[Event], result: Mapping[str, Any], *, sessio
     page = SessionPage(
         title=_title(first, session_name),
         request=texts.keep(str(first.get("request") or first.get("argument") or session_name)),
-        status=str(result.get("status") or "unfinished"),
-        kind=KINDS.get(str(result.get("status")), "bad" if result else "fair"),
-        summary=cut_middle(str(result.get("summary") or "The session has no result yet."), 1000),
+        status=result.status if result else "unfinished",
+        kind=KINDS.get(result.status, "bad") if result else "fair",
+        summary=cut_middle(result.summary if result else "The session has no result yet.", 1000),
         facts=facts(events, result, history),
-        about=[text for text in (str(result.get("model") or ""), _ending(result, history.standing)) if text],
+        about=[text for text in (result.model, _ending(result, history.standing)) if text] if result else [],
         best_of=_best_of(lines, history),
         path=_path(history, best),
         rungs=RUNGS,
@@ -84,7 +85,7 @@ def _title(first: Event, session_name: str) -> str:
     return text if len(text) <= TITLE else text[: TITLE - 1] + "…"
 
 
-def facts(events: Sequence[Event], result: Mapping[str, Any], history: History) -> list[tuple[str, str]]:
+def facts(events: Sequence[Event], result: AgentVerdict | None, history: History) -> list[tuple[str, str]]:
     """The numbers that a reader looks for first, as (label, value)."""
     standing = history.standing
     usage = standing.usage
@@ -92,26 +93,26 @@ def facts(events: Sequence[Event], result: Mapping[str, Any], history: History) 
     return [
         *_speed(standing.best()),
         *([judged] if history.kernels else []),
-        *([("verified again at the end", "passed")] if result.get("confirmed") else []),
-        *([("that ranked before it failed then", f"{len(failed)}")] if (failed := result.get("refuted")) else []),
+        *([("verified again at the end", "passed")] if result and result.confirmed else []),
+        *([("that ranked before it failed then", f"{len(result.refuted)}")] if result and result.refuted else []),
         *([("times rejected as a cheat", str(standing.rejected))] if standing.rejected else []),
         ("turns", f"{history.replies:,}"),
         ("wall time", _duration(worked_seconds(events))),
-        _price(standing, str(result.get("model") or "")),
+        _price(standing, result.model if result else ""),
         (f"tokens in, {_short(usage.cache_read_tokens)} from the cache", _short(usage.total - usage.output_tokens)),
         ("tokens out", _short(usage.output_tokens)),
     ]
 
 
-def _ending(result: Mapping[str, Any], standing: SessionState) -> str:
+def _ending(result: AgentVerdict, standing: SessionState) -> str:
     """Why the session is over, in the words of the delivered kernel's line if that ended so, else of another.
 
     The name alone where the summary says the words already.
     """
-    name, best = str(result.get("ending") or ""), standing.best()
+    name, best = result.ending, standing.best()
     ended = sorted(standing.endings.items(), key=lambda item: best is not None and item[0] == best.line)
     reasons = [str(event.get("reason") or "") for _, event in ended if event.get("ending") == name]
-    is_news = bool(reasons and reasons[-1]) and reasons[-1] not in str(result.get("summary"))
+    is_news = bool(reasons and reasons[-1]) and reasons[-1] not in result.summary
     return cut_middle(f"{name}: {reasons[-1]}" if is_news else name, 600)
 
 

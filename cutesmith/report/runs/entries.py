@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from cutesmith.evals.report.transcripts import excerpt
 from cutesmith.evals.scores.estimators import Floats
 from cutesmith.evals.scores.outcomes import Outcome, Run, TaskResult, Times
+from cutesmith.report.runs.transcripts import excerpt
 from cutesmith.report.trimming import cut_middle
 from cutesmith.unicode import displayable
 

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutesmith.evals.report.figures import (
+from cutesmith.evals.scores.outcomes import TIMED, Run
+from cutesmith.report.charts import Frame, Tick
+from cutesmith.report.runs.figures import (
     FOOT,
     LEFT,
     RIGHT,
     Dot,
-    Frame,
     factor_ticks,
     order_of_baselines,
     speed_range,
     timed_speedups,
 )
-from cutesmith.evals.scores.outcomes import TIMED, Run
-from cutesmith.report.charts import Tick
 
 
 @dataclass(frozen=True, kw_only=True)

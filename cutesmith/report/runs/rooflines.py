@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutesmith.evals.records import KERNEL
-from cutesmith.evals.report.figures import LEFT, RIGHT, WIDTH, Dot, Frame
 from cutesmith.evals.scores.outcomes import TIMED, Outcome, Run
-from cutesmith.report.charts import Tick
+from cutesmith.report.charts import Frame, Tick, power_ticks, roof
+from cutesmith.report.runs.figures import LEFT, RIGHT, WIDTH, Dot
 
 MOST_DOTS = 2000
 BOUNDS = {"bytes": "bound by memory", "flops": "bound by operations"}
@@ -107,8 +107,8 @@ def roofline_chart(runs: Sequence[Run], places: dict[str, int]) -> RooflineChart
     return RooflineChart(
         dots=tuple(dots),
         roofs=tuple(_roofs([best for _, _, best in found], frame)),
-        x_ticks=tuple(_powers(frame.low, frame.high, frame.x)),
-        y_ticks=tuple(_powers(frame.bottom, frame.top, frame.y)),
+        x_ticks=power_ticks(frame.low, frame.high, frame.x),
+        y_ticks=power_ticks(frame.bottom, frame.top, frame.y),
         left_out=len(found) - len(dots),
     )
 
@@ -145,17 +145,8 @@ def _roofs(outcomes: Sequence[Outcome], frame: Frame) -> Iterable[tuple[float, f
     rate = float(np.median(rates)) if rates else math.inf
     if bandwidths:
         bandwidth = float(np.median(bandwidths))
-        start = max(frame.low, frame.bottom / bandwidth)
-        end = min(frame.high, frame.top / bandwidth, rate / bandwidth)
-        if start < end:
-            points = frame.x(start), frame.y(start * bandwidth), frame.x(end), frame.y(end * bandwidth)
+        points = roof(frame, bandwidth, rate / bandwidth)
+        if points[0] < points[2]:
             yield (*points, f"copy bandwidth, {bandwidth / 1e12:.2f} TB/s")
     if frame.bottom < rate < frame.top:
         yield LEFT, frame.y(rate), WIDTH - RIGHT, frame.y(rate), f"matrix product, {rate / 1e12:.3g} TFLOP/s"
-
-
-def _powers(low: float, high: float, place: object) -> Iterable[Tick]:
-    names = {-3: "m", 0: "", 3: "K", 6: "M", 9: "G", 12: "T", 15: "P"}
-    for power in range(round(math.log10(low)), round(math.log10(high)) + 1):
-        unit = max((key for key in names if key <= power), default=-3)
-        yield Tick(place(10.0**power), f"{10.0 ** (power - unit):g}{names[unit]}")  # type: ignore[operator]

@@ -11,32 +11,10 @@ import numpy as np
 from cutesmith.evals.scores.curves import Curve, fast_curve
 from cutesmith.evals.scores.estimators import THRESHOLDS, Floats
 from cutesmith.evals.scores.outcomes import BASELINES, TIMED, Run
-from cutesmith.report.charts import Tick
+from cutesmith.report.charts import Frame, Tick
 
-WIDTH, HEIGHT, LEFT, FOOT, TOP, RIGHT = 520.0, 290.0, 46.0, 40.0, 12.0, 14.0
+WIDTH, HEIGHT, LEFT, RIGHT, FOOT = Frame.width, Frame.height, Frame.left, Frame.right, Frame.foot
 POINTS = 181
-
-
-@dataclass(frozen=True, kw_only=True)
-class Frame:
-    """A chart's plane: x logarithmic from `low` to `high`, y linear from 0 to `top` (or logarithmic from `bottom`)."""
-
-    low: float
-    high: float
-    top: float
-    bottom: float = 0.0
-    width: float = WIDTH
-
-    def x(self, value: float) -> float:
-        """Position of a value, clipped to the frame."""
-        clipped = min(max(value, self.low), self.high)
-        part = math.log(clipped / self.low) / math.log(self.high / self.low)
-        return LEFT + part * (self.width - LEFT - RIGHT)
-
-    def y(self, value: float) -> float:
-        """Height of a value."""
-        part = math.log(value / self.bottom) / math.log(self.top / self.bottom) if self.bottom else value / self.top
-        return HEIGHT - FOOT - part * (HEIGHT - FOOT - TOP)
 
 
 @dataclass(frozen=True, kw_only=True)

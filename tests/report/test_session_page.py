@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from cutesmith.agent.display.report import render_session
-from cutesmith.agent.display.report_kernels import History
 from cutesmith.agent.models.prices import PRICES_AS_OF
-from cutesmith.report.agent_page import diff_lines
+from cutesmith.report.environment import diff_lines
 from cutesmith.report.path_chart import Attempt, path_chart
+from cutesmith.report.session.kernels import History
+from cutesmith.report.session.session import render_session
 from cutesmith.report.trimming import TextBudget, cut_middle, fair_limit, weight
 from cutesmith.unicode import displayable
 from tests.agent import sample_session
@@ -26,7 +26,7 @@ from tests.report.sample import HOSTILE
 
 def rendered(session: sample_session.Session) -> str:
     result = session.result()
-    return render_session(session.events, result, session_name="add-rms-norm")
+    return render_session(session.events, result, "add-rms-norm")
 
 
 def text_of(page: str) -> str:
@@ -43,7 +43,7 @@ def pages() -> dict[str, str]:
 def long_page() -> tuple[str, float]:
     session = sample_session.long_session()
     started = time.process_time()
-    return render_session(session.events, {}, session_name="long"), time.process_time() - started
+    return render_session(session.events, None, "long"), time.process_time() - started
 
 
 @pytest.mark.parametrize("name", ["timed_search", "untimed", "hostile"])
@@ -142,7 +142,7 @@ def test_without_times_the_stages_are_the_path(pages):
 @pytest.mark.parametrize("until", [2, 3, 8, 14])
 def test_an_unfinished_session_has_a_page(until):
     events = sample_session.timed_search().events[:until]
-    page = render_session(events, {}, session_name="add-rms-norm")
+    page = render_session(events, None, "add-rms-norm")
     assert not Elements(page).open and "unfinished" in page
     assert ("The process ended while the model answered" in page) == (events[-1]["kind"] == "request")
 

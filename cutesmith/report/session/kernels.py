@@ -10,8 +10,9 @@ from typing import Any
 from cutesmith.agent.session_state import SessionState
 from cutesmith.agent.tools.workbench import KERNEL
 from cutesmith.agent.transcript import Event
-from cutesmith.report.agent_page import KernelRow
 from cutesmith.report.path_chart import Attempt
+from cutesmith.report.session.page import KernelRow
+from cutesmith.report.stages import Said, Stages
 from cutesmith.report.trimming import Kept, TextBudget
 from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION, ExitCode
 
@@ -152,8 +153,9 @@ class History:
             line=kernel.line,
             turn=kernel.turn,
             turn_id=turn_id if turn_id in turn_ids else "",
-            verdict=telling(kernel.verdicts),
-            verdicts=kernel.verdicts,
+            verdict=Said.of(telling(kernel.verdicts)),
+            said=[Said.of(verdict) for verdict in kernel.verdicts.values()],
+            stages=Stages.read(kernel.verdicts),
             diff=_diff(kernel, texts),
             diff_title=_diff_title(kernel),
             delivered=delivered,

@@ -18,19 +18,19 @@ import numpy as np
 import pytest
 
 from cutesmith.evals.records import Cost
-from cutesmith.evals.report.distribution import distribution_chart
-from cutesmith.evals.report.entries import stages, thinned, within
-from cutesmith.evals.report.page import render_runs
-from cutesmith.evals.report.rooflines import floor_chart
-from cutesmith.evals.report.tables import ScoredRun
-from cutesmith.evals.report.transcripts import excerpt
 from cutesmith.evals.scores.outcomes import read_runs
+from cutesmith.report.runs.distribution import distribution_chart
+from cutesmith.report.runs.entries import stages, thinned, within
+from cutesmith.report.runs.page import render_runs
+from cutesmith.report.runs.rooflines import floor_chart
+from cutesmith.report.runs.tables import ScoredRun
+from cutesmith.report.runs.transcripts import excerpt
 from tests.browsing import CHROMIUM, CONTRAST, launched_browser, watched_pages
 from tests.evals.sample_attempts import H200, attempt, noisy, run, unjudged, write_run, wrong
 from tests.report.elements import Elements
 from tests.report.sample import HOSTILE
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 MANY = 260  # results: more than the table shows at first, and sources of more bytes than a page takes
 
 

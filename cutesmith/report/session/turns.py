@@ -8,7 +8,8 @@ from typing import Any
 
 from cutesmith.agent.display.screen_view import judgements
 from cutesmith.agent.transcript import Event
-from cutesmith.report.agent_page import Call, Remark, Turn, verdict_kind, verdict_words
+from cutesmith.report.session.page import Call, Remark, Turn
+from cutesmith.report.stages import Said
 from cutesmith.report.trimming import Kept, TextBudget
 
 MOST_TURNS = 900
@@ -80,7 +81,8 @@ def _turn(reply: Event, answers: Mapping[str, Event], texts: TextBudget) -> Turn
     calls = blocks.pop("tool_use", [])
     thinking, said = blocks.pop("thinking", []), blocks.pop("text", [])
     others = [_other(block) for group in blocks.values() for block in group]
-    verdict = _telling([v for call in reversed(calls) for v in _verdicts(answers.get(str(call.get("id"))))])
+    telling = _telling([v for call in reversed(calls) for v in _verdicts(answers.get(str(call.get("id"))))])
+    verdict = Said.of(telling) if telling else None
     line, turn = turn_of(reply)
     return Turn(
         id=turn_id(line, turn),
@@ -92,8 +94,8 @@ def _turn(reply: Event, answers: Mapping[str, Event], texts: TextBudget) -> Turn
         calls=[_call(call, answers.get(str(call.get("id"))), texts) for call in calls],
         cost=_cost(reply),
         price=dollars(reply.get("dollars")),
-        status=verdict_words(verdict) if verdict else "",
-        kind=verdict_kind(verdict) if verdict else "",
+        status=verdict.words if verdict else "",
+        kind=verdict.kind if verdict else "",
     )
 
 
@@ -130,7 +132,8 @@ def _call(call: Mapping[str, Any], answer: Event | None, texts: TextBudget) -> C
     verdict = next(iter(_verdicts(answer)), None)
     state, kind = ("no result", "fair") if answer is None else ("done", "good")
     if verdict:
-        state, kind = verdict_words(verdict), verdict_kind(verdict)
+        said = Said.of(verdict)
+        state, kind = said.words, said.kind
     elif answer and answer.get("is_error"):
         state, kind = "error", "bad"
     return Call(

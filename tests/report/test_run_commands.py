@@ -10,7 +10,7 @@ import pytest
 
 from cutesmith.cli import main
 from cutesmith.evals.reading import PlannedTask
-from cutesmith.evals.report.tables import ScoredRun, csv_text, markdown
+from cutesmith.report.runs.tables import ScoredRun, csv_text, markdown
 from tests.evals.sample_attempts import H200, attempt, noisy, run, unjudged, write_run, wrong
 
 

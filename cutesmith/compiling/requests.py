@@ -1,0 +1,33 @@
+"""What a compiling worker is asked, and its reply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutesmith.sandbox.messages import Request
+from cutesmith.verdicts import ArchReport
+
+
+@dataclass(frozen=True)
+class CompiledFile:
+    """The report of one architecture, what the kernel narrows (`compiling.narrowing`), and its machine code."""
+
+    report: ArchReport
+    narrow: str
+    ptx: tuple[str, ...] = ()
+    cubin: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileFile(Request[CompiledFile]):
+    """Compile one file for one architecture.
+
+    `sources` are the texts of the files by their paths, since a confined process reads only its own; `keep`: the reply
+    has the machine code.
+    """
+
+    path: str
+    problem: str | None
+    arch: str
+    keep: bool = False
+    sources: dict[str, str]

@@ -1,0 +1,1 @@
+"""The page of a session with a model, gathered from its events."""
