@@ -15,7 +15,7 @@ from cutesmith.verdicts import (
     CompileVerdict,
     KernelReport,
     LintVerdict,
-    VerifyVerdict,
+    OutputError,
 )
 from cutesmith.verdicts.reading import read_record
 
@@ -51,6 +51,28 @@ class Said:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Case:
+    """One set of inputs: what is wrong, the row of the table of exploits, and how far outputs are off."""
+
+    name: str
+    inputs: str
+    passed: bool = False
+    problem: str = ""
+    rule: str = ""
+    outputs: tuple[OutputError, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """What a verification says: `ran_on` "gpu", "emulator", "compile" or "" for none of these."""
+
+    summary: str
+    ran_on: str
+    cases: tuple[Case, ...] = ()
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Profile:
     """A profile's remarks, and the tool that made it."""
 
@@ -64,7 +86,7 @@ class Stages:
 
     lint: LintVerdict | None = None
     compile: CompileVerdict | None = None
-    verify: VerifyVerdict | None = None
+    verify: Verified | None = None
     benchmark: BenchmarkVerdict | None = None
     profile: Profile | None = None
 
