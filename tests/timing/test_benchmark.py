@@ -24,11 +24,12 @@ from cutesmith.sandbox.worker import Limits
 from cutesmith.timing.baseline_process import CACHE, baseline_process
 from cutesmith.timing.benchmark import benchmark_kernel, time_candidates
 from cutesmith.timing.contender import Contender
-from cutesmith.timing.contest import BenchmarkOptions, Contest, _proved
+from cutesmith.timing.contest import BenchmarkOptions, Contest
 from cutesmith.timing.fresh_values import refresh
 from cutesmith.timing.roofline import Work
 from cutesmith.timing.timed import TimedBaselines, TimedCandidates
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing
+from cutesmith.verdicts.violations import Rule
 from tests.judge.in_process import LocalWorker
 
 ROOT = Path(__file__).parents[2]
@@ -86,12 +87,12 @@ def test_quartiles_and_rates():
 
 
 def test_a_time_below_the_floor_is_impossible():
-    assert "impossible" in contest(candidate=5.0)._impossible()
-    assert contest(candidate=25.0)._impossible() == ""
+    assert "impossible" in contest(candidate=5.0)._impossible().text
+    assert contest(candidate=25.0)._impossible() is None
 
 
 def test_a_floor_that_a_trusted_baseline_beats_is_no_floor():
-    assert contest(candidate=5.0, eager=6.0)._impossible() == ""
+    assert contest(candidate=5.0, eager=6.0)._impossible() is None
 
 
 def test_the_verdict_sets_times_beside_the_floor(tmp_path):
@@ -204,16 +205,13 @@ def test_on_a_gpu_that_others_use_times_say_nothing_against_a_kernel(tmp_path):
     made._require_quiet(Bursts(0.3), [])
 
 
-def test_what_only_times_say_comes_after_what_is_proved():
+def test_what_times_alone_say_is_told_by_rule():
     tried, made = raced("candidate", None), contest(kernel=100.0)
-    assert _proved([("T2", "it left a thread")], {"reject": False, "problem": "no", "rule": ""})[2] == "T2"
-    assert _proved([], {"reject": False, "problem": "output 0 is wrong", "rule": ""}) == (
-        *(ExitCode.WRONG_RESULT, "a timed launch gave a wrong result: output 0 is wrong"),
-        "R3",
-    )
-    assert _proved([], {}) is None and made._suspected(tried, "") is None
-    assert made._suspected(tried, "late") == (ExitCode.REJECTED, "late", "T4")
-    assert made._suspected(replace(tried, device_us=10_000.0), "late")[2] == "T6"
+    assert made._suspected(tried, "") is None
+    late = made._suspected(tried, "late")
+    assert late is not None and (late.rule, late.text, late.reject) == (Rule.T4, "late", True)
+    slow = made._suspected(replace(tried, device_us=10_000.0), "late")
+    assert slow is not None and slow.rule == Rule.T6
 
 
 @pytest.mark.gpu
@@ -257,7 +255,7 @@ def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path, largest):
         made._host_times([tried, *others])
         for worker, name in ((candidate, "candidate"), (reference, "eager")):
             assert worker.call({"do": "burst", "name": name, "launches": 10}) == {}
-        assert made._judge(tmp_path, reference, candidate, kept) == {}
+        assert made._judge(tmp_path, reference, candidate, kept) is None
         candidates.bench.functions["candidate"] = lambda x, w: torch.zeros_like(x)
         kept = made._rounds([tried], reference, candidate)
         # the copies have been rolled since, so that the rolls of this second contest alone give other inputs
