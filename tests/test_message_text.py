@@ -16,7 +16,6 @@ SHOWS = "only decides how a sentence is shown: whether a file's name or a state 
 OTHERS = "CUDA's, torch's or the DSL's words within it, which carry no code"
 TO_GO = "to become data"
 LEFT = {
-    "agent/display/report.py: summary": SHOWS,
     "agent/display/screen_view.py: message": SHOWS,
     "agent/display/screen_view.py: summary": SHOWS,
     "agent/problems/problem.py: summary": SHOWS,
@@ -29,6 +28,7 @@ LEFT = {
     "patterns/match.py: hint": TO_GO,
     "profiling/emulation.py: message": SHOWS,
     "profiling/profiling.py: message": SHOWS,
+    "report/session/session.py: summary": SHOWS,
     "runtime/lanes.py: message": OTHERS,
     "sandbox/worker.py: message": "a JSON object of that name, no sentence",
     "timing/race.py: message": OTHERS,

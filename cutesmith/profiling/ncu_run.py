@@ -247,7 +247,7 @@ class _Ended:
         known = _OF_A_CANDIDATE if self._loaded else (*_OF_A_CANDIDATE, *_OURS)
         code = next((code for code in known if code == error.get("exit_code")), ExitCode.CRASHED)
         text = str(error.get("message", ""))
-        message = text if error.get("ours") else f"{error.get('type')}: {text}"
+        message = text if error.get("ours") else f"{error.get('kind')}: {text}"
         tail = f"{self.tail}\n{error.get('traceback', '')}".strip()[-20000:]
         return CandidateError(message[:4000], code, hint=str(error.get("hint", "")), log_tail=tail)
 

@@ -25,6 +25,7 @@ from cutesmith.problems import contract
 from cutesmith.profiling.ncu_run import STATUS
 from cutesmith.sandbox.child import describe
 from cutesmith.sandbox.confinement import confine, limit_resources
+from cutesmith.sandbox.messages import encode
 from cutesmith.sandbox.readable import INPUTS
 
 _SPIN_CYCLES = 10_000
@@ -97,7 +98,7 @@ def main() -> int:
     try:
         profile(request, status)
     except BaseException as error:  # noqa: BLE001 - a candidate raises what it likes
-        status.tell(error=describe(error))
+        status.tell(error=encode(describe(error)))
         return 1
     return 0
 

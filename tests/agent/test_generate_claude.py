@@ -80,7 +80,7 @@ def test_a_sentence_becomes_a_problem_and_is_shown_before_work_begins(monkeypatc
         "cache_read_tokens": 0,
         "cache_write_tokens": 0,
     }
-    assert verdict["dollars"] == pytest.approx(400 * 5e-6 + 260 * 25e-6)
+    assert verdict["dollars"] == pytest.approx(400 * 4e-6 + 260 * 20e-6)
     system, tools = server.bodies[2]["system"][0]["text"], [tool["name"] for tool in server.bodies[2]["tools"]]
     assert "def reference_fn(x):" in system and "# CuTe DSL kernels" in system and "twice a tensor" in system
     assert tools[0] == "search_references" and tools[-1] == "finish" and len(tools) == 18

@@ -53,8 +53,8 @@ def test_the_recorded_answers_come_back_in_order(recorded):
     assert (first.stop_reason, second.stop_reason) == ("tool_use", "end_turn")
     assert heard == [("thinking", "Look."), ("tool", "view_file"), ("text", "Done.")]
     assert first.usage == Usage(input_tokens=100, output_tokens=20)
-    assert first.dollars == pytest.approx(0.001)
-    assert first.model == model.name == "replay of claude-opus-4-8"
+    assert first.dollars == pytest.approx(0.0008)
+    assert first.model == model.name == "replay of claude-opus-5-5"
 
 
 def test_a_turn_may_be_asked_for_twice_but_none_is_passed_over(recorded):

@@ -22,7 +22,7 @@ from cutesmith.judge.crossing import tensors
 from cutesmith.judge.reference_side.comparison import Comparison, compare, tolerance_for
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.problem_calls import native_outputs
-from cutesmith.judge.reference_side.structure import structure_problem
+from cutesmith.judge.reference_side.structure import structure_violation
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.recording.open_session import session
@@ -121,7 +121,7 @@ def comparisons(
     native, is_tuple = native_outputs(problem.reference_fn, [tensors.copy_of(value) for value in values])
     exact = in_float64(problem.reference_fn, values)
     outputs, gave_tuple = run([tensors.copy_of(value) for value in values])
-    assert structure_problem([tensors.describe_layout(o) for o in outputs], gave_tuple, native, is_tuple) == ""
+    assert structure_violation([tensors.describe_layout(o) for o in outputs], gave_tuple, native, is_tuple) is None
     sides = zip(outputs, native, exact if isinstance(exact, tuple) else [exact], strict=True)
     return [
         compare(index, out, own, wide, tolerance_for(own.dtype, None, None))
@@ -142,7 +142,7 @@ def test_it_returns_at_full_size_what_the_reference_does(task, torch_fused):
         assert len(inspect.signature(function).bind(*values).arguments) == len(values)
         native, is_tuple = native_outputs(problem.reference_fn, values)
         outputs, gave_tuple = native_outputs(function, values)
-        assert structure_problem([tensors.describe_layout(o) for o in outputs], gave_tuple, native, is_tuple) == ""
+        assert structure_violation([tensors.describe_layout(o) for o in outputs], gave_tuple, native, is_tuple) is None
 
 
 @pytest.mark.parametrize("task", sorted(TORCH.keys() - CUDA_ONLY.keys()))
@@ -153,7 +153,7 @@ def test_it_computes_on_a_cpu_what_the_reference_does(task, torch_fused):
         for values in problem.get_input_sets():
             for found in comparisons(problem, values, lambda values: native_outputs(function, values)):
                 few = ROUNDED_WEIGHTS.get(task, 0.0) * found.error.elements
-                assert not found.problem or 0 < found.error.mismatches <= few, found.problem
+                assert found.violation is None or 0 < found.error.mismatches <= few, found.violation
 
 
 @pytest.mark.parametrize("task", sorted(CUDA_ONLY))
@@ -202,7 +202,7 @@ def test_quack_computes_on_the_emulated_gpu_what_the_reference_does(task, quack,
             outputs, is_tuple = native_outputs(function, [v.cuda() for v in values])
             return [output.cpu() for output in outputs], is_tuple
 
-    assert [found.problem for found in comparisons(problem, values, emulated) if found.problem] == []
+    assert [found.violation for found in comparisons(problem, values, emulated) if found.violation] == []
 
 
 @pytest.mark.slow
@@ -214,5 +214,5 @@ def test_quack_returns_at_full_size_what_the_reference_does(task, quack):
         values = problem.get_inputs()
         native, is_tuple = native_outputs(problem.reference_fn, values)
         outputs, gave_tuple = native_outputs(function, values)
-        assert structure_problem([tensors.describe_layout(o) for o in outputs], gave_tuple, native, is_tuple) == ""
+        assert structure_violation([tensors.describe_layout(o) for o in outputs], gave_tuple, native, is_tuple) is None
     assert len(recorded.launches) == 1

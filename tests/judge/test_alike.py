@@ -8,16 +8,16 @@ import os
 import sys
 from pathlib import Path
 
+import seeing_handlers
 import torch
 
 from cutesmith.judge.crossing.tensors import Guarded, write_value
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.worker import Limits, Worker
 from cutesmith.timing.entries import import_alike
-from tests.judge import seeing_handlers
 
 ROOT = Path(__file__).parents[2]
-PATHS = [str(ROOT), str(Path(__file__).parent), *(entry for entry in sys.path if entry.endswith("site-packages"))]
+PATHS = [str(ROOT), str(ROOT / "tests" / "handlers"), *(entry for entry in sys.path if entry.endswith("site-packages"))]
 
 LOOKS_ROUND = """
 import builtins, gc, json, os, resource, signal, sys, threading, warnings

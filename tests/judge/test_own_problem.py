@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from own_problem_handlers import CallKernel, one_process, posing_baselines
 
 from cutesmith.commands.verify import table
 from cutesmith.errors import CandidateError
@@ -18,10 +19,9 @@ from cutesmith.sandbox.confinement import landlock_abi
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.worker import Limits, Worker
 from cutesmith.verdicts import ExitCode
-from tests.judge.own_problem_handlers import CallKernel, one_process, posing_baselines
 
 ROOT = Path(__file__).parents[2]
-HERE = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
+HERE = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "handlers")])
 LAYERS = {"no_new_privileges", "landlock", "reads", "seccomp"}
 PROBLEM = """
 import os

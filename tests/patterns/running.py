@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from cutesmith import recording
 from cutesmith.patterns.graph.interpret import interpret
+from cutesmith.recording.open_session import session
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
@@ -34,12 +34,12 @@ def like(value):
 
 def recorded_launches(plan, function, inputs, folder: Path) -> int:
     """How many kernels the first configuration launches; its outputs have the shapes and dtypes of the function's."""
-    with recording.session("sm_90a") as session:
+    with session("sm_90a") as recorded:
         outs = as_list(load(plan.render(plan.configurations()[0]), folder).kernel_fn(*map(like, inputs)))
     expected = as_list(function(*inputs))
     assert [(o.shape, o.dtype) for o in outs] == [(e.shape, e.dtype) for e in expected]
-    assert not session.errors
-    return len(session.launches)
+    assert not recorded.errors
+    return len(recorded.launches)
 
 
 def as_list(result):

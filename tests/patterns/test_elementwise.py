@@ -10,12 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cutesmith import recording
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.elementwise.plan import match
 from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function
+from cutesmith.recording.open_session import session
 from tests.patterns.running import like, load, move, normal
 
 
@@ -26,14 +26,14 @@ def plan_of(function, *inputs):
 def record(function, inputs, folder, arch="sm_90a", calls=()):
     """The recorded session of the best guess's kernel, and the outputs' metadata."""
     plan = plan_of(function, *inputs)
-    with recording.session(arch) as session:
+    with session(arch) as recorded:
         module = load(plan.render(plan.configurations(arch)[0]), folder)
         results = [module.kernel_fn(*map(like, call)) for call in (inputs, *calls)]
-    return session, results
+    return recorded, results
 
 
-def widths(session) -> set[str]:
-    text = "\n".join(module.ptx for module in session.modules)
+def widths(recorded) -> set[str]:
+    text = "\n".join(module.ptx for module in recorded.modules)
     assert ".local" not in text
     return {match.replace(".nc", "") for match in re.findall(r"(?:ld|st)\.global[.\w]*", text)}
 
@@ -43,25 +43,25 @@ BF16 = torch.bfloat16
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 def test_bias_and_gelu_move_16_bytes_at_once(arch, tmp_path):
-    session, (out,) = record(
+    recorded, (out,) = record(
         lambda x, b: F.gelu(x + b), (normal(64, 1000, dtype=BF16), normal(1000, dtype=BF16)), tmp_path, arch
     )
-    assert {width.split(".")[-2] for width in widths(session)} <= {"v4", "v2"}
-    assert all("v4.b32" in width or "v2.b64" in width for width in widths(session))
+    assert {width.split(".")[-2] for width in widths(recorded)} <= {"v4", "v2"}
+    assert all("v4.b32" in width or "v2.b64" in width for width in widths(recorded))
     assert out.shape == (64, 1000)
 
 
 def test_a_dense_kernel_serves_every_length(tmp_path):
     calls = [(normal(3, 7),), (normal(1, 1),), (normal(1000, 33),), (normal(0, 4),)]
-    session, outs = record(F.relu, (normal(64, 128),), tmp_path, calls=calls)
-    assert len(session.modules) == 1
-    assert len(session.launches) == 4  # the empty tensor launches nothing
+    recorded, outs = record(F.relu, (normal(64, 128),), tmp_path, calls=calls)
+    assert len(recorded.modules) == 1
+    assert len(recorded.launches) == 4  # the empty tensor launches nothing
     assert [tuple(out.shape) for out in outs] == [(64, 128), (3, 7), (1, 1), (1000, 33), (0, 4)]
 
 
 def test_a_transposed_operand_is_read_element_by_element_and_the_rest_in_vectors(tmp_path):
-    session, _ = record(lambda x, y: x + y, (normal(64, 96), normal(96, 64).t()), tmp_path)
-    found = widths(session)
+    recorded, _ = record(lambda x, y: x + y, (normal(64, 96), normal(96, 64).t()), tmp_path)
+    found = widths(recorded)
     assert any(width.startswith("st.global.v4") for width in found)
     assert any(width.startswith("ld.global.v4") for width in found)
     assert any(width in ("ld.global.b32", "ld.global.f32") for width in found)
@@ -70,21 +70,21 @@ def test_a_transposed_operand_is_read_element_by_element_and_the_rest_in_vectors
 def test_misaligned_views_get_narrow_accesses(tmp_path):
     base = torch.empty(64 * 64 + 8, dtype=BF16)
     plan = plan_of(F.relu, base[:4096])
-    with recording.session("sm_90a") as session:
+    with session("sm_90a") as recorded:
         module = load(plan.render(plan.configurations()[0]), tmp_path)
         module.kernel_fn(torch.empty(4104, dtype=BF16, device="cuda")[1:4097])
-    assert not any(width.startswith("ld.global.v") for width in widths(session))
+    assert not any(width.startswith("ld.global.v") for width in widths(recorded))
 
 
 def test_rows_of_odd_pitch_are_not_read_in_vectors(tmp_path):
-    session, _ = record(lambda x: x * 2, (normal(16, 9, dtype=BF16)[:, :8],), tmp_path)
-    assert not any(width.startswith("ld.global.v") for width in widths(session))
+    recorded, _ = record(lambda x: x * 2, (normal(16, 9, dtype=BF16)[:, :8],), tmp_path)
+    assert not any(width.startswith("ld.global.v") for width in widths(recorded))
 
 
 def test_the_stream_is_torch_s_and_numbers_are_arguments(tmp_path):
-    session, _ = record(lambda x, a: x * (1 - a), (normal(64, 64), 0.5), tmp_path, calls=[(normal(64, 64), 0.25)])
-    assert len(session.modules) == 1
-    values = [launch.parameters for launch in session.launches]
+    recorded, _ = record(lambda x, a: x * (1 - a), (normal(64, 64), 0.5), tmp_path, calls=[(normal(64, 64), 0.25)])
+    assert len(recorded.modules) == 1
+    values = [launch.parameters for launch in recorded.launches]
     assert values[0] != values[1]
 
 
@@ -133,11 +133,11 @@ def test_constants_that_follow_sizes_are_computed_in_every_call(tmp_path):
     plan = plan_of(lambda x, a: F.relu(x * x.shape[1] ** -0.5) * a / x.numel(), normal(4, 8), 2.0)
     source = plan.render(plan.configurations()[0])
     assert "size_0 = (x.shape[1] or math.nan) ** -0.5" in source and "size_1 = x.shape[0] * x.shape[1]" in source
-    with recording.session("sm_90a") as session:
+    with session("sm_90a") as recorded:
         kernel_fn = load(source, tmp_path).kernel_fn
         for rows, columns in ((4, 8), (8, 4), (9, 64)):
             kernel_fn(like(normal(rows, columns)), 2.0)
-    assert (len(session.launches), len(session.modules)) == (3, 1)
+    assert (len(recorded.launches), len(recorded.modules)) == (3, 1)
 
 
 def test_gelu_of_float32_keeps_its_digits_where_it_is_small(tmp_path):
@@ -186,7 +186,7 @@ def test_the_order_that_reads_a_shared_tensor_once_is_the_same_function(name, tm
 )  # fmt: skip
 def test_only_what_the_cache_has_lost_by_then_changes_the_order(sizes, strides, found, tmp_path):
     plan = plan_of(lambda x, b: x + b, normal(2, 8), normal(8))
-    with recording.session("sm_90a"):
+    with session("sm_90a"):
         module = load(plan.render(plan.configurations()[0]), tmp_path)
     assert module.THREADS * module.VECTORS * module.VECTOR == 1024
     ordered = module.reuse_order(sizes, strides, [4, 4])

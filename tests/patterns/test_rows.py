@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cutesmith import recording
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.patterns.graph.nodes import Graph, Input, nodes_of
@@ -19,6 +18,7 @@ from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.rows.plan import match
 from cutesmith.patterns.rows.spread import spread_row
 from cutesmith.patterns.tracing.trace import trace_function
+from cutesmith.recording.open_session import session
 from cutesmith.recording.ptx import read_ptx
 from tests.patterns.row_cases import BF16, CASES, COMPILED, integers, layer_norm, targets
 from tests.patterns.running import as_list, like, load, move, normal
@@ -37,11 +37,11 @@ def analysis_of(function, *inputs):
 def record(function, inputs, folder, arch="sm_90a", place=0, calls=()):
     """The recorded session of one configuration's kernel, its module, and the outputs of every call."""
     plan = plan_of(function, *inputs)
-    with recording.session(arch) as session:
+    with session(arch) as recorded:
         module = load(plan.render(plan.configurations(arch)[place]), folder)
         results = [as_list(module.kernel_fn(*map(like, call))) for call in (inputs, *calls)]
-    assert not session.errors
-    return session, module, results
+    assert not recorded.errors
+    return recorded, module, results
 
 
 def check_launch(module, launch, rows, columns, vector):
@@ -58,38 +58,38 @@ def check_launch(module, launch, rows, columns, vector):
 @pytest.mark.parametrize("name", COMPILED)
 def test_outputs_are_dense_and_typed_as_pytorch_s(name, tmp_path):
     function, inputs = CASES[name]
-    session, _, (outs,) = record(function, inputs, tmp_path)
+    recorded, _, (outs,) = record(function, inputs, tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a variance of too few elements
         expected = as_list(function(*inputs))
     assert [(o.shape, o.dtype) for o in outs] == [(e.shape, e.dtype) for e in expected]
     assert all(out.is_contiguous() for out in outs)
-    assert len(session.launches) == (name != "no_rows")
+    assert len(recorded.launches) == (name != "no_rows")
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100a"])
 def test_other_architectures(arch, tmp_path):
-    session, module, _ = record(*CASES["log_softmax"], tmp_path, arch)
-    check_launch(module, session.launches[0], 65, 1000, 4)
+    recorded, module, _ = record(*CASES["log_softmax"], tmp_path, arch)
+    check_launch(module, recorded.launches[0], 65, 1000, 4)
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_vectors_of_16_bytes_and_no_stack(name, tmp_path):
-    session, module, _ = record(CASES[name][0], [normal(64, 4096, dtype=BF16)], tmp_path)
-    (kernel,) = read_ptx(session.modules[0].ptx).values()
+    recorded, module, _ = record(CASES[name][0], [normal(64, 4096, dtype=BF16)], tmp_path)
+    (kernel,) = read_ptx(recorded.modules[0].ptx).values()
     assert (kernel.widest_load_bits, kernel.widest_store_bits) == (128, 128)
-    plan = check_launch(module, session.launches[0], 64, 4096, 8)
+    plan = check_launch(module, recorded.launches[0], 64, 4096, 8)
     assert plan.resident and plan.cluster == 1
-    compiled = session.kernel(session.launches[0].kernel)
+    compiled = recorded.kernel(recorded.launches[0].kernel)
     assert (compiled.stack_bytes, compiled.local_loads, compiled.local_stores) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("shape", "vector"), [((17, 1), 1), ((17, 130), 2), ((5, 1037), 1), ((2, 40000), 8)])
 def test_vectors_divide_the_row(shape, vector, tmp_path):
-    session, module, (outs,) = record(CASES["softmax"][0], [normal(*shape, dtype=BF16)], tmp_path)
-    (kernel,) = read_ptx(session.modules[0].ptx).values()
+    recorded, module, (outs,) = record(CASES["softmax"][0], [normal(*shape, dtype=BF16)], tmp_path)
+    (kernel,) = read_ptx(recorded.modules[0].ptx).values()
     assert kernel.widest_load_bits == kernel.widest_store_bits == 16 * vector
-    check_launch(module, session.launches[0], *shape, vector)
+    check_launch(module, recorded.launches[0], *shape, vector)
     assert outs[0].shape == shape
 
 
@@ -97,30 +97,30 @@ def test_vectors_divide_the_row(shape, vector, tmp_path):
 def test_layouts_that_vectors_cannot_read(name, load_bits, tmp_path):
     function, inputs = CASES[name]
     plan = plan_of(function, *inputs)
-    with recording.session("sm_90a") as session:
+    with session("sm_90a") as recorded:
         module = load(plan.render(plan.configurations()[0]), tmp_path)
         base = torch.empty(64 * 1024, dtype=BF16, device="cuda")
         (given,) = inputs
         out = module.kernel_fn(base.as_strided(given.shape, given.stride(), given.storage_offset()))
-    (kernel,) = read_ptx(session.modules[0].ptx).values()
+    (kernel,) = read_ptx(recorded.modules[0].ptx).values()
     assert kernel.widest_load_bits == load_bits
-    assert out.is_contiguous() and not session.errors
+    assert out.is_contiguous() and not recorded.errors
 
 
 def test_one_kernel_serves_every_number_of_rows(tmp_path):
     calls = [(normal(rows, 64),) for rows in (1, 7, 1000, 0)]
-    session, module, _ = record(CASES["softmax"][0], [normal(64, 64)], tmp_path, calls=calls)
-    assert len(session.modules) == 1
-    assert len(session.launches) == 4  # no row, no launch
-    for launch, rows in zip(session.launches, (64, 1, 7, 1000), strict=True):
+    recorded, module, _ = record(CASES["softmax"][0], [normal(64, 64)], tmp_path, calls=calls)
+    assert len(recorded.modules) == 1
+    assert len(recorded.launches) == 4  # no row, no launch
+    for launch, rows in zip(recorded.launches, (64, 1, 7, 1000), strict=True):
         check_launch(module, launch, rows, 64, 4)
 
 
 def test_numbers_are_arguments(tmp_path):
     function, inputs = CASES["scalar"]
-    session, _, _ = record(function, inputs, tmp_path, calls=[(inputs[0], 0.25)])
-    assert len(session.modules) == 1
-    first, second = (launch.parameters for launch in session.launches)
+    recorded, _, _ = record(function, inputs, tmp_path, calls=[(inputs[0], 0.25)])
+    assert len(recorded.modules) == 1
+    first, second = (launch.parameters for launch in recorded.launches)
     assert first != second
 
 
@@ -149,12 +149,12 @@ def test_configurations_plan_whole_rows(name, columns, tmp_path):
 ])  # fmt: skip
 def test_configurations_compile(name, columns, place, tmp_path):
     inputs = [normal(2, columns, dtype=BF16)] + ([] if name == "softmax" else [normal(columns, dtype=BF16)] * 2)
-    session, module, _ = record(CASES[name][0], inputs, tmp_path, place=place)
-    plan = check_launch(module, session.launches[0], 2, columns, 8)
-    (kernel,) = read_ptx(session.modules[0].ptx).values()
+    recorded, module, _ = record(CASES[name][0], inputs, tmp_path, place=place)
+    plan = check_launch(module, recorded.launches[0], 2, columns, 8)
+    (kernel,) = read_ptx(recorded.modules[0].ptx).values()
     assert kernel.widest_load_bits == kernel.widest_store_bits == 128
     assert (plan.cluster > 1) == (columns == 32768 and place == -1)
-    assert session.launches[0].dynamic_smem <= session.launches[0].smem_limit
+    assert recorded.launches[0].dynamic_smem <= recorded.launches[0].smem_limit
 
 
 def fresh(folder, name):
@@ -235,7 +235,7 @@ def test_refusals_say_why(name):
 
 def test_sizes_in_constants_are_checked(tmp_path):
     plan = plan_of(lambda x: x.sum(-1) / math.log(x.shape[0]), normal(8, 64))
-    with recording.session("sm_90a"):
+    with session("sm_90a"):
         module = load(plan.render(plan.configurations()[0]), tmp_path)
         module.kernel_fn(like(normal(8, 64)))
         with pytest.raises(ValueError, match=r"has shape \(9, 64\); this kernel was written for \(8, 64\)"):
@@ -258,11 +258,11 @@ def test_constants_that_follow_sizes_are_computed_from_them(name, tmp_path):
     plan = plan_of(function, normal(8, 64))
     source = plan.render(plan.configurations()[0])
     assert code in source and "written for" not in source
-    with recording.session("sm_90a") as session:
+    with session("sm_90a") as recorded:
         module = load(source, tmp_path)
         for rows, columns in ((8, 64), (9, 64), (3, 37)):
             module.kernel_fn(like(normal(rows, columns)))
-    assert (len(session.launches), len(session.modules)) == (3, 2)
+    assert (len(recorded.launches), len(recorded.modules)) == (3, 2)
 
 
 def test_a_size_that_is_neither_rows_nor_columns_fixes_the_shapes():
@@ -274,7 +274,7 @@ def test_a_size_that_is_neither_rows_nor_columns_fixes_the_shapes():
 
 def test_the_maximum_of_nothing_is_refused_as_pytorch_does(tmp_path):
     plan = plan_of(lambda x: (x.sum(-1), x.amax(-1)), normal(8, 4))
-    with recording.session("sm_90a"):
+    with session("sm_90a"):
         module = load(plan.render(plan.configurations()[0]), tmp_path)
         with pytest.raises(IndexError, match="amax of a row without elements"):
             module.kernel_fn(like(normal(8, 0)))
@@ -486,9 +486,9 @@ def test_a_kernel_of_fixed_shapes_takes_the_shapes_it_was_written_for(tmp_path):
     inputs = [normal(8, 64), torch.randint(0, 64, (8,))]
     plan = plan_of(lambda x, t: F.cross_entropy(x, t, reduction="none") / math.log(x.shape[1]), *inputs)
     assert plan.graph.fixed_shapes
-    with recording.session("sm_90a") as session:
+    with session("sm_90a") as recorded:
         load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(*[like(value) for value in inputs])
-    assert len(session.launches) == 1
+    assert len(recorded.launches) == 1
 
 
 def smoothed(x, target):
@@ -497,11 +497,11 @@ def smoothed(x, target):
 
 def test_label_smoothing_takes_every_number_of_classes(tmp_path):
     plan = plan_of(smoothed, normal(8, 64), targets(8, 64))
-    with recording.session("sm_90a") as session:
+    with session("sm_90a") as recorded:
         module = load(plan.render(plan.configurations()[0]), tmp_path)
         for rows, columns in ((8, 64), (33, 64), (5, 2)):
             module.kernel_fn(like(normal(rows, columns)), like(targets(rows, columns)))
-    assert (len(session.launches), len(session.modules)) == (3, 2)
+    assert (len(recorded.launches), len(recorded.modules)) == (3, 2)
 
 
 @pytest.mark.gpu

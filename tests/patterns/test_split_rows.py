@@ -6,12 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cutesmith import recording
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.split_rows import ENOUGH_PARTS, FEW_ROWS, LONG_ROW, match
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
+from cutesmith.recording.open_session import session
 from tests.patterns.row_cases import BF16
 from tests.patterns.running import as_list, interpret_chain, like, load, move, normal, recorded_launches
 
@@ -88,10 +88,10 @@ def test_other_shapes_are_taken(tmp_path):
     plan = match(trace_function(function, [IMAGES]))
     shorter, laws = normal(3, 5, 7, 6), [law for launch in plan.launches for law in launch.laws]
     assert [law.value([shorter.shape]) for law in laws] == [7 * 6, 5 * 7 * 6 - 1]
-    with recording.session("sm_90a") as session:
+    with session("sm_90a") as recorded:
         kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
         assert kernel_fn(like(shorter)).shape == shorter.shape
-    assert len(session.launches) == 3 and not session.errors
+    assert len(recorded.launches) == 3 and not recorded.errors
 
 
 @pytest.mark.parametrize("shape", [(2, 512, 1, 16, 32), (2, 8, 3, 4, 8), (3, 1, 5, 4, 8)])

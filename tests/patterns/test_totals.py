@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cutesmith import recording
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.chains.totals import WORTHWHILE, match
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.patterns.writing.sections import join_sections
+from cutesmith.recording.open_session import session
 from tests.patterns.row_cases import BF16, targets
 from tests.patterns.running import as_list, interpret_chain, like, load, move, normal, recorded_launches
 
@@ -67,11 +67,11 @@ def test_two_kernels_in_one_file(name, tmp_path):
 
 def test_other_shapes_compile_the_second_kernel_anew_at_most(tmp_path):
     plan = plan_of("smoothed")
-    with recording.session("sm_90a") as session:
+    with session("sm_90a") as recorded:
         kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
         for rows, columns in ((40, 64), (40, 65), (7, 64)):
             kernel_fn(like(normal(rows, columns)), like(targets(rows, columns)))
-    assert (len(session.launches), len(session.modules)) == (6, 4)
+    assert (len(recorded.launches), len(recorded.modules)) == (6, 4)
     assert "0.1 / (x.shape[1] or math.nan)" in plan.render(plan.configurations()[0])
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from isolation_handlers import Act, factory
 
 from cutesmith.audit import problem_audit
 from cutesmith.compiling import compilation
@@ -25,10 +26,9 @@ from cutesmith.sandbox import shared_fork_server
 from cutesmith.sandbox.messages import name_of
 from cutesmith.sandbox.worker import Worker, run_isolated
 from cutesmith.timing import entries as timing
-from tests.sandbox.isolation_handlers import Act, factory
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "handlers")])}
 DSL_ENVIRONMENT = {"CUTE_DSL_ARCH": "sm_90a"}
 
 
@@ -142,7 +142,7 @@ def test_nothing_outlives_a_killed_judge(tmp_path):
 import os, signal, sys
 sys.path[:0] = sys.argv[1].split(os.pathsep)
 from cutesmith.sandbox.worker import Worker
-from tests.sandbox.isolation_handlers import Act, factory
+from isolation_handlers import Act, factory
 worker = Worker(factory, environment={"PYTHONPATH": sys.argv[1]})
 worker.start()
 reply = worker.call(Act({"action": "modules"}))
@@ -186,7 +186,7 @@ LENT_VERB = """
 import os, sys, time
 sys.path[:0] = sys.argv[1].split(os.pathsep)
 from cutesmith.sandbox.worker import Worker
-from tests.sandbox.isolation_handlers import Act, factory
+from isolation_handlers import Act, factory
 print([name for name in os.environ if name.startswith("CUTESMITH_N")], flush=True)
 with Worker(factory, environment={"PYTHONPATH": sys.argv[1]}) as worker:
     reply = worker.call(Act({"action": "modules"}))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from isolation_handlers import Act, factory
 
 from cutesmith.errors import CandidateError
 from cutesmith.judge.entries import candidate
@@ -22,10 +23,9 @@ from cutesmith.sandbox.confinement import landlock_abi
 from cutesmith.sandbox.processes import LEAST_MEMORY, fair_memory
 from cutesmith.sandbox.worker import Limits, Worker, run_isolated
 from cutesmith.verdicts import ExitCode
-from tests.sandbox.isolation_handlers import Act, factory
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "handlers")])}
 SMALL = Limits(
     wall_seconds=20,
     memory_bytes=600 << 20,

@@ -8,17 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from reading_handlers import Look, factory
 
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
 from cutesmith.sandbox.confinement import FREE_READS, landlock_abi
 from cutesmith.sandbox.readable import _linked_from, readable_paths
 from cutesmith.sandbox.worker import Limits, run_isolated
-from tests.sandbox.reading_handlers import Look, factory
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = [entry for entry in sys.path if "site-packages" in entry or not Path(entry).is_relative_to(ROOT)]
-PATHS = [str(ROOT), str(Path(__file__).parent), *INSTALLED]
+PATHS = [str(ROOT), str(ROOT / "tests" / "handlers"), *INSTALLED]
 LIMITS = Limits(wall_seconds=60)
 needs_landlock = pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")
 

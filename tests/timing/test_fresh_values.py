@@ -7,6 +7,7 @@ import torch
 from cutesmith.timing.contender import Contender
 from cutesmith.timing.fresh_values import apply, nudge, nudges, refresh
 from cutesmith.timing.kept_launches import launch_to_keep
+from cutesmith.verdicts import Rule
 
 
 def inputs():
@@ -90,6 +91,7 @@ def test_most_of_the_launches_that_are_judged_find_a_copy_of_the_inputs_again():
 
 def test_a_warm_up_that_was_far_slower_than_the_timing_is_told():
     slow = Contender("x", worker=None, device_us=900.0, samples=[100.0, 110.0, 90.0])
-    assert "900.0 us" in slow.slow_start() and "100.0 us" in slow.slow_start()
+    found = slow.slow_start()
+    assert found is not None and found.rule is Rule.T6 and "900.0 us" in found.text and "100.0 us" in found.text
     for device_us in (100.0, 350.0):
-        assert Contender("x", worker=None, device_us=device_us, samples=[100.0]).slow_start() == ""
+        assert Contender("x", worker=None, device_us=device_us, samples=[100.0]).slow_start() is None

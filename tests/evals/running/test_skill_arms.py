@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_the_whole_skill_finds_and_reads_the_page(trial):
 
 def test_a_hidden_page_is_neither_found_nor_read_nor_named(trial):
     found, page, glossary, example = answers(trial / "without")
-    assert found[0].count(".md#") == 10 and PAGE not in found[0]
+    assert len(re.findall(r"^\S+\.md#", found[0], re.M)) == 10 and PAGE not in found[0]
     assert page[1] and "no " in page[0]
     assert not glossary[1] and PAGE not in glossary[0]
     assert not example[1] and PAGE not in example[0]
