@@ -23,7 +23,7 @@ from cutesmith.judge.candidate_side.outputs import take_outputs
 from cutesmith.judge.crossing import tensors
 from cutesmith.problems import contract
 from cutesmith.profiling.ncu_run import STATUS
-from cutesmith.sandbox.child import describe
+from cutesmith.sandbox.child import Raised, describe
 from cutesmith.sandbox.confinement import confine, limit_resources
 from cutesmith.sandbox.messages import encode
 from cutesmith.sandbox.readable import INPUTS
@@ -98,7 +98,7 @@ def main() -> int:
     try:
         profile(request, status)
     except BaseException as error:  # noqa: BLE001 - a candidate raises what it likes
-        status.tell(error=encode(describe(error)))
+        status.tell(error=encode(describe(error), Raised))
         return 1
     return 0
 
