@@ -29,7 +29,7 @@ LEFT = {
     "profiling/emulation.py: message": SHOWS,
     "profiling/profiling.py: message": SHOWS,
     "report/session/session.py: summary": SHOWS,
-    "runtime/lanes.py: message": OTHERS,
+    "runtime/trial_processes.py: message": OTHERS,
     "sandbox/worker.py: message": "a JSON object of that name, no sentence",
     "timing/race.py: message": OTHERS,
 }

@@ -177,13 +177,13 @@ def trace_lines(verdict: EmulateVerdict) -> Iterator[str]:
     yield f"trace of {verdict.traced} (mask: lanes 31 … 0)"
     where = mask = None
     for step in verdict.trace:
-        if step["where"] != where:
-            where, mask = step["where"], None
+        if step.where != where:
+            where, mask = step.where, None
             yield _clip(f"{where or 'unknown line'}: {_text_at(where, verdict.path)}")
-        shown = f"{step['mask']:08x}" if step["mask"] != mask else ""
-        mask = step["mask"]
-        values = ", ".join(f"{name} = {value}" for name, value in step["values"].items())
-        line = f"  {shown:8}  {step['instruction']}"
+        shown = f"{step.mask:08x}" if step.mask != mask else ""
+        mask = step.mask
+        values = ", ".join(f"{name} = {value}" for name, value in step.values.items())
+        line = f"  {shown:8}  {step.instruction}"
         if len(line) > _VALUES_AT and values:
             yield line
             line = ""

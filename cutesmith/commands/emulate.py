@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from cutesmith.commands._emulation_tables import table
 from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.errors import UsageError
-from cutesmith.profiling.emulation import TraceRequest, emulate_kernel
+from cutesmith.profiling.emulation import emulate_kernel
+from cutesmith.profiling.requests import TraceRequest
 from cutesmith.verbs.kernel_verbs import EMULATE
 
 DESCRIPTION = """\

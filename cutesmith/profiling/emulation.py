@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from cutesmith.devices import DEFAULT_ARCH, parse_arch
 from cutesmith.emulator.emulator_import import import_emulator
@@ -13,21 +12,11 @@ from cutesmith.emulator.requirements import require_emulator
 from cutesmith.errors import CandidateError
 from cutesmith.judge.rounds import START_SECONDS, loading, too_slow
 from cutesmith.problems import contract
+from cutesmith.profiling.requests import Emulate, Emulated, Prepare, Start, TraceRequest
 from cutesmith.sandbox.messages import HandlerMaker
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker
-from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode
-
-
-@dataclass(frozen=True, kw_only=True)
-class TraceRequest:
-    """What to trace: a warp of a block (flat index) of a launch, and the lane whose values are shown."""
-
-    block: int = 0
-    warp: int = 0
-    lane: int = 0
-    launch: int = 0
-    steps: int = 2000
+from cutesmith.verdicts import EmulateVerdict, ExitCode
 
 
 def emulate_kernel(
@@ -48,22 +37,21 @@ def emulate_kernel(
     """
     begin = time.monotonic()
     path, arch = Path(path), str(parse_arch(arch or DEFAULT_ARCH))
-    sources = {str(path.resolve()): contract.inspect_kernel(path, with_problem=problem is not None).source}
-    if problem is not None:
-        sources[str(Path(problem).resolve())] = contract.inspect(problem).source
-    request = {
-        "path": str(path.resolve()),
-        "problem": str(Path(problem).resolve()) if problem is not None else "",
-        "sources": sources,  # the worker may not read the files
-        "arch": arch,
-        "full": full,
-        "profile": profile,
-        "trace": vars(trace) if trace else None,
-        "seed": seed,
-    }
+    source = contract.inspect_kernel(path, with_problem=problem is not None).source
+    request = Prepare(
+        path=path.resolve(),
+        problem=Path(problem).resolve() if problem is not None else None,
+        sources={str(path.resolve()): source},
+        arch=arch,
+        full=full,
+        profile=profile,
+        trace=trace,
+        seed=seed,
+    )
+    if request.problem is not None:
+        request.sources[str(request.problem)] = contract.inspect(request.problem).source
     blank = EmulateVerdict(exit_code=ExitCode.PASSED, summary="", path=str(path), arch=arch)
-    verdict = _run(request, blank, timeout)
-    return replace(verdict, seconds=round(time.monotonic() - begin, 3))
+    return replace(_run(request, blank, timeout), seconds=round(time.monotonic() - begin, 3))
 
 
 def emulator() -> HandlerMaker:
@@ -73,72 +61,53 @@ def emulator() -> HandlerMaker:
     return Emulation
 
 
-def _run(request: dict[str, Any], verdict: EmulateVerdict, timeout: float) -> EmulateVerdict:
+def _run(request: Prepare, blank: EmulateVerdict, timeout: float) -> EmulateVerdict:
     limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(16 * GIB))
-    environment = {"CUTE_DSL_ARCH": verdict.arch}
-    name = Path(verdict.path).name
     try:
         require_emulator()
+        environment = {"CUTE_DSL_ARCH": request.arch}
         with Worker(emulator, preload=(import_emulator,), limits=limits, environment=environment) as worker:
-            worker.call({"do": "start"}, timeout=START_SECONDS)
+            worker.call(Start(), timeout=START_SECONDS)
             with loading("the file", timeout):
-                ready = worker.call({"do": "prepare", **request}, timeout=timeout)
-            reply = _called(worker, request, ready, timeout)
-            return _concluded(_filled(verdict, reply, worker.log_tail), reply["error"])
+                ready = worker.call(request, timeout=timeout)
+            try:
+                reply = worker.call(Emulate(), timeout=timeout)
+            except CandidateError as error:
+                if error.exit_code != ExitCode.TIMED_OUT:
+                    raise
+                raise too_slow(error, ready.inputs, ready.size) from error
+            return concluded(blank, reply, worker.log_tail)
     except CandidateError as error:  # the process died, or did not answer in time
-        code, summary = error.exit_code, f"{name}: {error.message}"
-        return replace(verdict, exit_code=code, summary=summary, hint=error.hint, log_tail=error.log_tail[-20000:])
+        summary = f"{request.path.name}: {error.message}"
+        tail = error.log_tail[-20000:]
+        return replace(blank, exit_code=error.exit_code, summary=summary, hint=error.hint, log_tail=tail)
 
 
-def _called(worker: Worker, request: dict[str, Any], ready: dict[str, Any], timeout: float) -> dict[str, Any]:
-    """The reply to the call itself; a time-out tells on which inputs."""
-    try:
-        return worker.call({"do": "emulate", **request}, timeout=timeout)
-    except CandidateError as error:
-        if error.exit_code != ExitCode.TIMED_OUT:
-            raise
-        raise too_slow(error, ready["inputs"], ready["size"]) from error
-
-
-def _filled(verdict: EmulateVerdict, reply: dict[str, Any], log_tail: str) -> EmulateVerdict:
-    return replace(
-        verdict,
-        inputs=reply["inputs"],
-        full_inputs=reply["full_inputs"],
-        tensor_bytes=reply["input_bytes"] + reply["output_bytes"],
-        launches=tuple(_launch(fields) for fields in reply["launches"]),
-        trace=tuple(reply["trace"]),
-        traced=reply["traced"],
-        confinement=reply["confinement"],
+def concluded(blank: EmulateVerdict, reply: Emulated, log_tail: str) -> EmulateVerdict:
+    """The verdict with what the worker replied, its exit code and sentence."""
+    verdict = replace(
+        blank,
+        inputs=reply.inputs,
+        full_inputs=reply.full_inputs,
+        tensor_bytes=reply.tensor_bytes,
+        launches=reply.launches,
+        trace=reply.trace,
+        traced=reply.traced,
+        confinement=reply.confinement,
         log_tail=log_tail[-20000:],
     )
-
-
-def _launch(fields: dict[str, Any]) -> EmulatedLaunch:
-    faults = tuple(EmulatedFault(**_triples(fault)) for fault in fields.pop("faults"))
-    return EmulatedLaunch(**_triples(fields), faults=faults)
-
-
-def _triples(fields: dict[str, Any]) -> dict[str, Any]:
-    """Lists of JSON as the tuples that they were."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-
-
-def _concluded(verdict: EmulateVerdict, error: dict[str, Any]) -> EmulateVerdict:
-    """The verdict's exit code and sentence."""
-    name = Path(verdict.path).name
+    error, name = reply.error, Path(verdict.path).name
     faults = [fault for launch in verdict.launches for fault in launch.faults]
-    if error and not (faults and error["exit_code"] == ExitCode.CRASHED):
-        text = error["message"] if error["message"].startswith(name) else f"{name}: {error['message']}"
-        code = ExitCode(error["exit_code"])
-        return replace(verdict, exit_code=code, summary=text, hint=error["hint"], log_tail=error["log_tail"])
+    if error is not None and not (faults and error.exit_code == ExitCode.CRASHED):
+        text = error.message if error.message.startswith(name) else f"{name}: {error.message}"
+        return replace(verdict, exit_code=error.exit_code, summary=text, hint=error.hint, log_tail=error.log_tail)
     if faults:
         others = len(faults) - 1
         more = f" (and {others} other finding{'s' if others > 1 else ''})" if others else ""
         text = f"{name}: {faults[0].kind.replace('_', ' ')} at {faults[0].where}: {faults[0].message}{more}"
         return replace(verdict, exit_code=ExitCode.CRASHED, summary=text)
     if not verdict.launches:
-        hint = "Call the compiled function in kernel_fn; torch operations alone are no kernel."
+        hint = "Call the compiled function in kernel_fn; torch operations alone do not make a kernel."
         return replace(verdict, exit_code=ExitCode.USAGE, summary=f"{name}: kernel_fn launched no kernel", hint=hint)
     if verdict.traced.startswith("nothing"):
         return replace(verdict, exit_code=ExitCode.USAGE, summary=f"{name}: traced {verdict.traced}")

@@ -21,9 +21,10 @@ from cutesmith.judge.reference_side.problem_calls import seed_everything
 from cutesmith.judge.reference_side.reference import EMULATED_ELEMENTS
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
+from cutesmith.profiling.requests import Emulate, Emulated, Prepare, Prepared, RunError, Start
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.failures import own_code
-from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, ExitCode
+from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, ExitCode, TraceStep
 
 if TYPE_CHECKING:
     from cutesmith.emulator.device import EmulatedDevice
@@ -38,68 +39,75 @@ _PARAMETER = re.compile(r"\bkernel_\w+_param_(?=\d)")  # the DSL's names are lon
 
 
 class Emulation:
-    """One call of `kernel_fn`: requests are {"do": "start"}, {"do": "prepare", "path", "problem", "sources", …}, and
-    {"do": "emulate", …} with the same fields, which prepares what was not."""
+    """One call of `kernel_fn`: answers `Start`, and `Prepare` and `Emulate` in turn."""
 
-    def __init__(self) -> None:
-        self.prepared: dict[str, Any] = {}
-
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch on `request["do"]`; what the kernel does wrong is in the reply, an exception is our own."""
+    def handle(self, request: Start | Prepare | Emulate) -> Prepared | Emulated | None:
+        """Dispatch on the class; what the kernel does wrong is in the reply, an exception is our own."""
         with own_code():
-            return {"start": self.start, "prepare": self.prepare, "emulate": self.emulate}[request["do"]](request)
+            if isinstance(request, Prepare):
+                return self.prepare(request)
+            if isinstance(request, Emulate):
+                return self.emulate()
+            import cutesmith.emulator.device
+            import cutesmith.emulator.profiling.launch_profile
+            import cutesmith.emulator.tracer  # noqa: F401
 
-    def start(self, _request: dict[str, Any]) -> dict[str, Any]:
-        """Import libraries, which takes seconds that are not the file's."""
-        import cutesmith.emulator.device
-        import cutesmith.emulator.profiling.launch_profile
-        import cutesmith.emulator.tracer  # noqa: F401
+            start_device("emulator")
+            return None
 
-        start_device("emulator")
-        return {}
-
-    def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Load the file and make its inputs; the reply tells of them, for the case that the call never ends."""
-        self.path = Path(request["path"])
+    def prepare(self, request: Prepare) -> Prepared:
+        """Load the file and make its inputs."""
+        self.request, self.path = request, request.path
         self.profiler, self.tracer = _observers(request)
         self.device: EmulatedDevice | None = None
-        self.about = {"inputs": "", "full_inputs": "", "input_bytes": 0, "output_bytes": 0, "size": ""}
-        for path, source in request["sources"].items():
+        self.inputs = self.full_inputs = self.size = ""
+        self.tensor_bytes = 0
+        for path, source in request.sources.items():
             contract.hold(path, source)
-        self.prepared = {"confinement": confine()}
-        self.prepared["error"] = self._told(lambda: self._load(request))
-        return {"inputs": self.about["inputs"], "size": self.about["size"]}
+        self.confinement = confine()
+        self.error = self._error_of(self._load)
+        return Prepared(self.inputs, self.size)
 
-    def emulate(self, request: dict[str, Any]) -> dict[str, Any]:
+    def emulate(self) -> Emulated:
         """Call `kernel_fn`; launches until an error ended it are reported with that error."""
-        if not self.prepared:
-            self.prepare(request)
-        prepared, self.prepared = self.prepared, {}
-        error = prepared["error"] or self._told(self._call)
-        launches = self._launches(request)
-        return {**self.about, **prepared, "error": error, "launches": launches, **self._trace()}
+        error = self.error or self._error_of(self._call)
+        reports = self.device.launches if self.device else []
+        return Emulated(
+            inputs=self.inputs,
+            full_inputs=self.full_inputs,
+            tensor_bytes=self.tensor_bytes,
+            launches=tuple(self._launch(number, report) for number, report in enumerate(reports)),
+            trace=tuple(_step(step, self.path) for step in self.tracer.steps) if self.tracer else (),
+            traced=_place_of(self.tracer) if self.tracer else "",
+            confinement=self.confinement,
+            error=error,
+        )
 
-    def _told(self, act: Callable[[], None]) -> dict[str, Any]:
-        """Do it; what the kernel's file raises, as the reply tells it."""
+    def _error_of(self, act: Callable[[], None]) -> RunError | None:
+        """Do it; what the kernel's file raises, the DSL's own errors as `cutesmith compile` tells them."""
         try:
             with candidate_code(self.path):
                 act()
-        except (CandidateError, ContractError) as raised:
-            return _described(raised, self.path)
-        return {}
+        except (CandidateError, ContractError) as error:
+            message, tail = error.message, getattr(error, "log_tail", "")
+            if error.exit_code == ExitCode.DOES_NOT_COMPILE and error.__cause__ is not None:
+                found = describe_error(error.__cause__, self.path, compiling=True)
+                message, tail = f"{self.path.name}:{found.line}: {found.code}: {found.message}", ""
+            return RunError(error.exit_code, message, error.hint, tail)
+        return None
 
-    def _load(self, request: dict[str, Any]) -> None:
+    def _load(self) -> None:
         from cutesmith.emulator.device import emulated_device
         from cutesmith.emulator.machine.settings import Settings
 
-        observer = self.profiler or self.tracer
+        request = self.request
         with contextlib.ExitStack() as opened:
-            emulated = emulated_device(request["arch"], settings=Settings(), observer=observer)
+            emulated = emulated_device(request.arch, settings=Settings(), observer=self.profiler or self.tracer)
             self.device = opened.enter_context(emulated)
-            problem = load_file(request["problem"]) if request["problem"] else None
+            problem = load_file(request.problem) if request.problem else None
             kernel = load_file(self.path, with_problem=problem is not None)
-            seed_everything(request["seed"])
-            self.values = self._inputs(problem or kernel, full=request["full"])
+            seed_everything(request.seed)
+            self.values = self._inputs(problem or kernel, full=request.full)
             contract.check_arity(kernel.kernel_fn, "kernel_fn", self.values)
             self.kernel_fn = kernel.kernel_fn
             self.opened = opened.pop_all()
@@ -112,7 +120,7 @@ class Emulation:
                     self.device.name(value, f"input {number}")
             returned = self.kernel_fn(*self.values)
             outputs = returned if isinstance(returned, tuple) else (returned,)
-            self.about["output_bytes"] = _bytes_of(outputs)
+            self.tensor_bytes += _bytes_of(outputs)
 
     def _inputs(self, problem: Any, *, full: bool) -> list[Any]:
         """The inputs of `get_inputs()`, with fewer rows unless all are asked for or the reference needs them."""
@@ -121,16 +129,12 @@ class Emulation:
         if not full:
             fitted = fit(values, EMULATED_ELEMENTS, lambda smaller: _refusal(problem.reference_fn, smaller))
         if summarize(fitted.values) != summarize(values):
-            self.about["full_inputs"] = summarize(values)
-        inputs, input_bytes = summarize(fitted.values), _bytes_of(fitted.values)
-        self.about |= {"inputs": inputs, "input_bytes": input_bytes, "size": fitted.size}
+            self.full_inputs = summarize(values)
+        self.inputs, self.size = summarize(fitted.values), fitted.size
+        self.tensor_bytes = _bytes_of(fitted.values)
         return fitted.values
 
-    def _launches(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        reports = self.device.launches if self.device else []
-        return [dataclasses.asdict(self._launch(number, report, request)) for number, report in enumerate(reports)]
-
-    def _launch(self, number: int, report: LaunchReport, request: dict[str, Any]) -> EmulatedLaunch:
+    def _launch(self, number: int, report: LaunchReport) -> EmulatedLaunch:
         launch = report.launch
         sampled = self.profiler is not None and number < len(self.profiler.samples)
         return EmulatedLaunch(
@@ -144,16 +148,16 @@ class Emulation:
             completed=report.completed,
             printed=report.printed[-_PRINTED:],
             faults=tuple(_fault(finding, self.path) for finding in report.findings),
-            profile=self._profile(number, request["arch"]) if sampled else {},
+            profile=self._profile(number) if sampled else {},
         )
 
-    def _profile(self, number: int, arch: str) -> dict[str, Any]:
+    def _profile(self, number: int) -> dict[str, object]:
         from cutesmith.emulator.profiling.advice import advise, busiest_pipes, floor_us, line_clocks
         from cutesmith.emulator.profiling.launch_profile import as_dict, profile_of
 
         assert self.profiler is not None
         profile = profile_of(self.profiler.samples[number], self.path)
-        processors = parse_arch(arch).sm.multiprocessors
+        processors = parse_arch(self.request.arch).sm.multiprocessors
         fields = as_dict(profile)
         for line, described in zip(profile.lines, fields["lines"], strict=True):
             described["clocks"] = round(line_clocks(line), 1)
@@ -164,36 +168,21 @@ class Emulation:
             "floor_us": round(floor_us(profile, processors, CLOCK_HZ), 4),
         }
 
-    def _trace(self) -> dict[str, Any]:
-        if self.tracer is None:
-            return {"trace": [], "traced": ""}
-        tracer = self.tracer
-        name = f"launch {tracer.launch}, block {tracer.block}, warp {tracer.warp}, values of lane {tracer.lane}"
-        steps = tracer.steps
-        if not tracer.found:
-            name = f"nothing: there is no {name.rpartition(',')[0]}"
-        return {"trace": [_step(step, self.path) for step in steps], "traced": name}
+
+def _place_of(tracer: Tracer) -> str:
+    """What was traced, or that there is no such warp."""
+    place = f"launch {tracer.launch}, block {tracer.block}, warp {tracer.warp}"
+    return f"{place}, values of lane {tracer.lane}" if tracer.found else f"nothing: there is no {place}"
 
 
-def _described(error: CandidateError | ContractError, path: Path) -> dict[str, Any]:
-    """What ended the run; the DSL's own errors as `cutesmith compile` tells them."""
-    message, tail = error.message, getattr(error, "log_tail", "")
-    if error.exit_code == ExitCode.DOES_NOT_COMPILE and error.__cause__ is not None:
-        found = describe_error(error.__cause__, path, compiling=True)
-        message, tail = f"{path.name}:{found.line}: {found.code}: {found.message}", ""
-    return {"message": message, "hint": error.hint, "exit_code": error.exit_code, "log_tail": tail}
-
-
-def _observers(request: dict[str, Any]) -> tuple[Profiler | None, Tracer | None]:
+def _observers(request: Prepare) -> tuple[Profiler | None, Tracer | None]:
     from cutesmith.emulator.profiling.sampling import Profiler
     from cutesmith.emulator.tracer import Tracer
 
-    if request["profile"]:
-        return Profiler(), None
-    if wanted := request["trace"]:
-        place = (wanted["block"], wanted["warp"])
-        return None, Tracer(*place, lane=wanted["lane"], launch=wanted["launch"], most_steps=wanted["steps"])
-    return None, None
+    wanted = request.trace
+    if request.profile or wanted is None:
+        return Profiler() if request.profile else None, None
+    return None, Tracer(wanted.block, wanted.warp, lane=wanted.lane, launch=wanted.launch, most_steps=wanted.steps)
 
 
 def _refusal(reference_fn: Callable[..., Any], values: Sequence[Any]) -> str:
@@ -223,7 +212,7 @@ def _fault(finding: Finding, path: Path) -> EmulatedFault:
     )
 
 
-def _step(step: Step, path: Path) -> dict[str, Any]:
+def _step(step: Step, path: Path) -> TraceStep:
     from cutesmith.emulator.faults import own_line
     from cutesmith.emulator.ptx.printer import format_instruction
     from cutesmith.emulator.tracer import format_value
@@ -231,4 +220,4 @@ def _step(step: Step, path: Path) -> dict[str, Any]:
     values = {name: format_value(step.instruction, bits) for name, bits in step.values}
     where = own_line(step.instruction.location, path) if step.instruction.location else ""
     text = _PARAMETER.sub("param_", format_instruction(step.instruction))
-    return {"where": where, "instruction": text, "mask": step.mask, "values": values}
+    return TraceStep(where, text, step.mask, values)

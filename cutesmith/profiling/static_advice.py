@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 from cutesmith.profiling.ncu_advice import ARITHMETIC, BANKS, COALESCING, REGISTERS, ProfileAdvice
 from cutesmith.verdicts import EmulateVerdict
@@ -43,7 +44,7 @@ def static_advice(emulated: EmulateVerdict) -> tuple[ProfileAdvice, ...]:
             kernel=f"launch {number}, {_place(remark, emulated.path)}" if several else _place(remark, emulated.path),
         )
         for number, launch in enumerate(emulated.launches)
-        for remark in launch.profile.get("advice", ())
+        for remark in cast("Any", launch.profile.get("advice", ()))
     ]
     return tuple(sorted(found, key=lambda remark: -remark.weight))
 

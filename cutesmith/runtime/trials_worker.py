@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,22 @@ from cutesmith.problems.contract import check_arity, check_inputs
 from cutesmith.problems.loading import run_file
 from cutesmith.runtime.neighbours import NeighbourFinder, neighbours_of
 from cutesmith.runtime.plan import PLAN_LINES, CuteKernel, KernelPlan
+from cutesmith.runtime.requests import (
+    Compile,
+    Load,
+    MachineRates,
+    MeasureMachine,
+    PlanFacts,
+    Prepare,
+    Round,
+    Start,
+    TimerFacts,
+)
 from cutesmith.runtime.timers import TIMERS, Timer
 from cutesmith.sandbox.confinement import confine
+from cutesmith.sandbox.messages import Request
 from cutesmith.timing.algorithmic_work import multiplied_dtype
-
-Request = dict[str, Any]
-Reply = dict[str, Any]
+from cutesmith.verdicts import strict_json
 
 
 class Trials:
@@ -39,45 +51,61 @@ class Trials:
         self.kernels: dict[int, CuteKernel] = {}
         self.opened = ExitStack()
 
-    def handle(self, request: Request) -> Reply:
-        """Dispatch on `request["do"]`; what the file raises becomes a CandidateError with its line."""
-        actions = {
-            "start": self.start,
-            "load": self.load,
-            "compile": self.compile,
-            "prepare": self.prepare,
-            "round": self.round,
-            "machine": self.machine,
-        }
+    def handle(self, request: Request[Any]) -> object:
+        """Dispatch on the class; what the file raises becomes a CandidateError with its line."""
         with candidate_code(self.path), torch.no_grad():
-            return actions[request["do"]](request)
+            if isinstance(request, Start):
+                return self.start(request)
+            if isinstance(request, Load):
+                return self.load(request)
+            if isinstance(request, Compile):
+                begin = time.perf_counter()
+                kernel = self.plan.kernel(self.plan.tilings[request.index])
+                kernel.compile()
+                self.kernels[request.index] = kernel
+                return time.perf_counter() - begin
+            if isinstance(request, Prepare):
+                self.timer.prepare(self.kernels[request.index])
+                return None
+            if isinstance(request, Round):
+                return tuple(self.timer.round(self.kernels[request.index]))
+            assert isinstance(request, MeasureMachine)
+            dtype = getattr(torch, multiplied_dtype(self.plan.inputs))
+            products = self.timer.matmul_flops_per_second(dtype) if self.plan.flops else None
+            return MachineRates(self.timer.copy_bytes_per_second(), products)
 
-    def start(self, request: Request) -> Reply:
+    def start(self, request: Start) -> TimerFacts:
         """Import the DSL, bring up the device and the timer, while that is still allowed."""
-        self.device = request["device"]
+        self.device = request.device
         start_device(self.device)
-        module, _, name = request["timer"].partition(":")
+        module, _, name = request.timer.partition(":")
         kind = getattr(importlib.import_module(module), name) if name else TIMERS[self.device]
-        self.timer: Timer = kind(request["arch"])
+        self.timer: Timer = kind(request.arch)
         self.opened.enter_context(self.timer.session())
-        return {"timer": self.timer.name, "repeats": self.timer.repeats, "is_time": self.timer.is_time}
+        return TimerFacts(self.timer.name, self.timer.repeats, self.timer.is_time)
 
-    def load(self, request: Request) -> Reply:
+    def load(self, request: Load) -> PlanFacts:
         """Run the file, with what it imports from beside it, draw its inputs or take those given, and make the plan."""
-        self.path = Path(request["path"])
+        self.path = request.path
         contract.hold(self.path)  # once confined, it may read neither the file nor the inputs
-        given = None if request["inputs"] is None else [_read(description) for description in request["inputs"]]
+        given = None if request.inputs is None else [_read(description) for description in request.inputs]
         neighbours = neighbours_of(self.path)
-        layers = confine(readable=tuple(neighbours.values()))
+        confine(readable=tuple(neighbours.values()))
         sys.meta_path.insert(0, NeighbourFinder(neighbours))
         module = run_file(self.path)
-        plan_fn = getattr(module, request["function"], None)
+        plan_fn = getattr(module, request.function, None)
         if not callable(plan_fn):
-            raise ContractError(f"{self.path} defines no function {request['function']}", hint=PLAN_LINES)
-        inputs = self._drawn(module, plan_fn, request["seed"]) if given is None else given
-        check_arity(plan_fn, request["function"], inputs)
-        self.plan = KernelPlan.for_inputs(plan_fn, inputs)
-        return {**self._described(), "confinement": layers}
+            raise ContractError(f"{self.path} defines no function {request.function}", hint=PLAN_LINES)
+        inputs = self._drawn(module, plan_fn, request.seed) if given is None else given
+        check_arity(plan_fn, request.function, inputs)
+        self.plan = plan = KernelPlan.for_inputs(plan_fn, inputs)
+        return PlanFacts(
+            tilings=tuple(json.loads(strict_json(tiling.to_dict())) for tiling in plan.tilings),
+            problem=replace(plan.problem, shape=tuple(plan.problem.shape), exact=tuple(plan.problem.exact)),
+            flops=plan.flops,
+            bytes=plan.algorithmic_bytes,
+            inputs=tensors.summarize(plan.inputs),
+        )
 
     def _drawn(self, module: Any, plan_fn: Callable[..., Any], seed: int) -> list[Any]:
         """What the file's own `get_inputs` gives."""
@@ -89,39 +117,6 @@ class Trials:
         if self.device != "emulator":
             return values
         return fit(values, EMULATED_ELEMENTS, lambda fewer: _refusal(plan_fn, fewer)).values
-
-    def _described(self) -> Reply:
-        problem = self.plan.problem
-        return {
-            "tilings": [tiling.to_dict() for tiling in self.plan.tilings],
-            "problem": {"shape": problem.shape, "exact": problem.exact, "element_bytes": problem.element_bytes},
-            "flops": self.plan.flops,
-            "bytes": self.plan.algorithmic_bytes,
-            "inputs": tensors.summarize(self.plan.inputs),
-        }
-
-    def compile(self, request: Request) -> Reply:
-        """Compile the tiling at a place."""
-        begin = time.perf_counter()
-        kernel = self.plan.kernel(self.plan.tilings[request["index"]])
-        kernel.compile()
-        self.kernels[request["index"]] = kernel
-        return {"seconds": time.perf_counter() - begin}
-
-    def prepare(self, request: Request) -> Reply:
-        """First launches."""
-        self.timer.prepare(self.kernels[request["index"]])
-        return {}
-
-    def round(self, request: Request) -> Reply:
-        """One round of launches."""
-        return {"samples_us": self.timer.round(self.kernels[request["index"]])}
-
-    def machine(self, _request: Request) -> Reply:
-        """What this device can do: bytes a second of a copy, and products a second where the plan has some."""
-        dtype = getattr(torch, multiplied_dtype(self.plan.inputs))
-        products = self.timer.matmul_flops_per_second(dtype) if self.plan.flops else None
-        return {"copy": self.timer.copy_bytes_per_second(), "matmul": products}
 
 
 def _read(description: dict[str, Any]) -> Any:

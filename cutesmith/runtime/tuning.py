@@ -24,10 +24,11 @@ from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.judge.rounds import exchange, new_seed
 from cutesmith.problems.contract import problem_source
-from cutesmith.runtime.lanes import Lanes, MachineRates, PlanFacts, Subject
 from cutesmith.runtime.neighbours import imported_sources
 from cutesmith.runtime.plan import PLAN_NAME
+from cutesmith.runtime.requests import Load, MachineRates, PlanFacts, Start, TimerFacts
 from cutesmith.runtime.tiling import Problem, Tiling
+from cutesmith.runtime.trial_processes import Subject, TrialProcesses
 from cutesmith.runtime.trials import SKIPPED, TIMED, WAITING, AutotuneResult, Trial, name_of
 from cutesmith.runtime.tuning_cache import (
     TuningCache,
@@ -193,28 +194,24 @@ class _Run:
 
     def tune(self, inputs: Sequence[Any] | None) -> AutotuneResult:
         """Skip, compile, time."""
-        with exchange() as folder, Lanes(self._subject(inputs, folder)) as lanes:
+        with exchange() as folder, TrialProcesses(self._subject(inputs, folder)) as trying:
             with self._lock(exclusive=False):
-                about = lanes.describe()
-                lanes.trials = [self._validated(tiling, about.problem) for tiling in about.tilings]
-                self._compile(lanes)
+                timer, plan = trying.describe()
+                tilings = map(Tiling.from_dict, plan.tilings)
+                trying.trials = [self._validated(tiling, plan.problem) for tiling in tilings]
+                self._compile(trying)
             machine = MachineRates()
-            if any(lane.compiled for lane in lanes.lanes):
+            if any(process.compiled for process in trying.processes):
                 with self._lock(exclusive=True):
-                    self._time(lanes, self.rounds if about.repeats else 1)
-                    machine = lanes.machine()
-            return self._result(lanes.trials, about, machine)
+                    self._time(trying, self.rounds if timer.repeats else 1)
+                    machine = trying.machine()
+            return self._result(trying.trials, timer, plan, machine)
 
     def _subject(self, inputs: Sequence[Any] | None, folder: Path) -> Subject:
+        start = Start(self.place.device, self.place.arch, self.timer)
+        written = None if inputs is None else _written(inputs, folder / "inputs")
         return Subject(
-            path=self.path,
-            function=self.function,
-            device=self.place.device,
-            arch=self.place.arch,
-            timer=self.timer,
-            inputs=None if inputs is None else _written(inputs, folder / "inputs"),
-            seed=new_seed(),
-            timeout=self.timeout,
+            start, Load(path=self.path, function=self.function, inputs=written, seed=new_seed()), self.timeout
         )
 
     def _lock(self, *, exclusive: bool) -> AbstractContextManager[None]:
@@ -225,38 +222,40 @@ class _Run:
         trial, refused = Trial(tiling=tiling), tiling.validate(problem, self.place.arch)
         return trial.failed(SKIPPED, "; ".join(refused)) if refused else trial
 
-    def _compile(self, lanes: Lanes) -> None:
-        places = [index for index, trial in enumerate(lanes.trials) if trial.state == WAITING]
+    def _compile(self, trying: TrialProcesses) -> None:
+        places = [index for index, trial in enumerate(trying.trials) if trial.state == WAITING]
         if not places:
             return
-        lanes.widen(min(len(places), self.jobs or usual_jobs(len(places))))
-        self.tell("compile", 0, len(places), f"{len(lanes.trials) - len(places)} skipped")
-        lanes.compile(places, lambda done: self.tell("compile", done, len(places)))
+        trying.widen(min(len(places), self.jobs or usual_jobs(len(places))))
+        self.tell("compile", 0, len(places), f"{len(trying.trials) - len(places)} skipped")
+        trying.compile(places, lambda done: self.tell("compile", done, len(places)))
 
-    def _time(self, lanes: Lanes, rounds: int) -> None:
+    def _time(self, trying: TrialProcesses, rounds: int) -> None:
         """Interleaved rounds in random order: what heats or slows the device down meets every tiling."""
         order = random.Random(secrets.randbits(64))
-        lanes.prepare()
+        trying.prepare()
         self.tell("time", 0, rounds)
         for number in range(rounds):
-            running = list(lanes.running())
+            running = list(trying.running())
             for index in order.sample(running, len(running)):
-                samples = tuple(lanes.round(index))
-                trial = lanes.trials[index]
+                samples = trying.round(index)
+                trial = trying.trials[index]
                 if samples:
-                    lanes.trials[index] = replace(trial, state=TIMED, samples_us=trial.samples_us + samples)
+                    trying.trials[index] = replace(trial, state=TIMED, samples_us=trial.samples_us + samples)
             self.tell("time", number + 1, rounds)
 
-    def _result(self, trials: Sequence[Trial], about: PlanFacts, machine: MachineRates) -> AutotuneResult:
+    def _result(
+        self, trials: Sequence[Trial], timer: TimerFacts, plan: PlanFacts, machine: MachineRates
+    ) -> AutotuneResult:
         return AutotuneResult(
             trials=tuple(trials),
             device=self.place.name,
-            timer=about.timer,
-            is_time=about.is_time,
-            inputs=about.inputs,
+            timer=timer.timer,
+            is_time=timer.is_time,
+            inputs=plan.inputs,
             measured=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            flops=about.flops,
-            bytes=about.bytes,
+            flops=plan.flops,
+            bytes=plan.bytes,
             copy_bytes_per_second=machine.copy,
             matmul_flops_per_second=machine.matmul,
             source=name_of(self.path, self.function),
@@ -268,12 +267,12 @@ def usual_jobs(count: int) -> int:
     return min(os.cpu_count() or 1, MOST_JOBS, -(-count // TILINGS_A_JOB))
 
 
-def _written(inputs: Sequence[Any], folder: Path) -> list[dict[str, Any]]:
+def _written(inputs: Sequence[Any], folder: Path) -> tuple[dict[str, object], ...]:
     """The inputs as files, so that every process has the same."""
     from cutesmith.judge.crossing.tensors import write_value
 
     folder.mkdir(parents=True, exist_ok=True)
-    return [write_value(value, folder / f"{index}") for index, value in enumerate(inputs)]
+    return tuple(write_value(value, folder / f"{index}") for index, value in enumerate(inputs))
 
 
 def _signature(inputs: Sequence[Any]) -> str:

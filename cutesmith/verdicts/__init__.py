@@ -25,6 +25,7 @@ from cutesmith.verdicts.checks import (
     LintVerdict,
     OutputError,
     Timing,
+    TraceStep,
     VerifyVerdict,
 )
 from cutesmith.verdicts.products import (
@@ -66,6 +67,7 @@ __all__ = [
     "Rule",
     "SearchVerdict",
     "Timing",
+    "TraceStep",
     "VERIFIED",
     "VERIFIED_BY_EMULATION",
     "Verdict",

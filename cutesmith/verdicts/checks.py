@@ -229,15 +229,24 @@ class EmulatedLaunch:
     completed: bool
     printed: str = ""
     faults: tuple[EmulatedFault, ...] = ()
-    profile: dict[str, Any] = field(default_factory=dict)
+    profile: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TraceStep:
+    """One instruction of a warp: its line ("kernel.py:31"), bit l of `mask` for lane l, registers that it set."""
+
+    where: str
+    instruction: str
+    mask: int
+    values: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmulateVerdict(Verdict):
     """What one call of `kernel_fn` did on the emulated GPU: no word on whether its result is right.
 
-    `inputs` are what ran, `full_inputs` what `get_inputs()` gave if they were shrunk. `trace`: steps of one warp, each
-    {"where", "instruction", "mask", "values"}.
+    `inputs` are what ran, `full_inputs` what `get_inputs()` gave if they were shrunk. `trace`: steps of one warp.
     """
 
     stage: ClassVar[str] = "emulate"
@@ -248,7 +257,7 @@ class EmulateVerdict(Verdict):
     full_inputs: str = ""
     tensor_bytes: int = 0  # of inputs and outputs
     launches: tuple[EmulatedLaunch, ...] = ()
-    trace: tuple[dict[str, Any], ...] = ()
+    trace: tuple[TraceStep, ...] = ()
     traced: str = ""  # such as "launch 0, block 0, warp 0, values of lane 0"
     hint: str = ""
     confinement: dict[str, bool] = field(default_factory=dict)

@@ -10,7 +10,8 @@ import pytest
 
 from cutesmith.commands._emulation_tables import WIDTH, table
 from cutesmith.commands.emulate import main
-from cutesmith.profiling.emulation import _concluded, _filled, emulate_kernel, emulator
+from cutesmith.profiling.emulation import concluded, emulate_kernel, emulator
+from cutesmith.profiling.requests import Emulate, Prepare, Start
 from cutesmith.sandbox.worker import Worker
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode
 
@@ -37,17 +38,16 @@ def profiled():
 def worker():
     """One process for several files: to start it costs ten times what a small kernel does."""
     with Worker(emulator, environment={"CUTE_DSL_ARCH": "sm_90a"}) as worker:
-        worker.call({"do": "start"})
+        worker.call(Start())
         yield worker
 
 
-def concluded(worker, path):
+def emulation_of(worker, path):
     """The JSON of what `emulate_kernel` concludes from the worker's reply."""
-    options = {"problem": "", "arch": "sm_90a", "full": False, "profile": False, "trace": None, "seed": 0}
-    options["sources"] = {str(path): path.read_text()}  # once confined, it may not read them
-    reply = worker.call({"do": "emulate", "path": str(path), **options})
+    sources = {str(path): path.read_text()}  # once confined, it may not read them
+    worker.call(Prepare(path=path, sources=sources, arch="sm_90a"))
     blank = EmulateVerdict(exit_code=ExitCode.PASSED, summary="", path=str(path), arch="sm_90a")
-    return json.loads(_concluded(_filled(blank, reply, worker.log_tail), reply["error"]).to_json())
+    return json.loads(concluded(blank, worker.call(Emulate()), worker.log_tail).to_json())
 
 
 def test_profile_for_a_program(profiled):
@@ -100,21 +100,21 @@ def test_a_fault_is_told_with_its_line(capsys):
 
 
 def test_what_the_emulated_gpu_cannot_do(worker):
-    fields = concluded(worker, EMULATED / "video_instruction.py")
+    fields = emulation_of(worker, EMULATED / "video_instruction.py")
     assert fields["exit_code"] == ExitCode.UNAVAILABLE
     assert "does not execute `vabsdiff.u32.s32.s32`" in fields["summary"]
     assert "GPU" in fields["hint"]
 
 
 def test_a_kernel_that_does_not_compile(worker):
-    fields = concluded(worker, KERNELS / "early_return.py")
+    fields = emulation_of(worker, KERNELS / "early_return.py")
     assert fields["exit_code"] == ExitCode.DOES_NOT_COMPILE
     assert fields["summary"].startswith("early_return.py:14: UNSUP_EARLY_EXIT: ")
     assert "\x1b" not in fields["summary"]
 
 
 def test_no_launch_at_all(worker):
-    fields = concluded(worker, KERNELS / "copy_no_launch.py")
+    fields = emulation_of(worker, KERNELS / "copy_no_launch.py")
     assert (fields["exit_code"], fields["launches"]) == (ExitCode.USAGE, [])
     assert "launched no kernel" in fields["summary"]
 

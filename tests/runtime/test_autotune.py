@@ -18,7 +18,8 @@ from cutesmith.errors import CandidateError, ContractError, UnavailableError, Us
 from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.runtime import AutotuneResult, KernelPlan, Tiling, Trial, TuningCache, autotune
 from cutesmith.runtime import tuned as tuned_kernel
-from cutesmith.runtime.lanes import Lanes, Subject, is_cuda_error
+from cutesmith.runtime.requests import Load, Start
+from cutesmith.runtime.trial_processes import Subject, TrialProcesses, is_cuda_error
 from cutesmith.runtime.trials import NOT_COMPILED, NOT_RUN, SKIPPED, TIMED, fastest
 from cutesmith.runtime.tuning import remembered_results
 from cutesmith.verdicts import ExitCode, strict_json
@@ -78,14 +79,11 @@ def plan_module(name: str):
     ],
 )
 def test_what_may_have_been_the_moments_fault_is_not_remembered(state, code, complete):
-    lanes = Lanes(
-        Subject(
-            path=SCALE, function="plan_fn", device="emulator", arch="sm_90a", timer="", inputs=None, seed=0, timeout=1.0
-        )
-    )
-    lanes.trials = [timed(1.0), Trial(tiling=Tiling(threads=64))]
-    lanes.drop(1, state, CandidateError("no", code))
-    result = AutotuneResult(trials=tuple(lanes.trials), device="d", timer="t", inputs="")
+    load = Load(path=SCALE, function="plan_fn", inputs=None, seed=0)
+    trying = TrialProcesses(Subject(Start("emulator", "sm_90a", ""), load, 1.0))
+    trying.trials = [timed(1.0), Trial(tiling=Tiling(threads=64))]
+    trying.drop(1, state, CandidateError("no", code))
+    result = AutotuneResult(trials=tuple(trying.trials), device="d", timer="t", inputs="")
     assert result.complete is complete and result.trials[1].state == state
     assert AutotuneResult.from_dict(json.loads(strict_json(result.to_dict()))) == result
 

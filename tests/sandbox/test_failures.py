@@ -12,6 +12,7 @@ from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.candidate import candidate_code
 from cutesmith.judge.rounds import VerifyOptions, too_slow
 from cutesmith.profiling.emulation_worker import Emulation
+from cutesmith.profiling.requests import Emulate
 from cutesmith.verdicts import ExitCode
 from tests.judge.in_process import LocalJudge, LocalWorker
 
@@ -39,9 +40,9 @@ def test_what_the_kernel_raises_is():
 
 def test_the_emulations_own_code_is_not_the_kernel():
     with pytest.raises(CandidateError) as failed:
-        Emulation().handle({"do": "emulate"})  # without a path
+        Emulation().handle(Emulate())  # nothing was prepared
     assert failed.value.exit_code == ExitCode.INTERNAL
-    assert "KeyError: 'path'" in failed.value.message
+    assert "AttributeError" in failed.value.message
 
 
 def test_an_error_in_colour_is_told_without():

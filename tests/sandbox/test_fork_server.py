@@ -21,7 +21,7 @@ from cutesmith.judge.entries import candidate
 from cutesmith.patterns.generation import drafting
 from cutesmith.profiling import emulation
 from cutesmith.recording.dsl_import import import_dsl
-from cutesmith.runtime import lanes
+from cutesmith.runtime import trial_processes
 from cutesmith.sandbox import shared_fork_server
 from cutesmith.sandbox.messages import name_of
 from cutesmith.sandbox.worker import Worker, run_isolated
@@ -247,7 +247,7 @@ ENTRIES = (
     emulation.emulator,
     *(judging.reference, judging.confined_reference, judging.candidate, judging.device_time),
     *(timing.baselines, timing.compiling_baselines, timing.confined_compiling_baselines, timing.candidates),
-    lanes.tiling_trials,
+    trial_processes.tiling_trials,
 )
 PRELOADS = (import_dsl, import_emulator, timing.import_alike)
 IMPORTED = """
