@@ -16,7 +16,7 @@ from mcp.types import ToolAnnotations
 
 from cutesmith import __version__, resources
 from cutesmith.sandbox.shared_fork_server import lend_fork_server
-from cutesmith.verb_process import VerbError, run_verb
+from cutesmith.verb_process import Running, VerbError, run_verb
 from cutesmith.verbs.definition import Tool, Verb
 from cutesmith.verbs.generate_verb import GENERATE
 from cutesmith.verbs.kernel_verbs import (
@@ -68,9 +68,10 @@ def _add_tool(server: MCPServer[Any], verb: Verb, tool: Tool) -> None:
     """Serve a verb's tool: a call runs the verb in a child process and gives its JSON object, or ToolError."""
 
     async def call(context: Context, **given: Any) -> dict[str, Any]:
-        async def tell(seconds: float, message: str) -> None:
+        async def tell(running: Running) -> None:
             """Progress in seconds: it grows with every message, as the protocol demands; there is no total."""
-            await context.report_progress(round(seconds, 3), message=message[:200])
+            message = running.said or f"{running.name} is running"
+            await context.report_progress(round(running.seconds, 3), message=message[:200])
 
         try:
             return await run_verb(verb.name, *tool.words(given), follower=tell, lender=lend_fork_server)

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cutesmith import resources
@@ -30,9 +31,18 @@ SECRET = re.compile(r"^ANTHROPIC_|(^|_)(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)(
 HEARTBEAT = 2.0  # seconds between messages about a child that says nothing
 TAIL = 4000  # characters of output that are kept for a failure
 
-Follower = Callable[[float, str], Awaitable[None]]
-"""Told of a running child: the seconds since its start, and its last line on stderr or that it is running."""
 
+@dataclass(frozen=True)
+class Running:
+    """A verb (or an agent's tool) that runs since so many seconds; `said` is its last line on stderr, "" at times."""
+
+    name: str
+    seconds: float
+    said: str = ""
+
+
+Follower = Callable[[Running], Awaitable[None]]
+"""Told of a running child when it says something, and every HEARTBEAT."""
 
 Loan = tuple[Mapping[str, str], tuple[int, ...]]
 """What a child is given to use something of its parent's: variables, and descriptors to inherit."""
@@ -43,7 +53,7 @@ class VerbError(CutesmithError):
     """The child gave no JSON object; the message keeps the tail of what it printed."""
 
 
-async def _ignore(seconds: float, message: str) -> None:
+async def ignore(running: Running) -> None:
     """A follower that does not listen."""
 
 
@@ -53,7 +63,7 @@ def _nothing() -> Iterator[Loan]:
 
 
 async def run_verb(
-    verb: str, *arguments: str, follower: Follower = _ignore, keys: bool = False, lender: Lender = _nothing
+    verb: str, *arguments: str, follower: Follower = ignore, keys: bool = False, lender: Lender = _nothing
 ) -> dict[str, Any]:
     """Run a verb in a child process and give its JSON object; raises VerbError when it gave none.
 
@@ -105,12 +115,12 @@ async def _follow(follower: Follower, child: anyio.abc.Process, verb: str) -> tu
         async for text in TextReceiveStream(streams[name], errors="replace"):
             texts[name] += text
             if name == "err" and text.strip():
-                await follower(time.monotonic() - started, text.strip().splitlines()[-1])
+                await follower(Running(verb, time.monotonic() - started, text.strip().splitlines()[-1]))
 
     async def beat() -> None:
         while True:
             await anyio.sleep(HEARTBEAT)
-            await follower(time.monotonic() - started, f"{verb} is running")
+            await follower(Running(verb, time.monotonic() - started))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(beat)

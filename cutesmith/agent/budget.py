@@ -31,19 +31,19 @@ class Limits:
     target_speedup: float | None = None
     target_floor: float | None = None
 
-    def check(self, line: int, standing: SessionState, seconds: float) -> None:
+    def check(self, line: int, state: SessionState, seconds: float) -> None:
         """Raise the Ending that is due before this line's next turn, if one is; `seconds` are the session's so far."""
-        self._targets(standing.best())
-        turns = standing.turns.get(line, 0)
-        last = standing.last_reply.get(line, {})
+        self._targets(state.best())
+        turns = state.turns.get(line, 0)
+        last = state.last_reply.get(line, {})
         usage = sum(last.get("usage", {}).values())
         _spent("turns", turns, self.turns, 1, "{:.0f} of {:.0f} turns are used")
-        _spent("tokens", standing.usage.total, self.tokens, usage, "{:,.0f} of {:,.0f} tokens are used")
+        _spent("tokens", state.usage.total, self.tokens, usage, "{:,.0f} of {:,.0f} tokens are used")
         _spent(
-            "dollars", standing.dollars, self.dollars, last.get("dollars") or 0.0, "{:.2f} of {:.2f} dollars are spent"
+            "dollars", state.dollars, self.dollars, last.get("dollars") or 0.0, "{:.2f} of {:.2f} dollars are spent"
         )
         _spent("seconds", seconds, self.seconds, 0.0, "{:.0f} of {:.0f} seconds are over")
-        waited = turns - standing.last_improvement.get(line, turns)
+        waited = turns - state.last_improvement.get(line, turns)
         if self.patience is not None and waited >= self.patience:
             raise NoProgress(f"{waited} turns brought no better verified kernel")
 

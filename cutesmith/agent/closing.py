@@ -20,7 +20,7 @@ Render = Callable[[Sequence[Event], AgentVerdict, str], str]
 
 def conclude(session: Session, *, problem: str, model: str, interrupted: bool = False) -> AgentVerdict:
     """The session's verdict: the best kernel's, else what went wrong last, else why it ended without one."""
-    best, standing = session.standing.best(), session.standing
+    best, state = session.state.best(), session.state
     ending = _ending(session, interrupted)
     code, summary = _outcome(session, best, ending)
     benchmark = best.benchmark if best else {}
@@ -35,17 +35,17 @@ def conclude(session: Session, *, problem: str, model: str, interrupted: bool = 
         state=best.state if best else "",
         ending=str(ending.get("ending", "")),
         model=model,
-        turns=sum(standing.turns.values()),
-        usage=vars(standing.usage),
-        dollars=None if standing.unpriced else round(standing.dollars, 6),
+        turns=sum(state.turns.values()),
+        usage=vars(state.usage),
+        dollars=None if state.unpriced else round(state.dollars, 6),
         median_us=best.median_us if best else None,
         speedups=dict(benchmark.get("speedups", {})),
         floor_us=benchmark.get("floor_us"),
         floor_percent=benchmark.get("floor_percent"),
-        verified=len(standing.verified()),
+        verified=len(state.verified()),
         confirmed=best.confirmed if best else False,
         refuted=tuple(refuted(session)),
-        rejected=standing.rejected,
+        rejected=state.rejected,
         candidates=tuple(_lines(session)),
     )
 
@@ -63,9 +63,9 @@ def _outcome(session: Session, best: JudgedKernel | None, ending: Mapping[str, A
     reason = name if name == Finished.name else f"{name}: {ending.get('reason', '')}"
     if best is not None:
         count = sum(event["kind"] == "line" for event in session.events) or 1
-        among = f", the best of {len(session.standing.verified())} kernels on {count} line{'s' * (count > 1)}"
+        among = f", the best of {len(session.state.verified())} kernels on {count} line{'s' * (count > 1)}"
         return ExitCode.PASSED, f"{best.state}{_speed(best)}{among}{_confirmed(session, best)}; {reason}"
-    failures = list(session.standing.failures.values())
+    failures = list(session.state.failures.values())
     if failures:
         worst = failures[-1]
         return ExitCode(worst["exit_code"]), f"no kernel passed; the last: {worst['summary']}; {reason}"
@@ -95,12 +95,12 @@ def _lines(session: Session) -> list[dict[str, Any]]:
         if event["kind"] != "line":
             continue
         number = int(event["line"])
-        best, ending = session.standing.best(number), session.standing.endings.get(number, {})
+        best, ending = session.state.best(number), session.state.endings.get(number, {})
         lines.append(
             {
                 "line": number,
                 "parent": event["parent"],
-                "turns": session.standing.turns.get(number, 0),
+                "turns": session.state.turns.get(number, 0),
                 "ending": ending.get("ending", ""),
                 "reason": ending.get("reason", ""),
                 "best_sha256": best.sha256 if best else "",

@@ -35,12 +35,12 @@ async def confirm_best(session: Session, judge: Judge, *, timed: bool, seconds: 
     while (wanted := _next(session, asked, timed)) is not None:
         asked.append(wanted)
         sha256, stage = wanted
-        await _ask(session, judge, session.standing.kernels[sha256], stage, deadline - time.monotonic())
+        await _ask(session, judge, session.state.kernels[sha256], stage, deadline - time.monotonic())
 
 
 def _next(session: Session, asked: list[tuple[str, str]], timed: bool) -> tuple[str, str] | None:
     """The best kernel and what is still to be asked about it: its time first, as that may make another the best."""
-    best = session.standing.best()
+    best = session.state.best()
     if best is None:
         return None
     benchmark = ["benchmark"] if timed and not best.is_compared else []

@@ -40,7 +40,7 @@ def begun_lines(session: Session) -> list[int]:
 
 def is_over(session: Session, line: int) -> bool:
     """Whether a line ended for good, or in this process."""
-    ending = session.standing.endings.get(line)
+    ending = session.state.endings.get(line)
     began = max((event["seq"] for event in session.events if event["kind"] == "run"), default=-1)
     return ending is not None and (ending["ending"] in FINAL or ending["seq"] > began)
 
@@ -84,19 +84,19 @@ class Search:
         taking_part = [line for line in begun_lines(self.session) if not self._is_dropped(line)]
         ranked = self._ranked(taking_part)
         kept, dropped = ranked[: self.settings.beam], ranked[self.settings.beam :]
-        lessons = lessons_of(self.session.events, self.session.standing, ranked)
+        lessons = lessons_of(self.session.events, self.session.state, ranked)
         number = len(self._rounds_done()) + 1
         return self.session.record("round", round=number, kept=kept, dropped=dropped, lessons=lessons)
 
     def _ranked(self, lines: Sequence[int]) -> list[int]:
         """Best first, by the best kernel of each as the session chooses its result; those without one come last."""
-        places = [kernel.line for kernel in self.session.standing.verified()]
+        places = [kernel.line for kernel in self.session.state.verified()]
         return sorted(lines, key=lambda line: (places.index(line) if line in places else len(places), line))
 
     def settle(self, event: Event) -> list[int]:
         """Do what a round's event says, as far as it is not done; gives the open lines."""
         for line in event["dropped"]:
-            if line not in self.session.standing.endings:
+            if line not in self.session.state.endings:
                 others = "another line" if self.settings.beam == 1 else f"{self.settings.beam} others"
                 reason = f"{others} did better in round {event['round']}"
                 self.session.record("ended", line, ending=Dropped.name, reason=reason)
@@ -120,7 +120,7 @@ class Search:
         forked = sum(e["kind"] == "line" and e["seq"] > event["seq"] for e in self.session.events)
         for index in range(forked, len(event["dropped"])):
             parent = event["kept"][index % len(event["kept"])]
-            start = self.session.standing.best(parent) or self.session.standing.best()
+            start = self.session.state.best(parent) or self.session.state.best()
             number, of = max(begun_lines(self.session)) + 1, self.settings.candidates
             open_line(self.session, number, of=of, parent=parent, start=start, lessons=event["lessons"])
 
@@ -138,5 +138,5 @@ class Search:
         return any(e["kind"] in ("message", "reply") for e in later)
 
     def _is_dropped(self, line: int) -> bool:
-        ending = self.session.standing.endings.get(line)
+        ending = self.session.state.endings.get(line)
         return ending is not None and ending["ending"] == Dropped.name

@@ -60,7 +60,7 @@ class Line:
 
     async def ask(self) -> None:
         """One answer of the model, on the disk as soon as it is there."""
-        turn = self.session.standing.turns.get(self.number, 0) + 1
+        turn = self.session.state.turns.get(self.number, 0) + 1
         events = self.session.events
         request = Request(
             system=self.system,
@@ -89,7 +89,7 @@ class Line:
 
     async def call(self, call: Block) -> None:
         """Run one tool; its text and its effects are one event."""
-        started, turn = time.monotonic(), self.session.standing.turns[self.number]
+        started, turn = time.monotonic(), self.session.state.turns[self.number]
         named = {"turn": turn, "id": call["id"], "name": str(call.get("name")), "input": call.get("input")}
         self.session.starts(self.number, named["name"])
         outcome = await self.toolbox.call(call)

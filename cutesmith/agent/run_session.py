@@ -59,7 +59,7 @@ async def _open_lines(session: Session, settings: Settings, target: Target) -> N
     audit = (session.first("problem") or {}).get("audit") or {}
     floor = "" if settings.bare else floor_text(audit, target)
     for number in range(begun + 1, settings.candidates + 1):
-        start = session.standing.best(0)
+        start = session.state.best(0)
         open_line(session, number, of=settings.candidates, start=start, draft=draft, examples=examples, floor=floor)
 
 
@@ -86,7 +86,7 @@ def _workbench(session: Session, settings: Settings, target: Target, number: int
         problem=session.folder / PROBLEM,
         judged=session.folder / "judged",
         checkpoints=workspace.checkpoints,
-        standing=session.standing,
+        state=session.state,
         arch=target.arch,
         on=settings.on,
         timeout=settings.timeout,

@@ -30,7 +30,7 @@ from cutesmith.checkpoints import CheckpointStore, write_atomically
 from cutesmith.devlog import FILE as DEVLOG
 from cutesmith.devlog import TITLE, render_entry
 from cutesmith.errors import UsageError
-from cutesmith.verb_process import Follower
+from cutesmith.verb_process import Follower, Running
 from cutesmith.verdicts import AgentVerdict
 
 PROBLEM, KERNEL = "problem.py", "kernel.py"
@@ -41,7 +41,7 @@ class Session:
 
     def __init__(self, folder: Path, transcript: Transcript, screen: Screen | None = None) -> None:
         self.folder, self.transcript, self.screen = folder, transcript, screen or Quiet()
-        self.standing = SessionState.of(transcript.events)
+        self.state = SessionState.of(transcript.events)
         self.limits = Limits()
         self._before = worked_seconds(transcript.events)
         self._started = time.monotonic()
@@ -64,7 +64,7 @@ class Session:
     def record(self, kind: str, line: int = 0, **fields: Any) -> Event:
         """Write an event, then let it take effect; raises TranscriptError when the disk takes no more."""
         event = self.transcript.append(kind, line=line, **fields)
-        self.standing.follow(event)
+        self.state.follow(event)
         self.screen.event(event)
         self._apply([event])
         return event
@@ -77,7 +77,7 @@ class Session:
 
     def check(self, line: int) -> None:
         """Raise the Ending that the limits ask for before this line's next turn, if any."""
-        self.limits.check(line, self.standing, self.seconds)
+        self.limits.check(line, self.state, self.seconds)
 
     def check_call(self) -> None:
         """Raise the Ending that the time limit asks for before one more tool call of an answer, if it does."""
@@ -94,7 +94,7 @@ class Session:
 
     def starts(self, line: int, tool: str) -> None:
         """Say that a tool runs."""
-        self.screen.tick(line, 0.0, tool)
+        self.screen.tick(line, Running(tool, 0.0))
 
     def listener(self, line: int) -> Listener:
         """What shows a line's streamed answer."""
@@ -103,8 +103,8 @@ class Session:
     def follower(self, line: int) -> Follower:
         """What shows the progress of a line's running tool."""
 
-        async def follow(seconds: float, message: str) -> None:
-            self.screen.tick(line, seconds, message)
+        async def follow(running: Running) -> None:
+            self.screen.tick(line, running)
 
         return follow
 
@@ -126,7 +126,7 @@ class Session:
 
     def _apply_to_session(self, events: list[Event]) -> None:
         kinds = {effect["do"] for event in events for effect in event.get("effects", ())}
-        best = self.standing.best()
+        best = self.state.best()
         if "judged" in kinds and best is not None:
             self._write(KERNEL, best.text)
         elif "judged" in kinds:  # what it held was found wrong since

@@ -99,11 +99,11 @@ class SessionState:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> SessionState:
-        """The standing after these events."""
-        standing = cls()
+        """The state after these events."""
+        state = cls()
         for event in events:
-            standing.follow(event)
-        return standing
+            state.follow(event)
+        return state
 
     def follow(self, event: Event) -> None:
         """Take one more event into account."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, TypeVar
 
-from cutesmith.agent.display.screen import Screen, open_screen
+from cutesmith.agent.display.screen import Screen
+from cutesmith.agent.display.screen_live import open_screen
 from cutesmith.agent.display.screen_view import plain
 from cutesmith.agent.endings import Finished
 from cutesmith.agent.models.anthropic_model import DEFAULT_MODEL, AnthropicModel

@@ -87,10 +87,10 @@ def run(folder: Path, *, at: int = -1, while_streaming: int = -1, resume: bool =
             problem=folder / "problem.py",
             judged=folder / "judged",
             checkpoints=workspace.checkpoints,
-            standing=session.standing,
+            state=session.state,
             arch="sm_90a",
         )
-        if not session.standing.endings:
+        if not session.state.endings:
             asyncio.run(Line(1, session, ScriptedModel(TURNS), Toolbox(workbench), "system").run())
         asyncio.run(confirm_best(session, judge, timed=False))
         session.record("result", verdict=conclude(session, problem="problem.py", model="script").to_dict())
@@ -122,7 +122,7 @@ def state(folder: Path) -> dict:
             "log": log,
             "messages": json.loads(json.dumps(messages_of(session.events, 1))),
             "replies": kinds.count("reply"),
-            "ending": session.standing.endings[1]["ending"],
+            "ending": session.state.endings[1]["ending"],
             "delivered": (folder / "kernel.py").read_text(),
             "asked again": [event["confirms"][0] for event in session.events if "confirms" in event],
             "summary": session.events[-2]["verdict"]["summary"],  # before this process's `run`

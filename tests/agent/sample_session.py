@@ -324,12 +324,12 @@ class Session:
 
     def result(self) -> AgentVerdict:
         """The result that these events come to, appended as the last event and returned."""
-        standing = SessionState.of(self.events)
-        best = standing.best()
+        state = SessionState.of(self.events)
+        best = state.best()
         benchmark = best.benchmark if best else {}
         verdict = AgentVerdict(
             exit_code=ExitCode.PASSED if best else ExitCode.WRONG_RESULT,
-            summary=f"{best.state}, the best of {len(standing.verified())} kernels"
+            summary=f"{best.state}, the best of {len(state.verified())} kernels"
             if best
             else "no kernel passed verification",
             session="sessions/add-rms-norm",
@@ -339,15 +339,15 @@ class Session:
             state=best.state if best else "",
             ending="finished",
             model="claude-opus-4-8",
-            turns=sum(standing.turns.values()),
-            usage=asdict(standing.usage),
-            dollars=None if standing.unpriced else standing.dollars,
+            turns=sum(state.turns.values()),
+            usage=asdict(state.usage),
+            dollars=None if state.unpriced else state.dollars,
             median_us=best.median_us if best else None,
             speedups=dict(benchmark.get("speedups") or {}),
             floor_us=benchmark.get("floor_us"),
             floor_percent=benchmark.get("floor_percent"),
-            verified=len(standing.verified()),
-            rejected=standing.rejected,
+            verified=len(state.verified()),
+            rejected=state.rejected,
         )
         self.add("result", verdict=verdict.to_dict())
         return verdict

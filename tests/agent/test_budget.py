@@ -51,12 +51,12 @@ def test_patience_begins_with_the_first_verified_kernel():
 
 @pytest.mark.parametrize("limits", [Limits(target_speedup=1.2), Limits(target_floor=90.0)])
 def test_a_target_is_reached_by_the_slowest_of_the_factors(limits):
-    def standing(speedups, floor):
+    def timed_state(speedups, floor):
         effects = [judged("a", VERIFY), judged("a", timed(10, speedups=speedups, floor=floor))]
         return SessionState.of([tool(0, "x", effects=effects)])
 
-    limits.check(1, standing({"eager": 3.0, "torch.compile": 1.1}, 80.0), 0.0)
-    limits.check(1, standing({}, None), 0.0)
-    limits.check(1, standing({"eager": 9.0}, 80.0), 0.0)  # a quick timing: torch.compile may be as fast
+    limits.check(1, timed_state({"eager": 3.0, "torch.compile": 1.1}, 80.0), 0.0)
+    limits.check(1, timed_state({}, None), 0.0)
+    limits.check(1, timed_state({"eager": 9.0}, 80.0), 0.0)  # a quick timing: torch.compile may be as fast
     with pytest.raises(TargetReached):
-        limits.check(1, standing({"eager": 3.0, "torch.compile": 1.3}, 91.0), 0.0)
+        limits.check(1, timed_state({"eager": 3.0, "torch.compile": 1.3}, 91.0), 0.0)

@@ -53,7 +53,7 @@ def passed(session, text, median=None, verify=VERIFY):
 
 def confirm(session, judge, *, on_gpu=False, **options):
     asyncio.run(confirm_best(session, judge, timed=on_gpu, **options))
-    return session.standing.best()
+    return session.state.best()
 
 
 def delivered(session):
@@ -64,7 +64,7 @@ def test_a_kernel_that_fails_again_is_not_delivered_and_the_next_best_is_asked(s
     passed(session, "old"), passed(session, "new")
     judge = Judge(new=WRONG)
     assert confirm(session, judge).text == "old" == delivered(session)
-    assert judge.asked == ["verify new", "verify old"] and session.standing.best().confirmed
+    assert judge.asked == ["verify new", "verify old"] and session.state.best().confirmed
     verdict = conclude(session, problem="", model="m")
     assert verdict.confirmed and verdict.exit_code == 0 and len(verdict.refuted) == 1
     assert "case 7 differs" in verdict.refuted[0]

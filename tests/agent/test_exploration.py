@@ -72,7 +72,7 @@ def search(folder, script, *, resume=False, limits=Limits(turns=20), **settings)
             return Line(number, session, model, Tools(number), "system")
 
         asyncio.run(explore(session, settings, make))
-        return session.events, session.standing, model
+        return session.events, session.state, model
 
 
 def kinds(events, kind):
@@ -81,13 +81,13 @@ def kinds(events, kind):
 
 def test_without_a_beam_every_line_works_to_its_own_end(tmp_path):
     script = {"1": [judge(30), FINISH], "2": [judge(20), IDLE, FINISH], "3": []}
-    events, standing, _ = search(tmp_path / "s", script, candidates=3)
-    assert {line: e["ending"] for line, e in standing.endings.items()} == {
+    events, state, _ = search(tmp_path / "s", script, candidates=3)
+    assert {line: e["ending"] for line, e in state.endings.items()} == {
         1: "finished",
         2: "finished",
         3: "model failed",
     }
-    assert standing.best().line == 2 and standing.best().median_us == 20
+    assert state.best().line == 2 and state.best().median_us == 20
 
 
 def test_lines_work_at_the_same_time(tmp_path):
@@ -107,15 +107,15 @@ BEAM = {
 
 
 def test_the_beam_keeps_the_best_and_forks_from_them(tmp_path):
-    events, standing, model = search(tmp_path / "s", BEAM, candidates=3, beam=1, rounds=2, round_turns=2)
+    events, state, model = search(tmp_path / "s", BEAM, candidates=3, beam=1, rounds=2, round_turns=2)
     first, second = kinds(events, "round")
     assert (first["kept"], sorted(first["dropped"])) == ([2], [1, 3])
     forks = {event["line"]: event for event in kinds(events, "line") if event["line"] > 3}
     assert {line: event["parent"] for line, event in forks.items()} == {4: 2, 5: 2}
     assert forks[4]["effects"][0]["text"] == "# line 2: 20 us\n" and "two stages are enough" in forks[4]["opening"]
     assert second["kept"] == [4] and sorted(second["dropped"]) == [2, 5]
-    assert standing.best().median_us == 10 and len(kinds(events, "round")) == 2
-    endings = {line: event["ending"] for line, event in standing.endings.items()}
+    assert state.best().median_us == 10 and len(kinds(events, "round")) == 2
+    endings = {line: event["ending"] for line, event in state.endings.items()}
     assert endings == {1: "dropped", 2: "finished", 3: "dropped", 4: "finished", 5: "dropped"}
 
 
@@ -124,9 +124,9 @@ def test_without_times_the_beam_keeps_the_line_whose_kernel_the_session_would_de
         return {"calls": [{"name": "take", "input": {"cases": cases}}]}
 
     script = {"1": [take(8), FINISH], "2": [take(16), FINISH], "3": [take(12), FINISH]}
-    events, standing, _ = search(tmp_path / "s", script, candidates=3, beam=1, rounds=1, round_turns=1)
+    events, state, _ = search(tmp_path / "s", script, candidates=3, beam=1, rounds=1, round_turns=1)
     (round_event,) = kinds(events, "round")
-    assert round_event["kept"] == [2] == [standing.best().line] and round_event["dropped"] == [3, 1]
+    assert round_event["kept"] == [2] == [state.best().line] and round_event["dropped"] == [3, 1]
 
 
 def test_a_kept_line_hears_what_the_others_learnt(tmp_path):
@@ -147,10 +147,10 @@ def test_a_search_that_was_killed_goes_on_in_the_middle_of_its_round(tmp_path):
                 {**block, "name": block["name"].replace("die", "learn"), "input": {"us": 1, "words": "x"}}
             )
 
-    events, standing, model = search_again(tmp_path / "s", BEAM, Mended)
+    events, state, model = search_again(tmp_path / "s", BEAM, Mended)
     replies = [(event["line"], event["turn"]) for event in kinds(events, "reply")]
     assert len(replies) == len(set(replies)), "a turn was paid for twice"
-    assert [event["round"] for event in kinds(events, "round")] == [1, 2] and standing.best().median_us is not None
+    assert [event["round"] for event in kinds(events, "round")] == [1, 2] and state.best().median_us is not None
 
 
 def search_again(folder, script, tools):
@@ -159,20 +159,20 @@ def search_again(folder, script, tools):
     with resumed_session(folder) as session:
         session.limits = settings.limits
         asyncio.run(explore(session, settings, lambda n: Line(n, session, model, tools(n), "system")))
-        return session.events, session.standing, model
+        return session.events, session.state, model
 
 
 def test_no_line_is_begun_when_the_money_is_gone(tmp_path):
     paid = {line: [{**turn, "dollars": 1.0} for turn in turns] for line, turns in BEAM.items()}
-    events, standing, _ = search(
+    events, state, _ = search(
         tmp_path / "s", paid, limits=Limits(dollars=6.0), candidates=3, beam=1, rounds=3, round_turns=2
     )
-    assert len(kinds(events, "line")) == 3 and standing.dollars == 6.0
+    assert len(kinds(events, "line")) == 3 and state.dollars == 6.0
 
 
 def test_lessons_are_bounded_and_the_best_line_comes_first(tmp_path):
     script = {"1": [learn("x" * 20_000), FINISH], "2": [judge(5), learn("y" * 20_000), FINISH]}
-    events, standing, _ = search(tmp_path / "s", script, candidates=2)
-    text = lessons_of(events, standing, [2, 1])
+    events, state, _ = search(tmp_path / "s", script, candidates=2)
+    text = lessons_of(events, state, [2, 1])
     assert len(text) <= CHARACTERS + 2 and text.startswith("### Line 2") and "### Line 1" in text
-    assert lessons_of([], standing, [7]) == ""
+    assert lessons_of([], state, [7]) == ""

@@ -55,11 +55,11 @@ def benchmark(median: float, **fields: object) -> BenchmarkVerdict:
 
 
 def record(bench: ToolBench, text: str, *verdicts: Verdict, line: int = 1) -> None:
-    """Let the standing know a text and what was said of it."""
+    """Let the state know a text and what was said of it."""
     bench.seq += 1
     digest = hashlib.sha256(text.encode()).hexdigest()
     effects = [judged(digest, text, verdict.to_dict()) for verdict in verdicts]
-    bench.standing.follow({"seq": bench.seq, "line": line, "kind": "tool", "effects": effects})
+    bench.state.follow({"seq": bench.seq, "line": line, "kind": "tool", "effects": effects})
 
 
 # ----------------------------------------------------------------------------------------------------------- snapshot
@@ -81,7 +81,7 @@ def test_a_snapshot_that_somebody_changed_is_made_anew(bench):
     assert judging.take_snapshot(bench.workbench).path.read_text() == RELU
 
 
-# ------------------------------------------------------------------------------------------------------------ standing
+# ------------------------------------------------------------------------------------------------------------ state
 
 
 def test_the_first_verified_kernel_is_the_best(bench):
@@ -121,7 +121,7 @@ def test_a_failure_of_what_was_best_is_told_as_it_will_stand(bench):
     assert judging.comparison(bench.workbench, kernel, [wrong]) == "No kernel is verified yet."
     again = judging.comparison(bench.workbench, kernel, [verify().to_dict()])
     assert again == "This version is the best so far: verified, not timed."
-    assert bench.standing.best().state == "verified"  # asking changed nothing
+    assert bench.state.best().state == "verified"  # asking changed nothing
 
 
 def test_what_is_kept_has_the_verdict_and_the_time_without_the_cases(bench):

@@ -159,7 +159,7 @@ def test_cancelling_keeps_what_there_is(tmp_path):
     async def cancelled(session):
         line = Line(1, session, ScriptedModel([use("say"), {"seconds": 60}]), Tools(), "system")
         task = asyncio.ensure_future(line.run())
-        while session.standing.turns.get(1, 0) < 1:
+        while session.state.turns.get(1, 0) < 1:
             await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -18,10 +18,11 @@ import pytest
 from rich.console import Console
 
 from cutesmith.agent.budget import Limits
-from cutesmith.agent.display.screen import LONGEST_LINE, PlainLines, Quiet, open_screen
-from cutesmith.agent.display.screen_live import LivePanel
+from cutesmith.agent.display.screen import LONGEST_LINE, PlainLines, Quiet
+from cutesmith.agent.display.screen_live import LivePanel, open_screen
 from cutesmith.agent.display.screen_panel import clock, count, draw, fit, last_lines
-from cutesmith.agent.display.screen_view import SessionView
+from cutesmith.agent.display.screen_view import Sentence, SessionView
+from cutesmith.verb_process import Running
 from tests.agent import sample_session
 from tests.agent.events import VERIFY, judged, tool
 from tests.report.sample import HOSTILE
@@ -91,10 +92,10 @@ def test_whatever_a_model_writes_stays_one_line_of_text():
 def test_events_from_before_the_screen_count_but_are_not_told_again():
     view = SessionView()
     assert not any(view.follow(event) for event in SESSIONS["timed_search"].events)
-    assert view.standing.dollars == pytest.approx(1.32)
+    assert view.state.dollars == pytest.approx(1.32)
     now = {"seq": 99, "line": 2, "kind": "ended", "ending": "finished", "reason": "enough"}
     time_now = datetime.now(timezone.utc).isoformat()
-    assert view.follow({**now, "time": time_now}) == ["line 2, turn 5: finished: enough"]
+    assert view.follow({**now, "time": time_now}) == [Sentence("line 2, turn 5: finished: enough")]
     assert 363 <= view.seconds() < 373, "what earlier processes worked, by their events"
 
 
@@ -107,7 +108,7 @@ def test_what_is_said_of_a_request_belongs_to_no_line():
     assert re.search(r"session turn 1 +write_problem 0 s", "\n".join(shown(view)))
     session.tool(0, "write_problem", "the reference is random", error=True)
     view = SessionView(began=LONG_AGO)
-    told = [sentence for event in session.events for sentence in view.follow(event)]
+    told = [sentence.text for event in session.events for sentence in view.follow(event)]
     assert told[-2].startswith("the request: write_problem; 23,140 tokens")
     assert told[-1] == "the request: write_problem: the reference is random"
 
@@ -117,9 +118,9 @@ def test_a_retry_is_told_and_a_long_tool_once_a_minute():
     screen = PlainLines(stream, view_of("untimed", until=7))
     screen.stream(1, "text", "not shown")
     screen.stream(1, "retry", "the server is overloaded\nasking again")
-    screen.tick(1, 0.0, "verify_kernel")
+    screen.tick(1, Running("verify_kernel", 0.0))
     for seconds in (2.0, 58.0, 61.0, 63.0, 119.0, 121.0):
-        screen.tick(1, seconds, "verify is running")
+        screen.tick(1, Running("verify", seconds))
     assert stream.getvalue().splitlines() == [
         "line 1, turn 1: the server is overloaded asking again",
         "line 1, turn 1: verify_kernel runs for 61 s",
@@ -136,7 +137,7 @@ def test_plain_lines_survive_a_reader_that_went_away():
             screen.event(event)
         os.dup2(os.open(os.devnull, os.O_WRONLY), writer)  # what the closing flush writes to
     os.close(writer)
-    assert screen.view.standing.turns == {1: 5}
+    assert screen.view.state.turns == {1: 5}
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60), (40, 14), (24, 8), (80, 6), (1, 1)])
@@ -151,7 +152,7 @@ def test_the_panel_fits_every_terminal(name, width, height):
         assert all(line.isprintable() for line in lines)
 
 
-def test_the_panel_shows_standing_and_limits():
+def test_the_panel_shows_the_state_and_limits():
     view = view_of("timed_search", until=-14)
     view.stream(2, "thinking", "What about the tail?")
     text = "\n".join(shown(view, 100, 30))
@@ -172,10 +173,10 @@ def test_a_row_shows_the_lines_own_best():
 
 def test_the_panel_follows_a_running_tool():
     view = view_of("untimed", until=7)
-    view.tick(1, 0.0, "verify_kernel")
-    view.tick(1, 12.3, "verify is running")
+    view.tick(1, Running("verify_kernel", 0.0))
+    view.tick(1, Running("verify", 12.3))
     assert re.search(r"line 1  turn 1 +verify_kernel 12 s", "\n".join(shown(view)))
-    view.tick(1, 14.0, "case 3 of 9")
+    view.tick(1, Running("verify", 14.0, "case 3 of 9"))
     assert "verify_kernel 14 s: case 3 of 9" in "\n".join(shown(view))
     view.stream(1, "retry", "overloaded")
     assert "asks again" in "\n".join(shown(view))
@@ -224,7 +225,7 @@ def test_the_live_panel_draws_at_most_eight_times_a_second():
         for event in itertools.islice(itertools.cycle(SESSIONS["hostile"].events[:-1]), 150):
             screen.event(event)
             screen.stream(1, "text", f"{HOSTILE}\x1b]0;title\x07 word ")
-            screen.tick(1, 3.0, "verify is running")
+            screen.tick(1, Running("verify", 3.0))
             time.sleep(0.004)
         while screen.drawings < 2 and time.monotonic() - started < 20:  # a busy machine
             time.sleep(0.01)
@@ -274,12 +275,12 @@ def test_an_error_in_drawing_leaves_the_session_alone(capsys):
         "the live panel is off (OSError: [Errno 5] Input/output error); the session goes on"
     ]
     assert told[-1].startswith("result: verified on the emulated GPU"), "plain lines go on"
-    assert screen.view.standing.turns == {1: 5}
+    assert screen.view.state.turns == {1: 5}
 
 
 PROGRAM = """
 import time
-from cutesmith.agent.display.screen import open_screen
+from cutesmith.agent.display.screen_live import open_screen
 with open_screen() as screen:
     time.sleep(0.3)  # the panel is there
     screen.event({"seq": 0, "time": "2999-01-01T00:00:00+00:00", "line": 0, "kind": "run", "resumed": True})

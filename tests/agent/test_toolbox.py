@@ -118,7 +118,7 @@ def test_what_no_argument_may_hold_is_told(bench, tool, given, complaint):
 def test_a_crash_in_a_tool_is_an_error_outcome(bench):
     bench.call("create_file", path="kernel.py", text=RELU)
     sha256 = hashlib.sha256(RELU.encode()).hexdigest()
-    bench.standing.kernels[sha256] = JudgedKernel(sha256, RELU, 1, 0, verdicts={"lint": {}})  # a verdict without fields
+    bench.state.kernels[sha256] = JudgedKernel(sha256, RELU, 1, 0, verdicts={"lint": {}})  # a verdict without fields
     text = bench.refused("verify_kernel")
     assert text.startswith("verify_kernel failed: KeyError") and "no" in text
 
@@ -233,7 +233,7 @@ def test_a_cheat_is_rejected_with_its_rule_and_never_kept(tmp_path):
     outcome = bench.call("verify_kernel")
     assert "rejected (exit code 8" in outcome.text and "Rule W1" in outcome.text and "pointless" in outcome.text
     assert outcome.effects[0]["verdict"]["rule"] == "W1" and len(outcome.effects) == 1
-    assert bench.standing.rejected == 1 and bench.standing.best() is None
+    assert bench.state.rejected == 1 and bench.state.best() is None
     assert bench.call("profile_kernel").text.startswith("profile: rejected (exit code 8")
     assert "no kernel is verified" in bench.refused("finish", summary="done")
 
@@ -271,7 +271,7 @@ def test_what_cannot_be_launched_at_the_problems_own_size_is_not_verified_at_a_s
     outcome = bench.call("verify_kernel")
     assert "verify: does_not_compile (exit code 4" in outcome.text and "grid y is 65536" in outcome.text
     assert [effect["verdict"]["stage"] for effect in outcome.effects] == ["verify"]
-    assert bench.standing.best() is None and not bench.workbench.checkpoints.checkpoints()
+    assert bench.state.best() is None and not bench.workbench.checkpoints.checkpoints()
 
 
 def test_lint_errors_stop_a_verification_before_it_costs_anything(bench, monkeypatch):
@@ -298,8 +298,8 @@ def test_on_a_gpu_a_verified_version_has_its_time(bench):
     assert [effect.get("verdict", {}).get("stage") for effect in outcome.effects] == ["verify", "benchmark", "verify"]
     names = [case["name"] for case in outcome.effects[0]["verdict"]["cases"]]
     assert names[-2:] == ["compute-sanitizer memcheck", "compute-sanitizer racecheck"]
-    assert bench.standing.best().median_us > 0
-    assert bench.workbench.checkpoints.checkpoints()[0].verdict["median_us"] == bench.standing.best().median_us
+    assert bench.state.best().median_us > 0
+    assert bench.workbench.checkpoints.checkpoints()[0].verdict["median_us"] == bench.state.best().median_us
     full = bench.call("benchmark_kernel")
     assert "torch.compile" in full.text and "floor" in full.text
     assert "kernel.py" in bench.call("profile_kernel").text
@@ -324,7 +324,7 @@ def test_nothing_verified_is_no_finish_unless_it_is_given_up(bench):
 def test_finish_says_when_the_file_is_not_the_result(bench):
     verify = {"stage": "verify", "status": "verified", "exit_code": 0}
     effect = judged("ab" * 32, "x", verdict=verify)
-    bench.standing.follow({"seq": 1, "line": 1, "kind": "tool", "effects": [effect]})
+    bench.state.follow({"seq": 1, "line": 1, "kind": "tool", "effects": [effect]})
     bench.call("create_file", path="kernel.py", text="y")
     assert "kernel.py holds another text now" in bench.call("finish", summary="done").text
 
@@ -333,8 +333,8 @@ def test_where_nothing_was_timed_finish_takes_the_verified_version_that_the_file
     verify = {"stage": "verify", "status": "verified on the emulated GPU", "exit_code": 0}
     for seq, text in enumerate(("first", "second"), start=1):
         effect = judged(hashlib.sha256(text.encode()).hexdigest(), text, verdict=verify)
-        bench.standing.follow({"seq": seq, "line": 1, "kind": "tool", "effects": [effect]})
+        bench.state.follow({"seq": seq, "line": 1, "kind": "tool", "effects": [effect]})
     bench.seq = 2
     bench.call("create_file", path="kernel.py", text="first")
     assert "another text" not in bench.call("finish", summary="the second has a fault").text
-    assert bench.standing.best().text == "first"
+    assert bench.state.best().text == "first"

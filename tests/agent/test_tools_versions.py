@@ -84,7 +84,7 @@ def test_the_list_says_what_is_known_of_each(bench):
     timing = {"stage": "benchmark", "status": "passed", "exit_code": 0, "timings": [{"median_us": 12.345}]}
     verify = {"stage": "verify", "status": "verified", "exit_code": 0}
     effects = [judged(kept.hash, "one\n", verdict) for verdict in (verify, timing)]
-    bench.standing.follow({"seq": 9, "line": 1, "kind": "tool", "effects": effects})
+    bench.state.follow({"seq": 9, "line": 1, "kind": "tool", "effects": effects})
     head, line = bench.call("list_checkpoints").text.splitlines()
     assert head.startswith("1 checkpoints of kernel.py")
     assert line.split()[0] == "1" and line.endswith(f"{kept.hash[:8]}  verified, 12.35 µs  plain")

@@ -36,14 +36,14 @@ class ToolBench:
         self.work.mkdir(parents=True)
         (folder / "problem.py").write_text(problem)
         store = CheckpointStore(self.work / "kernel.py", folder=folder / "checkpoints" / "1")
-        self.workspace, self.standing, self.seq = Workspace(self.work, store), SessionState(), 0
+        self.workspace, self.state, self.seq = Workspace(self.work, store), SessionState(), 0
         self.workbench = Workbench(
             line=1,
             folder=self.work,
             problem=folder / "problem.py",
             judged=folder / "judged",
             checkpoints=store,
-            standing=self.standing,
+            state=self.state,
             arch="sm_90a",
             **settings,
         )
@@ -53,7 +53,7 @@ class ToolBench:
         """Call a tool and let its effects take effect, as the loop does."""
         outcome = self.ask({"type": "tool_use", "id": "toolu_1", "name": tool, "input": given})
         self.seq += 1
-        self.standing.follow({"seq": self.seq, "line": 1, "kind": "tool", "effects": outcome.effects})
+        self.state.follow({"seq": self.seq, "line": 1, "kind": "tool", "effects": outcome.effects})
         for effect in outcome.effects:
             if effect["do"] in ("write", "checkpoint"):
                 self.workspace.apply(effect, self.seq)

@@ -5,15 +5,13 @@ A screen is told of events, streamed text and running tools. Nothing that goes w
 
 from __future__ import annotations
 
-import os
 import sys
-from dataclasses import asdict
 from types import TracebackType
 from typing import Protocol, TextIO
 
-from cutesmith.agent.budget import Limits
 from cutesmith.agent.display.screen_view import SessionView
 from cutesmith.agent.transcript import Event
+from cutesmith.verb_process import Running
 
 HEARTBEAT = 60  # seconds of a running tool between two plain lines about it
 LONGEST_LINE = 240  # characters of a plain line
@@ -34,8 +32,8 @@ class Screen(Protocol):
     def stream(self, line: int, kind: str, text: str) -> None:
         """A piece of a line's answer; the kinds are those of `cutesmith.agent.models.model.Listener`."""
 
-    def tick(self, line: int, seconds: float, message: str) -> None:
-        """A tool of the line runs since so many seconds; `message` is its name, its last line on stderr, or neither."""
+    def tick(self, line: int, running: Running) -> None:
+        """A tool of the line, or a verb of it, runs."""
 
 
 class Quiet:
@@ -55,7 +53,7 @@ class Quiet:
     def stream(self, line: int, kind: str, text: str) -> None:
         """Nothing is shown."""
 
-    def tick(self, line: int, seconds: float, message: str) -> None:
+    def tick(self, line: int, running: Running) -> None:
         """Nothing is shown."""
 
 
@@ -70,7 +68,7 @@ class PlainLines(Quiet):
     def event(self, event: Event) -> None:
         """Print what the event says, if it says anything new to people."""
         for sentence in self.view.follow(event):
-            self.say(sentence)
+            self.say(sentence.text)
 
     def stream(self, line: int, kind: str, text: str) -> None:
         """Print that an answer is asked for again; the answer itself is not shown."""
@@ -78,12 +76,12 @@ class PlainLines(Quiet):
         if kind == "retry":
             self.say(self.view.named(line, text))
 
-    def tick(self, line: int, seconds: float, message: str) -> None:
+    def tick(self, line: int, running: Running) -> None:
         """Print once a minute that a tool still runs."""
-        self.view.tick(line, seconds, message)
-        minutes = int(seconds // HEARTBEAT)
+        self.view.tick(line, running)
+        minutes = int(running.seconds // HEARTBEAT)
         if minutes > self._minutes.get(line, 0):
-            self.say(self.view.named(line, f"{self.view.line(line).doing} runs for {seconds:.0f} s"))
+            self.say(self.view.named(line, f"{self.view.line(line).doing} runs for {running.seconds:.0f} s"))
         self._minutes[line] = minutes
 
     def say(self, sentence: str) -> None:
@@ -94,18 +92,3 @@ class PlainLines(Quiet):
                 print(text, file=self._stream, flush=True)
         except (OSError, ValueError):  # the pipe or the terminal is gone: the session goes on without
             self._stream = None
-
-
-def open_screen(*, quiet: bool = False, plain: bool = False, limits: Limits | None = None) -> Screen:
-    """The screen that fits stderr: a live panel on a terminal, else (or when `plain`) lines; nothing when `quiet`.
-
-    `limits` are those that hold now, None for those that the session began with.
-    """
-    if quiet:
-        return Quiet()
-    view = SessionView(limits=asdict(limits) if limits else {})
-    if plain or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
-        return PlainLines(view=view)
-    from cutesmith.agent.display.screen_live import LivePanel
-
-    return LivePanel(view=view)

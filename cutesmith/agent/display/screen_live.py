@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 from collections import deque
+from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from cutesmith.agent.display.screen import PlainLines, Quiet
+from cutesmith.agent.budget import Limits
+from cutesmith.agent.display.screen import PlainLines, Quiet, Screen
 from cutesmith.agent.display.screen_panel import draw
-from cutesmith.agent.display.screen_view import BEST, SessionView
+from cutesmith.agent.display.screen_view import Sentence, SessionView
 from cutesmith.agent.transcript import Event
+from cutesmith.verb_process import Running
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +37,7 @@ class LivePanel(Quiet):
         self.view = view or SessionView()
         self.console = console or Console(file=sys.stderr, highlight=False)
         self.drawings = 0
-        self._said: deque[str] = deque()
+        self._said: deque[Sentence] = deque()
         self._lock, self._over, self._changed = threading.Lock(), threading.Event(), threading.Event()
         self._fallback: PlainLines | None = None
         self._painter = threading.Thread(target=self._paint, name="live panel", daemon=True)
@@ -61,14 +65,14 @@ class LivePanel(Quiet):
         with self._lock:
             self.view.stream(line, kind, text)
             if kind == "retry":
-                self._said.append(self.view.named(line, text))
+                self._said.append(Sentence(self.view.named(line, text)))
         self._changed.set()
         self._say_plainly()
 
-    def tick(self, line: int, seconds: float, message: str) -> None:
+    def tick(self, line: int, running: Running) -> None:
         """Show the running tool."""
         with self._lock:
-            self.view.tick(line, seconds, message)
+            self.view.tick(line, running)
         self._changed.set()
 
     @property
@@ -84,7 +88,7 @@ class LivePanel(Quiet):
         """Once the panel is off: print what would have stood above it."""
         if self._fallback is not None:
             while self._said:
-                self._fallback.say(self._said.popleft())
+                self._fallback.say(self._said.popleft().text)
 
     def _paint(self) -> None:
         try:
@@ -111,8 +115,7 @@ class LivePanel(Quiet):
             self._said.clear()
             panel = draw(self.view, size.width, size.height, last=last)
         for sentence in said:
-            style = "green" if sentence.endswith(BEST) else ""
-            self.console.print(sentence, markup=False, highlight=False, style=style)
+            self.console.print(sentence.text, markup=False, highlight=False, style="green" if sentence.best else "")
         live.update(panel, refresh=True)
         self.drawings += 1
 
@@ -121,3 +124,16 @@ class LivePanel(Quiet):
         with contextlib.suppress(Exception):
             print(f"the live panel is off ({reason:.200}); the session goes on", file=sys.stderr, flush=True)
         self._fallback = PlainLines()
+
+
+def open_screen(*, quiet: bool = False, plain: bool = False, limits: Limits | None = None) -> Screen:
+    """The screen that fits stderr: a live panel on a terminal, else (or when `plain`) lines; nothing when `quiet`.
+
+    `limits` are those that hold now, None for those that the session began with.
+    """
+    if quiet:
+        return Quiet()
+    view = SessionView(limits=asdict(limits) if limits else {})
+    if plain or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return PlainLines(view=view)
+    return LivePanel(view=view)

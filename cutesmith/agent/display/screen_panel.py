@@ -36,7 +36,7 @@ def draw(view: SessionView, width: int, height: int, *, last: bool = False) -> P
 
 
 def _best(view: SessionView, inner: int) -> list[Text]:
-    best = view.standing.best()
+    best = view.state.best()
     if best is None:
         return _labelled("best", ["nothing verified yet"], inner, "yellow")
     origin = f"line {best.line}" if best.line else "the draft"
@@ -44,9 +44,9 @@ def _best(view: SessionView, inner: int) -> list[Text]:
 
 
 def _spent(view: SessionView, inner: int) -> list[Text]:
-    usage, standing, limits = view.standing.usage, view.standing, view.limits
+    usage, state, limits = view.state.usage, view.state, view.limits
     written = usage.input_tokens + usage.cache_write_tokens
-    dollars = ("at least " if standing.unpriced else "") + f"${standing.dollars:.2f}"
+    dollars = ("at least " if state.unpriced else "") + f"${state.dollars:.2f}"
     pieces = [
         _of(dollars, limits.get("dollars"), "${:.2f}"),
         _of(f"{count(usage.total)} tokens", limits.get("tokens"), "{:,}"),
@@ -80,8 +80,8 @@ def _labelled(label: str, pieces: Iterable[str], inner: int, style: str) -> list
 def _rows(view: SessionView, inner: int, room: int) -> list[Text]:
     """A row for every line of work, each with its latest verdict where there is room."""
     shown = [line for number, line in sorted(view.lines.items()) if number or line.doing]
-    turns = {line.number: view.standing.turns.get(line.number, 0) for line in shown}
-    pairs = [(_row(line, turns[line.number], view.standing.best(line.number), inner), line) for line in shown]
+    turns = {line.number: view.state.turns.get(line.number, 0) for line in shown}
+    pairs = [(_row(line, turns[line.number], view.state.best(line.number), inner), line) for line in shown]
     with_verdicts = [text for row, line in pairs for text in (row, *_verdict(line, inner))]
     if len(with_verdicts) <= room:
         return with_verdicts

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from cutesmith.agent.session_state import JudgedKernel, SessionState
 from cutesmith.agent.transcript import Event, worked_seconds
+from cutesmith.verb_process import Running
 
 TAIL = 1200  # characters of streamed text that are kept
 
@@ -38,11 +39,19 @@ class LineView:
         self.begin(self.waiting[0] if self.waiting else "")
 
 
+@dataclass(frozen=True)
+class Sentence:
+    """What an event says to people; `best`: it is of a new best kernel."""
+
+    text: str
+    best: bool = False
+
+
 @dataclass
 class SessionView:
     """Follows a session; events older than the view itself are taken in without a sentence."""
 
-    standing: SessionState = field(default_factory=SessionState)
+    state: SessionState = field(default_factory=SessionState)
     lines: dict[int, LineView] = field(default_factory=dict)
     request: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -58,22 +67,23 @@ class SessionView:
 
     def named(self, number: int, text: str) -> str:
         """A sentence about a line of work, fit for a terminal."""
-        subject = f"line {number}" + (f", turn {turn}" if (turn := self.standing.turns.get(number)) else "")
+        subject = f"line {number}" + (f", turn {turn}" if (turn := self.state.turns.get(number)) else "")
         return plain(f"{subject}: {text}" if number else text)
 
-    def follow(self, event: Event) -> list[str]:
+    def follow(self, event: Event) -> list[Sentence]:
         """Take an event in; what it says to people, nothing when it is older than this view."""
-        best = self.standing.best()
-        self.standing.follow(event)
+        best = self.state.best()
+        self.state.follow(event)
         _HANDLERS.get(event["kind"], _nothing)(self, event)
         if datetime.fromisoformat(event["time"]) < self.began:
             self._past.append(event)
             return []
         if self._past:
             self._before, self._past = worked_seconds(self._past), []
-        better = _is_new_best(event, best, self.standing.best())
+        better = _is_new_best(event, best, self.state.best())
         about = "" if event["line"] or event["kind"] not in CONVERSED else "the request: "
-        return [self.named(int(event["line"]), about + text) for text in sentences(event, better, self.standing)]
+        found = sentences(event, better, self.state)
+        return [replace(said, text=self.named(int(event["line"]), about + said.text)) for said in found]
 
     def stream(self, number: int, kind: str, text: str) -> None:
         """A piece of a streamed answer."""
@@ -83,14 +93,13 @@ class SessionView:
             line.begin(STREAMED.get(kind, kind), time.monotonic() - line.since if line.doing == ASKING else 0.0)
         line.streamed = (line.streamed + text)[-TAIL:]
 
-    def tick(self, number: int, seconds: float, message: str) -> None:
-        """A tool runs: the first message is its name, the others are its own."""
+    def tick(self, number: int, running: Running) -> None:
+        """A tool runs: the first tick names it, the others are of its verbs."""
         line = self.line(number)
-        if seconds == 0.0 or not line.doing:
-            line.begin(message.removesuffix(" is running"), seconds)
-        line.since = time.monotonic() - seconds
-        if message != line.doing and not message.endswith(" is running"):
-            line.detail = message
+        if running.seconds == 0.0 or not line.doing:
+            line.begin(running.name, running.seconds)
+        line.since = time.monotonic() - running.seconds
+        line.detail = running.said or line.detail
 
     def seconds(self) -> float:
         """Time that was worked on the session, by this process and those before it."""
@@ -99,7 +108,6 @@ class SessionView:
 
 ASKING = "asks the model"
 CONVERSED = ("reply", "tool", "message")  # before the first line of work only a request is talked about
-BEST = " (the best so far)"
 STREAMED = {"thinking": "thinks", "text": "writes", "tool": "calls a tool", "retry": "asks again"}
 
 
@@ -180,26 +188,27 @@ def told(verdict: Mapping[str, Any]) -> str:
     return f"{stage}: {summary}" if status == stage or status in summary else f"{stage}: {status} · {summary}"
 
 
-def sentences(event: Event, better: bool, standing: SessionState) -> Iterator[str]:
+def sentences(event: Event, better: bool, state: SessionState) -> Iterator[Sentence]:
     """What an event says to people: nothing, a sentence, or one a verdict; `better`: it made a new best kernel."""
     kind = event["kind"]
     if kind == "reply":
-        yield _of_reply(event, standing)
+        yield Sentence(_of_reply(event, state))
     elif kind in ("tool", "judged"):
         verdicts = judgements(event)
         for index, verdict in enumerate(verdicts, start=1):
-            best = BEST if better and index == len(verdicts) else ""
-            yield ("the result again, " if event.get("confirms") else "") + told(verdict) + best
+            best = better and index == len(verdicts)
+            again = "the result again, " if event.get("confirms") else ""
+            yield Sentence(f"{again}{told(verdict)}{' (the best so far)' * best}", best=best)
         if not verdicts and (event.get("is_error") or kind == "judged"):
-            yield ": ".join(filter(None, (str(event.get("name", "")), str(event.get("text", "")))))
+            yield Sentence(": ".join(filter(None, (str(event.get("name", "")), str(event.get("text", ""))))))
     elif kind in _SENTENCES:
-        yield _SENTENCES[kind](event)
+        yield Sentence(_SENTENCES[kind](event))
 
 
-def _of_reply(event: Event, standing: SessionState) -> str:
+def _of_reply(event: Event, state: SessionState) -> str:
     tools = [str(block.get("name")) for block in event["content"] if block.get("type") == "tool_use"]
     said = ", ".join(tools) or f"no tool call ({event['stop_reason']})"
-    cost = "" if event["dollars"] is None else f", ${event['dollars']:.2f} (${standing.dollars:.2f} in all)"
+    cost = "" if event["dollars"] is None else f", ${event['dollars']:.2f} (${state.dollars:.2f} in all)"
     return f"{said}; {sum(event['usage'].values()):,} tokens{cost}"
 
 

@@ -11,15 +11,15 @@ NOTES = 6  # of each line, the latest
 CHARACTERS = 6000
 
 
-def lessons_of(events: Sequence[Event], standing: SessionState, lines: Sequence[int]) -> str:
+def lessons_of(events: Sequence[Event], state: SessionState, lines: Sequence[int]) -> str:
     """Markdown, the best line first, at most CHARACTERS long; "" when nothing was learnt."""
-    parts = [part for line in lines if (part := _of_line(events, standing, line))]
+    parts = [part for line in lines if (part := _of_line(events, state, line))]
     share = CHARACTERS // max(len(parts), 1)
     return "\n".join(part if len(part) <= share else f"{part[: share - 2]}…\n" for part in parts)
 
 
-def _of_line(events: Sequence[Event], standing: SessionState, line: int) -> str:
-    best, failure = standing.best(line), standing.failures.get(line)
+def _of_line(events: Sequence[Event], state: SessionState, line: int) -> str:
+    best, failure = state.best(line), state.failures.get(line)
     learnt = [f"- {note}" for note in _notes(events, line)[-NOTES:]]
     if failure is not None:
         learnt.append(f"- last failure, {failure['stage']} {failure['status']}: {failure['summary'][:300]}")

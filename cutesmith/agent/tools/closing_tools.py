@@ -49,15 +49,15 @@ class ClosingTools:
         """
         if not summary.strip():
             raise UsageError("summary is empty", hint="Say in one paragraph what was reached.")
-        best = self.workbench.standing.best()
+        best = self.workbench.state.best()
         if best is None and not give_up:
             raise UsageError(
                 "no kernel is verified yet, so there is no result to finish with",
                 hint="Mend what verify_kernel says; or call finish with give_up and say what stands in the way.",
             )
         text = ConfinedFolder(self.workbench.folder).read_or_none(KERNEL) or ""
-        held = self.workbench.standing.kernels.get(hashlib.sha256(text.encode()).hexdigest())
-        mine = self.workbench.standing.best(self.workbench.line)
+        held = self.workbench.state.kernels.get(hashlib.sha256(text.encode()).hexdigest())
+        mine = self.workbench.state.best(self.workbench.line)
         if best and mine and held and _is_peer(held, mine):  # its verdict, said once more, makes it the latest
             effects = (outcome.judged(held.sha256, held.text, held.verdicts["verify"]),)
             best = held if best is mine else best

@@ -93,8 +93,8 @@ def _common(workbench: Workbench, stage: str) -> list[str]:
 
 
 async def judge_once(workbench: Workbench, stage: str, kernel: Snapshot) -> Verdict:
-    """A stage's verdict, read off the standing where this very text has one."""
-    known = workbench.standing.kernels.get(kernel.sha256)
+    """A stage's verdict, read off the state where this very text has one."""
+    known = workbench.state.kernels.get(kernel.sha256)
     if known and stage in known.verdicts:
         return known.verdicts[stage]
     return await judge(workbench, stage, kernel)
@@ -102,7 +102,7 @@ async def judge_once(workbench: Workbench, stage: str, kernel: Snapshot) -> Verd
 
 async def time_quickly(workbench: Workbench, kernel: Snapshot, verified: Verdict) -> Verdict | None:
     """A short benchmark of what has just been verified on a GPU; None elsewhere, and for a text that has its time."""
-    known = workbench.standing.kernels.get(kernel.sha256)
+    known = workbench.state.kernels.get(kernel.sha256)
     if verified.get("ran_on") != "gpu" or (known and known.median_us is not None):
         return None
     return await judge(workbench, "benchmark", kernel, *QUICK)
@@ -127,10 +127,10 @@ def shown_names(workbench: Workbench, kernel: Snapshot) -> dict[str, str]:
     return {str(path): name for key, name in paths.items() for path in (key.resolve(), key)}
 
 
-def after(standing: SessionState, kernel: Snapshot, line: int, verdicts: Iterable[Verdict]) -> JudgedKernel:
-    """The kernel as the standing will know it once these verdicts are recorded."""
-    known = standing.kernels.get(kernel.sha256) or JudgedKernel(kernel.sha256, kernel.text, line, 0)
-    latest, trial = 1 + max((other.seq for other in standing.kernels.values()), default=0), replace(known)
+def after(state: SessionState, kernel: Snapshot, line: int, verdicts: Iterable[Verdict]) -> JudgedKernel:
+    """The kernel as the state will know it once these verdicts are recorded."""
+    known = state.kernels.get(kernel.sha256) or JudgedKernel(kernel.sha256, kernel.text, line, 0)
+    latest, trial = 1 + max((other.seq for other in state.kernels.values()), default=0), replace(known)
     for verdict in verdicts:
         trial.follow(verdict, latest)
     return trial
@@ -138,10 +138,10 @@ def after(standing: SessionState, kernel: Snapshot, line: int, verdicts: Iterabl
 
 def comparison(workbench: Workbench, kernel: Snapshot, verdicts: Iterable[Verdict]) -> str:
     """One sentence: whether this kernel is the best now, and which is if it is not."""
-    standing = workbench.standing
-    trial = after(standing, kernel, workbench.line, verdicts)
-    before = standing.best()
-    best = SessionState(kernels={**standing.kernels, kernel.sha256: trial}).best()
+    state = workbench.state
+    trial = after(state, kernel, workbench.line, verdicts)
+    before = state.best()
+    best = SessionState(kernels={**state.kernels, kernel.sha256: trial}).best()
     doubt = f"{CONDEMNED} " if trial.condemned and trial.state in GRADES else ""
     if best is None:
         return f"{doubt}No kernel is verified yet."

@@ -46,7 +46,7 @@ class JudgingTools:
         bench, verdicts = self.workbench, [verified, *([timed] if timed else [])]
         effects = [judged(kernel, verdict) for verdict in verdicts]
         closing = [judging.comparison(bench, kernel, verdicts)]
-        if judging.after(bench.standing, kernel, bench.line, verdicts).grade:
+        if judging.after(bench.state, kernel, bench.line, verdicts).grade:
             effects.append(judging.kept(kernel, verified, timed, note))
             closing.insert(0, f"Kept as checkpoint {len(bench.checkpoints.checkpoints()) + 1}.")
         names = judging.shown_names(bench, kernel)
@@ -56,7 +56,7 @@ class JudgingTools:
     async def benchmark_kernel(self) -> Outcome:
         bench, kernel = self.workbench, take_snapshot(self.workbench)
         verdict = await judging.judge(bench, "benchmark", kernel)
-        trial = judging.after(bench.standing, kernel, bench.line, [verdict])
+        trial = judging.after(bench.state, kernel, bench.line, [verdict])
         unverified = verdict["exit_code"] == ExitCode.PASSED and not trial.grade
         closing = UNVERIFIED if unverified else judging.comparison(bench, kernel, [verdict])
         return self._told(kernel, verdict, closing=closing)

@@ -77,7 +77,7 @@ class VersionTools:
 
     def _line(self, kept: Checkpoint) -> str:
         """One checkpoint, with the latest that is known of its text."""
-        judged = self.workbench.standing.kernels.get(kept.hash)
+        judged = self.workbench.state.kernels.get(kept.hash)
         status = (judged.state if judged else "") or str(kept.verdict.get("status", "not verified"))
         median = (judged.median_us if judged else None) or kept.verdict.get("median_us")
         time = f"{median:.2f} µs" if isinstance(median, (int, float)) else "not timed"

@@ -7,13 +7,9 @@ from pathlib import Path
 
 from cutesmith.agent.session_state import SessionState
 from cutesmith.checkpoints import CheckpointStore
-from cutesmith.verb_process import Follower
+from cutesmith.verb_process import Follower, ignore
 
 KERNEL = "kernel.py"
-
-
-async def _ignore(seconds: float, message: str) -> None:
-    """A follower that does not listen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +28,13 @@ class Workbench:
     problem: Path
     judged: Path
     checkpoints: CheckpointStore
-    standing: SessionState
+    state: SessionState
     arch: str
     on: str = "auto"
     timeout: float = 120.0
     tolerance: dict[str, float] = field(default_factory=dict)  # "rtol", "atol" when asked for
     confine_problem: bool = False
-    follower: Follower = _ignore
+    follower: Follower = ignore
     bare: bool = False
     hidden_pages: tuple[str, ...] = ()
 

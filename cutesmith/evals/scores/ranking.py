@@ -18,7 +18,7 @@ FAST_1 = THRESHOLDS.index(1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionState:
+class Standing:
     """One run's place; `tied`: its fast_1 is not surely below that of the first run of its place."""
 
     place: int
@@ -34,7 +34,7 @@ class Table:
 
     title: str
     tasks: int
-    standings: list[SessionState]
+    standings: list[Standing]
 
 
 def rank(runs: Iterable[Run], baseline: str = FASTEST) -> list[Table]:
@@ -49,12 +49,12 @@ def rank(runs: Iterable[Run], baseline: str = FASTEST) -> list[Table]:
 def _table(runs: Sequence[Run], baseline: str) -> Table:
     scored = [_scored(run, baseline) for run in runs]
     scored.sort(key=lambda item: (-(item[1].values[FAST_1].mean() if item[0].tasks else 0.0), item[0].name))
-    standings, leader, place = list[SessionState](), 0, 1
+    standings, leader, place = list[Standing](), 0, 1
     for index, (run, matrix, card) in enumerate(scored):
         tied = index > 0 and not surely_below(matrix, scored[leader][1])
         if not tied:
             leader, place = index, index + 1
-        standings.append(SessionState(place=place, tied=tied, run=run, card=card, costs=costs_of(run)))
+        standings.append(Standing(place=place, tied=tied, run=run, card=card, costs=costs_of(run)))
     title = f"{', '.join(runs[0].suites) or 'unnamed suite'} on {runs[0].devices}"
     title += f", tolerance {runs[0].tolerance}" if runs[0].tolerance else ""
     return Table(title=title, tasks=len(runs[0].tasks), standings=standings)

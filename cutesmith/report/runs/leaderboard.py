@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cutesmith.evals.scores.ranking import SessionState, Table
+from cutesmith.evals.scores.ranking import Standing, Table
 from cutesmith.report.environment import render
 from cutesmith.report.runs import wording
 from cutesmith.report.runs.tables import markdown_table, took
@@ -24,7 +24,7 @@ COLUMNS = (
 TIES = "Runs with = share the place of the one above them: their paired 95 % interval does not set them below it."
 
 
-def cells(standing: SessionState, baseline: str) -> list[str]:
+def cells(standing: Standing, baseline: str) -> list[str]:
     """One line of the table, in the order of COLUMNS."""
     run, card = standing.run, standing.card
     entry = card.against[baseline]

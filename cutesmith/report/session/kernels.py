@@ -63,7 +63,7 @@ class Judged:
 class History:
     """Follows a session's events from the first on."""
 
-    standing: SessionState = field(default_factory=SessionState)
+    state: SessionState = field(default_factory=SessionState)
     kernels: dict[str, Judged] = field(default_factory=dict)
     attempts: list[tuple[str, Attempt]] = field(default_factory=list)  # with the kernel's hash
     replies: int = 0
@@ -81,7 +81,7 @@ class History:
 
     def follow(self, event: Event) -> None:
         """Take one more event in."""
-        self.standing.follow(event)
+        self.state.follow(event)
         line = int(event["line"])
         if event["kind"] == "reply":
             self.replies += 1
@@ -118,7 +118,7 @@ class History:
 
     def _new_time(self, sha256: str) -> float | None:
         """The kernel's time when it is verified and this time was not shown yet."""
-        kernel = self.standing.kernels[sha256]
+        kernel = self.state.kernels[sha256]
         median = kernel.median_us
         if not kernel.grade or median is None or (sha256, median) in self._plotted:
             return None
@@ -127,13 +127,13 @@ class History:
 
     def marks(self) -> list[Attempt]:
         """Every attempt by its turn; one that was found out later shows no time."""
-        honest = {sha256 for sha256, kernel in self.standing.kernels.items() if kernel.grade}
+        honest = {sha256 for sha256, kernel in self.state.kernels.items() if kernel.grade}
         marks = [attempt if sha256 in honest else _untimed(attempt) for sha256, attempt in self.attempts]
         return sorted(marks, key=lambda attempt: attempt.turn)
 
     def rows(self, texts: TextBudget, turn_ids: set[str]) -> list[KernelRow]:
         """A row a kernel in the order of their first verdicts, at most MOST_ROWS; few of them in every detail."""
-        best = [kernel.sha256 for kernel in self.standing.verified()]
+        best = [kernel.sha256 for kernel in self.state.verified()]
         latest = list(reversed(self.kernels))
         shown = set(_first(MOST_ROWS, best[: MOST_ROWS // 2], latest))
         detailed = set(_first(MOST_DETAILED, best[: MOST_DETAILED * 2 // 3], latest))

@@ -33,9 +33,9 @@ def render_session(events: Sequence[Event], result: AgentVerdict | None, session
     kernels = history.rows(texts, {turn_id(*turn) for turn in shown})
     entries = list(transcript_entries(events, shown, texts))
     first, problem = _latest(events, "session"), str(_latest(events, "problem").get("source") or "")
-    best = history.standing.best()
+    best = history.state.best()
     source = cut_middle(best.text, LONGEST_SOURCE) if best else ""
-    lines = _lines(events, history.standing, kernels)
+    lines = _lines(events, history.state, kernels)
     page = SessionPage(
         title=_title(first, session_name),
         request=texts.keep(str(first.get("request") or first.get("argument") or session_name)),
@@ -43,7 +43,7 @@ def render_session(events: Sequence[Event], result: AgentVerdict | None, session
         kind=KINDS.get(result.status, "bad") if result else "fair",
         summary=cut_middle(result.summary if result else "The session has no result yet.", 1000),
         facts=facts(events, result, history),
-        about=[text for text in (result.model, _ending(result, history.standing)) if text] if result else [],
+        about=[text for text in (result.model, _ending(result, history.state)) if text] if result else [],
         best_of=_best_of(lines, history),
         path=_path(history, best),
         rungs=RUNGS,
@@ -87,30 +87,30 @@ def _title(first: Event, session_name: str) -> str:
 
 def facts(events: Sequence[Event], result: AgentVerdict | None, history: History) -> list[tuple[str, str]]:
     """The numbers that a reader looks for first, as (label, value)."""
-    standing = history.standing
-    usage = standing.usage
-    judged = ("judged kernels passed verification", f"{len(standing.verified())} of {len(history.kernels)}")
+    state = history.state
+    usage = state.usage
+    judged = ("judged kernels passed verification", f"{len(state.verified())} of {len(history.kernels)}")
     return [
-        *_speed(standing.best()),
+        *_speed(state.best()),
         *([judged] if history.kernels else []),
         *([("verified again at the end", "passed")] if result and result.confirmed else []),
         *([("that ranked before it failed then", f"{len(result.refuted)}")] if result and result.refuted else []),
-        *([("times rejected as a cheat", str(standing.rejected))] if standing.rejected else []),
+        *([("times rejected as a cheat", str(state.rejected))] if state.rejected else []),
         ("turns", f"{history.replies:,}"),
         ("wall time", _duration(worked_seconds(events))),
-        _price(standing, result.model if result else ""),
+        _price(state, result.model if result else ""),
         (f"tokens in, {_short(usage.cache_read_tokens)} from the cache", _short(usage.total - usage.output_tokens)),
         ("tokens out", _short(usage.output_tokens)),
     ]
 
 
-def _ending(result: AgentVerdict, standing: SessionState) -> str:
+def _ending(result: AgentVerdict, state: SessionState) -> str:
     """Why the session is over, in the words of the delivered kernel's line if that ended so, else of another.
 
     The name alone where the summary says the words already.
     """
-    name, best = result.ending, standing.best()
-    ended = sorted(standing.endings.items(), key=lambda item: best is not None and item[0] == best.line)
+    name, best = result.ending, state.best()
+    ended = sorted(state.endings.items(), key=lambda item: best is not None and item[0] == best.line)
     reasons = [str(event.get("reason") or "") for _, event in ended if event.get("ending") == name]
     is_news = bool(reasons and reasons[-1]) and reasons[-1] not in result.summary
     return cut_middle(f"{name}: {reasons[-1]}" if is_news else name, 600)
@@ -128,11 +128,11 @@ def _speed(best: JudgedKernel | None) -> list[tuple[str, str]]:
     ]
 
 
-def _price(standing: SessionState, model: str) -> tuple[str, str]:
+def _price(state: SessionState, model: str) -> tuple[str, str]:
     dated = f", prices of {PRICES_AS_OF}" if price_of(model) else ""
-    if standing.unpriced:
-        return (f"spent at least{dated}; some replies have no known price", dollars(standing.dollars))
-    return (f"spent{dated}", dollars(standing.dollars) or "$0.00")
+    if state.unpriced:
+        return (f"spent at least{dated}; some replies have no known price", dollars(state.dollars))
+    return (f"spent{dated}", dollars(state.dollars) or "$0.00")
 
 
 def _short(tokens: int) -> str:
@@ -162,22 +162,22 @@ def _path(history: History, best: JudgedKernel | None) -> PathChart | None:
     )
 
 
-def _lines(events: Sequence[Event], standing: SessionState, kernels: Sequence[KernelRow]) -> list[LineRow]:
+def _lines(events: Sequence[Event], state: SessionState, kernels: Sequence[KernelRow]) -> list[LineRow]:
     rows = {kernel.sha256: kernel for kernel in kernels}
     spent: dict[int, float] = {}
     for event in events:
         if event["kind"] == "reply":
             spent[int(event["line"])] = spent.get(int(event["line"]), 0.0) + (event.get("dollars") or 0.0)
     begun = {int(event["line"]): beginning(event) for event in events if event["kind"] == "line"}
-    return [_line(line, origin, standing, rows, spent.get(line, 0.0)) for line, origin in sorted(begun.items())]
+    return [_line(line, origin, state, rows, spent.get(line, 0.0)) for line, origin in sorted(begun.items())]
 
 
-def _line(line: int, origin: str, standing: SessionState, rows: Mapping[str, KernelRow], spent: float) -> LineRow:
-    best, ending = standing.best(line), standing.endings.get(line, {})
+def _line(line: int, origin: str, state: SessionState, rows: Mapping[str, KernelRow], spent: float) -> LineRow:
+    best, ending = state.best(line), state.endings.get(line, {})
     return LineRow(
         line=line,
         origin=origin,
-        turns=standing.turns.get(line, 0),
+        turns=state.turns.get(line, 0),
         ending=str(ending.get("ending") or ""),
         reason=cut_middle(str(ending.get("reason") or ""), 600),
         best=rows.get(best.sha256) if best else None,
@@ -187,7 +187,7 @@ def _line(line: int, origin: str, standing: SessionState, rows: Mapping[str, Ker
 
 def _best_of(lines: Sequence[LineRow], history: History) -> str:
     """How many tries the delivered kernel is the best of: without that its time would flatter."""
-    passed = len(history.standing.verified())
+    passed = len(history.state.verified())
     tries = f"the best of {len(lines)} lines of work" if len(lines) > 1 else "one line of work"
     return f"{tries}: {len(history.kernels)} kernels were judged, {passed} passed verification"
 

@@ -16,14 +16,14 @@ def state_of(*effects, line=1):
 
 
 def test_the_fastest_verified_kernel_wins_over_later_and_faster_wrong_ones():
-    standing = state_of(
+    state = state_of(
         [judged("slow", VERIFY), judged("slow", timed(20))],
         [judged("fast", VERIFY), judged("fast", timed(10))],
         [judged("last", VERIFY), judged("last", timed(15))],
         [judged("wrong", WRONG), judged("wrong", timed(1))],
     )
-    assert standing.best().sha256 == "fast" and standing.best().median_us == 10
-    assert [kernel.sha256 for kernel in standing.verified()] == ["fast", "last", "slow"]
+    assert state.best().sha256 == "fast" and state.best().median_us == 10
+    assert [kernel.sha256 for kernel in state.verified()] == ["fast", "last", "slow"]
 
 
 def test_a_timed_kernel_wins_over_an_untimed_one_and_without_times_the_latest_wins():
@@ -94,22 +94,22 @@ def test_where_nothing_is_timed_only_verifying_makes_a_kernel_later():
 
 def test_losing_the_best_kernel_is_no_improvement():
     events = [reply(0, text("a")), tool(1, "x", effects=[judged("a", VERIFY)]), reply(2, text("b"))]
-    standing = SessionState.of([*events, tool(3, "y", effects=[judged("a", WRONG)])])
-    assert standing.best() is None and standing.last_improvement == {1: 1}
+    state = SessionState.of([*events, tool(3, "y", effects=[judged("a", WRONG)])])
+    assert state.best() is None and state.last_improvement == {1: 1}
 
 
 def test_a_timing_that_fails_takes_no_time_away_and_one_that_condemns_does():
     late = {"stage": "benchmark", "status": "timed_out", "exit_code": 6, "summary": "", "timings": []}
     timed_before = [judged("a", VERIFY), judged("a", timed(9, speedups={"eager": 2.0}))]
-    standing = state_of(timed_before, [judged("a", late)])
-    assert standing.best().median_us == 9 and not standing.best().is_compared
+    state = state_of(timed_before, [judged("a", late)])
+    assert state.best().median_us == 9 and not state.best().is_compared
     assert state_of(timed_before, [judged("a", timed(8, speedups={"torch.compile": 1.0}))]).best().is_compared
     assert state_of([judged("a", VERIFY)], [judged("a", late)]).best().median_us is None
     assert state_of(timed_before, [judged("a", REJECTED)]).best() is None
 
 
 def test_what_was_spent_and_when_a_line_last_improved():
-    standing = SessionState.of(
+    state = SessionState.of(
         [
             reply(0, text("a")),
             tool(1, "x", effects=[judged("a", VERIFY), judged("a", timed(20))]),
@@ -119,16 +119,16 @@ def test_what_was_spent_and_when_a_line_last_improved():
             event(5, "ended", ending="finished", reason=""),
         ]
     )
-    assert standing.turns == {1: 3, 2: 1} and standing.last_improvement == {1: 1}
-    assert standing.dollars == 1.5 and standing.unpriced and standing.usage.total == 60
-    assert list(standing.endings) == [1]
+    assert state.turns == {1: 3, 2: 1} and state.last_improvement == {1: 1}
+    assert state.dollars == 1.5 and state.unpriced and state.usage.total == 60
+    assert list(state.endings) == [1]
 
 
 def test_a_kernel_belongs_to_the_line_that_had_it_first():
-    standing = SessionState.of(
+    state = SessionState.of(
         [
             event(0, "judged", 0, effects=[judged("draft", VERIFY), judged("draft", timed(5))]),
             tool(1, "x", line=1, effects=[judged("mine", VERIFY), judged("mine", timed(9))]),
         ]
     )
-    assert standing.best().sha256 == "draft" and standing.best(1).sha256 == "mine" and standing.best(2) is None
+    assert state.best().sha256 == "draft" and state.best(1).sha256 == "mine" and state.best(2) is None
