@@ -39,9 +39,7 @@ class Limits:
         usage = sum(last.get("usage", {}).values())
         _spent("turns", turns, self.turns, 1, "{:.0f} of {:.0f} turns are used")
         _spent("tokens", state.usage.total, self.tokens, usage, "{:,.0f} of {:,.0f} tokens are used")
-        _spent(
-            "dollars", state.dollars, self.dollars, last.get("dollars") or 0.0, "{:.2f} of {:.2f} dollars are spent"
-        )
+        _spent("dollars", state.dollars, self.dollars, last.get("dollars") or 0.0, "{:.2f} of {:.2f} dollars are spent")
         _spent("seconds", seconds, self.seconds, 0.0, "{:.0f} of {:.0f} seconds are over")
         waited = turns - state.last_improvement.get(line, turns)
         if self.patience is not None and waited >= self.patience:
