@@ -16,7 +16,6 @@ SHOWS = "only decides how a sentence is shown: whether a file's name or a state 
 OTHERS = "CUDA's, torch's or the DSL's words within it, which carry no code"
 TO_GO = "to become data"
 LEFT = {
-    "agent/display/screen_view.py: message": SHOWS,
     "agent/display/screen_view.py: summary": SHOWS,
     "agent/problems/problem.py: summary": SHOWS,
     "agent/tools/library_tools.py: hint": TO_GO,

@@ -79,7 +79,7 @@ def test_a_verdict_that_takes_the_best_kernel_away_does_not_read_like_a_success(
         view.follow(tool(n, "t", effects=[judged(*what)]))
         for n, what in enumerate((("a", VERIFY), ("b", VERIFY), ("b", wrong)))
     ]
-    assert [sentences[0].endswith("(the best so far)") for sentences in said] == [True, True, False]
+    assert [sentences[0].best for sentences in said] == [True, True, False]
 
 
 def test_whatever_a_model_writes_stays_one_line_of_text():

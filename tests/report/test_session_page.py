@@ -270,7 +270,7 @@ class TestInABrowser:
         page.locator("svg.path a[href='#kernel-10']").first.click()
         page.locator("#kernel-10[open]").wait_for(state="attached")  # the page hears of its new address after the click
         page.locator("#kernel-10 a", has_text="The turn that wrote it").click()
-        assert page.locator("#turn-1-4 .said").first.is_visible()
+        page.locator("#turn-1-4 .said").first.wait_for(state="visible")
         page.get_by_role("button", name="Open all").last.click()
         assert page.locator("#turn-rows > details:not([open])").count() == 0
         page.get_by_role("button", name="Copy").click()
