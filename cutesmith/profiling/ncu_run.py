@@ -2,8 +2,8 @@
 
 Kernel replay: ncu runs each launch as often as its counters need (dozens of times), memory restored in between, in one
 process with one compilation; application replay would start, compile and draw again for every pass. Caches are flushed
-before each pass, as the benchmark does; clocks are left as they are, since locking them changes the GPU for everybody
-on it: durations are near those of the benchmark, yet of single launches, hence no verdict on speed.
+before each pass, as the benchmark does; clocks are left as they are, since locking them changes the GPU for all who
+use it: durations are near those of the benchmark, yet of single launches, hence no verdict on speed.
 
 The report and ncu's own messages go to files beside the candidate's folder, where the confined candidate cannot write;
 what the candidate prints is only a log. ncu's home is there too, since ncu runs the rules that it finds at home; and
@@ -12,6 +12,7 @@ the report is read from a folder that is not the candidate's, since ncu takes se
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -21,14 +22,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from cutesmith.errors import CandidateError, UsageError
 from cutesmith.profiling.ncu_metrics import SECTIONS
 from cutesmith.profiling.ncu_reader import RawLaunch, read_raw_page, remarks
+from cutesmith.profiling.requests import ProfileFile, Progress
+from cutesmith.sandbox.messages import decode, encode
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.watched_program import Finished, run_watched
 from cutesmith.sandbox.worker import GIB, Limits
+from cutesmith.unicode import encodable
 from cutesmith.verdicts import ExitCode
 
 LOCATIONS = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/opt/cuda/nsight_compute/ncu")
@@ -40,10 +43,9 @@ PERMISSION_HINT = (
 )
 FEWER_PASSES = "ncu runs every launch dozens of times: return fewer elements from get_inputs(), or raise --timeout."
 MOST_LAUNCHES = 32
-STATUS = "status.jsonl"  # in the candidate's folder: what checks.ncu_worker tells
+STATUS = "status.jsonl"  # in the candidate's folder: what ncu_worker tells
 TRUSTED_KERNEL = "spin_kernel"  # that of torch.cuda._sleep, which the worker profiles first
 _STATUS_BYTES, _LOG_BYTES = 1 << 20, 4 << 20
-_STATUS_TYPES = {"stage": str, "done": bool, "confinement": dict, "error": dict, "output_bytes": int}
 _OF_A_CANDIDATE = (ExitCode.USAGE, ExitCode.DOES_NOT_COMPILE, ExitCode.CRASHED)
 _OURS = (ExitCode.UNAVAILABLE, ExitCode.INTERNAL)
 _IMPORT_BYTES, _IMPORT_SECONDS = 256 << 20, 120.0
@@ -59,7 +61,7 @@ class NcuRequest:
     ncu: str
     path: Path
     folder: Path
-    inputs: Sequence[dict[str, Any]]
+    inputs: Sequence[dict[str, object]]
     arch: str
     device: str = "cuda"
     timeout: float = 300.0
@@ -131,25 +133,22 @@ def collect(request: NcuRequest) -> Collected:
     limits = Limits(wall_seconds=request.timeout, memory_bytes=fair_memory(48 * GIB), file_bytes=32 * GIB)
     for folder in (request.scratch, request.home):
         folder.mkdir(parents=True, exist_ok=True)
-    request_file.write_text(json.dumps(_worker_request(request, limits)), encoding="utf-8")
+    profiled = ProfileFile(
+        path=request.path.resolve(),
+        device=request.device,
+        inputs=tuple(request.inputs),
+        file_bytes=limits.file_bytes,
+        cpu_seconds=int(os.cpu_count() or 1) * int(request.timeout + 60),  # compilers use several threads
+    )
+    request_file.write_text(json.dumps(encode(profiled, ProfileFile)), encoding="utf-8")
     environment = {"CUTE_DSL_ARCH": request.arch}
     if request.line_info:
         environment["CUTE_DSL_LINEINFO"] = "1"
     command = ncu_command(request, log, request_file)
     finished = _run(command, request, limits, request.scratch, environment)
-    run = _Ended(request, finished, _read(log, _LOG_BYTES), _status(request.scratch / STATUS))
+    run = _Ended(request, finished, _read(log, _LOG_BYTES), _progress(request.scratch / STATUS))
     run.raise_failure()
     return run.collected(_import(request, limits, run))
-
-
-def _worker_request(request: NcuRequest, limits: Limits) -> dict[str, Any]:
-    return {
-        "path": str(request.path.resolve()),
-        "device": request.device,
-        "inputs": list(request.inputs),
-        "file_bytes": limits.file_bytes,
-        "cpu_seconds": int(os.cpu_count() or 1) * int(request.timeout + 60),  # compilers use several threads
-    }
 
 
 def _run(
@@ -182,7 +181,7 @@ class _Ended:
     request: NcuRequest
     finished: Finished
     log: str
-    status: dict[str, Any]
+    progress: Progress
 
     @property
     def tail(self) -> str:
@@ -196,19 +195,32 @@ class _Ended:
 
     @property
     def _loaded(self) -> bool:
-        """Whether the candidate was there, and with it somebody else's fault than the machine's."""
-        return "confinement" in self.status
+        """Whether the candidate was there: what goes wrong may then be its fault."""
+        return self.progress.confinement is not None
 
     def raise_failure(self) -> None:
         """Raise what went wrong, if anything did: first what says most."""
         if any(PERMISSION in error for error in self._errors):
             raise self.unavailable(f"ncu may not read this GPU's performance counters ({PERMISSION})", PERMISSION_HINT)
+        stage, error = self.progress.stage, self.progress.error
         if self.finished.stopped:
-            raise self._stopped()
-        if error := self.status.get("error"):
-            raise self._raised(error)
-        if not self.status.get("done"):
-            raise self._died()
+            who, where = "the kernel under ncu" if self._loaded else "ncu", f" (in {stage})" if stage else ""
+            code = ExitCode.TIMED_OUT if self.finished.timed_out else ExitCode.CRASHED
+            message = f"{who} {self.finished.stopped}{where}"
+            raise CandidateError(message, code, hint=FEWER_PASSES, log_tail=self.tail)
+        if error is not None:
+            # An exit code that a candidate may not give itself counts as a crash.
+            known = _OF_A_CANDIDATE if self._loaded else (*_OF_A_CANDIDATE, *_OURS)
+            code = next((code for code in known if code == error.exit_code), ExitCode.CRASHED)
+            message = error.message if error.ours else f"{error.kind}: {error.message}"
+            tail = f"{self.tail}\n{error.traceback}".strip()[-20000:]
+            raise CandidateError(message[:4000], code, hint=error.hint, log_tail=tail)
+        if self.progress.output_bytes is None:
+            said = _joined(self._errors) or f"ncu left with exit code {self.finished.code}"
+            if not self._loaded:
+                raise self.unavailable(f"ncu could not start the profiled process: {said}")
+            message = f"the kernel ended its process in {stage or 'its end'}: {said}"
+            raise CandidateError(message, ExitCode.CRASHED, log_tail=self.tail)
 
     def collected(self, imported: Finished) -> Collected:
         """The launches of the candidate in the imported table."""
@@ -222,41 +234,19 @@ class _Ended:
         if not page.launches and self.request.device == "cuda":
             raise self.unavailable("ncu profiled nothing, not even a trusted kernel")
         if not own:
-            hint = "Call the compiled function in kernel_fn; torch operations alone are no kernel."
+            hint = "Call the compiled function in kernel_fn; torch operations alone do not make a kernel."
             raise CandidateError("kernel_fn launched no kernel", ExitCode.USAGE, hint=hint, log_tail=self.tail)
         return Collected(
             launches=own,
             cut=page.cut,
-            output_bytes=self.status.get("output_bytes", 0),
-            confinement={str(layer): bool(on) for layer, on in self.status["confinement"].items()},
+            output_bytes=self.progress.output_bytes or 0,
+            confinement=self.progress.confinement or {},
             log_tail=self.tail,
         )
 
     def unavailable(self, message: str, hint: str = "", *, tail: str = "") -> CandidateError:
         """An error that is the machine's."""
         return _unavailable(message, hint, f"{self.tail}\n{tail}".strip())
-
-    def _stopped(self) -> CandidateError:
-        where = f" (in {self.status['stage']})" if self.status.get("stage") else ""
-        message = f"{'the kernel under ncu' if self._loaded else 'ncu'} {self.finished.stopped}{where}"
-        code = ExitCode.TIMED_OUT if self.finished.timed_out else ExitCode.CRASHED
-        return CandidateError(message, code, hint=FEWER_PASSES, log_tail=self.tail)
-
-    def _raised(self, error: dict[str, Any]) -> CandidateError:
-        """What the profiled process told; an exit code that a candidate may not give itself counts as a crash."""
-        known = _OF_A_CANDIDATE if self._loaded else (*_OF_A_CANDIDATE, *_OURS)
-        code = next((code for code in known if code == error.get("exit_code")), ExitCode.CRASHED)
-        text = str(error.get("message", ""))
-        message = text if error.get("ours") else f"{error.get('kind')}: {text}"
-        tail = f"{self.tail}\n{error.get('traceback', '')}".strip()[-20000:]
-        return CandidateError(message[:4000], code, hint=str(error.get("hint", "")), log_tail=tail)
-
-    def _died(self) -> CandidateError:
-        said = _joined(self._errors) or f"ncu left with exit code {self.finished.code}"
-        if not self._loaded:
-            return self.unavailable(f"ncu could not start the profiled process: {said}")
-        where = self.status.get("stage") or "its end"
-        return CandidateError(f"the kernel ended its process in {where}: {said}", ExitCode.CRASHED, log_tail=self.tail)
 
 
 def _joined(errors: Sequence[str]) -> str:
@@ -269,7 +259,7 @@ def _unavailable(message: str, hint: str = "", tail: str = "") -> CandidateError
 
 
 def _read(path: Path, most: int) -> str:
-    """The first bytes of a file, "" for what is no regular file: a candidate may have put anything in its place."""
+    """The first bytes of a file, "" where it is not a regular file: a candidate may have put anything in its place."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -278,14 +268,10 @@ def _read(path: Path, most: int) -> str:
         return file.read(most).decode(errors="replace") if stat.S_ISREG(os.fstat(descriptor).st_mode) else ""
 
 
-def _status(path: Path) -> dict[str, Any]:
-    """The last value of every field that the profiled process told; a line that was cut off is passed over."""
-    fields: dict[str, Any] = {}
+def _progress(path: Path) -> Progress:
+    """What the profiled process told last; lines that do not fit, such as one that was cut off, are passed over."""
+    progress = Progress()
     for line in _read(path, _STATUS_BYTES).splitlines():
-        try:
-            told = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(told, dict):
-            fields |= {name: told[name] for name, kind in _STATUS_TYPES.items() if isinstance(told.get(name), kind)}
-    return fields
+        with contextlib.suppress(ValueError, RecursionError):
+            progress = decode(encodable(json.loads(line)), Progress)
+    return progress

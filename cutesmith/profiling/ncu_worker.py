@@ -1,7 +1,7 @@
 """The process that ncu watches, in the candidate's folder: `ncu … python -m cutesmith.profiling.ncu_worker`.
 
-It has no pipe to the parent, since ncu stands between them: inputs come as files, and what happens is told line by line
-in STATUS. What the candidate writes there concerns its own verdict only; the measurements are ncu's, beyond its reach.
+It has no pipe to the parent, since ncu stands between them: inputs come as files, and each step is told as a line of
+STATUS (`Progress`). What the candidate writes there concerns its own verdict only; it cannot reach ncu's measurements.
 Profiled is what runs between cudaProfilerStart and cudaProfilerStop: one trusted kernel, so that ncu has opened all
 that it needs before this process is confined, and so that a machine where nothing can be profiled shows; then the
 second call of `kernel_fn`.
@@ -13,6 +13,7 @@ import json
 import resource
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from cutesmith.judge.candidate_side.outputs import take_outputs
 from cutesmith.judge.crossing import tensors
 from cutesmith.problems import contract
 from cutesmith.profiling.ncu_run import STATUS
-from cutesmith.sandbox.child import Raised, describe
+from cutesmith.profiling.requests import ProfileFile, Progress
+from cutesmith.sandbox.child import describe
 from cutesmith.sandbox.confinement import confine, limit_resources
-from cutesmith.sandbox.messages import encode
+from cutesmith.sandbox.messages import decode, encode
 from cutesmith.sandbox.readable import INPUTS
 
 _SPIN_CYCLES = 10_000
@@ -36,10 +38,12 @@ class Status:
 
     def __init__(self) -> None:
         self._file = open(STATUS, "a", encoding="utf-8")  # noqa: SIM115 - open until the process ends
+        self._progress = Progress()
 
-    def tell(self, **fields: Any) -> None:
-        """Add fields; the parent takes the last value of each."""
-        self._file.write(json.dumps(fields) + "\n")
+    def tell(self, **changes: Any) -> None:
+        """Write a line with these fields of `Progress` changed."""
+        self._progress = replace(self._progress, **changes)
+        self._file.write(json.dumps(encode(self._progress, Progress)) + "\n")
         self._file.flush()
 
 
@@ -63,9 +67,9 @@ class ProfilerSwitch:
         return result
 
 
-def profile(request: dict[str, Any], status: Status) -> None:
-    """Profile one kernel file: {"path", "device", "inputs"}. Raises what the candidate raises as CandidateError."""
-    device, path = request["device"], Path(request["path"])
+def profile(request: ProfileFile, status: Status) -> None:
+    """Profile one kernel file. Raises what the candidate raises as CandidateError."""
+    device, path = request.device, request.path
     start_device(device)
     switch = ProfilerSwitch(device)
     if device == "cuda":
@@ -73,7 +77,7 @@ def profile(request: dict[str, Any], status: Status) -> None:
     contract.hold(path)
     layers = confine(readable=[Path.cwd().parent / INPUTS], keep_capabilities=True)
     # Only now: who wrote these files may be the kernel's author, and a link could lead anywhere.
-    values = [tensors.read_scalar(d) if "scalar" in d else tensors.read_tensor(d, device) for d in request["inputs"]]
+    values = [tensors.read_scalar(d) if "scalar" in d else tensors.read_tensor(d, device) for d in request.inputs]
     status.tell(confinement=layers, stage="loading the file")
     with candidate_code(path):
         kernel_fn = load_kernel(path)
@@ -83,22 +87,22 @@ def profile(request: dict[str, Any], status: Status) -> None:
         synchronize(device)
         status.tell(stage="the profiled call of kernel_fn")
         outputs, _ = take_outputs(switch.profiled(kernel_fn, values))
-        status.tell(stage="", done=True, output_bytes=sum(output.numel() * output.element_size() for output in outputs))
+        status.tell(stage="", output_bytes=sum(output.numel() * output.element_size() for output in outputs))
 
 
 def main() -> int:
     """Limit this process, profile, and tell how it ended; the parent reads the status, not the exit code."""
-    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    request = decode(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), ProfileFile)
     status = Status()
     status.tell(stage="starting")
-    limit_resources(file_bytes=request["file_bytes"], memory_bytes=None)
-    cpu_seconds = request["cpu_seconds"]  # ends this process also when the parent that watches the clock was killed
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
+    limit_resources(file_bytes=request.file_bytes, memory_bytes=None)
+    # This ends the process also when the parent that watches the clock was killed.
+    resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_seconds, request.cpu_seconds))
     sys.argv = ["python"]
     try:
         profile(request, status)
     except BaseException as error:  # noqa: BLE001 - a candidate raises what it likes
-        status.tell(error=encode(describe(error), Raised))
+        status.tell(error=describe(error))
         return 1
     return 0
 

@@ -1,10 +1,11 @@
-"""What an emulating worker is asked, and its replies."""
+"""What an emulating worker and the process under ncu are asked, and what they reply."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutesmith.sandbox.child import Raised
 from cutesmith.sandbox.messages import Request
 from cutesmith.verdicts import EmulatedLaunch, ExitCode, TraceStep
 
@@ -78,3 +79,28 @@ class Emulated:
 @dataclass(frozen=True)
 class Emulate(Request[Emulated]):
     """Call `kernel_fn` of the prepared file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileFile:
+    """A kernel file to call under ncu, its inputs as written tensors, and the limits of the process."""
+
+    path: Path
+    device: str
+    inputs: tuple[dict[str, object], ...]
+    file_bytes: int
+    cpu_seconds: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the process under ncu has come: a line of its status file, whose last line counts.
+
+    `stage` is what it does. `confinement` is None until the process is confined; the kernel's file is loaded after
+    that. `output_bytes` is None until all is done.
+    """
+
+    stage: str = ""
+    confinement: dict[str, bool] | None = None
+    error: Raised | None = None
+    output_bytes: int | None = None

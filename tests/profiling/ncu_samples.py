@@ -7,8 +7,13 @@ their numbers are invented so that they fit together.
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from pathlib import Path
+
+from cutesmith.profiling.requests import Progress
+from cutesmith.sandbox.messages import encode
 
 COLUMNS = {
     "Process ID": "4242",
@@ -125,7 +130,14 @@ while [ $# -gt 0 ]; do
 done
 {profiling}
 """
-DONE = """echo '{"confinement": {"landlock": true}, "done": true, "output_bytes": 536870912}' > status.jsonl"""
+
+
+def telling(progress: Progress) -> str:
+    """A shell command that tells this as the profiled process does."""
+    return f"printf '%s\\n' {shlex.quote(json.dumps(encode(progress, Progress)))} > status.jsonl"
+
+
+DONE = telling(Progress(confinement={"landlock": True}, output_bytes=536870912))
 REPORT = """echo report > "$report"; echo '==PROF== Report written' > "$log" """
 
 

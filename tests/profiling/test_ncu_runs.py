@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from cutesmith.errors import CandidateError, UsageError
 from cutesmith.profiling.ncu_metrics import SECTIONS
 from cutesmith.profiling.ncu_run import MOST_LAUNCHES, NcuRequest, collect, find_ncu
 from cutesmith.profiling.profiling import ProfileOptions, profile_kernel
+from cutesmith.profiling.requests import Progress
+from cutesmith.sandbox.child import describe
 from cutesmith.sandbox.watched_program import run_watched
 from cutesmith.sandbox.worker import Limits
 from cutesmith.verdicts import ExitCode
@@ -25,6 +28,7 @@ from tests.profiling.ncu_samples import (
     SPIN,
     fake_ncu,
     raw_page,
+    telling,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,8 +87,13 @@ NO_PERMISSION = (
     "==PROF== Connected to process 1\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA "
     "GPU Performance Counters on the target device 0."
 )
-STARTED = """echo '{"stage": "starting"}' > status.jsonl"""
-LOADED = """echo '{"confinement": {}, "stage": "the profiled call of kernel_fn"}' > status.jsonl"""
+STARTED = telling(Progress("starting"))
+LOADED = telling(Progress("the profiled call of kernel_fn", {}))
+
+
+def failing(message: str, code: int, *, ours: bool) -> str:
+    told = replace(describe(ValueError(message)), exit_code=code, ours=ours)
+    return telling(Progress(confinement={}, error=told))
 
 
 @pytest.mark.parametrize(
@@ -104,13 +113,13 @@ LOADED = """echo '{"confinement": {}, "stage": "the profiled call of kernel_fn"}
         ({"profiling": f"{DONE}; {REPORT}; echo '==ERROR== Failed to profile it' >> \"$log\"",
           "table": raw_page(("spin_kernel", SPIN))}, 7, "no launch of the kernel: Failed to profile it"),
         ({"table": raw_page((KERNEL, COPY))[:-50]}, 7, "ends before its first launch is whole"),
-        ({"profiling": """echo '{"confinement": {}, "error": {"exit_code": 4, "message": "k.py:3: no", "ours": true}}' \
-> status.jsonl"""}, 4, "k.py:3: no"),
-        ({"profiling": """echo '{"confinement": {}, "error": {"exit_code": 7, "message": "I am the machine"}}' \
-> status.jsonl"""}, 5, "I am the machine"),
+        ({"profiling": failing("k.py:3: no", 4, ours=True)}, 4, "k.py:3: no"),
+        ({"profiling": failing("I am the machine", 7, ours=False)}, 5, "ValueError: I am the machine"),
         ({"profiling": "ln -s /dev/zero status.jsonl"}, 7, "could not start the profiled process"),
         ({"profiling": "mkfifo status.jsonl"}, 7, "could not start the profiled process"),
         ({"profiling": """printf 'x{\\n[1]\\n{"confinement": 3, "error": "no"}\\n' > status.jsonl"""}, 7, "not start"),
+        ({"profiling": f"{LOADED}; echo '{{\"stage\": 3}}' >> status.jsonl; printf '{{' >> status.jsonl"}, 5,
+         "ended its process in the profiled call of kernel_fn"),
     ],
 )  # fmt: skip
 def test_how_a_run_fails(tmp_path, program, code, words):
