@@ -6,9 +6,16 @@ import linecache
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict
+from cutesmith.verdicts import (
+    EmulatedAccess,
+    EmulatedAdvice,
+    EmulatedFault,
+    EmulatedLaunch,
+    EmulatedLine,
+    EmulatedProfile,
+    EmulateVerdict,
+)
 
 WIDTH = 100
 H200_BYTES_PER_SECOND = 4.2e12  # of a large copy, measured
@@ -73,7 +80,7 @@ def describe(fault: EmulatedFault) -> str:
 # ------------------------------------------------------------------------------------------------------------ profile
 
 
-def profile_lines(profile: dict[str, Any], verdict: EmulateVerdict) -> Iterator[str]:
+def profile_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator[str]:
     """Verdict in words first, then lines, instruction mix and memory."""
     yield ""
     yield from _bound_lines(profile, verdict)
@@ -86,12 +93,12 @@ def profile_lines(profile: dict[str, Any], verdict: EmulateVerdict) -> Iterator[
     yield from _machine_lines(profile, verdict)
 
 
-def _bound_lines(profile: dict[str, Any], verdict: EmulateVerdict) -> Iterator[str]:
+def _bound_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator[str]:
     """Which is the tighter floor: the busiest pipe, or the tensors' bytes."""
     if not verdict.arch.startswith("sm_90") or not verdict.tensor_bytes or len(verdict.launches) > 1:
         return
-    pipe, memory = profile["floor_us"], 1e6 * verdict.tensor_bytes / H200_BYTES_PER_SECOND
-    bound = "memory" if memory >= pipe else next(iter(profile["clocks"]))
+    pipe, memory = profile.floor_us, 1e6 * verdict.tensor_bytes / H200_BYTES_PER_SECOND
+    bound = "memory" if memory >= pipe else next(iter(profile.clocks))
     text = (
         f"bound by {bound}: on an H200 with every multiprocessor busy, {memory:.2g} µs for "
         f"{_bytes(verdict.tensor_bytes)} of inputs and outputs at 4.2 TB/s, {pipe:.2g} µs in the busiest pipe"
@@ -100,63 +107,65 @@ def _bound_lines(profile: dict[str, Any], verdict: EmulateVerdict) -> Iterator[s
     yield ""
 
 
-def _advice_lines(profile: dict[str, Any], path: str) -> Iterator[str]:
-    advice = profile["advice"]
+def _advice_lines(profile: EmulatedProfile, path: str) -> Iterator[str]:
+    advice = profile.advice
     yield "  what to change, worst first (% of the modelled clocks at stake)"
     if not advice:
         yield "    nothing stands out: requests are coalesced, banks free of conflicts"
     for remark in advice[:_MOST_ADVICE]:
-        head = f"    {100 * remark['share']:3.0f} %  {_place(remark, path)}: "
-        yield from _wrapped(remark["message"], head, " " * 11)
+        head = f"    {100 * remark.share:3.0f} %  {_place(remark, path)}: "
+        yield from _wrapped(remark.message, head, " " * 11)
 
 
-def _source_lines(profile: dict[str, Any], path: str) -> Iterator[str]:
-    lines = sorted(profile["lines"], key=lambda line: -line["clocks"])
-    whole = sum(line["clocks"] for line in lines) or 1.0
+def _source_lines(profile: EmulatedProfile, path: str) -> Iterator[str]:
+    lines = sorted(profile.lines, key=lambda line: -line.clocks)
+    whole = sum(line.clocks for line in lines) or 1.0
     yield f"  {'clocks':>6} {'warp-instr':>11} {'lanes':>6}  {'line':>5}  source"
     for line in lines[:_MOST_LINES]:
-        issued, lanes = sum(line["warp_instructions"].values()), sum(line["lane_instructions"].values())
-        share, busy = 100 * line["clocks"] / whole, lanes / issued
-        place = str(line["line"]) if line["file"] == Path(path).name else "–"
+        issued, lanes = sum(line.warp_instructions.values()), sum(line.lane_instructions.values())
+        share, busy = 100 * line.clocks / whole, lanes / issued
+        place = str(line.line) if line.file == Path(path).name else "–"
         yield _clip(f"  {share:5.1f}% {_count(issued):>11} {busy:6.1f}  {place:>5}  {_source(line, path)}")
-        for access in line["accesses"]:
+        for access in line.accesses:
             yield _clip(f"{'':35}{_access(access)}")
     if len(lines) > _MOST_LINES:
-        rest = sum(line["clocks"] for line in lines[_MOST_LINES:])
+        rest = sum(line.clocks for line in lines[_MOST_LINES:])
         yield f"  {100 * rest / whole:5.1f}% in {len(lines) - _MOST_LINES} more lines (--json has all)"
 
 
-def _access(access: dict[str, Any]) -> str:
-    text = f"{access['space']} {access['kind']} {access['bytes_per_lane']} B × {_count(access['requests'])} requests"
-    for unit, space in (("sectors", "global"), ("wavefronts", "shared")):
-        if space == access["space"] and f"{unit}_per_request" in access:
-            got, ideal = access[f"{unit}_per_request"], access[f"ideal_{unit}_per_request"]
+def _access(access: EmulatedAccess) -> str:
+    text = f"{access.space} {access.kind} {access.bytes_per_lane} B × {_count(access.requests)} requests"
+    for unit, got, ideal in (
+        ("sectors", access.sectors_per_request, access.ideal_sectors_per_request),
+        ("wavefronts", access.wavefronts_per_request, access.ideal_wavefronts_per_request),
+    ):
+        if got is not None and ideal is not None:
             noun = unit if got != 1 else unit[:-1]
             text += f", {got:.3g} {noun} each" + (f" (ideal {ideal:.3g})" if got > ideal else "")
     return text
 
 
-def _mix_lines(profile: dict[str, Any]) -> Iterator[str]:
-    issued, lanes = profile["warp_instructions"], profile["lane_instructions"]
+def _mix_lines(profile: EmulatedProfile) -> Iterator[str]:
+    issued, lanes = profile.warp_instructions, profile.lane_instructions
     whole = sum(issued.values()) or 1
     yield f"  {'instructions':18}{'warps':>10}{'lanes':>10}"
     for name, count in sorted(issued.items(), key=lambda item: -item[1]):
         bar = "█" * round(_BAR * count / whole)
         yield f"  {name:18}{_count(count):>10}{_count(lanes[name]):>10}  {100 * count / whole:4.1f} % {bar}".rstrip()
-    yield f"  {_count(profile['flops'])} FLOP in arithmetic, {_count(profile['tensor_core_macs'])} MACs in tensor cores"
+    yield f"  {_count(profile.flops)} FLOP in arithmetic, {_count(profile.tensor_core_macs)} MACs in tensor cores"
 
 
-def _machine_lines(profile: dict[str, Any], verdict: EmulateVerdict) -> Iterator[str]:
-    moved = ", ".join(f"{name} {_bytes(count)}" for name, count in profile["bytes"].items())
+def _machine_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator[str]:
+    moved = ", ".join(f"{name} {_bytes(count)}" for name, count in profile.bytes.items())
     yield from _wrapped(f"bytes by lanes: {moved or 'none'}", "  ", "    ")
-    if profile["local_bytes_per_thread"]:
-        yield f"  local memory: {profile['local_bytes_per_thread']} bytes a thread"
-    clocks = profile["clocks"]
+    if profile.local_bytes_per_thread:
+        yield f"  local memory: {profile.local_bytes_per_thread} bytes a thread"
+    clocks = profile.clocks
     whole = sum(clocks.values()) or 1.0
     pipes = ", ".join(f"{name} {100 * count / whole:.0f} %" for name, count in list(clocks.items())[:5])
     yield from _wrapped(f"pipes: {pipes}", "  ", "    ")
-    blocks = profile["sampled_blocks"]
-    part = "" if profile["sample_complete"] else ", until the sample was full"
+    blocks = profile.sampled_blocks
+    part = "" if profile.sample_complete else ", until the sample was full"
     sample = f"{blocks} block{'s' if blocks != 1 else ''}{part}"
     yield from _wrapped(
         f"requests are those of {sample}, scaled to all; caches, latency, overlap and spills by "
@@ -199,19 +208,19 @@ def _text_at(where: str, path: str) -> str:
 # --------------------------------------------------------------------------------------------------------------- text
 
 
-def _place(described: dict[str, Any], path: str) -> str:
-    if not described["line"]:
+def _place(described: EmulatedLine | EmulatedAdvice, path: str) -> str:
+    if not described.line:
         return "without a known line"
-    if described["file"] != Path(path).name:
-        return f"{described['file']}:{described['line']}"
-    where = f"line {described['line']}"
+    if described.file != Path(path).name:
+        return f"{described.file}:{described.line}"
+    where = f"line {described.line}"
     return f"{where} ({_WITHOUT_LINE})" if _WITHOUT_LINE in _source(described, path) else where
 
 
-def _source(line: dict[str, Any], path: str) -> str:
-    if line["file"] != Path(path).name:
-        return f"{line['file']}:{line['line']}" if line["line"] else "(no known line)"
-    text = linecache.getline(path, line["line"]).strip()
+def _source(line: EmulatedLine | EmulatedAdvice, path: str) -> str:
+    if line.file != Path(path).name:
+        return f"{line.file}:{line.line}" if line.line else "(no known line)"
+    text = linecache.getline(path, line.line).strip()
     return f"{text}   ({_WITHOUT_LINE})" if text.startswith("@cute.jit") else text
 
 

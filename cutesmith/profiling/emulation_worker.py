@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,12 +23,21 @@ from cutesmith.problems.loading import load_file
 from cutesmith.profiling.requests import Emulate, Emulated, Prepare, Prepared, RunError, Start
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.failures import own_code
-from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, ExitCode, TraceStep
+from cutesmith.verdicts import (
+    EmulatedAccess,
+    EmulatedFault,
+    EmulatedLaunch,
+    EmulatedLine,
+    EmulatedProfile,
+    ExitCode,
+    TraceStep,
+)
 
 if TYPE_CHECKING:
     from cutesmith.emulator.device import EmulatedDevice
     from cutesmith.emulator.faults import Finding
     from cutesmith.emulator.machine.launch import LaunchReport
+    from cutesmith.emulator.profiling.launch_profile import AccessProfile, LaunchProfile
     from cutesmith.emulator.profiling.sampling import Profiler
     from cutesmith.emulator.tracer import Step, Tracer
 
@@ -135,8 +143,12 @@ class Emulation:
         return fitted.values
 
     def _launch(self, number: int, report: LaunchReport) -> EmulatedLaunch:
-        launch = report.launch
-        sampled = self.profiler is not None and number < len(self.profiler.samples)
+        from cutesmith.emulator.profiling.launch_profile import profile_of
+
+        launch, profile = report.launch, None
+        if self.profiler is not None and number < len(self.profiler.samples):
+            processors = parse_arch(self.request.arch).sm.multiprocessors
+            profile = _described(profile_of(self.profiler.samples[number], self.path), processors)
         return EmulatedLaunch(
             kernel=report.kernel,
             grid=launch.grid,
@@ -148,25 +160,58 @@ class Emulation:
             completed=report.completed,
             printed=report.printed[-_PRINTED:],
             faults=tuple(_fault(finding, self.path) for finding in report.findings),
-            profile=self._profile(number) if sampled else {},
+            profile=profile,
         )
 
-    def _profile(self, number: int) -> dict[str, object]:
-        from cutesmith.emulator.profiling.advice import advise, busiest_pipes, floor_us, line_clocks
-        from cutesmith.emulator.profiling.launch_profile import as_dict, profile_of
 
-        assert self.profiler is not None
-        profile = profile_of(self.profiler.samples[number], self.path)
-        processors = parse_arch(self.request.arch).sm.multiprocessors
-        fields = as_dict(profile)
-        for line, described in zip(profile.lines, fields["lines"], strict=True):
-            described["clocks"] = round(line_clocks(line), 1)
-        return {
-            **fields,
-            "advice": [dataclasses.asdict(advice) for advice in advise(profile)],
-            "clocks": {name: round(clocks, 1) for name, clocks in busiest_pipes(profile)},
-            "floor_us": round(floor_us(profile, processors, CLOCK_HZ), 4),
-        }
+def _described(profile: LaunchProfile, processors: int) -> EmulatedProfile:
+    from cutesmith.emulator.profiling.advice import advise, busiest_pipes, floor_us, line_clocks
+
+    lines = tuple(
+        EmulatedLine(
+            file=line.file,
+            line=line.line,
+            lane_instructions=dict(line.lane_counts),
+            warp_instructions=dict(line.warp_counts),
+            flops=line.flops,
+            tensor_core_macs=round(line.macs),
+            accesses=tuple(map(_described_access, line.accesses)),
+            clocks=round(line_clocks(line), 1),
+        )
+        for line in profile.lines
+    )
+    return EmulatedProfile(
+        lane_instructions=profile.lane_counts,
+        warp_instructions=profile.warp_counts,
+        flops=sum(line.flops for line in lines),
+        tensor_core_macs=round(sum(line.macs for line in profile.lines)),
+        bytes={name: round(count) for name, count in profile.moved().items()},
+        local_bytes_per_thread=profile.local_bytes,
+        sampled_blocks=profile.blocks,
+        sample_complete=profile.complete,
+        lines=lines,
+        advice=tuple(advise(profile)),
+        clocks={name: round(clocks, 1) for name, clocks in busiest_pipes(profile)},
+        floor_us=round(floor_us(profile, processors, CLOCK_HZ), 4),
+    )
+
+
+def _described_access(access: AccessProfile) -> EmulatedAccess:
+    return EmulatedAccess(
+        space=access.space,
+        kind=access.kind,
+        instruction=access.opcode,
+        bytes_per_lane=access.size,
+        lane_stride_bytes=access.lane_stride,
+        requests=round(access.requests),
+        bytes=round(access.bytes),
+        lanes_at_one_address=access.contention,
+        **{
+            f"{name}_per_request": round(count / access.requests, 3)
+            for name in ("sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts")
+            if (count := getattr(access, name))
+        },
+    )
 
 
 def _place_of(tracer: Tracer) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
 
 from cutesmith.profiling.ncu_advice import ARITHMETIC, BANKS, COALESCING, REGISTERS, ProfileAdvice
-from cutesmith.verdicts import EmulateVerdict
+from cutesmith.verdicts import EmulatedAdvice, EmulateVerdict
 
 VECTORS = "optimizations.md#16-byte-vector-loads"
 ATOMICS = "patterns-memory.md#atomics"
@@ -27,7 +26,7 @@ REFERENCES = {
     "conversion": ARITHMETIC,
     "fp64": PROMOTION,
 }
-"""Where to read on, by the kind of remark of `emulator.profile_advice`."""
+"""Where to read on, by the kind of remark of the emulator's `profiling.advice`."""
 
 
 def static_advice(emulated: EmulateVerdict) -> tuple[ProfileAdvice, ...]:
@@ -35,21 +34,21 @@ def static_advice(emulated: EmulateVerdict) -> tuple[ProfileAdvice, ...]:
     several = len(emulated.launches) > 1
     found = [
         ProfileAdvice(
-            kind=remark["kind"],
-            message=remark["message"],
+            kind=remark.kind,
+            message=remark.message,
             metric="modelled clocks",
-            value=round(100 * remark["share"], 1),
-            reference=REFERENCES.get(remark["kind"], PROFILE),
-            weight=remark["share"],
+            value=round(100 * remark.share, 1),
+            reference=REFERENCES.get(remark.kind, PROFILE),
+            weight=remark.share,
             kernel=f"launch {number}, {_place(remark, emulated.path)}" if several else _place(remark, emulated.path),
         )
         for number, launch in enumerate(emulated.launches)
-        for remark in cast("Any", launch.profile.get("advice", ()))
+        for remark in (launch.profile.advice if launch.profile else ())
     ]
     return tuple(sorted(found, key=lambda remark: -remark.weight))
 
 
-def _place(remark: dict[str, object], path: str) -> str:
-    if not remark["line"]:
+def _place(remark: EmulatedAdvice, path: str) -> str:
+    if not remark.line:
         return "no known line"
-    return f"line {remark['line']}" if remark["file"] == Path(path).name else f"{remark['file']}:{remark['line']}"
+    return f"line {remark.line}" if remark.file == Path(path).name else f"{remark.file}:{remark.line}"

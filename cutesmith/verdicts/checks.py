@@ -1,4 +1,4 @@
-"""Verdicts on a kernel file: lint, compile, verify, emulate, benchmark, and what they are made of."""
+"""Verdicts on a kernel file: lint, compile, verify, benchmark, and what they are made of."""
 
 from __future__ import annotations
 
@@ -193,80 +193,6 @@ class VerifyVerdict(Verdict):
         if not self.passed:
             return super().status
         return {"compile": "compiled", "emulator": VERIFIED_BY_EMULATION}.get(self.ran_on, VERIFIED)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmulatedFault:
-    """One finding of the emulated GPU: its kind, a sentence, the line of the kernel's file, who met it first.
-
-    `where` is "kernel.py:31", `other` the line of the other access of a race; `count` how often it was found.
-    """
-
-    kind: str
-    message: str
-    where: str
-    thread: tuple[int, int, int]
-    block: tuple[int, int, int]
-    other: str = ""
-    count: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmulatedLaunch:
-    """One launch as the emulated GPU executed it; `seconds` are of this machine's CPU.
-
-    `instructions` are lane-instructions, `waves` how often the machine was filled with blocks. `profile` is empty
-    without `--profile`, else emulator.profiler.as_dict with "advice", "clocks" (by pipe) and "floor_us".
-    """
-
-    kernel: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    instructions: int
-    waves: int
-    seconds: float
-    completed: bool
-    printed: str = ""
-    faults: tuple[EmulatedFault, ...] = ()
-    profile: dict[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TraceStep:
-    """One instruction of a warp: its line ("kernel.py:31"), bit l of `mask` for lane l, registers that it set."""
-
-    where: str
-    instruction: str
-    mask: int
-    values: dict[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmulateVerdict(Verdict):
-    """What one call of `kernel_fn` did on the emulated GPU: no word on whether its result is right.
-
-    `inputs` are what ran, `full_inputs` what `get_inputs()` gave if they were shrunk. `trace`: steps of one warp.
-    """
-
-    stage: ClassVar[str] = "emulate"
-
-    path: str
-    arch: str
-    inputs: str = ""
-    full_inputs: str = ""
-    tensor_bytes: int = 0  # of inputs and outputs
-    launches: tuple[EmulatedLaunch, ...] = ()
-    trace: tuple[TraceStep, ...] = ()
-    traced: str = ""  # such as "launch 0, block 0, warp 0, values of lane 0"
-    hint: str = ""
-    confinement: dict[str, bool] = field(default_factory=dict)
-    log_tail: str = ""
-
-    @property
-    def status(self) -> str:
-        """`emulated` rather than `passed`: nothing was compared with the reference."""
-        return "emulated" if self.passed else super().status
 
 
 @dataclass(frozen=True, kw_only=True)

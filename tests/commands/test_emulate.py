@@ -59,7 +59,20 @@ def test_profile_for_a_program(profiled):
     assert launch["instructions"] > 30_000
     kinds = {advice["kind"] for advice in launch["profile"]["advice"]}
     assert {"uncoalesced", "bank conflict", "contention", "idle lanes"} <= kinds
-    assert launch["profile"]["floor_us"] > 0
+    assert launch["profile"]["floor_us"] > 0 and launch["profile"]["bytes"]["global atomic"] == 4 * 128
+    strided = next(line for line in launch["profile"]["lines"] if line["line"] == 23)
+    assert strided["accesses"][0] == {
+        "space": "global",
+        "kind": "read",
+        "instruction": "ld",
+        "bytes_per_lane": 4,
+        "lane_stride_bytes": 128,
+        "requests": 4,
+        "bytes": 512,
+        "lanes_at_one_address": 1,
+        "sectors_per_request": 32.0,
+        "ideal_sectors_per_request": 4.0,
+    }
     assert fields["inputs"] == "float32[2048]"
 
 

@@ -8,12 +8,12 @@ bytes a clock). They rank lines; latency, overlap and cache hits are not modelle
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from cutesmith.emulator.profiling.instruction_classes import LANES_PER_CLOCK
 from cutesmith.emulator.profiling.launch_profile import AccessProfile, LaunchProfile, LineProfile
 from cutesmith.emulator.profiling.requests import BANKS, SECTOR, WORD
 from cutesmith.emulator.program.abi import WARP
+from cutesmith.verdicts import EmulatedAdvice
 
 WIDEST = 16
 _ISSUES_PER_CLOCK = 4
@@ -21,22 +21,6 @@ _L1_BYTES_PER_CLOCK, _L2_BYTES_PER_CLOCK = 128, 64
 _LEAST_SHARE = 0.02  # of all clocks, for a remark to be worth a line
 _LEAST_SHARE_OF_PIPE = 0.1  # the same for arithmetic that may well be what the kernel is for
 _UNCOALESCED = 1.25  # times the ideal
-
-
-@dataclass(frozen=True)
-class Advice:
-    """A remark on a line: `share` is the part of the launch's modelled clocks that is at stake."""
-
-    file: str
-    line: int
-    kind: str
-    share: float
-    message: str
-
-    @property
-    def where(self) -> str:
-        """Such as "line 41"."""
-        return f"line {self.line}" if self.line else "no known line"
 
 
 def pipe_clocks(line: LineProfile) -> dict[str, float]:
@@ -71,11 +55,11 @@ def busiest_pipes(profile: LaunchProfile) -> list[tuple[str, float]]:
     return sorted(total.items(), key=lambda item: -item[1])
 
 
-def advise(profile: LaunchProfile) -> list[Advice]:
+def advise(profile: LaunchProfile) -> list[EmulatedAdvice]:
     """Remarks, the costliest first."""
     whole = sum(map(line_clocks, profile.lines)) or 1.0
     found = [
-        Advice(line.file, line.line, kind, clocks / whole, message)
+        EmulatedAdvice(line.file, line.line, kind, clocks / whole, message)
         for line in profile.lines
         for kind, clocks, message in _remarks(line, profile)
         if clocks >= (_LEAST_SHARE_OF_PIPE if kind in _PIPES else _LEAST_SHARE) * whole

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -230,49 +229,3 @@ def _add(access: AccessProfile, requests: Requests, scale: float) -> None:
     elif access.space == "global":
         access.sectors += scale * int(requests.sectors().sum())
         access.ideal_sectors += scale * int(requests.ideal_sectors().sum())
-
-
-def as_dict(profile: LaunchProfile) -> dict[str, Any]:
-    """JSON-able."""
-    return {
-        "lane_instructions": profile.lane_counts,
-        "warp_instructions": profile.warp_counts,
-        "flops": sum(line.flops for line in profile.lines),
-        "tensor_core_macs": round(sum(line.macs for line in profile.lines)),
-        "bytes": {name: round(count) for name, count in profile.moved().items()},
-        "local_bytes_per_thread": profile.local_bytes,
-        "sampled_blocks": profile.blocks,
-        "sample_complete": profile.complete,
-        "lines": [_line_as_dict(line) for line in profile.lines],
-    }
-
-
-def _line_as_dict(line: LineProfile) -> dict[str, object]:
-    return {
-        "file": line.file,
-        "line": line.line,
-        "lane_instructions": dict(line.lane_counts),
-        "warp_instructions": dict(line.warp_counts),
-        "flops": line.flops,
-        "tensor_core_macs": round(line.macs),
-        "accesses": [_access_as_dict(access) for access in line.accesses],
-    }
-
-
-def _access_as_dict(access: AccessProfile) -> dict[str, object]:
-    per_request = {
-        name: round(getattr(access, name) / access.requests, 3)
-        for name in ("sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts")
-        if getattr(access, name)
-    }
-    return {
-        "space": access.space,
-        "kind": access.kind,
-        "instruction": access.opcode,
-        "bytes_per_lane": access.size,
-        "lane_stride_bytes": access.lane_stride,
-        "requests": round(access.requests),
-        "bytes": round(access.bytes),
-        "lanes_at_one_address": access.contention,
-        **{f"{name}_per_request": value for name, value in per_request.items()},
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from cutesmith.emulator.profiling.instruction_classes import (
     macs_of,
     tensor_cycles_of,
 )
-from cutesmith.emulator.profiling.launch_profile import as_dict, profile_of
+from cutesmith.emulator.profiling.launch_profile import profile_of
 from cutesmith.emulator.profiling.sampling import Profiler
 from cutesmith.emulator.ptx.syntax import Instruction
 from cutesmith.problems.loading import load_file
@@ -174,24 +173,6 @@ def test_local_memory_is_told():
     assert profile.moved()["local write"] == profile.moved()["local read"] == 32 * 8 * 4
     (first, *_) = [remark for remark in advise(profile) if remark.kind == "local memory"]
     assert first.message.startswith("local memory, 32 bytes a thread")
-
-
-def test_the_profile_is_json(profile):
-    fields = json.loads(json.dumps(as_dict(profile)))
-    line = next(line for line in fields["lines"] if line["line"] == LINES["strided"])
-    assert line["accesses"][0] == {
-        "space": "global",
-        "kind": "read",
-        "instruction": "ld",
-        "bytes_per_lane": 4,
-        "lane_stride_bytes": 128,
-        "requests": 4,
-        "bytes": 512,
-        "lanes_at_one_address": 1,
-        "sectors_per_request": 32.0,
-        "ideal_sectors_per_request": 4.0,
-    }
-    assert fields["bytes"]["global atomic"] == 4 * 128
 
 
 def instruction(text):

@@ -1,0 +1,163 @@
+"""The verdict of the emulated GPU on one call of a kernel: launches, faults, profiles, the trace of a warp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from cutesmith.verdicts.base import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulatedFault:
+    """One finding of the emulated GPU: its kind, a sentence, the line of the kernel's file, who met it first.
+
+    `where` is "kernel.py:31", `other` the line of the other access of a race; `count` how often it was found.
+    """
+
+    kind: str
+    message: str
+    where: str
+    thread: tuple[int, int, int]
+    block: tuple[int, int, int]
+    other: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulatedAccess:
+    """Accesses of a line to one space by lanes of some bytes each.
+
+    `requests` and `bytes` are totals over the launch, scaled from the sample. Sectors are of global accesses,
+    wavefronts of shared ones, None (left out in JSON) where none was counted; the ideal is what the distinct bytes of a
+    request need. `lane_stride_bytes`: between consecutive lanes where most agree.
+    """
+
+    space: str
+    kind: str
+    instruction: str
+    bytes_per_lane: int
+    lane_stride_bytes: int | None
+    requests: int
+    bytes: int
+    lanes_at_one_address: int
+    sectors_per_request: float | None = None
+    ideal_sectors_per_request: float | None = None
+    wavefronts_per_request: float | None = None
+    ideal_wavefronts_per_request: float | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Ready for `strict_json`."""
+        return {name: value for name, value in vars(self).items() if value is not None or "_per_request" not in name}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulatedLine:
+    """What one Python line did: instructions by class, operations, accesses, modelled clocks in all pipes.
+
+    `line` is 0 for instructions without a known line.
+    """
+
+    file: str
+    line: int
+    lane_instructions: dict[str, int]
+    warp_instructions: dict[str, int]
+    flops: int
+    tensor_core_macs: int
+    accesses: tuple[EmulatedAccess, ...]
+    clocks: float
+
+
+@dataclass(frozen=True)
+class EmulatedAdvice:
+    """A remark on a line: `share` is the part of the launch's modelled clocks that is at stake."""
+
+    file: str
+    line: int
+    kind: str
+    share: float
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulatedProfile:
+    """What a launch did, by line; `clocks` are modelled ones by pipe, the busiest first.
+
+    `bytes` that lanes moved are by "global read", "shared write", …; `sampled_blocks` of the launch were looked at for
+    requests, `sample_complete`: with all that they did. `floor_us`: what the busiest pipe takes at least.
+    """
+
+    lane_instructions: dict[str, int]
+    warp_instructions: dict[str, int]
+    flops: int
+    tensor_core_macs: int
+    bytes: dict[str, int]
+    local_bytes_per_thread: int
+    sampled_blocks: int
+    sample_complete: bool
+    lines: tuple[EmulatedLine, ...]
+    advice: tuple[EmulatedAdvice, ...]
+    clocks: dict[str, float]
+    floor_us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulatedLaunch:
+    """One launch as the emulated GPU executed it; `seconds` are of this machine's CPU.
+
+    `instructions` are lane-instructions, `waves` how often the machine was filled with blocks. Without `--profile`,
+    `profile` is None, an empty object in JSON.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    instructions: int
+    waves: int
+    seconds: float
+    completed: bool
+    printed: str = ""
+    faults: tuple[EmulatedFault, ...] = ()
+    profile: EmulatedProfile | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Ready for `strict_json`."""
+        return {**vars(self), "profile": self.profile or {}}
+
+
+@dataclass(frozen=True)
+class TraceStep:
+    """One instruction of a warp: its line ("kernel.py:31"), bit l of `mask` for lane l, registers that it set."""
+
+    where: str
+    instruction: str
+    mask: int
+    values: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulateVerdict(Verdict):
+    """What one call of `kernel_fn` did on the emulated GPU: no word on whether its result is right.
+
+    `inputs` are what ran, `full_inputs` what `get_inputs()` gave if they were shrunk. `trace`: steps of one warp.
+    """
+
+    stage: ClassVar[str] = "emulate"
+
+    path: str
+    arch: str
+    inputs: str = ""
+    full_inputs: str = ""
+    tensor_bytes: int = 0  # of inputs and outputs
+    launches: tuple[EmulatedLaunch, ...] = ()
+    trace: tuple[TraceStep, ...] = ()
+    traced: str = ""  # such as "launch 0, block 0, warp 0, values of lane 0"
+    hint: str = ""
+    confinement: dict[str, bool] = field(default_factory=dict)
+    log_tail: str = ""
+
+    @property
+    def status(self) -> str:
+        """`emulated` rather than `passed`: nothing was compared with the reference."""
+        return "emulated" if self.passed else super().status
