@@ -18,7 +18,6 @@ TO_GO = "to become data"
 LEFT = {
     "agent/display/screen_view.py: summary": SHOWS,
     "agent/problems/problem.py: summary": SHOWS,
-    "agent/tools/library_tools.py: hint": TO_GO,
     "audit/problem_audit.py: message": SHOWS,
     "compiling/compilation_worker.py: message": OTHERS,
     "compiling/compile_errors.py: message": OTHERS,

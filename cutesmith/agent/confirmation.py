@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from cutesmith.agent import outcome
+from cutesmith.agent.outcome import RecordVerdict, judgements
 from cutesmith.agent.session import Session
 from cutesmith.agent.session_state import GRADES, JudgedKernel
 from cutesmith.errors import CutesmithError
@@ -72,7 +72,7 @@ def _is_less(verdict: Verdict, kernel: JudgedKernel) -> bool:
 
 
 def _record(session: Session, kernel: JudgedKernel, stage: str, text: str, verdict: Verdict | None = None) -> None:
-    effects = [outcome.judged(kernel.sha256, kernel.text, verdict)] if verdict else []
+    effects = [RecordVerdict(kernel.sha256, kernel.text, verdict)] if verdict else []
     seconds = verdict["seconds"] if verdict else 0.0
     asked = {"confirms": kernel.sha256} if stage == "verify" else {}
     session.record("judged", kernel.line, text=text, effects=effects, seconds=seconds, **asked)
@@ -82,7 +82,7 @@ def refuted(session: Session) -> list[str]:
     """One sentence for each kernel that failed when it was verified again: its hash and what the judge said."""
     failed = []
     for event in session.events:
-        verdicts = [effect["verdict"] for effect in event.get("effects", ()) if effect["do"] == "judged"]
-        if event.get("confirms") and any(verdict["exit_code"] != ExitCode.PASSED for verdict in verdicts):
+        failures = [judged for judged in judgements(event) if judged.verdict["exit_code"] != ExitCode.PASSED]
+        if event.get("confirms") and failures:
             failed.append(f"{event['confirms'][:8]}: {event['text']}")
     return failed

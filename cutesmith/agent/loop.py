@@ -94,7 +94,7 @@ class Line:
         self.session.starts(self.number, named["name"])
         outcome = await self.toolbox.call(call)
         seconds = round(time.monotonic() - started, 3)
-        self.session.record("tool", self.number, **named, **asdict(outcome), seconds=seconds)
+        self.session.record("tool", self.number, **named, **vars(outcome), seconds=seconds)
 
     def respond(self) -> None:
         """Answer an answer without tool calls; raises the Ending that the last turn asks for."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cutesmith.agent import outcome
+from cutesmith.agent.outcome import Effect, KeepVersion, RecordVerdict, WriteFile
 from cutesmith.agent.problems.request import nobody_vouches
 from cutesmith.agent.session import KERNEL, PROBLEM, Session
 from cutesmith.agent.session_state import JudgedKernel
@@ -32,7 +32,8 @@ async def draft_kernel(session: Session, settings: Settings, target: Target) -> 
     """
     verdict = await _generated(session, settings, target)
     text = Path(verdict["kernel"]).read_text(encoding="utf-8") if verdict.get("kernel") else ""
-    effects = _judgements(text, verdict.get("stages", ())) if text else []
+    stages = [stage for stage in verdict.get("stages", ()) if stage["stage"] in STAGES] if text else []
+    effects = [RecordVerdict(hashlib.sha256(text.encode()).hexdigest(), text, stage) for stage in stages]
     return session.record(
         "judged",
         text=verdict["summary"],
@@ -59,11 +60,6 @@ async def _generated(session: Session, settings: Settings, target: Target) -> di
         )
     except VerbError as error:
         return {"summary": error.message, "seconds": 0.0}
-
-
-def _judgements(text: str, stages: Any) -> list[outcome.Effect]:
-    sha256 = hashlib.sha256(text.encode()).hexdigest()
-    return [outcome.judged(sha256, text, stage) for stage in stages if stage["stage"] in STAGES]
 
 
 async def nearest_examples(session: Session, request: str, target: Target) -> list[Mapping[str, Any]]:
@@ -114,13 +110,11 @@ def open_line(
         number=number,
         of=of,
     )
-    effects = [outcome.write(KERNEL, start.text), _kept(start)] if start else []
+    effects: list[Effect] = []
+    if start:
+        verdict, note = start.verdicts.get("verify", {}), "where this line begins"
+        effects = [WriteFile(KERNEL, start.text), KeepVersion(KERNEL, start.text, note, verdict)]
     return session.record("line", number, parent=parent, opening=text, effects=effects)
-
-
-def _kept(start: JudgedKernel) -> outcome.Effect:
-    verdict = start.verdicts.get("verify", {})
-    return outcome.checkpoint(KERNEL, start.text, note="where this line begins", verdict=verdict)
 
 
 def _shown_draft(start: JudgedKernel, draft: Event | None) -> dict[str, Any]:

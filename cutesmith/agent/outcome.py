@@ -6,24 +6,87 @@ applied: so a process that is killed in between finds on resuming what it was ab
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-Effect = Mapping[str, Any]
-"""JSON-able; `do` says what:
 
-    {"do": "write", "path": "kernel.py", "text": …}        a file of the work folder gets this text
-    {"do": "checkpoint", "path": …, "text": …, "note": …, "verdict": {…}}    this version is kept, with what held for it
-    {"do": "note", "fields": {…}}                          an entry of DEVLOG.md (cutesmith.devlog.FIELDS)
-    {"do": "judged", "sha256": …, "text": …, "verdict": {…}}    a stage's verdict on this very text of the kernel file
+@dataclass(frozen=True)
+class Effect:
+    """Something that a tool call or the session itself makes happen; `kind` names it in the transcript."""
 
-and on line 0, where a request becomes a problem (cutesmith.agent.problems.request):
+    kind: ClassVar[str]
 
-    {"do": "problem", "source": …, "audit": {…}}            this problem file passed its audit
-    {"do": "decline", "reason": …}                          the request is none for a kernel
-    {"do": "audit failed", "verdict": {…}}                  a fault of ours, which no other text mends
-"""
+    def to_dict(self) -> Mapping[str, Any]:
+        """Its JSON in the transcript: `do`, which is the kind, and its fields."""
+        return {"do": self.kind, **vars(self)}
+
+
+@dataclass(frozen=True)
+class WriteFile(Effect):
+    """A file of the work folder, `path` relative to it, gets this text."""
+
+    kind = "write"
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class KeepVersion(Effect):
+    """This version of a file is kept for good, with the verdict that held for it (empty without one)."""
+
+    kind = "checkpoint"
+    path: str
+    text: str
+    note: str
+    verdict: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class AddNote(Effect):
+    """An entry of DEVLOG.md; `fields` are some of `cutesmith.devlog.FIELDS`."""
+
+    kind = "note"
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class RecordVerdict(Effect):
+    """A stage's whole verdict (`Verdict.to_dict()`) on the kernel whose text hashes to `sha256`."""
+
+    kind = "judged"
+    sha256: str
+    text: str
+    verdict: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class AcceptProblem(Effect):
+    """On line 0: this problem file passed its audit (`AuditVerdict.to_dict()`)."""
+
+    kind = "problem"
+    source: str
+    audit: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class DeclineRequest(Effect):
+    """On line 0: the request does not ask for a kernel."""
+
+    kind = "decline"
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReportFailedAudit(Effect):
+    """On line 0: the audit itself failed, which no other text of the problem changes."""
+
+    kind = "audit failed"
+    verdict: Mapping[str, Any]
+
+
+_CLASSES = (WriteFile, KeepVersion, AddNote, RecordVerdict, AcceptProblem, DeclineRequest, ReportFailedAudit)
+_KINDS: Mapping[str, Callable[..., Effect]] = {effect.kind: effect for effect in _CLASSES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +99,12 @@ class Outcome:
     finish: str = ""
 
 
-def write(path: str, text: str) -> Effect:
-    """A file of the work folder, `path` relative to it, gets this text."""
-    return {"do": "write", "path": path, "text": text}
+def effects_of(event: Mapping[str, Any]) -> list[Effect]:
+    """The effects of an event of the transcript."""
+    given = event.get("effects", ())
+    return [_KINDS[each["do"]](**{name: each[name] for name in each if name != "do"}) for each in given]
 
 
-def checkpoint(path: str, text: str, *, note: str, verdict: Mapping[str, Any] | None = None) -> Effect:
-    """This version of a file is kept for good."""
-    return {"do": "checkpoint", "path": path, "text": text, "note": note, "verdict": dict(verdict or {})}
-
-
-def note(fields: Mapping[str, str]) -> Effect:
-    """An entry of the development log."""
-    return {"do": "note", "fields": dict(fields)}
-
-
-def judged(sha256: str, text: str, verdict: Mapping[str, Any]) -> Effect:
-    """A stage's whole verdict (`Verdict.to_dict()`) on the kernel whose text hashes to `sha256`."""
-    return {"do": "judged", "sha256": sha256, "text": text, "verdict": dict(verdict)}
+def judgements(event: Mapping[str, Any]) -> list[RecordVerdict]:
+    """Those of an event's effects that are verdicts."""
+    return [effect for effect in effects_of(event) if isinstance(effect, RecordVerdict)]

@@ -23,6 +23,7 @@ from typing import Any
 from cutesmith.agent.budget import Limits
 from cutesmith.agent.display.screen import Quiet, Screen
 from cutesmith.agent.models.model import Listener
+from cutesmith.agent.outcome import AddNote, Effect, KeepVersion, RecordVerdict, WriteFile, effects_of
 from cutesmith.agent.session_state import SessionState
 from cutesmith.agent.tools.workspace import Workspace
 from cutesmith.agent.transcript import FILE, Event, Transcript, TranscriptError, worked_seconds
@@ -115,24 +116,22 @@ class Session:
 
     def _apply(self, events: list[Event]) -> None:
         """The files that these events make; every effect may come twice."""
+        kinds: set[type[Effect]] = set()
         with self._disk_errors():
             for event in events:
                 if event["kind"] == "problem":
                     self._write(PROBLEM, event["source"])
-                for effect in event.get("effects", ()):
-                    if effect["do"] in ("write", "checkpoint"):
+                for effect in effects_of(event):
+                    kinds.add(type(effect))
+                    if isinstance(effect, (WriteFile, KeepVersion)):
                         self.workspace(int(event["line"])).apply(effect, int(event["seq"]))
-            self._apply_to_session(events)
-
-    def _apply_to_session(self, events: list[Event]) -> None:
-        kinds = {effect["do"] for event in events for effect in event.get("effects", ())}
-        best = self.state.best()
-        if "judged" in kinds and best is not None:
-            self._write(KERNEL, best.text)
-        elif "judged" in kinds:  # what it held was found wrong since
-            (self.folder / KERNEL).unlink(missing_ok=True)
-        if "note" in kinds:
-            self._write(DEVLOG, TITLE + "".join(_log_entries(self.events)))
+            best = self.state.best()
+            if RecordVerdict in kinds and best is not None:
+                self._write(KERNEL, best.text)
+            elif RecordVerdict in kinds:  # what it held was found wrong since
+                (self.folder / KERNEL).unlink(missing_ok=True)
+            if AddNote in kinds:
+                self._write(DEVLOG, TITLE + "".join(_log_entries(self.events)))
 
     def _write(self, name: str, text: str) -> None:
         target, data = self.folder / name, text.encode()
@@ -205,9 +204,9 @@ def _log_entries(events: list[Event]) -> Iterator[str]:
     """Every note as an entry, named after the line and the kernel that it had then."""
     latest: dict[int, str] = {}
     for event in events:
-        for effect in event.get("effects", ()):
-            if effect["do"] == "judged":
-                latest[event["line"]] = effect["sha256"][:8]
-            if effect["do"] == "note":
+        for effect in effects_of(event):
+            if isinstance(effect, RecordVerdict):
+                latest[event["line"]] = effect.sha256[:8]
+            elif isinstance(effect, AddNote):
                 subject = " · ".join(word for word in (f"line {event['line']}", latest.get(event["line"], "")) if word)
-                yield render_entry(subject, effect["fields"], datetime.fromisoformat(event["time"]))
+                yield render_entry(subject, effect.fields, datetime.fromisoformat(event["time"]))

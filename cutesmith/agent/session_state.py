@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from cutesmith.agent.models.model import Usage
+from cutesmith.agent.outcome import RecordVerdict, judgements
 from cutesmith.agent.transcript import Event
 from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION
 
@@ -112,11 +113,10 @@ class SessionState:
             self._count(line, event)
         elif event["kind"] == "ended":
             self.endings[line] = event
-        for effect in event.get("effects", ()):
-            if effect["do"] == "judged":
-                self._judge(line, int(event["seq"]), effect)
-                kernel = self.kernels[effect["sha256"]]
-                kernel.confirmed = kernel.grade > 0 and (kernel.confirmed or "confirms" in event)
+        for judged in judgements(event):
+            self._judge(line, int(event["seq"]), judged)
+            kernel = self.kernels[judged.sha256]
+            kernel.confirmed = kernel.grade > 0 and (kernel.confirmed or "confirms" in event)
 
     def _count(self, line: int, event: Event) -> None:
         self.usage += Usage(**event["usage"])
@@ -127,9 +127,9 @@ class SessionState:
         else:
             self.dollars += event["dollars"]
 
-    def _judge(self, line: int, seq: int, effect: Mapping[str, Any]) -> None:
-        verdict, before = effect["verdict"], self.best(line)
-        kernel = self.kernels.setdefault(effect["sha256"], JudgedKernel(effect["sha256"], effect["text"], line, seq))
+    def _judge(self, line: int, seq: int, judged: RecordVerdict) -> None:
+        verdict, before = judged.verdict, self.best(line)
+        kernel = self.kernels.setdefault(judged.sha256, JudgedKernel(judged.sha256, judged.text, line, seq))
         kernel.follow(verdict, seq)
         self.rejected += verdict["status"] == "rejected"
         if verdict["exit_code"] != 0:

@@ -17,7 +17,7 @@ Every event has `seq` (from 0), `time` (UTC, ISO 8601), `line` (the line of work
     ended     ending (the name of an Ending), reason: this line of work is over
     result    verdict: AgentVerdict.to_dict()
 
-`effects` are those of `cutesmith.agent.outcome`. A last line that was cut by a kill is dropped on opening.
+`effects` are the classes of `cutesmith.agent.outcome` as JSON. A last line that a kill cut is dropped on opening.
 """
 
 from __future__ import annotations
@@ -61,10 +61,14 @@ class Transcript:
         self._log.__exit__()
 
     def append(self, kind: str, *, line: int = 0, **fields: Any) -> Event:
-        """Write one event and flush it to the disk; raises TranscriptError, and then the file is as it was."""
+        """Write one event, with its Effects as JSON, and flush it to the disk.
+
+        Raises TranscriptError, and then the file is as it was.
+        """
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        event = {"seq": len(self.events), "time": now, "line": line, "kind": kind, **fields}
-        text = strict_json(event)
+        if "effects" in fields:
+            fields["effects"] = [effect.to_dict() for effect in fields["effects"]]
+        text = strict_json({"seq": len(self.events), "time": now, "line": line, "kind": kind, **fields})
         try:
             self._log.append(text)
         except LogWriteError as error:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from cutesmith.agent.outcome import RecordVerdict
+
 _TIME = "2026-01-01T00:00:00.000+00:00"
 VERIFY = {"stage": "verify", "status": "verified", "exit_code": 0, "summary": "19 cases agree", "seconds": 1.0}
 
 
 def event(seq: int, kind: str, line: int = 1, **fields: Any) -> dict[str, Any]:
+    if "effects" in fields:
+        fields["effects"] = [effect.to_dict() for effect in fields["effects"]]
     return {"seq": seq, "time": _TIME, "line": line, "kind": kind, **fields}
 
 
@@ -30,11 +34,11 @@ def call(id: str, name: str = "note", **input: Any) -> dict[str, Any]:
 
 def tool(seq: int, id: str, *, line: int = 1, words: str = "done", effects: Any = (), **fields: Any) -> dict[str, Any]:
     filled = {"is_error": False, "finish": "", "name": "note", "input": {}, "turn": 1, "seconds": 0.1, **fields}
-    return event(seq, "tool", line, id=id, text=words, effects=list(effects), **filled)
+    return event(seq, "tool", line, id=id, text=words, effects=effects, **filled)
 
 
-def judged(sha: str, verdict: dict[str, Any], words: str = "") -> dict[str, Any]:
-    return {"do": "judged", "sha256": sha, "text": words or f"# {sha}", "verdict": verdict}
+def judged(sha: str, verdict: dict[str, Any], words: str = "") -> RecordVerdict:
+    return RecordVerdict(sha, words or f"# {sha}", verdict)
 
 
 def timed(median: float, *, speedups: dict[str, float] | None = None, floor: float | None = None) -> dict[str, Any]:

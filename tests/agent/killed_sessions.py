@@ -19,7 +19,7 @@ from cutesmith.agent.conversation import messages_of
 from cutesmith.agent.display.screen import Quiet
 from cutesmith.agent.loop import Line
 from cutesmith.agent.models.scripted_model import ScriptedModel
-from cutesmith.agent.outcome import judged
+from cutesmith.agent.outcome import RecordVerdict
 from cutesmith.agent.session import new_session, resumed_session
 from cutesmith.agent.tools.toolbox import Toolbox
 from cutesmith.agent.tools.workbench import Workbench
@@ -47,7 +47,7 @@ TURNS = [
 
 PASS = {"stage": "verify", "status": "verified", "exit_code": 0, "summary": "19 cases", "seconds": 1.0, "cases": []}
 WRONG = {**PASS, "status": "wrong_result", "exit_code": 1, "summary": "case 7 differs"}
-DRAFTS = [judged(name * 64, f"# {name}\n", PASS) for name in "abc"]  # the last one is the best
+DRAFTS = [RecordVerdict(name * 64, f"# {name}\n", PASS) for name in "abc"]  # the last one is the best
 
 
 async def judge(kernel, stage):

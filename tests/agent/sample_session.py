@@ -10,8 +10,8 @@ from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from cutesmith.agent import outcome
 from cutesmith.agent.models.model import Usage
+from cutesmith.agent.outcome import AddNote, KeepVersion, RecordVerdict, WriteFile
 from cutesmith.agent.session_state import SessionState
 from cutesmith.profiling.ncu_advice import ProfileAdvice
 from cutesmith.profiling.profiling import ProfileVerdict
@@ -254,6 +254,8 @@ class Session:
         """Append one event, `seconds` after the one before."""
         self.clock += timedelta(seconds=seconds)
         time = self.clock.isoformat(timespec="milliseconds")
+        if "effects" in fields:
+            fields["effects"] = [effect.to_dict() for effect in fields["effects"]]
         event = {"seq": len(self.events), "time": time, "line": line, "kind": kind, **fields}
         self.events.append(json.loads(strict_json(event)))
 
@@ -296,7 +298,7 @@ class Session:
             input=call["input"],
             text=text,
             is_error=error,
-            effects=list(effects),
+            effects=effects,
             finish=finish,
         )
 
@@ -306,7 +308,7 @@ class Session:
         calls += [call(f"{verdict.stage}_kernel", path="kernel.py") for verdict in verdicts]
         said = [{"type": "text", "text": say}] if say else []
         self.reply(line, {"type": "thinking", "thinking": thought, "signature": "c2ln"}, *said, *calls)
-        self.tool(line, "create_file", "kernel.py is written", effects=[outcome.write("kernel.py", source)])
+        self.tool(line, "create_file", "kernel.py is written", effects=[WriteFile("kernel.py", source)])
         for verdict in verdicts:
             self.tool(
                 line,
@@ -363,16 +365,16 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 def _effects(text: str, verdicts: Any) -> list[Any]:
     digest = hashlib.sha256(text.encode()).hexdigest()
-    effects = [outcome.judged(digest, text, verdict.to_dict()) for verdict in verdicts]
+    effects = [RecordVerdict(digest, text, verdict.to_dict()) for verdict in verdicts]
     if any(verdict.stage == "verify" and verdict.passed for verdict in verdicts):
-        effects.append(outcome.checkpoint("kernel.py", text, note="verified", verdict=verdicts[0].to_dict()))
+        effects.append(KeepVersion("kernel.py", text, "verified", verdicts[0].to_dict()))
     return effects
 
 
 def begin_line(session: Session, line: int, parent: int = 0, opening: str = "") -> None:
     """A line of work begins from the draft or from another line."""
     opening = opening or f"Line {line}: make the kernel faster than the draft."
-    session.add("line", line=line, parent=parent, opening=opening, effects=[outcome.write("kernel.py", kernel(128))])
+    session.add("line", line=line, parent=parent, opening=opening, effects=[WriteFile("kernel.py", kernel(128))])
 
 
 def timed_search() -> Session:
@@ -392,7 +394,7 @@ def timed_search() -> Session:
     session.turn(2, "cute.arch.warp_reduction_sum.", kernel(512, note=" v3"), verified(passed=False))
     fields = {"prediction": "one read of x less: 150 µs", "change": "sum in registers", "measurement": "151.3 µs"}
     session.reply(1, call("note", **fields))
-    session.tool(1, "note", "noted", effects=[outcome.note(fields)])
+    session.tool(1, "note", "noted", effects=[AddNote(fields)])
     session.turn(2, "The last row block is ragged.", kernel(512, staged=True), verified(), timed(139.9), profiled())
     session.add("round", round=1, kept=[1, 2], dropped=[3], lessons="Scalar loads cost a factor of 2.6; keep 16 bytes.")
     session.add("ended", line=3, ending="no progress", reason="dropped after round 1: 402.7 µs")
@@ -429,7 +431,7 @@ def hostile() -> Session:
     session.reply(1, {"type": "redacted_thinking", "data": "AAAA"}, call(HOSTILE, **{HOSTILE: evil}), dollars=None)
     session.tool(1, HOSTILE, evil, error=True)
     session.reply(1, call("create_file", path=HOSTILE, text=evil), {"type": "new_kind_of_block", "x": evil})
-    session.tool(1, "create_file", evil, effects=[outcome.write(HOSTILE, evil), outcome.note({"note": evil})])
+    session.tool(1, "create_file", evil, effects=[WriteFile(HOSTILE, evil), AddNote({"note": evil})])
     session.turn(1, evil, source + f"# {HOSTILE} 2", verified(log=evil), timed(150.0))
     session.add("round", round=1, kept=[1], dropped=[], lessons=evil)
     session.add("ended", line=1, ending=HOSTILE, reason=evil)

@@ -11,7 +11,7 @@ import pytest
 
 from cutesmith.agent.closing import conclude, write_result
 from cutesmith.agent.confirmation import MOST, confirm_best, refuted
-from cutesmith.agent.outcome import judged
+from cutesmith.agent.outcome import RecordVerdict
 from cutesmith.agent.session import new_session, resumed_session
 from cutesmith.report.session.session import render_session
 from cutesmith.verb_process import VerbError
@@ -48,7 +48,8 @@ def passed(session, text, median=None, verify=VERIFY):
     """Record a kernel that passed, with its quick time if there is one."""
     sha = hashlib.sha256(text.encode()).hexdigest()
     verdicts = [verify, *([timed(median)] if median else [])]
-    session.record("judged", 1, text="", effects=[judged(sha, text, verdict) for verdict in verdicts], seconds=0.0)
+    effects = [RecordVerdict(sha, text, verdict) for verdict in verdicts]
+    session.record("judged", 1, text="", effects=effects, seconds=0.0)
 
 
 def confirm(session, judge, *, on_gpu=False, **options):

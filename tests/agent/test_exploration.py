@@ -7,12 +7,11 @@ import hashlib
 
 import pytest
 
-from cutesmith.agent import outcome
 from cutesmith.agent.budget import Limits
 from cutesmith.agent.exploration import explore
 from cutesmith.agent.loop import Line
 from cutesmith.agent.models.scripted_model import ScriptedModel
-from cutesmith.agent.outcome import Outcome
+from cutesmith.agent.outcome import AddNote, Outcome, RecordVerdict
 from cutesmith.agent.session import new_session, resumed_session
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.texts.lessons import CHARACTERS, lessons_of
@@ -34,14 +33,14 @@ class Tools:
             text = f"# line {self.line}: {given['us']} us\n"
             sha = hashlib.sha256(text.encode()).hexdigest()
             verdicts = [VERIFY, timed(given["us"])]
-            return Outcome(text="judged", effects=tuple(outcome.judged(sha, text, verdict) for verdict in verdicts))
+            return Outcome(text="judged", effects=tuple(RecordVerdict(sha, text, verdict) for verdict in verdicts))
         if name == "take":  # a pass that nothing timed
             text = f"# line {self.line}, {given['cases']} cases\n"
             sha = hashlib.sha256(text.encode()).hexdigest()
             verdict = {**VERIFY, "cases": [{"passed": True}] * given["cases"]}
-            return Outcome(text="judged", effects=(outcome.judged(sha, text, verdict),))
+            return Outcome(text="judged", effects=(RecordVerdict(sha, text, verdict),))
         if name == "learn":
-            return Outcome(text="noted", effects=(outcome.note({"note": given["words"]}),))
+            return Outcome(text="noted", effects=(AddNote({"note": given["words"]}),))
         if name == "die":
             raise KeyboardInterrupt
         return Outcome(text="", finish="enough")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.agent.outcome import judged
+from cutesmith.agent.outcome import KeepVersion, RecordVerdict
 from cutesmith.agent.texts.bounded_text import LIMIT, bounded
 from cutesmith.agent.texts.verdict_texts import CHAINED, describe
 from cutesmith.agent.tools import judging
@@ -58,7 +58,7 @@ def record(bench: ToolBench, text: str, *verdicts: Verdict, line: int = 1) -> No
     """Let the state know a text and what was said of it."""
     bench.seq += 1
     digest = hashlib.sha256(text.encode()).hexdigest()
-    effects = [judged(digest, text, verdict.to_dict()) for verdict in verdicts]
+    effects = [RecordVerdict(digest, text, verdict.to_dict()).to_dict() for verdict in verdicts]
     bench.state.follow({"seq": bench.seq, "line": line, "kind": "tool", "effects": effects})
 
 
@@ -92,7 +92,7 @@ def test_the_first_verified_kernel_is_the_best(bench):
 
 def test_a_faster_one_names_what_it_beats_and_a_slower_one_what_beats_it(bench):
     record(bench, "old", verify(), benchmark(20.0))
-    bench.workspace.apply({"do": "checkpoint", "path": "kernel.py", "text": "old", "note": "", "verdict": {}}, 1)
+    bench.workspace.apply(KeepVersion("kernel.py", "old", "", {}), 1)
     kernel, passed = judging.take_snapshot(bench.workbench), verify().to_dict()
     old = hashlib.sha256(b"old").hexdigest()[:8]
     faster = judging.comparison(bench.workbench, kernel, [passed, benchmark(10.0).to_dict()])
@@ -127,7 +127,7 @@ def test_a_failure_of_what_was_best_is_told_as_it_will_stand(bench):
 def test_what_is_kept_has_the_verdict_and_the_time_without_the_cases(bench):
     kernel = judging.take_snapshot(bench.workbench)
     effect = judging.kept(kernel, verify().to_dict(), benchmark(12.5).to_dict(), "")
-    assert (effect["do"], effect["path"], effect["text"], effect["note"]) == (
+    assert (effect.kind, effect.path, effect.text, effect.note) == (
         "checkpoint",
         "kernel.py",
         RELU,
@@ -141,8 +141,8 @@ def test_what_is_kept_has_the_verdict_and_the_time_without_the_cases(bench):
 def test_a_pass_on_a_gpu_is_kept_with_its_time_in_the_same_call(bench):
     kernel, tools = judging.take_snapshot(bench.workbench), JudgingTools(bench.workbench)
     outcome = tools.passed(kernel, verify().to_dict(), benchmark(12.5).to_dict(), "wider loads")
-    assert [effect["do"] for effect in outcome.effects] == ["judged", "judged", "checkpoint"]
-    assert outcome.effects[2]["verdict"]["median_us"] == 12.5
+    assert [effect.kind for effect in outcome.effects] == ["judged", "judged", "checkpoint"]
+    assert outcome.effects[2].verdict["median_us"] == 12.5
     assert outcome.text.index("verify: verified") < outcome.text.index("benchmark: passed")
     assert outcome.text.endswith("Kept as checkpoint 1.\nNEW BEST, the first: verified, 12.50 µs.")
 
@@ -151,7 +151,7 @@ def test_what_the_timing_finds_to_be_a_cheat_is_not_kept(bench):
     kernel, tools = judging.take_snapshot(bench.workbench), JudgingTools(bench.workbench)
     rejected = benchmark(0.1, exit_code=ExitCode.REJECTED, rule="T1", summary="faster than memory")
     outcome = tools.passed(kernel, verify().to_dict(), rejected.to_dict(), "")
-    assert [effect["do"] for effect in outcome.effects] == ["judged", "judged"]
+    assert [effect.kind for effect in outcome.effects] == ["judged", "judged"]
     assert "Rule T1." in outcome.text and outcome.text.endswith("No kernel is verified yet.")
 
 

@@ -29,7 +29,7 @@ class Tools:
         self.calls.append(block["name"])
         words = block["input"].get("words", "")
         if block["name"] == "write":
-            return Outcome(text="written", effects=(outcome.write("kernel.py", words),))
+            return Outcome(text="written", effects=(outcome.WriteFile("kernel.py", words),))
         return Outcome(text=words, finish=words if block["name"] == "finish" else "")
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.agent.outcome import Outcome, judged
+from cutesmith.agent.outcome import AddNote, Outcome, RecordVerdict
 from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.agent.tools.judging import StorageError
 from cutesmith.agent.tools.toolbox import MALFORMED, Toolbox
+from tests.agent.events import event
 from tests.agent.tool_bench import PROBLEM, RELU, ToolBench
 
 CHEAT = "    return torch.relu(x)"
@@ -188,16 +189,16 @@ def test_the_text_that_was_hashed_is_the_text_that_was_judged(solved):
     digest = hashlib.sha256(RELU.encode()).hexdigest()
     for tool in ("lint_kernel", "compile_kernel", "verify_kernel"):
         effect = said[tool].effects[0]
-        assert (effect["do"], effect["sha256"], effect["text"]) == ("judged", digest, RELU)
-        assert effect["verdict"]["stage"] == tool.removesuffix("_kernel")
-        assert effect["verdict"]["path"] == str(bench.root / "judged" / digest[:12] / "kernel.py")
-    copy = Path(said["verify_kernel"].effects[0]["verdict"]["path"])
+        assert (effect.kind, effect.sha256, effect.text) == ("judged", digest, RELU)
+        assert effect.verdict["stage"] == tool.removesuffix("_kernel")
+        assert effect.verdict["path"] == str(bench.root / "judged" / digest[:12] / "kernel.py")
+    copy = Path(said["verify_kernel"].effects[0].verdict["path"])
     assert copy.read_text() == RELU and stat.S_IMODE(copy.stat().st_mode) == 0o444
 
 
 def test_a_pass_is_kept_by_itself_with_its_verdict(solved):
     bench, said = solved
-    assert [effect["do"] for effect in said["verify_kernel"].effects] == ["judged", "checkpoint"]
+    assert [effect.kind for effect in said["verify_kernel"].effects] == ["judged", "checkpoint"]
     (kept,) = bench.workbench.checkpoints.checkpoints()
     assert (kept.note, kept.verdict["status"], kept.verdict["exit_code"]) == (
         "vectors of four",
@@ -232,7 +233,7 @@ def test_a_cheat_is_rejected_with_its_rule_and_never_kept(tmp_path):
     bench.call("create_file", path="kernel.py", text=RELU.replace("    _compiled(x, y)\n    return y", CHEAT))
     outcome = bench.call("verify_kernel")
     assert "rejected (exit code 8" in outcome.text and "Rule W1" in outcome.text and "pointless" in outcome.text
-    assert outcome.effects[0]["verdict"]["rule"] == "W1" and len(outcome.effects) == 1
+    assert outcome.effects[0].verdict["rule"] == "W1" and len(outcome.effects) == 1
     assert bench.state.rejected == 1 and bench.state.best() is None
     assert bench.call("profile_kernel").text.startswith("profile: rejected (exit code 8")
     assert "no kernel is verified" in bench.refused("finish", summary="done")
@@ -270,14 +271,14 @@ def test_what_cannot_be_launched_at_the_problems_own_size_is_not_verified_at_a_s
     bench.call("create_file", path="kernel.py", text=tall)
     outcome = bench.call("verify_kernel")
     assert "verify: does_not_compile (exit code 4" in outcome.text and "grid y is 65536" in outcome.text
-    assert [effect["verdict"]["stage"] for effect in outcome.effects] == ["verify"]
+    assert [effect.verdict["stage"] for effect in outcome.effects] == ["verify"]
     assert bench.state.best() is None and not bench.workbench.checkpoints.checkpoints()
 
 
 def test_lint_errors_stop_a_verification_before_it_costs_anything(bench, monkeypatch):
     bench.call("create_file", path="kernel.py", text=RELU.replace("cute.ceil_div", "cute.ceildiv"))
     outcome = bench.call("verify_kernel")
-    assert [effect["verdict"]["stage"] for effect in outcome.effects] == ["lint"]
+    assert [effect.verdict["stage"] for effect in outcome.effects] == ["lint"]
     assert "CS101" in outcome.text and "Did you mean" in outcome.text
     assert outcome.text.endswith("call it again.")
     monkeypatch.setenv("PYTHONHOME", "/nonexistent")  # no Python starts there: the verdict on this text is known
@@ -288,15 +289,15 @@ def test_a_problem_that_cannot_be_read_is_a_verdict_of_its_stage(bench):
     bench.call("create_file", path="kernel.py", text=RELU)
     (bench.root / "problem.py").write_text("def broken(:\n")
     outcome = bench.call("compile_kernel")
-    assert outcome.effects[0]["verdict"]["stage"] == "compile" and outcome.effects[0]["verdict"]["exit_code"] == 2
+    assert outcome.effects[0].verdict["stage"] == "compile" and outcome.effects[0].verdict["exit_code"] == 2
 
 
 @pytest.mark.gpu
 def test_on_a_gpu_a_verified_version_has_its_time(bench):
     bench.call("create_file", path="kernel.py", text=RELU)
     outcome = bench.call("verify_kernel", sanitize=True)
-    assert [effect.get("verdict", {}).get("stage") for effect in outcome.effects] == ["verify", "benchmark", "verify"]
-    names = [case["name"] for case in outcome.effects[0]["verdict"]["cases"]]
+    assert [effect.verdict.get("stage") for effect in outcome.effects] == ["verify", "benchmark", "verify"]
+    names = [case["name"] for case in outcome.effects[0].verdict["cases"]]
     assert names[-2:] == ["compute-sanitizer memcheck", "compute-sanitizer racecheck"]
     assert bench.state.best().median_us > 0
     assert bench.workbench.checkpoints.checkpoints()[0].verdict["median_us"] == bench.state.best().median_us
@@ -310,7 +311,7 @@ def test_on_a_gpu_a_verified_version_has_its_time(bench):
 
 def test_a_note_is_an_effect_and_needs_a_word(bench):
     outcome = bench.call("note", prediction=" 5 µs: one read, one write ", change="")
-    assert outcome.effects == ({"do": "note", "fields": {"prediction": "5 µs: one read, one write"}},)
+    assert outcome.effects == (AddNote({"prediction": "5 µs: one read, one write"}),)
     assert "at least one of: prediction, change, measurement, note" in bench.refused("note", note=" ")
 
 
@@ -323,8 +324,8 @@ def test_nothing_verified_is_no_finish_unless_it_is_given_up(bench):
 
 def test_finish_says_when_the_file_is_not_the_result(bench):
     verify = {"stage": "verify", "status": "verified", "exit_code": 0}
-    effect = judged("ab" * 32, "x", verdict=verify)
-    bench.state.follow({"seq": 1, "line": 1, "kind": "tool", "effects": [effect]})
+    effect = RecordVerdict("ab" * 32, "x", verdict=verify)
+    bench.state.follow(event(1, "tool", effects=[effect]))
     bench.call("create_file", path="kernel.py", text="y")
     assert "kernel.py holds another text now" in bench.call("finish", summary="done").text
 
@@ -332,8 +333,8 @@ def test_finish_says_when_the_file_is_not_the_result(bench):
 def test_where_nothing_was_timed_finish_takes_the_verified_version_that_the_file_holds(bench):
     verify = {"stage": "verify", "status": "verified on the emulated GPU", "exit_code": 0}
     for seq, text in enumerate(("first", "second"), start=1):
-        effect = judged(hashlib.sha256(text.encode()).hexdigest(), text, verdict=verify)
-        bench.state.follow({"seq": seq, "line": 1, "kind": "tool", "effects": [effect]})
+        effect = RecordVerdict(hashlib.sha256(text.encode()).hexdigest(), text, verdict=verify)
+        bench.state.follow(event(seq, "tool", effects=[effect]))
     bench.seq = 2
     bench.call("create_file", path="kernel.py", text="first")
     assert "another text" not in bench.call("finish", summary="the second has a fault").text

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cutesmith.agent.outcome import WriteFile
 from cutesmith.agent.tools.confined_folder import MAX_BYTES
 from cutesmith.agent.tools.text_edits import VIEW_CHARACTERS, difference, near_misses, numbered, occurrences
 from tests.agent.tool_bench import ToolBench
@@ -29,7 +30,7 @@ def test_what_is_created_is_seen_with_line_numbers(bench):
 def test_a_tool_alone_changes_nothing_on_the_disk(bench):
     outcome = bench.ask({"name": "create_file", "input": {"path": "a/kernel.py", "text": "x"}})
     assert list(bench.work.iterdir()) == []
-    assert outcome.effects == ({"do": "write", "path": "a/kernel.py", "text": "x"},)
+    assert outcome.effects == (WriteFile("a/kernel.py", "x"),)
 
 
 def test_two_edits_of_one_turn_see_each_other(bench):
@@ -91,7 +92,7 @@ def test_a_folder_is_listed(bench):
 def test_a_listing_is_bounded(bench):
     for number in range(40):
         name = "/".join(f"{number:03}" + "x" * 100 for _ in range(8))
-        bench.workspace.apply({"do": "write", "path": name, "text": ""}, number)
+        bench.workspace.apply(WriteFile(name, ""), number)
     assert len(bench.call("view_file").text) <= VIEW_CHARACTERS
 
 

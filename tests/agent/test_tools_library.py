@@ -54,9 +54,9 @@ def test_an_example_is_found_and_fetched_into_the_folder(bench):
     (effect,) = outcome.effects
     rows = map(json.loads, (ROOT / "examples_index" / "index.jsonl").read_text().splitlines())
     (record,) = (row for row in rows if row["id"] == "cutesmith/rms_norm_residual")
-    assert hashlib.sha256((bench.work / effect["path"]).read_bytes()).hexdigest() == record["sha256"]
-    assert effect["path"] in outcome.text and record["licence"] in outcome.text
-    assert effect["path"] in bench.call("view_file", path="examples").text
+    assert hashlib.sha256((bench.work / effect.path).read_bytes()).hexdigest() == record["sha256"]
+    assert effect.path in outcome.text and record["licence"] in outcome.text
+    assert effect.path in bench.call("view_file", path="examples").text
     assert bench.call("fetch_example", ids=["cutesmith/rms_norm_residual"]).effects == ()
 
 
@@ -85,5 +85,5 @@ def test_what_the_network_does_not_give_is_told_beside_what_is_here(bench, monke
         monkeypatch.setenv("CUTESMITH_CACHE", str(bench.root / "cache"))
         outcome = bench.call("fetch_example", ids=["cutlass/hopper/cta_norm", "cutesmith/layer_norm"])
     assert "cutlass/hopper/cta_norm: not fetched: no connection" in outcome.text and not outcome.is_error
-    assert [effect["path"] for effect in outcome.effects] == ["examples/cutesmith/kernels/layer_norm.py"]
+    assert [effect.path for effect in outcome.effects] == ["examples/cutesmith/kernels/layer_norm.py"]
     assert "starts with cutesmith/" in outcome.text

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.agent.outcome import judged
+from cutesmith.agent.outcome import KeepVersion, RecordVerdict
+from tests.agent.events import event
 from tests.agent.tool_bench import ToolBench
 
 
@@ -35,9 +36,9 @@ def test_a_revert_keeps_what_no_checkpoint_holds_and_nothing_else(bench):
     bench.call("backup_file", note="first")
     bench.call("create_file", path="kernel.py", text="two\n")
     kept = bench.call("revert_file", version="1")
-    assert [effect["do"] for effect in kept.effects] == ["checkpoint", "write"]
+    assert [effect.kind for effect in kept.effects] == ["checkpoint", "write"]
     back = bench.call("revert_file", version="2")
-    assert [effect["do"] for effect in back.effects] == ["write"]  # "one" is checkpoint 1
+    assert [effect.kind for effect in back.effects] == ["write"]  # "one" is checkpoint 1
 
 
 def test_a_revert_to_what_is_there_does_nothing(bench):
@@ -83,8 +84,8 @@ def test_the_list_says_what_is_known_of_each(bench):
     (kept,) = bench.workbench.checkpoints.checkpoints()
     timing = {"stage": "benchmark", "status": "passed", "exit_code": 0, "timings": [{"median_us": 12.345}]}
     verify = {"stage": "verify", "status": "verified", "exit_code": 0}
-    effects = [judged(kept.hash, "one\n", verdict) for verdict in (verify, timing)]
-    bench.state.follow({"seq": 9, "line": 1, "kind": "tool", "effects": effects})
+    effects = [RecordVerdict(kept.hash, "one\n", verdict) for verdict in (verify, timing)]
+    bench.state.follow(event(9, "tool", effects=effects))
     head, line = bench.call("list_checkpoints").text.splitlines()
     assert head.startswith("1 checkpoints of kernel.py")
     assert line.split()[0] == "1" and line.endswith(f"{kept.hash[:8]}  verified, 12.35 µs  plain")
@@ -92,7 +93,7 @@ def test_the_list_says_what_is_known_of_each(bench):
 
 def test_a_list_is_bounded(bench):
     for number in range(45):
-        bench.workspace.apply({"do": "checkpoint", "path": "kernel.py", "text": "x", "note": "", "verdict": {}}, number)
+        bench.workspace.apply(KeepVersion("kernel.py", "x", "", {}), number)
     told = bench.call("list_checkpoints").text.splitlines()
     assert len(told) == 41 and "the newest 40" in told[0] and told[-1].startswith(" 45  ")
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from cutesmith.agent.outcome import AddNote
 from cutesmith.agent.transcript import Transcript, TranscriptError, read_transcript
 from cutesmith.errors import UsageError
 
@@ -15,8 +16,8 @@ from cutesmith.errors import UsageError
 def test_events_are_numbered_and_come_back(tmp_path):
     with Transcript(tmp_path / "t.jsonl") as transcript:
         transcript.append("session", request="softmax")
-        event = transcript.append("tool", line=2, text="a\nb", effects=({"do": "write"},))
-    assert event["seq"] == 1 and event["line"] == 2 and event["effects"] == [{"do": "write"}]
+        event = transcript.append("tool", line=2, text="a\nb", effects=(AddNote({"note": "x"}),))
+    assert event["seq"] == 1 and event["line"] == 2 and event["effects"] == [{"do": "note", "fields": {"note": "x"}}]
     assert read_transcript(tmp_path / "t.jsonl") == transcript.events
     with Transcript(tmp_path / "t.jsonl") as again:
         assert again.events == transcript.events
@@ -59,6 +60,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 FILLS_THE_DISK = """
 import resource, signal, sys
 from pathlib import Path
+from cutesmith.agent.outcome import AddNote
 from cutesmith.agent.transcript import Transcript, TranscriptError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with Transcript(Path(sys.argv[1])) as transcript:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from cutesmith.agent.outcome import checkpoint, write
+from cutesmith.agent.outcome import KeepVersion, WriteFile
 from cutesmith.agent.tools.confined_folder import MAX_BYTES, MAX_FILES, ConfinedFolder, PathError
 from cutesmith.agent.tools.workspace import Workspace, store_of
 from cutesmith.checkpoints import CheckpointError, CheckpointStore
@@ -252,7 +252,7 @@ def attempt(action: Callable[[], str | None]) -> str:
 
 
 def test_a_write_applied_twice_is_one(workspace, work):
-    effect = write("a/kernel.py", "text\n")
+    effect = WriteFile("a/kernel.py", "text\n")
     workspace.apply(effect, 3)
     workspace.apply(effect, 3)
     assert (work / "a" / "kernel.py").read_text() == "text\n"
@@ -260,7 +260,7 @@ def test_a_write_applied_twice_is_one(workspace, work):
 
 
 def test_a_checkpoint_applied_twice_is_one(workspace):
-    effect = checkpoint("kernel.py", "v1\n", note="first", verdict={"status": "verified", "median_us": 2.5})
+    effect = KeepVersion("kernel.py", "v1\n", "first", {"status": "verified", "median_us": 2.5})
     workspace.apply(effect, 7)
     workspace.apply(effect, 7)
     workspace.apply(effect, 9)  # the same text kept again by another event is another entry
@@ -271,7 +271,7 @@ def test_a_checkpoint_applied_twice_is_one(workspace):
 
 def test_a_checkpoint_lost_to_a_kill_is_made_by_the_second_time(workspace):
     """Killed between the transcript and the index: the line was cut off."""
-    effect = checkpoint("kernel.py", "v1\n", note="first")
+    effect = KeepVersion("kernel.py", "v1\n", "first", {})
     workspace.apply(effect, 7)
     index = workspace.checkpoints.index
     index.write_bytes(index.read_bytes()[:-9])
@@ -291,7 +291,7 @@ apply_all(Path(sys.argv[2]))
 EFFECTS = [
     (seq, effect)
     for seq in range(40)
-    for effect in (write("kernel.py", f"v{seq}\n" * 500), checkpoint("kernel.py", f"v{seq // 2}\n", note=f"n{seq}"))
+    for effect in (WriteFile("kernel.py", f"v{seq}\n" * 500), KeepVersion("kernel.py", f"v{seq // 2}\n", f"n{seq}", {}))
 ]
 
 
@@ -324,8 +324,8 @@ def test_killed_anywhere_and_applied_again_is_as_if_never_killed(tmp_path):
 
 
 def test_checkpoints_of_files_of_one_name_do_not_meet(workspace, tmp_path):
-    workspace.apply(checkpoint("a/kernel.py", "a", note=""), 1)
-    workspace.apply(checkpoint("kernel.py", "b", note=""), 2)
+    workspace.apply(KeepVersion("a/kernel.py", "a", "", {}), 1)
+    workspace.apply(KeepVersion("kernel.py", "b", "", {}), 2)
     assert [c.key for c in workspace.checkpoints.checkpoints()] == ["event 2"]
     assert (tmp_path / "checkpoints" / "a.below" / "kernel.py.jsonl").is_file()
 
@@ -333,13 +333,13 @@ def test_checkpoints_of_files_of_one_name_do_not_meet(workspace, tmp_path):
 @pytest.mark.parametrize("folder", ["kernel.py.lock", "kernel.py.jsonl", "objects", "kernel.py.lock.below"])
 def test_no_folder_of_the_model_takes_the_place_of_the_stores_own_files(workspace, folder):
     for seq, path in enumerate((f"{folder}/x.py", f"{folder}.below/x.py", "kernel.py", f"{folder}/x.py")):
-        workspace.apply(checkpoint(path, "a", note=""), seq)
+        workspace.apply(KeepVersion(path, "a", "", {}), seq)
     assert [c.key for c in workspace.checkpoints.checkpoints()] == ["event 2"]
     assert len(store_of(f"{folder}/x.py", workspace.folder, workspace.checkpoints).checkpoints()) == 2
 
 
 def test_effects_reach_nothing_outside(workspace, secret):
-    for effect in (write("../outside/secret.py", "x"), checkpoint("../outside/x.py", "x", note="")):
+    for effect in (WriteFile("../outside/secret.py", "x"), KeepVersion("../outside/x.py", "x", "", {})):
         with pytest.raises(PathError):
             workspace.apply(effect, 1)
     assert [p.name for p in secret.parent.iterdir()] == ["secret.py"]
@@ -349,4 +349,4 @@ def test_a_store_that_cannot_be_written_is_our_error(work, tmp_path):
     (tmp_path / "file").write_text("")
     blocked = Workspace(work, CheckpointStore(work / "kernel.py", folder=tmp_path / "file" / "below"))
     with pytest.raises(CheckpointError):
-        blocked.apply(checkpoint("kernel.py", "x", note=""), 1)
+        blocked.apply(KeepVersion("kernel.py", "x", "", {}), 1)

@@ -12,6 +12,7 @@ from cutesmith.agent.tools.toolbox import Toolbox
 from cutesmith.agent.tools.workbench import Workbench
 from cutesmith.agent.tools.workspace import Workspace
 from cutesmith.checkpoints import CheckpointStore
+from tests.agent.events import event
 
 RELU = (Path(__file__).parent.parent / "kernels" / "relu_tvm_ffi.py").read_text(encoding="utf-8")
 PROBLEM = """\
@@ -53,10 +54,9 @@ class ToolBench:
         """Call a tool and let its effects take effect, as the loop does."""
         outcome = self.ask({"type": "tool_use", "id": "toolu_1", "name": tool, "input": given})
         self.seq += 1
-        self.state.follow({"seq": self.seq, "line": 1, "kind": "tool", "effects": outcome.effects})
+        self.state.follow(event(self.seq, "tool", effects=outcome.effects))
         for effect in outcome.effects:
-            if effect["do"] in ("write", "checkpoint"):
-                self.workspace.apply(effect, self.seq)
+            self.workspace.apply(effect, self.seq)
         return outcome
 
     def ask(self, block: dict[str, Any]) -> Outcome:

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from cutesmith.agent.outcome import judgements
 from cutesmith.agent.session_state import JudgedKernel, SessionState
 from cutesmith.agent.transcript import Event, worked_seconds
 from cutesmith.verb_process import Running
@@ -147,8 +148,8 @@ def _tool(view: SessionView, event: Event) -> None:
 
 def _judged(view: SessionView, event: Event) -> None:
     line = view.line(int(event["line"]))
-    for verdict in judgements(event):
-        line.verdict = verdict
+    for judged in judgements(event):
+        line.verdict = judged.verdict
     if event["kind"] == "judged":
         line.begin("")
 
@@ -172,13 +173,8 @@ _HANDLERS: dict[str, Callable[[SessionView, Event], None]] = {
 
 def _is_new_best(event: Event, before: JudgedKernel | None, best: JudgedKernel | None) -> bool:
     """Whether the best kernel is another one now because of what the event says of it."""
-    judged = [effect["sha256"] for effect in event.get("effects", ()) if effect["do"] == "judged"]
-    return best is not None and best is not before and best.sha256 in judged
-
-
-def judgements(event: Event) -> list[Mapping[str, Any]]:
-    """The verdicts that an event holds."""
-    return [effect["verdict"] for effect in event.get("effects", ()) if effect["do"] == "judged"]
+    hashes = [judged.sha256 for judged in judgements(event)]
+    return best is not None and best is not before and best.sha256 in hashes
 
 
 def told(verdict: Mapping[str, Any]) -> str:
@@ -194,7 +190,7 @@ def sentences(event: Event, better: bool, state: SessionState) -> Iterator[Sente
     if kind == "reply":
         yield Sentence(_of_reply(event, state))
     elif kind in ("tool", "judged"):
-        verdicts = judgements(event)
+        verdicts = [judged.verdict for judged in judgements(event)]
         for index, verdict in enumerate(verdicts, start=1):
             best = better and index == len(verdicts)
             again = "the result again, " if event.get("confirms") else ""

@@ -27,7 +27,7 @@ class AcceptedProblem:
 
     source: str
     origin: str
-    audit: dict[str, Any]  # AuditVerdict.to_dict()
+    audit: Mapping[str, Any]  # AuditVerdict.to_dict()
 
     def lines(self) -> Iterator[str]:
         """The file and what the audit says of it, for whoever is to accept it."""

@@ -6,13 +6,11 @@ A conversation of the session's own, line 0 of the transcript: what was paid for
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, NoReturn
 
-from cutesmith.agent.conversation import Message
 from cutesmith.agent.endings import Ending, Finished, ModelFailed
 from cutesmith.agent.loop import Line
 from cutesmith.agent.models.model import Model, ModelError
-from cutesmith.agent.outcome import Outcome
+from cutesmith.agent.outcome import AcceptProblem, DeclineRequest, Effect, Outcome, ReportFailedAudit, effects_of
 from cutesmith.agent.problems.problem import REQUEST, AcceptedProblem, audit_text
 from cutesmith.agent.problems.problem_rules import complaints_about_inputs, complaints_about_problem
 from cutesmith.agent.session import Session
@@ -96,35 +94,22 @@ async def _converse(line: Line) -> None:
 
 def _result(session: Session, origin: str) -> AcceptedProblem:
     """What the tool call that ended the conversation came to, as its event says."""
-    for effect in _effects(session):
-        if effect["do"] == "problem":
-            return AcceptedProblem(source=effect["source"], origin=origin, audit=effect["audit"])
-        if effect["do"] == "decline":
-            _refuse(effect["reason"])
-        if effect["do"] == "audit failed":
-            wrong = effect["verdict"]
+    calls = [event for event in session.events if event["line"] == LINE and event["kind"] == "tool"]
+    for effect in (effect for event in calls for effect in effects_of(event)):
+        if isinstance(effect, AcceptProblem):
+            return AcceptedProblem(source=effect.source, origin=origin, audit=effect.audit)
+        if isinstance(effect, DeclineRequest):
+            raise UsageError(
+                f"this does not ask for a kernel: {effect.reason}",
+                hint='Say what to compute, such as "fused add + RMSNorm, bf16, 16384x5120", or give a problem file.',
+            )
+        if isinstance(effect, ReportFailedAudit):
+            wrong = effect.verdict
             raise CandidateError(
                 wrong["summary"], ExitCode(wrong["exit_code"]), hint=wrong["hint"], log_tail=wrong["log_tail"]
             )
-    raise UsageError(f"the model wrote no problem that passes the audit in {MOST_TRIES} tries: {_last_text(session)}")
-
-
-def _refuse(reason: str) -> NoReturn:
-    raise UsageError(
-        f"this is no request for a kernel: {reason}",
-        hint='Say what to compute, such as "fused add + RMSNorm, bf16, 16384x5120", or give a problem file.',
-    )
-
-
-def _effects(session: Session) -> Iterator[Message]:
-    for event in session.events:
-        if event["line"] == LINE and event["kind"] == "tool":
-            yield from event["effects"]
-
-
-def _last_text(session: Session) -> str:
-    texts = [event["text"] for event in session.events if event["line"] == LINE and event["kind"] == "tool"]
-    return str(texts[-1]).partition("\n")[0] if texts else ""
+    last = str(calls[-1]["text"]).partition("\n")[0] if calls else ""
+    raise UsageError(f"the model wrote no problem that passes the audit in {MOST_TRIES} tries: {last}")
 
 
 class ProblemTools:
@@ -158,18 +143,17 @@ class ProblemTools:
         """
         if not reason.strip():
             raise UsageError("reason is empty", hint="Say in one sentence why.")
-        return _finished("declined", {"do": "decline", "reason": reason.strip()})
+        return _finished("declined", DeclineRequest(reason.strip()))
 
     async def _judged(self, source: str, complaints: list[str]) -> Outcome:
         if complaints:
             return self._failed("\n".join(complaints))
         verdict = await self.check(source)
-        if verdict.exit_code in (ExitCode.INTERNAL, ExitCode.UNAVAILABLE):  # no other text mends it
-            return _finished("the audit failed", {"do": "audit failed", "verdict": verdict.to_dict()})
+        if verdict.exit_code in (ExitCode.INTERNAL, ExitCode.UNAVAILABLE):
+            return _finished("the audit failed", ReportFailedAudit(verdict.to_dict()))
         if not verdict.passed:
             return self._failed("\n".join(_told(verdict)))
-        effect = {"do": "problem", "source": source, "audit": verdict.to_dict()}
-        return _finished("accepted\n" + "\n".join(_told(verdict)), effect)
+        return _finished("accepted\n" + "\n".join(_told(verdict)), AcceptProblem(source, verdict.to_dict()))
 
     def _failed(self, text: str) -> Outcome:
         """The answer to a file that cannot be used; the last try ends the conversation."""
@@ -180,7 +164,7 @@ class ProblemTools:
         return Outcome(text=text, is_error=True, finish="no problem" if tries >= MOST_TRIES else "")
 
 
-def _finished(text: str, effect: Mapping[str, Any]) -> Outcome:
+def _finished(text: str, effect: Effect) -> Outcome:
     return Outcome(text=text, effects=(effect,), finish=text.partition("\n")[0])
 
 

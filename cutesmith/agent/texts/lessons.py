@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cutesmith.agent.outcome import AddNote, effects_of
 from cutesmith.agent.session_state import JudgedKernel, SessionState
 from cutesmith.agent.transcript import Event
 
@@ -36,5 +37,6 @@ def _result(best: JudgedKernel | None) -> str:
 
 def _notes(events: Sequence[Event], line: int) -> list[str]:
     """Each note of the line as one text line: prediction, change, measurement."""
-    effects = [e for event in events if event["line"] == line for e in event.get("effects", ()) if e["do"] == "note"]
-    return ["; ".join(f"{name}: {' '.join(text.split())}" for name, text in e["fields"].items()) for e in effects]
+    effects = [effect for event in events if event["line"] == line for effect in effects_of(event)]
+    notes = [effect.fields for effect in effects if isinstance(effect, AddNote)]
+    return ["; ".join(f"{name}: {' '.join(text.split())}" for name, text in fields.items()) for fields in notes]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from cutesmith.agent import outcome
-from cutesmith.agent.outcome import Outcome
+from cutesmith.agent.outcome import AddNote, Outcome, RecordVerdict
 from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.workbench import KERNEL, Workbench
@@ -34,7 +33,7 @@ class ClosingTools:
         given = {name: text.strip() for name, text in fields.items() if text.strip()}
         if not given:
             raise UsageError("nothing to note", hint=f"Give at least one of: {', '.join(fields)}.")
-        return Outcome(text=f"noted: {', '.join(given)}", effects=(outcome.note(given),))
+        return Outcome(text=f"noted: {', '.join(given)}", effects=(AddNote(given),))
 
     async def finish(self, summary: str, give_up: bool = False) -> Outcome:
         """End this line of work; the best verified kernel is the result, whatever kernel.py holds now.
@@ -59,7 +58,7 @@ class ClosingTools:
         held = self.workbench.state.kernels.get(hashlib.sha256(text.encode()).hexdigest())
         mine = self.workbench.state.best(self.workbench.line)
         if best and mine and held and _is_peer(held, mine):  # its verdict, said once more, makes it the latest
-            effects = (outcome.judged(held.sha256, held.text, held.verdicts["verify"]),)
+            effects = (RecordVerdict(held.sha256, held.text, held.verdicts["verify"]),)
             best = held if best is mine else best
             return Outcome(text=self._told(best, same=held is best), effects=effects, finish=summary.strip())
         return Outcome(text=self._told(best, same=held is best), finish=summary.strip())

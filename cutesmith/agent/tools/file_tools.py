@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutesmith.agent.outcome import Outcome, write
+from cutesmith.agent.outcome import Outcome, WriteFile
 from cutesmith.agent.texts.bounded_text import bounded
 from cutesmith.agent.tools.confined_folder import MAX_BYTES, MAX_FILES, ConfinedFolder
 from cutesmith.agent.tools.text_edits import LEFT_OUT, VIEW_CHARACTERS, difference, near_misses, numbered, occurrences
@@ -71,7 +71,7 @@ class FileTools:
             if old is None
             else f"replaced {path}, {size}: {difference(old, text, path, most=SHOWN_REPLACEMENT)}"
         )
-        return Outcome(text=told, effects=(write(path, text),))
+        return Outcome(text=told, effects=(WriteFile(path, text),))
 
     async def edit_file(self, path: str, old_text: str, new_text: str, replace_all: bool = False) -> Outcome:
         """Replace a piece of a file. old_text must occur exactly once, to the letter, indentation included.
@@ -99,7 +99,7 @@ class FileTools:
             raise UsageError(f"{path} would be larger than {MAX_BYTES} bytes, which is what a file may have")
         new = text.replace(old_text, new_text)
         self.files.require_writable(path, new)
-        return Outcome(text=f"edited {path}: {difference(text, new, path)}", effects=(write(path, new),))
+        return Outcome(text=f"edited {path}: {difference(text, new, path)}", effects=(WriteFile(path, new),))
 
 
 def _require_change(old_text: str, new_text: str) -> None:

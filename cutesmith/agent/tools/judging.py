@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cutesmith.agent import outcome
+from cutesmith.agent.outcome import KeepVersion
 from cutesmith.agent.session_state import GRADES, JudgedKernel, SessionState
 from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.workbench import KERNEL, Workbench
@@ -108,17 +108,12 @@ async def time_quickly(workbench: Workbench, kernel: Snapshot, verified: Verdict
     return await judge(workbench, "benchmark", kernel, *QUICK)
 
 
-def judged(kernel: Snapshot, verdict: Verdict) -> outcome.Effect:
-    """The effect that makes a verdict known."""
-    return outcome.judged(kernel.sha256, kernel.text, verdict)
-
-
-def kept(kernel: Snapshot, verified: Verdict, timed: Verdict | None, note: str) -> outcome.Effect:
+def kept(kernel: Snapshot, verified: Verdict, timed: Verdict | None, note: str) -> KeepVersion:
     """The effect that keeps a version that passed, with its verdict and its time (µs)."""
     timings = timed["timings"] if timed and timed["exit_code"] == ExitCode.PASSED else ()
     fields = {name: value for name, value in verified.items() if name != "cases"}
     verdict = {**fields, **({"median_us": timings[0]["median_us"]} if timings else {})}
-    return outcome.checkpoint(KERNEL, kernel.text, note=note or str(verified["status"]), verdict=verdict)
+    return KeepVersion(KERNEL, kernel.text, note or str(verified["status"]), verdict)
 
 
 def shown_names(workbench: Workbench, kernel: Snapshot) -> dict[str, str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cutesmith.agent.outcome import Outcome
+from cutesmith.agent.outcome import Effect, Outcome, RecordVerdict
 from cutesmith.agent.texts.verdict_texts import describe
 from cutesmith.agent.tools import judging
-from cutesmith.agent.tools.judging import Snapshot, Verdict, judged, take_snapshot
+from cutesmith.agent.tools.judging import Snapshot, Verdict, take_snapshot
 from cutesmith.agent.tools.workbench import Workbench
 from cutesmith.verdicts import ExitCode
 
@@ -44,7 +44,7 @@ class JudgingTools:
         What the timing found to be a cheat, or wrong, is not kept.
         """
         bench, verdicts = self.workbench, [verified, *([timed] if timed else [])]
-        effects = [judged(kernel, verdict) for verdict in verdicts]
+        effects: list[Effect] = [RecordVerdict(kernel.sha256, kernel.text, verdict) for verdict in verdicts]
         closing = [judging.comparison(bench, kernel, verdicts)]
         if judging.after(bench.state, kernel, bench.line, verdicts).grade:
             effects.append(judging.kept(kernel, verified, timed, note))
@@ -69,4 +69,4 @@ class JudgingTools:
         names = judging.shown_names(self.workbench, kernel)
         text = describe(verdict, closing=[closing] if closing else [], names=names)
         unable = verdict["exit_code"] == ExitCode.UNAVAILABLE and verdict["stage"] != "verify"
-        return Outcome(text=text, effects=() if unable else (judged(kernel, verdict),))
+        return Outcome(text=text, effects=() if unable else (RecordVerdict(kernel.sha256, kernel.text, verdict),))

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from cutesmith.agent.outcome import Effect, Outcome, write
+from cutesmith.agent.outcome import Outcome, WriteFile
 from cutesmith.agent.texts.bounded_text import bounded
 from cutesmith.agent.tools.confined_folder import MAX_BYTES, ConfinedFolder
 from cutesmith.agent.tools.workbench import Workbench
@@ -23,6 +23,13 @@ from cutesmith.verdicts import ExitCode
 EXAMPLES = "examples"
 PAGE_CHARACTERS = 14_000
 ANSWER_CHARACTERS = 6000
+
+NAMES = {
+    "scripts/find_example.py": "find_example",
+    "cutesmith find": "find_example",
+    "cutesmith search": "search_references",
+}
+"""The tools that a hint of the command line means."""
 
 Object = Mapping[str, Any]
 
@@ -36,7 +43,9 @@ class LibraryTools:
 
     async def search_references(self, *words: str) -> Outcome:
         found = await self._verb("search", *self._hidden(), *words)
-        lines = [line for hit in found["hits"] for line in _hit(hit)]
+        lines: list[str] = []
+        for hit in found["hits"]:
+            lines += [f"{hit['address']}  {hit['heading']}", *(f"  {line['text']}" for line in hit["lines"])]
         return Outcome(text=bounded("\n".join([*lines, found["summary"]]), ANSWER_CHARACTERS))
 
     async def read_reference(self, *words: str) -> Outcome:
@@ -80,7 +89,7 @@ class LibraryTools:
         text, none = bounded("\n".join(lines), ANSWER_CHARACTERS), len(failed) == len(fetched["examples"])
         return Outcome(text=text, is_error=none, effects=tuple(effects))
 
-    def _file(self, path: Path, folder: Path) -> tuple[Effect | None, str]:
+    def _file(self, path: Path, folder: Path) -> tuple[WriteFile | None, str]:
         """The effect that puts a fetched file into the work folder, and what to say of it."""
         name = f"{EXAMPLES}/{path.relative_to(folder).as_posix()}"
         data = path.read_bytes()
@@ -91,22 +100,20 @@ class LibraryTools:
         if old == text:
             return None, f"{name} is there already"
         self.files.require_writable(name, text)
-        return write(name, text), f"{name}, {len(text.splitlines())} lines"
+        return WriteFile(name, text), f"{name}, {len(text.splitlines())} lines"
 
-    async def _verb(self, verb: str, *arguments: str) -> dict[str, Any]:
-        """A verb's JSON object; raises UsageError with its hint where it refused."""
+    async def _verb(self, verb: str, *arguments: str) -> Object:
+        """A verb's JSON object; raises UsageError with its hint where the verb refused."""
         if any(not word.strip() for word in arguments):
             raise UsageError("the query is empty", hint="Give a few words.")
         found = await run_verb(verb, *arguments, follower=self.workbench.follower)
         if found["stage"] == "error":
             kind = f"{verb} failed: " if found["exit_code"] != ExitCode.USAGE else ""
-            raise UsageError(f"{kind}{found['summary']}", hint=_spoken(str(found.get("hint", ""))))
+            hint = str(found.get("hint", ""))
+            for command, tool in NAMES.items():
+                hint = hint.replace(command, tool)
+            raise UsageError(f"{kind}{found['summary']}", hint=hint)
         return found
-
-
-def _hit(hit: Object) -> list[str]:
-    lines = [f"  {line['text']}" for line in hit["lines"]]
-    return [f"{hit['address']}  {hit['heading']}", *lines]
 
 
 def _example(place: int, example: Object) -> list[str]:
@@ -120,14 +127,3 @@ def _example(place: int, example: Object) -> list[str]:
         f"   why: {', '.join(example['matched'])}{missing}",
         *([f"   {example['fit']}: {example['note']}"] if example["note"] else []),
     ]
-
-
-def _spoken(hint: str) -> str:
-    """A hint of the command line, with the tools' names for what it names."""
-    for command, tool in (
-        ("scripts/find_example.py", "find_example"),
-        ("cutesmith find", "find_example"),
-        ("cutesmith search", "search_references"),
-    ):
-        hint = hint.replace(command, tool)
-    return "" if hint.startswith("usage:") else hint

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 
-from cutesmith.agent.outcome import Outcome, checkpoint, write
+from cutesmith.agent.outcome import Effect, KeepVersion, Outcome, WriteFile
 from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.text_edits import difference
 from cutesmith.agent.tools.workbench import KERNEL, Workbench
@@ -36,7 +36,7 @@ class VersionTools:
         """
         text, store = self.files.read(path), self._store(path)
         number = len(store.checkpoints()) + 1
-        return Outcome(text=f"{path} is kept as checkpoint {number}", effects=(checkpoint(path, text, note=note),))
+        return Outcome(text=f"{path} is kept as checkpoint {number}", effects=(KeepVersion(path, text, note, {}),))
 
     async def revert_file(self, version: str, path: str = KERNEL) -> Outcome:
         """Put a kept version back. Use it when a change made things worse. What the file holds now is kept first.
@@ -52,10 +52,10 @@ class VersionTools:
         if text == current:
             return Outcome(text=f"{path} is checkpoint {wanted.number} already")
         self.files.require_writable(path, text)
-        effects = [write(path, text)]
+        effects: list[Effect] = [WriteFile(path, text)]
         told = f"{path} is checkpoint {wanted.number} again ({wanted.note or 'no note'})"
         if current is not None and not _is_kept(current, kept):
-            effects.insert(0, checkpoint(path, current, note=f"before the return to {wanted.number}"))
+            effects.insert(0, KeepVersion(path, current, f"before the return to {wanted.number}", {}))
             told += f"; what it held is kept as checkpoint {len(kept) + 1}"
         return Outcome(text=f"{told}: {difference(current or '', text, path)}", effects=tuple(effects))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cutesmith.agent.outcome import Effect
+from cutesmith.agent.outcome import Effect, KeepVersion, WriteFile
 from cutesmith.agent.tools.confined_folder import ConfinedFolder, parts_of
 from cutesmith.checkpoints import CheckpointStore
 
@@ -17,17 +17,16 @@ class Workspace:
         self.files = ConfinedFolder(folder)
 
     def apply(self, effect: Effect, seq: int) -> None:
-        """Do what an effect of event number `seq` says: `write` and `checkpoint`; all others are the session's.
+        """Do what an effect of event number `seq` says: files and versions; all others are the session's.
 
         A write gives the file its text again. A checkpoint is kept once for its event, whose number is its key in the
         store. Raises OSError or CheckpointError when the disk takes no more, PathError for a path outside the folder.
         """
-        if effect["do"] == "write":
-            self.files.write(effect["path"], effect["text"])
-        elif effect["do"] == "checkpoint":
-            store = store_of(effect["path"], self.folder, self.checkpoints)
-            data, key = effect["text"].encode(), f"event {seq}"
-            store.keep(data, note=effect["note"], verdict=effect["verdict"], key=key)
+        if isinstance(effect, WriteFile):
+            self.files.write(effect.path, effect.text)
+        elif isinstance(effect, KeepVersion):
+            store = store_of(effect.path, self.folder, self.checkpoints)
+            store.keep(effect.text.encode(), note=effect.note, verdict=effect.verdict, key=f"event {seq}")
 
 
 def store_of(path: str, folder: Path, checkpoints: CheckpointStore) -> CheckpointStore:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cutesmith.agent.outcome import RecordVerdict, WriteFile, effects_of
 from cutesmith.agent.session_state import SessionState
 from cutesmith.agent.tools.workbench import KERNEL
 from cutesmith.agent.transcript import Event
@@ -86,20 +87,20 @@ class History:
         if event["kind"] == "reply":
             self.replies += 1
             self._turns[line, int(event["turn"])] = self.replies
-        for effect in event.get("effects", ()):
-            if effect["do"] == "judged":
+        for effect in effects_of(event):
+            if isinstance(effect, RecordVerdict):
                 self._judge(line, int(event.get("turn") or 0), effect)
-            elif event["kind"] == "line" and effect.get("path") == KERNEL and effect["do"] == "write":
-                self._previous.setdefault(line, (effect["text"], f"what line {line} began with"))
+            elif event["kind"] == "line" and isinstance(effect, WriteFile) and effect.path == KERNEL:
+                self._previous.setdefault(line, (effect.text, f"what line {line} began with"))
 
-    def _judge(self, line: int, turn: int, effect: Mapping[str, Any]) -> None:
-        sha256, verdict = effect["sha256"], effect["verdict"]
+    def _judge(self, line: int, turn: int, effect: RecordVerdict) -> None:
+        sha256, verdict = effect.sha256, effect.verdict
         kernel = self.kernels.get(sha256)
         if kernel is None:
             before = self._previous.get(line, ("", ""))
-            kernel = Judged(len(self.kernels) + 1, sha256, effect["text"], line, turn, *before)
+            kernel = Judged(len(self.kernels) + 1, sha256, effect.text, line, turn, *before)
             self.kernels[sha256] = kernel
-        self._previous[line] = effect["text"], f"kernel {kernel.number}"
+        self._previous[line] = effect.text, f"kernel {kernel.number}"
         kernel.verdicts[verdict["stage"]] = verdict
         self.attempts.append((sha256, self._attempt(kernel, line, turn, verdict)))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from cutesmith.agent.display.screen_view import beginning
 from cutesmith.agent.models.prices import PRICES_AS_OF, price_of
+from cutesmith.agent.outcome import AddNote, effects_of
 from cutesmith.agent.session_state import JudgedKernel, SessionState
 from cutesmith.agent.transcript import Event, worked_seconds
 from cutesmith.report.path_chart import PathChart, path_chart
@@ -200,7 +201,7 @@ def _round(event: Event, texts: TextBudget) -> Round:
 
 
 def _notes(event: Event, texts: TextBudget) -> list[Note]:
-    fields = [effect["fields"] for effect in event.get("effects", ()) if effect["do"] == "note"]
+    fields = [effect.fields for effect in effects_of(event) if isinstance(effect, AddNote)]
     return [
         Note(
             line=int(event["line"]),

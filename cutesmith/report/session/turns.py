@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cutesmith.agent.display.screen_view import judgements
+from cutesmith.agent.outcome import judgements
 from cutesmith.agent.transcript import Event
 from cutesmith.report.session.page import Call, Remark, Turn
 from cutesmith.report.stages import Said
@@ -107,7 +107,7 @@ def _telling(verdicts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def _verdicts(answer: Event | None) -> Iterable[Mapping[str, Any]]:
-    return reversed(judgements(answer)) if answer else ()
+    return [judged.verdict for judged in reversed(judgements(answer))] if answer else ()
 
 
 def _other(block: Mapping[str, Any]) -> str:
