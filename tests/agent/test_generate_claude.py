@@ -94,7 +94,7 @@ def test_a_request_that_is_no_kernel_is_declined_in_one_sentence(monkeypatch, ca
     with api.serving(DECLINE) as server:
         assert generate(server, "write Triton", "--yes", monkeypatch=monkeypatch) == 2
     said = capsys.readouterr().err.strip().splitlines()
-    assert said[0] == "error: this is no request for a kernel: a Triton kernel is wanted" and len(said) == 2
+    assert said[0] == "error: this does not ask for a kernel: a Triton kernel is wanted" and len(said) == 2
     folder = Path("cutesmith-out/write_triton-agent")
     assert sorted(path.name for path in folder.iterdir()) == ["transcript.jsonl"], "what was paid for, and nothing else"
 
