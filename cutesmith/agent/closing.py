@@ -21,7 +21,10 @@ Render = Callable[[Sequence[Event], AgentVerdict, str], str]
 def conclude(session: Session, *, problem: str, model: str, interrupted: bool = False) -> AgentVerdict:
     """The session's verdict: the best kernel's, else what went wrong last, else why it ended without one."""
     best, state = session.state.best(), session.state
-    ending = _ending(session, interrupted)
+    ended = [event for event in session.events if event["kind"] == "ended"]
+    ending = ended[-1] if ended else {}  # how the last line ended
+    if interrupted:
+        ending = {"ending": Interrupted.name, "reason": f"go on with --resume {session.folder}"}
     code, summary = _outcome(session, best, ending)
     benchmark = best.benchmark if best else {}
     return AgentVerdict(
@@ -50,42 +53,25 @@ def conclude(session: Session, *, problem: str, model: str, interrupted: bool = 
     )
 
 
-def _ending(session: Session, interrupted: bool) -> Mapping[str, Any]:
-    """How the last line ended."""
-    ended = [event for event in session.events if event["kind"] == "ended"]
-    if interrupted:
-        return {"ending": Interrupted.name, "reason": f"go on with --resume {session.folder}"}
-    return ended[-1] if ended else {}
-
-
 def _outcome(session: Session, best: JudgedKernel | None, ending: Mapping[str, Any]) -> tuple[ExitCode, str]:
     name = str(ending.get("ending", "ended"))  # with `finish` the reason is the model's own claim, and stays apart
     reason = name if name == Finished.name else f"{name}: {ending.get('reason', '')}"
     if best is not None:
         count = sum(event["kind"] == "line" for event in session.events) or 1
+        speed = "" if best.median_us is None else f", {best.median_us:.2f} µs"
+        if speed and (factors := best.benchmark.get("speedups")):
+            speed += f", {min(factors.values()):.2f} times the fastest baseline's speed"
         among = f", the best of {len(session.state.verified())} kernels on {count} line{'s' * (count > 1)}"
-        return ExitCode.PASSED, f"{best.state}{_speed(best)}{among}{_confirmed(session, best)}; {reason}"
+        again = "; verified again with fresh draws" if best.confirmed else ""
+        if failed := len(refuted(session)):
+            again += f"; {failed} that ranked before it failed when verified again"
+        return ExitCode.PASSED, f"{best.state}{speed}{among}{again}; {reason}"
     failures = list(session.state.failures.values())
     if failures:
         worst = failures[-1]
         return ExitCode(worst["exit_code"]), f"no kernel passed; the last: {worst['summary']}; {reason}"
     code = ExitCode.TIMED_OUT if ending.get("ending") == "budget spent" else ExitCode.UNAVAILABLE
     return code, f"no kernel was judged; {reason}"
-
-
-def _confirmed(session: Session, best: JudgedKernel) -> str:
-    """Whether it passed again at the end, and how many that were better did not."""
-    again = "; verified again with fresh draws" if best.confirmed else ""
-    failed = len(refuted(session))
-    return again + (f"; {failed} that ranked before it failed when verified again" if failed else "")
-
-
-def _speed(best: JudgedKernel) -> str:
-    if best.median_us is None:
-        return ""
-    factors = best.benchmark.get("speedups", {})
-    against = f", {min(factors.values()):.2f} times the fastest baseline's speed" if factors else ""
-    return f", {best.median_us:.2f} µs{against}"
 
 
 def _lines(session: Session) -> list[dict[str, Any]]:

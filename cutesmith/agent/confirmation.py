@@ -54,28 +54,22 @@ def _next(session: Session, asked: list[tuple[str, str]], timed: bool) -> tuple[
 
 async def _ask(session: Session, judge: Judge, kernel: JudgedKernel, stage: str, seconds: float) -> None:
     """Record what the judge says; without an answer the kernel stays what it is, and the event says why."""
+    verdict: Verdict | None = None
     try:
         verdict = await asyncio.wait_for(judge(kernel, stage), max(seconds, 0.0))
+        text = str(verdict["summary"])
+        passed = verdict["stage"] == "verify" and verdict["exit_code"] == ExitCode.PASSED
+        lost_its_gpu = passed and GRADES.get(verdict["status"], 0) < kernel.grade  # a pass that counts less
+        if verdict["exit_code"] in NO_ANSWER or lost_its_gpu:
+            verdict = None
     except asyncio.TimeoutError:  # not the built-in one before Python 3.11
-        return _record(session, kernel, stage, f"{stage}: no answer in the time that the end of a session has")
+        text = f"{stage}: no answer in the time that the end of a session has"
     except CutesmithError as error:
-        return _record(session, kernel, stage, error.message)
-    if verdict["exit_code"] in NO_ANSWER or _is_less(verdict, kernel):
-        return _record(session, kernel, stage, str(verdict["summary"]))
-    return _record(session, kernel, stage, str(verdict["summary"]), verdict)
-
-
-def _is_less(verdict: Verdict, kernel: JudgedKernel) -> bool:
-    """Whether it passed, but only in a place that counts less, such as a machine that lost its GPU."""
-    passed = verdict["stage"] == "verify" and verdict["exit_code"] == ExitCode.PASSED
-    return passed and GRADES.get(verdict["status"], 0) < kernel.grade
-
-
-def _record(session: Session, kernel: JudgedKernel, stage: str, text: str, verdict: Verdict | None = None) -> None:
+        text = error.message
     effects = [RecordVerdict(kernel.sha256, kernel.text, verdict)] if verdict else []
-    seconds = verdict["seconds"] if verdict else 0.0
     asked = {"confirms": kernel.sha256} if stage == "verify" else {}
-    session.record("judged", kernel.line, text=text, effects=effects, seconds=seconds, **asked)
+    taken = verdict["seconds"] if verdict else 0.0
+    session.record("judged", kernel.line, text=text, effects=effects, seconds=taken, **asked)
 
 
 def refuted(session: Session) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cutesmith.agent.models.model import Block
@@ -19,8 +19,12 @@ def messages_of(events: Iterable[Event], line: int) -> list[Message]:
             continue
         if event["kind"] == "reply":
             _append(messages, "assistant", event["content"])
-        elif blocks := _user_blocks(event):
-            _append(messages, "user", blocks)
+        elif event["kind"] in ("line", "message"):
+            said = event["opening"] if event["kind"] == "line" else event["text"]
+            _append(messages, "user", [{"type": "text", "text": said}])
+        elif event["kind"] == "tool":
+            result = {"type": "tool_result", "tool_use_id": event["id"], "content": event["text"]}
+            _append(messages, "user", [{**result, "is_error": True} if event["is_error"] else result])
     return messages
 
 
@@ -29,17 +33,6 @@ def _append(messages: list[Message], role: str, blocks: Sequence[Block]) -> None
         messages[-1]["content"] = [*messages[-1]["content"], *blocks]
     elif blocks:
         messages.append({"role": role, "content": list(blocks)})
-
-
-def _user_blocks(event: Event) -> list[Block]:
-    if event["kind"] == "line":
-        return [{"type": "text", "text": event["opening"]}]
-    if event["kind"] == "message":
-        return [{"type": "text", "text": event["text"]}]
-    if event["kind"] == "tool":
-        result: Mapping[str, Any] = {"type": "tool_result", "tool_use_id": event["id"], "content": event["text"]}
-        return [{**result, "is_error": True} if event["is_error"] else result]
-    return []
 
 
 def last_turn(events: Sequence[Event], line: int) -> tuple[Event | None, list[Event]]:

@@ -6,6 +6,7 @@ Every step is read off the transcript, like the loop's own: a search that was ki
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -59,7 +60,10 @@ class Search:
         Gives the lines that did not end. The first error of ours ends all of them.
         """
         made = [self.make_line(number) for number in lines]
-        turns = [None if round_turns is None else round_turns - self._turns_of_round(number) for number in lines]
+        done = self._rounds_done()
+        since = done[-1]["seq"] if done else -1
+        asked = [e["line"] for e in self.session.events if e["kind"] == "reply" and e["seq"] > since]
+        turns = [None if round_turns is None else round_turns - asked.count(number) for number in lines]
         tasks = [asyncio.ensure_future(line.run(turns=left)) for line, left in zip(made, turns)]
         try:
             ended = await asyncio.gather(*tasks)
@@ -81,17 +85,17 @@ class Search:
 
     def conclude_round(self) -> Event:
         """Rank all lines that were not dropped, and record which go on."""
-        taking_part = [line for line in begun_lines(self.session) if not self._is_dropped(line)]
-        ranked = self._ranked(taking_part)
+        endings = self.session.state.endings
+        dropped_before = [line for line, ending in endings.items() if ending["ending"] == Dropped.name]
+        places = [kernel.line for kernel in self.session.state.verified()]  # the lines without a kernel come last
+        ranked = sorted(
+            (line for line in begun_lines(self.session) if line not in dropped_before),
+            key=lambda line: (places.index(line) if line in places else len(places), line),
+        )
         kept, dropped = ranked[: self.settings.beam], ranked[self.settings.beam :]
         lessons = lessons_of(self.session.events, self.session.state, ranked)
         number = len(self._rounds_done()) + 1
         return self.session.record("round", round=number, kept=kept, dropped=dropped, lessons=lessons)
-
-    def _ranked(self, lines: Sequence[int]) -> list[int]:
-        """Best first, by the best kernel of each as the session chooses its result; those without one come last."""
-        places = [kernel.line for kernel in self.session.state.verified()]
-        return sorted(lines, key=lambda line: (places.index(line) if line in places else len(places), line))
 
     def settle(self, event: Event) -> list[int]:
         """Do what a round's event says, as far as it is not done; gives the open lines."""
@@ -101,19 +105,17 @@ class Search:
                 reason = f"{others} did better in round {event['round']}"
                 self.session.record("ended", line, ending=Dropped.name, reason=reason)
         for line in event["kept"]:
-            if not is_over(self.session, line) and not self._heard(line, event):
+            heard = any(
+                e["line"] == line and e["seq"] > event["seq"] and e["kind"] in ("message", "reply")
+                for e in self.session.events
+            )
+            if not heard and not is_over(self.session, line):
                 self.session.record("message", line, text=render_prompt("lessons", lessons=event["lessons"]))
-        if event["round"] < self.settings.rounds and self._may_begin():
-            self._fork(event)
+        if event["round"] < self.settings.rounds:
+            with contextlib.suppress(Ending):  # the session's limits leave no room for a line that has not begun
+                self.session.check(0)
+                self._fork(event)
         return [line for line in begun_lines(self.session) if not is_over(self.session, line)]
-
-    def _may_begin(self) -> bool:
-        """Whether the session's limits leave room for a line that has not begun."""
-        try:
-            self.session.check(0)
-        except Ending:
-            return False
-        return True
 
     def _fork(self, event: Event) -> None:
         """Begin as many new lines as were dropped, from the best kernels of those that were kept."""
@@ -126,17 +128,3 @@ class Search:
 
     def _rounds_done(self) -> list[Event]:
         return [event for event in self.session.events if event["kind"] == "round"]
-
-    def _turns_of_round(self, line: int) -> int:
-        done = self._rounds_done()
-        since = done[-1]["seq"] if done else -1
-        events = self.session.events
-        return sum(e["kind"] == "reply" and e["line"] == line and e["seq"] > since for e in events)
-
-    def _heard(self, line: int, event: Event) -> bool:
-        later = [e for e in self.session.events if e["line"] == line and e["seq"] > event["seq"]]
-        return any(e["kind"] in ("message", "reply") for e in later)
-
-    def _is_dropped(self, line: int) -> bool:
-        ending = self.session.state.endings.get(line)
-        return ending is not None and ending["ending"] == Dropped.name

@@ -161,8 +161,12 @@ def new_session(folder: Path, screen: Screen | None = None, **about: Any) -> Ite
             session.record("session", **about)
             session.record("run", pid=os.getpid(), resumed=False)
             yield session
-    finally:
-        _remove_unused(folder, existed)
+    finally:  # a session whose first event was never written leaves nothing behind
+        path = folder / FILE
+        if path.is_file() and b'"kind": "session"' not in path.read_bytes():
+            path.unlink()
+            if not existed and not any(folder.iterdir()):
+                folder.rmdir()
 
 
 @contextmanager
@@ -189,15 +193,6 @@ def _make_empty(folder: Path) -> None:
         raise UsageError(f"{folder} holds a session", hint=f"Go on with --resume {folder}, or give another --out.")
     if taken is not None:
         raise UsageError(f"{folder} is not empty: it holds {taken.name}", hint="Give another --out.")
-
-
-def _remove_unused(folder: Path, existed: bool) -> None:
-    """Leave nothing behind of a session whose first event was never written."""
-    path = folder / FILE
-    if path.is_file() and b'"kind": "session"' not in path.read_bytes():
-        path.unlink()
-        if not existed and not any(folder.iterdir()):
-            folder.rmdir()
 
 
 def _log_entries(events: list[Event]) -> Iterator[str]:

@@ -36,7 +36,8 @@ class JudgedKernel:
 
     def follow(self, verdict: Mapping[str, Any], seq: int) -> None:
         """Take in one more verdict, of event number `seq`; a timing that merely failed takes no earlier time away."""
-        if verdict["stage"] == "benchmark" and self.median_us is not None and _says_nothing(verdict):
+        says_nothing = verdict["exit_code"] != 0 and verdict["status"] not in CONDEMNING  # no time, process or machine
+        if verdict["stage"] == "benchmark" and self.median_us is not None and says_nothing:
             return
         known = self.verdicts.get(verdict["stage"])
         self.verdicts = {**self.verdicts, verdict["stage"]: verdict}
@@ -110,22 +111,17 @@ class SessionState:
         """Take one more event into account."""
         line = int(event["line"])
         if event["kind"] == "reply":
-            self._count(line, event)
+            self.usage += Usage(**event["usage"])
+            self.turns[line] = self.turns.get(line, 0) + 1
+            self.last_reply[line] = event
+            self.unpriced = self.unpriced or event["dollars"] is None
+            self.dollars += event["dollars"] or 0.0
         elif event["kind"] == "ended":
             self.endings[line] = event
         for judged in judgements(event):
             self._judge(line, int(event["seq"]), judged)
             kernel = self.kernels[judged.sha256]
             kernel.confirmed = kernel.grade > 0 and (kernel.confirmed or "confirms" in event)
-
-    def _count(self, line: int, event: Event) -> None:
-        self.usage += Usage(**event["usage"])
-        self.turns[line] = self.turns.get(line, 0) + 1
-        self.last_reply[line] = event
-        if event["dollars"] is None:
-            self.unpriced = True
-        else:
-            self.dollars += event["dollars"]
 
     def _judge(self, line: int, seq: int, judged: RecordVerdict) -> None:
         verdict, before = judged.verdict, self.best(line)
@@ -149,25 +145,13 @@ class SessionState:
         the one with more evidence, then the one verified later.
         """
         passed = [kernel for kernel in self.kernels.values() if kernel.grade and line in (None, kernel.line)]
-        equals = groupby(sorted(passed, key=_merit_in_line), key=_merit_and_line)
+        passed.sort(key=lambda kernel: (kernel.merit, kernel.line, -kernel.seq))
+        equals = groupby(passed, key=lambda kernel: (kernel.merit, kernel.line))
         peers = [list(group) for _, group in equals]  # of one line and merit, the latest first
         peers.sort(key=lambda group: (group[0].merit, -group[0].evidence, -group[0].seq))
         return [kernel for group in peers for kernel in group]
 
 
-def _merit_and_line(kernel: JudgedKernel) -> tuple[Merit, int]:
-    return kernel.merit, kernel.line
-
-
-def _merit_in_line(kernel: JudgedKernel) -> tuple[Merit, int, int]:
-    return kernel.merit, kernel.line, -kernel.seq
-
-
 def _passed_cases(verdict: Mapping[str, Any]) -> int:
     """How many cases a verify verdict lists as passed, without those that were declined."""
     return sum(bool(case["passed"]) for case in verdict.get("cases", ())) - int(verdict.get("declined") or 0)
-
-
-def _says_nothing(verdict: Mapping[str, Any]) -> bool:
-    """Whether a stage ended without a word on the kernel itself: no time, no process, no machine."""
-    return verdict["exit_code"] != 0 and verdict["status"] not in CONDEMNING

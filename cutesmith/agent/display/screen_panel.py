@@ -79,10 +79,18 @@ def _labelled(label: str, pieces: Iterable[str], inner: int, style: str) -> list
 
 def _rows(view: SessionView, inner: int, room: int) -> list[Text]:
     """A row for every line of work, each with its latest verdict where there is room."""
+    from rich.text import Text
+
     shown = [line for number, line in sorted(view.lines.items()) if number or line.doing]
     turns = {line.number: view.state.turns.get(line.number, 0) for line in shown}
     pairs = [(_row(line, turns[line.number], view.state.best(line.number), inner), line) for line in shown]
-    with_verdicts = [text for row, line in pairs for text in (row, *_verdict(line, inner))]
+    with_verdicts: list[Text] = []
+    for row, line in pairs:
+        with_verdicts.append(row)
+        if line.verdict is not None:
+            status = plain(str(line.verdict.get("status", "")))
+            style = STYLES.get(status, "" if line.verdict.get("exit_code") == 0 else "red")
+            with_verdicts.append(Text(" " * LABEL + fit(plain(told(line.verdict)), inner - LABEL), style=style))
     if len(with_verdicts) <= room:
         return with_verdicts
     if len(pairs) <= room:
@@ -97,7 +105,10 @@ def _row(line: LineView, turn: int, best: JudgedKernel | None, inner: int) -> Te
     name = f"line {line.number}".ljust(LABEL) if line.number else "session".ljust(LABEL)
     speeds = [width for width, least in SPEED_COLUMNS if inner >= least]
     figures = "".join(cell.rjust(width) for cell, width in zip(_figures(best), speeds))
-    doing = line.ended or _doing(line)
+    doing = line.ended
+    if line.doing and not line.ended:
+        detail = f": {line.detail}" if line.detail else ""
+        doing = f"{line.doing} {max(time.monotonic() - line.since, 0):.0f} s{detail}"
     left = f"{f'turn {turn}' if turn else '':<9}{plain(doing)}"
     space = max(inner - len(name) - len(figures) - 1, 1)
     style = "dim" if line.ended else ""
@@ -115,23 +126,6 @@ def _figures(best: JudgedKernel | None) -> tuple[str, str, str]:
         f"{min(factors):.2f}×" if factors else "",
         f"{share:.0f} %" if share else "",
     )
-
-
-def _doing(line: LineView) -> str:
-    if not line.doing:
-        return ""
-    detail = f": {line.detail}" if line.detail else ""
-    return f"{line.doing} {max(time.monotonic() - line.since, 0):.0f} s{detail}"
-
-
-def _verdict(line: LineView, inner: int) -> list[Text]:
-    from rich.text import Text
-
-    if line.verdict is None:
-        return []
-    status = plain(str(line.verdict.get("status", "")))
-    style = STYLES.get(status, "" if line.verdict.get("exit_code") == 0 else "red")
-    return [Text(" " * LABEL + fit(plain(told(line.verdict)), inner - LABEL), style=style)]
 
 
 def _stream(view: SessionView, inner: int) -> list[Text]:

@@ -35,10 +35,6 @@ class LineView:
         """Do something else from now on, or from so many seconds ago."""
         self.doing, self.detail, self.since = doing, "", time.monotonic() - seconds
 
-    def next_tool(self) -> None:
-        """Go on to the next tool that was called, if any."""
-        self.begin(self.waiting[0] if self.waiting else "")
-
 
 @dataclass(frozen=True)
 class Sentence:
@@ -75,19 +71,51 @@ class SessionView:
         """Take an event in; what it says to people, nothing when it is older than this view."""
         best = self.state.best()
         self.state.follow(event)
-        _HANDLERS.get(event["kind"], _nothing)(self, event)
+        self._show(event)
         if datetime.fromisoformat(event["time"]) < self.began:
             self._past.append(event)
             return []
         if self._past:
             self._before, self._past = worked_seconds(self._past), []
-        better = _is_new_best(event, best, self.state.best())
+        after = self.state.best()  # another one now because of what the event says of it?
+        hashes = [judged.sha256 for judged in judgements(event)]
+        better = after is not None and after is not best and after.sha256 in hashes
         about = "" if event["line"] or event["kind"] not in CONVERSED else "the request: "
         found = sentences(event, better, self.state)
         return [replace(said, text=self.named(int(event["line"]), about + said.text)) for said in found]
 
+    def _show(self, event: Event) -> None:
+        """What every line of work does after an event; other kinds change nothing that a screen shows."""
+        kind, line = event["kind"], self.lines.get(int(event["line"])) or LineView(int(event["line"]))
+        if kind == "session":
+            self.request = str(event.get("request") or Path(str(event.get("argument") or "")).name)
+            self.limits = self.limits or (event.get("settings") or {}).get("limits") or {}
+        if kind not in ("line", "request", "reply", "tool", "judged", "ended"):
+            return
+        self.lines[line.number] = line
+        if kind == "line":
+            line.ended = ""
+            self.lines.pop(0, None)  # the draft is there
+        elif kind == "request":
+            line.ended = line.streaming = line.streamed = ""
+            line.begin(ASKING)
+        elif kind == "reply":
+            line.waiting = tools_called(event)
+            line.begin(next(iter(line.waiting), ""))
+        elif kind == "tool":
+            if event["name"] in line.waiting:
+                line.waiting.remove(event["name"])
+            line.begin(next(iter(line.waiting), ""))
+        elif kind == "judged":
+            line.begin("")
+        elif kind == "ended":
+            line.begin("")
+            line.ended = str(event.get("ending", ""))
+        for judged in judgements(event):
+            line.verdict = judged.verdict
+
     def stream(self, number: int, kind: str, text: str) -> None:
-        """A piece of a streamed answer."""
+        """Some more text of a streamed answer."""
         line, self.latest = self.line(number), number
         if kind != line.streaming:
             line.streaming, line.streamed = kind, ""
@@ -112,71 +140,6 @@ CONVERSED = ("reply", "tool", "message")  # before the first line of work only a
 STREAMED = {"thinking": "thinks", "text": "writes", "tool": "calls a tool", "retry": "asks again"}
 
 
-def _nothing(view: SessionView, event: Event) -> None:
-    """Events that change nothing that a screen shows."""
-
-
-def _session(view: SessionView, event: Event) -> None:
-    view.request = str(event.get("request") or Path(str(event.get("argument") or "")).name)
-    view.limits = view.limits or (event.get("settings") or {}).get("limits") or {}
-
-
-def _line(view: SessionView, event: Event) -> None:
-    view.line(int(event["line"])).ended = ""
-    view.lines.pop(0, None)  # the draft is there
-
-
-def _request(view: SessionView, event: Event) -> None:
-    line = view.line(int(event["line"]))
-    line.ended = line.streaming = line.streamed = ""
-    line.begin(ASKING)
-
-
-def _reply(view: SessionView, event: Event) -> None:
-    line = view.line(int(event["line"]))
-    line.waiting = [str(block.get("name")) for block in event["content"] if block.get("type") == "tool_use"]
-    line.next_tool()
-
-
-def _tool(view: SessionView, event: Event) -> None:
-    line = view.line(int(event["line"]))
-    if event["name"] in line.waiting:
-        line.waiting.remove(event["name"])
-    _judged(view, event)
-    line.next_tool()
-
-
-def _judged(view: SessionView, event: Event) -> None:
-    line = view.line(int(event["line"]))
-    for judged in judgements(event):
-        line.verdict = judged.verdict
-    if event["kind"] == "judged":
-        line.begin("")
-
-
-def _ended(view: SessionView, event: Event) -> None:
-    line = view.line(int(event["line"]))
-    line.begin("")
-    line.ended = str(event.get("ending", ""))
-
-
-_HANDLERS: dict[str, Callable[[SessionView, Event], None]] = {
-    "session": _session,
-    "line": _line,
-    "request": _request,
-    "reply": _reply,
-    "tool": _tool,
-    "judged": _judged,
-    "ended": _ended,
-}
-
-
-def _is_new_best(event: Event, before: JudgedKernel | None, best: JudgedKernel | None) -> bool:
-    """Whether the best kernel is another one now because of what the event says of it."""
-    hashes = [judged.sha256 for judged in judgements(event)]
-    return best is not None and best is not before and best.sha256 in hashes
-
-
 def told(verdict: Mapping[str, Any]) -> str:
     """A verdict in one sentence."""
     stage, summary = str(verdict.get("stage")), str(verdict.get("summary"))
@@ -188,7 +151,9 @@ def sentences(event: Event, better: bool, state: SessionState) -> Iterator[Sente
     """What an event says to people: nothing, a sentence, or one a verdict; `better`: it made a new best kernel."""
     kind = event["kind"]
     if kind == "reply":
-        yield Sentence(_of_reply(event, state))
+        said = ", ".join(tools_called(event)) or f"no tool call ({event['stop_reason']})"
+        cost = "" if event["dollars"] is None else f", ${event['dollars']:.2f} (${state.dollars:.2f} in all)"
+        yield Sentence(f"{said}; {sum(event['usage'].values()):,} tokens{cost}")
     elif kind in ("tool", "judged"):
         verdicts = [judged.verdict for judged in judgements(event)]
         for index, verdict in enumerate(verdicts, start=1):
@@ -201,11 +166,9 @@ def sentences(event: Event, better: bool, state: SessionState) -> Iterator[Sente
         yield Sentence(_SENTENCES[kind](event))
 
 
-def _of_reply(event: Event, state: SessionState) -> str:
-    tools = [str(block.get("name")) for block in event["content"] if block.get("type") == "tool_use"]
-    said = ", ".join(tools) or f"no tool call ({event['stop_reason']})"
-    cost = "" if event["dollars"] is None else f", ${event['dollars']:.2f} (${state.dollars:.2f} in all)"
-    return f"{said}; {sum(event['usage'].values()):,} tokens{cost}"
+def tools_called(reply: Event) -> list[str]:
+    """The names of the tools that a reply calls."""
+    return [str(block.get("name")) for block in reply["content"] if block.get("type") == "tool_use"]
 
 
 def beginning(event: Event) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutesmith.agent.outcome import AddNote, effects_of
-from cutesmith.agent.session_state import JudgedKernel, SessionState
+from cutesmith.agent.session_state import SessionState
 from cutesmith.agent.transcript import Event
 
 NOTES = 6  # of each line, the latest
@@ -21,22 +21,14 @@ def lessons_of(events: Sequence[Event], state: SessionState, lines: Sequence[int
 
 def _of_line(events: Sequence[Event], state: SessionState, line: int) -> str:
     best, failure = state.best(line), state.failures.get(line)
-    learnt = [f"- {note}" for note in _notes(events, line)[-NOTES:]]
+    effects = [effect for event in events if event["line"] == line for effect in effects_of(event)]
+    notes = [effect.fields for effect in effects if isinstance(effect, AddNote)][-NOTES:]
+    learnt = ["- " + "; ".join(f"{name}: {' '.join(text.split())}" for name, text in note.items()) for note in notes]
     if failure is not None:
         learnt.append(f"- last failure, {failure['stage']} {failure['status']}: {failure['summary'][:300]}")
     if best is None and not learnt:
         return ""
-    return "\n".join([f"### Line {line}: {_result(best)}", *learnt]) + "\n"
-
-
-def _result(best: JudgedKernel | None) -> str:
-    if best is None:
-        return "nothing verified yet"
-    return best.state if best.median_us is None else f"{best.state}, {best.median_us:.2f} µs"
-
-
-def _notes(events: Sequence[Event], line: int) -> list[str]:
-    """Each note of the line as one text line: prediction, change, measurement."""
-    effects = [effect for event in events if event["line"] == line for effect in effects_of(event)]
-    notes = [effect.fields for effect in effects if isinstance(effect, AddNote)]
-    return ["; ".join(f"{name}: {' '.join(text.split())}" for name, text in fields.items()) for fields in notes]
+    result = best.state if best else "nothing verified yet"
+    if best and best.median_us is not None:
+        result += f", {best.median_us:.2f} µs"
+    return "\n".join([f"### Line {line}: {result}", *learnt]) + "\n"
