@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,28 +64,24 @@ async def _generated(session: Session, settings: Settings, target: Target) -> di
 
 
 async def nearest_examples(session: Session, request: str, target: Target) -> list[Mapping[str, Any]]:
-    """What the example index holds nearest to the request, or to the problem's own first words."""
-    query = request or _first_words(session.folder / PROBLEM)
+    """The examples nearest to the request, or else to the problem's docstring and the names that it calls."""
+    query = request
+    if not query:
+        problem = session.folder / PROBLEM
+        tree = parse(problem.read_text(encoding="utf-8"), problem)
+        names = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        query = " ".join([(ast.get_docstring(tree) or "").partition("\n")[0], *dict.fromkeys(names)])[:400]
     try:
         found = await run_verb("find", f"--limit={LOOKED_AT}", f"--arch={target.arch}", "--", query)
     except VerbError:  # the model can search for itself
         return []
-    return sorted(found.get("examples", ()), key=lambda example: not _runs(example, target))[:EXAMPLES]
 
+    def runs(example: Mapping[str, Any]) -> bool:
+        """Whether this session's place executes it: as it is, and with what the place has."""
+        lacking = NOT_EMULATED.intersection(example["features"]) if target.place == "emulator" else ()
+        return example["fit"] in ("native", "runs") and not lacking
 
-def _runs(example: Mapping[str, Any], target: Target) -> bool:
-    """Whether an example can be executed where this session executes: as it is, and with what the place has."""
-    lacking = NOT_EMULATED.intersection(example["features"]) if target.place == "emulator" else ()
-    return example["fit"] in ("native", "runs") and not lacking
-
-
-def _first_words(problem: Path) -> str:
-    """A problem file's docstring and the names that it calls, as a query."""
-    import ast
-
-    tree = parse(problem.read_text(encoding="utf-8"), problem)
-    names = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    return " ".join([(ast.get_docstring(tree) or "").partition("\n")[0], *dict.fromkeys(names)])[:400]
+    return sorted(found.get("examples", ()), key=runs, reverse=True)[:EXAMPLES]
 
 
 def open_line(

@@ -133,9 +133,9 @@ def test_what_is_kept_has_the_verdict_and_the_time_without_the_cases(bench):
         RELU,
         "verified",
     )
-    assert effect["verdict"]["median_us"] == 12.5 and "cases" not in effect["verdict"]
+    assert effect.verdict["median_us"] == 12.5 and "cases" not in effect.verdict
     untimed = judging.kept(kernel, verify().to_dict(), benchmark(1.0, exit_code=ExitCode.CRASHED).to_dict(), "mine")
-    assert "median_us" not in untimed["verdict"] and untimed["note"] == "mine"
+    assert "median_us" not in untimed.verdict and untimed.note == "mine"
 
 
 def test_a_pass_on_a_gpu_is_kept_with_its_time_in_the_same_call(bench):
@@ -383,7 +383,7 @@ def test_cases_that_a_kernel_declines_are_not_counted_as_passed():
     )
     text = describe(verify(cases=cases, declined=1).to_dict())
     assert "passed 1 of 2 cases\n" in text and "DECLINED 1: b. A kernel that takes every case" in text
-    assert "  b [y]: z" in text
+    assert "  b [y]: declined: z" in text
 
 
 def test_a_pass_is_one_line_with_the_worst_error_and_remarks_once():

@@ -109,7 +109,7 @@ def test_no_turn_is_paid_twice_wherever_the_process_ended(tmp_path):
 def test_a_request_that_is_no_kernel_is_declined_with_the_reason(tmp_path):
     declined = {"calls": [{"name": "decline", "input": {"reason": "It asks for Triton; ask for the function."}}]}
     for resume in (False, True):
-        with pytest.raises(UsageError, match=r"no request for a kernel: It asks for Triton") as error:
+        with pytest.raises(UsageError, match=r"does not ask for a kernel: It asks for Triton") as error:
             ask(tmp_path / "s", declined, resume=resume)
         assert error.value.exit_code == 2 and "give a problem file" in error.value.hint
     assert not any(event["kind"] in ("problem", "ended") for event in events(tmp_path / "s"))

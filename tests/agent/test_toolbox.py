@@ -77,7 +77,7 @@ def test_an_unknown_tool_names_the_nearest(bench):
 @pytest.mark.parametrize("given", [None, [], "text", 3])
 def test_an_input_that_is_no_object_is_told(bench, given):
     outcome = bench.ask({"name": "view_file", "input": given})
-    assert outcome.is_error and "no JSON object" in outcome.text
+    assert outcome.is_error and "not a JSON object" in outcome.text
 
 
 def test_broken_json_is_shown_back_with_its_fault(bench):

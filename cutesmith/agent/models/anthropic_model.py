@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from cutesmith.agent.models import api_errors
-from cutesmith.agent.models.message_stream import Answer, BrokenStream, Event
+from cutesmith.agent.models.message_stream import Answer, BrokenStream
 from cutesmith.agent.models.messages_request import Asked
 from cutesmith.agent.models.model import Listener, ModelError, Reply, Request, UnknownModelError, Usage, ignore
 from cutesmith.agent.models.prices import dollars
@@ -98,7 +98,14 @@ class AnthropicModel:
             try:
                 async with self._client(listener, retries=self.max_retries) as client:
                     await _read(client, body, answer)
-                return self._reply(answer, paid)
+                usage, name = answer.usage() + paid, answer.model or self.name
+                return Reply(
+                    content=answer.content(),
+                    stop_reason=answer.stop_reason,
+                    usage=usage,
+                    model=name,
+                    dollars=dollars(name, usage),
+                )
             except BrokenStream as broken:
                 paid += answer.usage()
                 if number == STREAMS:
@@ -108,16 +115,6 @@ class AnthropicModel:
                 listener("retry", f"{broken}; asking again")
             await asyncio.sleep(min(self.first_delay * 2 ** (number - 1), LONGEST_DELAY) * random.uniform(0.75, 1.0))
         raise AssertionError("not reached")
-
-    def _reply(self, answer: Answer, paid: Usage) -> Reply:
-        usage = answer.usage() + paid
-        return Reply(
-            content=answer.content(),
-            stop_reason=answer.stop_reason,
-            usage=usage,
-            model=answer.model or self.name,
-            dollars=dollars(answer.model or self.name, usage),
-        )
 
     @asynccontextmanager
     async def _client(self, listener: Listener, *, retries: int) -> AsyncIterator[anthropic.AsyncAnthropic]:
@@ -182,23 +179,14 @@ def _telling(listener: Listener, retries: int) -> Any:
             if again:
                 listener("retry", f"no connection ({api_errors.reason(error)}); trying again")
             raise
-        if again and _is_retried(response.http_response):
-            listener("retry", _announcement(response.http_response))
+        status, headers = response.http_response.status_code, response.http_response.headers
+        said, wait = headers.get("x-should-retry"), headers.get("retry-after")
+        # the SDK's rule, which it keeps to itself
+        if again and (said == "true" or (said != "false" and (status in (408, 409, 429) or status >= 500))):
+            listener("retry", f"the server answered {status}; trying again" + (f" in {wait} s" if wait else ""))
         return response
 
     return tell
-
-
-def _is_retried(response: Any) -> bool:
-    """The SDK's rule, which it keeps to itself."""
-    said = response.headers.get("x-should-retry")
-    status = response.status_code
-    return said == "true" or (said != "false" and (status in (408, 409, 429) or status >= 500))
-
-
-def _announcement(response: Any) -> str:
-    wait = response.headers.get("retry-after")
-    return f"the server answered {response.status_code}; trying again" + (f" in {wait} s" if wait else "")
 
 
 async def _read(client: anthropic.AsyncAnthropic, body: Mapping[str, Any], answer: Answer) -> None:
@@ -211,19 +199,13 @@ async def _read(client: anthropic.AsyncAnthropic, body: Mapping[str, Any], answe
             raise ModelError(f"{client.base_url} does not speak the Messages API", hint="Is ANTHROPIC_BASE_URL right?")
         try:
             async for event in anthropic.AsyncStream.raw_events(stream.response):
-                answer.take(_data(event))
+                answer.take(event.json() if event.data else {})
                 if answer.whole:
                     return
         except httpx2.TimeoutException as error:
             raise BrokenStream("the answer stopped coming") from error
         except (httpx2.HTTPError, httpx2.StreamError, UnicodeDecodeError) as error:
             raise BrokenStream(f"the answer broke off ({error})") from error
+        except ValueError as error:
+            raise BrokenStream(f"the answer has an event that is not JSON ({error})") from error
     raise BrokenStream("the answer broke off")
-
-
-def _data(event: Any) -> Event:
-    try:
-        data: Event = event.json() if event.data else {}
-    except ValueError as error:
-        raise BrokenStream(f"the answer has an event that is no JSON ({error})") from error
-    return data

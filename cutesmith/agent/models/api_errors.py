@@ -51,7 +51,13 @@ def explain(error: Exception, *, model: str, address: str, timeout: float, tries
     if isinstance(error, anthropic.APITimeoutError):
         return ModelError(f"{host} did not answer within {timeout:g} s{_after(tries)}", hint=LATER)
     if isinstance(error, anthropic.APIConnectionError):
-        return ModelError(f"{host} cannot be reached: {reason(error)}{_after(tries)}", hint=_network_hint(error))
+        causes = list(_causes(error))
+        hint = "Does a firewall or a proxy stand in between? HTTPS_PROXY is read, and ANTHROPIC_BASE_URL."
+        if any(isinstance(cause, socket.gaierror) for cause in causes):
+            hint = "Is this machine on the network, and ANTHROPIC_BASE_URL (if set) right?"
+        elif any(isinstance(cause, ssl.SSLError) for cause in causes):
+            hint = "Does a proxy stand in between? SSL_CERT_FILE names the certificates to trust."
+        return ModelError(f"{host} cannot be reached: {reason(error)}{_after(tries)}", hint=hint)
     return ModelError(f"Claude cannot be asked: {error}", hint=NO_KEY_HINT)
 
 
@@ -79,25 +85,15 @@ def _after(tries: int) -> str:
 
 def reason(error: BaseException) -> str:
     """The innermost cause that says something: a name that is not known, a refused connection."""
-    return next((text for cause in reversed(list(_causes(error))) if (text := _words(cause))), "no reason is known")
-
-
-def _words(cause: BaseException) -> str:
-    if isinstance(cause, OSError) and cause.errno and not isinstance(cause, (socket.gaierror, ssl.SSLError)):
-        return os.strerror(cause.errno)
-    return str(getattr(cause, "strerror", "") or cause)
+    for cause in reversed(list(_causes(error))):
+        if isinstance(cause, OSError) and cause.errno and not isinstance(cause, (socket.gaierror, ssl.SSLError)):
+            return os.strerror(cause.errno)
+        if text := str(getattr(cause, "strerror", "") or cause):
+            return text
+    return "no reason is known"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _network_hint(error: BaseException) -> str:
-    causes = list(_causes(error))
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return "Is this machine on the network, and ANTHROPIC_BASE_URL (if set) right?"
-    if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return "Does a proxy stand in between? SSL_CERT_FILE names the certificates to trust."
-    return "Does a firewall or a proxy stand in between? HTTPS_PROXY is read, and ANTHROPIC_BASE_URL."

@@ -50,7 +50,7 @@ class Answer:
         self._open: set[int] = set()
 
     def take(self, event: Event) -> None:
-        """Add one event; unknown kinds are passed over. Raises BrokenStream, or ModelError where retrying is no use."""
+        """Add one event; unknown kinds are ignored. Raises BrokenStream, or ModelError where a retry does not help."""
         try:
             said = self._take(event)
         except (KeyError, TypeError, AttributeError) as error:
@@ -60,7 +60,13 @@ class Answer:
 
     def content(self) -> list[Block]:
         """The blocks in order, to be sent back unchanged."""
-        blocks = [self._finished(index) for index in sorted(self._blocks)]
+        blocks: list[Block] = []
+        for index, begun in sorted(self._blocks.items()):
+            block = {key: value for key, value in begun.items() if (key, value) != ("caller", None)}
+            if _is_call(block):
+                cut = self.stop_reason in CUT_OFF and index == max(self._blocks)
+                block["input"] = _parsed(self._json[index], block.get("input") or {}, cut=cut)
+            blocks.append(block)
         return _encodable([block for block in blocks if not _is_blank(block)])
 
     def usage(self) -> Usage:
@@ -75,7 +81,10 @@ class Answer:
             self.model = str(event["message"].get("model", ""))
             self._count(event["message"].get("usage"))
         elif kind == "content_block_start":
-            return self._begin(event["index"], event["content_block"])
+            index, block = event["index"], event["content_block"]
+            self._blocks[index], self._json[index] = dict(block), ""
+            self._open.add(index)
+            return ("tool", str(block.get("name"))) if _is_call(block) else None
         elif kind == "content_block_delta":
             return self._extend(event["index"], event["delta"])
         elif kind == "content_block_stop":
@@ -84,19 +93,18 @@ class Answer:
             self.stop_reason = event["delta"].get("stop_reason") or self.stop_reason
             self._count(event.get("usage"))
         elif kind == "message_stop":
-            self._end()
+            if self._open or not self.stop_reason:
+                raise BrokenStream("the answer ended in the middle of a block")
+            self.whole = True
         elif kind == "error":
-            _fail(event["error"])
+            fault, message = event["error"].get("type"), event["error"].get("message")
+            if fault in PASSING:
+                raise BrokenStream(f"the server broke off its answer: {message} ({fault})")
+            raise ModelError(f"Claude's answer ended in an error: {message} ({fault})")
         return None
 
     def _count(self, usage: Mapping[str, Any] | None) -> None:
         self._usage.update({key: value for key, value in (usage or {}).items() if value is not None})
-
-    def _begin(self, index: int, block: Mapping[str, Any]) -> Said | None:
-        self._blocks[index] = dict(block)
-        self._json[index] = ""
-        self._open.add(index)
-        return ("tool", str(block.get("name"))) if _is_call(block) else None
 
     def _extend(self, index: int, delta: Mapping[str, Any]) -> Said | None:
         block, kind = self._blocks[index], delta.get("type")
@@ -106,41 +114,28 @@ class Answer:
         if kind == "citations_delta":
             block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
             return None
-        _merge(block, delta)
+        for key, value in delta.items():  # text is added to what is there, anything else takes its place
+            before = block.get(key)
+            if key != "type" and not (before and value is None):
+                block[key] = before + value if isinstance(before, str) and isinstance(value, str) else value
         spoken = {"text_delta": "text", "thinking_delta": "thinking"}.get(str(kind))
         return (spoken, delta[spoken]) if spoken else None
-
-    def _end(self) -> None:
-        if self._open or not self.stop_reason:
-            raise BrokenStream("the answer ended in the middle of a block")
-        self.whole = True
-
-    def _finished(self, index: int) -> dict[str, Any]:
-        block = {key: value for key, value in self._blocks[index].items() if (key, value) != ("caller", None)}
-        if _is_call(block):
-            cut = self.stop_reason in CUT_OFF and index == max(self._blocks)
-            block["input"] = _parsed(self._json[index], block.get("input") or {}, cut=cut)
-        return block
 
 
 def _is_call(block: Mapping[str, Any]) -> bool:
     return str(block.get("type")).endswith("tool_use")
 
 
-def _merge(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
-    """Text is added to what is there, everything else (such as a compaction's content) takes its place."""
-    for key, value in delta.items():
-        before = block.get(key)
-        if key != "type" and not (before and value is None):
-            block[key] = before + value if isinstance(before, str) and isinstance(value, str) else value
-
-
 def _parsed(text: str, given: Mapping[str, Any], *, cut: bool) -> Mapping[str, Any]:
     """A tool's arguments; those `given` at the block's start when no JSON came, as for a tool without arguments."""
     if not text.strip() and (given or not cut):
         return given
+
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is not JSON")
+
     try:
-        arguments = json.loads(text, parse_constant=_refuse)
+        arguments = json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError):
         arguments = None
     return arguments if isinstance(arguments, dict) and _is_flat(arguments, DEPTH) else {MALFORMED: text}
@@ -150,10 +145,6 @@ def _is_flat(value: Any, levels: int) -> bool:
     """Whether no more than so many levels are nested: what is parsed here is written out again elsewhere."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels > 0 and all(_is_flat(item, levels - 1) for item in inside)
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _usage(counts: Mapping[str, Any]) -> Usage:
@@ -175,10 +166,3 @@ def _encodable(blocks: list[Block]) -> list[Block]:
         joined: list[Block] = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
         return joined
     return blocks
-
-
-def _fail(error: Mapping[str, Any]) -> NoReturn:
-    kind, message = error.get("type"), error.get("message")
-    if kind in PASSING:
-        raise BrokenStream(f"the server broke off its answer: {message} ({kind})")
-    raise ModelError(f"Claude's answer ended in an error: {message} ({kind})")

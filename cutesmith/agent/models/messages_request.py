@@ -90,10 +90,10 @@ def _cached(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     API looks for one only 20 blocks back from a breakpoint, and a turn may have more.
     """
     users = [index for index, message in enumerate(messages) if message["role"] == "user"][-2:]
-    return [_with_breakpoint(message) if index in users else message for index, message in enumerate(messages)]
-
-
-def _with_breakpoint(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    content = message["content"]
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-    return {**message, "content": [*blocks[:-1], *({**block, **_BREAKPOINT} for block in blocks[-1:])]}
+    marked = list(messages)
+    for index in users:
+        content = messages[index]["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        last = [{**block, **_BREAKPOINT} for block in blocks[-1:]]
+        marked[index] = {**messages[index], "content": [*blocks[:-1], *last]}
+    return marked

@@ -6,8 +6,7 @@ that it was replayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from cutesmith.agent.models.model import Listener, ModelError, Reply, Request, Usage, ignore
 from cutesmith.agent.transcript import Event
@@ -42,11 +41,22 @@ class ReplayModel:
         """The recorded answer to this turn; raises ModelError where the recording ends or another turn is due."""
         line = request.line if self.line is None else self.line
         recorded = self._replies.get(line, [])
-        self._check(request, line, recorded)
-        self._asked[request.line] = request.turn
-        event = recorded[request.turn - 1]
+        turn, before = request.turn, self._asked.get(request.line)
+        if before is not None and turn not in (before, before + 1):
+            raise ModelError(f"turn {turn} of line {request.line} is asked for after turn {before}")
+        if not 1 <= turn <= len(recorded):
+            raise ModelError(f"the transcript has {len(recorded)} replies of line {line}, none for turn {turn}")
+        said = [block for event in recorded[: turn - 1] for block in event["content"]]
+        if said != [block for sent in request.messages if sent["role"] == "assistant" for block in sent["content"]]:
+            raise ModelError(f"before turn {turn} of line {request.line} the conversation is not the recorded one")
+        self._asked[request.line] = turn
+        event = recorded[turn - 1]
         for block in event["content"]:
-            _show(block, listener)
+            kind = str(block.get("type"))
+            if kind in ("text", "thinking"):
+                listener(kind, str(block.get(kind, "")))
+            elif kind == "tool_use":
+                listener("tool", str(block.get("name")))
         return Reply(
             content=event["content"],
             stop_reason=event["stop_reason"],
@@ -55,30 +65,7 @@ class ReplayModel:
             dollars=event["dollars"],
         )
 
-    def _check(self, request: Request, line: int, recorded: Sequence[Event]) -> None:
-        turn, before = request.turn, self._asked.get(request.line)
-        if before is not None and turn not in (before, before + 1):
-            raise ModelError(f"turn {turn} of line {request.line} is asked for after turn {before}")
-        if not 1 <= turn <= len(recorded):
-            raise ModelError(f"the transcript has {len(recorded)} replies of line {line}, none for turn {turn}")
-        said = [block for event in recorded[: turn - 1] for block in event["content"]]
-        if said != _said(request):
-            raise ModelError(f"before turn {turn} of line {request.line} the conversation is not the recorded one")
-
 
 def replayed(model: str) -> str:
     """The name of a model whose answers are played back."""
     return model if model.startswith("replay of ") else f"replay of {model}"
-
-
-def _said(request: Request) -> list[Any]:
-    """Every block that the conversation has from the model."""
-    return [block for message in request.messages if message["role"] == "assistant" for block in message["content"]]
-
-
-def _show(block: Mapping[str, Any], listener: Listener) -> None:
-    kind = str(block.get("type"))
-    if kind in ("text", "thinking"):
-        listener(kind, str(block.get(kind, "")))
-    elif kind == "tool_use":
-        listener("tool", str(block.get("name")))

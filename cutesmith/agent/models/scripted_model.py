@@ -53,21 +53,17 @@ class ScriptedModel:
 
 
 def read_script(path: str | Path) -> ScriptedModel:
-    """The model of a script file (JSON); raises UsageError for what is no script."""
+    """The model of a script file (JSON); raises UsageError for a file that is not a script."""
     path = Path(path)
     try:
         script = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} is no script: {error}", hint=str(__doc__).partition("\n\n")[2]) from error
     lines = script if isinstance(script, dict) else {"*": script}
-    return ScriptedModel({str(k): [_turn(path, t) for t in v] for k, v in lines.items()}, name=f"script {path.name}")
-
-
-def _turn(path: Path, turn: Any) -> Turn:
-    if not isinstance(turn, dict) or not FIELDS.issuperset(turn):
-        raise UsageError(f"{path}: a turn is an object of {', '.join(sorted(FIELDS))}, not {str(turn)[:80]}")
-    filled: Turn = _with_files(turn, path.parent)
-    return filled
+    for turn in (turn for turns in lines.values() for turn in turns):
+        if not isinstance(turn, dict) or not FIELDS.issuperset(turn):
+            raise UsageError(f"{path}: a turn is an object of {', '.join(sorted(FIELDS))}, not {str(turn)[:80]}")
+    return ScriptedModel(_with_files(lines, path.parent), name=f"script {path.name}")
 
 
 def _with_files(value: Any, folder: Path) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,14 @@ class AcceptedProblem:
     audit: Mapping[str, Any]  # AuditVerdict.to_dict()
 
     def lines(self) -> Iterator[str]:
-        """The file and what the audit says of it, for whoever is to accept it."""
+        """The file and what the audit says of it, for the person who is to accept it."""
         yield from self.source.strip().splitlines()
         yield ""
         yield from describe(self.audit)
 
 
 async def accept_file(source: ProblemSource, arch: str) -> AcceptedProblem:
-    """A problem that somebody gave; raises ContractError with the audit's findings when it cannot be used.
+    """A problem that a person gave; raises ContractError with the audit's findings when it cannot be used.
 
     CandidateError (TIMED_OUT): its reference does not end.
     """
@@ -45,8 +44,9 @@ async def accept_file(source: ProblemSource, arch: str) -> AcceptedProblem:
     if verdict.exit_code in (ExitCode.TIMED_OUT, ExitCode.INTERNAL, ExitCode.UNAVAILABLE):
         raise CandidateError(verdict.summary, verdict.exit_code, hint=verdict.hint, log_tail=verdict.log_tail)
     if not verdict.passed:
+        others = [f"{finding.message}. {finding.fix}" for finding in verdict.errors[1:]]  # the first is the summary
         wrong = verdict.summary.removeprefix(f"{source.name}.py: ")
-        raise ContractError(f"{source.origin}: {wrong}", hint=_more(verdict))
+        raise ContractError(f"{source.origin}: {wrong}", hint="\n".join([*others, verdict.hint]).strip())
     return AcceptedProblem(source=source.source, origin=source.origin, audit=verdict.to_dict())
 
 
@@ -56,22 +56,16 @@ async def audit_text(source: str, name: str, arch: str, *, timeout: float = AUDI
         path = Path(folder) / f"{name}.py"
         path.write_text(source, encoding="utf-8")
         auditor = ProblemAuditor(arch=arch, timeout=timeout)
+
+        def audit() -> AuditVerdict:
+            with auditor:
+                return auditor.audit(path)
+
         try:
-            verdict = await anyio.to_thread.run_sync(partial(_audit, auditor, path), abandon_on_cancel=True)
-            return replace(verdict, path=path.name)  # the folder is gone when somebody reads it
+            verdict = await anyio.to_thread.run_sync(audit, abandon_on_cancel=True)
+            return replace(verdict, path=path.name)  # the folder is gone when the verdict is read
         finally:
             auditor.stop()
-
-
-def _audit(auditor: ProblemAuditor, path: Path) -> AuditVerdict:
-    with auditor:
-        return auditor.audit(path)
-
-
-def _more(verdict: AuditVerdict) -> str:
-    """The errors after the first, which is the summary, and what to do."""
-    others = [f"{finding.message}. {finding.fix}" for finding in verdict.errors[1:]]
-    return "\n".join([*others, verdict.hint]).strip()
 
 
 def describe(audit: Mapping[str, Any]) -> Iterator[str]:
@@ -80,7 +74,9 @@ def describe(audit: Mapping[str, Any]) -> Iterator[str]:
         names = [str(entry["name"] or number) for number, entry in enumerate(audit[kind])]
         width = max(map(len, names), default=0)
         yield f"{kind}:"
-        yield from (f"  {name:{width}}  {_value(entry)}" for name, entry in zip(names, audit[kind]))
+        for name, entry in zip(names, audit[kind]):
+            shape = f"{entry['dtype']}{entry['shape']}  {_size(entry['bytes'])}" if "shape" in entry else entry["value"]
+            yield f"  {name:{width}}  {shape}"
     if audit["floor_us"] is not None:
         total = _size(audit["input_bytes"] + audit["output_bytes"])
         yield f"floor: {audit['floor_us']:,.4g} µs for reading and writing these {total} once at 4 TB/s"
@@ -93,10 +89,6 @@ def describe(audit: Mapping[str, Any]) -> Iterator[str]:
         yield "tolerance: " + ", ".join(f"{name} {value:g}" for name, value in audit["tolerance"].items())
     for finding in audit["findings"]:
         yield f"{finding['severity']}: {finding['message']}. {finding['fix']}"
-
-
-def _value(entry: Mapping[str, Any]) -> str:
-    return f"{entry['dtype']}{entry['shape']}  {_size(entry['bytes'])}" if "shape" in entry else str(entry["value"])
 
 
 def _size(count: int) -> str:

@@ -15,7 +15,7 @@ FORBIDDEN = {
     "torch.ops": "the reference uses PyTorch's public functions",
     "torch.library": "the reference uses PyTorch's public functions",
     "torch.utils.cpp_extension": "the reference holds no kernel of its own",
-    "torch.manual_seed": "inputs are drawn anew, without a seed",
+    "torch.manual_seed": "inputs are drawn afresh, without a seed",
     "torch.load": "inputs are drawn, not read",
 }
 _REFLECTION = frozenset({"globals", "vars", "setattr", "delattr", "exec", "eval", "__import__", "__builtins__"})
@@ -87,7 +87,7 @@ def _forbidden(tree: ast.Module) -> Iterator[str]:
         for module in _imported(node):
             if (root := module.partition(".")[0]) not in IMPORTS:
                 yield f"{line}: import of {root}: a problem needs torch alone"
-            elif why := _why_not(module):
+            elif why := next((why for name, why in FORBIDDEN.items() if f"{module}.".startswith(f"{name}.")), ""):
                 yield f"{line}: {module}: {why}"
         if isinstance(node, ast.Name) and node.id in _REFLECTION:
             yield f"{line}: {node.id}: a problem changes nothing but its own variables"
@@ -96,11 +96,6 @@ def _forbidden(tree: ast.Module) -> Iterator[str]:
                 yield f"{line}: {ast.unparse(node)} is assigned: a problem changes nothing but its own variables"
             elif ast.unparse(node) in FORBIDDEN:
                 yield f"{line}: {ast.unparse(node)}: {FORBIDDEN[ast.unparse(node)]}"
-
-
-def _why_not(module: str) -> str:
-    """Why a module, or one that it lies in, is forbidden; empty when none is."""
-    return next((why for name, why in FORBIDDEN.items() if f"{module}.".startswith(f"{name}.")), "")
 
 
 def _imported(node: ast.AST) -> Iterator[str]:

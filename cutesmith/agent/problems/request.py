@@ -42,10 +42,13 @@ async def accept_request(session: Session, model: Model, arch: str, check: Check
     request, function = str(about.get("request", "")), about.get("function") or {}
     if not request and not function:
         raise UsageError(f"{session.folder} ended before its problem was read", hint="Start again, without --resume.")
-    tools = ProblemTools(session, check or _audit_for(arch), function)
+    tools = ProblemTools(session, check or (lambda source: audit_text(source, "problem", arch)), function)
     writing = tools.write_inputs if function else tools.write_problem
     if not any(event["line"] == LINE and event["kind"] == "message" for event in session.events):
-        session.record("message", LINE, text=_opening(request, function))
+        if function:
+            source = function["source"].rstrip()
+            request = f"Write the inputs for this file ({function['origin']}):\n\n```python\n{source}\n```"
+        session.record("message", LINE, text=request)
     system = render_prompt("problem", arch=arch, function=bool(function), tool=writing.__name__, tries=MOST_TRIES)
     await _converse(Line(LINE, session, model, Toolbox.of(writing, tools.decline), system, NUDGES))
     return _result(session, function.get("origin", REQUEST))
@@ -58,19 +61,6 @@ def nobody_vouches(session: Session) -> bool:
     """
     about = session.first("session") or {}
     return any(about.get(name) for name in ("request", "function", "confine_problem"))
-
-
-def _audit_for(arch: str) -> Check:
-    async def audit(source: str) -> AuditVerdict:
-        return await audit_text(source, "problem", arch)
-
-    return audit
-
-
-def _opening(request: str, function: Mapping[str, str]) -> str:
-    if not function:
-        return request
-    return f"Write the inputs for this file ({function['origin']}):\n\n```python\n{function['source'].rstrip()}\n```"
 
 
 async def _converse(line: Line) -> None:

@@ -20,14 +20,10 @@ def floor_text(audit: Mapping[str, Any], target: Target) -> str:
         return ""
     work = Work(int(said["bytes"]), said["flops"] or {})
     rates = known_rates(target.arch, target.device.name if target.device else "")
-    uncounted = "" if said["flops"] is not None else " Its operations could not be counted without values."
-    return f"The floor at the size of get_inputs(): {_amount(work)}. {_time(work, rates, target)}{uncounted}"
-
-
-def _amount(work: Work) -> str:
-    """Such as "537 MB to read and write once, 1100 GFLOP of bfloat16 products"."""
     flops = "".join(f", {count / 1e9:.4g} GFLOP of {dtype} products" for dtype, count in work.flops.items())
-    return f"{work.bytes / 1e6:.4g} MB to read and write once{flops}"
+    uncounted = "" if said["flops"] is not None else " Its operations could not be counted without values."
+    amount = f"{work.bytes / 1e6:.4g} MB to read and write once{flops}"
+    return f"The floor at the size of get_inputs(): {amount}. {_time(work, rates, target)}{uncounted}"
 
 
 def _time(work: Work, rates: KnownRates | None, target: Target) -> str:

@@ -30,16 +30,13 @@ def check_pages(names: Iterable[str]) -> tuple[str, ...]:
 def without_pages(text: str, pages: Iterable[str]) -> str:
     """The text without mentions of these pages: links become their words, items of lists and lead-ins go."""
     for page in pages:
-        if page in text:
-            text = _without(text, page)
+        if page not in text:
+            continue
+        address = rf"(?<![\w-])(?:references/)?{re.escape(page)}(?:#[\w-]+)?"
+        quoted = rf"`{address}`"
+        text = re.sub(rf"\[([^\]\n]*)\]\({address}\)", r"\1", text)
+        text = re.sub(rf"{quoted}(?:, | and )", "", text)
+        text = re.sub(rf"(?:, | and ){quoted}", "", text)
+        text = re.sub(rf" ?{_LEAD_IN}{quoted}[.:;]?", "", text)
+        text = re.sub(address, "the documentation", text)
     return text
-
-
-def _without(text: str, page: str) -> str:
-    address = rf"(?<![\w-])(?:references/)?{re.escape(page)}(?:#[\w-]+)?"
-    quoted = rf"`{address}`"
-    text = re.sub(rf"\[([^\]\n]*)\]\({address}\)", r"\1", text)
-    text = re.sub(rf"{quoted}(?:, | and )", "", text)
-    text = re.sub(rf"(?:, | and ){quoted}", "", text)
-    text = re.sub(rf" ?{_LEAD_IN}{quoted}[.:;]?", "", text)
-    return re.sub(address, "the documentation", text)

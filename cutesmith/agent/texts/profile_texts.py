@@ -1,4 +1,4 @@
-"""What a model reads of a profile: what to change first, then the numbers that say so, by launch and by line."""
+"""What a model reads of a profile, or of one call on the emulated GPU: what to change first, then the numbers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ _MOST_ADVICE = 10
 _MOST_LINES = 12
 _MOST_FAULTS = 6
 _MOST_PRINTED = 600  # characters
+_MOST_EMULATED_ADVICE = 8
+_MOST_VALUES = 200  # characters of the values of one traced step
 
 
 def profile_lines(verdict: Object) -> Iterator[str]:
@@ -22,19 +24,16 @@ def profile_lines(verdict: Object) -> Iterator[str]:
         yield f"note: {verdict['note']}"
     emulated = verdict.get("emulated") or {}
     yield from fault_lines(emulated)
-    yield from _advice(verdict.get("advice", ()))
-    for kernel in verdict.get("kernels", ()):
-        yield from _measured(kernel)
-    for launch in emulated.get("launches", ()):
-        yield from counted_lines(launch)
-
-
-def _advice(advice: Any) -> Iterator[str]:
+    advice = verdict.get("advice", ())
     if advice:
         yield "what to change, the largest stake first (read_reference takes the address):"
     for remark in advice[:_MOST_ADVICE]:
         value = "" if remark["value"] is None else f" {remark['value']:.4g}"
         yield f"- {remark['kernel']}: {remark['message']} ({remark['metric']}{value}; {remark['reference']})"
+    for kernel in verdict.get("kernels", ()):
+        yield from _measured(kernel)
+    for launch in emulated.get("launches", ()):
+        yield from counted_lines(launch)
 
 
 def _measured(kernel: Object) -> Iterator[str]:
@@ -76,15 +75,37 @@ def counted_lines(launch: Object) -> Iterator[str]:
     for line in lines[:_MOST_LINES]:
         mix = ", ".join(f"{name} {count}" for name, count in line["warp_instructions"].items())
         yield f"  {100 * line['clocks'] / whole:3.0f} % {line['file']}:{line['line']}: warp-instructions {mix}"
-        yield from (f"        {_access(access)}" for access in line["accesses"])
+        for access in line["accesses"]:
+            each = f"{access['bytes_per_lane']} bytes a lane, {access['requests']} requests"
+            for unit in ("sectors", "wavefronts"):
+                if f"{unit}_per_request" in access and f"ideal_{unit}_per_request" in access:
+                    got, ideal = access[f"{unit}_per_request"], access[f"ideal_{unit}_per_request"]
+                    each += f", {got:.3g} {unit} each (ideal {ideal:.3g})"
+            yield f"        {access['space']} {access['kind']}, {each}"
     if len(lines) > _MOST_LINES:
         yield f"  and {len(lines) - _MOST_LINES} more lines"
 
 
-def _access(access: Object) -> str:
-    text = f"{access['space']} {access['kind']}, {access['bytes_per_lane']} bytes a lane, {access['requests']} requests"
-    for unit in ("sectors", "wavefronts"):
-        if f"{unit}_per_request" in access and f"ideal_{unit}_per_request" in access:
-            got, ideal = access[f"{unit}_per_request"], access[f"ideal_{unit}_per_request"]
-            text += f", {got:.3g} {unit} each (ideal {ideal:.3g})"
-    return text
+def emulate_lines(verdict: Object) -> Iterator[str]:
+    """The findings first; then every launch, what to change where it was profiled, and the trace."""
+    shrunk = f" (of {verdict['full_inputs']}, made smaller)" if verdict.get("full_inputs") else ""
+    if verdict.get("inputs"):
+        yield f"inputs: {verdict['inputs']}{shrunk}"
+    yield from fault_lines(verdict)
+    for launch in verdict.get("launches", ()):
+        yield from counted_lines(launch)
+        for remark in (launch["profile"].get("advice") or ())[:_MOST_EMULATED_ADVICE]:
+            yield f"  {100 * remark['share']:3.0f} % {remark['file']}:{remark['line']}: {remark['message']}"
+    if not verdict.get("trace"):
+        return
+    # Python lines as headings, below them each instruction with the lanes that took part and what it set
+    yield f"trace of {verdict['traced']} (mask of lanes 31 to 0, where it changes)"
+    where = mask = None
+    for step in verdict["trace"]:
+        if step["where"] != where:
+            where, mask = step["where"], None
+            yield f"{where or 'unknown line'}:"
+        shown = f"{step['mask']:08x} " if step["mask"] != mask else ""
+        mask = step["mask"]
+        values = ", ".join(f"{name} = {value}" for name, value in step["values"].items())[:_MOST_VALUES]
+        yield f"  {shown}{step['instruction']}" + (f"   {values}" if values else "")

@@ -54,9 +54,14 @@ def compile_lines(verdict: Verdict) -> Iterator[str]:
 def _kernel(arch: str, kernel: Verdict) -> Iterator[str]:
     times = f" ×{kernel['launches']}" if kernel["launches"] > 1 else ""
     cluster = f" cluster {dims(kernel['cluster'])}" if list(kernel["cluster"]) != [1, 1, 1] else ""
+    spills = f"SPILLS {kernel['spill_store_bytes']} B stored, {kernel['spill_load_bytes']} B loaded"
+    if kernel["spill_store_bytes"] is None:
+        spills = "spills unknown"
+    elif not kernel["spill_store_bytes"] and not kernel["spill_load_bytes"]:
+        spills = "no spills"
     yield (
         f"{arch} {source_name(kernel['name'])}{times}: grid {dims(kernel['grid'])} block {dims(kernel['block'])}"
-        f"{cluster}; {kernel['registers']} registers, {_spills(kernel)}, smem {kernel['static_smem_bytes']} B static "
+        f"{cluster}; {kernel['registers']} registers, {spills}, smem {kernel['static_smem_bytes']} B static "
         f"+ {kernel['dynamic_smem_bytes']} B dynamic, occupancy {kernel['occupancy_percent']:g} % "
         f"({kernel['occupancy_blocks']} blocks an SM, limited by {kernel['occupancy_limit']}); widest global load "
         f"{kernel['widest_global_load_bits']} bits, store {kernel['widest_global_store_bits']} bits"
@@ -68,14 +73,6 @@ def _kernel(arch: str, kernel: Verdict) -> Iterator[str]:
         if counts:
             yield f"  {title}: " + ", ".join(f"{name} ×{count}" for name, count in counts.items())
     yield from (f"  the hardware refuses this launch: {sentence}" for sentence in kernel["refused"])
-
-
-def _spills(kernel: Verdict) -> str:
-    if kernel["spill_store_bytes"] is None:
-        return "spills unknown"
-    if not kernel["spill_store_bytes"] and not kernel["spill_load_bytes"]:
-        return "no spills"
-    return f"SPILLS {kernel['spill_store_bytes']} B stored, {kernel['spill_load_bytes']} B loaded"
 
 
 def dims(triple: Sequence[int]) -> str:
@@ -91,7 +88,16 @@ def verify_lines(verdict: Verdict) -> Iterator[str]:
     cases = verdict.get("cases", ())
     wrong = [case for case in cases if not case["passed"]]
     for case in wrong[:_MOST_CASES]:
-        yield from _failing_case(case)
+        rule = f" (rule {case['rule']})" if case["rule"] else ""
+        yield f"FAIL {case['name']} [{case['inputs']}]{rule}: {case['problem']}"
+        for output in case["outputs"]:
+            if output["mismatches"]:
+                yield (
+                    f"  output {output['output']} {output['dtype']}{list(output['shape'])}: {output['mismatches']} of "
+                    f"{output['elements']} elements wrong; largest error {output['max_abs']:.3g} absolute, "
+                    f"{output['max_rel']:.3g} relative; worst element {list(output['worst_index'])}: "
+                    f"actual {output['worst_actual']}, expected {output['worst_expected']}"
+                )
     if len(wrong) > _MOST_CASES:
         yield "also FAIL: " + "; ".join(case["name"] for case in wrong[_MOST_CASES:])
     declined = [case for case in cases if case.get("outcome") == CaseOutcome.DECLINED.value]
@@ -102,24 +108,15 @@ def verify_lines(verdict: Verdict) -> Iterator[str]:
         yield f"passed {len(passed)} of {len(cases)} cases" + (f": {named}" if named else "")
     if declined:
         yield f"DECLINED {len(declined)}: {'; '.join(case['name'] for case in declined)}. {DECLINING}"
-        why = _said(declined[0]).removeprefix("declined: ")[:_MOST_SAID]
+        why = str(declined[0]["problem"])[:_MOST_SAID]
         yield f"  {declined[0]['name']} [{declined[0]['inputs']}]: {why}"
-    yield from _remarks([case for case in cases if case["passed"] and case not in declined])
-
-
-def _said(case: Verdict) -> str:
-    return str(case["problem"])
-
-
-def _remarks(cases: Sequence[Verdict]) -> Iterator[str]:
-    """What was noted of cases that passed, each remark once."""
-    names: dict[str, list[str]] = {}
+    noted: dict[str, list[str]] = {}  # remark -> the cases that passed with it
     for case in cases:
-        if case["problem"]:
-            names.setdefault(_said(case), []).append(str(case["name"]))
-    for said, noted in list(names.items())[:_MOST_REMARKS]:
-        more = f" (and {len(noted) - 1} more cases)" if len(noted) > 1 else ""
-        yield f"note: {noted[0]}{more}: {said[:_MOST_SAID]}"
+        if case["passed"] and case not in declined and case["problem"]:
+            noted.setdefault(str(case["problem"]), []).append(str(case["name"]))
+    for said, names in list(noted.items())[:_MOST_REMARKS]:
+        more = f" (and {len(names) - 1} more cases)" if len(names) > 1 else ""
+        yield f"note: {names[0]}{more}: {said[:_MOST_SAID]}"
 
 
 def _worst(cases: Sequence[Verdict]) -> str:
@@ -133,21 +130,6 @@ def _worst(cases: Sequence[Verdict]) -> str:
     return f"{text} ({case['name']} [{case['inputs']}])"
 
 
-def _failing_case(case: Verdict) -> Iterator[str]:
-    rule = f" (rule {case['rule']})" if case["rule"] else ""
-    yield f"FAIL {case['name']} [{case['inputs']}]{rule}: {case['problem']}"
-    yield from (f"  {_output_error(output)}" for output in case["outputs"] if output["mismatches"])
-
-
-def _output_error(output: Verdict) -> str:
-    return (
-        f"output {output['output']} {output['dtype']}{list(output['shape'])}: {output['mismatches']} of "
-        f"{output['elements']} elements wrong; largest error {output['max_abs']:.3g} absolute, {output['max_rel']:.3g} "
-        f"relative; worst element {list(output['worst_index'])}: actual {output['worst_actual']}, "
-        f"expected {output['worst_expected']}"
-    )
-
-
 # ---------------------------------------------------------------------------------------------------------- benchmark
 
 
@@ -156,7 +138,14 @@ def benchmark_lines(verdict: Verdict) -> Iterator[str]:
     if verdict.get("timings"):
         yield f"{verdict['device']}; inputs {verdict['inputs']}"
     for timing in verdict.get("timings", ()):
-        yield f"  {_timing(timing, verdict)}"
+        if timing["error"]:
+            yield f"  {timing['name']}: {timing['error'].splitlines()[0][:200]}"
+            continue
+        factor = verdict["speedups"].get(timing["name"])
+        speedup = f"; the kernel is {factor:.2f} times as fast" if factor is not None else ""
+        host = f", host {timing['host_us']:.1f} µs a call" if timing["host_us"] is not None else ""
+        quartiles = f"quartiles {timing['q1_us']:.2f} to {timing['q3_us']:.2f}"
+        yield f"  {timing['name']}: {timing['median_us']:.2f} µs ({quartiles}{host}){speedup}"
     if verdict.get("floor_us") is not None:
         share = verdict.get("floor_percent")
         reached = f"; the kernel reaches {share:.1f} % of it" if share is not None else ""
@@ -171,13 +160,3 @@ def _basis(verdict: Verdict) -> str:
     if bandwidth and verdict["algorithmic_bytes"]:
         return f"{verdict['algorithmic_bytes']} bytes at {bandwidth / 1e9:.0f} GB/s, a large copy"
     return f"by {verdict['floor_kind']}"
-
-
-def _timing(timing: Verdict, verdict: Verdict) -> str:
-    if timing["error"]:
-        return f"{timing['name']}: {timing['error'].splitlines()[0][:200]}"
-    factor = verdict["speedups"].get(timing["name"])
-    speedup = f"; the kernel is {factor:.2f} times as fast" if factor is not None else ""
-    host = f", host {timing['host_us']:.1f} µs a call" if timing["host_us"] is not None else ""
-    quartiles = f"quartiles {timing['q1_us']:.2f} to {timing['q3_us']:.2f}"
-    return f"{timing['name']}: {timing['median_us']:.2f} µs ({quartiles}{host}){speedup}"

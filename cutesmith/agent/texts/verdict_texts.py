@@ -1,4 +1,4 @@
-"""What a model reads of a verdict: the sentence first, then what it needs to mend the kernel, within a bound."""
+"""What a model reads of a verdict: the sentence first, then what it needs to correct the kernel, within a bound."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cutesmith import resources
 from cutesmith.agent.texts.bounded_text import bounded
-from cutesmith.agent.texts.emulation_texts import emulate_lines
-from cutesmith.agent.texts.profile_texts import profile_lines
+from cutesmith.agent.texts.profile_texts import emulate_lines, profile_lines
 from cutesmith.agent.texts.stage_texts import Verdict, benchmark_lines, compile_lines, lint_lines, verify_lines
 from cutesmith.verdicts import ExitCode
 
@@ -27,7 +26,7 @@ NOT_EXECUTED = (
 )
 NO_GPU = (
     "There is no GPU here, so nothing can be timed and no speed may be claimed; a verified kernel is still the goal. "
-    "profile_kernel and compile_kernel say what its speed will hang on."
+    "profile_kernel and compile_kernel say what its speed will depend on."
 )
 HINTS = {
     ExitCode.TIMED_OUT: "It ran past its time limit: look for a wait that never ends, or a loop over too much.",
@@ -68,7 +67,10 @@ def describe(verdict: Verdict, *, closing: Sequence[str] = (), names: Mapping[st
 
     `names` gives the paths of this machine that become names of the work folder.
     """
-    text = "\n".join([first_line(verdict), *_details(verdict), *_advice(verdict), *closing])
+    details = list(STAGES[verdict["stage"]](verdict))
+    if verdict["exit_code"] != ExitCode.PASSED:
+        details += log_tail(str(verdict.get("log_tail", "")))
+    text = "\n".join([first_line(verdict), *details, *_advice(verdict), *closing])
     for path, name in (names or {}).items():
         text = text.replace(path, name)
     return bounded(text)
@@ -78,12 +80,6 @@ def first_line(verdict: Verdict) -> str:
     """Stage, status, exit code and sentence."""
     seconds = f", {verdict['seconds']:.1f} s" if verdict.get("seconds") else ""
     return f"{verdict['stage']}: {verdict['status']} (exit code {verdict['exit_code']}{seconds}). {verdict['summary']}"
-
-
-def _details(verdict: Verdict) -> Iterator[str]:
-    yield from STAGES[verdict["stage"]](verdict)
-    if verdict["exit_code"] != ExitCode.PASSED:
-        yield from log_tail(str(verdict.get("log_tail", "")))
 
 
 def _advice(verdict: Verdict) -> Iterator[str]:

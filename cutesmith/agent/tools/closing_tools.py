@@ -52,12 +52,13 @@ class ClosingTools:
         if best is None and not give_up:
             raise UsageError(
                 "no kernel is verified yet, so there is no result to finish with",
-                hint="Mend what verify_kernel says; or call finish with give_up and say what stands in the way.",
+                hint="Correct what verify_kernel says; or call finish with give_up and say what stands in the way.",
             )
         text = ConfinedFolder(self.workbench.folder).read_or_none(KERNEL) or ""
         held = self.workbench.state.kernels.get(hashlib.sha256(text.encode()).hexdigest())
         mine = self.workbench.state.best(self.workbench.line)
-        if best and mine and held and _is_peer(held, mine):  # its verdict, said once more, makes it the latest
+        is_peer = held and mine and held is not mine and (held.line, held.merit) == (mine.line, mine.merit)
+        if best and held and is_peer:  # its verdict, said once more, makes it the latest
             effects = (RecordVerdict(held.sha256, held.text, held.verdicts["verify"]),)
             best = held if best is mine else best
             return Outcome(text=self._told(best, same=held is best), effects=effects, finish=summary.strip())
@@ -69,8 +70,3 @@ class ClosingTools:
         time = f", {best.median_us:.2f} µs" if best.median_us is not None else ""
         other = "" if same else f"; {KERNEL} holds another text now, which is not the result"
         return f"This line of work ends. The result is {best.sha256[:8]} ({best.state}{time}){other}."
-
-
-def _is_peer(held: JudgedKernel, best: JudgedKernel) -> bool:
-    """Whether only its place in time makes the best one of this line better."""
-    return held is not best and held.line == best.line and held.merit == best.merit

@@ -52,9 +52,14 @@ class ConfinedFolder:
         *folders, name = parts_of(path)
         try:
             with self._descend(folders) as folder:
-                return _text(path, _read(path, name, folder))
+                data = _read(path, name, folder)
+            if b"\0" in data:
+                raise PathError(f"{path} is a binary file", hint="Only UTF-8 text can be read.")
+            return data.decode()
         except OSError as error:
             raise _explained(path, error) from error
+        except UnicodeDecodeError as error:
+            raise PathError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
     def exists(self, path: str) -> bool:
         """Whether something stands there, of any kind; False also where a folder on the way is missing."""
@@ -133,37 +138,32 @@ class ConfinedFolder:
 def parts_of(path: str) -> list[str]:
     """The names of a relative path; raises PathError for one that cannot be in the folder."""
     names = [name for name in path.split("/") if name != "."]
-    wrong = _wrong_path(path, names)
+    wrong = ""
+    if path.startswith(("/", "~")):
+        wrong = "is not a path inside the work folder"
+    elif not names or "" in names:
+        wrong = "names no file"
+    elif any(name.startswith(".") for name in names):
+        wrong = "leaves the work folder" if ".." in names else "is hidden"
+    elif not path.isprintable() or "\\" in path:
+        wrong = "holds characters that no file name here may have"
+    elif any(len(name.encode()) > MAX_NAME for name in names) or len(names) > MAX_DEPTH:
+        wrong = "is too long"
     if wrong:
         raise PathError(f"{path[:200]!r} {wrong}", hint=ALLOWED)
     return names
 
 
 def encoded(path: str, text: str) -> bytes:
-    """The bytes of a file; raises PathError when there are too many, or when it is no text."""
+    """The bytes of a file; raises PathError when there are too many, or when they are not text."""
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise PathError(f"{path}: the text is no valid Unicode: {error.reason} at {error.start}") from error
+        raise PathError(f"{path}: the text is not valid Unicode: {error.reason} at {error.start}") from error
     _require_size(path, len(data))
     if b"\0" in data:
         raise PathError(f"{path}: the text holds a NUL character")
     return data
-
-
-def _wrong_path(path: str, names: list[str]) -> str:
-    """What is wrong with a path, "" for nothing."""
-    if path.startswith(("/", "~")):
-        return "is no path inside the work folder"
-    if not names or "" in names:
-        return "names no file"
-    if any(name.startswith(".") for name in names):
-        return "leaves the work folder" if ".." in names else "is hidden"
-    if not path.isprintable() or "\\" in path:
-        return "holds characters that no file name here may have"
-    if any(len(name.encode()) > MAX_NAME for name in names) or len(names) > MAX_DEPTH:
-        return "is too long"
-    return ""
 
 
 def _parts_or_root(path: str) -> list[str]:
@@ -178,32 +178,17 @@ def _read(path: str, name: str, folder: int) -> bytes:
         if stat.S_ISDIR(status.st_mode):
             raise PathError(f"{path} is a folder", hint="view_file lists a folder.")
         if not stat.S_ISREG(status.st_mode):
-            raise PathError(f"{path} is no regular file", hint=ALLOWED)
+            raise PathError(f"{path} is not a regular file", hint=ALLOWED)
         if status.st_nlink > 1:
             raise PathError(f"{path} is a hard link to a file that may be elsewhere", hint=ALLOWED)
         _require_size(path, status.st_size)
-        data = _all_bytes(descriptor)
+        data = bytearray()
+        while len(data) <= MAX_BYTES and (more := os.read(descriptor, MAX_BYTES + 1 - len(data))):
+            data += more  # it may grow while it is read
         _require_size(path, len(data))
-        return data
+        return bytes(data)
     finally:
         os.close(descriptor)
-
-
-def _all_bytes(descriptor: int) -> bytes:
-    """What a file holds, and one byte more than allowed at most: it may grow while it is read."""
-    data = bytearray()
-    while len(data) <= MAX_BYTES and (piece := os.read(descriptor, MAX_BYTES + 1 - len(data))):
-        data += piece
-    return bytes(data)
-
-
-def _text(path: str, data: bytes) -> str:
-    if b"\0" in data:
-        raise PathError(f"{path} is a binary file", hint="Only UTF-8 text can be read.")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise PathError(f"{path} is no UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
 def _require_size(path: str, size: int) -> None:
@@ -221,18 +206,14 @@ def _collect(folder: int, prefix: str, found: list[Entry], depth: int) -> None:
             if entry.is_file(follow_symlinks=False):
                 found.append(Entry(prefix + entry.name, os.lstat(entry.name, dir_fd=folder).st_size))
             elif entry.is_dir(follow_symlinks=False) and depth > 0:
-                _collect_below(folder, entry.name, prefix, found, depth)
-
-
-def _collect_below(folder: int, name: str, prefix: str, found: list[Entry], depth: int) -> None:
-    try:
-        below = os.open(name, _FOLDER, dir_fd=folder)
-    except OSError:  # removed, or swapped for a link, since it was listed
-        return
-    try:
-        _collect(below, f"{prefix}{name}/", found, depth - 1)
-    finally:
-        os.close(below)
+                try:
+                    below = os.open(entry.name, _FOLDER, dir_fd=folder)
+                except OSError:  # removed, or swapped for a link, since it was listed
+                    continue
+                try:
+                    _collect(below, f"{prefix}{entry.name}/", found, depth - 1)
+                finally:
+                    os.close(below)
 
 
 def _explained(path: str, error: OSError) -> PathError:
@@ -242,7 +223,7 @@ def _explained(path: str, error: OSError) -> PathError:
         errno.ELOOP: "is a link, or lies behind one",
         errno.ENOTDIR: "lies behind a link or a file",
         errno.EISDIR: "is a folder",
-        errno.ENXIO: "is no regular file",
+        errno.ENXIO: "is not a regular file",
         errno.ENAMETOOLONG: "is too long",
     }
     reason = reasons.get(error.errno or 0, f"cannot be read: {error.strerror}")

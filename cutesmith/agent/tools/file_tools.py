@@ -31,7 +31,13 @@ class FileTools:
             last_line: the last line to show; 0 for the end of the file.
         """
         if self.files.is_folder(path):
-            return Outcome(text=self._listing(path))
+            entries = self.files.entries(path)
+            if not entries:
+                return Outcome(text=f"{path} holds no files")
+            full = f"; only {MAX_FILES} are shown" if len(entries) >= MAX_FILES else ""
+            lines = [f"{path} holds {len(entries)} files{full} (bytes, path):"]
+            lines += [f"{entry.size:>8}  {entry.name}" for entry in entries]
+            return Outcome(text=bounded("\n".join(lines), VIEW_CHARACTERS))
         text = self.files.read(path)
         count = len(text.splitlines())
         last = min(last_line, count) if last_line > 0 else count
@@ -42,14 +48,6 @@ class FileTools:
         cut = more if LEFT_OUT in f"\n{shown}" else ""
         part = "" if (first_line, last) == (1, count) else f", lines {first_line} to {last}"
         return Outcome(text=f"{path} ({count} lines{part}, {len(text.encode())} bytes)\n{shown}{cut}")
-
-    def _listing(self, path: str) -> str:
-        entries = self.files.entries(path)
-        if not entries:
-            return f"{path} holds no files"
-        full = f"; only {MAX_FILES} are shown" if len(entries) >= MAX_FILES else ""
-        lines = [f"{entry.size:>8}  {entry.name}" for entry in entries]
-        return bounded("\n".join([f"{path} holds {len(entries)} files{full} (bytes, path):", *lines]), VIEW_CHARACTERS)
 
     async def create_file(self, path: str, text: str) -> Outcome:
         """Write a whole file of the work folder; one that exists is replaced. kernel.py is the file that is judged.
@@ -86,13 +84,17 @@ class FileTools:
             replace_all: replace every occurrence instead of the only one.
         """
         text = self.files.read(path)
-        _require_change(old_text, new_text)
+        if not old_text:
+            raise UsageError("old_text is empty", hint="Use create_file to write a whole file.")
+        if old_text == new_text:
+            raise UsageError("old_text and new_text are the same: nothing would change")
         found = occurrences(text, old_text)
         if not found:
             raise UsageError(f"old_text does not occur in {path}. {near_misses(text, old_text)}")
         if len(found) > 1 and not replace_all:
+            lines = ", ".join(map(str, found[:SHOWN_OCCURRENCES])) + ", …" * (len(found) > SHOWN_OCCURRENCES)
             raise UsageError(
-                f"old_text occurs {len(found)} times in {path}, at lines {_some(found)}",
+                f"old_text occurs {len(found)} times in {path}, at lines {lines}",
                 hint="Give more lines around the one that is meant, or replace_all.",
             )
         if len(text) + len(found) * (len(new_text) - len(old_text)) > MAX_BYTES:  # before it fills the memory
@@ -100,15 +102,3 @@ class FileTools:
         new = text.replace(old_text, new_text)
         self.files.require_writable(path, new)
         return Outcome(text=f"edited {path}: {difference(text, new, path)}", effects=(WriteFile(path, new),))
-
-
-def _require_change(old_text: str, new_text: str) -> None:
-    if not old_text:
-        raise UsageError("old_text is empty", hint="Use create_file to write a whole file.")
-    if old_text == new_text:
-        raise UsageError("old_text and new_text are the same: nothing would change")
-
-
-def _some(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:SHOWN_OCCURRENCES]))
-    return f"{shown}, …" if len(numbers) > SHOWN_OCCURRENCES else shown

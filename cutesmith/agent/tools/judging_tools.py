@@ -1,4 +1,4 @@
-"""`lint_kernel`, `compile_kernel`, `verify_kernel`, `benchmark_kernel`, `profile_kernel`: what the judge says."""
+"""What the judge says of `kernel.py`: `lint_kernel` and its like for every stage; and `emulate_kernel`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cutesmith.agent.tools.judging import Snapshot, Verdict, take_snapshot
 from cutesmith.agent.tools.workbench import Workbench
 from cutesmith.verdicts import ExitCode
 
-LINT_FIRST = "{} was not run: mend these findings in kernel.py first, then call it again."
+LINT_FIRST = "{} was not run: correct these findings in kernel.py first, then call it again."
 UNVERIFIED = "This very text is not verified yet: its time counts only once verify_kernel passes on it."
 
 
@@ -64,6 +64,13 @@ class JudgingTools:
     async def profile_kernel(self) -> Outcome:
         kernel = take_snapshot(self.workbench)
         return self._told(kernel, await judging.judge(self.workbench, "profile", kernel))
+
+    async def emulate_kernel(self, *words: str) -> Outcome:
+        """One call on the emulated GPU, to see why: it does not judge."""
+        bench, kernel = self.workbench, take_snapshot(self.workbench)
+        verdict = await judging.judge(bench, "emulate", kernel, *words)
+        text = describe(verdict, names=judging.shown_names(bench, kernel))
+        return Outcome(text=text, is_error=verdict["exit_code"] == ExitCode.USAGE)
 
     def _told(self, kernel: Snapshot, verdict: Verdict, *, closing: str = "") -> Outcome:
         names = judging.shown_names(self.workbench, kernel)

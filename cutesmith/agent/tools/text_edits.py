@@ -76,7 +76,9 @@ def occurrences(text: str, part: str) -> list[int]:
 def near_misses(text: str, part: str) -> str:
     """What the text has instead of `part`: the same but for white space, else the lines most like its own."""
     lines, wanted = text.splitlines()[:_SEARCHED], part.strip().splitlines()
-    if same := _same_but_space(lines, wanted):
+    plain, target = ["".join(line.split()) for line in lines], ["".join(line.split()) for line in wanted]
+    places = range(len(plain) - len(target) + 1) if target else range(0)
+    if same := next((n + 1 for n in places if plain[n : n + len(target)] == target), 0):
         first, last = same, same + len(wanted) - 1
         return f"Lines {first} to {last} are the same but for white space:\n{numbered(text, first, last, limit=3000)}"
     sought = max(wanted, key=lambda line: len(line.strip()), default="").strip()[:_LIKENED]
@@ -86,10 +88,3 @@ def near_misses(text: str, part: str) -> str:
     if not numbers:
         return "No line of the file is like it: look at the file with view_file."
     return "The lines most like it:\n" + "\n".join(numbered(text, n, n) for n in numbers)
-
-
-def _same_but_space(lines: Sequence[str], wanted: Sequence[str]) -> int:
-    """The number of the line where `wanted` stands but for white space, 0 for none."""
-    plain, target = ["".join(line.split()) for line in lines], ["".join(line.split()) for line in wanted]
-    starts = range(len(plain) - len(target) + 1) if target else range(0)
-    return next((n + 1 for n in starts if plain[n : n + len(target)] == target), 0)

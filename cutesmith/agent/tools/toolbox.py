@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from cutesmith.agent.models.message_stream import MALFORMED
 from cutesmith.agent.models.model import Block
@@ -15,7 +15,6 @@ from cutesmith.agent.outcome import Outcome
 from cutesmith.agent.texts.bounded_text import bounded
 from cutesmith.agent.texts.hidden_pages import without_pages
 from cutesmith.agent.tools.closing_tools import ClosingTools
-from cutesmith.agent.tools.emulation_tools import EmulationTools
 from cutesmith.agent.tools.file_tools import FileTools
 from cutesmith.agent.tools.judging import StorageError
 from cutesmith.agent.tools.judging_tools import JudgingTools
@@ -79,11 +78,20 @@ class Toolbox:
         return replace(outcome, text=without_pages(outcome.text, self._hidden))
 
     async def _called(self, block: Block) -> Outcome:
-        name, given = str(block.get("name", "")), block.get("input")
+        from pydantic import ValidationError
+
+        name, given = str(block.get("name", "")), cast(Any, block.get("input"))
         if complaints := list(self._complaints(name, given)):
             return _error(" ".join(complaints))
         try:
-            return await self._run(name, given)
+            return await self._checked[name](**given)
+        except ValidationError as error:
+            lines = [f"{name} was not run:"]  # one line an argument: its name, pydantic's complaint, what was given
+            for fault in error.errors(include_url=False):
+                place = ".".join(map(str, fault["loc"]))
+                shown = "" if fault["type"] == "missing_argument" else f" (given: {str(fault['input'])[:80]!r})"
+                lines.append(f"- {place}: {fault['msg']}{shown}")
+            return _error("\n".join(lines))
         except StorageError:
             raise
         except VerbError as error:
@@ -93,14 +101,6 @@ class Toolbox:
         except Exception as error:
             return _error(f"{name} failed: {type(error).__name__}: {error}", hint=CRASHED)
 
-    async def _run(self, name: str, given: Any) -> Outcome:
-        from pydantic import ValidationError
-
-        try:
-            return await self._checked[name](**given)
-        except ValidationError as error:
-            return _error("\n".join([f"{name} was not run:", *_argument_lines(error)]))
-
     def _complaints(self, name: str, given: object) -> Iterator[str]:
         """What is wrong with a call before its arguments are looked at one by one."""
         if name not in self._tools:
@@ -108,16 +108,22 @@ class Toolbox:
             yield f"there is no tool {name[:100]!r}."
             yield f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(self._tools)}."
         elif not isinstance(given, Mapping):
-            yield f"the input of {name} is no JSON object, but {str(given)[:_MOST_ECHO]!r}"
+            yield f"the input of {name} is not a JSON object, but {str(given)[:_MOST_ECHO]!r}"
         elif MALFORMED in given:
-            yield from _malformed(name, str(given[MALFORMED]))
+            raw, fault = str(given[MALFORMED]), "it is not an object"
+            try:
+                json.loads(raw)
+            except (ValueError, RecursionError) as error:
+                fault = str(error)
+            yield f"the input of {name} is not valid JSON, so nothing was done: {fault}. It has {len(raw)} characters"
+            yield f"and ends: {raw[-_MOST_ECHO:]!r}. Send the whole call again; write a long file in several steps."
         else:
             for argument, value in given.items():
                 yield from _unfit(str(argument), value)
 
 
 class Schemas(Sequence[Any]):
-    """The tools' schemas, made when somebody looks: a scripted model never does, and is spared the SDK's import."""
+    """The tools' schemas, made when they are read: a scripted model never does, and is spared the SDK's import."""
 
     def __init__(self, tools: Iterable[Callable[..., Any]]) -> None:
         self._tools = tuple(tools)
@@ -141,7 +147,7 @@ class Schemas(Sequence[Any]):
 def _tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
     """All tools; with a bare prompt only files, the judge and the end."""
     library, files, versions = LibraryTools(workbench), FileTools(workbench), VersionTools(workbench)
-    judge, emulation, closing = JudgingTools(workbench), EmulationTools(workbench), ClosingTools(workbench)
+    judge, closing = JudgingTools(workbench), ClosingTools(workbench)
     editing = (files.view_file, files.create_file, files.edit_file)
     judging = (
         of_verb(LINT, judge.lint_kernel),
@@ -162,7 +168,7 @@ def _tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
         versions.list_checkpoints,
         *judging,
         of_verb(PROFILE, judge.profile_kernel),
-        of_verb(EMULATE, emulation.emulate_kernel),
+        of_verb(EMULATE, judge.emulate_kernel),
         closing.note,
         closing.finish,
     )
@@ -183,17 +189,6 @@ def of_verb(verb: Verb, method: Tool) -> Tool:
     return call
 
 
-def _malformed(name: str, raw: str) -> Iterator[str]:
-    try:
-        json.loads(raw)
-        fault = "it is no object"
-    except (ValueError, RecursionError) as error:
-        fault = str(error)
-    yield f"the input of {name} is no valid JSON, so nothing was done: {fault}. It has {len(raw)} characters and ends:"
-    yield f"{raw[-_MOST_ECHO:]!r}."
-    yield "Send the whole call again; write a long file in several steps."
-
-
 def _unfit(argument: str, value: object) -> Iterator[str]:
     """What no argument may hold: too much, NUL characters, halves of surrogate pairs."""
     for text in value if isinstance(value, list) else [value]:
@@ -205,15 +200,7 @@ def _unfit(argument: str, value: object) -> Iterator[str]:
         if "\0" in text:
             yield f"{argument} holds a NUL character."
         if any("\ud800" <= character <= "\udfff" for character in text):
-            yield f"{argument} is no valid Unicode: it holds half of a surrogate pair."
-
-
-def _argument_lines(error: Any) -> Iterator[str]:
-    """One line an argument: its name, pydantic's complaint, and what was given."""
-    for fault in error.errors(include_url=False):
-        place = ".".join(map(str, fault["loc"]))
-        given = "" if fault["type"] == "missing_argument" else f" (given: {str(fault['input'])[:80]!r})"
-        yield f"- {place}: {fault['msg']}{given}"
+            yield f"{argument} is not valid Unicode: it holds half of a surrogate pair."
 
 
 def _error(message: str, *, hint: str = "") -> Outcome:

@@ -12,7 +12,7 @@ from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.text_edits import difference
 from cutesmith.agent.tools.workbench import KERNEL, Workbench
 from cutesmith.agent.tools.workspace import store_of
-from cutesmith.checkpoints import Checkpoint, CheckpointStore
+from cutesmith.checkpoints import CheckpointStore
 from cutesmith.errors import UsageError
 
 MOST_LISTED = 40
@@ -47,14 +47,20 @@ class VersionTools:
         """
         current, store = self.files.read_or_none(path), self._store(path)
         kept = store.checkpoints()
-        wanted = _find(store, version.strip().removeprefix("#"), path)
+        version = version.strip().removeprefix("#")
+        try:
+            wanted = store.find(version)
+        except UsageError as error:
+            hint = f"list_checkpoints with path {path} shows them."
+            raise UsageError(f"{path} has no checkpoint {version!r}, or more than one", hint=hint) from error
         text = store.read(wanted).decode()
         if text == current:
             return Outcome(text=f"{path} is checkpoint {wanted.number} already")
         self.files.require_writable(path, text)
         effects: list[Effect] = [WriteFile(path, text)]
         told = f"{path} is checkpoint {wanted.number} again ({wanted.note or 'no note'})"
-        if current is not None and not _is_kept(current, kept):
+        hashes = [checkpoint.hash for checkpoint in kept]
+        if current is not None and hashlib.sha256(current.encode()).hexdigest() not in hashes:
             effects.insert(0, KeepVersion(path, current, f"before the return to {wanted.number}", {}))
             told += f"; what it held is kept as checkpoint {len(kept) + 1}"
         return Outcome(text=f"{told}: {difference(current or '', text, path)}", effects=tuple(effects))
@@ -73,29 +79,15 @@ class VersionTools:
         shown = kept[-MOST_LISTED:]
         left = f"; the newest {MOST_LISTED} are shown" if len(kept) > MOST_LISTED else ""
         lines = [f"{len(kept)} checkpoints of {path}{left} (number, UTC, hash, status, median, note):"]
-        return Outcome(text="\n".join([*lines, *map(self._line, shown)]))
-
-    def _line(self, kept: Checkpoint) -> str:
-        """One checkpoint, with the latest that is known of its text."""
-        judged = self.workbench.state.kernels.get(kept.hash)
-        status = (judged.state if judged else "") or str(kept.verdict.get("status", "not verified"))
-        median = (judged.median_us if judged else None) or kept.verdict.get("median_us")
-        time = f"{median:.2f} µs" if isinstance(median, (int, float)) else "not timed"
-        note = " ".join(kept.note.split())  # one line, that it passes for no other
-        return f"{kept.number:>3}  {kept.time[11:19]}  {kept.hash[:8]}  {status}, {time}  {note}".rstrip()
+        for version in shown:  # each with the latest that is known of its text
+            judged = self.workbench.state.kernels.get(version.hash)
+            status = (judged.state if judged else "") or str(version.verdict.get("status", "not verified"))
+            median = (judged.median_us if judged else None) or version.verdict.get("median_us")
+            time = f"{median:.2f} µs" if isinstance(median, (int, float)) else "not timed"
+            note = " ".join(version.note.split())  # one line, that it passes for no other
+            told = f"{version.number:>3}  {version.time[11:19]}  {version.hash[:8]}  {status}, {time}  {note}"
+            lines.append(told.rstrip())
+        return Outcome(text="\n".join(lines))
 
     def _store(self, path: str) -> CheckpointStore:
         return store_of(path, self.workbench.folder, self.workbench.checkpoints)
-
-
-def _find(store: CheckpointStore, version: str, path: str) -> Checkpoint:
-    try:
-        return store.find(version)
-    except UsageError as error:
-        hint = f"list_checkpoints with path {path} shows them."
-        raise UsageError(f"{path} has no checkpoint {version!r}, or more than one", hint=hint) from error
-
-
-def _is_kept(text: str, kept: list[Checkpoint]) -> bool:
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return any(checkpoint.hash == digest for checkpoint in kept)
