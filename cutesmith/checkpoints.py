@@ -104,8 +104,16 @@ class CheckpointStore:
         except FileNotFoundError:
             return []
         complete = text[: text.rfind(b"\n") + 1].decode("utf-8", "replace").split("\n")
-        entries = [entry for line in complete if (entry := _entry(line))]
-        return [Checkpoint(number=number, **entry) for number, entry in enumerate(entries, start=1)]
+        kept: list[Checkpoint] = []
+        for line in complete:
+            with contextlib.suppress(ValueError):
+                fields = json.loads(line)
+                if isinstance(fields, dict) and re.fullmatch(r"[0-9a-f]{64}", str(fields.get("hash", ""))):
+                    texts = {name: str(fields.get(name, "")) for name in ("time", "hash", "note", "key")}
+                    verdict = fields.get("verdict")
+                    held = verdict if isinstance(verdict, dict) else {}
+                    kept.append(Checkpoint(number=len(kept) + 1, verdict=held, **texts))
+        return kept
 
     def find(self, name: str) -> Checkpoint:
         """The checkpoint of that number, or the newest whose hash starts so; UsageError when there is none."""
@@ -239,24 +247,6 @@ def write_atomically(target: Path, data: bytes, *, mode: int = 0o644, folder: Pa
             os.unlink(temporary)
         raise
     _sync_folder(target.parent)
-
-
-def _entry(line: str) -> dict[str, Any] | None:
-    """The fields of one index line, or None for one that is no whole checkpoint."""
-    try:
-        fields = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(fields, dict) or not re.fullmatch(r"[0-9a-f]{64}", str(fields.get("hash", ""))):
-        return None
-    verdict = fields.get("verdict")
-    return {
-        "time": str(fields.get("time", "")),
-        "hash": fields["hash"],
-        "note": str(fields.get("note", "")),
-        "verdict": verdict if isinstance(verdict, dict) else {},
-        "key": str(fields.get("key", "")),
-    }
 
 
 def _lines(data: bytes) -> list[str]:

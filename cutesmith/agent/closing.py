@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from cutesmith.agent.endings import Finished, Interrupted
 from cutesmith.agent.session import KERNEL, Session
 from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.agent.transcript import Event
-from cutesmith.verdicts import AgentVerdict, ExitCode
+from cutesmith.verdicts import AgentLine, AgentVerdict, ExitCode
 
 Render = Callable[[Sequence[Event], AgentVerdict, str], str]
 """The page of a session: its events, its verdict and its name."""
@@ -74,27 +74,23 @@ def _outcome(session: Session, best: JudgedKernel | None, ending: Mapping[str, A
     return code, f"no kernel was judged; {reason}"
 
 
-def _lines(session: Session) -> list[dict[str, Any]]:
+def _lines(session: Session) -> Iterator[AgentLine]:
     """One entry a line of work, with its best kernel."""
-    lines = []
     for event in session.events:
         if event["kind"] != "line":
             continue
         number = int(event["line"])
         best, ending = session.state.best(number), session.state.endings.get(number, {})
-        lines.append(
-            {
-                "line": number,
-                "parent": event["parent"],
-                "turns": session.state.turns.get(number, 0),
-                "ending": ending.get("ending", ""),
-                "reason": ending.get("reason", ""),
-                "best_sha256": best.sha256 if best else "",
-                "best_state": best.state if best else "",
-                "best_median_us": best.median_us if best else None,
-            }
+        yield AgentLine(
+            line=number,
+            parent=event["parent"],
+            turns=session.state.turns.get(number, 0),
+            ending=ending.get("ending", ""),
+            reason=ending.get("reason", ""),
+            best_sha256=best.sha256 if best else "",
+            best_state=best.state if best else "",
+            best_median_us=best.median_us if best else None,
         )
-    return lines
 
 
 def write_result(session: Session, verdict: AgentVerdict, render: Render) -> None:

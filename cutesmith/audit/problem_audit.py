@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
-from cutesmith.audit.requests import Found, Load, Start, Tried, Try
+from cutesmith.audit.requests import CountedWork, Found, Load, Start, Try
 from cutesmith.devices import DEFAULT_ARCH, parse_arch
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.judge.rounds import START_SECONDS, loading
@@ -102,8 +102,8 @@ class AuditVerdict(Verdict):
 
     `inputs` and `outputs` are {"name", "dtype", "shape", "bytes"} or {"name", "value"}, of get_inputs(); outputs that
     cannot be told without values have the shapes that were tried. `floor_us`: microseconds to read all inputs and write
-    all outputs once at 4 TB/s. `work`: {"bytes", "flops": {dtype: operations}}, `flops` None where counting them needs
-    values. `tried` and `sets` sum up the draws that the reference was called on.
+    all outputs once at 4 TB/s. `work` is None, an empty object in JSON, where the reference was not called. `tried` and
+    `sets` sum up the draws that the reference was called on.
     """
 
     stage: ClassVar[str] = "audit"
@@ -114,7 +114,7 @@ class AuditVerdict(Verdict):
     input_bytes: int = 0
     output_bytes: int = 0
     floor_us: float | None = None
-    work: dict[str, Any] = field(default_factory=dict)
+    work: CountedWork | None = None
     tried: str = ""
     sets: tuple[str, ...] = ()
     tolerance: dict[str, float] = field(default_factory=dict)
@@ -128,6 +128,10 @@ class AuditVerdict(Verdict):
         """`accepted` rather than `passed`: nothing was solved."""
         return "accepted" if self.passed else super().status
 
+    def to_dict(self) -> dict[str, Any]:
+        """As of every verdict."""
+        return {**super().to_dict(), **({} if self.work else {"work": {}})}
+
     @property
     def errors(self) -> tuple[Finding, ...]:
         """What keeps the problem from being used."""
@@ -135,7 +139,7 @@ class AuditVerdict(Verdict):
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What whoever wrote it should know."""
+        """What its author should know."""
         return tuple(finding for finding in self.findings if finding.severity == _WARNING)
 
 
@@ -190,7 +194,8 @@ class ProblemAuditor:
         begin, path = time.monotonic(), Path(path)
         blank = AuditVerdict(exit_code=ExitCode.PASSED, summary="", path=str(path))
         try:
-            _require_problem(path)
+            if not contract.inspect(path).has_problem:
+                raise ContractError(f"{path} defines no reference_fn and get_inputs", hint=contract.PROBLEM_LINES)
             verdict = self._audited(blank, path)
         except ContractError as error:
             verdict = replace(blank, exit_code=ExitCode.USAGE, summary=_told(path, error.message), hint=error.hint)
@@ -206,17 +211,20 @@ class ProblemAuditor:
         worker.subject = path.name
         with loading(path.name, self.timeout):
             loaded = worker.call(request, timeout=self.timeout)
-        verdict = replace(
-            verdict,
-            inputs=loaded.inputs,
-            input_bytes=loaded.input_bytes,
-            tolerance=loaded.tolerance,
-        )
+        verdict = replace(verdict, inputs=loaded.inputs, input_bytes=loaded.input_bytes, tolerance=loaded.tolerance)
         if loaded.input_bytes > MOST_BYTES:
             return _concluded(verdict, path, loaded.lines, _of_size(verdict))
         worker.subject = "reference_fn"
         tried = worker.call(Try(), timeout=self.timeout)
-        verdict = _filled(verdict, tried)
+        verdict = replace(
+            verdict,
+            outputs=tried.outputs,
+            output_bytes=tried.output_bytes,
+            floor_us=round((verdict.input_bytes + tried.output_bytes) / BYTES_PER_SECOND * 1e6, 2),
+            work=tried.work,
+            tried=tried.tried,
+            sets=tried.sets,
+        )
         return _concluded(verdict, path, loaded.lines, [*tried.findings, *_of_size(verdict)])
 
     def _started(self, memory: int) -> Worker:
@@ -251,25 +259,6 @@ class ProblemAuditor:
             self._worker = None
 
 
-def _require_problem(path: Path) -> None:
-    found = contract.inspect(path)
-    if not found.has_problem:
-        raise ContractError(f"{path} defines no reference_fn and get_inputs", hint=contract.PROBLEM_LINES)
-
-
-def _filled(verdict: AuditVerdict, tried: Tried) -> AuditVerdict:
-    floor = (verdict.input_bytes + tried.output_bytes) / BYTES_PER_SECOND * 1e6
-    return replace(
-        verdict,
-        outputs=tried.outputs,
-        output_bytes=tried.output_bytes,
-        floor_us=round(floor, 2),
-        work=tried.work,
-        tried=tried.tried,
-        sets=tried.sets,
-    )
-
-
 def _of_size(verdict: AuditVerdict) -> list[Found]:
     """What is wrong with the sizes of get_inputs(), which never exist here."""
     total, floor = verdict.input_bytes + verdict.output_bytes, verdict.floor_us
@@ -284,8 +273,12 @@ def _of_size(verdict: AuditVerdict) -> list[Found]:
 
 def _concluded(verdict: AuditVerdict, path: Path, lines: dict[str, int], found: list[Found]) -> AuditVerdict:
     """The findings with their advice, errors first, and what follows from them."""
-    findings = sorted((_finding(entry, lines) for entry in found), key=lambda finding: finding.severity)
-    verdict = replace(verdict, findings=tuple(findings))
+    findings = [
+        Finding(rule=one.rule, severity=severity, line=lines.get(name, 0), column=0, message=one.message, fix=fix)
+        for one in found
+        for severity, name, fix in [ADVICE[one.rule]]
+    ]
+    verdict = replace(verdict, findings=tuple(sorted(findings, key=lambda finding: finding.severity)))
     if verdict.errors:
         first, more = verdict.errors[0], len(verdict.errors) - 1
         text = f"{first.message}. {first.fix}" + (f" (and {more} more)" if more else "")
@@ -293,13 +286,6 @@ def _concluded(verdict: AuditVerdict, path: Path, lines: dict[str, int], found: 
     count = len(verdict.warnings)
     remark = f", with {count} warning{'s' if count > 1 else ''}" if count else ""
     return replace(verdict, summary=f"{path.name}: the problem can be used{remark}")
-
-
-def _finding(found: Found, lines: dict[str, int]) -> Finding:
-    severity, name, fix = ADVICE[found.rule]
-    return Finding(
-        rule=found.rule, severity=severity, line=lines.get(name, 0), column=0, message=found.message, fix=fix
-    )
 
 
 def _told(path: Path, message: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from cutesmith.audit.problem_draws import ELEMENTS, MOST_SETS, Problem, bytes_of, elements_of, tensors_of
-from cutesmith.audit.requests import Found, Load, Loaded, Start, Started, Tried, Try
+from cutesmith.audit.requests import CountedWork, Found, Load, Loaded, Start, Started, Tried, Try
 from cutesmith.audit.ties import OtherTies, with_many_ties
 from cutesmith.audit.trials import Influence, Run, exact, run, same_bits, with_random_masks
 from cutesmith.errors import ContractError
@@ -125,14 +125,14 @@ class Trial:
             tried=summarize(self.draws[0]) if self.draws else "",
         )
 
-    def _work(self) -> dict[str, object]:
+    def _work(self) -> CountedWork:
         """Bytes and tensor-core operations at full size, declared or counted; `flops` None where that needs values."""
         total, counted = bytes_of(self.inputs) + self.output_bytes, self.problem.flops
         try:
             work = work_of(self.problem.loaded.module, self.inputs, total, counted or {})
         except ContractError:  # what it declares is a function of the values
-            return {"bytes": total, "flops": None}
-        return {"bytes": work.bytes, "flops": dict(work.flops) if counted is not None or work.flops else None}
+            return CountedWork(total, None)
+        return CountedWork(work.bytes, dict(work.flops) if counted is not None or work.flops else None)
 
     def _draw(self) -> None:
         """Two draws of get_inputs(), in the cheapest way that the reference takes."""

@@ -48,13 +48,21 @@ class Found:
 
 
 @dataclass(frozen=True)
+class CountedWork:
+    """Bytes and tensor-core operations by dtype at full size; `flops` is None where counting them needs values."""
+
+    bytes: int
+    flops: dict[str, int] | None
+
+
+@dataclass(frozen=True)
 class Tried:
     """What was found, and on what; fields as of `AuditVerdict`."""
 
     findings: tuple[Found, ...]
     outputs: tuple[dict[str, object], ...]
     output_bytes: int
-    work: dict[str, object]
+    work: CountedWork
     sets: tuple[str, ...]
     tried: str
 

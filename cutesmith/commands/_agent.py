@@ -188,12 +188,12 @@ def summary_lines(verdict: AgentVerdict) -> Iterator[str]:
     yield plain(verdict.summary)
     if len(verdict.candidates) > 1:
         for line in verdict.candidates:
-            median = f"{line['best_median_us']:9.2f} µs" if line["best_median_us"] else " " * 12
-            head = f"  line {line['line']}  {line['turns']:3d} turns"
-            yield f"{head}  {line['best_state']:16s} {median}  {line['ending']}"
+            median = f"{line.best_median_us:9.2f} µs" if line.best_median_us else " " * 12
+            head = f"  line {line.line}  {line.turns:3d} turns"
+            yield f"{head}  {line.best_state:16s} {median}  {line.ending}"
     for line in verdict.candidates:
-        if line["ending"] == Finished.name:
-            yield f"  line {line['line']} says: {shorten(plain(line['reason']), SAID, placeholder=' …')}"
+        if line.ending == Finished.name:
+            yield f"  line {line.line} says: {shorten(plain(line.reason), SAID, placeholder=' …')}"
     dollars = "price unknown" if verdict.dollars is None else f"{verdict.dollars:.2f} dollars"
     yield f"{verdict.model}: {verdict.turns} turns, {sum(verdict.usage.values()):,} tokens, {dollars}"
     for name in ("kernel.py", "report.html", PROBLEM) if verdict.kernel else ("report.html", PROBLEM):

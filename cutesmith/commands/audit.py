@@ -15,9 +15,10 @@ from cutesmith.errors import UsageError
 from cutesmith.verdicts import ExitCode, Verdict
 
 DESCRIPTION = """\
-Try problem files before anybody works on them: the reference runs, gives the same for the same inputs, depends on every
-input, gives finite results, runs in float64, and no result hangs on the order of equal values; get_inputs() draws anew,
-with sizes that a GPU is busy with and that fit; what the function reads, writes and multiplies at full size.
+Try problem files before work on them begins: the reference runs, gives the same for the same inputs, depends on every
+input, gives finite results, runs in float64, and no result depends on the order of equal values; get_inputs() draws
+other values each time, with sizes that a GPU is busy with and that fit; what the function reads, writes and multiplies
+at full size.
 
 Everything is tried on a CPU, on fewer rows where there are many. A folder stands for all *.py below it. All files share
 one confined process, so audit what you do not trust alone. Exit code 0: no errors (warnings may be there); 2: a problem
@@ -53,17 +54,14 @@ def _audit(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if not options.timeout > 0:
         raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")
-    verdict = audit_files(list(_problem_files(options.files)), arch=options.arch, timeout=options.timeout)
-    return report(verdict, as_json=options.json, lines=_lines(verdict))
-
-
-def _problem_files(named: Sequence[str]) -> Iterator[Path]:
-    for name in named:
-        path = Path(name)
+    files: list[Path] = []
+    for path in map(Path, options.files):
         found = sorted(path.rglob("*.py")) if path.is_dir() else [path]
         if not found:
             raise UsageError(f"{path} holds no *.py", hint="Give problem files, or a folder of them.")
-        yield from found
+        files += found
+    verdict = audit_files(files, arch=options.arch, timeout=options.timeout)
+    return report(verdict, as_json=options.json, lines=_lines(verdict))
 
 
 def audit_files(files: Sequence[Path], *, arch: str | None = None, timeout: float = 60.0) -> AuditsVerdict:
@@ -92,29 +90,22 @@ def _progress(text: str) -> None:
 
 
 def _lines(verdict: AuditsVerdict) -> Iterator[str]:
+    """A line a problem: what it moves and multiplies at full size, a dash for what is not known; then its findings."""
     width = max(len(_name(problem)) for problem in verdict.problems)
     yield f"{'problem':{width}}  {'MB':>9}  {'GFLOP':>9}  {'µs at 4 TB/s':>12}"
     for problem in verdict.problems:
-        yield f"{_name(problem):{width}}  {_numbers(problem)}"
-        yield from _remarks(problem)
+        work, floor = problem.work, problem.floor_us
+        numbers = f"{'–':>9}  {'–':>9}  {'–':>12}"
+        if work is not None and floor is not None:
+            flops = "–" if work.flops is None else f"{sum(work.flops.values()) / 1e9:.4g}"
+            numbers = f"{work.bytes / 1e6:9.4g}  {flops:>9}  {floor:12.4g}"
+        yield f"{_name(problem):{width}}  {numbers}"
+        for finding in problem.findings:
+            yield f"    line {finding.line}: {finding.severity} {finding.rule}: {finding.message}. {finding.fix}"
+        if not problem.passed and not problem.errors:
+            yield f"    {problem.status}: {problem.summary}" + (f" {problem.hint}" if problem.hint else "")
     yield f"{verdict.summary} ({verdict.seconds:.1f} s)"
 
 
 def _name(problem: AuditVerdict) -> str:
     return "/".join(Path(problem.path).parts[-2:])
-
-
-def _numbers(problem: AuditVerdict) -> str:
-    """What the function moves and multiplies at full size; what is not known is a dash."""
-    work, floor = problem.work, problem.floor_us
-    if not work or floor is None:
-        return f"{'–':>9}  {'–':>9}  {'–':>12}"
-    flops = "–" if work["flops"] is None else f"{sum(work['flops'].values()) / 1e9:.4g}"
-    return f"{work['bytes'] / 1e6:9.4g}  {flops:>9}  {floor:12.4g}"
-
-
-def _remarks(problem: AuditVerdict) -> Iterator[str]:
-    for finding in problem.findings:
-        yield f"    line {finding.line}: {finding.severity} {finding.rule}: {finding.message}. {finding.fix}"
-    if not problem.passed and not problem.errors:
-        yield f"    {problem.status}: {problem.summary}" + (f" {problem.hint}" if problem.hint else "")

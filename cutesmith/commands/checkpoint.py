@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,8 @@ EXAMPLES = (
     "cutesmith checkpoint revert kernel.py 3",
 )
 
+MOST_VERSIONS = {"backup": 0, "list": 0, "revert": 1, "diff": 2}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the verb; returns its exit code."""
@@ -40,60 +40,38 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _checkpoint(argv: list[str]) -> int:
     options = verb_parser(CHECKPOINT, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
-    store = CheckpointStore(options.file)
-    text, fields = ACTIONS[options.action](store, options)
-    fields = {"stage": "checkpoint", "status": "passed", "exit_code": ExitCode.PASSED, "path": options.file, **fields}
-    print(strict_json(fields) if options.json else text)
+    store, action = CheckpointStore(options.file), options.action
+    if len(options.versions) > (most := MOST_VERSIONS[action]):
+        count = f"at most {most}" if most else "no"
+        raise UsageError(f"checkpoint {action} takes {count} CHECKPOINT, not {len(options.versions)}")
+    fields: dict[str, object]
+    if action == "backup":
+        kept = store.backup(note=options.note, verdict=_verdict(options.verdict))
+        text = f"kept {store.path.name} as checkpoint {kept.number} ({kept.hash[:12]})"
+        fields = {"checkpoint": kept}
+    elif action == "revert":
+        put_back = store.revert(*options.versions, note=options.note)
+        text = f"{store.path.name} is checkpoint {put_back.number} ({put_back.hash[:12]}) again; what it held is kept"
+        fields = {"checkpoint": put_back}
+    elif action == "list":
+        all_kept = store.checkpoints()
+        text = "\n".join(_table(all_kept)) if all_kept else f"{store.path.name} has no checkpoints"
+        fields = {"checkpoints": all_kept}
+    else:
+        difference = store.diff(*options.versions)
+        text, fields = difference.rstrip("\n") or "no difference", {"diff": difference}
+    head = {"stage": "checkpoint", "status": "passed", "exit_code": ExitCode.PASSED, "path": options.file}
+    print(strict_json({**head, **fields}) if options.json else text)
     return ExitCode.PASSED
-
-
-def _backup(store: CheckpointStore, options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    _at_most(options, 0)
-    kept = store.backup(note=options.note, verdict=_verdict(options.verdict))
-    return f"kept {store.path.name} as checkpoint {kept.number} ({kept.hash[:12]})", {"checkpoint": asdict(kept)}
-
-
-def _revert(store: CheckpointStore, options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    _at_most(options, 1)
-    put_back = store.revert(*options.versions, note=options.note)
-    text = f"{store.path.name} is checkpoint {put_back.number} ({put_back.hash[:12]}) again; what it held is kept"
-    return text, {"checkpoint": asdict(put_back)}
-
-
-def _list(store: CheckpointStore, options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    _at_most(options, 0)
-    kept = store.checkpoints()
-    text = "\n".join(_table(kept)) if kept else f"{store.path.name} has no checkpoints"
-    return text, {"checkpoints": [asdict(checkpoint) for checkpoint in kept]}
-
-
-def _diff(store: CheckpointStore, options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    _at_most(options, 2)
-    text = store.diff(*options.versions)
-    return text.rstrip("\n") or "no difference", {"diff": text}
-
-
-ACTIONS = {"backup": _backup, "revert": _revert, "list": _list, "diff": _diff}
 
 
 def _table(kept: Sequence[Checkpoint]) -> Iterator[str]:
     yield f"{'':>4} {'time (UTC)':<19} {'hash':<12} {'verdict':<22} note"
     for c in kept:
         time = c.time[:19].replace("T", " ")
-        yield f"{c.number:>4} {time:<19} {c.hash[:12]} {_verdict_text(c.verdict):<22} {c.note}".rstrip()
-
-
-def _verdict_text(verdict: Mapping[str, Any]) -> str:
-    time = f" {verdict['median_us']:.1f} us" if isinstance(verdict.get("median_us"), (int, float)) else ""
-    return f"{verdict.get('status', '-')}{time}"
-
-
-def _at_most(options: argparse.Namespace, count: int) -> None:
-    if len(options.versions) > count:
-        raise UsageError(
-            f"checkpoint {options.action} takes {f'at most {count}' if count else 'no'} CHECKPOINT, "
-            f"not {len(options.versions)}"
-        )
+        median = c.verdict.get("median_us")
+        verdict = f"{c.verdict.get('status', '-')}{f' {median:.1f} us' if isinstance(median, (int, float)) else ''}"
+        yield f"{c.number:>4} {time:<19} {c.hash[:12]} {verdict:<22} {c.note}".rstrip()
 
 
 def _verdict(source: str | None) -> dict[str, Any]:
@@ -105,7 +83,7 @@ def _verdict(source: str | None) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UsageError(f"--verdict {source}: {error}", hint="Give what a verb prints with --json.") from error
     if not isinstance(verdict, dict):
-        raise UsageError(f"--verdict {source} holds no JSON object", hint="Give what a verb prints with --json.")
+        raise UsageError(f"--verdict {source} does not hold a JSON object", hint="Give what a verb prints with --json.")
     timings = verdict.get("timings")
     if isinstance(timings, list) and timings and isinstance(timings[0], dict):
         verdict.setdefault("median_us", timings[0].get("median_us"))

@@ -55,7 +55,7 @@ def _find(argv: list[str]) -> int:
 
 
 def _lines(verdict: FindVerdict) -> Iterator[str]:
-    for was, now in verdict.understood["corrections"].items():
+    for was, now in verdict.understood.corrections.items():
         yield f"({was}: read as {now})"
     for place, example in enumerate(verdict.examples, 1):
         yield from _entry(place, example)

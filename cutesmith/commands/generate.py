@@ -58,7 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _generate(argv: list[str]) -> int:
     options = generate_parser().parse_args(argv)
-    _require_templates()
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as error:
+        raise UnavailableError("generate needs jinja2", hint="python3 -m pip install jinja2") from error
     if wants_agent(options):
         from cutesmith.commands._agent import run_agent
 
@@ -109,13 +112,6 @@ def generate_parser() -> Any:
     return parser
 
 
-def _require_templates() -> None:
-    try:
-        import jinja2  # noqa: F401
-    except ImportError as error:
-        raise UnavailableError("generate needs jinja2", hint="python3 -m pip install jinja2") from error
-
-
 def summary_lines(verdict: GenerateVerdict) -> Iterator[str]:
     """The verdict for people: one sentence, the configurations tried, and where the files are."""
     from cutesmith.report.generate_page import varying_settings
@@ -143,7 +139,15 @@ def progress_display(*, quiet: bool = False) -> Iterator[Progress]:
         return
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TaskID,
+            TextColumn,
+            TimeElapsedColumn,
+        )
     except ImportError:
         yield _print_step
         return
@@ -156,29 +160,20 @@ def progress_display(*, quiet: bool = False) -> Iterator[Progress]:
         TextColumn("{task.fields[message]}"),
     )
     with Progress(*columns, console=Console(stderr=True)) as bars:
-        yield _Bars(bars)
+        tasks: dict[str, TaskID] = {}
+
+        def show(stage: str, done: int, total: int, message: str = "") -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total, message="")
+            line = message.partition("\n")[0][:80].replace("[", "\\[")  # rich's markup switched off
+            bars.update(tasks[stage], completed=done, total=total, message=line)
+
+        yield show
 
 
 def _print_step(stage: str, done: int, total: int, message: str = "") -> None:
     if done == total or message:
         print(f"{stage}: {done}/{total} {message}".rstrip(), file=sys.stderr, flush=True)
-
-
-class _Bars:
-    """One bar a stage."""
-
-    def __init__(self, bars: Any) -> None:
-        self._bars, self._tasks = bars, dict[str, Any]()
-
-    def __call__(self, stage: str, done: int, total: int, message: str = "") -> None:
-        if stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(stage, total=total, message="")
-        self._bars.update(self._tasks[stage], completed=done, total=total, message=_one_line(message))
-
-
-def _one_line(text: str) -> str:
-    """The first line, with rich's markup switched off."""
-    return text.partition("\n")[0][:80].replace("[", "\\[")
 
 
 if __name__ == "__main__":

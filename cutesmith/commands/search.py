@@ -12,7 +12,7 @@ from cutesmith.errors import UsageError
 from cutesmith.references.search import Hit, search
 from cutesmith.references.sections import Page, Section, read_pages
 from cutesmith.verbs.library_verbs import SEARCH
-from cutesmith.verdicts import ExitCode, SearchVerdict
+from cutesmith.verdicts import ExitCode, MatchedLine, SearchVerdict, SectionFound
 
 DESCRIPTION = """\
 Look something up in the references: words, an API name, an error code or message. Prints the best sections with the
@@ -52,7 +52,11 @@ def _search(argv: list[str]) -> int:
 def read_section(address: str, pages: Iterable[Page] | None = None) -> list[Section]:
     """The sections under `PAGE.md#anchor` (with what is below it), or all of a page; raises UsageError."""
     name, _, anchor = address.removeprefix("references/").partition("#")
-    page = _page(name if name.endswith(".md") else f"{name}.md", read_pages() if pages is None else pages)
+    name = name if name.endswith(".md") else f"{name}.md"
+    by_name = {page.name: page for page in (read_pages() if pages is None else pages)}
+    if name not in by_name:
+        raise UsageError(f"there is no reference page {name}", hint=f"There are: {', '.join(by_name)}")
+    page = by_name[name]
     if not anchor:
         return page.sections
     for position, section in enumerate(page.sections):
@@ -63,31 +67,22 @@ def read_section(address: str, pages: Iterable[Page] | None = None) -> list[Sect
     raise UsageError(f"{page.name} has no section #{anchor}", hint=f"It has: {known}")
 
 
-def _page(name: str, pages: Iterable[Page]) -> Page:
-    known = {page.name: page for page in pages}
-    if name not in known:
-        raise UsageError(f"there is no reference page {name}", hint=f"There are: {', '.join(known)}")
-    return known[name]
-
-
 def _verdict(query: str, hits: list[Hit], start: float, *, full: bool) -> SearchVerdict:
-    found = tuple(_fields(hit, full=full) for hit in hits)
+    found = tuple(
+        SectionFound(
+            page=hit.section.page,
+            heading=hit.section.heading,
+            address=f"{hit.section.page}#{hit.section.anchor}",
+            line=hit.section.line,
+            score=hit.score,
+            lines=tuple(MatchedLine(number, text) for number, text in hit.lines),
+            text=hit.section.text if full else None,
+        )
+        for hit in hits
+    )
     code = ExitCode.PASSED if hits else ExitCode.WRONG_RESULT
     summary = f"{len(hits)} sections." if hits else f"No section holds any word of {query!r}."
     return SearchVerdict(exit_code=code, summary=summary, seconds=time.perf_counter() - start, query=query, hits=found)
-
-
-def _fields(hit: Hit, *, full: bool) -> dict[str, object]:
-    section = hit.section
-    fields: dict[str, object] = {
-        "page": section.page,
-        "heading": section.heading,
-        "address": f"{section.page}#{section.anchor}",
-        "line": section.line,
-        "score": hit.score,
-        "lines": [{"line": number, "text": text} for number, text in hit.lines],
-    }
-    return {**fields, "text": section.text} if full else fields
 
 
 def _table(verdict: SearchVerdict, hits: list[Hit], *, full: bool) -> Iterator[str]:

@@ -157,7 +157,9 @@ class EmulatedDevice:
         if before is not None and any(finding.kind is FaultKind.UNINITIALISED_READ for finding in report.findings):
             again = lambda fill: prepare(replace(self.settings, fill=fill)).run()  # noqa: E731
             if not uninitialised_bytes_matter(before, self._allocations, again):
-                self.launches[-1] = _without_consequences(report)
+                reads = tuple(found for found in report.findings if found.kind is FaultKind.UNINITIALISED_READ)
+                others = tuple(found for found in report.findings if found not in reads)
+                self.launches[-1] = replace(report, findings=others, unused_reads=reads)
 
     @contextmanager
     def closed(self) -> Iterator[None]:
@@ -246,13 +248,6 @@ class _Recorder:
     def fill(self, address: int, value: int, size: int) -> None: ...
 
     def copy(self, target: int, source: int, size: int) -> None: ...
-
-
-def _without_consequences(report: LaunchReport) -> LaunchReport:
-    """The report with its reads of uninitialised memory apart from the findings."""
-    reads = tuple(finding for finding in report.findings if finding.kind is FaultKind.UNINITIALISED_READ)
-    others = tuple(finding for finding in report.findings if finding.kind is not FaultKind.UNINITIALISED_READ)
-    return replace(report, findings=others, unused_reads=reads)
 
 
 def _allocation(claim: Claim, number: int) -> Allocation:

@@ -98,17 +98,14 @@ class Tracer:
         positions = dict.fromkeys(self._courses, 0)
         steps = []
         for (number, places), _ in zip(merged, range(self.most_steps)):
-            steps.append(self._step(number, places, positions))
+            assert self._program is not None
+            values: tuple[tuple[str, int], ...] = ()
+            for place in places:
+                if place == self.lane:
+                    values = tuple(self._courses[place].values.get(positions[place], ()))
+                positions[place] += 1
+            steps.append(Step(self._program.instructions[number], sum(1 << place for place in places), values))
         return steps
-
-    def _step(self, number: int, places: list[int], positions: dict[int, int]) -> Step:
-        assert self._program is not None
-        values: tuple[tuple[str, int], ...] = ()
-        for place in places:
-            if place == self.lane:
-                values = tuple(self._courses[place].values.get(positions[place], ()))
-            positions[place] += 1
-        return Step(self._program.instructions[number], sum(1 << place for place in places), values)
 
 
 def merge(courses: list[list[int]]) -> Iterator[tuple[int, list[int]]]:
@@ -157,7 +154,9 @@ class _Traced:
         self._native.run(basic_block, context, np.array([lane], np.int32))
         context[Context.TRACE] = 0
         shown = self._place[lane] == self._tracer.lane
-        for number, register, value in _fields(trace_steps(self._log)):
+        steps = trace_steps(self._log)
+        columns = (steps[name].tolist() for name in ("instruction", "register", "value"))
+        for number, register, value in zip(*columns, strict=True):
             if register == NO_REGISTER:
                 course.numbers.append(number)
             elif shown:
@@ -176,11 +175,6 @@ class _Traced:
             set_there = [name for name in writes(instruction) if name in slots]
             results = [(name, int(self._wave.frame[slots[name], lane])) for name in set_there]
             course.values[len(course.numbers) - 1] = results
-
-
-def _fields(steps: Array) -> Iterator[tuple[int, int, int]]:
-    columns = (steps[name].tolist() for name in ("instruction", "register", "value"))
-    return zip(*columns)
 
 
 def format_value(instruction: Instruction, bits: int) -> str:

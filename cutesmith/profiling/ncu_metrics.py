@@ -7,15 +7,21 @@ that is there counts. Sections rather than metrics are asked for: ncu refuses a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from cutesmith.profiling.ncu_reader import RawLaunch, Triple
 
 SECTIONS = (
-    *("SpeedOfLight", "LaunchStats", "Occupancy", "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables"),
-    *("ComputeWorkloadAnalysis", "SchedulerStats", "WarpStateStats"),
+    "SpeedOfLight",
+    "LaunchStats",
+    "Occupancy",
+    "MemoryWorkloadAnalysis",
+    "MemoryWorkloadAnalysis_Tables",
+    "ComputeWorkloadAnalysis",
+    "SchedulerStats",
+    "WarpStateStats",
 )
 _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 _GLOBAL = "mem_global_op_"
@@ -124,24 +130,28 @@ def profiled_kernel(launch: RawLaunch) -> ProfiledKernel:
         for name, value in metrics.items()
         if name.startswith(_LIMIT)
     }
-    whole: dict[str, Any] = {name: None if (value := found.pop(name)) is None else int(value) for name in _WHOLE}
+    found |= {name: None if found[name] is None else int(found[name]) for name in _WHOLE}
+    dram_bytes = None if seconds is None or rate is None else rate * seconds
+    if read is not None and written is not None:
+        dram_bytes = read + written
+    least = min(limits.values(), default=0)
     return ProfiledKernel(
         name=launch.kernel,
         grid=launch.grid,
         block=launch.block,
         duration_us=None if seconds is None else 1e6 * seconds,
-        dram_bytes=_dram_bytes(read, written, seconds, rate),
+        dram_bytes=dram_bytes,
         dram_read_bytes=read,
         dram_write_bytes=written,
-        tensor_percent=_apply(max, [metrics[name] for name in TENSOR_PIPES if name in metrics]),
+        tensor_percent=max((metrics[name] for name in TENSOR_PIPES if name in metrics), default=None),
         issue_percent=None if issued is None else 100 * issued,
         occupancy_limits=limits,
-        occupancy_limiter=_limiter(limits),
+        # Such as "registers" or "registers and shared mem": what allows the fewest blocks an SM.
+        occupancy_limiter=" and ".join(sorted(name for name, blocks in limits.items() if blocks == least)),
         load_sectors_per_request=_sectors_per_request(metrics, "ld"),
         store_sectors_per_request=_sectors_per_request(metrics, "st"),
         stalls=_stalls(metrics),
         **found,
-        **whole,
     )
 
 
@@ -149,27 +159,11 @@ def _first(metrics: Mapping[str, float], names: tuple[str, ...]) -> float | None
     return next((metrics[name] for name in names if name in metrics), None)
 
 
-def _apply(function: Callable[[list[float]], float], values: list[float]) -> float | None:
-    return function(values) if values else None
-
-
 def _dram_moved(metrics: Mapping[str, float], way: str) -> float | None:
     """Bytes read or written, from whichever of the table's columns is there."""
     moved = _first(metrics, (f"dram__bytes_{way}.sum", f"dram__bytes_op_{way}.sum"))
     sectors = _first(metrics, (f"dram__sectors_{way}.sum", f"dram__sectors_op_{way}.sum"))
     return SECTOR_BYTES * sectors if moved is None and sectors is not None else moved
-
-
-def _dram_bytes(read: float | None, written: float | None, seconds: float | None, rate: float | None) -> float | None:
-    if read is not None and written is not None:
-        return read + written
-    return None if seconds is None or rate is None else rate * seconds
-
-
-def _limiter(limits: Mapping[str, int]) -> str:
-    """The resources that allow the fewest blocks an SM, such as "registers" or "registers and shared mem"."""
-    least = min(limits.values(), default=0)
-    return " and ".join(sorted(name for name, blocks in limits.items() if blocks == least))
 
 
 def _sectors_per_request(metrics: Mapping[str, float], way: str) -> float | None:

@@ -86,7 +86,7 @@ class Tiling:
         """What differs from a plain tiling, in a line: `threads=256, tile=(128, 64), stages=3`."""
         return ", ".join(f"{name}={value!r}" for name, value in self.to_dict().items())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """JSON-able: the fields that are not at their default, and every setting under `settings`."""
         told = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
         default = {f.name: f.default for f in fields(self)}
@@ -99,7 +99,8 @@ class Tiling:
         known = {f.name for f in fields(cls)}
         if not isinstance(values, Mapping) or "threads" not in values or not values.keys() <= known:
             raise UsageError(f"{values!r:.200} describes no tiling")
-        return cls(**with_tuples(values))
+        given: Mapping[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+        return cls(**given)
 
     def namespace(self) -> str:
         """Source text of the same attributes without this package, for a kernel file that stands alone."""
@@ -117,11 +118,6 @@ def sm_of(device: SmVersion | Device | str) -> SmVersion:
     if device.sm is None:
         raise UsageError(f"{device.name} (compute capability {device.capability}) is not in the SM table")
     return device.sm
-
-
-def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same fields with the tuples that JSON made lists."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def _not_positive(tiling: Tiling) -> Iterator[str]:

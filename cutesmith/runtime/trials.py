@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
 
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.timing.roofline import ROOFS, Floor, Work, floor_of
@@ -48,19 +47,6 @@ class Trial:
         """The same tiling with why it is out; samples of it are worth nothing."""
         tail = log_tail[-4000:]
         return replace(self, state=state, reason=reason, log_tail=tail, may_pass=may_pass, samples_us=())
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able, with the median."""
-        plain = ("state", "reason", "log_tail", "may_pass", "compile_seconds", "median_us")
-        told = {name: getattr(self, name) for name in plain}
-        return {"tiling": self.tiling.to_dict(), **told, "samples_us": list(self.samples_us)}
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Trial:
-        """The trial that `to_dict` described."""
-        own = {name: value for name, value in fields.items() if name != "median_us"}
-        given = {"tiling": Tiling.from_dict(fields["tiling"]), "samples_us": tuple(fields["samples_us"])}
-        return cls(**{**own, **given})
 
 
 def fastest(trials: Sequence[Trial]) -> Trial | None:
@@ -158,18 +144,6 @@ class AutotuneResult:
 
     def _told_time(self, trial: Trial) -> str:
         return f"{'' if self.is_time else 'at least '}{trial.median_us:.4g} us"
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able, as the cache keeps it."""
-        left_out = {"trials", "cached", "kept", "seconds"}
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in left_out}
-        return {**plain, "trials": [trial.to_dict() for trial in self.trials]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> AutotuneResult:
-        """The result that `to_dict` described; raises KeyError, TypeError or UsageError for anything else."""
-        trials = tuple(Trial.from_dict(trial) for trial in values["trials"])
-        return cls(**{**values, "trials": trials})
 
 
 def name_of(path: Path, function: str) -> str:

@@ -119,7 +119,7 @@ class Trials:
         return fit(values, EMULATED_ELEMENTS, lambda fewer: _refusal(plan_fn, fewer)).values
 
 
-def _read(description: dict[str, Any]) -> Any:
+def _read(description: dict[str, object]) -> Any:
     if "scalar" in description:
         return tensors.read_scalar(description)
     return tensors.Guarded.of_file(description, "cuda", zone_bytes=0).tensor  # what lies beside it is not checked

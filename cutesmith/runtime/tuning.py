@@ -38,6 +38,7 @@ from cutesmith.runtime.tuning_cache import (
     source_hashes,
 )
 from cutesmith.sandbox.gpu_lock import gpu_lock
+from cutesmith.verdicts.reading import read_record
 
 if TYPE_CHECKING:
     from cutesmith.runtime.timers import Timer
@@ -91,7 +92,7 @@ def autotune(
     if use_cache and (known := _remembered(store, key)) is not None:
         return replace(known, seconds=time.monotonic() - begin)
     result = run.tune(inputs)
-    kept = use_cache and result.complete and store.put(key, result.to_dict())
+    kept = use_cache and result.complete and store.put(key, result)
     return replace(result, kept=kept, seconds=time.monotonic() - begin)
 
 
@@ -105,8 +106,8 @@ def _remembered(store: TuningCache, key: TuningKey) -> AutotuneResult | None:
     if known is None:
         return None
     try:
-        return replace(AutotuneResult.from_dict(known.result), cached=True, kept=True)
-    except (KeyError, TypeError, UsageError):  # written by another version
+        return replace(read_record(AutotuneResult, known.result), cached=True, kept=True)
+    except (AttributeError, TypeError):  # written by another version
         return None
 
 

@@ -55,7 +55,7 @@ class Remembered:
     """An answer: when it was measured (UTC, ISO 8601), and what."""
 
     measured: str
-    result: dict[str, Any]
+    result: Mapping[str, Any]
 
     @property
     def date(self) -> str:
@@ -82,10 +82,10 @@ class TuningCache:
             return None
         return Remembered(measured=measured, result=result)
 
-    def put(self, key: TuningKey, result: Mapping[str, Any]) -> bool:
-        """Keep an answer; False where the folder cannot be written, which costs nothing but the next measurement."""
+    def put(self, key: TuningKey, result: object) -> bool:
+        """Keep an answer, an object in JSON; False where the folder cannot be written: the next one measures again."""
         measured = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        plain = json.loads(strict_json(dict(result)))
+        plain = json.loads(strict_json(result))
         entry = {"format": FORMAT, "digest": key.digest, "measured": measured, "sum": _sum(plain)}
         text = strict_json({**entry, "key": key, "result": plain}, indent=1)
         try:

@@ -30,12 +30,25 @@ class GenerateVerdict(Verdict):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AgentLine:
+    """One line of work of a session: the line it started from (0: none), its turns, its ending and its best kernel."""
+
+    line: int
+    parent: int
+    turns: int = 0
+    ending: str = ""
+    reason: str = ""
+    best_sha256: str = ""
+    best_state: str = ""
+    best_median_us: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class AgentVerdict(Verdict):
     """What an agent's session came to: the kernel that is delivered, why it ended, what it cost.
 
     `median_us`, `speedups` (baseline -> factor) and `floor_percent` are of the delivered kernel, None or empty where
-    nothing was timed. `candidates`: one entry a line of work, with its parent, its turns, its ending and its best
-    kernel; the delivered one is the best of all of them.
+    nothing was timed. `candidates`: all lines of work; the delivered kernel is the best of all of them.
     """
 
     stage: ClassVar[str] = "agent"
@@ -58,7 +71,7 @@ class AgentVerdict(Verdict):
     confirmed: bool = False  # the delivered kernel passed again at the end, with fresh draws
     refuted: tuple[str, ...] = ()  # those that ranked before it and failed then: hash and sentence
     rejected: int = 0  # how often a kernel was rejected as a cheat
-    candidates: tuple[dict[str, Any], ...] = ()
+    candidates: tuple[AgentLine, ...] = ()
 
     @property
     def status(self) -> str:
@@ -67,13 +80,24 @@ class AgentVerdict(Verdict):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExecutedBlock:
+    """One block of a reference page for one architecture; `on` is "compile", "emulator" or "gpu"."""
+
+    block: str
+    arch: str
+    on: str
+    seconds: float
+    ok: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReferencesVerdict(Verdict):
-    """What does not hold in the reference pages, and every block that was executed (name, arch, where, seconds, ok)."""
+    """What does not hold in the reference pages, and every block that was executed."""
 
     stage: ClassVar[str] = "references"
 
     complaints: tuple[str, ...] = ()
-    blocks: tuple[dict[str, Any], ...] = ()
+    blocks: tuple[ExecutedBlock, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +129,26 @@ class FoundExample:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnderstoodQuery:
+    """What a query for examples was read as; `corrections`: misspelt words, and what they were read as."""
+
+    operations: tuple[str, ...] = ()
+    archs: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    unwanted: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    corrections: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class FindVerdict(Verdict):
     """The nearest examples, best first; `understood` is what the query was read as, `hint` what to relax."""
 
     stage: ClassVar[str] = "find"
 
     query: str
-    understood: dict[str, Any] = field(default_factory=dict)
+    understood: UnderstoodQuery = field(default_factory=UnderstoodQuery)
     examples: tuple[FoundExample, ...] = ()
     hint: str = ""
 
@@ -155,11 +192,36 @@ class ApiVerdict(Verdict):
     differing: dict[str, list[str]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class MatchedLine:
+    """A line of a section that holds a word of the query."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SectionFound:
+    """A section of the references with the lines that match; `text` is its whole text where that was asked for."""
+
+    page: str
+    heading: str
+    address: str
+    line: int
+    score: float
+    lines: tuple[MatchedLine, ...]
+    text: str | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Ready for `strict_json`; without `text` where there is none."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchVerdict(Verdict):
-    """Sections of the references that answer a query, best first: page, heading, address, line, score, lines."""
+    """Sections of the references that answer a query, best first."""
 
     stage: ClassVar[str] = "search"
 
     query: str
-    hits: tuple[dict[str, Any], ...] = ()
+    hits: tuple[SectionFound, ...] = ()

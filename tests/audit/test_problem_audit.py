@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from cutesmith.audit.problem_audit import ADVICE, ProblemAuditor
+from cutesmith.audit.requests import CountedWork
 from cutesmith.audit.smaller_factories import SmallerFactories
 from cutesmith.audit.trials import Influence
 from cutesmith.verdicts import ExitCode
@@ -212,13 +213,13 @@ def test_ties_name_the_operation_and_whether_they_are_drawn(audit):
 
 def test_work_at_full_size_is_counted_or_declared(audit):
     product = audit("def reference_fn(x, y): return (x.float() @ y.float()).to(x.dtype)", BF16, BF16)
-    assert product.work == {"bytes": 3 * 2 * 4096**2, "flops": {"bfloat16": 2 * 4096**3}}
+    assert product.work == CountedWork(3 * 2 * 4096**2, {"bfloat16": 2 * 4096**3})
     declared = audit(SQUARE, MATRIX, more="ALGORITHMIC_FLOPS = 12\ndef ALGORITHMIC_BYTES(x): return 7 * x.shape[0]\n")
-    assert declared.work == {"bytes": 7 * 4096, "flops": {"float32": 12}}
+    assert declared.work == CountedWork(7 * 4096, {"float32": 12})
     needs_values = audit(
         "def reference_fn(x, n): return x * n.item()", MATRIX, 'torch.randint(1, 9, (), device="cuda")'
     )
-    assert needs_values.work["flops"] is None
+    assert needs_values.work.flops is None
 
 
 def test_every_input_set_is_tried(audit):

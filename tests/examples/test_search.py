@@ -47,11 +47,11 @@ def test_what_agrees_most_comes_first_with_the_reasons():
 
 def test_what_was_understood_is_told():
     understood = find("blackwel nvfp4 matmul without tma, kahan").understood
-    assert understood["operations"] == ["blockscaled_gemm"]
-    assert understood["archs"] == ["sm_100a"]
-    assert understood["unwanted"] == ["tma"]
-    assert understood["words"] == ["kahan"]
-    assert understood["corrections"] == {"blackwel": "blackwell"}
+    assert understood.operations == ("blockscaled_gemm",)
+    assert understood.archs == ("sm_100a",)
+    assert understood.unwanted == ("tma",)
+    assert understood.words == ("kahan",)
+    assert understood.corrections == {"blackwel": "blackwell"}
 
 
 def test_a_feature_that_is_not_wanted_pushes_back():

@@ -50,11 +50,11 @@ from tests.examples.fetch_samples import cutlass
     ],
 )
 def test_a_query_is_understood(query, operations, features, archs, dtypes):
-    understood = read_query(query).to_dict()
-    assert understood["operations"] == operations.split()
-    assert set(features.split()) <= set(understood["features"])
-    assert understood["archs"] == archs.split()
-    assert understood["dtypes"] == dtypes.split()
+    understood = read_query(query).understood()
+    assert understood.operations == tuple(operations.split())
+    assert set(features.split()) <= set(understood.features)
+    assert understood.archs == tuple(archs.split())
+    assert understood.dtypes == tuple(dtypes.split())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_query_is_understood(query, operations, features, archs, dtypes):
 )
 def test_a_misspelling_is_corrected_and_told(query, wrong, right):
     found = read_query(query)
-    assert found.to_dict()["corrections"] == {wrong: right}
+    assert found.understood().corrections == {wrong: right}
     assert found.phrases
 
 
@@ -97,8 +97,8 @@ def test_a_camel_case_name_is_split_unless_the_index_writes_it_so():
     ],
 )
 def test_what_is_not_wanted_is_not_asked_for(query, unwanted):
-    understood = read_query(query).to_dict()
-    assert (understood["unwanted"], understood["features"]) == ([unwanted], [])
+    understood = read_query(query).understood()
+    assert (understood.unwanted, understood.features) == ((unwanted,), ())
 
 
 def test_neighbours_that_are_also_one_word_are_read_as_one():

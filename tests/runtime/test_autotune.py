@@ -23,6 +23,7 @@ from cutesmith.runtime.trial_processes import Subject, TrialProcesses, is_cuda_e
 from cutesmith.runtime.trials import NOT_COMPILED, NOT_RUN, SKIPPED, TIMED, fastest
 from cutesmith.runtime.tuning import remembered_results
 from cutesmith.verdicts import ExitCode, strict_json
+from cutesmith.verdicts.reading import read_record
 
 PLANS = Path(__file__).parent / "plans"
 SCALE = PLANS / "scale.py"
@@ -85,7 +86,7 @@ def test_what_may_have_been_the_moments_fault_is_not_remembered(state, code, com
     trying.drop(1, state, CandidateError("no", code))
     result = AutotuneResult(trials=tuple(trying.trials), device="d", timer="t", inputs="")
     assert result.complete is complete and result.trials[1].state == state
-    assert AutotuneResult.from_dict(json.loads(strict_json(result.to_dict()))) == result
+    assert read_record(AutotuneResult, json.loads(strict_json(result))) == result
 
 
 @pytest.fixture(scope="module")

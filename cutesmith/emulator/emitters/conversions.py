@@ -45,10 +45,21 @@ class Modifiers(NamedTuple):
 def convert(emitter: Emitter, instruction: Instruction) -> None:
     """`cvt.rounding.flags.dtype.stype d, a` (or `d, a, b` for a packed destination)."""
     *words, target, source = instruction.modifiers
-    modifiers = _modifiers(emitter, words)
+    roundings = [word for word in words if word in (*ROUNDINGS, *_INTEGRAL, "rna")]
+    flags = frozenset(words) - set(roundings)
+    if strange := sorted(flags - set(_FLAGS)):
+        raise emitter.unsupported(f".{strange[0]}")
+    if len(roundings) > 1:
+        raise emitter.unsupported("two roundings")
+    modifiers = Modifiers(roundings[0] if roundings else "", flags)
     destination, *operands = instruction.operands
     if target in _PAIRS:
-        _to_pair(emitter, destination, operands, target, source, modifiers)
+        form, origin = FORMATS[target[:-2]], FORMATS.get(source.removesuffix("x2"))
+        if origin is None or modifiers.rounding not in ("rn", "rz") or modifiers.flags - {"relu", "satfinite"}:
+            raise emitter.unsupported()
+        values = _pair_values(emitter, operands, source, origin)
+        results = [_part(emitter, value, form, origin, modifiers) for value in values]
+        emitter.assign(destination, emitter.pack(results, 2 * form.bits), 2 * form.bits)
     elif target == "tf32":
         _to_tf32(emitter, destination, operands[0], source, modifiers)
     elif target in _SCALARS and source in _SCALARS:
@@ -64,16 +75,6 @@ def convert(emitter: Emitter, instruction: Instruction) -> None:
     else:
         types = integer_type(instruction, target), integer_type(instruction, source)
         _integer_to_integer(emitter, destination, operands[0], *types, modifiers)
-
-
-def _modifiers(emitter: Emitter, words: list[str]) -> Modifiers:
-    roundings = [word for word in words if word in (*ROUNDINGS, *_INTEGRAL, "rna")]
-    flags = frozenset(words) - set(roundings)
-    if strange := sorted(flags - set(_FLAGS)):
-        raise emitter.unsupported(f".{strange[0]}")
-    if len(roundings) > 1:
-        raise emitter.unsupported("two roundings")
-    return Modifiers(roundings[0] if roundings else "", flags)
 
 
 # Integers -------------------------------------------------------------------------------------------------------------
@@ -219,7 +220,10 @@ def _float_to_float(
     if how.rounding in _INTEGRAL:
         if target is not source:
             raise emitter.unsupported("an integral rounding between formats")
-        bits = _integral(emitter, bits, source, how.rounding)
+        kind, suffix = ("double", "f64") if source is F64 else ("float", "f32")
+        wide = f"{kind} {widen(emitter, bits, source)}"
+        whole = emitter.intrinsic(f"llvm.{_INTEGRAL[how.rounding]}.{suffix}", kind, wide)
+        bits = round_double(emitter, whole, F64, "rn") if source is F64 else round_float(emitter, whole, source)
     elif flushes and source is BF16:
         bits = _canonical_flushed(emitter, float_bits(emitter, bits, target, source, how))
     else:
@@ -251,13 +255,6 @@ def _flushed_to_float(emitter: Emitter, bits: str, mode: str) -> str:
     return emitter.select(tiny, "i64", op(f"and i64 {{}}, {F64.sign}", bits), bits)
 
 
-def _integral(emitter: Emitter, bits: str, form: Format, rounding: str) -> str:
-    kind = "double" if form is F64 else "float"
-    suffix = "f64" if form is F64 else "f32"
-    whole = emitter.intrinsic(f"llvm.{_INTEGRAL[rounding]}.{suffix}", kind, f"{kind} {widen(emitter, bits, form)}")
-    return round_double(emitter, whole, F64, "rn") if form is F64 else round_float(emitter, whole, form)
-
-
 def float_bits(emitter: Emitter, bits: str, target: Format, source: Format, how: Modifiers) -> str:
     """A pattern of one format as the nearest (or as `how` rounds) pattern of another."""
     mode = how.rounding or "rn"
@@ -267,32 +264,23 @@ def float_bits(emitter: Emitter, bits: str, target: Format, source: Format, how:
     if target is source:
         return bits
     if target.mantissa >= source.mantissa and target.exponent_bits >= source.exponent_bits:
-        return _widened(emitter, bits, target, source)
-    if source is F64:
-        return _from_double(emitter, bits, target, mode)
+        # exact; NaN payloads survive where the H200 only moves bits (bf16 to f32) or widens to f64
+        if target is F64:
+            return emitter.to_bits(to_double(emitter, bits, source), "double")
+        if source is BF16:
+            return emitter.to_bits(widen(emitter, bits, source), "float")
+        return round_float(emitter, widen(emitter, bits, source), target)
+    if source is F64:  # a NaN keeps its sign and the upper bits of its payload, and is quiet
+        op = emitter.op
+        rounded = round_double(emitter, emitter.to_float(bits, "double"), target, mode)
+        sign = op(f"and i64 {{}}, {target.sign}", op(f"lshr i64 {{}}, {64 - target.bits}", bits))
+        payload = op(f"and i64 {{}}, {target.least_normal - 1}", op(f"lshr i64 {{}}, {52 - target.mantissa}", bits))
+        nan = op(f"or i64 {{}}, {target.infinity | target.least_normal >> 1}", op("or i64 {}, {}", sign, payload))
+        kind = f"i{target.bits}"
+        return emitter.select(is_nan(emitter, bits, F64), kind, emitter.resize(nan, 64, target.bits), rounded)
     if mode == "rn" and source is not F64:
         return round_float(emitter, widen(emitter, bits, source), target)
     return round_double(emitter, to_double(emitter, bits, source), target, mode)
-
-
-def _from_double(emitter: Emitter, bits: str, target: Format, mode: str) -> str:
-    """A NaN keeps its sign and the upper bits of its payload, and is quiet."""
-    op = emitter.op
-    rounded = round_double(emitter, emitter.to_float(bits, "double"), target, mode)
-    sign = op(f"and i64 {{}}, {target.sign}", op(f"lshr i64 {{}}, {64 - target.bits}", bits))
-    payload = op(f"and i64 {{}}, {target.least_normal - 1}", op(f"lshr i64 {{}}, {52 - target.mantissa}", bits))
-    nan = op(f"or i64 {{}}, {target.infinity | target.least_normal >> 1}", op("or i64 {}, {}", sign, payload))
-    kind = f"i{target.bits}"
-    return emitter.select(is_nan(emitter, bits, F64), kind, emitter.resize(nan, 64, target.bits), rounded)
-
-
-def _widened(emitter: Emitter, bits: str, target: Format, source: Format) -> str:
-    """Exact; NaN payloads survive where the H200 only moves bits (bf16 to f32) or widens to f64."""
-    if target is F64:
-        return emitter.to_bits(to_double(emitter, bits, source), "double")
-    if source is BF16:
-        return emitter.to_bits(widen(emitter, bits, source), "float")
-    return round_float(emitter, widen(emitter, bits, source), target)
 
 
 def _to_tf32(emitter: Emitter, destination: Operand, operand: Operand, source: str, how: Modifiers) -> None:
@@ -325,17 +313,6 @@ def _no_number(emitter: Emitter, bits: str) -> str:
 
 
 # Pairs ----------------------------------------------------------------------------------------------------------------
-
-
-def _to_pair(
-    emitter: Emitter, destination: Operand, operands: list[Operand], target: str, source: str, how: Modifiers
-) -> None:
-    form, origin = FORMATS[target[:-2]], FORMATS.get(source.removesuffix("x2"))
-    if origin is None or how.rounding not in ("rn", "rz") or how.flags - {"relu", "satfinite"}:
-        raise emitter.unsupported()
-    values = _pair_values(emitter, operands, source, origin)
-    results = [_part(emitter, value, form, origin, how) for value in values]
-    emitter.assign(destination, emitter.pack(results, 2 * form.bits), 2 * form.bits)
 
 
 def _pair_values(emitter: Emitter, operands: list[Operand], source: str, origin: Format) -> list[str]:

@@ -78,8 +78,14 @@ def apply(emitter: Emitter, instruction: Instruction, form: Format, values: list
     if "ftz" in words:
         values = [flush(emitter, value, form) for value in values]
     result = _result(emitter, instruction, form, values)
-    if "oob" in words:
-        result = _out_of_bounds(emitter, form, values, result)
+    if (
+        "oob" in words
+    ):  # 0 where a factor is the NaN with which bulk copies fill what lies out of bounds, of either sign
+        outside = [
+            emitter.op(f"icmp eq i16 {{}}, {OUT_OF_BOUNDS}", magnitude_of(emitter, factor, form))
+            for factor in values[:2]
+        ]
+        result = emitter.select(emitter.op("or i1 {}, {}", *outside), "i16", "0", result)
     if "ftz" in words:
         mode = _mode(instruction)
         if form is F32 and instruction.opcode in ("mul", "fma", "mad") and mode != "rz":
@@ -95,7 +101,11 @@ def _result(emitter: Emitter, instruction: Instruction, form: Format, values: li
     if opcode in ("min", "max"):
         return extremum(emitter, opcode, form, values, keeps_nan="NaN" in words, signs="xorsign" in words)
     if opcode in ("abs", "neg"):
-        return _sign_changed(emitter, opcode, form, values[0])
+        value = values[0]
+        negated = emitter.op(f"xor i{form.bits} {{}}, {form.sign}", value) if opcode == "neg" else ""
+        changed = negated or magnitude_of(emitter, value, form)
+        nan = emitter.op(f"or i64 {{}}, {F64_QUIET}", value) if form is F64 else str(form.nan)
+        return emitter.select(is_nan(emitter, value, form), f"i{form.bits}", nan, changed)
     if form.bits == 16:
         return _half_precision(emitter, opcode, form, values, flushes="ftz" in words)
     return compute(emitter, opcode, form, _mode(instruction), values)
@@ -262,14 +272,6 @@ ret i32 %kept
     return emitter.helper(name, text, "i32", *(f"i32 {value}" for value in (result, *values)))
 
 
-def _out_of_bounds(emitter: Emitter, form: Format, values: list[str], result: str) -> str:
-    """`.oob`: 0 where a factor is the NaN with which bulk copies fill what lies out of bounds, of either sign."""
-    outside = [
-        emitter.op(f"icmp eq i16 {{}}, {OUT_OF_BOUNDS}", magnitude_of(emitter, factor, form)) for factor in values[:2]
-    ]
-    return emitter.select(emitter.op("or i1 {}, {}", *outside), "i16", "0", result)
-
-
 def saturate(emitter: Emitter, bits: str, form: Format) -> str:
     """Clamped to [0, 1]; NaN and negative zero give +0."""
     kind, one = f"i{form.bits}", str(form.bias << form.mantissa)
@@ -310,13 +312,6 @@ def extremum(
     no_number = op(f"{'or' if keeps_nan else 'and'} i1 {{}}, {{}}", *nans)
     nan = op(f"or i64 {{}}, {F64_QUIET}", b) if form is F64 else str(form.nan)
     return emitter.select(no_number, kind, nan, chosen)
-
-
-def _sign_changed(emitter: Emitter, opcode: str, form: Format, value: str) -> str:
-    negated = emitter.op(f"xor i{form.bits} {{}}, {form.sign}", value) if opcode == "neg" else ""
-    changed = negated or magnitude_of(emitter, value, form)
-    nan = emitter.op(f"or i64 {{}}, {F64_QUIET}", value) if form is F64 else str(form.nan)
-    return emitter.select(is_nan(emitter, value, form), f"i{form.bits}", nan, changed)
 
 
 @native(*forms("setp", COMPARISONS, BOOLEANS, FTZ, ("f32", "f16")))

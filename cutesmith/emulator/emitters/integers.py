@@ -85,7 +85,11 @@ def _product(emitter: Emitter, instruction: Instruction) -> tuple[str, int]:
     """The product of operands 1 and 2 by the mode (lo, hi, wide), and its bits."""
     kind = integer_type(instruction, instruction.modifiers[-1])
     if "24" in instruction.opcode:
-        return _product_24(emitter, instruction, kind), 32
+        factors = (emitter.resize(emitter.value(operand, 32), 32, 24) for operand in instruction.operands[1:3])
+        a, b = (emitter.resize(factor, 24, 64, signed=kind.signed) for factor in factors)
+        product = emitter.op("mul i64 {}, {}", a, b)
+        shift = 16 if "hi" in instruction.modifiers else 0
+        return emitter.resize(emitter.op(f"lshr i64 {{}}, {shift}", product), 64, 32), 32
     bits, mode = kind.bits, instruction.modifiers[0]
     a, b = (emitter.value(operand, bits) for operand in instruction.operands[1:3])
     if mode == "lo":
@@ -95,14 +99,6 @@ def _product(emitter: Emitter, instruction: Instruction) -> tuple[str, int]:
     if mode == "wide":
         return product, 2 * bits
     return emitter.resize(emitter.op(f"lshr i{2 * bits} {{}}, {bits}", product), 2 * bits, bits), bits
-
-
-def _product_24(emitter: Emitter, instruction: Instruction, kind: IntegerType) -> str:
-    factors = (emitter.resize(emitter.value(operand, 32), 32, 24) for operand in instruction.operands[1:3])
-    a, b = (emitter.resize(factor, 24, 64, signed=kind.signed) for factor in factors)
-    product = emitter.op("mul i64 {}, {}", a, b)
-    shift = 16 if "hi" in instruction.modifiers else 0
-    return emitter.resize(emitter.op(f"lshr i64 {{}}, {shift}", product), 64, 32)
 
 
 @native(*forms("div", INTEGERS), *forms("rem", INTEGERS))

@@ -79,16 +79,12 @@ def _pointer(emitter: Emitter, form: Form, operand: Operand, size: int, kind: Ac
     if operand.coordinates:
         raise emitter.unsupported("tensor coordinates")
     if form.space is Space.PARAM and kind is Access.READ and isinstance(operand.base, Symbol):
-        return _parameter(emitter, operand.base, operand.base.offset + operand.offset, size)
+        program = emitter.program
+        if operand.base.name not in program.parameters:
+            raise emitter.unsupported(f"{operand.base.name} is not a parameter of the kernel")
+        start = program.parameters[operand.base.name] + (operand.base.offset + operand.offset)
+        if start < 0 or start + size > program.parameter_bytes:
+            raise emitter.unsupported(f"it reads outside the kernel's {program.parameter_bytes} bytes of parameters")
+        return emitter.at("%parameters", start)
     space = Space.GENERIC if form.space is Space.PARAM else form.space  # a parameter's address is a generic one
     return emitter.access(space, emitter.address(operand), size, kind)
-
-
-def _parameter(emitter: Emitter, symbol: Symbol, offset: int, size: int) -> str:
-    program = emitter.program
-    if symbol.name not in program.parameters:
-        raise emitter.unsupported(f"{symbol.name} is not a parameter of the kernel")
-    start = program.parameters[symbol.name] + offset
-    if start < 0 or start + size > program.parameter_bytes:
-        raise emitter.unsupported(f"it reads outside the kernel's {program.parameter_bytes} bytes of parameters")
-    return emitter.at("%parameters", start)

@@ -41,7 +41,10 @@ def move(emitter: Emitter, instruction: Instruction) -> None:
 def convert_address(emitter: Emitter, instruction: Instruction) -> None:
     """`cvta.space` makes a generic address of one in a space, `cvta.to.space` the reverse."""
     modifiers = take(instruction, "to", *SPACES)
-    space = _space(emitter, modifiers - {"to"})
+    words = modifiers - {"to"}
+    if len(words) != 1 or (word := next(iter(words))) not in SPACES:
+        raise emitter.unsupported("state space " + ", ".join(sorted(words)))
+    space = SPACES[word]
     bits = type_bits(instruction, instruction.modifiers[-1])
     address = emitter.value(instruction.operands[1], bits)
     if space in _WINDOWS:
@@ -52,19 +55,16 @@ def convert_address(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], address, bits)  # global, const and param addresses are generic ones already
 
 
-def _space(emitter: Emitter, words: set[str]) -> Space:
-    if len(words) != 1 or (word := next(iter(words))) not in SPACES:
-        raise emitter.unsupported("state space " + ", ".join(sorted(words)))
-    return SPACES[word]
-
-
 @native("isspacep")
 def is_in_space(emitter: Emitter, instruction: Instruction) -> None:
     """`isspacep.space p, a`: whether a generic address lies in a space; parameters count as global too."""
     *_, word = instruction.modifiers
     space = SPACES.get(word)
     address = emitter.value(instruction.operands[1], 64)
-    shared, local, param = (_within(emitter, address, base) for base in (SHARED_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW))
+    shared, local, param = (
+        emitter.op(f"icmp ult i64 {{}}, {WINDOW_BYTES}", emitter.op(f"sub i64 {{}}, {base}", address))
+        for base in (SHARED_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW)
+    )
     if space is Space.GLOBAL:
         other = emitter.op("or i1 {}, {}", shared, local)
         answer = emitter.op("xor i1 {}, true", other)
@@ -75,10 +75,6 @@ def is_in_space(emitter: Emitter, instruction: Instruction) -> None:
     else:
         raise emitter.unsupported(f"state space {word}")
     emitter.assign(instruction.operands[0], answer, 1)
-
-
-def _within(emitter: Emitter, address: str, window: int) -> str:
-    return emitter.op(f"icmp ult i64 {{}}, {WINDOW_BYTES}", emitter.op(f"sub i64 {{}}, {window}", address))
 
 
 def _own_shared(emitter: Emitter, address: str, shared: str) -> str:

@@ -63,7 +63,10 @@ class _Barriers(Unit):
 
     def execute(self, group: Sequence[Waiting]) -> list[Array | None]:
         """Which of the lanes that wait at barriers go on; arrivals are counted, results written."""
-        if self._whole_wave_is_there(group):
+        barrier, lanes = self._barrier_of(group[0]), group[0].lanes
+        plain = barrier.action == "sync" and barrier.count is None and barrier.id == Immediate(0)
+        alone = len(group) == 1 and len(lanes) == self._wave.lane_count
+        if alone and plain and not self._warps.ended and not self.arrived.any():  # the common case
             self.machine.memory.synchronise_blocks(np.arange(len(self._wave.blocks)))
             return [None]
         found = _Round(self._wave, self._warps)
@@ -85,13 +88,6 @@ class _Barriers(Unit):
             self._read[number] = read_barrier(waiting.instruction)
         return self._read[number]
 
-    def _whole_wave_is_there(self, group: Sequence[Waiting]) -> bool:
-        """The common case: every live lane of the wave at one plain `bar.sync`."""
-        barrier, lanes = self._barrier_of(group[0]), group[0].lanes
-        plain = barrier.action == "sync" and barrier.count is None and barrier.id == Immediate(0)
-        alone = len(group) == 1 and len(lanes) == self._wave.lane_count
-        return alone and plain and not self._warps.ended and not self.arrived.any()
-
     def _passing(self, found: _Round) -> Array:
         """The rows of warps that go on: those that only arrive, and those whose barrier is complete."""
         arriving = found.rows(arrives=True)
@@ -101,16 +97,12 @@ class _Barriers(Unit):
             self.expected[key] = found.count[row]
             members = self._wave.members[row]
             self._arrived_lanes.setdefault(key, []).append(members[self._warps.live[row]])
-        self._arrivals_alone()
+        over = (self.expected > 0) & (self.arrived > self.expected)  # a phase that only `arrive` completes
+        self.arrived[over] -= self.expected[over]
         waiting = found.rows(arrives=False)
         passing = [waiting[found.key[waiting] == key][: self._room(found, waiting, key)]
                    for key in np.unique(found.key[waiting])]  # fmt: skip
         return np.concatenate([arriving, *passing])
-
-    def _arrivals_alone(self) -> None:
-        """A phase that only `arrive` completes."""
-        over = (self.expected > 0) & (self.arrived > self.expected)
-        self.arrived[over] -= self.expected[over]
 
     def _room(self, found: _Round, waiting: Array, key: int) -> int:
         """How many of the warps that wait at a barrier pass it now; its phase ends when any do."""

@@ -80,7 +80,12 @@ class Scheduler:
             ran = self._run_ready()
             moved = self._execute_suspension_points()
             moved |= self._machine.step_units()
-            self._check()
+            self._machine.memory.drain()
+            fatal = self._wave.findings.fatal
+            if fatal:
+                raise KernelFault(fatal[0].message, self._wave.findings.all)
+            if self.steps > self._settings.step_limit:
+                raise self._endless_loop()
             self._impatient_rounds *= not moved
             if not (ran or moved) and not self._lose_patience():
                 raise self._deadlock()
@@ -130,10 +135,18 @@ class Scheduler:
         """Execute the suspension points that are complete; whether any lane may go on."""
         moved = False
         for group in self._groups():
-            waiting = [self._take(number) for number in group]
+            waiting = [
+                Waiting(self._wave.program.suspension_points[number], self._waiting.take(number)) for number in group
+            ]
             results = self._suspensions[group[0]].execute(self._machine, waiting)
             for entry, done in zip(waiting, results, strict=True):
-                moved |= self._release(entry, done)
+                lanes = entry.lanes
+                if done is not None and not done.all():
+                    self._waiting.add(entry.point.number, lanes[~done])
+                    lanes = lanes[done]
+                self.steps += len(lanes)
+                self._ready.add(entry.point.resume, lanes)
+                moved |= bool(len(lanes))
         return moved
 
     def _groups(self) -> Iterator[list[int]]:
@@ -144,28 +157,6 @@ class Scheduler:
             order[number] = (kind.turn, kind.__name__, 0) if kind.together else (kind.turn, "", number)
         ordered = sorted(order, key=lambda number: (order[number], number))
         return (list(group) for _, group in groupby(ordered, key=order.__getitem__))
-
-    def _take(self, number: int) -> Waiting:
-        return Waiting(self._wave.program.suspension_points[number], self._waiting.take(number))
-
-    def _release(self, entry: Waiting, done: Array | None) -> bool:
-        """Let lanes go on that are done, all where that is None; whether there were any."""
-        lanes = entry.lanes
-        if done is not None and not done.all():
-            self._waiting.add(entry.point.number, lanes[~done])
-            lanes = lanes[done]
-        self.steps += len(lanes)
-        self._ready.add(entry.point.resume, lanes)
-        return bool(len(lanes))
-
-    def _check(self) -> None:
-        """End the launch at a fatal finding and at the step limit."""
-        self._machine.memory.drain()
-        fatal = self._wave.findings.fatal
-        if fatal:
-            raise KernelFault(fatal[0].message, self._wave.findings.all)
-        if self.steps > self._settings.step_limit:
-            raise self._endless_loop()
 
     def _endless_loop(self) -> EndlessLoop:
         basic_block, lanes = max(self._ready.items(), key=lambda item: len(item[1]))

@@ -95,17 +95,14 @@ class RegionWriter:
         emitter = self.emitter
         emitter.block(f"bb.{basic_block.number}")
         if self.instrumentation.profile:
-            self._count(basic_block.number)
+            pointer = self.emitter.op(f"getelementptr i64, ptr %counts, i64 {basic_block.number}")
+            count = self.emitter.op("load i64, ptr {}", pointer)
+            self.emitter.emit(f"store i64 {self.emitter.op('add i64 {}, 1', count)}, ptr {pointer}")
         if self.instrumentation.count_lanes:
             self._count_of_lane(basic_block.number)
         for instruction in basic_block.instructions:
             self._instruction(instruction)
         self._end(basic_block)
-
-    def _count(self, basic_block: int) -> None:
-        pointer = self.emitter.op(f"getelementptr i64, ptr %counts, i64 {basic_block}")
-        count = self.emitter.op("load i64, ptr {}", pointer)
-        self.emitter.emit(f"store i64 {self.emitter.op('add i64 {}, 1', count)}, ptr {pointer}")
 
     def _count_of_lane(self, basic_block: int) -> None:
         emitter = self.emitter

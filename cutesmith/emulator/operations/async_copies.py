@@ -10,7 +10,7 @@ from cutesmith.emulator.machine.suspensions import lane_operation
 from cutesmith.emulator.operations.mbarriers import arrive_for_copies
 from cutesmith.emulator.operations.pending_copies import PendingCopies
 from cutesmith.emulator.program.abi import Access, Array, Space
-from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register
+from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction, Register
 
 _HINTS = frozenset(("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"))
 _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
@@ -51,18 +51,15 @@ def _source_bytes(batch: LaneBatch, size: int) -> Array:
     optional = instruction.operands[3 : len(instruction.operands) - hinted]
     if not optional:
         return np.full(len(batch.lanes), size, np.int64)
-    if _is_predicate(batch, optional[0]):
-        return np.where(batch.read(optional[0], np.bool_), 0, size)
+    operand = optional[0]
+    if isinstance(operand, Register) and batch.wave.program.widths[operand.name] == 1:
+        return np.where(batch.read(operand, np.bool_), 0, size)
     given = batch.read(optional[0], np.uint32).astype(np.int64)
     over = given > size
     if over.any():
         message = f"src-size {int(given[over][0])} of a copy of {size} bytes"
         batch.wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes[over], instruction)
     return np.asarray(np.minimum(given, size))
-
-
-def _is_predicate(batch: LaneBatch, operand: Operand) -> bool:
-    return isinstance(operand, Register) and batch.wave.program.widths[operand.name] == 1
 
 
 def _aligned(batch: LaneBatch, source: Address, size: int, taken: Array) -> Array:

@@ -129,13 +129,9 @@ def wait(batch: LaneBatch) -> Array:
             over[index] = barrier.parity != parity
             seen += [(index, pointer)] if over[index] else []
     _tell(batch, seen, batch.memory.acquire)
-    done = over | (not _suspends(batch))
+    done = over | ("try_wait" not in batch.instruction.modifiers or not batch.machine.patient)
     batch.write(predicate, over, done)
     return done
-
-
-def _suspends(batch: LaneBatch) -> bool:
-    return "try_wait" in batch.instruction.modifiers and batch.machine.patient
 
 
 def _parity_of(state: int) -> int:
@@ -176,22 +172,14 @@ def _update(
 def _pointers(batch: LaneBatch, address: Operand, kind: Access) -> list[tuple[int, int]]:
     """(index of the lane, host address) of every lane whose address is sound."""
     instruction = batch.instruction
-    space, addresses = _space(instruction), _addresses(batch, address)
-    pointers = batch.memory.pointers(batch.lanes, space, addresses, _SIZE, kind, instruction.number)
-    return [(index, pointer) for index, pointer in enumerate(pointers.tolist()) if pointer]
-
-
-def _addresses(batch: LaneBatch, address: Operand) -> Array:
     if not isinstance(address, Address):
         raise UnsupportedInstruction(batch.instruction, "the address is not in brackets")
-    return batch.address(address)
-
-
-def _space(instruction: Instruction) -> Space:
     words = instruction.modifiers
     if instruction.opcode == "mbarrier" and (strange := set(words) - _WORDS - set(_SPACES)):
         raise UnsupportedInstruction(instruction, f".{sorted(strange)[0]}")
-    return Space.SHARED if set(words) & set(_SPACES) else Space.GENERIC
+    space = Space.SHARED if set(words) & set(_SPACES) else Space.GENERIC
+    pointers = batch.memory.pointers(batch.lanes, space, batch.address(address), _SIZE, kind, instruction.number)
+    return [(index, pointer) for index, pointer in enumerate(pointers.tolist()) if pointer]
 
 
 def _mbarrier_at(batch: LaneBatch, index: int, pointer: int) -> Mbarrier | None:

@@ -127,7 +127,10 @@ def multiply(warps: Warps) -> None:
         _matrix(warps, c, order, result_bits).reshape(-1, form.m, N),
         warps.wave.tensor_core_sm or warps.wave.program.module.sm,
     )
-    _write_matrix(warps, d, product, order, result_bits)
+    elements = np.empty((len(product), len(order)), np.uint64)
+    elements[:, order] = product.reshape(elements.shape)
+    per = max(1, 32 // result_bits)
+    write_registers(warps, d, pack(elements.reshape(len(product), -1, per, WARP), result_bits))
 
 
 def _why(instruction: Instruction) -> str:
@@ -144,30 +147,18 @@ def _matrix(warps: Warps, operand: Operand, order: Array, bits: int) -> Array:
     return elements.reshape(-1, len(order)).take(order, axis=1)
 
 
-def _write_matrix(warps: Warps, operand: Operand, matrix: Array, order: Array, bits: int) -> None:
-    elements = np.empty((len(matrix), len(order)), np.uint64)
-    elements[:, order] = matrix.reshape(elements.shape)
-    per = max(1, 32 // bits)
-    write_registers(warps, operand, pack(elements.reshape(len(matrix), -1, per, WARP), bits))
-
-
 def compute(form: Multiplication, a: Array, b: Array, c: Array, sm: int) -> Array:
     """Bits of D (w, m, n) from the bits of A (w, m, k), B (w, k, n), C (w, m, n), as tensor cores of `sm` round."""
-    if form.family == "f64":
-        return _multiply_f64(a, b, c)
+    if form.family == "f64":  # a chain of fused multiply-adds over k
+        for index in range(a.shape[2]):
+            left, right = np.broadcast_arrays(a[:, :, index, None], b[:, index, None])
+            sums = fused_multiply_add(*(bits.view(np.float64) for bits in (left, right, c))).view(np.uint64)
+            c = _with_nan(sums, (left, c, right)) if _is_nan(sums).any() else sums
+        return c
     if form.result == "s32":
         return _multiply_integers(form, a, b, c)
     inputs, result = (FORMATS[form.a], FORMATS[form.b]), FORMATS[form.result]
     return tensor_core.multiply(a, b, c, inputs, result, tensor_core.tensor_core_of(sm))
-
-
-def _multiply_f64(a: Array, b: Array, c: Array) -> Array:
-    """A chain of fused multiply-adds over k."""
-    for index in range(a.shape[2]):
-        left, right = np.broadcast_arrays(a[:, :, index, None], b[:, index, None])
-        sums = fused_multiply_add(*(bits.view(np.float64) for bits in (left, right, c))).view(np.uint64)
-        c = _with_nan(sums, (left, c, right)) if _is_nan(sums).any() else sums
-    return c
 
 
 def _with_nan(sums: Array, sources: tuple[Array, ...]) -> Array:

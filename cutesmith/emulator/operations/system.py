@@ -79,7 +79,9 @@ def _print(batch: LaneBatch) -> None:
         strings = _strings(batch, lane)
         text = format_text(strings(template), ArgumentBuffer(partial(_read, batch, lane), buffer), strings)
         batch.wave.printed.add(lane, text)
-    _return(batch, np.zeros(len(batch.lanes), np.uint32))
+    returns: Operand = batch.instruction.operands[0]
+    if isinstance(returns, Vector) and returns.elements:
+        batch.write(returns.elements[0], np.zeros(len(batch.lanes), np.uint32))
 
 
 def _assert_failed(batch: LaneBatch) -> None:
@@ -97,12 +99,6 @@ def _arguments(batch: LaneBatch, *dtypes: type[np.unsignedinteger]) -> list[Arra
     given = batch.instruction.operands[2]
     assert isinstance(given, Vector)
     return [batch.read(operand, dtype) for operand, dtype in zip(given.elements, dtypes, strict=True)]
-
-
-def _return(batch: LaneBatch, values: Array) -> None:
-    returns: Operand = batch.instruction.operands[0]
-    if isinstance(returns, Vector) and returns.elements:
-        batch.write(returns.elements[0], values)
 
 
 def _read(batch: LaneBatch, lane: int, address: int, size: int) -> bytes:

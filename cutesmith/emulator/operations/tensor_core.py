@@ -30,18 +30,13 @@ def container(format: Format) -> int:
 
 def decode(format: Format, bits: Array) -> tuple[Array, Array]:
     """float64 values and int16 exponents (subnormal numbers have the smallest; zero has none) of bit patterns."""
-    if container(format) > 16:
-        return _decode_wide(format, bits)
+    if container(format) > 16:  # float32, and tf32 as its upper 19 bits
+        kept = bits.astype(np.uint32) & np.uint32(0xFFFF_FFFF << (32 - format.bits) & 0xFFFF_FFFF)
+        exponents = np.maximum(kept >> np.uint32(23) & np.uint32(0xFF), 1).astype(np.int16) - np.int16(F32.bias)
+        exponents[kept << np.uint32(1) == 0] = NO_EXPONENT
+        return kept.view(np.float32).astype(np.float64), exponents
     values, exponents = _tables(format)
     return values[bits], exponents[bits]
-
-
-def _decode_wide(format: Format, bits: Array) -> tuple[Array, Array]:
-    """float32, and tf32 as its upper 19 bits."""
-    kept = bits.astype(np.uint32) & np.uint32(0xFFFF_FFFF << (32 - format.bits) & 0xFFFF_FFFF)
-    exponents = np.maximum(kept >> np.uint32(23) & np.uint32(0xFF), 1).astype(np.int16) - np.int16(F32.bias)
-    exponents[kept << np.uint32(1) == 0] = NO_EXPONENT
-    return kept.view(np.float32).astype(np.float64), exponents
 
 
 @functools.cache

@@ -32,7 +32,12 @@ def reduced(function: Function) -> Function:
     the hardware's own and not looked at.
     """
     body = [part for statement in function.body for part in _elided(statement, function)]
-    return with_body(function, _needed(body))
+    instructions = [statement for statement in body if isinstance(statement, Instruction)]
+    kept = _kept(instructions, shared=False)
+    if any(_touches_shared(instruction, _SHARED_READS) for instruction in kept.values()):
+        kept = _kept(instructions, shared=True)
+    needed = [statement for statement in body if isinstance(statement, Label) or id(statement) in kept]
+    return with_body(function, needed)
 
 
 def _elided(statement: Instruction | Label, function: Function) -> Iterator[Instruction | Label]:
@@ -68,15 +73,6 @@ def _zeros(instruction: Instruction, function: Function) -> Iterator[Instruction
         if isinstance(register, Register):
             kind = (f"b{function.registers[register.name].lstrip('bfus')}",)
             yield replace(instruction, opcode="mov", modifiers=kind, operands=(register, Immediate(0)))
-
-
-def _needed(body: list[Instruction | Label]) -> list[Instruction | Label]:
-    """Control flow, positions, and what they depend on; writes to shared memory where something reads from there."""
-    instructions = [statement for statement in body if isinstance(statement, Instruction)]
-    kept = _kept(instructions, shared=False)
-    if any(_touches_shared(instruction, _SHARED_READS) for instruction in kept.values()):
-        kept = _kept(instructions, shared=True)
-    return [statement for statement in body if isinstance(statement, Label) or id(statement) in kept]
 
 
 def _kept(instructions: list[Instruction], *, shared: bool) -> dict[int, Instruction]:

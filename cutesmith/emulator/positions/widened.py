@@ -150,19 +150,16 @@ class _Rule:
         if instruction.opcode in _BITWISE or instruction.opcode in ("mov", "cvta"):
             return self._bitwise(target, sources, bits)
         if (instruction.opcode, *instruction.modifiers[:-1]) in _LINEAR or self._is_sum():
-            return self._linear(target, sources, bits)
+            first, *modifiers = self._instruction.opcode, *self._instruction.modifiers[:-1]
+            if any(map(_is_inverse, sources)) and first == "mul":
+                return None
+            return self._same(".".join((first, *modifiers, "s64")), target, sources, bits)
         return self._like_64(target, sources) if bits == 64 else self._signed(target, sources)
 
     # -------------------------------------------------------------------------------------------------------- exact
 
     def _is_sum(self) -> bool:
         return len(self._instruction.modifiers) == 1 and (self._instruction.opcode, "") in _LINEAR
-
-    def _linear(self, target: Register, sources: list[Operand], bits: int) -> _Parts | None:
-        first, *modifiers = self._instruction.opcode, *self._instruction.modifiers[:-1]
-        if any(map(_is_inverse, sources)) and first == "mul":
-            return None
-        return self._same(".".join((first, *modifiers, "s64")), target, sources, bits)
 
     def _bitwise(self, target: Register, sources: list[Operand], bits: int) -> _Parts | None:
         opcode = self._instruction.opcode
@@ -212,11 +209,8 @@ class _Rule:
         second = sources[1] if name == "shr.s32" else twins[1]
         assert second is not None
         result = self._new(wide, twins[0], self._new("shl.b64", second, Immediate(32)) if "hi" in name else second)
-        return self._plausible(target, twins[0], result)
-
-    def _plausible(self, target: Register, twin: Operand, result: Register) -> _Parts:
-        """`result` where the twin that it was made of is small enough for a position, else the register's own value."""
-        shifted, fits = self._new("add.s64", twin, Immediate(_PLAUSIBLE)), self._twins.new("pred")
+        # the result where the twin that it was made of is small enough for a position, else the register's own value
+        shifted, fits = self._new("add.s64", twins[0], Immediate(_PLAUSIBLE)), self._twins.new("pred")
         self._emit("setp.lt.u64", fits, shifted, Immediate(2 * _PLAUSIBLE))
         own = self._twins.new()
         make, instruction = self._twins.make, self._instruction

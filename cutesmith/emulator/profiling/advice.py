@@ -79,7 +79,13 @@ def _remarks(line: LineProfile, profile: LaunchProfile) -> Iterator[_Remark]:
             yield from _shared_remarks(access)
         elif access.space == "local":
             clocks = access.requests / _ISSUES_PER_CLOCK + _l1_clocks(access)
-            yield "local memory", clocks, _local_sentence(access, profile)
+            noun = {"read": "loads", "write": "stores"}.get(access.kind, "accesses")
+            sentence = (
+                f"local memory, {profile.local_bytes} bytes a thread, {access.requests:.3g} requests of {noun}: an "
+                "array indexed by what is not known at compile time; unroll the loop (range_constexpr) so that it "
+                "stays in registers"
+            )
+            yield "local memory", clocks, sentence
     yield from _instruction_remarks(line)
 
 
@@ -138,14 +144,6 @@ def _cure(access: AccessProfile) -> str:
     if abs(stride) < BANKS * WORD:
         return f"{apart}: give them neighbouring elements, or each one vector of up to {WIDEST} bytes"
     return f"{apart}: pad the row stride by {max(WORD, access.size)} bytes or swizzle the layout"
-
-
-def _local_sentence(access: AccessProfile, profile: LaunchProfile) -> str:
-    noun = {"read": "loads", "write": "stores"}.get(access.kind, "accesses")
-    return (
-        f"local memory, {profile.local_bytes} bytes a thread, {access.requests:.3g} requests of {noun}: an array "
-        "indexed by what is not known at compile time; unroll the loop (range_constexpr) so that it stays in registers"
-    )
 
 
 def _instruction_remarks(line: LineProfile) -> Iterator[_Remark]:

@@ -95,7 +95,13 @@ class Requests:
         first = self.addresses.reshape(shape) // WORD
         touched = first[..., None] + np.arange(words)
         touched = np.where(self.active.reshape(shape)[..., None], touched, _NOWHERE).reshape(self.count * groups, -1)
-        return _busiest_bank(touched).reshape(self.count, groups)
+        ordered = np.sort(touched, axis=1)
+        fresh = ordered != _NOWHERE
+        fresh[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
+        rows = np.broadcast_to(np.arange(len(touched))[:, None], touched.shape)[fresh]
+        banks = np.bincount(rows * BANKS + ordered[fresh] % BANKS, minlength=len(touched) * BANKS)
+        busiest: Array = banks.reshape(len(touched), BANKS).max(axis=1) if len(touched) else banks[:0]
+        return busiest.reshape(self.count, groups)
 
 
 def _distinct(values: Array) -> Array:
@@ -105,17 +111,6 @@ def _distinct(values: Array) -> Array:
     fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     counts: Array = (fresh & (ordered != _NOWHERE)).sum(axis=1)
     return counts
-
-
-def _busiest_bank(words: Array) -> Array:
-    """int64 (rows,): the most distinct words of a row that share a bank."""
-    ordered = np.sort(words, axis=1)
-    fresh = ordered != _NOWHERE
-    fresh[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
-    rows = np.broadcast_to(np.arange(len(words))[:, None], words.shape)[fresh]
-    banks = np.bincount(rows * BANKS + ordered[fresh] % BANKS, minlength=len(words) * BANKS)
-    busiest: Array = banks.reshape(len(words), BANKS).max(axis=1) if len(words) else banks[:0]
-    return busiest
 
 
 def requests_of(lanes: Array, addresses: Array, size: int, warp_of_lane: Array, place_in_warp: Array) -> Requests:

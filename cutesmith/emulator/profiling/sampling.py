@@ -74,7 +74,16 @@ class Profiler:
         first = geometry is not self._launch
         if first:
             self._launch = geometry
-            self.samples.append(_new_sample(wave))
+            basic_blocks = len(wave.program.basic_blocks)
+            self.samples.append(
+                Sample(
+                    program=wave.program,
+                    threads_per_block=wave.threads_per_block,
+                    lane_counts=np.zeros(basic_blocks, np.int64),
+                    warp_counts=np.zeros(basic_blocks, np.int64),
+                    sampled_counts=np.zeros(basic_blocks, np.int64),
+                )
+            )
         sample = self.samples[-1]
         counts = np.zeros((len(wave.program.basic_blocks), wave.lane_count), np.uint32)
         wave.context[Context.LANE_COUNTS] = counts.ctypes.data
@@ -84,31 +93,14 @@ class Profiler:
         finally:
             sampling.end()
             sample.lane_counts += counts.sum(axis=1, dtype=np.int64)
-            sample.warp_counts += _warp_counts(counts, wave.members)
+            busiest = np.where(wave.members >= 0, counts[:, np.maximum(wave.members, 0)], 0).max(axis=2)
+            sample.warp_counts += busiest.sum(axis=1, dtype=np.int64)
 
     def _limits(self, wave: Wave) -> tuple[int, int]:
         """Lanes to sample and accesses to take: later launches get what is left, and some in any case."""
         left = self._most_accesses - sum(sample.taken for sample in self.samples)
         most = max(left, self._most_accesses // 20)
         return min(self._most_blocks, len(wave.blocks)) * wave.threads_per_block, most
-
-
-def _new_sample(wave: Wave) -> Sample:
-    basic_blocks = len(wave.program.basic_blocks)
-    return Sample(
-        program=wave.program,
-        threads_per_block=wave.threads_per_block,
-        lane_counts=np.zeros(basic_blocks, np.int64),
-        warp_counts=np.zeros(basic_blocks, np.int64),
-        sampled_counts=np.zeros(basic_blocks, np.int64),
-    )
-
-
-def _warp_counts(counts: Array, members: Array) -> Array:
-    """int64 (basic blocks,): the busiest lane of each warp, summed over warps."""
-    busiest = np.where(members >= 0, counts[:, np.maximum(members, 0)], 0).max(axis=2)
-    total: Array = busiest.sum(axis=1, dtype=np.int64)
-    return total
 
 
 class _Sampling:
@@ -128,7 +120,12 @@ class _Sampling:
         if len(others):
             self._native.run(basic_block, context, others)
         while len(mine):
-            chunk = self._chunk(basic_block, int(context[Context.FUEL]))
+            # a lane passes a basic block once for each back edge: all accesses of the chunk fit into the log
+            program = self._wave.program
+            region = program.regions[basic_block]
+            sites = sum(len(program.basic_blocks[number].instructions) for number in region.basic_blocks)
+            passes = 1 + int(context[Context.FUEL]) if region.back_edges else 1
+            chunk = max(32, _LOG_RECORDS // max(1, sites * passes))
             self._run_logged(basic_block, context, mine[:chunk])
             mine = mine[chunk:]
 
@@ -146,14 +143,6 @@ class _Sampling:
             self._sample.complete = False
             self.end()
         return None
-
-    def _chunk(self, basic_block: int, fuel: int) -> int:
-        """Lanes whose accesses surely fit into the log: a lane passes a basic block once for each back edge."""
-        program = self._wave.program
-        region = program.regions[basic_block]
-        sites = sum(len(program.basic_blocks[number].instructions) for number in region.basic_blocks)
-        passes = 1 + fuel if region.back_edges else 1
-        return max(32, _LOG_RECORDS // max(1, sites * passes))
 
     def end(self) -> None:
         """Take no more; what the sampled lanes have run until now is what the sample stands for."""

@@ -106,16 +106,14 @@ class _Inliner:
             if isinstance(statement, Label):
                 self._body.append(Label(statement.name + copy.suffix))
             else:
-                self._instruction(_renamed(statement, copy), copy)
-
-    def _instruction(self, instruction: Instruction, copy: _Copy) -> None:
-        if instruction.opcode == "call":
-            self._call(instruction, copy)
-        elif copy.call is not None and instruction.opcode == "ret":
-            self._body.append(_jump(instruction, copy.end, instruction.guard))
-        else:
-            moves = self._cells.moves(instruction)
-            self._body += [instruction] if moves is None else moves
+                instruction = _renamed(statement, copy)
+                if instruction.opcode == "call":
+                    self._call(instruction, copy)
+                elif copy.call is not None and instruction.opcode == "ret":
+                    self._body.append(_jump(instruction, copy.end, instruction.guard))
+                else:
+                    moves = self._cells.moves(instruction)
+                    self._body += [instruction] if moves is None else moves
 
     def _call(self, call: Instruction, copy: _Copy) -> None:
         callee = call.operands[1]

@@ -40,14 +40,10 @@ def contracted(function: Function) -> Function:
         body.append(fused)
         for name in writes(statement):
             products = {key: other for key, other in products.items() if name not in reads(other)}
-        if _is_product(statement, once):
-            products[next(iter(writes(statement)))] = statement
+        plain = statement.opcode == "mul" and statement.modifiers in _PLAIN and statement.guard is None
+        if plain and (name := next(iter(writes(statement)), "")) in once:
+            products[name] = statement
     return with_body(function, (other for other in body if id(other) not in gone)) if gone else function
-
-
-def _is_product(instruction: Instruction, once: set[str]) -> bool:
-    plain = instruction.opcode == "mul" and instruction.modifiers in _PLAIN and instruction.guard is None
-    return plain and next(iter(writes(instruction)), None) in once
 
 
 def _fuse(instruction: Instruction, products: dict[str, Instruction]) -> tuple[Instruction, Instruction | None]:

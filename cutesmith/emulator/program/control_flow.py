@@ -17,7 +17,10 @@ _Known = tuple[str, bool]
 def cut(function: Function, is_native: Callable[[Instruction], bool]) -> tuple[BasicBlock, ...]:
     """The basic blocks of a function in the order of its text; those that cannot be reached are left out."""
     drafts = _Cutter(function, is_native).cut()
-    return _number(_merge(_thread(drafts)))
+    for draft in drafts.values():
+        draft.end = _redirect(draft.end, drafts, draft.known)
+    start = _follow(0, drafts, None)  # every edge leads past empty basic blocks
+    return _number(_merge({start: drafts[start], **drafts}))
 
 
 def successors(end: End) -> tuple[int, ...]:
@@ -58,7 +61,17 @@ class _Cutter:
         """Drafts by number, in the order of the text."""
         for statement in self._function.body:
             if isinstance(statement, Instruction):
-                self._instruction(statement)
+                if self._ended:
+                    self._start(self._new())
+                if statement.opcode == "bra":
+                    operand = statement.operands[0]
+                    if not isinstance(operand, LabelReference) or operand.name not in self._labels:
+                        raise PtxSyntaxError(f"PTX line {statement.ptx_line}: `{operand}` is not a label to branch to")
+                    self._branch(statement.guard, self._labels[operand.name])
+                elif statement.opcode in ("ret", "exit", "brx") or not self._is_native(statement):
+                    self._leave(statement)
+                else:
+                    self._drafts[self._current].instructions.append(statement)
             elif statement.name in self._labels:
                 self._start(self._labels[statement.name])
         return {number: self._drafts[number] for number in self._order}
@@ -75,16 +88,6 @@ class _Cutter:
 
     def _finish(self, end: End) -> None:
         self._drafts[self._current].end, self._ended = end, True
-
-    def _instruction(self, instruction: Instruction) -> None:
-        if self._ended:
-            self._start(self._new())
-        if instruction.opcode == "bra":
-            self._branch(instruction.guard, self._label(instruction.operands[0], instruction))
-        elif instruction.opcode in ("ret", "exit", "brx") or not self._is_native(instruction):
-            self._leave(instruction)
-        else:
-            self._drafts[self._current].instructions.append(instruction)
 
     def _branch(self, guard: Guard | None, target: int) -> None:
         if guard is None:
@@ -115,11 +118,6 @@ class _Cutter:
         assert isinstance(index, Register) and isinstance(targets, LabelReference)
         return Switch(index, tuple(self._labels[name] for name in self._function.branch_targets[targets.name]))
 
-    def _label(self, operand: object, instruction: Instruction) -> int:
-        if not isinstance(operand, LabelReference) or operand.name not in self._labels:
-            raise PtxSyntaxError(f"PTX line {instruction.ptx_line}: `{operand}` is not a label to branch to")
-        return self._labels[operand.name]
-
 
 def _targets(function: Function) -> dict[str, None]:
     """Labels that something branches to."""
@@ -130,14 +128,6 @@ def _targets(function: Function) -> dict[str, None]:
     for names in function.branch_targets.values():
         found.update(dict.fromkeys(names))
     return found
-
-
-def _thread(drafts: dict[int, _Draft]) -> dict[int, _Draft]:
-    """Let every edge lead past empty basic blocks, also through branches whose predicate the edge knows."""
-    for draft in drafts.values():
-        draft.end = _redirect(draft.end, drafts, draft.known)
-    start = _follow(0, drafts, None)
-    return {start: drafts[start], **drafts}
 
 
 def _redirect(end: End, drafts: dict[int, _Draft], known: _Known | None) -> End:
@@ -172,20 +162,15 @@ def _follow(number: int, drafts: dict[int, _Draft], known: _Known | None) -> int
     return number
 
 
-def _reachable(drafts: dict[int, _Draft]) -> set[int]:
+def _merge(drafts: dict[int, _Draft]) -> dict[int, _Draft]:
+    """Reachable basic blocks; one that only a jump leads to is joined to where the jump is."""
     start = next(iter(drafts))
     found, waiting = {start}, [start]
     while waiting:
         fresh = [number for number in successors(drafts[waiting.pop()].end) if number not in found]
         found.update(fresh)
         waiting += fresh
-    return found
-
-
-def _merge(drafts: dict[int, _Draft]) -> dict[int, _Draft]:
-    """Reachable basic blocks; one that only a jump leads to is joined to where the jump is."""
-    kept = _reachable(drafts)
-    drafts = {number: draft for number, draft in drafts.items() if number in kept}
+    drafts = {number: draft for number, draft in drafts.items() if number in found}
     sources = dict.fromkeys(drafts, 0)
     sources[next(iter(drafts))] = 1  # where threads start
     for draft in drafts.values():

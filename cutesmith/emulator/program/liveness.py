@@ -124,7 +124,9 @@ class Regions:
     def region(self, entry: int) -> Region:
         """What runs from `entry` to the next suspension points."""
         members = self._members(entry)
-        stores = self._stores(members)
+        written = self._written(members)
+        suspended = {n for n in members if isinstance(self._basic_blocks[n].end, SuspensionPoint)}
+        stores = {n: self._live_out(n) & written[n] for n in members if n in suspended or n in self._back}
         names = self._liveness.numbering.names
         return Region(
             entry,
@@ -142,12 +144,6 @@ class Regions:
                     found.add(number)
                     waiting.append(number)
         return sorted(found)
-
-    def _stores(self, members: list[int]) -> dict[int, int]:
-        """Registers live where a lane leaves that the region may have written by then."""
-        written = self._written(members)
-        suspended = {n for n in members if isinstance(self._basic_blocks[n].end, SuspensionPoint)}
-        return {n: self._live_out(n) & written[n] for n in members if n in suspended or n in self._back}
 
     def _live_out(self, number: int) -> int:
         if isinstance(self._basic_blocks[number].end, SuspensionPoint):

@@ -42,16 +42,13 @@ class BodyParser:
         outer = self._reader.scope
         self._open(outer)
         for parameter in parameters:
-            self._declare_parameter(parameter)
+            if parameter.space == "reg":
+                self.body.registers[self._reader.scope.declare_register(parameter.name)] = parameter.type
+            else:
+                self._reader.scope.declare_variable(parameter.name)
         while self._reader.scope is not outer:
             self._statement()
         return self.body
-
-    def _declare_parameter(self, parameter: Variable) -> None:
-        if parameter.space == "reg":
-            self.body.registers[self._reader.scope.declare_register(parameter.name)] = parameter.type
-        else:
-            self._reader.scope.declare_variable(parameter.name)
 
     def _open(self, parent: Scope) -> None:
         suffix = f".{self._scopes}" if self._scopes else ""
@@ -97,7 +94,11 @@ class BodyParser:
         if token == ".loc":
             self._locations.read(tokens)
         elif token == ".reg":
-            self._declare_registers()
+            scope = self._reader.scope
+            for name, kind in declarations.registers(self._tokens):
+                if scope.declares(name):
+                    self._tokens.refuse(f"register `{name}` is declared twice")
+                self.body.registers[scope.declare_register(name)] = kind
         elif token[1:] in declarations.SPACES:
             self._declare_variables(token[1:])
         elif token == ".pragma":
@@ -105,13 +106,6 @@ class BodyParser:
         else:
             tokens.position -= 1
             tokens.fail("a statement")
-
-    def _declare_registers(self) -> None:
-        scope = self._reader.scope
-        for name, kind in declarations.registers(self._tokens):
-            if scope.declares(name):
-                self._tokens.refuse(f"register `{name}` is declared twice")
-            self.body.registers[scope.declare_register(name)] = kind
 
     def _declare_variables(self, space: str) -> None:
         scope = self._reader.scope
@@ -131,18 +125,16 @@ class BodyParser:
         tokens.position += 1
         if tokens.peek() == ".branchtargets":
             tokens.position += 1
-            self.body.branch_targets[name] = self._target_list()
+            targets = self._reader.operands()
+            if not all(isinstance(target, LabelReference) for target in targets):
+                self._tokens.position -= 1
+                self._tokens.fail("labels in `.branchtargets`")
+            labels = tuple(target.name for target in targets if isinstance(target, LabelReference))
+            self.body.branch_targets[name] = labels
         elif tokens.peek() in _LISTS:
             self._skip_statement()
         else:
             self.body.statements.append(Label(name))
-
-    def _target_list(self) -> tuple[str, ...]:
-        targets = self._reader.operands()
-        if not all(isinstance(target, LabelReference) for target in targets):
-            self._tokens.position -= 1
-            self._tokens.fail("labels in `.branchtargets`")
-        return tuple(target.name for target in targets if isinstance(target, LabelReference))
 
     def _instruction(self) -> None:
         tokens = self._tokens

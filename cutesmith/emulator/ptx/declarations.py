@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutesmith.emulator.ptx.constants import constant
-from cutesmith.emulator.ptx.syntax import Immediate, Variable
+from cutesmith.emulator.ptx.syntax import Variable
 from cutesmith.emulator.ptx.tokens import Tokens
 from cutesmith.emulator.ptx.types import bits_of, bytes_of
 
@@ -74,9 +74,16 @@ def _shape(tokens: Tokens) -> _Shape:
     while tokens.peek().startswith("."):
         word = tokens.dotted("a type")
         if word == "align":
-            align = _alignment(tokens, align, bool(kind))
+            value = tokens.integer("an alignment in bytes")
+            if value & (value - 1) or not 1 <= value <= _MAX_ALIGN:
+                tokens.position -= 1
+                tokens.fail(f"an alignment that is a power of two up to {_MAX_ALIGN}")
+            align = align if kind else value  # `.param .u64 .ptr .global .align 16 p` aligns what p points to
         elif word == "attribute":
-            _skip_parentheses(tokens)
+            tokens.expect("(", "after the attribute")
+            while tokens.peek() not in (")", ""):
+                tokens.take()
+            tokens.expect(")", "after the attribute")
         elif word in _VECTORS:
             elements = _VECTORS[word]
         elif not kind and bits_of(word):
@@ -87,14 +94,6 @@ def _shape(tokens: Tokens) -> _Shape:
     if not kind:
         tokens.fail("a type such as `.b32`")
     return _Shape(kind, elements, align or max(1, bytes_of(kind) * elements))
-
-
-def _alignment(tokens: Tokens, before: int, of_pointee: bool) -> int:
-    value = tokens.integer("an alignment in bytes")
-    if value & (value - 1) or not 1 <= value <= _MAX_ALIGN:
-        tokens.position -= 1
-        tokens.fail(f"an alignment that is a power of two up to {_MAX_ALIGN}")
-    return before if of_pointee else value  # `.param .u64 .ptr .global .align 16 p` aligns what p points to
 
 
 def _variable(tokens: Tokens, space: str, shape: _Shape, external: bool) -> Variable:
@@ -131,24 +130,9 @@ def _values(tokens: Tokens, kind: str) -> Iterator[bytes]:
             if not tokens.accept(",") and tokens.peek() != "}":
                 tokens.fail("`,` or `}` in the initialiser")
     else:
-        yield _bytes(tokens, kind)
-
-
-def _bytes(tokens: Tokens, kind: str) -> bytes:
-    if tokens.peek()[:1].isalpha() or tokens.peek()[:1] in ("_", "$"):
-        tokens.refuse("a variable that holds the address of another is not supported")
-    value, size = constant(tokens), bytes_of(kind)
-    if value.float_bits not in (0, 8 * size):
-        tokens.refuse(f"a {value.float_bits}-bit float literal initialises a variable of type .{kind}")
-    return _integer_bytes(value, size)
-
-
-def _integer_bytes(value: Immediate, size: int) -> bytes:
-    return (value.value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-
-
-def _skip_parentheses(tokens: Tokens) -> None:
-    tokens.expect("(", "after the attribute")
-    while tokens.peek() not in (")", ""):
-        tokens.take()
-    tokens.expect(")", "after the attribute")
+        if tokens.peek()[:1].isalpha() or tokens.peek()[:1] in ("_", "$"):
+            tokens.refuse("a variable that holds the address of another is not supported")
+        value, size = constant(tokens), bytes_of(kind)
+        if value.float_bits not in (0, 8 * size):
+            tokens.refuse(f"a {value.float_bits}-bit float literal initialises a variable of type .{kind}")
+        yield (value.value & ((1 << 8 * size) - 1)).to_bytes(size, "little")

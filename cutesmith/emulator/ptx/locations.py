@@ -35,7 +35,12 @@ class Locations:
             if word == "inlined_at":
                 caller = self._caller(self._triple(tokens))
             elif word == "function_name":
-                _skip_function_name(tokens)
+                if tokens.peek().startswith("."):
+                    tokens.take()  # a section such as .debug_str
+                else:
+                    tokens.name("a function name")
+                if tokens.accept("+"):
+                    tokens.integer("an offset")
             else:
                 tokens.refuse(f"`{word}` in `.loc` is neither `function_name` nor `inlined_at`")
         if triple[1]:
@@ -51,12 +56,3 @@ class Locations:
 
     def _file(self, number: int) -> str:
         return self._files.get(number, f"file {number}")
-
-
-def _skip_function_name(tokens: Tokens) -> None:
-    if tokens.peek().startswith("."):
-        tokens.take()  # a section such as .debug_str
-    else:
-        tokens.name("a function name")
-    if tokens.accept("+"):
-        tokens.integer("an offset")

@@ -84,20 +84,22 @@ class OperandReader:
         if token == "{":
             return self._list("}")
         if token[:1].isdigit() or token in ("-", "(", "~"):
-            return self._constant(token)
+            if self.tokens.peek(1) not in _ENDS:
+                return constant(self.tokens)
+            known = self._literals.get(token) or literal(token)
+            if known is None:
+                self.tokens.fail("an operand")
+            self._literals[token] = known
+            self.tokens.position += 1
+            return known
         if token == "!":
-            return self._negated()
+            self.tokens.take()
+            register = self._name()
+            if not isinstance(register, Register):
+                self.tokens.position -= 1
+                self.tokens.fail("a predicate after `!`")
+            return replace(register, negated=True)
         return self._name()
-
-    def _constant(self, token: str) -> Immediate:
-        if self.tokens.peek(1) not in _ENDS:
-            return constant(self.tokens)
-        known = self._literals.get(token) or literal(token)
-        if known is None:
-            self.tokens.fail("an operand")
-        self._literals[token] = known
-        self.tokens.position += 1
-        return known
 
     def _name(self) -> Operand:
         tokens = self.tokens
@@ -119,14 +121,6 @@ class OperandReader:
         negative = self.tokens.take() == "-"
         value = integer_constant(self.tokens)
         return -value if negative else value
-
-    def _negated(self) -> Operand:
-        self.tokens.take()
-        register = self._name()
-        if not isinstance(register, Register):
-            self.tokens.position -= 1
-            self.tokens.fail("a predicate after `!`")
-        return replace(register, negated=True)
 
     def _list(self, end: str) -> Vector:
         tokens, found = self.tokens, []

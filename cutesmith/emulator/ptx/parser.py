@@ -5,10 +5,8 @@ Grammar: PTX ISA 9, https://docs.nvidia.com/cuda/parallel-thread-execution/#synt
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from cutesmith.emulator.ptx import declarations
-from cutesmith.emulator.ptx.body import Body, BodyParser
+from cutesmith.emulator.ptx.body import BodyParser
 from cutesmith.emulator.ptx.locations import Locations
 from cutesmith.emulator.ptx.syntax import Function, Module, Variable
 from cutesmith.emulator.ptx.tokens import Tokens
@@ -45,32 +43,31 @@ class _ModuleParser:
             tokens.take()
             self.version = tokens.take()
         elif token == ".target":
-            self._target()
+            self.tokens.take()
+            self.target = self.tokens.name("a target such as `sm_90a`")
+            if not any(character.isdigit() for character in self.target):
+                self.tokens.position -= 1
+                self.tokens.fail("a target such as `sm_90a`")
+            while self.tokens.accept(","):
+                self.tokens.name("a target option")
         elif token == ".address_size":
-            self._address_size()
+            self.tokens.take()
+            if self.tokens.integer("64") != 64:
+                self.tokens.position -= 1
+                self.tokens.fail("64: no other address size is supported")
         elif token in (".file", ".loc"):
             self._file_or_loc()
         elif token == ".section":
-            self._section()
+            self.tokens.take()
+            self.tokens.take()
+            self.tokens.expect("{", "after the name of a section")
+            while self.tokens.peek() not in ("}", ""):
+                self.tokens.take()
+            self.tokens.expect("}", "after a section")
         elif token in (".pragma", ".alias"):
             self._skip_to_semicolon()
         else:
             self._declaration()
-
-    def _target(self) -> None:
-        self.tokens.take()
-        self.target = self.tokens.name("a target such as `sm_90a`")
-        if not any(character.isdigit() for character in self.target):
-            self.tokens.position -= 1
-            self.tokens.fail("a target such as `sm_90a`")
-        while self.tokens.accept(","):
-            self.tokens.name("a target option")
-
-    def _address_size(self) -> None:
-        self.tokens.take()
-        if self.tokens.integer("64") != 64:
-            self.tokens.position -= 1
-            self.tokens.fail("64: no other address size is supported")
 
     def _file_or_loc(self) -> None:
         if self.tokens.take() == ".loc":
@@ -82,14 +79,6 @@ class _ModuleParser:
         self.tokens.take()
         while self.tokens.accept(","):  # time stamp, size
             self.tokens.integer("a number")
-
-    def _section(self) -> None:
-        self.tokens.take()
-        self.tokens.take()
-        self.tokens.expect("{", "after the name of a section")
-        while self.tokens.peek() not in ("}", ""):
-            self.tokens.take()
-        self.tokens.expect("}", "after a section")
 
     def _skip_to_semicolon(self) -> None:
         while self.tokens.peek() not in (";", ""):
@@ -122,16 +111,13 @@ class _ModuleParser:
             return
         if self.functions[name].body:
             tokens.refuse(f"function `{name}` is defined twice")
-        body = self._body(parameters, returns)
+        self.locations.start_function()
+        symbols = self.variables.keys() | self.functions.keys()
+        body = BodyParser(self.tokens, self.locations, symbols).parse(parameters + returns)
         self.functions[name] = Function(
             name, kind, parameters, body.registers, tuple(body.variables), tuple(body.statements), returns, directives,
             body.branch_targets,
         )  # fmt: skip
-
-    def _body(self, parameters: tuple[Variable, ...], returns: tuple[Variable, ...]) -> Body:
-        self.locations.start_function()
-        symbols = self.variables.keys() | self.functions.keys()
-        return BodyParser(self.tokens, self.locations, symbols).parse(parameters + returns)
 
     def _directives(self) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
@@ -141,18 +127,12 @@ class _ModuleParser:
                 self._skip_to_semicolon()
             elif word in _NUMBERED:
                 self.tokens.take()
-                found[word] = self._integers()
+                values: list[int] = []
+                while self.tokens.peek()[:1].isdigit():
+                    values.append(self.tokens.integer("a number"))
+                    if not self.tokens.accept(","):
+                        break
+                found[word] = tuple(values)
             else:
-                self._unknown_directive()
+                self.tokens.fail("a directive of a function such as `.reqntid`, or its body")
         return found
-
-    def _unknown_directive(self) -> NoReturn:
-        self.tokens.fail("a directive of a function such as `.reqntid`, or its body")
-
-    def _integers(self) -> tuple[int, ...]:
-        values: list[int] = []
-        while self.tokens.peek()[:1].isdigit():
-            values.append(self.tokens.integer("a number"))
-            if not self.tokens.accept(","):
-                break
-        return tuple(values)

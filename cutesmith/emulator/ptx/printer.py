@@ -32,11 +32,15 @@ def format_operand(operand: Operand) -> str:
     if isinstance(operand, Register):
         return f"!{operand.name}" if operand.negated else operand.name
     if isinstance(operand, Immediate):
-        return _literal(operand)
+        if not operand.float_bits:
+            return str(operand.value)
+        letter = "f" if operand.float_bits == 32 else "d"
+        return f"0{letter}{operand.value:0{operand.float_bits // 4}X}"
     if isinstance(operand, Symbol):
         return f"{operand.name}{_offset(operand.offset)}"
     if isinstance(operand, Address):
-        return _address(operand)
+        coordinates = f", {{{_list(operand.coordinates)}}}" if operand.coordinates else ""
+        return f"[{format_operand(operand.base)}{_offset(operand.offset)}{coordinates}]"
     if isinstance(operand, Vector):
         return f"{{{_list(operand.elements)}}}"
     if isinstance(operand, Pair):
@@ -75,18 +79,6 @@ def _operands(instruction: Instruction) -> str:
 
 def _list(operands: tuple[Operand, ...]) -> str:
     return ", ".join(format_operand(operand) for operand in operands)
-
-
-def _literal(operand: Immediate) -> str:
-    if not operand.float_bits:
-        return str(operand.value)
-    letter = "f" if operand.float_bits == 32 else "d"
-    return f"0{letter}{operand.value:0{operand.float_bits // 4}X}"
-
-
-def _address(operand: Address) -> str:
-    coordinates = f", {{{_list(operand.coordinates)}}}" if operand.coordinates else ""
-    return f"[{format_operand(operand.base)}{_offset(operand.offset)}{coordinates}]"
 
 
 def _offset(offset: int) -> str:

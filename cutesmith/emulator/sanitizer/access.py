@@ -227,24 +227,17 @@ def _many_lanes(module: ir.Module, access: ir.Function, copy: ir.Function) -> No
         body = Body(module, name, VOID, {**_MANY, **last})
         with body.each(body["count"]) as index:
             what = body.number(kind, I32) if kind is not None else body["kind"]
-            pointer = _access_one(body, access, index, what)
+            lane = body.b.trunc(body.word(body["lanes"], index), I32)
+            address = body.word(body["addresses"], index)
+            given = {name: body.arguments.get(name) for name in _WITH_SPACE}
+            given |= {"lane": lane, "address": address, "kind": what}
+            pointer = body.b.call(access, list(given.values()))
             if kind is None:
                 body.put(body.b.ptrtoint(pointer, I64), body["pointers"], index)
             else:
-                _copy_one(body, copy, pointer, index, load=kind is Access.READ)
+                size = body.wide(body["bytes"])
+                data = body.at(body["data"], body.b.mul(index, size), I8)
+                with body.when(body.set(pointer)):
+                    target, source = (data, pointer) if kind is Access.READ else (pointer, data)
+                    body.b.call(copy, [target, source, size, body.false])
         body.b.ret_void()
-
-
-def _access_one(body: Body, access: ir.Function, index: Value, kind: Value) -> Value:
-    lane = body.b.trunc(body.word(body["lanes"], index), I32)
-    address = body.word(body["addresses"], index)
-    given = {name: body.arguments.get(name) for name in _WITH_SPACE} | {"lane": lane, "address": address, "kind": kind}
-    return body.b.call(access, list(given.values()))
-
-
-def _copy_one(body: Body, copy: ir.Function, pointer: Value, index: Value, *, load: bool) -> None:
-    size = body.wide(body["bytes"])
-    data = body.at(body["data"], body.b.mul(index, size), I8)
-    with body.when(body.set(pointer)):
-        target, source = (data, pointer) if load else (pointer, data)
-        body.b.call(copy, [target, source, size, body.false])

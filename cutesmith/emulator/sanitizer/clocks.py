@@ -104,17 +104,13 @@ class Clocks:
         self._lane_released.reshape(-1, self._threads, 2)[blocks] = 0
         if self._knowledge:
             for block, first in zip(blocks.tolist(), firsts.tolist(), strict=True):
-                self._join_block(block, first)
-
-    def _join_block(self, block: int, first: int) -> None:
-        """What one lane knows of other blocks all know after a barrier; with one block the base says it all."""
-        if self._cluster == 1:
-            self._knowledge.pop(first, None)
-            self._knowledge_pointers[first] = 0
-        elif first in self._knowledge:
-            start = (block - first) * self._threads
-            rows = self._knowledge[first][start : start + self._threads]
-            rows[:] = rows.max(axis=0)
+                if self._cluster == 1:  # with one block the base says it all
+                    self._knowledge.pop(first, None)
+                    self._knowledge_pointers[first] = 0
+                elif first in self._knowledge:
+                    start = (block - first) * self._threads
+                    rows = self._knowledge[first][start : start + self._threads]
+                    rows[:] = rows.max(axis=0)
 
     def synchronise_lanes(self, lanes: Array) -> None:
         """These lanes of one block have met; lanes that have exited count as if they had been there."""
@@ -204,7 +200,11 @@ class Clocks:
             (~same_block, self._cluster_base[block]),
         ):
             np.maximum(known, (base - 1)[:, None], out=known, where=where, casting="unsafe")
-        self._add_releases(known, lanes, cluster)
+        acquired = self._lane_acquired[lanes]
+        if acquired.any():  # what a lane learnt through strong accesses
+            last, begun = self._lane_released[cluster].astype(np.int64).T
+            seen = (begun > 0) & (begun <= acquired[:, None])
+            np.maximum(known, last, out=known, where=seen, casting="unsafe")
         known[:, self._wave.status[cluster] == EXITED] = self.time[first]
         known[np.arange(len(lanes)), lanes - start] = self.time[first]
         return known
@@ -214,14 +214,6 @@ class Clocks:
             remembered: Array = self._knowledge[first][lanes - first * self._threads]
             return remembered
         return np.zeros((len(lanes), self._width), np.int32)
-
-    def _add_releases(self, known: Array, lanes: Array, cluster: slice) -> None:
-        """What a lane learnt through strong accesses."""
-        acquired = self._lane_acquired[lanes]
-        if acquired.any():
-            last, begun = self._lane_released[cluster].astype(np.int64).T
-            seen = (begun > 0) & (begun <= acquired[:, None])
-            np.maximum(known, last, out=known, where=seen, casting="unsafe")
 
     def _warp_of(self, lanes: Array) -> Array:
         warps: Array = lanes // self._threads * self._threads + lanes % self._threads // WARP

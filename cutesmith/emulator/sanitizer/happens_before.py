@@ -81,7 +81,8 @@ class HappensBefore:
             self._same_block(body, who, other, time)
         with body.when(b.icmp_unsigned("<", b.sub(serial, who.first_serial), _cluster_blocks(body))):
             self._same_cluster(body, who, serial, other, time)
-        ordered(_released_by_block(body, who, serial, time))
+        acquired = body.word(body.word(body["context"], Sanitizer.BLOCK_ACQUIRED, PTR), who.serial, I32)
+        ordered(_released(body, Sanitizer.BLOCK_RELEASED, serial, acquired, time))
         b.ret(body.number(RACE, I32))
         return body.function
 
@@ -111,7 +112,9 @@ class HappensBefore:
             ordered(self._knows(body, who, b.add(block_column, b.mul(writers, body.number(WARP))), WARP, time))
             b.ret(body.number(RACE, I32))
         ordered(b.and_(b.icmp_unsigned("==", b.lshr(other, body.number(5)), warp), within_warp))
-        ordered(_released_by_lane(body, who, other, time))
+        acquired = body.word(body.word(body["context"], Sanitizer.LANE_ACQUIRED, PTR), who.lane, I32)
+        lane = body.b.add(body.b.mul(who.block, who.threads), other)
+        ordered(_released(body, Sanitizer.LANE_RELEASED, lane, acquired, time))
         ordered(self._knows(body, who, b.add(block_column, other), 1, time))
         b.ret(body.number(RACE, I32))
 
@@ -223,17 +226,6 @@ def _released(body: Body, table: Sanitizer, index: Value, acquired: Value, time:
     first = body.word(entries, b.add(at, body.number(1)), I32)
     seen = b.and_(b.icmp_unsigned("!=", first, body.number(0, I32)), b.icmp_unsigned("<=", first, acquired))
     return b.and_(seen, b.icmp_unsigned("<=", time, last))
-
-
-def _released_by_lane(body: Body, who: Who, other: Value, time: Value) -> Value:
-    acquired = body.word(body.word(body["context"], Sanitizer.LANE_ACQUIRED, PTR), who.lane, I32)
-    lane = body.b.add(body.b.mul(who.block, who.threads), other)
-    return _released(body, Sanitizer.LANE_RELEASED, lane, acquired, time)
-
-
-def _released_by_block(body: Body, who: Who, serial: Value, time: Value) -> Value:
-    acquired = body.word(body.word(body["context"], Sanitizer.BLOCK_ACQUIRED, PTR), who.serial, I32)
-    return _released(body, Sanitizer.BLOCK_RELEASED, serial, acquired, time)
 
 
 def _synchronise(module: Any) -> Any:

@@ -174,16 +174,13 @@ class Shadows:
             self._faults.write(body, Fault.MISSING_WAIT, body["space"], cell)
         cell = b.load(found.conflict, typ=I64)
         with body.when(b.icmp_unsigned("!=", cell, body.number(0))):
-            self._race(body, found, cell, reads)
-
-    def _race(self, body: Body, found: _Found, cell: Value, reads: Value) -> None:
-        """An atomic is at fault at once too: batches of pointers to update are written to later than checked."""
-        at_once = body.b.or_(reads, body.equal(body["kind"], Access.ATOMIC))
-        with body.b.if_else(at_once) as (fault, write):
-            with fault:
-                self._faults.write(body, Fault.RACE, body["space"], cell)
-            with write:
-                self._pending.keep(body, cell, body.b.load(found.rewritten, typ=I64))
+            # an atomic is at fault at once too: batches of pointers to update are written to later than checked
+            at_once = body.b.or_(reads, body.equal(body["kind"], Access.ATOMIC))
+            with body.b.if_else(at_once) as (fault, write):
+                with fault:
+                    self._faults.write(body, Fault.RACE, body["space"], cell)
+                with write:
+                    self._pending.keep(body, cell, body.b.load(found.rewritten, typ=I64))
 
     def _read_cells(self, body: Body, who: Who, own: Value, found: _Found, index: Value, width: int) -> None:
         b = body.b
@@ -258,18 +255,15 @@ class Shadows:
         with body.each(body.number(width)) as part:
             act(body.word(kept, part), b.add(index, part))
 
-    def _unordered(self, body: Body, cell: Value, at: Value, writer: bool) -> Value:
-        warps = body.null if writer else self._warps_at(body, at)
-        arguments = [body["context"], body["lane"], body["site"], cell, warps, body.number(int(writer), I32)]
-        return body.b.call(self._orders.unordered, arguments)
-
     def _result(self, body: Body, cell: Value, at: Value, writer: bool) -> Value:
         """ORDERED for a cell that was never accessed."""
         b = body.b
         result = body.local(I32)
         b.store(body.number(ORDERED, I32), result)
         with body.when(b.icmp_unsigned("!=", cell, body.number(0))):
-            b.store(self._unordered(body, cell, at, writer), result)
+            warps = body.null if writer else self._warps_at(body, at)
+            arguments = [body["context"], body["lane"], body["site"], cell, warps, body.number(int(writer), I32)]
+            b.store(body.b.call(self._orders.unordered, arguments), result)
         return b.load(result, typ=I32)
 
     def _judge(self, body: Body, cell: Value, at: Value, found: _Found, writer: bool) -> None:

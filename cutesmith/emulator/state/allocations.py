@@ -70,7 +70,8 @@ class Allocations:
 
     def add(self, allocation: Allocation) -> Allocation:
         """Add an allocation; raises ValueError where the addresses are taken."""
-        taken = next((other for other in self._by_address.values() if _overlap(allocation, other)), None)
+        others = self._by_address.values()
+        taken = next((o for o in others if allocation.address < o.end and o.address < allocation.end), None)
         if taken is not None:
             raise ValueError(
                 f"{allocation.name} at {allocation.address:#x} overlaps {taken.name} at {taken.address:#x}"
@@ -115,7 +116,3 @@ class Allocations:
         content[: len(initial)] = initial
         self.add_array(content, address, f"the variable {variable.name}")
         return address
-
-
-def _overlap(one: Allocation, other: Allocation) -> bool:
-    return one.address < other.end and other.address < one.end

@@ -78,9 +78,9 @@ def floor_on_h200(verdict: AuditVerdict) -> Floor | None:
 
     None where the audit came to no numbers.
     """
-    if "bytes" not in verdict.work:
+    if verdict.work is None:
         return None
-    return floor_of(Work(verdict.work["bytes"], verdict.work["flops"] or {}), BYTES_PER_SECOND, H200_FLOPS_PER_SECOND)
+    return floor_of(Work(verdict.work.bytes, verdict.work.flops or {}), BYTES_PER_SECOND, H200_FLOPS_PER_SECOND)
 
 
 def _faults_of(verdict: AuditVerdict) -> Iterator[str]:

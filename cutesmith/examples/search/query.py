@@ -13,6 +13,7 @@ from cutesmith.devices import SM_VERSIONS
 from cutesmith.examples.search.synonyms import MORE
 from cutesmith.examples.search.words import SHORT, STOPWORDS, parts, stem, stems, tokens
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
+from cutesmith.verdicts import UnderstoodQuery
 
 NEGATIONS = {"without", "no", "not", "non"}
 EASY = frozenset("basic basics beginner easiest easy intro introduction minimal naive simple simplest smallest".split())
@@ -61,18 +62,18 @@ class Query:
         """The terms of a kind, in the order of the query."""
         return list(dict.fromkeys(m.name for phrase in self.phrases for m in phrase if m.kind == kind))
 
-    def to_dict(self) -> dict[str, object]:
-        """What `find --json` shows of it."""
+    def understood(self) -> UnderstoodQuery:
+        """What `find` shows of it."""
         groups = [sorted(m.name for m in phrase if m.kind == "dtype") for phrase in self.phrases]
-        return {
-            "operations": self.named("operation"),
-            "archs": self.named("arch"),
-            "dtypes": list(dict.fromkeys("|".join(group) for group in groups if group)),
-            "features": self.named("feature"),
-            "unwanted": [meaning.name for meaning in self.unwanted],
-            "words": sorted(self.plain),
-            "corrections": dict(self.corrections),
-        }
+        return UnderstoodQuery(
+            operations=tuple(self.named("operation")),
+            archs=tuple(self.named("arch")),
+            dtypes=tuple(dict.fromkeys("|".join(group) for group in groups if group)),
+            features=tuple(self.named("feature")),
+            unwanted=tuple(meaning.name for meaning in self.unwanted),
+            words=tuple(sorted(self.plain)),
+            corrections=dict(self.corrections),
+        )
 
 
 def read_query(text: str, known: frozenset[str] = frozenset()) -> Query:

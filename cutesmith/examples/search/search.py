@@ -96,7 +96,7 @@ def find_examples(
         summary=_summary(best, query),
         seconds=time.monotonic() - start,
         query=query,
-        understood=asked.to_dict(),
+        understood=asked.understood(),
         examples=tuple(map(_found, best)),
         hint=_advice(best[0], archs) if best else _relax(query, asked, archs, tests, index, corpus),
     )

@@ -121,5 +121,5 @@ def test_it_can_be_used_and_its_parameters_are_inputs(verdicts: dict[str, AuditV
 
 
 def test_operations_are_counted_at_the_size_of_its_own_inputs(verdicts: dict[str, AuditVerdict]) -> None:
-    assert verdicts["level2/2_Linear_norm_gelu"].work["flops"] == {"float32": 2 * 1024 * 96 * 160}
-    assert verdicts["level1/1_Scaled_tanh"].work["bytes"] == 2 * 4 * 512 * 16384
+    assert verdicts["level2/2_Linear_norm_gelu"].work.flops == {"float32": 2 * 1024 * 96 * 160}
+    assert verdicts["level1/1_Scaled_tanh"].work.bytes == 2 * 4 * 512 * 16384
