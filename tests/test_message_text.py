@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SENTENCES = {"message", "problem", "summary", "log_tail", "hint", "remark"}
+SENTENCES = {"message", "problem", "explanation", "summary", "log_tail", "hint", "remark"}
 TESTS = {"startswith", "endswith", "find", "index", "count", "partition", "rpartition", "removeprefix"}
 PATTERNS = {"search", "match", "fullmatch", "findall", "finditer"}
 SHOWS = "only decides how a sentence is shown: whether a file's name or a state stands in it already"
@@ -85,7 +85,7 @@ def test_decisions_are_made_on_data():
 @pytest.mark.parametrize(
     "source",
     [
-        "if case.problem.startswith('rejected: '): pass",
+        "if case.explanation.startswith('rejected: '): pass",
         "x = ' raised ' in message",
         "re.search('memory', str(verdict.get('summary')))",
         "PATTERN.search(verdict['summary'] or '')",
@@ -97,6 +97,6 @@ def test_a_look_into_a_sentence_is_found(source):
     assert [line for line, _ in decisions(ast.parse(source))] == [1]
 
 
-@pytest.mark.parametrize("source", ["case.outcome is REJECTED", "print(case.problem)", "name in names", "'a' in words"])
+@pytest.mark.parametrize("source", ["case.outcome is REJECTED", "print(case.hint)", "name in names", "'a' in words"])
 def test_what_only_shows_a_sentence_is_not(source):
     assert not list(decisions(ast.parse(source)))

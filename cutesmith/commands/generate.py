@@ -165,7 +165,7 @@ def progress_display(*, quiet: bool = False) -> Iterator[Progress]:
         def show(stage: str, done: int, total: int, message: str = "") -> None:
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=total, message="")
-            line = message.partition("\n")[0][:80].replace("[", "\\[")  # rich's markup switched off
+            line = (message.splitlines() or [""])[0][:80].replace("[", "\\[")  # rich's markup switched off
             bars.update(tasks[stage], completed=done, total=total, message=line)
 
         yield show

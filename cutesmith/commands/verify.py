@@ -9,7 +9,7 @@ from cutesmith.errors import UsageError
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.timing.entries import import_alike
 from cutesmith.verbs.kernel_verbs import VERIFY
-from cutesmith.verdicts import CaseReport, OutputError, VerifyVerdict
+from cutesmith.verdicts import VerifyVerdict
 
 DESCRIPTION = """\
 Verify a kernel: does kernel_fn compute reference_fn, and honestly?
@@ -64,7 +64,13 @@ def _require_sensible(rtol: float | None, atol: float | None, seeds: int, timeou
 def table(verdict: VerifyVerdict) -> Iterator[str]:
     """The verdict as lines for people."""
     for case in verdict.cases:
-        yield from _case_lines(case)
+        remark = f"  {case.rule + ': ' if case.rule else ''}{case.explanation}" if case.explanation else ""
+        yield f"{'ok  ' if case.passed else 'FAIL'} {case.name}  [{case.inputs}]{remark}"
+        for error in case.outputs:
+            yield (
+                f"       output {error.output} {error.dtype}{list(error.shape)}: "
+                f"max error {error.max_abs:.3g} absolute, {error.max_rel:.3g} relative, {error.max_ulp:.3g} ulp"
+            )
     for whom, layers in (("the kernel", verdict.confinement), ("its own problem", verdict.problem_confinement)):
         if missing := [name for name, on in layers.items() if not on]:
             yield f"note: this system could not confine {whom} by {', '.join(missing)}"
@@ -72,18 +78,3 @@ def table(verdict: VerifyVerdict) -> Iterator[str]:
         yield "last lines of the log:"
         yield from (f"  {line}" for line in verdict.log_tail.strip().splitlines()[-12:])
     yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"
-
-
-def _case_lines(case: CaseReport) -> Iterator[str]:
-    mark = "ok  " if case.passed else "FAIL"
-    remark = f"  {case.rule + ': ' if case.rule else ''}{case.problem}" if case.problem else ""
-    yield f"{mark} {case.name}  [{case.inputs}]{remark}"
-    for error in case.outputs:
-        yield f"       {_error_line(error)}"
-
-
-def _error_line(error: OutputError) -> str:
-    return (
-        f"output {error.output} {error.dtype}{list(error.shape)}: max error {error.max_abs:.3g} absolute, "
-        f"{error.max_rel:.3g} relative, {error.max_ulp:.3g} ulp"
-    )

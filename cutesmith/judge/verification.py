@@ -331,7 +331,7 @@ class Judge:
         worst = next((case for case in wrong if case.outcome is CaseOutcome.REJECTED), wrong[0])
         assert worst.violation is not None, "what did not pass says why"
         more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
-        text = f"{self.path.name}: {worst.name}: {worst.problem}{more}"
+        text = f"{self.path.name}: {worst.name}: {worst.explanation}{more}"
         return self._ended(EXIT_CODES[worst.outcome], text, worst.violation.rule, worst.violation.mechanism, tail)
 
     def _counted(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from cutesmith.patterns.configuration import Configuration
-from cutesmith.runtime.tiling import Problem, Tiling
+from cutesmith.runtime.tiling import TiledShape, Tiling
 
 C = TypeVar("C", bound=Configuration)
 
@@ -35,7 +35,7 @@ class PatternPlan(Protocol[C]):
         """The kernel section of a kernel file: imports, device and host functions, `kernel_fn`."""
         ...
 
-    def problem(self) -> Problem:
+    def tiled_shape(self) -> TiledShape:
         """The traced sizes that a tile divides up."""
         ...
 

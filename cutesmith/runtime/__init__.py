@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cutesmith.runtime.launching import tuned
     from cutesmith.runtime.plan import CuteKernel, KernelPlan
-    from cutesmith.runtime.tiling import Problem, Tiling
+    from cutesmith.runtime.tiling import TiledShape, Tiling
     from cutesmith.runtime.trials import AutotuneResult, Trial
     from cutesmith.runtime.tuning import autotune
     from cutesmith.runtime.tuning_cache import TuningCache
@@ -21,7 +21,7 @@ __all__ = [
     "AutotuneResult",
     "CuteKernel",
     "KernelPlan",
-    "Problem",
+    "TiledShape",
     "Tiling",
     "Trial",
     "TuningCache",
@@ -33,7 +33,7 @@ _HOMES = {
     "AutotuneResult": "trials",
     "CuteKernel": "plan",
     "KernelPlan": "plan",
-    "Problem": "tiling",
+    "TiledShape": "tiling",
     "Tiling": "tiling",
     "Trial": "trials",
     "TuningCache": "tuning_cache",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutesmith.devices import Device, SmVersion
 from cutesmith.errors import ContractError
-from cutesmith.runtime.tiling import Problem, Tiling
+from cutesmith.runtime.tiling import TiledShape, Tiling
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +72,7 @@ class KernelPlan:
     tilings: Sequence[Tiling]
     build: Callable[[Tiling], Compiled]
     launch: Callable[[Compiled], Any]
-    problem: Problem = field(default_factory=Problem)
+    shape: TiledShape = field(default_factory=TiledShape)
     flops: int = 0
     bytes: int | None = None
 
@@ -112,4 +112,4 @@ class KernelPlan:
 
     def refusals(self, device: SmVersion | Device | str) -> tuple[tuple[str, ...], ...]:
         """For each tiling why `device` would not run it; an empty tuple where nothing is known against it."""
-        return tuple(tiling.validate(self.problem, device) for tiling in self.tilings)
+        return tuple(tiling.validate(self.shape, device) for tiling in self.tilings)

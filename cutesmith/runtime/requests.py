@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutesmith.runtime.tiling import Problem
+from cutesmith.runtime.tiling import TiledShape
 from cutesmith.sandbox.messages import Request
 
 
@@ -32,7 +32,7 @@ class PlanFacts:
     """The plan: its tilings as `Tiling.to_dict` has them, its sizes, the algorithm's work, and its inputs."""
 
     tilings: tuple[dict[str, object], ...]
-    problem: Problem
+    shape: TiledShape
     flops: int
     bytes: int
     inputs: str

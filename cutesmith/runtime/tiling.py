@@ -16,23 +16,23 @@ ONE: Triple = (1, 1, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class TiledShape:
     """The sizes that a tile divides up, in its order.
 
     `exact` names the dimensions (by place) whose edges the kernel does not guard: a tile must divide them. Vectors run
     along the last dimension, whose smallest element in memory has `element_bytes`; 0 where that says nothing.
     """
 
-    shape: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
     exact: tuple[int, ...] = ()
     element_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tiling:
-    """One way to cut a problem up; every size is a plain int, 0 where it is not known.
+    """One way to cut a shape up; every size is a plain int, 0 where it is not known.
 
-    `tile` is what a block works on at once, along the problem's dimensions; `vector` the elements of one access;
+    `tile` is what a block works on at once, along the shape's dimensions; `vector` the elements of one access;
     `smem_bytes` a block's shared memory beside the stages, `stage_bytes` that of one stage; `registers` a lower bound
     for a thread; `blocks_per_sm` the residency that the kernel is compiled for. `nonportable_cluster`: host code allows
     clusters of more than 8 blocks. `settings` is whatever else the kernel wants to know of the choice.
@@ -59,7 +59,7 @@ class Tiling:
     def __hash__(self) -> int:
         return hash(repr(self.to_dict()))
 
-    def validate(self, problem: Problem, device: SmVersion | Device | str) -> tuple[str, ...]:
+    def validate(self, shape: TiledShape, device: SmVersion | Device | str) -> tuple[str, ...]:
         """A sentence for each reason why this cannot run on `device` (an SM, a GPU, or a name such as "sm_90a").
 
         Empty when nothing is known against it: what the compiler makes of it is told by compiling. Raises UsageError
@@ -69,17 +69,17 @@ class Tiling:
         if bad := tuple(_not_positive(self)):
             return bad
         return (
-            *_indivisible(self, problem),
-            *_too_wide(self, problem),
+            *_indivisible(self, shape),
+            *_too_wide(self, shape),
             *_too_much_smem(self, sm),
             *refusals(_launch_shape(self), sm),
             *_not_resident(self, sm),
             *([f"it uses TMA, which sm_{sm.number} does not have"] if self.tma and not sm.tma else []),
         )
 
-    def require(self, problem: Problem, device: SmVersion | Device | str) -> None:
+    def require(self, shape: TiledShape, device: SmVersion | Device | str) -> None:
         """Raise UsageError with every refusal of `validate`."""
-        if found := self.validate(problem, device):
+        if found := self.validate(shape, device):
             raise UsageError(f"{self.label()} cannot run: {'; '.join(found)}")
 
     def label(self) -> str:
@@ -139,27 +139,27 @@ def _not_positive(tiling: Tiling) -> Iterator[str]:
         yield f"cluster is {tiling.cluster}: it must have three sizes"
 
 
-def _indivisible(tiling: Tiling, problem: Problem) -> Iterator[str]:
-    if len(tiling.tile) > len(problem.shape) > 0:
-        yield f"a tile of {len(tiling.tile)} dimensions for a problem of {len(problem.shape)}"
+def _indivisible(tiling: Tiling, shape: TiledShape) -> Iterator[str]:
+    if len(tiling.tile) > len(shape.sizes) > 0:
+        yield f"a tile of {len(tiling.tile)} dimensions for a shape of {len(shape.sizes)}"
         return
-    for place in problem.exact:
-        if place < min(len(tiling.tile), len(problem.shape)) and problem.shape[place] % tiling.tile[place]:
-            size, tile = problem.shape[place], tiling.tile[place]
+    for place in shape.exact:
+        if place < min(len(tiling.tile), len(shape.sizes)) and shape.sizes[place] % tiling.tile[place]:
+            size, tile = shape.sizes[place], tiling.tile[place]
             yield f"a tile of {tile} does not divide the {size} of dimension {place}, whose edge is not guarded"
 
 
-def _too_wide(tiling: Tiling, problem: Problem) -> Iterator[str]:
-    wide = tiling.vector * problem.element_bytes
+def _too_wide(tiling: Tiling, shape: TiledShape) -> Iterator[str]:
+    wide = tiling.vector * shape.element_bytes
     if wide > MAX_ACCESS_BYTES or tiling.vector & (tiling.vector - 1):
         what = f"{tiling.vector} elements an access"
-        bytes_told = f" of {problem.element_bytes} bytes" if problem.element_bytes else ""
+        bytes_told = f" of {shape.element_bytes} bytes" if shape.element_bytes else ""
         yield f"{what}{bytes_told}: it must be a power of two of at most {MAX_ACCESS_BYTES} bytes"
     elif tiling.tile and tiling.tile[-1] % tiling.vector:
         yield f"{tiling.vector} elements an access do not divide the tile's {tiling.tile[-1]}"
-    last = len(problem.shape) - 1
-    if last in problem.exact and problem.shape[last] % tiling.vector:
-        yield f"{tiling.vector} elements an access do not divide the {problem.shape[last]} of dimension {last}"
+    last = len(shape.sizes) - 1
+    if last in shape.exact and shape.sizes[last] % tiling.vector:
+        yield f"{tiling.vector} elements an access do not divide the {shape.sizes[last]} of dimension {last}"
 
 
 def _too_much_smem(tiling: Tiling, sm: SmVersion) -> Iterator[str]:

@@ -101,7 +101,7 @@ class Trials:
         self.plan = plan = KernelPlan.for_inputs(plan_fn, inputs)
         return PlanFacts(
             tilings=tuple(json.loads(strict_json(tiling.to_dict())) for tiling in plan.tilings),
-            problem=replace(plan.problem, shape=tuple(plan.problem.shape), exact=tuple(plan.problem.exact)),
+            shape=replace(plan.shape, sizes=tuple(plan.shape.sizes), exact=tuple(plan.shape.exact)),
             flops=plan.flops,
             bytes=plan.algorithmic_bytes,
             inputs=tensors.summarize(plan.inputs),

@@ -27,7 +27,7 @@ from cutesmith.problems.contract import problem_source
 from cutesmith.runtime.neighbours import imported_sources
 from cutesmith.runtime.plan import PLAN_NAME
 from cutesmith.runtime.requests import Load, MachineRates, PlanFacts, Start, TimerFacts
-from cutesmith.runtime.tiling import Problem, Tiling
+from cutesmith.runtime.tiling import TiledShape, Tiling
 from cutesmith.runtime.trial_processes import Subject, TrialProcesses
 from cutesmith.runtime.trials import SKIPPED, TIMED, WAITING, AutotuneResult, Trial, name_of
 from cutesmith.runtime.tuning_cache import (
@@ -199,7 +199,7 @@ class _Run:
             with self._lock(exclusive=False):
                 timer, plan = trying.describe()
                 tilings = map(Tiling.from_dict, plan.tilings)
-                trying.trials = [self._validated(tiling, plan.problem) for tiling in tilings]
+                trying.trials = [self._validated(tiling, plan.shape) for tiling in tilings]
                 self._compile(trying)
             machine = MachineRates()
             if any(process.compiled for process in trying.processes):
@@ -218,9 +218,9 @@ class _Run:
     def _lock(self, *, exclusive: bool) -> AbstractContextManager[None]:
         return gpu_lock(exclusive=exclusive) if self.place.device == "cuda" else contextlib.nullcontext()
 
-    def _validated(self, tiling: Tiling, problem: Problem) -> Trial:
+    def _validated(self, tiling: Tiling, shape: TiledShape) -> Trial:
         """A trial of the tiling, which is skipped where the device would refuse it."""
-        trial, refused = Trial(tiling=tiling), tiling.validate(problem, self.place.arch)
+        trial, refused = Trial(tiling=tiling), tiling.validate(shape, self.place.arch)
         return trial.failed(SKIPPED, "; ".join(refused)) if refused else trial
 
     def _compile(self, trying: TrialProcesses) -> None:

@@ -104,7 +104,7 @@ class OutputError:
     worst_expected: float | str | None = None
 
 
-_BEFORE_THE_PROBLEM = {
+_BEFORE_THE_REASON = {
     CaseOutcome.REJECTED: "rejected: ",
     CaseOutcome.FAULT: "sanitizer: ",
     CaseOutcome.DECLINED: "declined: ",
@@ -135,10 +135,10 @@ class CaseReport:
         return self.outcome.passed
 
     @property
-    def problem(self) -> str:
+    def explanation(self) -> str:
         """What is wrong, or what is to be said of it; empty where nothing is."""
         text = self.violation.text if self.violation else self.remark
-        return f"{_BEFORE_THE_PROBLEM.get(self.outcome, '')}{text}"
+        return f"{_BEFORE_THE_REASON.get(self.outcome, '')}{text}"
 
     @property
     def rule(self) -> str:
@@ -156,7 +156,7 @@ class CaseReport:
             "inputs": self.inputs,
             "outcome": self.outcome,
             "passed": self.passed,
-            "problem": self.problem,
+            "problem": self.explanation,
             "rule": self.rule,
             "mechanism": self.violation.mechanism if self.violation else "",
             "outputs": self.outputs,

@@ -20,7 +20,7 @@ def test_get_inputs_runs_with_the_sizes_that_the_file_declares():
     assert verdict.reduced == "39999x64 as 99x64"
     own, whole = verdict.cases[:2]
     assert own.inputs == "float32[99, 64], int64[51] for float32[39999, 64], int64[20001]"
-    assert whole.name == "launches at full size" and whole.problem == "recorded, not executed: 20,000 blocks"
+    assert whole.name == "launches at full size" and whole.explanation == "recorded, not executed: 20,000 blocks"
     assert [case.name for case in verdict.cases if not case.name.startswith("derived")] == [own.name, whole.name]
 
 

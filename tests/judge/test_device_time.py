@@ -32,7 +32,7 @@ def test_only_what_ran_on_the_device_counts():
 def test_a_decoy_is_rejected_with_names_and_shares():
     case = judged(CASE, [(OWN, 10.0), (CLAMP, 30.0)], [OWN])
     assert not case.passed and case.rule == "W2"
-    assert case.problem.startswith(
+    assert case.explanation.startswith(
         "rejected: 75% of the device time goes to kernels that are not the file's own: void at"
     )
 
@@ -43,11 +43,11 @@ def test_fills_are_torch_s_business():
 
 def test_a_small_share_is_said_and_passes():
     case = judged(CASE, [(OWN, 97.0), ("Memcpy DtoD (Device -> Device)", 3.0)], [OWN])
-    assert case.passed and case.problem.startswith("3% of the device time")
+    assert case.passed and case.explanation.startswith("3% of the device time")
 
 
 def test_where_no_kernel_is_known_nothing_is_judged():
-    assert judged(CASE, [(CLAMP, 30.0)], [OWN]).problem.startswith("not run: ")
+    assert judged(CASE, [(CLAMP, 30.0)], [OWN]).explanation.startswith("not run: ")
     assert judged(CASE, [], [OWN]).passed
 
 
@@ -61,4 +61,4 @@ def test_on_a_gpu_the_profiler_tells_a_decoy_from_kernels_of_the_file(name, pass
 
     path = ADVERSARIAL / f"{name}.py"
     case = device_time.check(path, path, fitting_arch(current_device()), timeout=120)
-    assert case.passed == passes and not case.problem.startswith("not run"), case.problem
+    assert case.passed == passes and not case.explanation.startswith("not run"), case.explanation

@@ -58,4 +58,4 @@ def test_an_index_of_64_bits_is_not_and_what_was_tried_is_said():
 def test_a_row_of_16_bits_is_told_from_one_that_is_put_together(name, code):
     verdict = verdict_of(ADVERSARIAL / f"{name}.py")
     assert verdict.exit_code == code, verdict.summary
-    assert ("an index of 16 bits wraps" in verdict.cases[1].problem) == (code != ExitCode.PASSED)
+    assert ("an index of 16 bits wraps" in verdict.cases[1].explanation) == (code != ExitCode.PASSED)

@@ -136,7 +136,7 @@ def test_an_honest_kernel_passes_and_the_verdict_says_at_which_sizes(write_file)
         "longer: size 4096",
         "longer: 1,311,360 elements",
     ]
-    assert verdict.cases[1].problem == "recorded, not executed: 512 blocks"
+    assert verdict.cases[1].explanation == "recorded, not executed: 512 blocks"
 
 
 def test_where_columns_are_known_they_stay_in_longer_cases(write_file):

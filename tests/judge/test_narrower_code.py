@@ -35,14 +35,14 @@ def test_a_tolerance_of_its_own_lets_no_narrow_code_pass():
 def test_a_tolerance_that_was_asked_for_does_and_the_case_says_so():
     verdict = verdict_of(ADVERSARIAL / "o9_own_tolerance.py", rtol=1e-2, atol=1e-2)
     assert verdict.exit_code == ExitCode.PASSED, verdict.summary
-    assert verdict.cases[0].problem.endswith("less than any type of the problem has")
+    assert verdict.cases[0].explanation.endswith("less than any type of the problem has")
 
 
 @pytest.mark.parametrize("name", ("o9_honest_half_asked_for", "o9_honest_last_store"))
 def test_what_the_types_explain_is_not_mentioned(name):
     verdict = verdict_of(ADVERSARIAL / f"{name}.py")
     assert verdict.exit_code == ExitCode.PASSED, verdict.summary
-    assert verdict.cases[0].problem == ""
+    assert verdict.cases[0].explanation == ""
 
 
 def test_where_a_gpu_runs_the_kernel_it_is_compiled_once_more_to_see(tmp_path):

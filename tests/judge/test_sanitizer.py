@@ -27,10 +27,10 @@ def test_allocations_are_padded_so_that_no_neighbour_hides_what_is_read_beyond_o
         f"if padded: print({FAULT!r})\n"
         "sys.exit(int(asked[asked.index('--error-exitcode') + 1]) if padded else 0)"
     )
-    assert (memcheck.passed, memcheck.rule) == (False, "O8") and FAULT.lstrip("= ") in memcheck.problem
-    assert racecheck.passed and racecheck.problem == ""
+    assert (memcheck.passed, memcheck.rule) == (False, "O8") and FAULT.lstrip("= ") in memcheck.explanation
+    assert racecheck.passed and racecheck.explanation == ""
 
 
 def test_a_program_that_fails_itself_has_checked_nothing(answering):
     for case in answering("print('no such option'); sys.exit(3)"):
-        assert case.passed and case.problem == "not run: it ended with 3: no such option"
+        assert case.passed and case.explanation == "not run: it ended with 3: no such option"

@@ -192,7 +192,7 @@ def test_pure_cancellation_in_a_derived_case_is_told_and_excused(tmp_path):
     kernel += "    y.numpy()[...] = x.numpy() + w - w\n"
     verdict = verdict_of(tmp_path, kernel + "    return y\n", problem)
     assert verdict.passed, verdict.summary
-    told = {case.name: case.problem for case in verdict.cases if "ill-conditioned" in case.problem}
+    told = {case.name: case.explanation for case in verdict.cases if "ill-conditioned" in case.explanation}
     assert set(told) == {"derived: tiny values"}
 
 

@@ -60,7 +60,7 @@ def test_the_launches_together_are_the_function(name):
 def test_every_launch_has_enough_rows_or_little_to_read():
     for name in ("norm", "layer_norm", "two rounds", "groups"):
         launches = plan_of(name).launches
-        rows = {launch.name: launch.plan.problem().shape[0] for launch in launches[:-1]}
+        rows = {launch.name: launch.plan.tiled_shape().sizes[0] for launch in launches[:-1]}
         assert all(count >= ENOUGH_PARTS for launch, count in rows.items() if launch.startswith("parts")), (name, rows)
         assert launches[-1].plan.pattern == "elementwise"
 

@@ -101,4 +101,4 @@ def test_elementwise_blocks_are_vectors_times_threads():
     plan = plan_kernel(graph, "sm_90a")
     first = tilings(graph)[0]
     assert first.tile == (first.threads * first.vector * first.settings["vectors"],) and first.vector == 4
-    assert plan.problem().shape == (8192,) and plan.problem().element_bytes == 4
+    assert plan.tiled_shape().sizes == (8192,) and plan.tiled_shape().element_bytes == 4

@@ -9,16 +9,16 @@ import pytest
 
 from cutesmith.devices import SM_VERSIONS, Device
 from cutesmith.errors import UsageError
-from cutesmith.runtime import Problem, Tiling
+from cutesmith.runtime import TiledShape, Tiling
 
-GEMM = Problem(shape=(4096, 4096, 512), exact=(2,), element_bytes=2)
+GEMM = TiledShape(sizes=(4096, 4096, 512), exact=(2,), element_bytes=2)
 PLAIN = Tiling(threads=128)
 
 
 @pytest.mark.parametrize("sm", SM_VERSIONS.values(), ids=lambda sm: f"sm_{sm.number}")
 def test_the_largest_that_fits_passes_and_one_more_is_refused(sm):
     def judged(**fields):
-        return Tiling(**{"threads": 128, **fields}).validate(Problem(), sm)
+        return Tiling(**{"threads": 128, **fields}).validate(TiledShape(), sm)
 
     assert judged(smem_bytes=sm.smem_per_block) == ()
     assert f"sm_{sm.number} has {sm.smem_per_block}" in judged(smem_bytes=sm.smem_per_block + 1)[0]
@@ -49,7 +49,7 @@ def test_the_largest_that_fits_passes_and_one_more_is_refused(sm):
         ({"threads": 1025}, "1025 threads a block: at most 1024"),
         ({"registers": 256}, "256 registers a thread: at most 255"),
         ({"tile": (128, 128, 96)}, "a tile of 96 does not divide the 512 of dimension 2, whose edge is not guarded"),
-        ({"tile": (1, 1, 1, 1)}, "a tile of 4 dimensions for a problem of 3"),
+        ({"tile": (1, 1, 1, 1)}, "a tile of 4 dimensions for a shape of 3"),
         ({"vector": 16}, "16 elements an access of 2 bytes: it must be a power of two of at most 16 bytes"),
         ({"vector": 3}, "3 elements an access of 2 bytes: it must be a power of two of at most 16 bytes"),
         ({"tile": (64, 64, 4), "vector": 8}, "8 elements an access do not divide the tile's 4"),
@@ -63,8 +63,8 @@ def test_every_refusal_says_what_and_why(fields, said):
 
 def test_a_guarded_edge_may_have_any_tile():
     assert Tiling(threads=128, tile=(96, 80, 64)).validate(GEMM, "sm_90a") == ()
-    assert Tiling(threads=128, vector=8).validate(Problem(shape=(4, 12), element_bytes=2), "sm_90a") == ()
-    odd = Problem(shape=(4, 12), exact=(1,), element_bytes=2)
+    assert Tiling(threads=128, vector=8).validate(TiledShape(sizes=(4, 12), element_bytes=2), "sm_90a") == ()
+    odd = TiledShape(sizes=(4, 12), exact=(1,), element_bytes=2)
     assert "do not divide the 12" in Tiling(threads=128, vector=8).validate(odd, "sm_90a")[0]
 
 

@@ -14,7 +14,7 @@ from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
 from cutesmith.patterns.writing.sections import join_sections
-from cutesmith.runtime.tiling import Problem, Tiling
+from cutesmith.runtime.tiling import TiledShape, Tiling
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class ChainPlan:
         """Those of the first launch."""
         return self.tuned.configurations(arch)
 
-    def problem(self) -> Problem:
+    def tiled_shape(self) -> TiledShape:
         """That of the first launch."""
-        return self.tuned.problem()
+        return self.tuned.tiled_shape()
 
     def tiling(self, configuration: RowsConfiguration) -> Tiling:
         """That of the first launch."""

@@ -18,7 +18,7 @@ from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, value_of, w
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Input, Node
 from cutesmith.patterns.writing.templating import render_template
-from cutesmith.runtime.tiling import Problem, Tiling
+from cutesmith.runtime.tiling import TiledShape, Tiling
 
 VECTOR_BYTES = 16
 GUESSES = ((128, 2), (128, 1), (256, 1), (256, 2), (128, 4), (256, 4), (512, 1))
@@ -60,10 +60,10 @@ class ElementwisePlan:
             guesses += [ElementwiseConfiguration(256, narrow, vectors) for vectors in (2, 4)]
         return guesses
 
-    def problem(self) -> Problem:
+    def tiled_shape(self) -> TiledShape:
         """All elements in one dimension, whose edge is guarded."""
         sizes = [ITEM_BYTES[node.dtype] for node in self._full_size_nodes()]
-        return Problem(shape=(math.prod(value_of(self.graph.outputs[0]).shape),), element_bytes=min(sizes))
+        return TiledShape(sizes=(math.prod(value_of(self.graph.outputs[0]).shape),), element_bytes=min(sizes))
 
     def tiling(self, configuration: ElementwiseConfiguration) -> Tiling:
         """Vectors of neighbouring elements over the threads of a block."""

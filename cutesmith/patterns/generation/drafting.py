@@ -200,7 +200,7 @@ def render_valid(plan: PatternPlan[C], arch: str, limit: int) -> tuple[list[Rend
         if len(rendered) == limit:
             break
         tiling = plan.tiling(configuration)
-        if refusals := tiling.validate(plan.problem(), arch):
+        if refusals := tiling.validate(plan.tiled_shape(), arch):
             skipped.append(Skipped(configuration, tiling, refusals))
         else:
             rendered.append(Rendered(configuration, tiling, plan.render(configuration)))

@@ -21,7 +21,7 @@ from cutesmith.patterns.rows.parts import root_of
 from cutesmith.patterns.rows.proposals import proposals
 from cutesmith.patterns.rows.spread import rows_tiling
 from cutesmith.patterns.writing.templating import render_template
-from cutesmith.runtime.tiling import Problem, Tiling
+from cutesmith.runtime.tiling import TiledShape, Tiling
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class RowsPlan:
         """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
         return render_template("rows.py.j2", {**vars(self.kernel), "c": configuration})
 
-    def problem(self) -> Problem:
+    def tiled_shape(self) -> TiledShape:
         """Rows and columns; every edge is guarded."""
         sizes = [ITEM_BYTES[use.node.dtype] for use in self.analysis.uses if use.role == "element"]
         shape = (self.analysis.rows, self.analysis.columns)
-        return Problem(shape=shape, element_bytes=min(sizes, default=0))
+        return TiledShape(sizes=shape, element_bytes=min(sizes, default=0))
 
     def tiling(self, configuration: RowsConfiguration) -> Tiling:
         """How the traced rows are spread over threads."""

@@ -124,7 +124,7 @@ def test_an_honest_function_passes_as_it_does_by_files(tmp_path):
     by_files, in_pieces = (verdict_of(tmp_path, HONEST, seeds=3, largest_file=size) for size in (1 << 30, ALL))
     assert in_pieces.exit_code == ExitCode.PASSED, in_pieces.summary
     assert [case.name for case in in_pieces.cases] == [case.name for case in by_files.cases]
-    assert [case.problem for case in in_pieces.cases] == [case.problem for case in by_files.cases]
+    assert [case.explanation for case in in_pieces.cases] == [case.explanation for case in by_files.cases]
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_a_replay_is_one(tmp_path):
 def test_results_that_differ_in_their_bits_are_told(tmp_path, largest):
     before = f"{WRITE}\nCALLS.append(1)\ny.numpy()[:1, :1] *= 1 + 2e-7 * (len(CALLS) % 3)"
     verdict = verdict_of(tmp_path, kernel_returning("y", before, "CALLS = []"), largest_file=largest)
-    assert verdict.cases[0].passed and "not reproducible" in verdict.cases[0].problem
+    assert verdict.cases[0].passed and "not reproducible" in verdict.cases[0].explanation
 
 
 def test_what_a_kernel_changes_in_its_results_afterwards_changes_nothing(tmp_path):

@@ -10,7 +10,7 @@ import torch
 from cutlass import Float32
 from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
 
-from cutesmith.runtime import KernelPlan, Problem, Tiling
+from cutesmith.runtime import KernelPlan, TiledShape, Tiling
 
 TILINGS = (
     Tiling(threads=64, tile=(64,), settings={"again": 8}),
@@ -64,9 +64,9 @@ def refuse(x, y):
 
 def plan_fn(x, tilings=TILINGS):
     y = torch.empty_like(x)
-    problem = Problem(shape=tuple(x.shape), element_bytes=x.element_size())
+    shape = TiledShape(sizes=tuple(x.shape), element_bytes=x.element_size())
     return KernelPlan(
-        inputs=(x,), outputs=(y,), tilings=tilings, problem=problem, build=build, launch=lambda run: run(x, y)
+        inputs=(x,), outputs=(y,), tilings=tilings, shape=shape, build=build, launch=lambda run: run(x, y)
     )
 
 
