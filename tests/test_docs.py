@@ -1,4 +1,4 @@
-"""What the docs name exists: linked files, paths, and symbols; the map and the README stay short."""
+"""What the docs name exists: linked files, paths, and symbols; pages and their sentences stay short and plain."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ WRITTEN = set(
 PATH = re.compile(r"[\w*][\w./*-]*(?:\.(?:py|md|json|jsonl|j2|toml|css|js|svg|png|yml)|/)")
 LINK = re.compile(r"\]\(([^()#\s]+)(?:#[^)]*)?\)")
 SYMBOL = re.compile(r"[A-Za-z_][\w.]*(?:\([^`]*\))?")
+PROSE = [
+    *(page for page in PAGES if page.name != "evals.md"),
+    *(ROOT / name for name in ("skill/cute-dsl-kernels/SKILL.md", "examples_index/README.md", "evals/README.md")),
+    *sorted((ROOT / "references").glob("*.md")),
+]
+DIALECT = re.compile(
+    r"(?i)\b(mend(ed|s)?|nobody|whoever|hangs? on|alike|oftener|prove[dn]|(?<!there )(is|are) no (?!longer|more|one))\b"
+)
 
 
 @functools.cache
@@ -92,6 +100,28 @@ def test_what_is_missing_is_found():
     text = "`cutesmith/none.py`, `sandbox/worker.py`, `no_such_name()`, `verify_kernel`, `sandbox/nowhere/`"
     assert missing_paths(text) == {"cutesmith/none.py", "sandbox/nowhere/"}
     assert missing_symbols(text) == {"no_such_name()"}
+
+
+def sentences(text: str) -> list[str]:
+    """Sentences of the paragraphs, list items and table cells; code counts as one word."""
+    text = re.sub(r"\A---\n.*?^---$", "", outside_blocks(text), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\]\([^)\s]*\)", "]", re.sub(r"`[^`\n]+`", "CODE", text))
+    units = re.split(r"\n\s*\n|^#.*$|^\s*(?:[-*+]|\d+\.)\s|\|", text, flags=re.MULTILINE)
+    return [s for unit in units for s in re.split(r"(?<=[.!?])[)*]*\s+(?=[^a-z\s])", " ".join(unit.split())) if s]
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
+def test_a_page_is_plain_english(page):
+    found = sentences(page.read_text(encoding="utf-8"))
+    longest = max(found, key=lambda sentence: len(sentence.split()))
+    assert len(longest.split()) <= 45, f"{len(longest.split())} words: {longest}"
+    assert [sentence for sentence in found if DIALECT.search(sentence)] == []
+
+
+def test_a_long_sentence_is_counted_and_a_word_of_our_dialect_is_found():
+    text = "One `a b c` [is two](x.md).\n\n```python\nnobody()\n```\n- Three\n  words here. Nobody | is no cell"
+    assert sentences(text) == ["One CODE [is two].", "Three words here.", "Nobody", "is no cell"]
+    assert [bool(DIALECT.search(s)) for s in sentences(text)] == [False, False, True, True]
 
 
 def seams() -> list[str]:

@@ -63,7 +63,7 @@ def normalize_kernel(mX: cute.Tensor, mY: cute.Tensor, eps: Float32, threads: cu
     if lane < CLUSTER:  # eight lanes, one peer each
         store_to_peer(sPartial.iterator + rank * warps + warp, total, lane)
     cute.arch.cluster_arrive()  # releases the stores …
-    cute.arch.cluster_wait()  # … and acquires those of the peers. Nobody writes to a block that may be gone afterwards
+    cute.arch.cluster_wait()  # … and acquires those of the peers. No one writes later to a block that may be gone
 
     total = Float32(0.0)
     for i in range_constexpr(-(-warps * CLUSTER // 32)):

@@ -79,7 +79,7 @@ def rms_norm_kernel(
         index = chunk * threads + thread
         if index < vectors:  # early: the store needs nothing of what follows
             cute.autovec_copy(rH[None, chunk], gH[None, index])
-    h = rH.load().to(Float32)  # the rounded sum, as whoever reads h sees it
+    h = rH.load().to(Float32)  # the rounded sum, as a reader of h sees it
     square_sum = (h * h).reduce(cute.ReductionOp.ADD, Float32(0.0), 0)
     square_sum = sum_over_block(square_sum, sPartial)
     scale = cute.math.rsqrt(square_sum / columns + eps)  # no fastmath: two instructions a row cost nothing

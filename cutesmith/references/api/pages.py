@@ -106,10 +106,10 @@ def _head(page: ApiPage, version: str) -> list[str]:
     return [
         f"# {page.title}",
         "",
-        f"{page.about} Generated from **nvidia-cutlass-dsl {version}** by `scripts/build_api_reference.py`: one line a",
-        "name, with its parameters (`loc` and `ip`, which the DSL fills in, left out), the first sentence of the",
-        "package's own docstring, the architectures that it admits where it names them, and the members of classes and",
-        "enumerations. Struck names are deprecated.",
+        f"{page.about} Generated from **nvidia-cutlass-dsl {version}** by `scripts/build_api_reference.py`. Each name",
+        "has one line: its parameters (without `loc` and `ip`, which the DSL fills in) and the first sentence of the",
+        "package's own docstring. The architectures follow where the docstring names them, and the members of classes",
+        "and enumerations. Struck names are deprecated.",
         "",
     ]
 
