@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TypedDict
 
 from cutesmith.agent.models.model import Block
 from cutesmith.agent.transcript import Event
 
-Message = dict[str, Any]
+
+class Message(TypedDict):
+    """A message of the Messages API."""
+
+    role: str
+    content: list[Block]
 
 
 def messages_of(events: Iterable[Event], line: int) -> list[Message]:

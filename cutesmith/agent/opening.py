@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,20 @@ async def draft_kernel(session: Session, settings: Settings, target: Target) -> 
 
     The event has `pattern`, `summary` and `unmatched` (why there is no draft, "" with one) beside its effects.
     """
-    verdict = await _generated(session, settings, target)
+    try:
+        verdict: Mapping[str, Any] = await run_verb(
+            "generate",
+            str(session.folder / PROBLEM),
+            f"--out={session.folder / 'draft'}",
+            f"--arch={target.arch}",
+            f"--on={settings.on}",
+            f"--configurations={settings.configurations}",
+            *(("--confine-problem",) if nobody_vouches(session) else ()),
+            follower=session.follower(0),
+            lender=lend_fork_server,
+        )
+    except VerbError as error:  # it leaves the model without a draft, and that is all
+        verdict = {"summary": error.message, "seconds": 0.0}
     text = Path(verdict["kernel"]).read_text(encoding="utf-8") if verdict.get("kernel") else ""
     stages = [stage for stage in verdict.get("stages", ()) if stage["stage"] in STAGES] if text else []
     effects = [RecordVerdict(hashlib.sha256(text.encode()).hexdigest(), text, stage) for stage in stages]
@@ -43,24 +57,6 @@ async def draft_kernel(session: Session, settings: Settings, target: Target) -> 
         pattern=verdict.get("pattern", ""),
         unmatched="" if text else verdict["summary"],
     )
-
-
-async def _generated(session: Session, settings: Settings, target: Target) -> dict[str, Any]:
-    """The generator's verdict; a generator that fails leaves the model without a draft, and that is all."""
-    try:
-        return await run_verb(
-            "generate",
-            str(session.folder / PROBLEM),
-            f"--out={session.folder / 'draft'}",
-            f"--arch={target.arch}",
-            f"--on={settings.on}",
-            f"--configurations={settings.configurations}",
-            *(("--confine-problem",) if nobody_vouches(session) else ()),
-            follower=session.follower(0),
-            lender=lend_fork_server,
-        )
-    except VerbError as error:
-        return {"summary": error.message, "seconds": 0.0}
 
 
 async def nearest_examples(session: Session, request: str, target: Target) -> list[Mapping[str, Any]]:
@@ -99,7 +95,7 @@ def open_line(
     """Begin a line of work: its kernel file as `start` has it, and its first message."""
     text = render_prompt(
         "opening",
-        draft=_shown_draft(start, draft) if start else None,
+        draft=Draft.of(start, draft) if start else None,
         unmatched=draft.get("unmatched", "") if draft else "",
         examples=examples or [],
         lessons=lessons,
@@ -114,14 +110,22 @@ def open_line(
     return session.record("line", number, parent=parent, opening=text, effects=effects)
 
 
-def _shown_draft(start: JudgedKernel, draft: Event | None) -> dict[str, Any]:
-    verify = start.verdicts.get("verify", {})
-    pattern = draft.get("pattern", "") if draft else ""
-    summary = str(start.benchmark.get("summary") or verify.get("summary", ""))
-    drafted = "a first draft by the offline generator" + (f" (pattern {pattern})" if pattern else "")
-    return {
-        "what": f"the best kernel of line {start.line}" if start.line else drafted,
-        "status": start.state,
-        "median_us": start.median_us,
-        "summary": summary.replace(Path(verify.get("path", KERNEL)).name, KERNEL),
-    }
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """What the first message says of the kernel that a line begins with."""
+
+    what: str
+    status: str
+    median_us: float | None
+    summary: str
+
+    @classmethod
+    def of(cls, start: JudgedKernel, draft: Event | None) -> Draft:
+        """The best kernel of an earlier line, or what the generator wrote."""
+        verify, what = start.verdicts.get("verify", {}), f"the best kernel of line {start.line}"
+        if not start.line:
+            pattern = draft.get("pattern", "") if draft else ""
+            what = "a first draft by the offline generator" + (f" (pattern {pattern})" if pattern else "")
+        summary = str(start.benchmark.get("summary") or verify.get("summary", ""))
+        summary = summary.replace(Path(verify.get("path", KERNEL)).name, KERNEL)
+        return cls(what=what, status=start.state, median_us=start.median_us, summary=summary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from cutesmith.agent.budget import Limits
@@ -39,13 +39,9 @@ class Settings:
     tolerance: dict[str, float] = field(default_factory=dict)  # "rtol", "atol" where the problem's own do not serve
     limits: Limits = Limits()
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return asdict(self)
-
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> Settings:
-        """What `to_dict` gave; fields that this version does not know are left out."""
+        """What `asdict` gave; fields that this version does not know are left out."""
         known = {f.name for f in fields(cls)}
         values = {name: value for name, value in saved.items() if name in known}
         hidden = tuple(values.get("hidden_pages", ()))

@@ -7,6 +7,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Coroutine, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, TypeVar
@@ -86,7 +87,7 @@ async def _begin(options: argparse.Namespace) -> AgentVerdict:
         "function": function,
         "argument": options.problem,
         "confine_problem": options.confine_problem,
-        "settings": settings.to_dict(),
+        "settings": asdict(settings),
         "environment": describe_environment(target),
     }
     folder = Path(options.out) if options.out else _default_folder(source.name)

@@ -7,11 +7,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from cutesmith.commands._run import command_parser, report, run_command
 from cutesmith.errors import UsageError
 from cutesmith.verdicts import ExitCode, Verdict
+
+if TYPE_CHECKING:
+    from cutesmith.report.runs.leaderboard import PlainTable
 
 DESCRIPTION = """\
 Rank runs by fast_1: the share of all tasks with a correct kernel that is faster than the baseline. Only runs over the
@@ -32,7 +35,7 @@ class LeaderboardVerdict(Verdict):
 
     stage: ClassVar[str] = "eval leaderboard"
 
-    tables: tuple[dict[str, Any], ...] = ()
+    tables: tuple[PlainTable, ...] = ()
     out: str = ""
 
 

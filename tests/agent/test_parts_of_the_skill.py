@@ -6,6 +6,7 @@ import asyncio
 import difflib
 import json
 import re
+from dataclasses import asdict
 
 import pytest
 
@@ -37,7 +38,7 @@ def given(*words, base=WHOLE):
 def asked(folder, settings):
     """The first request of a session with these settings, as it would be sent."""
     model = ScriptedModel([FINISH])
-    with new_session(folder, request="", settings=settings.to_dict()) as session:
+    with new_session(folder, request="", settings=asdict(settings)) as session:
         session.record("problem", source=PROBLEM, origin="file", audit={"work": {"bytes": 1_000_000, "flops": {}}})
         asyncio.run(run_session(session, settings, model, lambda *_: ""))
     return model.requests[0]
@@ -124,7 +125,7 @@ def test_links_and_addresses_of_a_hidden_page_become_words():
 def test_the_transcript_keeps_the_part_of_the_skill_for_a_resumed_session():
     settings = given("--without-page", "epilogues", "--without-page=faq.md")
     assert settings.hidden_pages == ("epilogues.md", "faq.md")
-    saved = json.loads(json.dumps(settings.to_dict()))
+    saved = json.loads(json.dumps(asdict(settings)))
     assert Settings.of(saved) == settings and Settings.of({"agent": "claude"}) == Settings()
     resumed = generate_parser().parse_args(["--resume=DIR", "--max-turns=5"])
     assert settings_of(resumed, Settings.of(saved)).hidden_pages == settings.hidden_pages

@@ -181,7 +181,7 @@ def test_a_case_that_was_only_launched_is_not_called_right():
     }
     for text, words in ((verdict, "launched, no value was compared"), ({**verdict, "ran_on": "gpu"}, "right")):
         [found] = stages(json.dumps({"verdicts": {"verify": text}}))
-        assert found["details"] == [f"1 of 2 cases {words}", "None: grid"]
+        assert found.details == [f"1 of 2 cases {words}", "None: grid"]
     assert list(stages("no json")) == list(stages("7")) == list(stages('["x"]')) == []
 
 

@@ -51,7 +51,7 @@ class Toolbox:
         made._tools, made._hidden = {tool.__name__: tool for tool in tools}, ()
         return made
 
-    def schemas(self) -> Sequence[dict[str, Any]]:
+    def schemas(self) -> Schemas:
         """Name, description and JSON schema of every tool, always in the same order and to the byte."""
         return self._schemas
 
@@ -129,10 +129,10 @@ class Schemas(Sequence[Any]):
         self._tools = tuple(tools)
 
     @cached_property
-    def _made(self) -> list[dict[str, Any]]:
+    def _made(self) -> list[Mapping[str, Any]]:
         from anthropic import beta_async_tool
 
-        return [dict(beta_async_tool(tool).to_dict()) for tool in self._tools]
+        return [beta_async_tool(tool).to_dict() for tool in self._tools]
 
     def __getitem__(self, index: Any) -> Any:
         return self._made[index]

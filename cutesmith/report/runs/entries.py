@@ -44,13 +44,87 @@ class Room:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimesEntry:
+    """Median, quartiles and a thinned selection of a callable's samples, in microseconds."""
+
+    median: float | None
+    quartiles: list[float | None]
+    count: int
+    host: float | None
+    error: str
+    samples: list[float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageEntry:
+    """A stage's verdict in a few words."""
+
+    stage: str
+    status: str
+    summary: str
+    log_tail: str
+    seconds: float | None
+    details: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelEntry:
+    """A kernel of a task: what was said of it, its times and their ratios, and its files as far as there is room."""
+
+    outcome: str
+    stage: str
+    status: str
+    rule: str
+    ran_on: str
+    worker: str
+    maker: str
+    summary: str
+    sample: int
+    times: dict[str, TimesEntry]
+    speedups: dict[str, float]
+    floor: dict[str, float | str]
+    work: list[int | float | None]
+    cost: dict[str, float]
+    seconds: dict[str, float]
+    source: str | None
+    verdicts: list[StageEntry] | None
+    transcript: list[str] | None
+    links: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultEntry:
+    """What became of a task in a run, the best kernel first."""
+
+    state: str
+    kernels: list[KernelEntry]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEntry:
+    """A task, and its result in every run that has one."""
+
+    id: str
+    level: int | None
+    tags: list[str]
+    dtypes: list[str]
+    runs: list[ResultEntry | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """What the page's script reads."""
+
+    runs: list[str]
+    baselines: list[str]
+    tasks: list[TaskEntry]
+
+
+@dataclass(frozen=True, kw_only=True)
 class PageData:
-    """What the script shows: {"runs", "tasks"} as it is embedded, how many samples a callable keeps, what is left out.
+    """What is embedded, how many samples a callable keeps, what is left out; `names` are the tasks' in their order."""
 
-    `names` are the tasks' in the order of `content`.
-    """
-
-    content: dict[str, Any]
+    content: Content
     names: list[str]
     samples: int
     left_out: int
@@ -74,69 +148,69 @@ class Gathering:
         tasks = [self._task([tasks.get(name) for tasks in found], most) for name in names]
         thinned = any(len(t.samples) > most for run in self.runs for o in run.outcomes for t in o.times.values())
         baselines = list(dict.fromkeys(name for run in self.runs for name in run.baselines))
-        content = {"runs": [shown(run.name) for run in self.runs], "baselines": baselines, "tasks": tasks}
+        content = Content(runs=[shown(run.name) for run in self.runs], baselines=baselines, tasks=tasks)
         return PageData(content=content, names=names, samples=most, left_out=self.room.left_out, thinned=thinned)
 
-    def _task(self, results: Sequence[TaskResult | None], most: int) -> dict[str, Any]:
-        first = next(result for result in results if result is not None).task
-        return {
-            "id": shown(first.id),
-            "level": first.level,
-            "tags": [shown(tag) for tag in first.tags],
-            "dtypes": [shown(dtype) for dtype in first.dtypes],
-            "runs": [self._result(run, result, most) if result else None for run, result in zip(self.runs, results)],
-        }
+    def _task(self, results: Sequence[TaskResult | None], most: int) -> TaskEntry:
+        task = next(result for result in results if result is not None).task
+        entries: list[ResultEntry | None] = []
+        for run, result in zip(self.runs, results):
+            if result is None:
+                entries.append(None)
+                continue
+            best = result.best()
+            ordered = sorted(result.outcomes, key=lambda outcome: (outcome is not best, outcome.attempt.sample))
+            kernels = [self._kernel(run, outcome, most) for outcome in ordered]
+            entries.append(ResultEntry(state=result.state, kernels=kernels))
+        tags, dtypes = [shown(tag) for tag in task.tags], [shown(dtype) for dtype in task.dtypes]
+        return TaskEntry(id=shown(task.id), level=task.level, tags=tags, dtypes=dtypes, runs=entries)
 
-    def _result(self, run: Run, result: TaskResult, most: int) -> dict[str, Any]:
-        best = result.best()
-        ordered = sorted(result.outcomes, key=lambda outcome: (outcome is not best, outcome.attempt.sample))
-        return {"state": result.state, "kernels": [self._kernel(run, outcome, most) for outcome in ordered]}
-
-    def _kernel(self, run: Run, outcome: Outcome, most: int) -> dict[str, Any]:
-        attempt = outcome.attempt
+    def _kernel(self, run: Run, outcome: Outcome, most: int) -> KernelEntry:
+        attempt, folder = outcome.attempt, run.folder
         speedups = {name: _number(outcome.speedup(name)) for name in run.baselines} if outcome.correct else {}
-        speedups = _known(**speedups)
-        entry = {
-            "outcome": outcome.outcome,
-            **{name: shown(getattr(attempt, name)) for name in ("stage", "status", "rule", "ran_on", "worker")},
-            "maker": shown(attempt.source),
-            "summary": shown(attempt.summary),
-            "sample": attempt.sample,
-            "times": {shown(name): _times(times, most) for name, times in outcome.times.items()},
-            "speedups": speedups,
-            "floor": _known(us=attempt.floor_us, kind=shown(attempt.floor_kind), share=_number(outcome.floor_share())),
-            "work": [attempt.flops, attempt.bytes],
-            "cost": _cost(outcome),
-            "seconds": {shown(name): round(seconds, 2) for name, seconds in attempt.seconds.items()},
-            **self._files(run.folder, outcome),
-        }
-        return _known(**entry)
-
-    def _files(self, folder: Path, outcome: Outcome) -> dict[str, Any]:
-        attempt = outcome.attempt
+        floor = {"us": attempt.floor_us, "kind": shown(attempt.floor_kind), "share": _number(outcome.floor_share())}
+        cost = attempt.cost.model_dump()
         source, verdicts = read_text(folder, attempt.kernel), read_text(folder, attempt.verdicts)
         said = read_text(folder, attempt.transcript)
-        return {
-            "source": self.room.take(displayable(cut_middle(source, LONGEST_SOURCE))) if source else None,
-            "verdicts": list(stages(verdicts)) if verdicts and self.room.bytes > 0 else None,
-            "transcript": [shown(line) for line in excerpt(said)] if said and self.room.bytes > 0 else None,
-            "links": {
-                name: link
-                for name, path in (("kernel", attempt.kernel), ("transcript", attempt.transcript))
-                if (link := self._link(folder, path))
-            },
-        }
+        links = {"kernel": self._link(folder, attempt.kernel), "transcript": self._link(folder, attempt.transcript)}
+        return KernelEntry(
+            outcome=outcome.outcome,
+            stage=shown(attempt.stage),
+            status=shown(attempt.status),
+            rule=shown(attempt.rule),
+            ran_on=shown(attempt.ran_on),
+            worker=shown(attempt.worker),
+            maker=shown(attempt.source),
+            summary=shown(attempt.summary),
+            sample=attempt.sample,
+            times={shown(name): _times(times, most) for name, times in outcome.times.items()},
+            speedups={name: value for name, value in speedups.items() if value is not None},
+            floor={name: value for name, value in floor.items() if value not in (None, "")},
+            work=[attempt.flops, attempt.bytes],
+            cost=cost if any(cost.values()) else {},
+            seconds={shown(name): round(seconds, 2) for name, seconds in attempt.seconds.items()},
+            source=self.room.take(displayable(cut_middle(source, LONGEST_SOURCE))) if source else None,
+            verdicts=list(stages(verdicts)) if verdicts and self.room.bytes > 0 else None,
+            transcript=[shown(line) for line in excerpt(said)] if said and self.room.bytes > 0 else None,
+            links={name: link for name, link in links.items() if link},
+        )
 
     def _link(self, folder: Path, path: str) -> str:
-        """A relative address of a file of the run, "" when it is none: a path that leads elsewhere is no link."""
+        """A relative address of a file of the run, "" for a path that leads elsewhere or to nothing."""
         inside = within(folder, path)
         return "./" + quote(os.path.relpath(inside, _resolved(self.beside))) if inside and inside.is_file() else ""
 
 
-def embedded(content: Mapping[str, Any]) -> str:
+def embedded(content: Content) -> str:
     """JSON that can stand inside a <script> element: no "<", ">" or "&" is left in it, and nothing but ASCII."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False, default=_fields)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _fields(entry: object) -> Mapping[str, object]:
+    """An entry as JSON: all fields, but of kernels and times only those that say something."""
+    sparse = isinstance(entry, (KernelEntry, TimesEntry))
+    return {name: value for name, value in vars(entry).items() if not sparse or value not in (None, "", {}, [])}
 
 
 def shown(text: str) -> str:
@@ -168,7 +242,7 @@ def read_text(folder: Path, path: str) -> str:
         return ""  # taken away meanwhile: the page says nothing of it, as if it had never been there
 
 
-def stages(text: str) -> Iterator[dict[str, Any]]:
+def stages(text: str) -> Iterator[StageEntry]:
     """The stages' verdicts in a few words each, from an object by stage or a list; nothing for what is neither."""
     try:
         known = json.loads(text)
@@ -180,7 +254,8 @@ def stages(text: str) -> Iterator[dict[str, Any]]:
     for verdict in verdicts:
         if isinstance(verdict, dict):
             texts = {name: shown(str(verdict.get(name) or "")) for name in ("stage", "status", "summary", "log_tail")}
-            yield {**texts, "seconds": verdict.get("seconds"), "details": [shown(line) for line in _details(verdict)]}
+            details = [shown(line) for line in _details(verdict)]
+            yield StageEntry(**texts, seconds=verdict.get("seconds"), details=details)
 
 
 def _details(verdict: Mapping[str, Any]) -> Iterator[str]:
@@ -201,25 +276,19 @@ def _details(verdict: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _times(times: Times, most: int) -> dict[str, Any]:
-    """Median, quartiles and a thinned selection of the samples: every so many of the sorted ones, with both ends."""
+def _times(times: Times, most: int) -> TimesEntry:
+    """The selection: every so many of the sorted samples, with both ends."""
     samples = times.samples
     places = np.linspace(0.0, 1.0, len(samples))
     quartiles: Floats = np.interp((0.25, 0.75), places, np.sort(samples)) if len(samples) else np.array([])
-    entry = {
-        "median": _number(times.median_us),
-        "quartiles": [_number(value) for value in quartiles.tolist()],
-        "count": len(samples),
-        "host": _number(times.host_us),
-        "error": shown(times.error),
-        "samples": [_number(value) for value in thinned(samples, most).tolist()],
-    }
-    return _known(**entry)
-
-
-def _known(**fields: Any) -> dict[str, Any]:
-    """The fields that say something."""
-    return {name: value for name, value in fields.items() if value not in (None, "", {}, [])}
+    return TimesEntry(
+        median=_number(times.median_us),
+        quartiles=[_number(value) for value in quartiles.tolist()],
+        count=len(samples),
+        host=_number(times.host_us),
+        error=shown(times.error),
+        samples=[_number(value) for value in thinned(samples, most).tolist()],
+    )
 
 
 def thinned(samples: Floats, most: int) -> Floats:
@@ -232,10 +301,5 @@ def thinned(samples: Floats, most: int) -> Floats:
 
 
 def _number(value: float | None) -> float | None:
-    """Five significant digits for the page; None for what is no number."""
+    """Five significant digits for the page; None for what is not finite."""
     return float(f"{value:.5g}") if value is not None and np.isfinite(value) else None
-
-
-def _cost(outcome: Outcome) -> dict[str, Any]:
-    cost = outcome.attempt.cost.model_dump()
-    return cost if any(cost.values()) else {}

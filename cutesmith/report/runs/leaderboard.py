@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from cutesmith.evals.scores.costs import Costs
 from cutesmith.evals.scores.ranking import Standing, Table
+from cutesmith.evals.scores.scorecard import Against
+from cutesmith.evals.scores.summaries import Score
 from cutesmith.report.environment import render
 from cutesmith.report.runs import wording
 from cutesmith.report.runs.tables import markdown_table, took
@@ -59,27 +62,49 @@ def page(tables: Sequence[Table], baseline: str) -> str:
     return render("leaderboard.html.j2", tables=shown, columns=COLUMNS, ties=TIES)
 
 
-def plain(table: Table, baseline: str) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A run's place in a table, with unrounded numbers."""
+
+    place: int
+    tied: bool
+    name: str
+    folder: str
+    sources: Sequence[str]
+    machines: Sequence[Mapping[str, str]]
+    finished: str
+    against: Against
+    correct: Score
+    costs: Costs
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainTable:
+    """A table as JSON."""
+
+    title: str
+    tasks: int
+    standings: tuple[Place, ...]
+
+
+def plain(table: Table, baseline: str) -> PlainTable:
     """A table with unrounded numbers."""
-    return {
-        "title": table.title,
-        "tasks": table.tasks,
-        "standings": [
-            {
-                "place": standing.place,
-                "tied": standing.tied,
-                "name": standing.run.name,
-                "folder": str(standing.run.folder),
-                "sources": standing.run.sources,
-                "machines": [machine.model_dump() for machine in standing.run.machines],
-                "finished": standing.run.finished,
-                "against": standing.card.against[baseline],
-                "correct": standing.card.correct,
-                "costs": standing.costs,
-            }
-            for standing in table.standings
-        ],
-    }
+    places = tuple(
+        Place(
+            place=standing.place,
+            tied=standing.tied,
+            name=standing.run.name,
+            folder=str(standing.run.folder),
+            sources=standing.run.sources,
+            machines=[machine.model_dump() for machine in standing.run.machines],
+            finished=standing.run.finished,
+            against=standing.card.against[baseline],
+            correct=standing.card.correct,
+            costs=standing.costs,
+        )
+        for standing in table.standings
+    )
+    return PlainTable(title=table.title, tasks=table.tasks, standings=places)
 
 
 FORMS = {".html": page, ".md": markdown}
