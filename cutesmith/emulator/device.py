@@ -23,8 +23,8 @@ from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.observation import Observer
 from cutesmith.emulator.machine.scheduler import NativeCode
 from cutesmith.emulator.machine.settings import Settings
-from cutesmith.emulator.native.instrumentation import Instrumentation
 from cutesmith.emulator.native.jit import compile_program
+from cutesmith.emulator.native.logs import Instrumentation
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.emulator.sanitizer.access import access_ir

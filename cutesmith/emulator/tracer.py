@@ -16,8 +16,7 @@ import numpy as np
 from cutesmith.emulator.instructions.roles import writes
 from cutesmith.emulator.machine.observation import Executors
 from cutesmith.emulator.machine.scheduler import NativeCode
-from cutesmith.emulator.native.instrumentation import Instrumentation
-from cutesmith.emulator.native.logs import NO_REGISTER, new_log, trace_steps, traced_registers
+from cutesmith.emulator.native.logs import NO_REGISTER, Instrumentation, new_log, trace_steps, traced_registers
 from cutesmith.emulator.program.abi import WARP, Array, Context
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import Instruction

@@ -125,9 +125,8 @@ def _increment(emitter: Emitter, kind: str, bits: int, old: str, limit: str) -> 
 
 def _decrement(emitter: Emitter, kind: str, bits: int, old: str, limit: str) -> str:
     """Down by one; from 0, or from above the limit, to the limit."""
-    wraps = emitter.op(
-        "or i1 {}, {}", emitter.op("icmp eq i32 {}, 0", old), emitter.op("icmp ugt i32 {}, {}", old, limit)
-    )
+    zero, above = emitter.op("icmp eq i32 {}, 0", old), emitter.op("icmp ugt i32 {}, {}", old, limit)
+    wraps = emitter.op("or i1 {}, {}", zero, above)
     return emitter.select(wraps, "i32", limit, emitter.op("sub i32 {}, 1", old))
 
 

@@ -22,9 +22,8 @@ from cutesmith.emulator.machine.suspensions import Suspension
 from cutesmith.emulator.program.abi import SHARED_BASE, Array, Context, preempted_at
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.program.spinning import waits_for_other_blocks
-from cutesmith.emulator.state.findings import Findings
+from cutesmith.emulator.state.findings import Findings, Printed
 from cutesmith.emulator.state.geometry import Geometry, blocks_of, members, registers_read, special_registers
-from cutesmith.emulator.state.printed import Printed
 from cutesmith.emulator.state.wave import Wave
 from cutesmith.recording.cubin import CubinKernel, source_name
 from cutesmith.recording.launch_limits import launch_shape, refusals
@@ -177,27 +176,20 @@ class LaunchRun:
         wave = self._wave(first, last)
         self.waves += 1
         executors = Executors(self.native, self.memory)
-        with (
-            self.observer.watch(self.geometry, wave, executors) if self.observer else nullcontext(executors) as (
-                native,
-                memory,
-            )
-        ):
+        watched = self.observer.watch(self.geometry, wave, executors) if self.observer else nullcontext(executors)
+        with watched as (native, memory):
             scheduler = Scheduler(wave, memory, native, self.settings, suspensions, self.steps)
             try:
                 scheduler.run()
             except EndlessLoop as error:
-                raise self._with_absent_blocks(error, last) from None
+                if last == self._clusters:
+                    raise
+                absent = (self._clusters - last) * self.geometry.cluster_blocks
+                hint = f"{absent} blocks have not started: a GPU holds {self.resident_blocks} of them at once, and "
+                hint += f"none that run may wait for one that has not started. {error.hint}"
+                raise EndlessLoop(error.message, hint=hint) from None
             finally:
                 self.steps = scheduler.steps
-
-    def _with_absent_blocks(self, error: EndlessLoop, last: int) -> EndlessLoop:
-        waiting = self._clusters - last
-        if not waiting:
-            return error
-        blocks = waiting * self.geometry.cluster_blocks
-        hint = f"{blocks} blocks have not started: a GPU holds {self.resident_blocks} of them at once, and none that "
-        return EndlessLoop(error.message, hint=f"{hint}run may wait for one that has not started. {error.hint}")
 
     def _memory(self, shape: tuple[int, int]) -> Array:
         """Bytes that were not written yet."""

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.scheduler import NativeCode
-from cutesmith.emulator.native.instrumentation import Instrumentation
+from cutesmith.emulator.native.logs import Instrumentation
 from cutesmith.emulator.state.geometry import Geometry
 from cutesmith.emulator.state.wave import Wave
 

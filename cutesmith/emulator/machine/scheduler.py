@@ -135,9 +135,8 @@ class Scheduler:
         """Execute the suspension points that are complete; whether any lane may go on."""
         moved = False
         for group in self._groups():
-            waiting = [
-                Waiting(self._wave.program.suspension_points[number], self._waiting.take(number)) for number in group
-            ]
+            points = self._wave.program.suspension_points
+            waiting = [Waiting(points[number], self._waiting.take(number)) for number in group]
             results = self._suspensions[group[0]].execute(self._machine, waiting)
             for entry, done in zip(waiting, results, strict=True):
                 lanes = entry.lanes

@@ -24,9 +24,10 @@ from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.instructions.forms import literal_bits
 from cutesmith.emulator.program.abi import (
     ACCESS_FUNCTION,
+    CLOCKS,
     PARAMETER_WINDOW,
     SHARED_RANK_SHIFT,
-    SPECIAL_REGISTERS,
+    SPECIAL_ROWS,
     Access,
     Space,
 )
@@ -45,8 +46,6 @@ from cutesmith.emulator.ptx.syntax import (
 )
 
 FLOAT_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
-_SPECIAL_ROWS = {name: row for row, name in enumerate(SPECIAL_REGISTERS)}
-_CLOCKS = {"%clock": 0, "%clock64": 0, "%globaltimer": 0, "%globaltimer_lo": 0, "%clock_hi": 32, "%globaltimer_hi": 32}
 _ACCESS = f"declare ptr @{ACCESS_FUNCTION}(ptr, i32, i32, i64, i32, i32, i32)"
 _RARE = "!prof !1"  # the second way of a branch is hardly ever taken
 
@@ -279,15 +278,15 @@ class Emitter:
 
     def special(self, name: str) -> str:
         """A special register as i32, or i64 for `%clock64`, `%globaltimer` and `%gridid`."""
-        if name in _CLOCKS:
-            clock = self.op(f"lshr i64 %clock, {_CLOCKS[name]}")
+        if name in CLOCKS:
+            clock = self.op(f"lshr i64 %clock, {CLOCKS[name]}")
             return clock if name in ("%clock64", "%globaltimer") else self.resize(clock, 64, 32)
         if name == "%gridid":
             low, high = (self.resize(self.special(f"%gridid_{part}"), 32, 64) for part in ("lo", "hi"))
             return self.op("or i64 {}, {}", low, self.op("shl i64 {}, 32", high))
-        if name not in _SPECIAL_ROWS:
+        if name not in SPECIAL_ROWS:
             raise self.unsupported(f"special register {name}")
-        row = self.op(f"mul i64 %lane.count, {_SPECIAL_ROWS[name]}")
+        row = self.op(f"mul i64 %lane.count, {SPECIAL_ROWS[name]}")
         pointer = self.op("getelementptr i32, ptr %special.lane, i64 {}", row)
         return self.op("load i32, ptr {}, !invariant.load !0", pointer)
 

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from cutesmith.emulator.errors import EmulationError
-from cutesmith.emulator.native.instrumentation import NO_INSTRUMENTATION, Instrumentation
+from cutesmith.emulator.native.logs import NO_INSTRUMENTATION, Instrumentation
 from cutesmith.emulator.native.regions import program_text
 from cutesmith.emulator.program.abi import ACCESS_FUNCTION, CONTEXT_WORDS, Array
 from cutesmith.emulator.program.basic_blocks import Program

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,23 @@ NO_REGISTER = -1
 
 _ACCESS_RECORD = np.dtype([("site", "<i4"), ("lane", "<i4"), ("address", "<u8"), ("what", "<i8")])
 _TRACE_RECORD = np.dtype([("instruction", "<i4"), ("lane", "<i4"), ("register", "<i8"), ("value", "<u8")])
+
+
+@dataclass(frozen=True)
+class Instrumentation:
+    """What native code writes down while it runs.
+
+    `profile`: how often each basic block ran (COUNTS); `count_lanes`: and each lane of it (LANE_COUNTS). `accesses`:
+    every checked access (ACCESS_LOG). `trace`: every register that is set (TRACE).
+    """
+
+    profile: bool = False
+    count_lanes: bool = False
+    accesses: bool = False
+    trace: bool = False
+
+
+NO_INSTRUMENTATION = Instrumentation()
 
 
 def new_log(capacity: int, lanes: range = range(1 << 31)) -> Array:
@@ -64,23 +82,22 @@ def _records(log: Array, kind: np.dtype[Any]) -> Array:
 class LoggingEmitter(Emitter):
     """An emitter whose code writes logs as it runs."""
 
-    def __init__(self, program: Program, module: ModuleText, *, log_accesses: bool, trace: bool) -> None:
+    def __init__(self, program: Program, module: ModuleText, instrumentation: Instrumentation) -> None:
         super().__init__(program, module)
-        self._accesses = log_accesses
-        self._trace = trace
+        self._logged = instrumentation
         self._indices = {name: index for index, name in enumerate(traced_registers(program))}
 
     def access(self, space: Space, address: str, size: int, kind: Access) -> str:
-        if self._accesses:
+        if self._logged.accesses:
             self._write("%access.log", address, str(int(space) | int(kind) << 8 | size << 16))
         return super().access(space, address, size, kind)
 
     def begin(self) -> None:
-        if self._trace:
+        if self._logged.trace:
             self._write("%trace", str(NO_REGISTER), "0")
 
     def assigned(self, register: str, value: str, bits: int) -> None:
-        if self._trace:
+        if self._logged.trace:
             self._write("%trace", str(self._indices[register]), self.resize(value, bits, 64))
 
     def _write(self, log: str, *words: str) -> None:

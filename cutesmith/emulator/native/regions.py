@@ -6,8 +6,7 @@ from contextlib import nullcontext
 
 from cutesmith.emulator.instructions.table import Native, execution_of
 from cutesmith.emulator.native.emitter import Emitter, ModuleText, alloca
-from cutesmith.emulator.native.instrumentation import NO_INSTRUMENTATION, Instrumentation
-from cutesmith.emulator.native.logs import LoggingEmitter
+from cutesmith.emulator.native.logs import NO_INSTRUMENTATION, Instrumentation, LoggingEmitter
 from cutesmith.emulator.program.abi import EXITED, FAULTED, Access, Context, Space, preempted_at
 from cutesmith.emulator.program.basic_blocks import (
     BasicBlock,
@@ -19,7 +18,6 @@ from cutesmith.emulator.program.basic_blocks import (
     SuspensionPoint,
     Switch,
 )
-from cutesmith.emulator.ptx.syntax import Instruction
 
 # Words of the context that a region function reads once, where it needs them, by the SSA name that holds them.
 _POINTERS = {
@@ -53,7 +51,8 @@ class RegionWriter:
         self.region = region
         self.instrumentation = instrumentation
         module.declarations.update(_ENVIRONMENT)
-        self.emitter = _emitter(program, module, instrumentation)
+        logs = instrumentation.accesses or instrumentation.trace
+        self.emitter = LoggingEmitter(program, module, instrumentation) if logs else Emitter(program, module)
 
     def text(self) -> str:
         """The function and its wrapper."""
@@ -95,33 +94,25 @@ class RegionWriter:
         emitter = self.emitter
         emitter.block(f"bb.{basic_block.number}")
         if self.instrumentation.profile:
-            pointer = self.emitter.op(f"getelementptr i64, ptr %counts, i64 {basic_block.number}")
-            count = self.emitter.op("load i64, ptr {}", pointer)
-            self.emitter.emit(f"store i64 {self.emitter.op('add i64 {}, 1', count)}, ptr {pointer}")
+            pointer = emitter.op(f"getelementptr i64, ptr %counts, i64 {basic_block.number}")
+            count = emitter.op("load i64, ptr {}", pointer)
+            emitter.emit(f"store i64 {emitter.op('add i64 {}, 1', count)}, ptr {pointer}")
         if self.instrumentation.count_lanes:
-            self._count_of_lane(basic_block.number)
+            with emitter.when(emitter.op("icmp ne ptr %counts.of.lanes, null")):
+                row = emitter.op(f"mul i64 %lane.count, {basic_block.number}")
+                pointer = emitter.op("getelementptr i32, ptr %counts.of.lanes, i64 {}", row)
+                pointer = emitter.op("getelementptr i32, ptr {}, i64 %lane.wide", pointer)
+                count = emitter.op("load i32, ptr {}", pointer)
+                emitter.emit(f"store i32 {emitter.op('add i32 {}, 1', count)}, ptr {pointer}")
         for instruction in basic_block.instructions:
-            self._instruction(instruction)
+            emitter.instruction = instruction
+            execution = execution_of(instruction)
+            if not isinstance(execution, Native):
+                raise emitter.unsupported("native code does not execute it")
+            with emitter.when(emitter.guard(instruction.guard)) if instruction.guard else nullcontext():
+                emitter.begin()
+                execution.emit(emitter, instruction)
         self._end(basic_block)
-
-    def _count_of_lane(self, basic_block: int) -> None:
-        emitter = self.emitter
-        with emitter.when(emitter.op("icmp ne ptr %counts.of.lanes, null")):
-            row = emitter.op(f"mul i64 %lane.count, {basic_block}")
-            pointer = emitter.op("getelementptr i32, ptr %counts.of.lanes, i64 {}", row)
-            pointer = emitter.op("getelementptr i32, ptr {}, i64 %lane.wide", pointer)
-            count = emitter.op("load i32, ptr {}", pointer)
-            emitter.emit(f"store i32 {emitter.op('add i32 {}, 1', count)}, ptr {pointer}")
-
-    def _instruction(self, instruction: Instruction) -> None:
-        emitter = self.emitter
-        emitter.instruction = instruction
-        execution = execution_of(instruction)
-        if not isinstance(execution, Native):
-            raise emitter.unsupported("native code does not execute it")
-        with emitter.when(emitter.guard(instruction.guard)) if instruction.guard else nullcontext():
-            emitter.begin()
-            execution.emit(emitter, instruction)
 
     def _end(self, basic_block: BasicBlock) -> None:
         emitter, end = self.emitter, basic_block.end
@@ -172,12 +163,6 @@ class RegionWriter:
             self._move(name, store=True)
         self.emitter.emit(f"store i32 {code}, ptr %status.lane")
         self.emitter.jump("next")
-
-
-def _emitter(program: Program, module: ModuleText, instrumentation: Instrumentation) -> Emitter:
-    if not (instrumentation.accesses or instrumentation.trace):
-        return Emitter(program, module)
-    return LoggingEmitter(program, module, log_accesses=instrumentation.accesses, trace=instrumentation.trace)
 
 
 def _context_words(code: str) -> list[str]:

@@ -23,12 +23,19 @@ def copy(batch: LaneBatch) -> None:
     instruction = batch.instruction
     target, source, size = _operands(instruction)
     taken = _source_bytes(batch, size)
-    sound = _aligned(batch, source, size, taken)
-    data = _read_source(batch, batch.address(source), size, np.where(sound, taken, 0))
-    memory, addresses = batch.memory, batch.address(target)
-    pointers = memory.pointers(batch.lanes, Space.SHARED, addresses, size, Access.WRITE, instruction.number)
+    memory, site, addresses = batch.memory, instruction.number, batch.address(source)
+    wrong: Array = (taken > 0) & (taken < size) & (addresses % np.uint64(size) != 0)
+    if wrong.any():  # a source that is read in part must be aligned to the whole copy
+        message = f"`{instruction.full_opcode}` from {int(addresses[wrong][0]):#x}, not a multiple of {size}"
+        batch.wave.report(FaultKind.MISALIGNED, message, batch.lanes[wrong], instruction)
+    taken = np.where(wrong, 0, taken)
+    data = np.zeros((len(batch.lanes), size), np.uint8)
+    for count in np.unique(taken[taken > 0]).tolist():
+        chosen = taken == count
+        data[chosen, :count] = memory.load(batch.lanes[chosen], Space.GLOBAL, addresses[chosen], count, site)
+    pointers = memory.pointers(batch.lanes, Space.SHARED, batch.address(target), size, Access.WRITE, site)
     kept = pointers != 0
-    batch.machine.unit(PendingCopies).issue(batch.lanes[kept], pointers[kept], data[kept], instruction.number)
+    batch.machine.unit(PendingCopies).issue(batch.lanes[kept], pointers[kept], data[kept], site)
 
 
 def _operands(instruction: Instruction) -> tuple[Address, Address, int]:
@@ -62,26 +69,6 @@ def _source_bytes(batch: LaneBatch, size: int) -> Array:
     return np.asarray(np.minimum(given, size))
 
 
-def _aligned(batch: LaneBatch, source: Address, size: int, taken: Array) -> Array:
-    """Whether a source that is read in part is aligned to the whole copy, as it must be; a fault where it is not."""
-    addresses = batch.address(source)
-    wrong: Array = (taken > 0) & (taken < size) & (addresses % np.uint64(size) != 0)
-    if wrong.any():
-        message = f"`{batch.instruction.full_opcode}` from {int(addresses[wrong][0]):#x}, no multiple of {size}"
-        batch.wave.report(FaultKind.MISALIGNED, message, batch.lanes[wrong], batch.instruction)
-    return np.logical_not(wrong)
-
-
-def _read_source(batch: LaneBatch, addresses: Array, size: int, taken: Array) -> Array:
-    """uint8 (n, size): what is read, filled up with zeros."""
-    data = np.zeros((len(batch.lanes), size), np.uint8)
-    memory, site = batch.memory, batch.instruction.number
-    for count in np.unique(taken[taken > 0]).tolist():
-        chosen = taken == count
-        data[chosen, :count] = memory.load(batch.lanes[chosen], Space.GLOBAL, addresses[chosen], count, site)
-    return data
-
-
 @lane_operation("cp.async.commit_group")
 def commit(batch: LaneBatch) -> None:
     """What the thread has issued since the last one is a group."""
@@ -105,7 +92,7 @@ def wait_all(batch: LaneBatch) -> None:
 
 @lane_operation("cp.async.mbarrier.arrive")
 def arrive(batch: LaneBatch) -> None:
-    """The mbarrier hears of it when the thread's copies are complete: they are, at once.
+    """Tell the mbarrier that the thread's copies are complete: they are, at once.
 
     Without `.noinc` the arrival is one that the barrier did not expect yet.
     """

@@ -1,8 +1,7 @@
 """`mbarrier` instructions: on mbarriers in shared memory, those of other blocks of the cluster included.
 
-Arrivals release and waits acquire unless they are `.relaxed`; the race check hears of both. `try_wait` suspends the
-thread until the phase is over; only when no other thread can go on does it give up and
-say no, as a GPU does after a time.
+Arrivals release and waits acquire unless they are `.relaxed`; the race check is told of both. `try_wait` suspends the
+lane until the phase is over. It gives up and says no only when no other lane can go on, as a GPU does after a time.
 """
 
 from __future__ import annotations
@@ -56,7 +55,10 @@ def arrive(batch: LaneBatch) -> None:
     """`mbarrier.arrive{.expect_tx}{.noComplete} {state,} [a]{, count}`; `arrive_drop` leaves for good."""
     instruction = batch.instruction
     drops, expects = "arrive_drop" in instruction.modifiers, "expect_tx" in instruction.modifiers
-    state, address, amounts = _arrival_operands(batch)
+    operands = list(instruction.operands)
+    state = Sink() if isinstance(operands[0], Address) else operands.pop(0)
+    address, *rest = operands
+    amounts = batch.read(rest[0], np.uint32) if rest else np.ones(len(batch.lanes), np.uint32)
 
     def act(barrier: Mbarrier, index: int) -> None:
         if expects:
@@ -64,16 +66,6 @@ def arrive(batch: LaneBatch) -> None:
         (barrier.drop if drops else barrier.arrive)(1 if expects else int(amounts[index]))
 
     _update(batch, address, act, state)
-
-
-def _arrival_operands(batch: LaneBatch) -> tuple[Operand, Address, Array]:
-    """Where the state goes (a Sink if nowhere), the address, the count of arrivals or bytes."""
-    operands = list(batch.instruction.operands)
-    state = Sink() if isinstance(operands[0], Address) else operands.pop(0)
-    address, *rest = operands
-    assert isinstance(address, Address)
-    amounts = batch.read(rest[0], np.uint32) if rest else np.ones(len(batch.lanes), np.uint32)
-    return state, address, amounts
 
 
 @lane_operation("mbarrier.expect_tx", "mbarrier.complete_tx")

@@ -128,13 +128,7 @@ class _Search:
         module: Module = replace(self._module, functions={function.name: function})
         program = build_program(module, function.name)
         log = kind(program, self._tensors)
-        run = self._launch(program, log)
-        run.chosen = _chosen(run.geometry)
-        run.run()
-        return Searched(len(run.chosen) * run.geometry.cluster_blocks, log.found())
-
-    def _launch(self, program: Program, log: _Log) -> LaunchRun:
-        return LaunchRun(
+        run = LaunchRun(
             program=program,
             native=compile_program(program, access_ir()),
             launch=self._held.launch,
@@ -143,6 +137,9 @@ class _Search:
             memory=log,
             settings=Settings(sanitize=False, step_limit=_MOST_STEPS),
         )
+        run.chosen = _chosen(run.geometry)
+        run.run()
+        return Searched(len(run.chosen) * run.geometry.cluster_blocks, log.wrap)
 
 
 def _chosen(geometry: Geometry) -> Array:
@@ -159,18 +156,14 @@ def _chosen(geometry: Geometry) -> Array:
 
 
 class _Log(Memory):
-    """The memory of a launch that is run for its addresses; global memory is empty."""
+    """The memory of a launch that is run for its addresses, its global memory empty; `wrap`: what was found first."""
 
     def __init__(self, program: Program, tensors: Sequence[Tensor]) -> None:
         super().__init__(program, Allocations(), sanitize=False)
         self.tensors = sorted(tensors, key=lambda tensor: tensor.address)
         self._starts = np.array([tensor.address for tensor in self.tensors] or [0], np.uint64)
         self._sizes = np.array([tensor.size for tensor in self.tensors] or [0], np.uint64)
-        self._wrap: Wrap | None = None
-
-    def found(self) -> Wrap | None:
-        """What was found first."""
-        return self._wrap
+        self.wrap: Wrap | None = None
 
     @abstractmethod
     def note(self, batch: LaneBatch, addresses: Array, wide: Array) -> None:
@@ -185,7 +178,7 @@ class _Log(Memory):
         """Remember the access of the lane at place `first`."""
         tensor = self.tensors[int(self.in_tensors(wide[first : first + 1])[0][0])]
         lane = int(batch.lanes[first])
-        self._wrap = self._wrap or Wrap(
+        self.wrap = self.wrap or Wrap(
             location=batch.instruction.location,
             tensor=tensor,
             meant=int(wide[first]) - tensor.address,
@@ -216,18 +209,13 @@ class _Collisions(_Log):
         index, meant = self.in_tensors(wide)
         wrong = (addresses != wide) & meant & ~self.in_tensors(addresses)[1]
         if batch.instruction.modifiers[0] == "st":
-            wrong |= meant & self._taken(addresses, wide, index)
+            returned = np.array([tensor.returned for tensor in self.tensors] or [False])[index]
+            for place in np.flatnonzero(returned):  # another position may have been written to the address
+                position = int(wide[place])
+                taken = self._meant.setdefault(int(addresses[place]), position) != position
+                wrong[place] |= meant[place] & taken
         if wrong.any():
             self.keep(batch, addresses, wide, int(np.flatnonzero(wrong)[0]), 16)
-
-    def _taken(self, addresses: Array, wide: Array, index: Array) -> Array:
-        """Whether another position was written to the address, or is by one of these lanes."""
-        returned = np.array([tensor.returned for tensor in self.tensors] or [False])[index]
-        taken = np.zeros(len(addresses), bool)
-        for place in np.flatnonzero(returned):
-            meant = int(wide[place])
-            taken[place] = self._meant.setdefault(int(addresses[place]), meant) != meant
-        return taken
 
 
 @lane_operation(POSITION)

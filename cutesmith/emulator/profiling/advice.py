@@ -101,12 +101,9 @@ def _global_remarks(access: AccessProfile) -> Iterator[_Remark]:
         saved = access.requests * (1 - access.size / WIDEST)
         clocks = saved / _ISSUES_PER_CLOCK + saved
         fewer = WIDEST // access.size
-        yield (
-            "narrow",
-            clocks,
-            f"{access.size}-byte global {noun}: {WIDEST}-byte vectors make {fewer} times fewer of them "
-            f"(each lane then takes {fewer} neighbouring elements; rows must be {WIDEST}-byte aligned)",
-        )
+        message = f"{access.size}-byte global {noun}: {WIDEST}-byte vectors make {fewer} times fewer of them "
+        message += f"(each lane then takes {fewer} neighbouring elements; rows must be {WIDEST}-byte aligned)"
+        yield "narrow", clocks, message
     yield from _contention(access)
 
 

@@ -16,8 +16,7 @@ import numpy as np
 from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.observation import Executors
 from cutesmith.emulator.machine.scheduler import NativeCode
-from cutesmith.emulator.native.instrumentation import Instrumentation
-from cutesmith.emulator.native.logs import accesses, new_log
+from cutesmith.emulator.native.logs import Instrumentation, accesses, new_log
 from cutesmith.emulator.program.abi import Access, Array, Context, Space
 from cutesmith.emulator.program.basic_blocks import Program, SuspensionPoint
 from cutesmith.emulator.state.geometry import Geometry

@@ -103,6 +103,9 @@ SPECIAL_REGISTERS = (
     "%is_explicit_cluster", "%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size", "%gridid_lo", "%gridid_hi",
 )  # fmt: skip
 """Rows of the special-register table, one uint32 a lane. `%clock*` and `%globaltimer*` come from CLOCK instead."""
+SPECIAL_ROWS = {name: row for row, name in enumerate(SPECIAL_REGISTERS)}
+CLOCKS = {"%clock": 0, "%clock64": 0, "%globaltimer": 0, "%globaltimer_lo": 0, "%clock_hi": 32, "%globaltimer_hi": 32}
+"""By how many bits CLOCK is shifted to the right for each of them."""
 
 ACCESS_FUNCTION = "access"
 """`ptr access(ptr context, i32 lane, i32 space, i64 address, i32 bytes, i32 kind, i32 site)`: the host address of a

@@ -20,7 +20,13 @@ def cut(function: Function, is_native: Callable[[Instruction], bool]) -> tuple[B
     for draft in drafts.values():
         draft.end = _redirect(draft.end, drafts, draft.known)
     start = _follow(0, drafts, None)  # every edge leads past empty basic blocks
-    return _number(_merge({start: drafts[start], **drafts}))
+    drafts = _merge({start: drafts[start], **drafts})
+    numbers = {old: new for new, old in enumerate(drafts)}
+    suspension_points = iter(range(len(drafts)))
+    return tuple(
+        BasicBlock(number, tuple(draft.instructions), _renumber(draft.end, numbers, suspension_points))
+        for number, draft in enumerate(drafts.values())
+    )
 
 
 def successors(end: End) -> tuple[int, ...]:
@@ -52,7 +58,13 @@ class _Cutter:
     def __init__(self, function: Function, is_native: Callable[[Instruction], bool]) -> None:
         self._function, self._is_native = function, is_native
         self._drafts: list[_Draft] = [_Draft()]
-        self._labels = {label: self._new() for label in _targets(function)}
+        targets: dict[str, None] = {}  # labels that something branches to
+        for statement in function.body:
+            if isinstance(statement, Instruction) and statement.opcode == "bra":
+                targets.update((name.name, None) for name in statement.operands if isinstance(name, LabelReference))
+        for names in function.branch_targets.values():
+            targets.update(dict.fromkeys(names))
+        self._labels = {label: self._new() for label in targets}
         self._current = 0
         self._order = [0]
         self._ended = False
@@ -106,28 +118,16 @@ class _Cutter:
             self._start(inside)
             if guard.register not in writes(instruction):
                 self._drafts[inside].known = (guard.register, not guard.negated)
-        self._finish(self._end_at(instruction, following))
-        self._start(following)
-
-    def _end_at(self, instruction: Instruction, following: int) -> End:
         if instruction.opcode in ("ret", "exit"):
-            return Exit()
-        if instruction.opcode != "brx":
-            return SuspensionPoint(-1, replace(instruction, guard=None), following)
-        index, targets = instruction.operands[0], instruction.operands[1]
-        assert isinstance(index, Register) and isinstance(targets, LabelReference)
-        return Switch(index, tuple(self._labels[name] for name in self._function.branch_targets[targets.name]))
-
-
-def _targets(function: Function) -> dict[str, None]:
-    """Labels that something branches to."""
-    found: dict[str, None] = {}
-    for statement in function.body:
-        if isinstance(statement, Instruction) and statement.opcode == "bra":
-            found.update((name.name, None) for name in statement.operands if isinstance(name, LabelReference))
-    for names in function.branch_targets.values():
-        found.update(dict.fromkeys(names))
-    return found
+            self._finish(Exit())
+        elif instruction.opcode != "brx":
+            self._finish(SuspensionPoint(-1, replace(instruction, guard=None), following))
+        else:
+            index, targets = instruction.operands[0], instruction.operands[1]
+            assert isinstance(index, Register) and isinstance(targets, LabelReference)
+            names = self._function.branch_targets[targets.name]
+            self._finish(Switch(index, tuple(self._labels[name] for name in names)))
+        self._start(following)
 
 
 def _redirect(end: End, drafts: dict[int, _Draft], known: _Known | None) -> End:
@@ -176,27 +176,14 @@ def _merge(drafts: dict[int, _Draft]) -> dict[int, _Draft]:
     for draft in drafts.values():
         for number in successors(draft.end):
             sources[number] += 1
-    for number in list(drafts):
-        if number in drafts:
-            _absorb(number, drafts, sources)
+    for number, draft in list(drafts.items()):
+        if number not in drafts:
+            continue
+        while isinstance(draft.end, Jump) and sources[draft.end.target] == 1 and draft.end.target != number:
+            absorbed = drafts.pop(draft.end.target)
+            draft.instructions += absorbed.instructions
+            draft.end = absorbed.end
     return drafts
-
-
-def _absorb(number: int, drafts: dict[int, _Draft], sources: dict[int, int]) -> None:
-    draft = drafts[number]
-    while isinstance(draft.end, Jump) and sources[draft.end.target] == 1 and draft.end.target != number:
-        absorbed = drafts.pop(draft.end.target)
-        draft.instructions += absorbed.instructions
-        draft.end = absorbed.end
-
-
-def _number(drafts: dict[int, _Draft]) -> tuple[BasicBlock, ...]:
-    numbers = {old: new for new, old in enumerate(drafts)}
-    suspension_points = iter(range(len(drafts)))
-    return tuple(
-        BasicBlock(number, tuple(draft.instructions), _renumber(draft.end, numbers, suspension_points))
-        for number, draft in enumerate(drafts.values())
-    )
 
 
 def _renumber(end: End, numbers: dict[int, int], suspension_points: Iterator[int]) -> End:

@@ -41,11 +41,8 @@ class Liveness:
         return self._point_reads[basic_block] | self._point_writes[basic_block]
 
     def _at_point(self, basic_block: BasicBlock, role: Callable[[Instruction], Iterator[str]]) -> int:
-        return (
-            self.numbering.mask(role(basic_block.end.instruction))
-            if isinstance(basic_block.end, SuspensionPoint)
-            else 0
-        )
+        end = basic_block.end
+        return self.numbering.mask(role(end.instruction)) if isinstance(end, SuspensionPoint) else 0
 
     def _effect(self, basic_block: BasicBlock) -> Effect:
         first_reads = may = always = 0
@@ -63,7 +60,10 @@ class Liveness:
         return Effect(first_reads, may, always)
 
     def _solve(self) -> None:
-        sources = _sources(self._basic_blocks)
+        sources: list[list[int]] = [[] for _ in self._basic_blocks]
+        for basic_block in self._basic_blocks:
+            for following in successors(basic_block.end):
+                sources[following].append(basic_block.number)
         waiting = list(range(len(self._basic_blocks)))
         queued = set(waiting)
         while waiting:
@@ -81,14 +81,6 @@ class Liveness:
                 fresh = [source for source in sources[number] if source not in queued]
                 queued.update(fresh)
                 waiting += fresh
-
-
-def _sources(basic_blocks: tuple[BasicBlock, ...]) -> list[list[int]]:
-    sources: list[list[int]] = [[] for _ in basic_blocks]
-    for basic_block in basic_blocks:
-        for following in successors(basic_block.end):
-            sources[following].append(basic_block.number)
-    return sources
 
 
 def back_edges(basic_blocks: tuple[BasicBlock, ...], roots: Iterable[int]) -> frozenset[Edge]:

@@ -36,9 +36,7 @@ def waiting_line(program: Program, number: int) -> Location | None:
 
 def _instructions(basic_block: BasicBlock) -> tuple[Instruction, ...]:
     end = basic_block.end
-    return (
-        (*basic_block.instructions, end.instruction) if isinstance(end, SuspensionPoint) else basic_block.instructions
-    )
+    return (*basic_block.instructions, *([end.instruction] if isinstance(end, SuspensionPoint) else []))
 
 
 def _after(program: Program, number: int) -> set[int]:

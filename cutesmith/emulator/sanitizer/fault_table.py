@@ -49,7 +49,12 @@ def _fault_function(module: Any) -> Any:
         record = body.at(header, offset, I8)
         count = b.load(_field(body, record, "count"), typ=I32)
         with body.when(b.icmp_unsigned("==", count, body.number(0, I32))):
-            _begin(body, header, record, other)
+            number = body.word(header, 0)
+            b.store(b.add(number, body.number(1)), header)
+            values = {key: body[key] for key in ("kind", "site", "lane", "space", "bytes", "access", "address", "cell")}
+            values |= {"count": body.number(1, I32), "other_site": other, "number": number}
+            for name, value in values.items():
+                b.store(value, _field(body, record, name))
             b.ret_void()
         same = [
             b.icmp_unsigned("==", b.load(_field(body, record, name), typ=I32), value)
@@ -60,16 +65,6 @@ def _fault_function(module: Any) -> Any:
             b.ret_void()
     b.ret_void()  # more than FAULT_SLOTS different faults between two drains: enough is known
     return body.function
-
-
-def _begin(body: Body, header: Value, record: Value, other: Value) -> None:
-    b = body.b
-    number = body.word(header, 0)
-    b.store(b.add(number, body.number(1)), header)
-    values = {name: body[name] for name in ("kind", "site", "lane", "space", "bytes", "access", "address", "cell")}
-    values |= {"count": body.number(1, I32), "other_site": other, "number": number}
-    for name, value in values.items():
-        b.store(value, _field(body, record, name))
 
 
 def _field(body: Body, record: Value, name: str) -> Value:

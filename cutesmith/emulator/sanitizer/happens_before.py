@@ -6,7 +6,7 @@ Three mechanisms, from common to rare, all kept by sanitizer/clocks.py:
   thread has learnt of (a vector clock);
 - *releases*: a strong store or atomic after a fence, or with `.release`, and a strong read after it, order what the
   releasing thread (within a block) or block (beyond it) did before. Taken generously: any strong read acquires, and
-  from everybody who has released.
+  from every thread that has released.
 Two strong accesses (atomic, volatile, relaxed and stronger) never race.
 """
 
@@ -42,7 +42,7 @@ class Who:
         """This access."""
         b = body.b
         parts = ((self.serial, cells.SERIAL_SHIFT), (self.thread, cells.THREAD_SHIFT), (self.time, cells.TIME_SHIFT))
-        cell = body.wide(body.least(body["site"], body.number(cells.MAX_SITE, I32)))
+        cell = own_site(body)
         for value, shift in parts:
             cell = b.or_(cell, b.shl(value, body.number(shift)))
         return cell
@@ -51,6 +51,17 @@ class Who:
 def field(body: Body, cell: Value, shift: int, bits: int) -> Value:
     """A part of a cell."""
     return body.b.and_(body.b.lshr(cell, body.number(shift)), body.number((1 << bits) - 1))
+
+
+def own_site(body: Body) -> Value:
+    """The number by which cells and flags know the instruction of this access: those after MAX_SITE share it."""
+    return body.wide(body.least(body["site"], body.number(cells.MAX_SITE, I32)))
+
+
+def site_has(body: Body, site: Value, flags: Site) -> Value:
+    """Whether an instruction, by the number that cells have, has one of these flags."""
+    known = body.word(body.word(body["context"], Sanitizer.SITES, PTR), site, I8)
+    return body.b.icmp_unsigned("!=", body.b.and_(known, body.number(flags, I8)), body.number(0, I8))
 
 
 class HappensBefore:
@@ -74,7 +85,8 @@ class HappensBefore:
         who = Who(body)
         ordered = _returner(body, ORDERED)
         ordered(body.equal(who.time, cells.MAX_TIME))
-        ordered(b.and_(_strong(body, body["site"]), _strong(body, b.trunc(body["cell"], I32))))
+        other_site = field(body, body["cell"], 0, cells.SITE_BITS)
+        ordered(b.and_(*(site_has(body, site, Site.STRONG) for site in (own_site(body), other_site))))
         with body.when(body.equal(other, cells.EVERYWHERE)):
             self._everywhere(body, who, serial, time)
         with body.when(b.icmp_unsigned("==", serial, who.serial)):
@@ -190,17 +202,6 @@ def _returner(body: Body, result: int) -> Callable[[Value], None]:
     return give
 
 
-def _strong(body: Body, site: Value) -> Value:
-    flags = _site_flags(body, site)
-    return body.b.icmp_unsigned("!=", body.b.and_(flags, body.number(Site.STRONG, I8)), body.number(0, I8))
-
-
-def _site_flags(body: Body, site: Value) -> Value:
-    """Of an instruction's number, or of a cell's lower half."""
-    low = body.wide(body.b.and_(site, body.number(cells.MAX_SITE, I32)))
-    return body.word(body.word(body["context"], Sanitizer.SITES, PTR), low, I8)
-
-
 def _cluster_blocks(body: Body) -> Value:
     return body.word(body["context"], Context.CLUSTER_BLOCKS)
 
@@ -233,15 +234,14 @@ def _synchronise(module: Any) -> Any:
     parameters = {"context": PTR, "lane": I32, "site": I32}
     body = Body(module, "access_synchronise", VOID, parameters, attributes=("noinline",))
     b = body.b
-    flags = _site_flags(body, body["site"])
-    who = Who(body)
+    site, who = own_site(body), Who(body)
     sequence = body.word(body["context"], Sanitizer.SEQUENCE, PTR)
-    with body.when(_flag(body, flags, Site.READS)):
+    with body.when(site_has(body, site, Site.READS)):
         now = b.trunc(b.load(sequence, typ=I64), I32)
         body.put(now, body.word(body["context"], Sanitizer.LANE_ACQUIRED, PTR), who.lane, I32)
         body.put(now, body.word(body["context"], Sanitizer.BLOCK_ACQUIRED, PTR), who.serial, I32)
-    with body.when(_flag(body, flags, Site.WRITES)):
-        releases = _flag(body, flags, Site.RELEASES)
+    with body.when(site_has(body, site, Site.WRITES)):
+        releases = site_has(body, site, Site.RELEASES)
         for released, fenced, index in (
             (Sanitizer.LANE_RELEASED, Sanitizer.LANE_FENCED, who.lane),
             (Sanitizer.BLOCK_RELEASED, Sanitizer.BLOCK_FENCED, who.serial),
@@ -249,24 +249,15 @@ def _synchronise(module: Any) -> Any:
             fence = body.word(body.word(body["context"], fenced, PTR), index, I32)
             time = b.select(releases, b.trunc(who.time, I32), fence)
             with body.when(b.icmp_unsigned("!=", time, body.number(0, I32))):
-                _write_release(body, body.word(body["context"], released, PTR), index, time, sequence)
+                entries, at = body.word(body["context"], released, PTR), b.shl(index, body.number(1))
+                body.put(time, entries, at, I32)
+                first = b.add(at, body.number(1))
+                with body.when(body.equal(body.word(entries, first, I32), 0)):
+                    following = b.add(b.load(sequence, typ=I64), body.number(1))
+                    b.store(following, sequence)
+                    body.put(b.trunc(following, I32), entries, first, I32)
         with body.when(releases):
             later = body.least(b.add(who.time, body.number(1)), body.number(cells.MAX_TIME))
             body.put(later, body.word(body["context"], Sanitizer.TIME, PTR), who.first)
     b.ret_void()
     return body.function
-
-
-def _write_release(body: Body, entries: Value, index: Value, time: Value, sequence: Value) -> None:
-    b = body.b
-    at = b.shl(index, body.number(1))
-    body.put(time, entries, at, I32)
-    first = b.add(at, body.number(1))
-    with body.when(b.icmp_unsigned("==", body.word(entries, first, I32), body.number(0, I32))):
-        following = b.add(b.load(sequence, typ=I64), body.number(1))
-        b.store(following, sequence)
-        body.put(b.trunc(following, I32), entries, first, I32)
-
-
-def _flag(body: Body, flags: Value, flag: Site) -> Value:
-    return body.b.icmp_unsigned("!=", body.b.and_(flags, body.number(flag, I8)), body.number(0, I8))

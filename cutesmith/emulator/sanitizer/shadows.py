@@ -32,7 +32,16 @@ from cutesmith.emulator.native.building import (
 from cutesmith.emulator.program.abi import Access, Context, Space
 from cutesmith.emulator.sanitizer import cells as cells
 from cutesmith.emulator.sanitizer.fault_table import FaultTable
-from cutesmith.emulator.sanitizer.happens_before import ORDERED, RACE, UNDER_WAY, HappensBefore, Who, field
+from cutesmith.emulator.sanitizer.happens_before import (
+    ORDERED,
+    RACE,
+    UNDER_WAY,
+    HappensBefore,
+    Who,
+    field,
+    own_site,
+    site_has,
+)
 from cutesmith.emulator.sanitizer.layout import Allocation, Fault, Pending, Sanitizer, Site
 from cutesmith.emulator.sanitizer.pending_writes import PendingWrites
 
@@ -156,10 +165,7 @@ class Shadows:
                     self._write_cells(body, who, own, found, index, width)
         with body.when(b.load(found.any, typ=I1), likely=False):
             self._write_faults(body, found, reads)
-        sites = body.word(body["context"], Sanitizer.SITES, PTR)
-        flags = body.word(sites, body.wide(body.least(body["site"], body.number(cells.MAX_SITE, I32))), I8)
-        effect = b.and_(flags, body.number(Site.READS | Site.WRITES, I8))
-        with body.when(b.icmp_unsigned("!=", effect, body.number(0, I8)), likely=False):
+        with body.when(site_has(body, own_site(body), Site.READS | Site.WRITES), likely=False):
             b.call(self._orders.synchronise, [body["context"], body["lane"], body["site"]])
         b.ret_void()
         return body.function
@@ -292,7 +298,9 @@ class Shadows:
         who = Who(body)
         other = field(body, body["cell"], cells.THREAD_SHIFT, cells.THREAD_BITS)
         merged = body.any_of(body.equal(other, cells.SEVERAL), body.equal(other, cells.EVERYWHERE))
-        with body.when(b.and_(body.equal(unordered, ORDERED), b.not_(self._both_strong(body, merged)))):
+        # Strong reads are ORDERED with anything strong but must not replace readers: a merged cell stays merged.
+        both_strong = b.and_(merged, site_has(body, own_site(body), Site.STRONG))
+        with body.when(b.and_(body.equal(unordered, ORDERED), b.not_(both_strong))):
             b.store(body["own"], body["at"])
             b.ret_void()
         serial = b.lshr(body["cell"], body.number(cells.SERIAL_SHIFT))
@@ -301,13 +309,6 @@ class Shadows:
             self._note_in_block(body, who, other)
         self._note_elsewhere(body, who, serial)
         return body.function
-
-    def _both_strong(self, body: Body, merged: Value) -> Value:
-        """Strong reads are ORDERED with anything strong but must not replace readers: a merged cell stays merged."""
-        sites = body.word(body["context"], Sanitizer.SITES, PTR)
-        site = body.wide(body.least(body["site"], body.number(cells.MAX_SITE, I32)))
-        strong = body.b.and_(body.word(sites, site, I8), body.number(Site.STRONG, I8))
-        return body.b.and_(merged, body.b.icmp_unsigned("!=", strong, body.number(0, I8)))
 
     def _note_in_block(self, body: Body, who: Who, other: Value) -> None:
         b = body.b

@@ -1,4 +1,4 @@
-"""Where everything that goes wrong in a launch is written down, once a line."""
+"""What a launch has to tell: faults, each line once, and what it printed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ FATAL = frozenset(FaultKind) - {
     FaultKind.MISSING_WAIT,
 }
 """Kinds that end the launch, as they do on a GPU; the others are written down and the launch goes on."""
+MOST_PRINTED = 1 << 20  # characters: what the printf buffer of a device holds by default
 
 
 @dataclass
@@ -48,6 +49,22 @@ class Findings:
     def fatal(self) -> tuple[Finding, ...]:
         """Those that end the launch."""
         return tuple(finding for finding in self._by_line.values() if finding.kind in FATAL)
+
+
+@dataclass
+class Printed:
+    """The texts that a launch printed, at most MOST_PRINTED characters; `last`: the last one of each lane."""
+
+    texts: list[str] = field(default_factory=list)
+    last: dict[int, str] = field(default_factory=dict)
+    size: int = 0
+
+    def add(self, lane: int, text: str) -> None:
+        """A lane prints."""
+        self.last[lane] = text
+        if self.size < MOST_PRINTED:
+            self.texts.append(text)
+        self.size += len(text)
 
 
 def where(location: Location | None) -> str:

@@ -10,10 +10,11 @@ import numpy as np
 from cutesmith.emulator.faults import FaultKind, Finding
 from cutesmith.emulator.instructions.forms import literal_bits
 from cutesmith.emulator.program.abi import (
+    CLOCKS,
     CONTEXT_WORDS,
     PARAMETER_WINDOW,
     SHARED_RANK_SHIFT,
-    SPECIAL_REGISTERS,
+    SPECIAL_ROWS,
     Array,
     Context,
 )
@@ -28,10 +29,7 @@ from cutesmith.emulator.ptx.syntax import (
     SpecialRegister,
     Symbol,
 )
-from cutesmith.emulator.state.findings import Findings
-from cutesmith.emulator.state.printed import Printed
-
-_ROWS = {name: row for row, name in enumerate(SPECIAL_REGISTERS)}
+from cutesmith.emulator.state.findings import Findings, Printed
 
 
 @dataclass
@@ -73,7 +71,7 @@ class Wave:
 
     def thread(self, lane: int) -> tuple[int, int, int]:
         """(x, y, z) of a lane in its block."""
-        x, y, z = (int(self.special[_ROWS[f"%tid.{axis}"], lane]) for axis in "xyz")
+        x, y, z = (int(self.special[SPECIAL_ROWS[f"%tid.{axis}"], lane]) for axis in "xyz")
         return (x, y, z)
 
     def block(self, lane: int) -> tuple[int, int, int]:
@@ -136,10 +134,9 @@ class Wave:
 
     def special_register(self, name: str, lanes: Array) -> Array:
         """uint64 values of a special register."""
-        if name in ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"):
-            clock = int(self.context[Context.CLOCK])
-            return np.full(lanes.shape, clock >> 32 if name.endswith("_hi") else clock, np.uint64)
-        values: Array = self.special[_ROWS[name], lanes].astype(np.uint64)
+        if name in CLOCKS:
+            return np.full(lanes.shape, int(self.context[Context.CLOCK]) >> CLOCKS[name], np.uint64)
+        values: Array = self.special[SPECIAL_ROWS[name], lanes].astype(np.uint64)
         return values
 
     def _symbol(self, operand: Symbol, lanes: Array) -> Array:

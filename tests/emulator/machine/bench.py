@@ -10,8 +10,8 @@ from cutesmith.devices import SM_VERSIONS
 from cutesmith.emulator.instruction_set import build_program
 from cutesmith.emulator.machine.launch import LaunchReport, LaunchRun
 from cutesmith.emulator.machine.settings import Settings
-from cutesmith.emulator.native.instrumentation import Instrumentation
 from cutesmith.emulator.native.jit import compile_program
+from cutesmith.emulator.native.logs import Instrumentation
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.emulator.state.wave import Wave
 from cutesmith.recording.cubin import CubinKernel

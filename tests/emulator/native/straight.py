@@ -11,7 +11,7 @@ import numpy as np
 from cutesmith.emulator import instruction_set  # noqa: F401  (it fills the instruction table)
 from cutesmith.emulator.instructions.roles import CONDITION_CODE
 from cutesmith.emulator.native import jit
-from cutesmith.emulator.native.instrumentation import Instrumentation
+from cutesmith.emulator.native.logs import Instrumentation
 from cutesmith.emulator.program.abi import CONTEXT_WORDS, EXITED, SPECIAL_REGISTERS, Context
 from cutesmith.emulator.program.basic_blocks import BasicBlock, Exit, Program, Region
 from cutesmith.emulator.ptx.parser import parse

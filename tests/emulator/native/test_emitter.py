@@ -10,9 +10,10 @@ import pytest
 from cutesmith.emulator.errors import EmulationError
 from cutesmith.emulator.native import jit
 from cutesmith.emulator.native.emitter import Emitter, ModuleText
-from cutesmith.emulator.native.regions import Instrumentation, RegionWriter
+from cutesmith.emulator.native.logs import Instrumentation
+from cutesmith.emulator.native.regions import RegionWriter
 from cutesmith.emulator.program.abi import EXITED, FAULTED, Access, Space
-from cutesmith.emulator.program.basic_blocks import Program
+from cutesmith.emulator.program.basic_blocks import BasicBlock, Program
 from cutesmith.emulator.ptx.syntax import Immediate, Register, Sink, Vector
 from tests.emulator.native.straight import HOST_ACCESS, Machine, straight
 
@@ -27,9 +28,11 @@ class OneBody(RegionWriter):
         super().__init__(program, module, program.regions[0], Instrumentation())
         self._write = write
 
-    def _instruction(self, instruction: object) -> None:
+    def _basic_block(self, basic_block: BasicBlock) -> None:
+        self.emitter.block(f"bb.{basic_block.number}")
         self.emitter.instruction = self.program.instructions[0]
         self._write(self.emitter)
+        self._end(basic_block)
 
 
 def run(write: Callable[[Emitter], None], **inputs: list[int]) -> tuple[Machine, Callable[[str], list[int]]]:

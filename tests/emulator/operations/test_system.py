@@ -8,7 +8,7 @@ import pytest
 
 from cutesmith.emulator.faults import KernelFault, UnsupportedInstruction
 from cutesmith.emulator.operations.printing import ArgumentBuffer, format_text
-from cutesmith.emulator.state.printed import MOST_PRINTED, Printed
+from cutesmith.emulator.state.findings import MOST_PRINTED, Printed
 from tests.emulator.machine import bench
 
 
