@@ -1,4 +1,4 @@
-"""The emulated GPU as a kernel file meets it: a recording session in which every launch is executed, at once.
+"""The emulated GPU as a kernel file sees it: a recording session that executes every launch at once.
 
 Tensors on "cuda" are CPU memory that poses as CUDA memory (`recording.facade`); the addresses that they claim become
 the address space of the launches. Streams and events order nothing more than the order of the calls does.
@@ -81,9 +81,9 @@ class EmulatedDevice:
 
     @contextmanager
     def unexecuted(self, *, storage: bool) -> Iterator[list[Unexecuted]]:
-        """Within it launches are held against the GPU's limits (LaunchRefused) and written down, none is executed.
+        """Within it, launches are checked against the GPU's limits (LaunchRefused) and recorded, but not executed.
 
-        Unless tensors have `storage`, new ones are without, so that any size costs nothing.
+        Without `storage`, new tensors have no memory, so that any size costs nothing.
         """
         assert self._session is not None and self._facade is not None
         recorder = _Recorder(self.sm, self._facade)
@@ -128,7 +128,12 @@ class EmulatedDevice:
         if not self._open:
             self.held += 1
             return
-        program, native = self._program(module, launch.kernel)
+        key = (id(module), launch.kernel)  # the module is kept, so that its identity is not used again
+        if key not in self._programs:
+            compiled = build_program(parse(module.ptx), launch.kernel)
+            how = self.observer.instrumentation if self.observer else Instrumentation(profile=True)
+            self._programs[key] = (module, compiled, compile_program(compiled, access_ir(), how))
+        _, program, native = self._programs[key]
         self._map_claims()
 
         def prepare(settings: Settings, observer: Observer | None = None) -> LaunchRun:
@@ -192,15 +197,6 @@ class EmulatedDevice:
         with self._facade.at_work():
             self._memory.copy(target, source, size)
 
-    def _program(self, module: Module, kernel: str) -> tuple[Program, NativeCode]:
-        key = (id(module), kernel)  # the module is kept, so that its identity is not used again
-        if key not in self._programs:
-            program = build_program(parse(module.ptx), kernel)
-            how = self.observer.instrumentation if self.observer else Instrumentation(profile=True)
-            native = compile_program(program, access_ir(), how)
-            self._programs[key] = (module, program, native)
-        return self._programs[key][1:]
-
     def _map_claims(self) -> None:
         """Bring the storages that tensors have claimed addresses for into the address space."""
         assert self._facade is not None
@@ -229,7 +225,7 @@ class Unexecuted:
 
 
 class _Recorder:
-    """An executor that executes nothing: launches are only checked, memory is nowhere."""
+    """An executor that only checks launches and gives addresses without memory."""
 
     def __init__(self, sm: SmVersion, facade: Facade) -> None:
         self.launches: list[Unexecuted] = []

@@ -19,8 +19,7 @@ from typing import Any
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.compiling.narrowing import Compiled, opcodes_in
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
-from cutesmith.emulator.emulator_import import import_emulator
-from cutesmith.emulator.requirements import require_emulator
+from cutesmith.emulator.requirements import import_emulator, require_emulator
 from cutesmith.errors import CandidateError, CutesmithError, UsageError
 from cutesmith.judge import device_time, sanitizer
 from cutesmith.judge.cheats import find_cheats

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cutesmith.devices import DEFAULT_ARCH, parse_arch
-from cutesmith.emulator.emulator_import import import_emulator
-from cutesmith.emulator.requirements import require_emulator
+from cutesmith.emulator.requirements import import_emulator, require_emulator
 from cutesmith.errors import CandidateError
 from cutesmith.judge.rounds import START_SECONDS, loading, too_slow
 from cutesmith.problems import contract

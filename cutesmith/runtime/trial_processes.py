@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from cutesmith.emulator.emulator_import import import_emulator
+from cutesmith.emulator.requirements import import_emulator
 from cutesmith.errors import CandidateError
 from cutesmith.judge.rounds import START_SECONDS
 from cutesmith.recording.dsl_import import import_dsl

@@ -72,7 +72,7 @@ def test_the_end_and_what_is_not_there(second_warp):
     assert trace(launch=1).steps == []
 
 
-def test_steps_are_bounded_and_begin_alike(second_warp):
+def test_bounded_steps_are_the_first_ones(second_warp):
     short = trace(block=1, warp=1, lane=3, most_steps=50).steps
     assert len(short) == 50
     assert [(s.instruction, s.mask) for s in short] == [(s.instruction, s.mask) for s in second_warp.steps[:50]]

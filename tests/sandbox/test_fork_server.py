@@ -14,7 +14,7 @@ from isolation_handlers import Act, factory
 
 from cutesmith.audit import problem_audit
 from cutesmith.compiling import compilation
-from cutesmith.emulator.emulator_import import import_emulator
+from cutesmith.emulator.requirements import import_emulator
 from cutesmith.errors import CandidateError
 from cutesmith.judge import entries as judging
 from cutesmith.judge.entries import candidate
@@ -168,7 +168,7 @@ def test_a_fork_server_with_threads_is_done_without(tmp_path):
     text = """
 import sys
 from pathlib import Path
-from cutesmith.emulator.emulator_import import import_emulator
+from cutesmith.emulator.requirements import import_emulator
 from cutesmith.profiling.emulation import emulator
 from cutesmith.sandbox.worker import Worker
 for _ in range(2):

@@ -136,9 +136,8 @@ def _below(emitter: Emitter, value: str, limit: int) -> str:
 def _above(emitter: Emitter, value: str, limit: int) -> str:
     """|value| > limit, false for a NaN (i1)."""
     magnitude = emitter.op(f"and i32 {{}}, {F32.sign - 1}", value)
-    above, number = (
-        emitter.op(f"icmp {c} i32 {{}}, {v}", magnitude) for c, v in (("ugt", limit), ("ule", F32.infinity))
-    )
+    above = emitter.op(f"icmp ugt i32 {{}}, {limit}", magnitude)
+    number = emitter.op(f"icmp ule i32 {{}}, {F32.infinity}", magnitude)
     return emitter.op("and i1 {}, {}", above, number)
 
 
@@ -233,18 +232,15 @@ def reciprocal_root_of_double(emitter: Emitter, instruction: Instruction) -> Non
     tiny = emitter.op(f"icmp ult i64 {{}}, {F64.least_normal}", magnitude_of(emitter, bits, F64))
     number = emitter.to_float(bits, "double")
     scaled = emitter.op(f"fmul double {{}}, {float_constant(2.0**54)}", number)
-    root = _refined_root(emitter, emitter.select(tiny, "double", scaled, number))
-    back = emitter.op(f"fmul double {{}}, {float_constant(2.0**27)}", root)
-    result = emitter.to_bits(emitter.select(tiny, "double", back, root), "double")
-    emitter.assign(instruction.operands[0], _root_of_double_domain(emitter, bits, result), 64)
-
-
-def _refined_root(emitter: Emitter, number: str) -> str:
+    number = emitter.select(tiny, "double", scaled, number)
     near = emitter.to_float(_from_upper_half(emitter, "rsqrt", emitter.to_bits(number, "double")), "double")
     negated = emitter.op("fneg double {}", emitter.op("fmul double {}, {}", near, near))
     error = _fused(emitter, number, negated, "1.0")
     factor = _fused(emitter, error, "0.375", "0.5")
-    return _fused(emitter, factor, emitter.op("fmul double {}, {}", near, error), near)
+    root = _fused(emitter, factor, emitter.op("fmul double {}, {}", near, error), near)
+    back = emitter.op(f"fmul double {{}}, {float_constant(2.0**27)}", root)
+    result = emitter.to_bits(emitter.select(tiny, "double", back, root), "double")
+    emitter.assign(instruction.operands[0], _root_of_double_domain(emitter, bits, result), 64)
 
 
 def _fused(emitter: Emitter, *numbers: str) -> str:

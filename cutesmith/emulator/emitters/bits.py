@@ -268,18 +268,16 @@ def permute_bytes(emitter: Emitter, instruction: Instruction) -> None:
     if mode:
         row = emitter.op("shl i64 {}, 4", emitter.op("and i64 {}, 3", wide))
         wide = emitter.op(f"lshr i64 {_PERMUTATIONS[mode[0]]}, {{}}", row)
-    parts = [_selected_byte(emitter, bytes_ab, wide, position, signs=not mode) for position in range(4)]
+    parts = []
+    for position in range(4):
+        selector = emitter.op(f"lshr i64 {{}}, {4 * position}", wide)
+        bit = emitter.op("shl i64 {}, 3", emitter.op("and i64 {}, 7", selector))
+        byte = emitter.resize(emitter.op("lshr i64 {}, {}", bytes_ab, bit), 64, 8)
+        if not mode:
+            replicate = emitter.op("icmp ne i64 {}, 0", emitter.op("and i64 {}, 8", selector))
+            byte = emitter.select(replicate, "i8", emitter.op("ashr i8 {}, 7", byte), byte)
+        parts.append(byte)
     emitter.assign(instruction.operands[0], emitter.pack(parts, 32), 32)
-
-
-def _selected_byte(emitter: Emitter, bytes_ab: str, selectors: str, position: int, *, signs: bool) -> str:
-    selector = emitter.op(f"lshr i64 {{}}, {4 * position}", selectors)
-    bit = emitter.op("shl i64 {}, 3", emitter.op("and i64 {}, 7", selector))
-    byte = emitter.resize(emitter.op("lshr i64 {}, {}", bytes_ab, bit), 64, 8)
-    if not signs:
-        return byte
-    replicate = emitter.op("icmp ne i64 {}, 0", emitter.op("and i64 {}, 8", selector))
-    return emitter.select(replicate, "i8", emitter.op("ashr i8 {}, 7", byte), byte)
 
 
 @native("lop3.b32", "lop3.and.b32", "lop3.or.b32")
@@ -290,21 +288,16 @@ def logic_of_three(emitter: Emitter, instruction: Instruction) -> None:
     if not isinstance(table, Immediate):
         raise emitter.unsupported("the look-up table is not a literal")
     a, b, c = (emitter.value(operand, 32) for operand in operands[:3])
-    result = _of_three(emitter, a, b, c, table.value & 0xFF)
+    # a ? f(b, c) : g(b, c), where f is the table's upper half and g its lower half
+    result, upper = (_of_two(emitter, b, c, half & 15) for half in (table.value, table.value >> 4))
+    if result != upper:
+        changed = emitter.op("and i32 {}, {}", a, emitter.op("xor i32 {}, {}", result, upper))
+        result = emitter.op("xor i32 {}, {}", result, changed)
     if isinstance(destination, Pair):
         holds = emitter.op("icmp ne i32 {}, 0", result)
         assign_predicates(emitter, instruction, destination.second, holds, operands[4:])
         destination = destination.first
     emitter.assign(destination, result, 32)
-
-
-def _of_three(emitter: Emitter, a: str, b: str, c: str, table: int) -> str:
-    """a ? f(b, c) : g(b, c), where f is the table's upper half and g its lower half."""
-    lower, upper = _of_two(emitter, b, c, table & 15), _of_two(emitter, b, c, table >> 4)
-    if lower == upper:
-        return lower
-    changed = emitter.op("and i32 {}, {}", a, emitter.op("xor i32 {}, {}", lower, upper))
-    return emitter.op("xor i32 {}, {}", lower, changed)
 
 
 def _of_two(emitter: Emitter, b: str, c: str, table: int) -> str:

@@ -78,13 +78,9 @@ def apply(emitter: Emitter, instruction: Instruction, form: Format, values: list
     if "ftz" in words:
         values = [flush(emitter, value, form) for value in values]
     result = _result(emitter, instruction, form, values)
-    if (
-        "oob" in words
-    ):  # 0 where a factor is the NaN with which bulk copies fill what lies out of bounds, of either sign
-        outside = [
-            emitter.op(f"icmp eq i16 {{}}, {OUT_OF_BOUNDS}", magnitude_of(emitter, factor, form))
-            for factor in values[:2]
-        ]
+    if "oob" in words:  # 0 where a factor is the NaN, of either sign, with which bulk copies fill what is out of bounds
+        sizes = (magnitude_of(emitter, factor, form) for factor in values[:2])
+        outside = [emitter.op(f"icmp eq i16 {{}}, {OUT_OF_BOUNDS}", size) for size in sizes]
         result = emitter.select(emitter.op("or i1 {}, {}", *outside), "i16", "0", result)
     if "ftz" in words:
         mode = _mode(instruction)

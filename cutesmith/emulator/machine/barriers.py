@@ -75,7 +75,11 @@ class _Barriers(Unit):
         found.settle()
         passing = self._passing(found)
         self._report_divergence(found, passing, group)
-        self._order(found, passing)
+        rows = passing[~found.arrives[passing]]
+        for key in np.unique(found.key[rows]):  # tell memory which lanes have synchronised
+            mine = rows[found.key[rows] == key]
+            met = [self._wave.members[mine][self._warps.live[mine]], *self._arrived_lanes.pop(int(key), [])]
+            self.machine.memory.synchronise_lanes(np.concatenate(met))
         goes_on = np.zeros(self._wave.lane_count, bool)
         goes_on[self._wave.members[passing][self._warps.live[passing]]] = True
         self._reduce(found, [(self._barrier_of(waiting), waiting.lanes[goes_on[waiting.lanes]]) for waiting in group])
@@ -132,14 +136,6 @@ class _Barriers(Unit):
                 message = f"`{waiting.instruction.full_opcode}` by a part of a warp: other threads of it {there}"
                 self._wave.report(FaultKind.DIVERGENT_BARRIER, message, lanes, waiting.instruction)
 
-    def _order(self, found: _Round, passing: Array) -> None:
-        """Tell memory which lanes have synchronised."""
-        rows = passing[~found.arrives[passing]]
-        for key in np.unique(found.key[rows]):
-            mine = rows[found.key[rows] == key]
-            lanes = [self._wave.members[mine][self._warps.live[mine]], *self._arrived_lanes.pop(int(key), [])]
-            self.machine.memory.synchronise_lanes(np.concatenate(lanes))
-
     def _reduce(self, found: _Round, released: list[tuple[BlockBarrier, Array]]) -> None:
         """Write what `red` gives: the predicate counted, and-ed or or-ed over the threads of the barrier."""
         ended = [(barrier, lanes) for barrier, lanes in released if barrier.action == "red" and len(lanes)]
@@ -157,7 +153,7 @@ class _Barriers(Unit):
 
 
 class _Round:
-    """Who stands at the barriers of blocks, by lane while it is collected and then by warp.
+    """The lanes that wait at barriers of blocks in one round: collected by lane, then by warp.
 
     By warp, once settled: `key` (block * 16 + id, -1 for a warp that has not arrived as a whole), `count` (threads
     asked for, 0 for all), `arrives` (does not wait). By lane: `lane_key`, `site` (number of the suspension point), -1
@@ -172,9 +168,14 @@ class _Round:
         self._arrives = np.zeros(wave.lane_count, bool)
 
     def add(self, waiting: Waiting, barrier: BlockBarrier) -> None:
-        """Lanes that stand at one suspension point."""
+        """Add the lanes that wait at one suspension point."""
         lanes, instruction = waiting.lanes, waiting.instruction
-        ids = self._checked(self._value(barrier.id, lanes), lanes, instruction)
+        ids = self._value(barrier.id, lanes)
+        wrong = ids >= BARRIERS
+        if wrong.any():
+            message = f"barrier {int(ids[wrong][0])}: a block has barriers 0 to {BARRIERS - 1}"
+            self._wave.report(FaultKind.INVALID_OPERAND, message, lanes[wrong], instruction)
+            ids = np.where(wrong, 0, ids)
         self.lane_key[lanes] = self._wave.block_of_lane[lanes].astype(np.int64) * BARRIERS + ids
         self.site[lanes] = waiting.point.number
         self._arrives[lanes] = barrier.action == "arrive"
@@ -202,13 +203,6 @@ class _Round:
 
     def _value(self, operand: Operand, lanes: Array) -> Array:
         return self._wave.read(operand, lanes).astype(np.int64)
-
-    def _checked(self, ids: Array, lanes: Array, instruction: Instruction) -> Array:
-        wrong = ids >= BARRIERS
-        if wrong.any():
-            message = f"barrier {int(ids[wrong][0])}: a block has barriers 0 to {BARRIERS - 1}"
-            self._wave.report(FaultKind.INVALID_OPERAND, message, lanes[wrong], instruction)
-        return np.where(wrong, 0, ids)
 
 
 class BlockBarrierSuspension(Suspension):

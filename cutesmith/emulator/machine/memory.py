@@ -17,9 +17,8 @@ from cutesmith.emulator.sanitizer.access import access_ir
 from cutesmith.emulator.sanitizer.clocks import Clocks, LaunchClocks
 from cutesmith.emulator.sanitizer.explanations import Explainer
 from cutesmith.emulator.sanitizer.fault_table import FaultBuffer
-from cutesmith.emulator.sanitizer.layout import ALLOCATION_WORDS, CACHED_SITES, PENDING_WORDS, Sanitizer
+from cutesmith.emulator.sanitizer.layout import ALLOCATION_WORDS, CACHED_SITES, PENDING_WORDS, Sanitizer, site_flags
 from cutesmith.emulator.sanitizer.layout import Allocation as Word
-from cutesmith.emulator.sanitizer.sites import site_flags
 from cutesmith.emulator.state.allocations import Allocation, Allocations
 from cutesmith.emulator.state.wave import Wave
 

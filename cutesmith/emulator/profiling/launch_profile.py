@@ -33,7 +33,6 @@ from cutesmith.emulator.program.abi import (
     Space,
 )
 from cutesmith.emulator.ptx.printer import location_in
-from cutesmith.emulator.ptx.syntax import Instruction
 
 _WINDOWS = {Space.SHARED: SHARED_WINDOW, Space.LOCAL: LOCAL_WINDOW, Space.PARAM: PARAMETER_WINDOW}
 _KINDS = {Access.READ: "read", Access.WRITE: "write", Access.ATOMIC: "atomic"}
@@ -139,18 +138,16 @@ def _by_class(counts: Iterable[Counter[str]]) -> dict[str, int]:
 def profile_of(sample: Sample, file: str | Path) -> LaunchProfile:
     """The profile by lines of `file`: an instruction belongs to the innermost of its callers there."""
     lines: dict[tuple[str, int], LineProfile] = {}
-    by_site = [_line_of(instruction, file, lines) for instruction in sample.program.instructions]
+    by_site = []
+    for instruction in sample.program.instructions:
+        place = location_in(instruction.location, file)
+        key = (Path(place.file).name, place.line) if place else ("", 0)
+        by_site.append(lines.setdefault(key, LineProfile(*key)))
     _count(sample, by_site)
     _measure(sample, by_site)
     busy = [line for line in lines.values() if line.warp_instructions]
     busy.sort(key=lambda line: -line.warp_instructions)
     return LaunchProfile(busy, sample.blocks, sample.complete, sample.program.local_bytes, sample.threads_per_block)
-
-
-def _line_of(instruction: Instruction, file: str | Path, lines: dict[tuple[str, int], LineProfile]) -> LineProfile:
-    place = location_in(instruction.location, file)
-    key = (Path(place.file).name, place.line) if place else ("", 0)
-    return lines.setdefault(key, LineProfile(*key))
 
 
 def _count(sample: Sample, by_site: list[LineProfile]) -> None:

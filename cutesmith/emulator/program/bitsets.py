@@ -20,7 +20,10 @@ class Numbering:
         """The set of these registers."""
         mask = 0
         for name in names:
-            mask |= self._bits.get(name) or self._new(name)
+            if name not in self._bits:
+                self._bits[name] = 1 << len(self._names)
+                self._names.append(name)
+            mask |= self._bits[name]
         return mask
 
     def names(self, mask: int) -> frozenset[str]:
@@ -33,8 +36,3 @@ class Numbering:
     def ordered(self, mask: int) -> list[str]:
         """The registers of a set, in the order of their first use."""
         return list(compress(self._names, f"{mask:b}"[::-1].encode().translate(_DIGITS)))
-
-    def _new(self, name: str) -> int:
-        bit = self._bits[name] = 1 << len(self._names)
-        self._names.append(name)
-        return bit

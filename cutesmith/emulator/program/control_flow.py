@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from cutesmith.emulator.errors import PtxSyntaxError
 from cutesmith.emulator.instructions.roles import writes
 from cutesmith.emulator.program.basic_blocks import BasicBlock, Branch, End, Exit, Jump, SuspensionPoint, Switch
-from cutesmith.emulator.ptx.syntax import Function, Guard, Instruction, LabelReference, Register
+from cutesmith.emulator.ptx.syntax import Function, Instruction, LabelReference, Register
 
 _Known = tuple[str, bool]
 """A predicate and the value that it is known to have."""
@@ -79,7 +79,13 @@ class _Cutter:
                     operand = statement.operands[0]
                     if not isinstance(operand, LabelReference) or operand.name not in self._labels:
                         raise PtxSyntaxError(f"PTX line {statement.ptx_line}: `{operand}` is not a label to branch to")
-                    self._branch(statement.guard, self._labels[operand.name])
+                    target = self._labels[operand.name]
+                    if statement.guard is None:
+                        self._finish(Jump(target))
+                    else:
+                        following = self._new()
+                        self._finish(Branch(statement.guard, target, following))
+                        self._start(following)
                 elif statement.opcode in ("ret", "exit", "brx") or not self._is_native(statement):
                     self._leave(statement)
                 else:
@@ -100,14 +106,6 @@ class _Cutter:
 
     def _finish(self, end: End) -> None:
         self._drafts[self._current].end, self._ended = end, True
-
-    def _branch(self, guard: Guard | None, target: int) -> None:
-        if guard is None:
-            self._finish(Jump(target))
-            return
-        following = self._new()
-        self._finish(Branch(guard, target, following))
-        self._start(following)
 
     def _leave(self, instruction: Instruction) -> None:
         """A return, a switch or a suspension point; a guard becomes a branch around it."""

@@ -100,19 +100,16 @@ class BodyParser:
                     self._tokens.refuse(f"register `{name}` is declared twice")
                 self.body.registers[scope.declare_register(name)] = kind
         elif token[1:] in declarations.SPACES:
-            self._declare_variables(token[1:])
+            scope = self._reader.scope
+            for variable in declarations.variables(self._tokens, token[1:]):
+                if scope.declares(variable.name):
+                    self._tokens.refuse(f"variable `{variable.name}` is declared twice")
+                self.body.variables.append(replace(variable, name=scope.declare_variable(variable.name)))
         elif token == ".pragma":
             self._skip_statement()
         else:
             tokens.position -= 1
             tokens.fail("a statement")
-
-    def _declare_variables(self, space: str) -> None:
-        scope = self._reader.scope
-        for variable in declarations.variables(self._tokens, space):
-            if scope.declares(variable.name):
-                self._tokens.refuse(f"variable `{variable.name}` is declared twice")
-            self.body.variables.append(replace(variable, name=scope.declare_variable(variable.name)))
 
     def _skip_statement(self) -> None:
         while self._tokens.peek() not in (";", ""):

@@ -44,7 +44,13 @@ class Scope:
 
     def resolve(self, name: str, symbols: Iterable[str]) -> Operand | None:
         """What `name` means here, None for nothing; `symbols` are the module's variables and functions."""
-        found = self._find(name)
+        found: Operand | None = None
+        scope: Scope | None = self
+        while scope is not None and found is None:
+            found = scope.own.get(name)
+            if found is None and name in scope.labels:
+                found = LabelReference(scope.unique(name))
+            scope = scope.parent
         if found is None and name in symbols:
             found = Symbol(name)
         if found is None and _SPECIAL.fullmatch(name):
@@ -54,16 +60,6 @@ class Scope:
         if found is not None:
             self.known[name] = found
         return found
-
-    def _find(self, name: str) -> Operand | None:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.own:
-                return scope.own[name]
-            if name in scope.labels:
-                return LabelReference(scope.unique(name))
-            scope = scope.parent
-        return None
 
     def _declare(self, name: str, operand: Operand) -> None:
         self.known.pop(name, None)

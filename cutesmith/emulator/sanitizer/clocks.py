@@ -188,8 +188,10 @@ class Clocks:
 
     def _know(self, first: int, lanes: Array) -> Array:
         """int32 (n, lanes of the cluster): up to which time each lane knows what each lane of its cluster did."""
-        known = self._remembered(first, lanes)
         start = first * self._threads
+        known: Array = np.zeros((len(lanes), self._width), np.int32)
+        if first in self._knowledge:
+            known = self._knowledge[first][lanes - start]
         block = self._wave.block_of_lane[lanes].astype(np.int64)
         cluster = slice(start, start + self._width)
         same_block = self._wave.block_of_lane[cluster] == block[:, None]
@@ -208,12 +210,6 @@ class Clocks:
         known[:, self._wave.status[cluster] == EXITED] = self.time[first]
         known[np.arange(len(lanes)), lanes - start] = self.time[first]
         return known
-
-    def _remembered(self, first: int, lanes: Array) -> Array:
-        if first in self._knowledge:
-            remembered: Array = self._knowledge[first][lanes - first * self._threads]
-            return remembered
-        return np.zeros((len(lanes), self._width), np.int32)
 
     def _warp_of(self, lanes: Array) -> Array:
         warps: Array = lanes // self._threads * self._threads + lanes % self._threads // WARP

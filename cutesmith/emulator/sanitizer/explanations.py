@@ -27,17 +27,10 @@ class Explainer:
         """The finding of a record; its location is that of the instruction."""
         kind, lane, site = Fault(int(record["kind"])), int(record["lane"]), int(record["site"])
         other = self._instruction(int(record["other_site"])) if record["cell"] else None
-        explain = {
-            Fault.OUT_OF_BOUNDS: self._out_of_bounds,
-            Fault.MISALIGNED: self._misaligned,
-            Fault.UNINITIALISED_READ: self._uninitialised,
-            Fault.RACE: self._race,
-            Fault.MISSING_WAIT: self._missing_wait,
-        }[kind]
         instruction = self._instruction(site)
         return Finding(
             kind=FaultKind[kind.name],
-            message=explain(record),
+            message=self._message(kind, record),
             location=instruction.location if instruction else None,
             thread=self._wave.thread(lane),
             block=self._wave.block(lane),
@@ -58,19 +51,40 @@ class Explainer:
 
     # ---------------------------------------------------------------------------------------------- what is wrong
 
-    def _out_of_bounds(self, record: Any) -> str:
+    def _message(self, kind: Fault, record: Any) -> str:
         address, size, space = int(record["address"]), int(record["bytes"]), Space(int(record["space"]))
-        if space is Space.SHARED:
-            beyond = self._beyond_shared(address, size)
-        elif space is Space.LOCAL:
-            beyond = f"the thread has {self._wave.local.shape[1]} bytes of local memory"
-        elif space is Space.PARAM:
-            beyond = f"the kernel has {self._wave.program.parameter_bytes} bytes of parameters, which are only read"
-        else:
-            beyond = self._beyond_global(address, size)
-        return f"{self._access(record)} at {space.name.lower()} address {address:#x}: {beyond}"
+        access, at = self._access(record), f"{space.name.lower()} address {address:#x}"
+        if kind is Fault.OUT_OF_BOUNDS:
+            return f"{access} at {at}: {self._beyond(space, address, size)}"
+        if kind is Fault.MISALIGNED:
+            owner = self._allocations.at(address) if space in (Space.GLOBAL, Space.CONST) else None
+            inside = f" (byte {address - owner.address} of {owner.name})" if owner else ""
+            needed = size & -size
+            return f"{access} at {at}{inside}, which is {address % needed} past a multiple of {needed}"
+        access += f" of {self._place(space, address)}"
+        if kind is Fault.UNINITIALISED_READ:
+            return f"{access} of which not all bytes were written"
+        if kind is Fault.MISSING_WAIT:
+            return f"{access} that an asynchronous copy fills, without a wait for it"
+        who, other = self._other(record), self._instruction(int(record["other_site"]))
+        reads = other is not None and other.opcode in ("ld", "ldu", "ldmatrix")
+        verb = f"{'have' if who.startswith(_MANY) else 'has'} {'read' if reads else 'written'}"
+        return f"{access} that {who} {verb}: nothing orders the two"
 
-    def _beyond_global(self, address: int, size: int) -> str:
+    def _beyond(self, space: Space, address: int, size: int) -> str:
+        """How far an access is from the memory that it may have meant."""
+        if space is Space.LOCAL:
+            return f"the thread has {self._wave.local.shape[1]} bytes of local memory"
+        if space is Space.PARAM:
+            return f"the kernel has {self._wave.program.parameter_bytes} bytes of parameters, which are only read"
+        if space is Space.SHARED:
+            rank, offset = address >> SHARED_RANK_SHIFT, address & ((1 << SHARED_RANK_SHIFT) - 1)
+            if rank >= self._wave.cluster_blocks:
+                return f"block {rank} of a cluster of {self._wave.cluster_blocks}"
+            end = int(self._wave.shared.shape[1])
+            if offset < SHARED_BASE:
+                return f"{SHARED_BASE - offset} bytes before the start of the block's shared memory"
+            return f"{offset + size - end} bytes past the end of the block's {end - SHARED_BASE} bytes of shared memory"
         nearest = self._allocations.nearest(address, size)
         distance = nearest.distance(address, size) if nearest else 0
         if nearest is None or abs(distance) > _FAR:
@@ -78,34 +92,6 @@ class Explainer:
         side = f"{distance} bytes past the end" if distance > 0 else f"{-distance} bytes before the start"
         element = f", elements of {nearest.element} bytes" if nearest.element > 1 else ""
         return f"{side} of {nearest.name} ({nearest.size} bytes{element})"
-
-    def _beyond_shared(self, address: int, size: int) -> str:
-        rank, offset = address >> SHARED_RANK_SHIFT, address & ((1 << SHARED_RANK_SHIFT) - 1)
-        if rank >= self._wave.cluster_blocks:
-            return f"block {rank} of a cluster of {self._wave.cluster_blocks}"
-        end = int(self._wave.shared.shape[1])
-        if offset < SHARED_BASE:
-            return f"{SHARED_BASE - offset} bytes before the start of the block's shared memory"
-        return f"{offset + size - end} bytes past the end of the block's {end - SHARED_BASE} bytes of shared memory"
-
-    def _misaligned(self, record: Any) -> str:
-        address, size = int(record["address"]), int(record["bytes"])
-        needed = size & -size
-        where = f"{Space(int(record['space'])).name.lower()} address {address:#x}{self._in_tensor(record)}"
-        return f"{self._access(record)} at {where}, which is {address % needed} past a multiple of {needed}"
-
-    def _uninitialised(self, record: Any) -> str:
-        return f"{self._access(record)} of {self._place(record)} of which not all bytes were written"
-
-    def _race(self, record: Any) -> str:
-        who = self._other(record)
-        other = self._instruction(int(record["other_site"]))
-        reads = other is not None and other.opcode in ("ld", "ldu", "ldmatrix")
-        verb = f"{'have' if who.startswith(_MANY) else 'has'} {'read' if reads else 'written'}"
-        return f"{self._access(record)} of {self._place(record)} that {who} {verb}: nothing orders the two"
-
-    def _missing_wait(self, record: Any) -> str:
-        return f"{self._access(record)} of {self._place(record)} that an asynchronous copy fills, without a wait for it"
 
     def _other(self, record: Any) -> str:
         """Who made the other access of a race."""
@@ -125,21 +111,11 @@ class Explainer:
             return f"{_MANY} of several warps{where}"
         return f"{_MANY} of warp {thread - cells.WARP_WRITERS}{where}"
 
-    # ----------------------------------------------------------------------------------------------- where it is
-
-    def _place(self, record: Any) -> str:
-        """Such as "shared memory at offset 64" or "output 0 at byte 128"."""
-        space, address = Space(int(record["space"])), int(record["address"])
-        if space == Space.SHARED:
-            offset = (address & ((1 << SHARED_RANK_SHIFT) - 1)) - SHARED_BASE
-            return f"shared memory at byte {offset}"
-        if space == Space.LOCAL:
+    def _place(self, space: Space, address: int) -> str:
+        """Such as "shared memory at byte 64" or "output 0 at byte 128"."""
+        if space is Space.SHARED:
+            return f"shared memory at byte {(address & ((1 << SHARED_RANK_SHIFT) - 1)) - SHARED_BASE}"
+        if space is Space.LOCAL:
             return f"local memory at byte {address}"
         owner = self._allocations.at(address)
         return f"{owner.name} at byte {address - owner.address}" if owner else f"global address {address:#x}"
-
-    def _in_tensor(self, record: Any) -> str:
-        if Space(int(record["space"])) not in (Space.GLOBAL, Space.CONST):
-            return ""
-        owner = self._allocations.at(int(record["address"]))
-        return f" (byte {int(record['address']) - owner.address} of {owner.name})" if owner else ""

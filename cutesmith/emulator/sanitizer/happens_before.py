@@ -24,7 +24,7 @@ ORDERED, RACE, UNDER_WAY = 0, 1, 2
 
 
 class Who:
-    """The lane that accesses, and where it stands; `b` is emitted code."""
+    """The lane that accesses, as values of the emitted code: its place, its time and what is ordered before it."""
 
     def __init__(self, body: Body) -> None:
         b, context, lane = body.b, body["context"], body.wide(body["lane"])
@@ -88,25 +88,25 @@ class HappensBefore:
         other_site = field(body, body["cell"], 0, cells.SITE_BITS)
         ordered(b.and_(*(site_has(body, site, Site.STRONG) for site in (own_site(body), other_site))))
         with body.when(body.equal(other, cells.EVERYWHERE)):
-            self._everywhere(body, who, serial, time)
+            with body.when(b.icmp_unsigned("==", serial, who.first_serial)):
+                ordered(b.icmp_unsigned("<", time, _cluster_base(body, who)))
+                ordered(body.set(_knowledge(body, who)))
+            acquired = body.word(body.word(body["context"], Sanitizer.BLOCK_ACQUIRED, PTR), who.serial, I32)
+            ordered(b.icmp_unsigned("!=", acquired, body.number(0, I32)))
+            b.ret(body.number(RACE, I32))
         with body.when(b.icmp_unsigned("==", serial, who.serial)):
             self._same_block(body, who, other, time)
         with body.when(b.icmp_unsigned("<", b.sub(serial, who.first_serial), _cluster_blocks(body))):
-            self._same_cluster(body, who, serial, other, time)
+            ordered(b.icmp_unsigned("<", time, _cluster_base(body, who)))
+            with body.when(b.icmp_unsigned(">=", other, body.number(cells.MOST_THREADS))):
+                ordered(body.set(_knowledge(body, who)))
+            with body.when(b.icmp_unsigned("<", other, body.number(cells.MOST_THREADS))):
+                column = b.add(b.mul(b.sub(serial, who.first_serial), who.threads), other)
+                ordered(self._knows(body, who, column, 1, time))
         acquired = body.word(body.word(body["context"], Sanitizer.BLOCK_ACQUIRED, PTR), who.serial, I32)
         ordered(_released(body, Sanitizer.BLOCK_RELEASED, serial, acquired, time))
         b.ret(body.number(RACE, I32))
         return body.function
-
-    def _everywhere(self, body: Body, who: Who, serial: Value, time: Value) -> None:
-        b = body.b
-        ordered = _returner(body, ORDERED)
-        with body.when(b.icmp_unsigned("==", serial, who.first_serial)):
-            ordered(b.icmp_unsigned("<", time, _cluster_base(body, who)))
-            ordered(body.set(_knowledge(body, who)))
-        acquired = body.word(body.word(body["context"], Sanitizer.BLOCK_ACQUIRED, PTR), who.serial, I32)
-        ordered(b.icmp_unsigned("!=", acquired, body.number(0, I32)))
-        b.ret(body.number(RACE, I32))
 
     def _same_block(self, body: Body, who: Who, other: Value, time: Value) -> None:
         b = body.b
@@ -158,16 +158,6 @@ class HappensBefore:
                 with body.when(b.not_(known)):
                     b.ret(body.number(RACE, I32))
         b.ret(body.number(ORDERED, I32))
-
-    def _same_cluster(self, body: Body, who: Who, serial: Value, other: Value, time: Value) -> None:
-        b = body.b
-        ordered = _returner(body, ORDERED)
-        ordered(b.icmp_unsigned("<", time, _cluster_base(body, who)))
-        with body.when(b.icmp_unsigned(">=", other, body.number(cells.MOST_THREADS))):
-            ordered(body.set(_knowledge(body, who)))
-        with body.when(b.icmp_unsigned("<", other, body.number(cells.MOST_THREADS))):
-            column = b.add(b.mul(b.sub(serial, who.first_serial), who.threads), other)
-            ordered(self._knows(body, who, column, 1, time))
 
     def _knows(self, body: Body, who: Who, column: Value, count: int, time: Value) -> Value:
         """Whether the lane has learnt of `time` of one of `count` threads from `column` of its cluster on."""

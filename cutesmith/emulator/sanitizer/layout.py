@@ -1,4 +1,4 @@
-"""What `access` shares with the sanitizer: context words, allocation table, fault table, pending write."""
+"""What `access` shares with the sanitizer: context words, flags of instructions, tables of allocations and faults."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import enum
 
 import numpy as np
 
-from cutesmith.emulator.program.abi import Context
+from cutesmith.emulator.program.abi import Array, Context
+from cutesmith.emulator.program.basic_blocks import Program
+from cutesmith.emulator.ptx.syntax import Instruction
+from cutesmith.emulator.sanitizer.cells import MAX_SITE
 
 
 class Sanitizer(enum.IntEnum):
@@ -27,7 +30,7 @@ class Sanitizer(enum.IntEnum):
     BLOCK_BASE = 41  # int64 by block: earlier times of the block are ordered before all that its lanes do now
     CLUSTER_BASE = 42  # int64 by block: the same for times of the other blocks of its cluster
     WARP_BASE = 43  # int64 by lane: the same for the other lanes of its warp
-    KNOWLEDGE = 44  # pointer by first block of a cluster: int32 [lanes of the cluster] squared, or 0; see Orders
+    KNOWLEDGE = 44  # pointer by first block of a cluster: int32 [lanes of the cluster] squared, or 0; see Clocks
     SITES = 45  # uint8 [MAX_SITE + 1]: Site flags of each instruction
     SEQUENCE = 46  # counts releases over the whole launch
     LANE_RELEASED = 47  # uint32 by lane, 2 each: time of its last release, SEQUENCE of its first since the barrier
@@ -42,10 +45,38 @@ class Sanitizer(enum.IntEnum):
 class Site(enum.IntFlag):
     """What an instruction means to the order of memory."""
 
-    STRONG = 1  # atomic, volatile, relaxed or stronger: never races with its like
+    STRONG = 1  # atomic, volatile, relaxed or stronger: never races with another strong one
     RELEASES = 2  # `.release` or `.acq_rel`
     READS = 4  # of strong ones only
     WRITES = 8
+
+
+_STRONG_ORDERS = frozenset(("relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "sc"))
+_RELEASING = frozenset(("release", "acq_rel"))
+
+
+def site_flags(program: Program) -> Array:
+    """uint8 (MAX_SITE + 1,) of Site; an instruction beyond MAX_SITE shares the last, which never races."""
+    flags = np.zeros(MAX_SITE + 1, np.uint8)
+    for instruction in program.instructions[:MAX_SITE]:
+        flags[instruction.number] = _flags(instruction)
+    flags[MAX_SITE] = Site.STRONG
+    return flags
+
+
+def _flags(instruction: Instruction) -> Site:
+    words = frozenset(instruction.modifiers)
+    if "async" in words:
+        return Site(0)
+    atomic = instruction.opcode in ("atom", "red", "multimem")
+    if not atomic and not (instruction.opcode in ("ld", "st") and words & _STRONG_ORDERS):
+        return Site(0)
+    flags = Site.STRONG
+    if atomic or instruction.opcode == "st":
+        flags |= Site.WRITES
+    if instruction.opcode in ("atom", "ld"):
+        flags |= Site.READS
+    return flags | Site.RELEASES if words & _RELEASING else flags
 
 
 class Fault(enum.IntEnum):

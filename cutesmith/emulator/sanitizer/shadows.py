@@ -261,21 +261,16 @@ class Shadows:
         with body.each(body.number(width)) as part:
             act(body.word(kept, part), b.add(index, part))
 
-    def _result(self, body: Body, cell: Value, at: Value, writer: bool) -> Value:
-        """ORDERED for a cell that was never accessed."""
-        b = body.b
-        result = body.local(I32)
-        b.store(body.number(ORDERED, I32), result)
-        with body.when(b.icmp_unsigned("!=", cell, body.number(0))):
-            warps = body.null if writer else self._warps_at(body, at)
-            arguments = [body["context"], body["lane"], body["site"], cell, warps, body.number(int(writer), I32)]
-            b.store(body.b.call(self._orders.unordered, arguments), result)
-        return b.load(result, typ=I32)
-
     def _judge(self, body: Body, cell: Value, at: Value, found: _Found, writer: bool) -> None:
         """Note what is wrong with one cell, and how many cells are rewritten in conflict with another write."""
         b = body.b
-        result = self._result(body, cell, at, writer)
+        result_at = body.local(I32)
+        b.store(body.number(ORDERED, I32), result_at)  # for a cell that was never accessed
+        with body.when(b.icmp_unsigned("!=", cell, body.number(0))):
+            warps = body.null if writer else self._warps_at(body, at)
+            arguments = [body["context"], body["lane"], body["site"], cell, warps, body.number(int(writer), I32)]
+            b.store(body.b.call(self._orders.unordered, arguments), result_at)
+        result = b.load(result_at, typ=I32)
         with body.when(body.equal(result, UNDER_WAY)):
             found.note(body, found.under_way, cell)
         with body.when(body.equal(result, RACE)):

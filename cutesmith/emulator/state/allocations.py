@@ -104,15 +104,14 @@ class Allocations:
     def variables(self, module: object, variables: Iterable[Variable]) -> dict[str, int]:
         """Addresses of a module's `.global` and `.const` variables by name; they keep their values over launches."""
         if id(module) not in self._variables:
-            self._variables[id(module)] = (module, {v.name: self._add_variable(v) for v in variables})
+            addresses: dict[str, int] = {}
+            for variable in variables:
+                align = max(variable.align, _GAP)
+                address = addresses[variable.name] = -(-self._next_variable // align) * align
+                self._next_variable = address + variable.size + _GAP
+                content = np.zeros(max(1, variable.size), np.uint8)
+                initial = np.frombuffer((variable.initial or b"")[: variable.size], np.uint8)
+                content[: len(initial)] = initial
+                self.add_array(content, address, f"the variable {variable.name}")
+            self._variables[id(module)] = (module, addresses)
         return self._variables[id(module)][1]
-
-    def _add_variable(self, variable: Variable) -> int:
-        align = max(variable.align, _GAP)
-        address = -(-self._next_variable // align) * align
-        self._next_variable = address + variable.size + _GAP
-        content = np.zeros(max(1, variable.size), np.uint8)
-        initial = np.frombuffer((variable.initial or b"")[: variable.size], np.uint8)
-        content[: len(initial)] = initial
-        self.add_array(content, address, f"the variable {variable.name}")
-        return address

@@ -144,7 +144,7 @@ ret;"""
     assert got.tolist() == [0] + [100] * 31
 
 
-def test_a_spin_lock_lets_everybody_through():
+def test_a_spin_lock_lets_every_lane_through():
     code = """ld.param.u64 %d1, [p0];
 try: atom.acquire.gpu.global.cas.b32 %r3, [%d1], 0, 1;
 setp.ne.u32 %p1, %r3, 0;

@@ -152,7 +152,7 @@ first: {SHOW}"""
     assert kinds == [("missing_wait", (0, 0, 0))]
 
 
-def test_a_barrier_object_hears_of_complete_copies():
+def test_an_mbarrier_counts_complete_copies():
     code = f"""mov.u32 %r8, tile;
 add.u32 %r8, %r8, 2048;
 setp.eq.u32 %p1, %r1, 0;

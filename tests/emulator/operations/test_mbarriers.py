@@ -1,4 +1,4 @@
-"""Barrier objects: phases, parities, bytes, other blocks, what they order, and what not an mbarrier takes."""
+"""mbarriers: phases, parities, bytes, other blocks, what they order, and what they refuse."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ READ_NEIGHBOUR = "xor.b32 %r3, %r2, 128;\nld.shared.u32 %r4, [%r3];\nst.global.u
 
 
 def run(code, count=1, target=None, **options):
-    """Run code after the object was initialised for `count` arrivals."""
+    """Run code after the mbarrier was initialised for `count` arrivals."""
     return emulate(PROLOGUE.format(count=count) + code, zeros(256) if target is None else target, **options)
 
 
-def test_an_object_packs_into_its_word():
+def test_an_mbarrier_packs_into_its_word():
     for barrier in (Mbarrier.new(1), Mbarrier(MOST_ARRIVALS, 3, -MOST_BYTES, 1), Mbarrier(7, 0, 5, 0)):
         assert Mbarrier.unpack(barrier.pack()) == barrier
         assert 0 <= barrier.pack() < 1 << 64
@@ -226,7 +226,7 @@ def test_misuse_is_found(code, text):
     assert outcome.lines[-1][0] == FIRST + code.count("\n")
 
 
-def test_an_object_has_bounds_and_alignment():
+def test_an_mbarrier_has_bounds_and_alignment():
     assert run("mbarrier.arrive.shared.b64 _, [%r8+4096];\nret;", block=1).kinds == ["out_of_bounds"]
     assert run("mbarrier.arrive.shared.b64 _, [%r8+4];\nret;", block=1).kinds == ["misaligned"]
 

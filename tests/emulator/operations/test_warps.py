@@ -69,7 +69,7 @@ def test_shuffles(mode):
         expected = a[warp, source] if active[warp, source] else 0
         assert hand["%r0"][warp, lane] == hand["%r4"][warp, lane] == expected
         assert hand["%p0"][warp, lane] == inside
-    assert (hand["%r0"][~active] == 7).all()  # who does not execute keeps what it has
+    assert (hand["%r0"][~active] == 7).all()  # inactive lanes keep what they have
 
 
 def test_a_shuffle_may_overwrite_its_source_and_take_constants():

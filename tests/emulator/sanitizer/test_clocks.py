@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from cutesmith.emulator.program.abi import CONTEXT_WORDS
-from cutesmith.emulator.sanitizer import cells as cells
+from cutesmith.emulator.sanitizer import cells
 from cutesmith.emulator.sanitizer.clocks import Clocks, LaunchClocks
 from cutesmith.emulator.sanitizer.layout import Sanitizer
 from tests.emulator.machine.ptx_launches import emulate, zeros
