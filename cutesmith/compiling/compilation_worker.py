@@ -14,7 +14,7 @@ import torch
 
 from cutesmith.compiling.compilation_reports import kernel_reports
 from cutesmith.compiling.compile_errors import CompileError, describe_error
-from cutesmith.compiling.narrowing import described, narrow_instructions, opcodes_in, unexplained
+from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, opcodes_in, unexplained
 from cutesmith.compiling.requests import CompiledFile, CompileFile
 from cutesmith.compiling.types_seen import types_seen
 from cutesmith.problems import contract
@@ -98,7 +98,7 @@ def _opcodes(recorded: Session) -> list[str]:
 def _unexplained(recorded: Session, types: list[str]) -> str:
     """What the kernel narrows though the problem's types do not ask for it."""
     counts = Counter(_opcodes(recorded))
-    return described(unexplained(narrow_instructions(counts), types), {"counts": counts, "lines": {}})
+    return described(unexplained(narrow_instructions(counts), types), Compiled(counts, {}))
 
 
 def _may_need_values(error: CompileError) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypedDict
+from dataclasses import dataclass
 
 _FLOATS = ("f64", "f32", "tf32", "f16", "bf16", "e4m3", "e5m2", "e2m3", "e3m2", "e2m1")
 SIGNIFICANDS = dict(zip(_FLOATS, (53, 24, 11, 11, 8, 4, 3, 4, 3, 2), strict=True))
@@ -33,7 +33,8 @@ _KINDS = {"kind::tf32": "tf32", "kind::f16": "f16", "kind::f8f6f4": "e4m3", "kin
 _FOUR_BITS = ("kind::mxf4", "kind::mxf4nvf4")
 
 
-class Compiled(TypedDict):
+@dataclass(frozen=True)
+class Compiled:
     """How often each full opcode stands in what was compiled, and the line where it does first, where that is known."""
 
     counts: dict[str, int]
@@ -96,5 +97,5 @@ def described(narrow: Mapping[str, str], compiled: Compiled) -> str:
 
 
 def _counted(opcode: str, compiled: Compiled) -> str:
-    line = compiled["lines"].get(opcode)
-    return f"{compiled['counts'][opcode]} x {opcode}" + (f", first at {line}" if line else "")
+    line = compiled.lines.get(opcode)
+    return f"{compiled.counts[opcode]} x {opcode}" + (f", first at {line}" if line else "")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from cutesmith.judge.candidate_side import requests as of_candidate
 from cutesmith.judge.problem_process import reference_call
+from cutesmith.judge.reference_side import requests as of_reference
 from cutesmith.judge.rounds import DERIVED, NAN_POISON, Round
 from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, Violation
 
@@ -26,80 +27,82 @@ class FullSize:
     columns: bool
     long_sizes: Sequence[int]
     elements: int
-    blocks: Sequence[int] = ()
+    blocks: tuple[int, ...] = ()
 
     def launches(self) -> CaseReport:
         """Call `kernel_fn` on inputs of full size, its launches recorded instead of executed."""
-        layout = reference_call(self.turn.reference, {"do": "full_size", "folder": str(self.turn.folder / "inputs")})
-        request = {"do": "full_size", "inputs": layout["inputs"], "fresh": not self.columns}
+        full = reference_call(self.turn.reference, of_reference.FullSize(str(self.turn.folder / "inputs")))
+        request = of_candidate.FullSize(full.inputs, fresh=not self.columns)
         reply = self.turn.candidate.call(request, timeout=self.turn.options.timeout)
-        case = CaseReport(name="launches at full size", inputs=layout["summary"])
-        for change in reply["changes"]:
-            return case.violated(Violation.from_json(change))
-        if reply["error"]:
-            refused = reply["exit_code"] == ExitCode.DOES_NOT_COMPILE
+        case = CaseReport(name="launches at full size", inputs=full.summary)
+        for change in reply.changes:
+            return case.violated(change)
+        if reply.error:
+            refused = reply.exit_code == ExitCode.DOES_NOT_COMPILE
             outcome = CaseOutcome.NOT_LAUNCHED if refused else CaseOutcome.RAISED
-            violation = Violation(None, Mechanism.FULL_SIZE_LAUNCHES, reply["error"], reject=False)
+            violation = Violation(None, Mechanism.FULL_SIZE_LAUNCHES, reply.error, reject=False)
             return case.violated(violation, outcome)
-        if reply["untried"]:
-            return replace(case, outcome=CaseOutcome.NOT_RUN, remark=reply["untried"])
-        return self._recorded(case, reply)
+        if reply.call.untried:
+            return replace(case, outcome=CaseOutcome.NOT_RUN, remark=reply.call.untried)
+        return self._recorded(case, reply.call)
 
-    def _recorded(self, case: CaseReport, reply: dict[str, Any]) -> CaseReport:
-        if computed := sorted(reply["computed"]):
+    def _recorded(self, case: CaseReport, call: of_candidate.RecordedCall) -> CaseReport:
+        if computed := sorted(call.computed):
             text = f"kernel_fn computes with torch ({', '.join(computed[:5])}) at full size"
             return case.violated(Violation(Rule.W1, Mechanism.DISPATCH_MODE, f"{text} instead of a CuTe kernel"))
-        if not reply["blocks"]:
+        if not call.blocks:
             text = "kernel_fn launches no CuTe kernel at full size"
             return case.violated(Violation(Rule.W1, Mechanism.NO_LAUNCH, text))
-        if reply["wraps"]:
-            return case.violated(Violation(None, Mechanism.INDEX_WIDTH, reply["wraps"], reject=False))
-        self.blocks = reply["blocks"]
+        if call.wraps:
+            return case.violated(Violation(None, Mechanism.INDEX_WIDTH, call.wraps, reject=False))
+        self.blocks = call.blocks
         grids = ", ".join(f"{blocks:,}" for blocks in self.blocks[:8])
-        recorded = f"recorded, not executed: {grids} block{'s' * (self.blocks != [1])}"
-        return replace(case, remark="; ".join(filter(None, (recorded, reply["remark"]))))
+        recorded = f"recorded, not executed: {grids} block{'s' * (self.blocks != (1,))}"
+        return replace(case, remark="; ".join(filter(None, (recorded, call.remark))))
 
     def longer(self) -> Iterator[CaseReport]:
         """A case for each size that was shrunk, and one beyond the last block of a grid that ends early."""
         for long in self.long_sizes:
             yield self._longer(long)
         if beyond := self._beyond():
-            yield self._tried(f"longer: {beyond:,} elements", {"beyond": beyond, "elements": self.elements})
+            yield self._tried(f"longer: {beyond:,} elements", beyond=beyond, elements=self.elements)
 
     def _longer(self, long: int) -> CaseReport:
-        what = {"longer": long, "elements": self._affordable(INSTRUCTIONS)}
-        case = self._tried(f"longer: size {long}", {**what, "columns": self.columns})
+        name, elements = f"longer: size {long}", self._affordable(INSTRUCTIONS)
+        case = self._tried(name, longer=long, elements=elements, columns=self.columns)
         if self.columns and case.outcome in (CaseOutcome.DECLINED, CaseOutcome.NOT_RUN):
-            return self._tried(case.name, {**what, "columns": False})  # perhaps it is the columns that it does not take
+            return self._tried(name, longer=long, elements=elements)  # perhaps it is the columns that it does not take
         return case
 
     def _affordable(self, instructions: int) -> int:
         """Elements that take so many lane-instructions, by what the case of `get_inputs()` took."""
-        base = self.turn.base
-        most = int(base["elements"]) * instructions // max(1, int(base["instructions"]))
+        most = self.turn.base_elements * instructions // max(1, self.turn.base.instructions)
         return min(max(LEAST_ELEMENTS, most), MOST_ELEMENTS)
 
     def _beyond(self) -> int:
         """How many elements it takes until the grid stops growing though the inputs go on; 0 if it grows with them."""
-        base = self.turn.base
-        if len(self.blocks) != len(base["blocks"]):
+        few_elements, few_blocks = self.turn.base_elements, self.turn.base.blocks
+        if len(self.blocks) != len(few_blocks):
             return 0
-        growth = self.elements / base["elements"]
-        ended = [full / few for full, few in zip(self.blocks, base["blocks"]) if full < few * growth / 2]
-        wanted = int(1.25 * base["elements"] * max(ended, default=0))
-        return wanted if wanted > base["elements"] * 1.25 else 0
+        growth = self.elements / few_elements
+        ended = [full / few for full, few in zip(self.blocks, few_blocks) if full < few * growth / 2]
+        wanted = int(1.25 * few_elements * max(ended, default=0))
+        return wanted if wanted > few_elements * 1.25 else 0
 
-    def _tried(self, name: str, what: dict[str, Any]) -> CaseReport:
+    def _tried(
+        self, name: str, *, elements: int, longer: int = 0, beyond: int = 0, columns: bool = False
+    ) -> CaseReport:
+        """One case; the numbers are those of `Draw`."""
         turn, case = self.turn, CaseReport(name=name, inputs="", outcome=CaseOutcome.NOT_RUN)
-        if what.get("beyond", 0) > self._affordable(FOR_A_GRID):
+        if beyond > self._affordable(FOR_A_GRID):
             return replace(case, remark="its grid ends early, and that many elements take the emulated GPU too long")
-        drawn = turn.draw(DERIVED, {"set": -1, **what})
-        if not drawn["accepted"]:
-            return replace(case, remark=drawn["why"])
-        case = CaseReport(name=name, inputs=drawn["summary"])
-        steps = [turn.step(0, drawn, reuse=False, poison=NAN_POISON)]
-        how = {"may_decline": True, "limited": True, "fresh": not self.columns}
-        reply = turn.run(name, drawn, steps, **how)
-        if "steps" in reply:
+        drawn = turn.draw(DERIVED, elements=elements, longer=longer, beyond=beyond, columns=columns)
+        if not drawn.accepted:
+            return replace(case, remark=drawn.why)
+        case = CaseReport(name=name, inputs=drawn.summary)
+        steps = (turn.step(0, drawn, reuse=False, poison=NAN_POISON),)
+        call = of_candidate.Run(steps, may_decline=True, limited=True, fresh=not self.columns)
+        reply = turn.run(name, drawn, call)
+        if reply.steps:
             turn.note_sizes(drawn)
-        return turn.judge_derived(case, reply, note=drawn["why"])
+        return turn.judge_derived(case, reply, note=drawn.why)

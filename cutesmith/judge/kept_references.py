@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from cutesmith.errors import CandidateError
 from cutesmith.judge.problem_process import ProblemProcess
+from cutesmith.judge.reference_side.requests import Forget
 
 FORGET_SECONDS = 30.0
 
@@ -70,7 +71,7 @@ def _why_to_part(process: ProblemProcess) -> str:
     if not process.sound:
         return "it failed"
     try:
-        left = process.call({"do": "forget"}, timeout=FORGET_SECONDS)["left"]
+        left = process.call(Forget(), timeout=FORGET_SECONDS).left
     except CandidateError as error:
         return error.message
     return f"{', '.join(left[:3])} was left" if left else ""

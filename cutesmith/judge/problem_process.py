@@ -9,8 +9,8 @@ from typing import Any
 
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.judge.entries import confined_reference, reference
-from cutesmith.sandbox.messages import Entry
-from cutesmith.sandbox.worker import Limits, Worker
+from cutesmith.sandbox.messages import Entry, R, Request
+from cutesmith.sandbox.worker import Limits, Pending, Worker
 from cutesmith.verdicts import ExitCode
 
 ENOUGH = 0.5  # of the memory wanted, which is a share of what happens to be free, and far more than the emulator needs
@@ -78,25 +78,24 @@ def reference_process(*, why: Untrusted | None, **fields: Any) -> ProblemProcess
     return ProblemProcess(entry, why=why, renewable=True, **fields)
 
 
-def reference_call(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+def reference_call(worker: Worker, request: Request[R], *, timeout: float | None = None) -> R:
     """A reply of the reference's side; what goes wrong there is a broken contract, not the candidate's fault."""
-    worker.send(request)
-    return reference_reply(worker)
+    return reference_reply(worker.send(request), timeout=timeout)
 
 
-def reference_reply(worker: Worker, *, timeout: float | None = None) -> dict[str, Any]:
+def reference_reply(pending: Pending[R], *, timeout: float | None = None) -> R:
     """As `reference_call`, for a request that was sent before.
 
     Raises ContractError, and CandidateError for a time-out, for what this machine lacks, and for what a problem does
     that nobody vouches for.
     """
     try:
-        return worker.receive(timeout=timeout)
+        return pending.reply(timeout=timeout)
     except CandidateError as error:
         if error.exit_code in (ExitCode.USAGE, ExitCode.UNAVAILABLE, ExitCode.TIMED_OUT):
             raise
-        if isinstance(worker, ProblemProcess) and worker.why is not None:
-            raise _with(error, worker.why.way_out) from error
+        if isinstance(pending.worker, ProblemProcess) and pending.worker.why is not None:
+            raise _with(error, pending.worker.why.way_out) from error
         raise ContractError(f"the problem cannot be used: {error.message}", hint=error.log_tail[-2000:]) from error
 
 

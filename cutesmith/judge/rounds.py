@@ -7,21 +7,23 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, unexplained
 from cutesmith.errors import CandidateError, CutesmithError
+from cutesmith.judge.candidate_side.requests import CallReport, Opcodes, Ran, Run, Step, StepReport
 from cutesmith.judge.crossing.given_outputs import require_own
 from cutesmith.judge.crossing.pieces import LARGEST_FILE, hand_over
 from cutesmith.judge.crossing.plain_files import open_plain
+from cutesmith.judge.crossing.requests import Scalar, Start, TensorFile, Value
 from cutesmith.judge.problem_process import reference_call, reference_reply
+from cutesmith.judge.reference_side.requests import Draw, Drawn, Judge, Judged, Tolerances, Types
 from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.scratch import content_of, remove_folder, scratch_folder
 from cutesmith.sandbox.worker import GIB, Worker
-from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, OutputError, Rule, Violation
+from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, Violation
 
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # as in crossing.tensors, which imports torch
 LAYOUT_CASES = ("strided rows", "misaligned", "transposed memory")
@@ -55,77 +57,59 @@ class VerifyOptions:
     alike: Callable[[], object] = import_dsl
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What the reference's side says of a call's outputs; `note`: what was allowed beyond the tolerance."""
-
-    violation: Violation | None
-    outputs: tuple[OutputError, ...] = ()
-    note: str = ""
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Judged:
-        """The reply of "judge"."""
-        outputs = tuple(
-            OutputError(**{**output, "shape": tuple(output["shape"]), "worst_index": tuple(output["worst_index"])})
-            for output in plain["outputs"]
-        )
-        violation = Violation.from_json(plain["violation"]) if plain["violation"] else None
-        return cls(violation, outputs, plain["note"])
-
-
-@dataclass(frozen=True)
+@dataclass
 class Round:
     """The two workers and the folder through which one case goes.
 
-    `base` is what a call on `get_inputs()` cost on the emulated GPU: "elements", "instructions", "blocks". `ran_as`
-    has the shapes of the largest input, at full size and then as it ran. `recompiled`: what the kernel compiles to,
-    where it cannot be asked.
+    `base` is what a call on `get_inputs()` of `base_elements` cost. `ran_as` has the shapes of the largest input, at
+    full size and then as it ran. `recompiled`: what the kernel compiles to, where it cannot be asked. `sums` are the
+    checksums of large outputs that were judged, by their files.
     """
 
     folder: Path
     reference: Worker
     candidate: Worker
     options: VerifyOptions
-    base: dict[str, Any] = field(default_factory=dict)
+    base: Ran = Ran()
+    base_elements: int = 0
     ran_as: list[str] = field(default_factory=list)
     recompiled: Callable[[], Compiled] | None = None
+    sums: dict[str, str] = field(default_factory=dict)
 
     def replay(self, name: str, index: int) -> CaseReport:
         """A, then B behind the same pointers, then A behind new ones: all three must be right."""
-        drawn = {key: self.draw(key, {"set": index}) for key in ("a", "b")}
-        case = CaseReport(name=name, inputs=drawn["a"]["summary"])
-        same = [d["inputs"] for d in drawn.values()]
-        layouts_agree = [_layout(d) for d in same[0]] == [_layout(d) for d in same[1]]
-        steps = [
-            self.step(0, drawn["a"], reuse=False, poison=NAN_POISON),
-            self.step(1, drawn["b"], reuse=layouts_agree, poison=LARGE_POISON),
-            self.step(2, drawn["a"], reuse=False, poison=LARGE_POISON),
-        ]
-        reply = self.run(name, drawn["a"], steps, stub=index < 0)
+        first, second = (self.draw(key, index=index) for key in ("a", "b"))
+        case = CaseReport(name=name, inputs=first.summary)
+        layouts_agree = list(map(_layout, first.inputs)) == list(map(_layout, second.inputs))
+        steps = (
+            self.step(0, first, reuse=False, poison=NAN_POISON),
+            self.step(1, second, reuse=layouts_agree, poison=LARGE_POISON),
+            self.step(2, first, reuse=False, poison=LARGE_POISON),
+        )
+        reply = self.run(name, first, Run(steps, stub=index < 0))
         if index < 0:
-            self.base.update({"elements": drawn["a"]["elements"], **reply})
-            self.note_sizes(drawn["a"])
+            self.base, self.base_elements = reply, first.elements
+            self.note_sizes(first)
         try:
             judged = self._judge_replay(case, reply)
-            return self._precise(judged, reply["steps"][0]) if index < 0 and judged.passed else judged
+            return self._precise(judged, reply.steps[0]) if index < 0 and judged.passed else judged
         finally:
             self._clean()
 
-    def _precise(self, case: CaseReport, report: dict[str, Any]) -> CaseReport:
+    def _precise(self, case: CaseReport, report: StepReport) -> CaseReport:
         """A right result that was computed in less than any type of the problem has is said to be (rule O9).
 
         It fails where it is right only by a tolerance that the kernel's own file sets.
         """
-        compiled = cast(Compiled, self.candidate.call({"do": "opcodes"}, timeout=self.options.timeout))
-        known = bool(compiled["counts"])
-        if known and not narrow_instructions(compiled["counts"]):
+        compiled = self.candidate.call(Opcodes(), timeout=self.options.timeout)
+        known = bool(compiled.counts)
+        if known and not narrow_instructions(compiled.counts):
             return case
-        problem: dict[str, Any] = reference_call(self.reference, {"do": "types", "key": "a", "always": known})
-        own_tolerance = problem["own_tolerance"] and self.options.rtol is None and self.options.atol is None
+        problem = reference_call(self.reference, Types("a", always=known))
+        own_tolerance = problem.own_tolerance and self.options.rtol is None and self.options.atol is None
         if not known and own_tolerance and self.recompiled is not None:
             compiled = self.recompiled()  # a GPU does not say what it runs, and this takes seconds
-        if not (narrow := unexplained(narrow_instructions(compiled["counts"]), problem["types"])):
+        if not (narrow := unexplained(narrow_instructions(compiled.counts), problem.types)):
             return case
         text = f"computes in {described(narrow, compiled)}, less than any type of the problem has"
         if own_tolerance and (wrong := self._judge("a", report, default=True).violation):
@@ -133,65 +117,60 @@ class Round:
             return case.violated(Violation(Rule.O9, Mechanism.NARROW_INSTRUCTIONS, text, reject=False))
         return replace(case, remark="; ".join(filter(None, (case.remark, text))))
 
-    def _judge_replay(self, case: CaseReport, reply: dict[str, Any]) -> CaseReport:
-        for step, report in enumerate(reply["steps"]):
-            if found := behaviour(report, reply["changes"], own=True):
+    def _judge_replay(self, case: CaseReport, reply: Ran) -> CaseReport:
+        for step, report in enumerate(reply.steps):
+            if found := behaviour(report, reply.changes, own=True):
                 return case.violated(found)
             judged = self._judge("aba"[step], report)
             case = replace(case, outputs=case.outputs or judged.outputs)
             if not (wrong := _explained(judged, report)):
                 continue
-            if step > 0 and not wrong.reject and self._replayed(step, reply["steps"]):
+            if step > 0 and not wrong.reject and self._replayed(step, reply.steps):
                 text = ("new contents behind the same pointers", "the same contents behind new pointers")[step - 1]
                 stale = f"with {text} it returns an old result: {wrong.text}"
                 wrong = Violation(Rule.R1, Mechanism.REPLAYED, stale)
             return replace(case, outputs=judged.outputs).violated(wrong)
-        return self._deterministic(case, reply["steps"])
-
-    def _replayed(self, step: int, reports: Sequence[dict[str, Any]]) -> bool:
-        """Whether a wrong result is, bit for bit, that of an earlier call."""
-        outputs = [report["outputs"] for report in reports]
-        return any(_same_bytes(outputs[step], outputs[earlier]) for earlier in range(step))
-
-    def _deterministic(self, case: CaseReport, reports: Sequence[dict[str, Any]]) -> CaseReport:
-        """Two right results that differ in their bits are reported, not refused: atomics may reorder sums."""
-        first, _, last = (report["outputs"] for report in reports)
-        if _same_bytes(first, last):
+        if same_bytes(reply.steps[0].outputs, reply.steps[2].outputs, self.sums):
             return case
+        # Two right results that differ in their bits are reported, not refused: atomics may reorder sums.
         return replace(case, remark="not reproducible: two calls on equal inputs differ, within tolerance")
+
+    def _replayed(self, step: int, reports: Sequence[StepReport]) -> bool:
+        """Whether a wrong result is, bit for bit, that of an earlier call."""
+        outputs = [report.outputs for report in reports]
+        return any(same_bytes(outputs[step], outputs[earlier], self.sums) for earlier in range(step))
 
     def derived(self, name: str) -> CaseReport | None:
         """One derived case; None when the reference refuses such inputs. A kernel may refuse layouts and shapes too."""
         try:
-            drawn = self.draw(DERIVED, {"set": -1, "derive": name})
+            drawn = self.draw(DERIVED, derive=name)
         except CutesmithError:  # the reference process died on it: nothing more can be derived
             text = "the reference process ended"
             gone = CaseReport(name=f"derived: {name}", inputs="", outcome=CaseOutcome.NOT_RUN, remark=text)
             return None if self.reference.alive else gone
-        if not drawn["accepted"]:
+        if not drawn.accepted:
             return None
-        case = CaseReport(name=f"derived: {name}", inputs=drawn["summary"])
+        case = CaseReport(name=f"derived: {name}", inputs=drawn.summary)
         poisons = (NAN_POISON, LARGE_POISON)
-        steps = [self.step(i, drawn, reuse=False, poison=poison) for i, poison in enumerate(poisons)]
-        reply = self.run(case.name, drawn, steps, may_decline=_may_decline(name))
+        steps = tuple(self.step(i, drawn, reuse=False, poison=poison) for i, poison in enumerate(poisons))
+        reply = self.run(case.name, drawn, Run(steps, may_decline=_may_decline(name)))
         return self.judge_derived(case, reply, forgiving=name.startswith("NaN"))
 
-    def judge_derived(
-        self, case: CaseReport, reply: dict[str, Any], *, note: str = "", forgiving: bool = False
-    ) -> CaseReport:
+    def judge_derived(self, case: CaseReport, reply: Ran, *, note: str = "", forgiving: bool = False) -> CaseReport:
         """What came of a case that nobody wrote down; `note` is a remark on it, `forgiving`: no value is cheating."""
         try:
             return self._judged(case, reply, note, forgiving)
         finally:
             self._clean()
 
-    def _judged(self, case: CaseReport, reply: dict[str, Any], note: str, forgiving: bool) -> CaseReport:
-        for key, outcome in (("declined", CaseOutcome.DECLINED), ("stopped", CaseOutcome.NOT_RUN)):
-            if why := reply.get(key):
-                changes = list(map(Violation.from_json, reply["changes"]))
-                return case.violated(changes[0]) if changes else replace(case, outcome=outcome, remark=why[:300])
-        for report in reply["steps"]:
-            if found := behaviour(report, reply["changes"], own=False):
+    def _judged(self, case: CaseReport, reply: Ran, note: str, forgiving: bool) -> CaseReport:
+        if why := reply.declined or reply.stopped:
+            outcome = CaseOutcome.DECLINED if reply.declined else CaseOutcome.NOT_RUN
+            return (
+                case.violated(reply.changes[0]) if reply.changes else replace(case, outcome=outcome, remark=why[:300])
+            )
+        for report in reply.steps:
+            if found := behaviour(report, reply.changes, own=False):
                 return case.violated(found)
             judged = self._judge(DERIVED, report)
             remark = "; ".join(filter(None, (note, judged.note)))
@@ -203,50 +182,56 @@ class Round:
                 return replace(case, outputs=judged.outputs).violated(wrong)
         return case
 
-    def draw(self, key: str, what: dict[str, Any]) -> dict[str, Any]:
-        """Inputs of a case under a key, as files; see `reference.Reference.draw`."""
+    def draw(self, key: str, **what: Any) -> Drawn:
+        """Inputs of a case under a key, as files; `what`: further fields of `Draw`."""
         place = self.folder / INPUTS / ("a" if key == DERIVED else key)  # over those of a case that is done
-        request = {"do": "draw", "key": key, "seed": new_seed(), "folder": str(place), **what}
-        return reference_call(self.reference, request)
+        return reference_call(self.reference, Draw(key=key, seed=new_seed(), folder=str(place), **what))
 
-    def note_sizes(self, drawn: dict[str, Any]) -> None:
+    def note_sizes(self, drawn: Drawn) -> None:
         """Remember as what `get_inputs()` ran."""
-        full, *smaller = drawn["ran_as"] or [""]
+        full, *smaller = drawn.ran_as or ("",)
         self.ran_as.extend([full] if full and not self.ran_as else [])
         self.ran_as.extend(shape for shape in smaller if shape not in self.ran_as[1:])
 
-    def step(self, number: int, drawn: dict[str, Any], *, reuse: bool, poison: int) -> dict[str, Any]:
-        """One call of the candidate, as `candidate.Candidate.run` takes it."""
+    def step(self, number: int, drawn: Drawn, *, reuse: bool, poison: int) -> Step:
+        """One call of the candidate."""
         outputs = self.folder / "candidate" / "outputs" / str(number)
-        return {"inputs": drawn["inputs"], "reuse": reuse, "poison": poison, "outputs": str(outputs)}
+        return Step(drawn.inputs, reuse, poison, str(outputs))
 
-    def run(self, name: str, drawn: dict[str, Any], steps: list[dict[str, Any]], **how: bool) -> dict[str, Any]:
-        """Let the candidate run the steps; `how`: see `trial.Trial`, and "stub" in `candidate.Candidate.run`."""
+    def run(self, name: str, drawn: Drawn, request: Run) -> Ran:
+        """Let the candidate run the steps of a case."""
+        timeout = self.options.timeout
         try:
-            inputs = [value for step in steps for value in step["inputs"]]
-            ask = partial(self.candidate.call, timeout=self.options.timeout)
-            hand_over(partial(reference_call, self.reference), ask, inputs, self.options.largest_file)
-            reply: dict[str, Any] = ask({"do": "run", "steps": steps, **how})
-            for step, report in zip(steps, reply.get("steps", ())):
-                require_own(report["outputs"], Path(step["outputs"]))
+            hand_over(
+                lambda chunk: reference_call(self.reference, chunk),
+                lambda chunk: self.candidate.call(chunk, timeout=timeout),
+                [value for step in request.steps for value in step.inputs],
+                self.options.largest_file,
+            )
+            reply = self.candidate.call(request, timeout=timeout)
+            for step, report in zip(request.steps, reply.steps):
+                require_own(report.outputs, Path(step.outputs))
             return reply
         except CandidateError as error:
             if error.exit_code != ExitCode.TIMED_OUT:
                 raise
-            raise too_slow(error, drawn["summary"], drawn["size"], case=f"{name}: ") from error
+            raise too_slow(error, drawn.summary, drawn.size, case=f"{name}: ") from error
 
-    def _judge(self, key: str, report: dict[str, Any], *, default: bool = False) -> Judged:
+    def _judge(self, key: str, report: StepReport, *, default: bool = False) -> Judged:
         """What the reference's side says of outputs; `default`: by the tolerances of their types alone."""
-        request = {"do": "judge", "key": key, "outputs": report["outputs"], "tuple": report["tuple"]}
-        request.update({"derived": key == DERIVED, "default": default})
-        tolerances = {"rtol": self.options.rtol, "atol": self.options.atol}
-        giver = partial(self.candidate.call, timeout=self.options.timeout)
-        taker = partial(reference_call, self.reference)
-        hand_over(giver, taker, report["outputs"], self.options.largest_file, keep=True)
-        verdict = taker({**request, **tolerances})
-        for output, total in zip(report["outputs"], verdict.get("sums", ())):
-            output["sum"] = total
-        return Judged.from_json(verdict)
+        hand_over(
+            lambda chunk: self.candidate.call(chunk, timeout=self.options.timeout),
+            lambda chunk: reference_call(self.reference, chunk),
+            report.outputs,
+            self.options.largest_file,
+            keep=True,
+        )
+        tolerances = Tolerances(rtol=self.options.rtol, atol=self.options.atol, derived=key == DERIVED, default=default)
+        judged = reference_call(self.reference, Judge(key, report.outputs, report.is_tuple, tolerances))
+        for output in report.outputs:
+            self.sums.pop(output.file, None)
+        self.sums.update(zip((output.file for output in report.outputs), judged.sums))
+        return judged
 
     def _clean(self) -> None:
         """Make room, where the files of this case take so much that the next one's might not fit beside them."""
@@ -256,18 +241,18 @@ class Round:
                 remove_folder(folder)
 
 
-def behaviour(report: dict[str, Any], changes: Sequence[Mapping[str, Any]], *, own: bool) -> Violation | None:
+def behaviour(report: CallReport, changes: Sequence[Violation], *, own: bool) -> Violation | None:
     """The first thing that the candidate did that no result excuses."""
-    for change in changes:
-        return Violation.from_json(change)
+    if changes:
+        return changes[0]
     text = ""
-    if computed := sorted(report["computed"]):
+    if computed := sorted(report.computed):
         text = f"kernel_fn computes with torch ({', '.join(computed[:5])}) instead of a CuTe kernel"
-    elif report["copied"] and own:
-        text = f"kernel_fn copies tensors with torch ({', '.join(report['copied'])}): read strides instead"
+    elif report.copied and own:
+        text = f"kernel_fn copies tensors with torch ({', '.join(report.copied)}): read strides instead"
     if text:
         return Violation(Rule.W1, Mechanism.DISPATCH_MODE, text)
-    return next(map(Violation.from_json, report["problems"]), None)
+    return next(iter(report.violations), None)
 
 
 def too_slow(error: CandidateError, inputs: str, size: str, *, case: str = "") -> CandidateError:
@@ -276,39 +261,43 @@ def too_slow(error: CandidateError, inputs: str, size: str, *, case: str = "") -
     return CandidateError(message, error.exit_code, hint=SMALLER, log_tail=error.log_tail, mechanism=error.mechanism)
 
 
-def _explained(judged: Judged, report: dict[str, Any]) -> Violation | None:
+def _explained(judged: Judged, report: StepReport) -> Violation | None:
     """What is wrong with a result; elements that were never written (rule O1) or too early (T1) are said to be."""
     wrong = judged.violation
     if wrong is None or not judged.outputs:
         return wrong
-    if report.get("early"):
+    if report.early:
         return Violation(Rule.T1, Mechanism.STREAM_ORDER, f"{TOO_EARLY}: {wrong.text}", reject=False)
-    if not report["unwritten"]:
+    if not report.unwritten:
         return wrong
-    text = f"{report['unwritten']} output elements were never written; {wrong.text}"
+    text = f"{report.unwritten} output elements were never written; {wrong.text}"
     return Violation(Rule.O1, Mechanism.POISON, text, wrong.reject)
 
 
 def _may_decline(name: str) -> bool:
-    """Shapes and layouts that nobody promised to take may be refused aloud; values may not."""
+    """Shapes and layouts that the contract does not name may be refused aloud; values may not."""
     return name in LAYOUT_CASES or name.startswith(("odd", "empty", "size 1"))
 
 
-def _layout(description: dict[str, Any]) -> Any:
-    return [description.get(key) for key in ("type", "dtype", "shape", "stride", "misaligned_bytes")]
+def _layout(value: Value) -> object:
+    """What must be equal for new contents to go behind the same pointer."""
+    if isinstance(value, Scalar):
+        return value.type
+    return value.dtype, value.shape, value.stride, value.misaligned_bytes
 
 
-def _same_bytes(first: Sequence[dict[str, Any]], second: Sequence[dict[str, Any]]) -> bool:
-    """Whether described tensors that were judged hold the same bytes; their files may be longer."""
-    if [d["bytes"] for d in first] != [d["bytes"] for d in second]:
+def same_bytes(first: Sequence[TensorFile], second: Sequence[TensorFile], sums: Mapping[str, str]) -> bool:
+    """Whether tensors that were judged hold the same bytes; their files may be longer. `sums` as of `Round`."""
+    if [one.bytes for one in first] != [other.bytes for other in second]:
         return False
-    return all(_same_content(*pair) for pair in zip(first, second) if pair[0]["bytes"])
-
-
-def _same_content(first: dict[str, Any], second: dict[str, Any]) -> bool:
-    if first.get("sum") or second.get("sum"):
-        return bool(first.get("sum") == second.get("sum"))
-    return _same_beginning(first["file"], second["file"], first["bytes"])
+    for one, other in zip(first, second):
+        totals = sums.get(one.file, ""), sums.get(other.file, "")
+        if any(totals):
+            if totals[0] != totals[1]:
+                return False
+        elif one.bytes and not _same_beginning(one.file, other.file, one.bytes):
+            return False
+    return True
 
 
 def _same_beginning(first: str, second: str, size: int) -> bool:
@@ -326,16 +315,15 @@ def _same_beginning(first: str, second: str, size: int) -> bool:
 
 
 def new_seed() -> int:
-    """A seed that nobody can guess; it never enters the candidate's process."""
+    """A seed that cannot be guessed; it never enters the candidate's process."""
     return secrets.randbits(48)
 
 
-def start_both(reference: Worker, candidate: Worker, request: dict[str, Any]) -> None:
-    """Import libraries and bring up the device on both sides: slow, nobody's fault, and on no file's clock."""
-    reference.send({"do": "start", **request})
-    candidate.send({"do": "start", **request})
-    reference_reply(reference)
-    candidate.receive(timeout=START_SECONDS)
+def start_both(reference: Worker, candidate: Worker, request: Start) -> None:
+    """Import libraries and bring up the device on both sides: it is slow and counts for neither file."""
+    first, second = reference.send(request), candidate.send(request)
+    reference_reply(first)
+    second.reply(timeout=START_SECONDS)
 
 
 @contextlib.contextmanager

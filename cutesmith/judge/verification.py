@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.compiling.narrowing import Compiled, opcodes_in
@@ -22,11 +21,14 @@ from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.emulator.requirements import import_emulator, require_emulator
 from cutesmith.errors import CandidateError, CutesmithError, UsageError
 from cutesmith.judge import device_time, sanitizer
+from cutesmith.judge.candidate_side import requests as of_candidate
 from cutesmith.judge.cheats import find_cheats
+from cutesmith.judge.crossing.requests import Start
 from cutesmith.judge.entries import candidate as candidate_entry
 from cutesmith.judge.full_size import FullSize
 from cutesmith.judge.kept_references import serving
 from cutesmith.judge.problem_process import reference_process, reference_reply, untrusted
+from cutesmith.judge.reference_side import requests as of_reference
 from cutesmith.judge.rounds import (
     SMALLER,
     Round,
@@ -183,23 +185,22 @@ class Judge:
         """Every check but the values, on recorded launches."""
         with exchange() as folder, self._workers(folder, "fake", arch) as (reference, candidate):
             plan = self._load(reference, candidate, "fake", arch)
-            for index in range(-1, plan["sets"]):
+            for index in range(-1, plan.sets):
                 self.cases.append(self._record(reference, candidate, index))
         return self._conclude()
 
     def _record(self, reference: Worker, candidate: Worker, index: int) -> CaseReport:
-        drawn = reference.call({"do": "layout", "set": index})
-        reply = candidate.call({"do": "record", "inputs": drawn["inputs"]}, timeout=self.options.timeout)
-        report = reply["steps"][0]
-        case = CaseReport(name=_set_name(index), inputs=drawn["summary"])
-        wrong = behaviour(report, reply["changes"], own=True)
-        empty = bool(report["outputs"]) and all(0 in output["shape"] for output in report["outputs"])
-        if not wrong and not report["launches"] and not empty:
+        drawn = reference.call(of_reference.Layout(index))
+        report = candidate.call(of_candidate.Record(drawn.inputs), timeout=self.options.timeout)
+        case = CaseReport(name=_set_name(index), inputs=drawn.summary)
+        wrong = behaviour(report, report.changes, own=True)
+        empty = bool(report.outputs) and all(0 in output.shape for output in report.outputs)
+        if not wrong and not report.launches and not empty:
             wrong = Violation(Rule.W1, Mechanism.NO_LAUNCH, "kernel_fn launched no CuTe kernel")
-        if not wrong and drawn["outputs"] is not None:
+        if not wrong and drawn.outputs is not None:
             from cutesmith.judge.reference_side.structure import structure_violation
 
-            wrong = structure_violation(report["outputs"], report["tuple"], drawn["outputs"], drawn["tuple"])
+            wrong = structure_violation(report.outputs, report.is_tuple, drawn.outputs, drawn.is_tuple)
         return case.violated(wrong) if wrong else case
 
     def _execute(self, device: str, arch: str) -> VerifyVerdict:
@@ -219,18 +220,18 @@ class Judge:
         kept = folder / "compiled"
         compile_kernel(self.path, (arch,), problem=separate, timeout=self.options.timeout, keep_dir=kept)
         texts = [path.read_text() for path in kept.glob("*.ptx")] if kept.is_dir() else []
-        return {"counts": Counter(opcode for text in texts for opcode in opcodes_in(text)), "lines": {}}
+        return Compiled(Counter(opcode for text in texts for opcode in opcodes_in(text)), {})
 
-    def _all_cases(self, turn: Round, plan: dict[str, Any]) -> None:
+    def _all_cases(self, turn: Round, plan: of_reference.Loaded) -> None:
         """The file's own input sets, then the derived ones; cheating ends it."""
-        for index in range(-1, plan["sets"]):
+        for index in range(-1, plan.sets):
             self.cases += self._own_set(turn, index)
             if self._settled():
                 return
-        whole = FullSize(turn, plan["shapes"], plan["long_sizes"], plan["elements"]) if "long_sizes" in plan else None
+        whole = None if plan.long_sizes is None else FullSize(turn, plan.shapes, plan.long_sizes, plan.elements)
         if whole and not self._add(whole.launches()):
             return
-        for name in plan["derived"]:
+        for name in plan.derived:
             with self._sharing():
                 report = turn.derived(name)
             self.cases += [] if report is None else [report]
@@ -301,22 +302,21 @@ class Judge:
             self.workers = {"reference": reference, "kernel": candidate}
             yield reference, candidate
 
-    def _load(self, reference: Worker, candidate: Worker, device: str, arch: str) -> dict[str, Any]:
+    def _load(self, reference: Worker, candidate: Worker, device: str, arch: str) -> of_reference.Loaded:
         """Load both sides at once; the reference's complaint comes first, as it is about the contract."""
-        common, timeout = {"device": device, "arch": arch}, self.options.timeout
-        largest = {"largest_file": self.options.largest_file}
+        timeout = self.options.timeout
         with self._sharing():
-            start_both(reference, candidate, {**common, **largest})
+            start_both(reference, candidate, Start(device, arch, self.options.largest_file))
         with self._sharing():
-            reference.send({"do": "load", **common, "path": str(self.problem.resolve()), "seed": new_seed()})
-            candidate.send({"do": "load", **common, "path": str(self.path.resolve())})
+            planned = reference.send(of_reference.Load(device, str(self.problem.resolve()), new_seed(), arch))
+            tried = candidate.send(of_candidate.Load(str(self.path.resolve())))
             with loading("the file" if self.own_problem else self.problem.name, timeout):
-                plan = reference_reply(reference, timeout=timeout)
+                plan = reference_reply(planned, timeout=timeout)
             with loading("the file", timeout):
-                loaded = candidate.receive(timeout=timeout)
-        self.confinement, self.problem_confinement = loaded["confinement"], plan.get("confinement", {})
-        for change in loaded["changes"]:
-            raise CandidateError.rejecting(Violation.from_json(change))
+                loaded = tried.reply(timeout=timeout)
+        self.confinement, self.problem_confinement = loaded.confinement, plan.confinement or {}
+        for change in loaded.changes:
+            raise CandidateError.rejecting(change)
         return plan
 
     def _conclude(self, candidate: Worker | None = None, *, log_tail: str = "") -> VerifyVerdict:

@@ -22,6 +22,7 @@ import torch
 from cutesmith.judge.candidate_side.candidate import candidate_code, load_kernel, start_device, synchronize
 from cutesmith.judge.candidate_side.outputs import take_outputs
 from cutesmith.judge.crossing import tensors
+from cutesmith.judge.crossing.requests import Scalar
 from cutesmith.problems import contract
 from cutesmith.profiling.ncu_run import STATUS
 from cutesmith.profiling.requests import ProfileFile, Progress
@@ -77,7 +78,10 @@ def profile(request: ProfileFile, status: Status) -> None:
     contract.hold(path)
     layers = confine(readable=[Path.cwd().parent / INPUTS], keep_capabilities=True)
     # Only now: who wrote these files may be the kernel's author, and a link could lead anywhere.
-    values = [tensors.read_scalar(d) if "scalar" in d else tensors.read_tensor(d, device) for d in request.inputs]
+    values = [
+        tensors.read_scalar(value) if isinstance(value, Scalar) else tensors.read_tensor(value, device)
+        for value in request.inputs
+    ]
     status.tell(confinement=layers, stage="loading the file")
     with candidate_code(path):
         kernel_fn = load_kernel(path)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,9 @@ from typing import Any, ClassVar
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
 from cutesmith.judge.cheats import find_cheats
-from cutesmith.judge.problem_process import reference_call, reference_process, reference_reply, untrusted
+from cutesmith.judge.crossing.requests import Start, TensorFile, Value
+from cutesmith.judge.problem_process import reference_call, reference_process, untrusted
+from cutesmith.judge.reference_side.requests import Draw, Drawn, Load
 from cutesmith.judge.rounds import START_SECONDS, exchange, loading, new_seed
 from cutesmith.judge.verification import fitting_arch
 from cutesmith.problems import contract
@@ -143,7 +145,7 @@ class Profiling:
                 ncu=self.ncu,
                 path=self.path,
                 folder=folder,
-                inputs=drawn["inputs"],
+                inputs=drawn.inputs,
                 arch=arch,
                 device=device,
                 timeout=self.options.timeout,
@@ -164,7 +166,7 @@ class Profiling:
         _require_fit(found, arch)
         return found.name, arch
 
-    def _draw(self, folder: Path, device: str, arch: str) -> dict[str, Any]:
+    def _draw(self, folder: Path, device: str, arch: str) -> Drawn:
         """Inputs from a secret seed, drawn by a process in which no candidate runs, confined where nobody vouches."""
         limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(96 * GIB), processes=512)
         limits = replace(limits, file_bytes=32 * GIB)
@@ -175,15 +177,12 @@ class Profiling:
             gpu=device == "cuda",
             environment={"CUTE_DSL_ARCH": arch},
         )
-        common = {"device": device, "arch": arch}
+        load = Load(device, str(self.problem.resolve()), new_seed(), arch)
         with reference as worker:
-            worker.send({"do": "start", **common})
-            reference_reply(worker, timeout=START_SECONDS)
-            worker.send({"do": "load", **common, "path": str(self.problem.resolve()), "seed": new_seed()})
+            reference_call(worker, Start(device, arch), timeout=START_SECONDS)
             with loading(self.problem.name, self.options.timeout):
-                reference_reply(worker, timeout=self.options.timeout)
-            request = {"do": "draw", "key": "profile", "seed": new_seed(), "folder": str(folder / "inputs"), "set": -1}
-            return reference_call(worker, request)
+                reference_call(worker, load, timeout=self.options.timeout)
+            return reference_call(worker, Draw(key="profile", seed=new_seed(), folder=str(folder / "inputs")))
 
     def _kept(self, report: Path) -> str:
         """Where ncu's report is kept, "" when nobody asked. Raises UsageError when it cannot be written."""
@@ -195,11 +194,9 @@ class Profiling:
             raise UsageError(f"--report {self.options.report} cannot be written: {error.strerror}") from error
         return self.options.report
 
-    def _told(
-        self, collected: Collected, drawn: dict[str, Any], device: str, arch: str, *, report: str
-    ) -> ProfileVerdict:
+    def _told(self, collected: Collected, drawn: Drawn, device: str, arch: str, *, report: str) -> ProfileVerdict:
         kernels = tuple(profiled_kernel(launch) for launch in collected.launches)
-        tensor_bytes = _input_bytes(drawn["inputs"]) + collected.output_bytes
+        tensor_bytes = _input_bytes(drawn.inputs) + collected.output_bytes
         return ProfileVerdict(
             exit_code=ExitCode.PASSED,
             summary=f"{self.path.name}: {_summary(kernels)}",
@@ -207,7 +204,7 @@ class Profiling:
             tool="ncu",
             device=device,
             arch=arch,
-            inputs=drawn["summary"],
+            inputs=drawn.summary,
             tensor_bytes=tensor_bytes,
             kernels=kernels,
             advice=_advice(kernels, tensor_bytes),
@@ -288,11 +285,10 @@ def _locked(device: str, *, exclusive: bool) -> Iterator[None]:
         yield
 
 
-def _input_bytes(inputs: list[dict[str, Any]]) -> int:
+def _input_bytes(inputs: Sequence[Value]) -> int:
     """Bytes of the inputs' files, as the kernel may read them."""
-    return sum(
-        Path(value["file"]).stat().st_size for value in inputs if "file" in value and Path(value["file"]).exists()
-    )
+    files = [Path(value.file) for value in inputs if isinstance(value, TensorFile)]
+    return sum(file.stat().st_size for file in files if file.exists())
 
 
 def _advice(kernels: tuple[ProfiledKernel, ...], tensor_bytes: int) -> tuple[ProfileAdvice, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutesmith.judge.crossing.requests import Value
 from cutesmith.sandbox.child import Raised
 from cutesmith.sandbox.messages import Request
 from cutesmith.verdicts import EmulatedLaunch, ExitCode, TraceStep
@@ -87,7 +88,7 @@ class ProfileFile:
 
     path: Path
     device: str
-    inputs: tuple[dict[str, object], ...]
+    inputs: tuple[Value, ...]
     file_bytes: int
     cpu_seconds: int
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutesmith.judge.crossing.requests import Value
 from cutesmith.runtime.tiling import TiledShape
 from cutesmith.sandbox.messages import Request
 
@@ -44,7 +45,7 @@ class Load(Request[PlanFacts]):
 
     path: Path
     function: str
-    inputs: tuple[dict[str, object], ...] | None
+    inputs: tuple[Value, ...] | None
     seed: int
 
 

@@ -17,6 +17,7 @@ import torch
 from cutesmith.errors import ContractError
 from cutesmith.judge.candidate_side.candidate import candidate_code, start_device
 from cutesmith.judge.crossing import tensors
+from cutesmith.judge.crossing.requests import Scalar, Value
 from cutesmith.judge.reference_side.cases import fit
 from cutesmith.judge.reference_side.problem_calls import seed_everything
 from cutesmith.judge.reference_side.reference import EMULATED_ELEMENTS
@@ -119,10 +120,10 @@ class Trials:
         return fit(values, EMULATED_ELEMENTS, lambda fewer: _refusal(plan_fn, fewer)).values
 
 
-def _read(description: dict[str, object]) -> Any:
-    if "scalar" in description:
-        return tensors.read_scalar(description)
-    return tensors.Guarded.of_file(description, "cuda", zone_bytes=0).tensor  # what lies beside it is not checked
+def _read(value: Value) -> Any:
+    if isinstance(value, Scalar):
+        return tensors.read_scalar(value)
+    return tensors.Guarded.of_file(value, "cuda", zone_bytes=0).tensor  # what lies beside it is not checked
 
 
 def _refusal(plan_fn: Callable[..., Any], values: Sequence[Any]) -> str:

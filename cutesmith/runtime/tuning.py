@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.judge.crossing.requests import Value
 from cutesmith.judge.rounds import exchange, new_seed
 from cutesmith.problems.contract import problem_source
 from cutesmith.runtime.neighbours import imported_sources
@@ -268,7 +269,7 @@ def usual_jobs(count: int) -> int:
     return min(os.cpu_count() or 1, MOST_JOBS, -(-count // TILINGS_A_JOB))
 
 
-def _written(inputs: Sequence[Any], folder: Path) -> tuple[dict[str, object], ...]:
+def _written(inputs: Sequence[Any], folder: Path) -> tuple[Value, ...]:
     """The inputs as files, so that every process has the same."""
     from cutesmith.judge.crossing.tensors import write_value
 

@@ -158,6 +158,8 @@ def _encode_choice(value: Any, choices: tuple[Any, ...]) -> Any:
 
 
 def _decode_choice(data: Any, choices: tuple[Any, ...]) -> Any:
+    if isinstance(data, str) and str in choices:  # "nan" is a float only where it can be no text
+        return data
     named = {choice.__name__: choice for choice in choices if _is_class(choice)}
     if isinstance(data, dict) and len(data) == 1 and (choice := named.get(next(iter(data)))):
         return decode(data[choice.__name__], choice)

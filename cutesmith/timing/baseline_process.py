@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from cutesmith.errors import UsageError
+from cutesmith.judge.crossing.requests import Start
 from cutesmith.judge.entries import reference as reference_entry
 from cutesmith.judge.problem_process import ProblemProcess, Untrusted, reference_call
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.scratch import scratch_folder
 from cutesmith.sandbox.worker import GIB, Limits, Worker
 from cutesmith.timing.entries import baselines, compiling_baselines, confined_baselines, confined_compiling_baselines
+from cutesmith.timing.requests import Baseline
 
 CACHE = Path("~/.cache/cutesmith")
 
@@ -55,15 +56,15 @@ def measuring_process(reference: Worker, limits: Limits, *, apart: bool) -> Iter
         yield reference
         return
     with Worker(baselines, limits=limits, gpu=True, subject="measuring this machine") as clean:
-        reference_call(clean, {"do": "start", "device": "cuda"})
+        reference_call(clean, Start("cuda"))
         yield clean
 
 
-def file_baseline(text: str) -> dict[str, Any]:
+def file_baseline(text: str) -> Baseline:
     """The request for somebody else's function, named `file.py:function`; raises UsageError if it is not that."""
     path, _, function = text.rpartition(":")
     if not path or not function.isidentifier():
         raise UsageError(f"--baseline {text}: not of the form file.py:function")
     if not Path(path).is_file():
         raise UsageError(f"--baseline {text}: no such file")
-    return {"name": text, "kind": "file", "path": str(Path(path).resolve()), "function": function}
+    return Baseline(text, path=str(Path(path).resolve()), function=function)

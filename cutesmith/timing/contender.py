@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from statistics import median, quantiles
-from typing import Any
 
 from cutesmith.sandbox.worker import Worker
+from cutesmith.timing.requests import Burst, Estimate, Round, WarmedUp, WarmUp
 from cutesmith.verdicts import Mechanism, Rule, Timing, Violation
 
 ROUND_MICROSECONDS = 15_000.0  # of device time, about; between 3 and 20 launches
@@ -33,23 +33,21 @@ class Contender:
         """How many launches a round has."""
         return max(3, min(20, int(ROUND_MICROSECONDS / max(self.device_us, 1.0))))
 
-    def round_request(self, shift: int) -> dict[str, Any]:
+    def round_request(self, shift: int) -> Round:
         """One round with fresh values, no output kept."""
-        request = {"do": "round", "name": self.name, "launches": self.launches, "host_us": self.host_us}
-        return {**request, "shift": shift, "keep": -1, "tag": ""}
+        return Round(self.name, self.launches, self.host_us, shift)
 
-    def warm_up(self, timeout: float) -> dict[str, Any]:
+    def warm_up(self, timeout: float) -> WarmedUp:
         """First calls; estimates of device and host time."""
         begin = time.perf_counter()
-        reply = self.worker.call({"do": "warm_up", "name": self.name}, timeout=timeout)
+        reply = self.worker.call(WarmUp(self.name), timeout=timeout)
         self.warm_up_s = time.perf_counter() - begin
-        self.device_us, self.host_us = reply["device_us"], reply["host_us"]
+        self.device_us, self.host_us = reply.device_us, reply.host_us
         return reply
 
     def estimate(self) -> None:
-        """The device time anew, once nobody else uses the GPU: a slow warm-up must not cut repetitions (rule T6)."""
-        request = {"do": "estimate", "name": self.name, "host_us": self.host_us}
-        self.device_us = self.worker.call(request)["device_us"]
+        """The device time again, once no one else uses the GPU: a slow warm-up must not cut repetitions (rule T6)."""
+        self.device_us = self.worker.call(Estimate(self.name, self.host_us)).us
 
     def slow_start(self) -> Violation | None:
         """Rule T6: launches were far slower before the timing than in it."""
@@ -73,7 +71,7 @@ class Contender:
         reported = max(median(self.samples), self.host_us)
         launches = max(10, min(2000, int(20_000 / reported)))
         begin = time.perf_counter()
-        self.worker.call({"do": "burst", "name": self.name, "launches": launches})
+        self.worker.call(Burst(self.name, launches))
         wall_us = 1e6 * (time.perf_counter() - begin)
         if wall_us <= CLOCK_FACTOR * launches * reported + CLOCK_SLACK_US:
             return ""

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,10 @@ from cutesmith.errors import CandidateError, CutesmithError, UnavailableError
 from cutesmith.judge.cheats import find_cheats
 from cutesmith.judge.crossing.given_outputs import require_own
 from cutesmith.judge.crossing.pieces import LARGEST_FILE, hand_over
+from cutesmith.judge.crossing.requests import Start
 from cutesmith.judge.kept_references import serving
-from cutesmith.judge.problem_process import OWN, ProblemProcess, Untrusted, reference_call, reference_reply
+from cutesmith.judge.problem_process import OWN, ProblemProcess, Untrusted, reference_call
+from cutesmith.judge.reference_side import requests as of_reference
 from cutesmith.judge.rounds import exchange, loading, new_seed, start_both
 from cutesmith.judge.verification import fitting_arch
 from cutesmith.problems import contract
@@ -36,6 +37,21 @@ from cutesmith.timing.baseline_process import baseline_process, file_baseline, m
 from cutesmith.timing.contender import Contender
 from cutesmith.timing.entries import candidates, import_alike
 from cutesmith.timing.kept_launches import Kept, launch_to_keep
+from cutesmith.timing.requests import (
+    Baseline,
+    Changes,
+    Collect,
+    Compare,
+    Host,
+    Inputs,
+    JudgeAt,
+    Load,
+    Machine,
+    MachineRates,
+    Prepare,
+    Prepared,
+    Round,
+)
 from cutesmith.timing.roofline import ROOFS, Floor, Work, floor_of
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Mechanism, Rule, Timing, Violation
 
@@ -75,8 +91,8 @@ class Contest:
     options: BenchmarkOptions
     why: Untrusted | None = None
     device: str = ""
-    prepared: dict[str, Any] = field(default_factory=dict)
-    machine: dict[str, Any] = field(default_factory=dict)
+    prepared: Prepared | None = None  # once the inputs are drawn
+    machine: MachineRates | None = None  # once it is measured
     timings: list[Timing] = field(default_factory=list)
     workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by whom they run
     problem_confinement: dict[str, bool] = field(default_factory=dict)
@@ -152,10 +168,10 @@ class Contest:
             with measuring_process(reference, self._limits, apart=self.why is not None) as measuring:
                 kept, clock = self._timed(measuring, [tried, *others], reference, candidate)
             self.log_tail = candidate.log_tail
-            changes = candidate.call({"do": "changes"})["changes"]
+            changes = candidate.call(Changes()).changes
             wrong = self._judge(folder, reference, candidate, kept)
             self._finish([tried, *others])
-            against = next(map(Violation.from_json, changes), wrong)
+            against = next(iter(changes), wrong)
             if against is None and (against := self._suspected(tried, clock)):
                 self._require_quiet(candidate, others)
         if against is None:
@@ -168,7 +184,7 @@ class Contest:
     ) -> tuple[list[Kept], str]:
         """With the GPU to ourselves: what the machine can do, the rounds, and what the parent's clock says."""
         with gpu_lock(exclusive=True):
-            self.machine = reference_call(measuring, {"do": "machine", "dtypes": list(self.prepared["work"]["flops"])})
+            self.machine = reference_call(measuring, Machine(tuple(self.work.flops)))
             if measuring is not reference:
                 measuring.close()  # its memory is needed
             for contender in (contender for contender in contenders if not contender.error):
@@ -183,56 +199,55 @@ class Contest:
         This and what follows until the timing shares the GPU step by step: who waits to time waits for one of them.
         """
         with gpu_lock(exclusive=False):
-            start_both(reference, candidate, {"device": "cuda", "largest_file": self.options.largest_file})
+            start_both(reference, candidate, Start("cuda", largest_file=self.options.largest_file))
         with gpu_lock(exclusive=False):
-            self._draw(folder, reference)
-            copies = self.prepared["copies"]
+            copies = self._draw(folder, reference).copies
             hand_over(
-                partial(reference_call, reference), candidate.call, itertools.chain(*copies), self.options.largest_file
+                lambda chunk: reference_call(reference, chunk),
+                lambda chunk: candidate.call(chunk),
+                itertools.chain(*copies),
+                self.options.largest_file,
             )
-            candidate.call({"do": "inputs", "copies": copies})
+            candidate.call(Inputs(copies))
 
-    def _draw(self, folder: Path, reference: Worker) -> None:
-        load = {"do": "load", "device": "cuda", "arch": "", "path": str(self.problem.resolve()), "seed": new_seed()}
-        named = [baseline["path"] for baseline in map(file_baseline, self.options.baselines)]
-        reference.send({**load, "readable": named})
+    def _draw(self, folder: Path, reference: Worker) -> Prepared:
+        named = tuple(file_baseline(text).path for text in self.options.baselines)
+        load = of_reference.Load("cuda", str(self.problem.resolve()), new_seed(), readable=named)
         with loading(self.problem.name, self.options.timeout):
-            loaded = reference_reply(reference, timeout=self.options.timeout)
-        self.problem_confinement = loaded.get("confinement", {})
-        seeds = [new_seed() for _ in range(4)]
-        request = {"do": "prepare", "seeds": seeds, "folder": str(folder / INPUTS)}
-        self.prepared = reference_call(reference, request)
+            loaded = reference_call(reference, load, timeout=self.options.timeout)
+        self.problem_confinement = loaded.confinement or {}
+        seeds = tuple(new_seed() for _ in range(4))
+        self.prepared = reference_call(reference, Prepare(seeds, str(folder / INPUTS)))
+        return self.prepared
 
     def _enter(self, worker: Worker, name: str, path: Path) -> Contender:
         with gpu_lock(exclusive=False), loading("the file", self.options.timeout):
-            request = {"do": "load", "name": name, "path": str(path.resolve()), "source": contract.problem_source(path)}
+            request = Load(name, str(path.resolve()), contract.problem_source(path))
             worker.call(request, timeout=self.options.timeout)
         contender = Contender(name, worker)
         with gpu_lock(exclusive=False):
-            self.l2_bytes = contender.warm_up(self.options.timeout)["l2_bytes"]
+            self.l2_bytes = contender.warm_up(self.options.timeout).l2_bytes
         return contender
 
     def _baselines(self, reference: Worker) -> list[Contender]:
         """Load and warm up each baseline; one that fails or needs what is not installed is listed with its error."""
-        wanted: list[dict[str, Any]] = []
-        if self.options.eager:
-            wanted.append({"name": "eager", "kind": "eager"})
+        wanted = [Baseline("eager")] if self.options.eager else []
         if self.options.compiled:
-            wanted.append({"name": "torch.compile", "kind": "compile", "mode": COMPILE_MODE})
+            wanted.append(Baseline("torch.compile", mode=COMPILE_MODE))
         wanted += [file_baseline(text) for text in self.options.baselines]
         return [self._baseline(reference, request) for request in wanted]
 
-    def _baseline(self, reference: Worker, request: dict[str, Any]) -> Contender:
-        contender = Contender(request["name"], reference)
+    def _baseline(self, reference: Worker, request: Baseline) -> Contender:
+        contender = Contender(request.name, reference)
         try:
-            reference_call(reference, {"do": "baseline", **request})
+            reference_call(reference, request)
         except CutesmithError as error:
             if error.exit_code != ExitCode.UNAVAILABLE:
                 raise
             contender.error = error.message
             return contender
         try:
-            contender.error = self._wrong(reference, contender) if request["kind"] == "file" else ""
+            contender.error = self._wrong(reference, contender) if request.path else ""
             if not contender.error:
                 with gpu_lock(exclusive=False):
                     contender.warm_up(self._patience)
@@ -244,34 +259,34 @@ class Contest:
 
     def _wrong(self, reference: Worker, contender: Contender) -> str:
         """What keeps somebody else's function from being a baseline: another result than the reference's."""
-        request = {"do": "compare", "name": contender.name, "rtol": self.options.rtol, "atol": self.options.atol}
+        request = Compare(contender.name, self.options.rtol, self.options.atol)
         with gpu_lock(exclusive=False):
-            problem = reference.call(request, timeout=self._patience)["problem"]
-        return f"no baseline: {problem}" if problem else ""
+            why = reference.call(request, timeout=self._patience).why
+        return f"no baseline: {why}" if why else ""
 
     def _rounds(self, contenders: Sequence[Contender], reference: Worker, candidate: Worker | None) -> list[Kept]:
         """Interleaved rounds in random order; a few random launches of the candidate are kept."""
         source = random.Random(secrets.randbits(64))
         chosen = set(source.sample(range(self.options.rounds), min(CHECKED_OUTPUTS, self.options.rounds)))
         rounds: list[tuple[int, int]] = []
+        copies = len(self.prepared.copies) if self.prepared else 0
         kept: list[Kept] = []
         running = [contender for contender in contenders if not contender.error]
         for number in range(self.options.rounds):
             for contender in source.sample(running, len(running)):
                 request = contender.round_request(source.randrange(1, 1 << 20))
                 if contender.worker is candidate:
-                    rounds.append((request["shift"], request["launches"]))
+                    rounds.append((request.shift, request.launches))
                     if number in chosen:
-                        copies, again = len(self.prepared["copies"]), bool(kept)
-                        keep = launch_to_keep(source, request["launches"], copies, again=again)
-                        request |= {"keep": keep, "tag": str(number)}
-                        kept.append(Kept(str(number), request["keep"], tuple(rounds)))
+                        keep = launch_to_keep(source, request.launches, copies, again=bool(kept))
+                        request = replace(request, keep=keep, tag=str(number))
+                        kept.append(Kept(str(number), keep, tuple(rounds)))
                 self._round(contender, request)
         return kept
 
-    def _round(self, contender: Contender, request: dict[str, Any]) -> None:
+    def _round(self, contender: Contender, request: Round) -> None:
         begin = time.perf_counter()
-        samples = contender.worker.call(request)["samples_us"]
+        samples = contender.worker.call(request).samples_us
         wall_us = 1e6 * (time.perf_counter() - begin)
         if sum(samples) > 1.05 * wall_us:
             message = "reported times add up to more than the parent's clock saw"
@@ -281,7 +296,7 @@ class Contest:
     def _host_times(self, contenders: Sequence[Contender]) -> None:
         for contender in contenders:
             if not contender.error:
-                contender.host_us = contender.worker.call({"do": "host", "name": contender.name})["host_us"]
+                contender.host_us = contender.worker.call(Host(contender.name)).us
 
     def _require_quiet(self, candidate: Worker, others: Sequence[Contender]) -> None:
         """Raise UnavailableError if a baseline, too, is slower than it was timed once the kernel's process is gone.
@@ -309,20 +324,25 @@ class Contest:
         return None
 
     def _judge_one(self, where: Path, reference: Worker, candidate: Worker, item: Kept) -> Violation | None:
-        report = candidate.call({"do": "collect", "tag": item.tag, "folder": str(where)})
-        require_own(report["outputs"], where)
-        for found in report["problems"]:
-            return Violation.from_json(found)
-        hand_over(candidate.call, partial(reference_call, reference), report["outputs"], self.options.largest_file)
-        request = {"do": "judge_at", "launch": item.launch, "rounds": item.rounds, "outputs": report["outputs"]}
-        request |= {"tuple": report["tuple"], "rtol": self.options.rtol, "atol": self.options.atol}
-        wrong = reference_call(reference, request)["violation"]
-        return Violation.from_json(wrong) if wrong else None
+        report = candidate.call(Collect(item.tag, str(where)))
+        require_own(report.outputs, where)
+        if report.violations:
+            return report.violations[0]
+        hand_over(
+            lambda chunk: candidate.call(chunk),
+            lambda chunk: reference_call(reference, chunk),
+            report.outputs,
+            self.options.largest_file,
+        )
+        tolerances = self.options.rtol, self.options.atol
+        request = JudgeAt(item.launch, item.rounds, report.outputs, report.is_tuple, *tolerances)
+        return reference_call(reference, request).violation
 
     @property
     def work(self) -> Work:
         """What the function must move and compute: declared by the problem, or counted."""
-        return Work(**self.prepared["work"])
+        assert self.prepared is not None, "the inputs are drawn first"
+        return self.prepared.work
 
     def _finish(self, contenders: Sequence[Contender]) -> None:
         self.timings = [contender.timing(self.work.bytes) for contender in contenders]
@@ -334,9 +354,10 @@ class Contest:
 
     def _impossible(self) -> Violation | None:
         """Rule T8, with writes that the cache may still hold left out; void when a trusted baseline beats it too."""
-        peak = self.machine["peak"] or 1.25 * self.machine["copy"]
-        written = max(0, self.prepared["written_bytes"] - self.l2_bytes)
-        least_us = 1e6 * (self.prepared["read_bytes"] + written) / peak
+        assert self.machine is not None and self.prepared is not None, "they are known once something was timed"
+        peak = self.machine.peak or 1.25 * self.machine.copy
+        written = max(0, self.prepared.written_bytes - self.l2_bytes)
+        least_us = 1e6 * (self.prepared.read_bytes + written) / peak
         times = [timing.median_us for timing in self.timings if timing.samples_us]
         if times[0] >= IMPOSSIBLE * least_us or any(t < IMPOSSIBLE * least_us for t in times[1:]):
             return None
@@ -355,7 +376,8 @@ class Contest:
         return " (the file's own reference)" if self.own_problem else ""
 
     def _floor(self) -> Floor:
-        return floor_of(self.work, self.machine["copy"], self.machine["matmul"])
+        assert self.machine is not None, "it is measured before the rounds"
+        return floor_of(self.work, self.machine.copy, self.machine.matmul)
 
     def _speedups(self) -> dict[str, float]:
         first = self.timings[0].median_us
@@ -379,7 +401,7 @@ class Contest:
                 "algorithmic_bytes": self.work.bytes,
                 "algorithmic_flops": self.work.total_flops or None,
                 "matmul_flops_per_second": floor.flops_per_second,
-                "copy_bytes_per_second": self.machine["copy"],
+                "copy_bytes_per_second": self.machine.copy,
                 "speedups": self._speedups(),
             }
         return BenchmarkVerdict(
@@ -387,7 +409,7 @@ class Contest:
             summary=summary,
             path=str(path),
             device=self.device,
-            inputs=self.prepared.get("inputs", ""),
+            inputs=self.prepared.inputs if self.prepared else "",
             timings=tuple(self.timings),
             rule=str(rule or ""),
             mechanism=mechanism.value if mechanism else "",

@@ -17,7 +17,7 @@ class Work:
     """Bytes that cross device memory once, and tensor-core operations by dtype ("bfloat16"); empty where none."""
 
     bytes: int
-    flops: Mapping[str, int] = field(default_factory=dict)
+    flops: dict[str, int] = field(default_factory=dict)
 
     @property
     def total_flops(self) -> int:

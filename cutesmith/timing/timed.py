@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -17,22 +17,23 @@ from cutesmith.judge.candidate_side.candidate import candidate_code, hold_text, 
 from cutesmith.judge.candidate_side.outputs import bytes_of, same_bytes, take_outputs
 from cutesmith.judge.candidate_side.watching import Surroundings
 from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.device_memory import own_copies, release_unused
-from cutesmith.judge.crossing.pieces import WHOLE
+from cutesmith.judge.crossing.device_memory import release_unused
 from cutesmith.judge.crossing.relay import Relay
+from cutesmith.judge.crossing.requests import Give, Scalar, Start, Take, Taken, TensorFile, Value
 from cutesmith.judge.crossing.tensors import bytes_of_values, copy_of
 from cutesmith.judge.reference_side.confined_problem import ConfinedProblem
 from cutesmith.judge.reference_side.problem_calls import native_outputs, seed_everything
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.renewable import Renewable
+from cutesmith.judge.reference_side.requests import Judge, Judged, Tolerances
 from cutesmith.sandbox.confinement import confine
+from cutesmith.sandbox.messages import Request
 from cutesmith.sandbox.readable import INPUTS
+from cutesmith.timing import requests
 from cutesmith.timing.algorithmic_work import counting, work_of
 from cutesmith.timing.fresh_values import apply, nudge, nudges, refresh
 from cutesmith.timing.stopwatch import Function, Stopwatch, peak_bytes_per_second
 
-Request = dict[str, Any]
-Reply = dict[str, Any]
 ESTIMATES = 5
 
 
@@ -52,58 +53,56 @@ class Bench:
             self.stopwatch = Stopwatch()
         return self.stopwatch
 
-    @property
-    def actions(self) -> dict[str, Callable[[Request], Reply]]:
-        """What the parent may ask of candidates and of baselines alike."""
-        timed = {"round": self.round, "warm_up": self.warm_up, "estimate": self.estimate}
-        return {**timed, "host": self.host, "burst": self.burst}
+    def actions(self) -> dict[type[Request[Any]], Callable[[Any], Any]]:
+        """What the parent may ask of candidates and of baselines."""
+        return {
+            requests.Round: self.round,
+            requests.WarmUp: self.warm_up,
+            requests.Estimate: self.estimate,
+            requests.Host: self.host,
+            requests.Burst: self.burst,
+        }
 
-    def round(self, request: Request) -> Reply:
+    def round(self, request: requests.Round) -> requests.Samples:
         """Fresh values, and others for each launch; `keep` holds back one output for `collect`."""
         for copy in self.copies:
-            refresh(copy, request["shift"])
-        changes = nudges(self.copies, request["shift"], request["launches"])
+            refresh(copy, request.shift)
+        changes = nudges(self.copies, request.shift, request.launches)
         with torch.no_grad():
             samples, output = self.watch.round(
-                self.functions[request["name"]],
+                self.functions[request.name],
                 self.copies,
-                launches=request["launches"],
-                host_us=request["host_us"],
-                keep=request["keep"],
+                launches=request.launches,
+                host_us=request.host_us,
+                keep=request.keep,
                 changes=changes,
             )
-        if request["keep"] >= 0:
-            self.kept[request["tag"]] = output
-        return {"samples_us": samples}
+        if request.keep >= 0:
+            self.kept[request.tag] = output
+        return requests.Samples(tuple(samples))
 
-    def refresh_only(self, request: Request) -> Reply:
-        """Keep step with the other process, so that both see the same values in every round."""
-        for copy in self.copies:
-            refresh(copy, request["shift"])
-        return {}
-
-    def warm_up(self, request: Request) -> Reply:
+    def warm_up(self, request: requests.WarmUp) -> requests.WarmedUp:
         """First calls and estimates."""
         with torch.no_grad():
-            return {**self.watch.warm_up(self.functions[request["name"]], self.copies), "l2_bytes": self.watch.l2_bytes}
+            times = self.watch.warm_up(self.functions[request.name], self.copies)
+        return requests.WarmedUp(**times, l2_bytes=self.watch.l2_bytes)
 
-    def estimate(self, request: Request) -> Reply:
-        """Device time of a few launches, now that nobody else uses the GPU."""
-        function, host_us = self.functions[request["name"]], request["host_us"]
+    def estimate(self, request: requests.Estimate) -> requests.Estimated:
+        """Device time of a few launches, now that no one else uses the GPU."""
+        function = self.functions[request.name]
         with torch.no_grad():
-            samples, _ = self.watch.round(function, self.copies, launches=ESTIMATES, host_us=host_us)
-        return {"device_us": median(samples)}
+            samples, _ = self.watch.round(function, self.copies, launches=ESTIMATES, host_us=request.host_us)
+        return requests.Estimated(median(samples))
 
-    def host(self, request: Request) -> Reply:
+    def host(self, request: requests.Host) -> requests.Estimated:
         """Host time of one call."""
         with torch.no_grad():
-            return {"host_us": self.watch.host_us(self.functions[request["name"]], self.copies)}
+            return requests.Estimated(self.watch.host_us(self.functions[request.name], self.copies))
 
-    def burst(self, request: Request) -> Reply:
+    def burst(self, request: requests.Burst) -> None:
         """Launches for the parent's own clock."""
         with torch.no_grad():
-            self.watch.burst(self.functions[request["name"]], self.copies, request["launches"])
-        return {}
+            self.watch.burst(self.functions[request.name], self.copies, request.launches)
 
 
 class TimedCandidates:
@@ -114,52 +113,57 @@ class TimedCandidates:
         self.relay = Relay()
         self.paths: dict[str, Path] = {}
 
-    def handle(self, request: Request) -> Reply:
-        """Dispatch on `request["do"]`; what a candidate raises becomes a CandidateError."""
-        own = {"start": self.start, "load": self.load, "inputs": self.inputs, "collect": self.collect}
-        own |= {"give": self.relay.give, "take": self.take, "changes": self.changes}
-        actions = {**own, **self.bench.actions}
-        with candidate_code(self.paths.get(request.get("name", ""), Path("kernel.py"))):
-            return actions[request["do"]](request)
+    def handle(self, request: Request[Any]) -> Any:
+        """The reply to one request; what a candidate raises becomes a CandidateError."""
+        actions: dict[type[Request[Any]], Callable[[Any], Any]] = {
+            Start: self.start,
+            requests.Load: self.load,
+            requests.Inputs: self.inputs,
+            requests.Collect: self.collect,
+            requests.Changes: self.changes,
+            Give: self.relay.give,
+            Take: self.take,
+            **self.bench.actions(),
+        }
+        with candidate_code(self.paths.get(getattr(request, "name", ""), Path("kernel.py"))):
+            return actions[type(request)](request)
 
-    def start(self, request: Request) -> Reply:
+    def start(self, request: Start) -> None:
         """Bring up the device and confine the process."""
-        self.relay = Relay(request.get("largest_file", WHOLE))
+        self.relay = Relay(request.largest_file)
         start_device("cuda")
         self.bench.watch  # noqa: B018 - the flush buffer and its kernels come before the confinement
         self.surroundings = Surroundings()
-        return {"confinement": confine(readable=[Path.cwd().parent / INPUTS])}
+        confine(readable=[Path.cwd().parent / INPUTS])
 
-    def load(self, request: Request) -> Reply:
+    def load(self, request: requests.Load) -> None:
         """Load one kernel file under a name."""
-        path = hold_text(request["source"], Path(request["path"]).name, len(self.paths))
-        self.paths[request["name"]] = path
-        self.bench.functions[request["name"]] = load_kernel(path)
-        return {}
+        path = hold_text(request.source, Path(request.path).name, len(self.paths))
+        self.paths[request.name] = path
+        self.bench.functions[request.name] = load_kernel(path)
 
-    def inputs(self, request: Request) -> Reply:
+    def inputs(self, request: requests.Inputs) -> None:
         """Take the rotating copies from files, and from what was taken."""
-        self.bench.copies = [_read(copy, self.relay) for copy in request["copies"]]
+        self.bench.copies = [[_value_of(value, self.relay) for value in copy] for copy in request.copies]
         self.relay.taken.clear()
         release_unused()
-        return {}
 
-    def take(self, request: Request) -> Reply:
+    def take(self, request: Take) -> Taken:
         """Take a piece of a large input."""
         return self.relay.take(request, "cuda")
 
-    def collect(self, request: Request) -> Reply:
+    def collect(self, request: requests.Collect) -> requests.Collected:
         """Write a kept output to files."""
-        returned = self.bench.kept.pop(request["tag"])
-        outputs, problems = take_outputs(returned)
-        folder = Path(request["folder"])
+        returned = self.bench.kept.pop(request.tag)
+        outputs, violations = take_outputs(returned)
+        folder = Path(request.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        files = [self.relay.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs)]
-        return {"outputs": files, "tuple": type(returned) is tuple, "problems": problems}
+        files = tuple(self.relay.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs))
+        return requests.Collected(files, type(returned) is tuple, tuple(violations))
 
-    def changes(self, request: Request) -> Reply:
+    def changes(self, request: requests.Changes) -> requests.Changed:
         """What the candidates changed of the process (rules T2, T4, H1)."""
-        return {"changes": self.surroundings.changes()}
+        return requests.Changed(tuple(self.surroundings.changes()))
 
 
 class TimedBaselines(Reference):
@@ -171,94 +175,97 @@ class TimedBaselines(Reference):
         self.shifts: dict[str, int] = {}
         self.matmul_rates: dict[str, float | None] = {}
         self.pristine: dict[str, torch.Tensor] = {}  # large inputs as they were drawn, by their files
+        self.files: tuple[tuple[Value, ...], ...] = ()  # of the copies as they were drawn
 
-    def handle(self, request: Request) -> Reply:
-        """Dispatch on `request["do"]`."""
-        own = {"baseline": self.baseline, "prepare": self.prepare, "machine": self.machine, "judge_at": self.judge_at}
-        own |= {"compare": self.compare, "refresh": self.bench.refresh_only}
-        actions = {**own, **self.bench.actions}
-        action = actions.get(request["do"], super().handle)
-        with own_copies(self.draws_large):
-            return action(request)
+    def actions(self) -> dict[type[Request[Any]], Callable[[Any], Any]]:
+        """Which method answers which request."""
+        return {
+            **super().actions(),
+            **self.bench.actions(),
+            requests.Baseline: self.baseline,
+            requests.Prepare: self.prepare,
+            requests.Machine: self.machine,
+            requests.JudgeAt: self.judge_at,
+            requests.Compare: self.compare,
+        }
 
-    def start(self, request: Request) -> Reply:
+    def start(self, request: Start) -> None:
         """Bring up the device, and take hold of the clocks before any file is run."""
-        reply = super().start(request)
+        super().start(request)
         self.bench.watch  # noqa: B018 - the flush buffer and its kernels
-        return reply
 
-    def baseline(self, request: Request) -> Reply:
+    def baseline(self, request: requests.Baseline) -> None:
         """Make a baseline callable: eager, torch.compile, or `file.py:function`."""
-        kind, name = request["kind"], request["name"]
-        if kind == "eager":
-            self.bench.functions[name] = self.loaded.reference_fn
-        elif kind == "compile":
-            self.bench.functions[name] = torch.compile(self.loaded.reference_fn, mode=request["mode"], dynamic=False)
-        else:
-            self.bench.functions[name] = _function_of(request["path"], request["function"])
-        return {}
+        function: Function = self.loaded.reference_fn
+        if request.mode:
+            function = torch.compile(function, mode=request.mode, dynamic=False)
+        elif request.path:
+            function = _function_of(request.path, request.function)
+        self.bench.functions[request.name] = function
 
-    def compare(self, request: Request) -> Reply:
+    def compare(self, request: requests.Compare) -> requests.Compared:
         """Whether the function of another file computes what the reference does: what is wrong, empty where nothing."""
         values = self.bench.copies[0]
         given = [copy_of(value) for value in values]
-        outputs, is_tuple = native_outputs(self.bench.functions[request["name"]], given)
+        outputs, is_tuple = native_outputs(self.bench.functions[request.name], given)
         for index, (after, before) in enumerate(zip(given, values)):
             if isinstance(after, torch.Tensor) and not same_bytes(bytes_of(after), bytes_of(before)):
-                return {"problem": f"it changes input {index}, on which the others run too"}
+                return requests.Compared(f"it changes input {index}, on which the others run too")
         self.drawn["compared"] = values
-        described = [tensors.describe_layout(output) for output in outputs]
-        request = {**request, "key": "compared", "tuple": is_tuple, "outputs": described}
-        wrong = self.judged(request, lambda: outputs)["violation"]
-        return {"problem": wrong.text if wrong else ""}
+        layouts, tolerances = (
+            list(map(tensors.describe_layout, outputs)),
+            Tolerances(rtol=request.rtol, atol=request.atol),
+        )
+        judged = self.judged("compared", layouts, lambda: outputs, is_tuple=is_tuple, tolerances=tolerances)
+        return requests.Compared(judged.violation.text if judged.violation else "")
 
-    def prepare(self, request: Request) -> Reply:
+    def prepare(self, request: requests.Prepare) -> requests.Prepared:
         """Draw the rotating copies, write or offer them, and count the algorithm's bytes."""
-        copies: list[list[tensors.Description]] = []
-        for index, seed in enumerate(request["seeds"]):
+        copies: list[tuple[Value, ...]] = []
+        for index, seed in enumerate(request.seeds):
             if index >= 2 and bytes_of_values(self.bench.copies[0]) > 4 * self.bench.watch.l2_bytes:
                 break  # two large copies already leave the cache
             seed_everything(seed)
             values = self._inputs(-1)
-            folder = Path(request["folder"]) / str(index)
+            folder = Path(request.folder) / str(index)
             folder.mkdir(parents=True, exist_ok=True)
-            copies.append([self.relay.write_value(v, folder / f"{i}") for i, v in enumerate(values)])
+            copies.append(tuple(self.relay.write_value(v, folder / f"{i}") for i, v in enumerate(values)))
             self.pristine |= self.relay.offered
             self.bench.copies.append([copy_of(value) for value in values])
-        self.drawn["pristine"] = [copies]
+        self.files = tuple(copies)
         inputs = self.bench.copies[0]
         (outputs, _), counted = counting(lambda *values: self._native(values), inputs)
-        moved = {"read_bytes": bytes_of_values(inputs), "written_bytes": bytes_of_values(outputs)}
-        work = work_of(self.loaded.module, inputs, sum(moved.values()), counted)
-        described = {"bytes": work.bytes, "flops": dict(work.flops)}
+        read, written = bytes_of_values(inputs), bytes_of_values(outputs)
+        work = work_of(self.loaded.module, inputs, read + written, counted)
         del outputs
         release_unused()
-        return {"copies": copies, "inputs": tensors.summarize(inputs), **moved, "work": described}
+        return requests.Prepared(self.files, tensors.summarize(inputs), read, written, work)
 
-    def machine(self, request: Request) -> Reply:
+    def machine(self, request: requests.Machine) -> requests.MachineRates:
         """Copy bandwidth, theoretical peak (bytes a second) and matrix products of `dtypes` (FLOP/s), measured once."""
-        for dtype in request["dtypes"]:
+        for dtype in request.dtypes:
             if dtype not in self.matmul_rates:
                 self.matmul_rates[dtype] = self.bench.watch.matmul_flops_per_second(getattr(torch, dtype))
-        bandwidth = {"copy": self.bench.watch.copy_bytes_per_second(), "peak": peak_bytes_per_second()}
-        return {**bandwidth, "matmul": {dtype: self.matmul_rates[dtype] for dtype in request["dtypes"]}}
+        rates = {dtype: self.matmul_rates[dtype] for dtype in request.dtypes}
+        return requests.MachineRates(self.bench.watch.copy_bytes_per_second(), peak_bytes_per_second(), rates)
 
-    def judge_at(self, request: Request) -> Reply:
+    def judge_at(self, request: requests.JudgeAt) -> Judged:
         """Judge an output of a timed launch, with what the copy that it ran on had become by then."""
-        copies, launch = self.drawn["pristine"][0], request["launch"]
+        copies, launch = self.files, request.launch
         copy = copies[launch % len(copies)]
         values = [self._as_drawn(description) for description in copy]
-        for number, (shift, launches) in enumerate(request["rounds"], start=1):
+        for number, (shift, launches) in enumerate(request.rounds, start=1):
             refresh(values, shift)
-            count = launch + 1 if number == len(request["rounds"]) else launches
+            count = launch + 1 if number == len(request.rounds) else launches
             for index in range(launch % len(copies), count, len(copies)):
                 apply(nudge(values, shift, index))
         self.drawn["timed"] = values
-        return self.judge({**request, "key": "timed"})
+        tolerances = Tolerances(rtol=request.rtol, atol=request.atol)
+        return self.judge(Judge("timed", request.outputs, request.is_tuple, tolerances))
 
-    def _as_drawn(self, description: tensors.Description) -> Any:
-        kept = self.pristine.get(description.get("file", ""))
-        return _value_of(description, self.relay) if kept is None else copy_of(kept)
+    def _as_drawn(self, value: Value) -> Any:
+        kept = self.pristine.get(value.file) if isinstance(value, TensorFile) else None
+        return _value_of(value, self.relay) if kept is None else copy_of(kept)
 
 
 class RenewableBaselines(Renewable):
@@ -285,12 +292,8 @@ class ConfinedCompilingBaselines(ConfinedProblem):
         super().__init__(TimedBaselines(), caches=("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
 
 
-def _read(copy: Sequence[tensors.Description], relay: Relay) -> list[Any]:
-    return [_value_of(description, relay) for description in copy]
-
-
-def _value_of(description: tensors.Description, relay: Relay) -> Any:
-    return tensors.read_scalar(description) if "scalar" in description else relay.read_tensor(description, "cuda")
+def _value_of(value: Value, relay: Relay) -> Any:
+    return tensors.read_scalar(value) if isinstance(value, Scalar) else relay.read_tensor(value, "cuda")
 
 
 def _function_of(path: str, name: str) -> Function:

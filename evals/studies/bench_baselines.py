@@ -27,12 +27,14 @@ sys.path.insert(0, str(ROOT))
 from cutesmith.errors import CutesmithError  # noqa: E402
 from cutesmith.evals.records import Task  # noqa: E402
 from cutesmith.evals.suites import load_suite  # noqa: E402
+from cutesmith.judge.crossing.requests import Start  # noqa: E402
 from cutesmith.judge.problem_process import reference_call  # noqa: E402
 from cutesmith.judge.rounds import exchange  # noqa: E402
 from cutesmith.sandbox.gpu_lock import gpu_lock  # noqa: E402
 from cutesmith.sandbox.worker import Worker  # noqa: E402
 from cutesmith.timing.contender import Contender  # noqa: E402
 from cutesmith.timing.contest import BenchmarkOptions, Contest  # noqa: E402
+from cutesmith.timing.requests import Machine  # noqa: E402
 
 Line = dict[str, Any]
 
@@ -48,12 +50,11 @@ class Bar(Contest):
     def timed(self, folder: Path, reference: Worker) -> Line:
         """The same by a process that runs already."""
         with gpu_lock(exclusive=False):
-            reference_call(reference, {"do": "start", "device": "cuda"})
+            reference_call(reference, Start("cuda"))
             self._draw(folder, reference)
         contenders = self._baselines(reference)
         with gpu_lock(exclusive=True):
-            dtypes = list(self.prepared["work"]["flops"])
-            self.machine = reference_call(reference, {"do": "machine", "dtypes": dtypes})
+            self.machine = reference_call(reference, Machine(tuple(self.work.flops)))
             self._time(contenders, reference)
         return self._found(contenders)
 
@@ -70,7 +71,7 @@ class Bar(Contest):
         warmed = {contender.name: round(contender.warm_up_s, 3) for contender in contenders}
         return {
             "device": self.device,
-            "inputs": self.prepared["inputs"],
+            "inputs": "" if self.prepared is None else self.prepared.inputs,
             "floor_us": round(floor.us, 3),
             "floor_kind": floor.kind,
             "timings": [{**asdict(timing), "warm_up_s": warmed[timing.name]} for timing in self.timings],

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cutesmith.compiling.compilation import compile_kernel
-from cutesmith.compiling.narrowing import described, narrow_instructions, opcodes_in, unexplained
+from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, opcodes_in, unexplained
 from cutesmith.compiling.types_seen import types_seen
 
 ADVERSARIAL = Path(__file__).parents[2] / "evals" / "adversarial"
@@ -55,8 +55,8 @@ def test_what_the_reference_narrows_is_seen():
 def test_opcodes_are_read_under_guards_and_braces():
     text = "\t@!%p1 cvt.rn.f16.f32 \t%h1, %f1;\n{ cvt.rna.tf32.f32 %r1, %f2; }\n$L__BB0_1:\n\tret;\n"
     assert opcodes_in(text)[:2] == ["cvt.rn.f16.f32", "cvt.rna.tf32.f32"]
-    compiled = {"counts": {"cvt.rn.f16.f32": 2}, "lines": {"cvt.rn.f16.f32": "kernel.py:7"}}
-    told = described(narrow_instructions(compiled["counts"]), compiled)
+    compiled = Compiled({"cvt.rn.f16.f32": 2}, {"cvt.rn.f16.f32": "kernel.py:7"})
+    told = described(narrow_instructions(compiled.counts), compiled)
     assert told == "f16 (2 x cvt.rn.f16.f32, first at kernel.py:7)"
 
 

@@ -9,6 +9,7 @@ import pytest
 from cutesmith.devices import current_device
 from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.timing.contest import BenchmarkOptions
+from cutesmith.timing.requests import Machine, MachineRates, Round, Samples
 from cutesmith.timing.timed import TimedBaselines
 from evals.studies.bench_baselines import Bar, failures, main, told
 from tests.judge.in_process import LocalWorker
@@ -38,12 +39,10 @@ class StandIn(TimedBaselines):
     """On tensors that pose as CUDA's the clock stands still, and no machine can be measured."""
 
     def handle(self, request):
-        if request["do"] == "machine":
-            return {"copy": 4e12, "peak": None, "matmul": {}}
+        if isinstance(request, Machine):
+            return MachineRates(4e12, None, {})
         reply = super().handle(request)
-        if request["do"] == "round":
-            reply["samples_us"] = [2.0 + took for took in reply["samples_us"]]
-        return reply
+        return Samples(tuple(2.0 + took for took in reply.samples_us)) if isinstance(request, Round) else reply
 
 
 @without_gpu

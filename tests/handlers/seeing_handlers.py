@@ -5,12 +5,15 @@ from pathlib import Path
 
 import torch
 
+from cutesmith.judge.candidate_side.requests import Load, Run, Step
 from cutesmith.judge.candidate_side.trial import Trial
 from cutesmith.judge.candidate_side.watching import Surroundings
 from cutesmith.judge.crossing import tensors
+from cutesmith.judge.crossing.requests import Start, TensorFile
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.messages import Request
 from cutesmith.sandbox.readable import INPUTS
+from cutesmith.timing import requests
 from cutesmith.timing.timed import TimedCandidates
 
 
@@ -19,7 +22,7 @@ class CallKernel(Request[None]):
     """Load a file and call its kernel on described inputs."""
 
     path: str
-    inputs: tuple[dict[str, object], ...]
+    inputs: tuple[TensorFile, ...]
 
 
 class Verification:
@@ -27,10 +30,9 @@ class Verification:
 
     def handle(self, request):
         trial = Trial()
-        trial.start({"device": "cpu"})
-        trial.load({"path": request.path})
-        step = {"inputs": request.inputs, "reuse": False, "poison": 255, "outputs": "outputs"}
-        trial.run({"steps": [step]})
+        trial.start(Start("cpu"))
+        trial.load(Load(request.path))
+        trial.run(Run((Step(request.inputs, False, 255, "outputs"),)))
 
 
 class WithoutGpu(TimedCandidates):
@@ -38,7 +40,7 @@ class WithoutGpu(TimedCandidates):
 
     def start(self, request):
         self.surroundings = Surroundings()
-        return {"confinement": confine(readable=[Path.cwd().parent / INPUTS])}
+        confine(readable=[Path.cwd().parent / INPUTS])
 
 
 class Benchmark:
@@ -46,8 +48,8 @@ class Benchmark:
 
     def handle(self, request):
         timed = WithoutGpu()
-        timed.start({})
-        timed.load({"name": "candidate", "path": request.path, "source": Path("source").read_text()})
+        timed.start(Start("cuda"))
+        timed.load(requests.Load("candidate", request.path, Path("source").read_text()))
         inputs = [tensors.read_tensor(description, "cpu") for description in request.inputs]
         with torch.no_grad():
             timed.bench.functions["candidate"](*inputs)

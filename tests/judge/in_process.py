@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cutesmith.judge.candidate_side.candidate import candidate_code, load_kernel
+from cutesmith.judge.candidate_side.requests import Loaded
 from cutesmith.judge.candidate_side.trial import Trial
 from cutesmith.judge.candidate_side.watching import Surroundings
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import Judge
-from cutesmith.verdicts import strict_json
+from cutesmith.sandbox.messages import decode, encode, reply_type
 
 
 @dataclass
@@ -24,17 +25,28 @@ class LocalWorker:
     handler: Any
     alive: bool = True
     log_tail: str = ""
-    replies: list[Any] = field(default_factory=list)
 
     def send(self, request):
-        self.replies.append(self.handler.handle(json.loads(json.dumps(request))))
-
-    def receive(self, *, timeout=None):
-        return json.loads(strict_json(self.replies.pop()))
+        answer = self.handler.handle(_piped(request, type(request)))
+        return LocalReply(self, _piped(answer, reply_type(type(request))))
 
     def call(self, request, *, timeout=None):
-        self.send(request)
-        return self.receive()
+        return self.send(request).reply()
+
+
+@dataclass
+class LocalReply:
+    """A reply that was given at once."""
+
+    worker: LocalWorker
+    answer: Any
+
+    def reply(self, *, timeout=None):
+        return self.answer
+
+
+def _piped(value, kind):
+    return decode(json.loads(json.dumps(encode(value, kind), allow_nan=False)), kind)
 
 
 class Unconfined(Trial):
@@ -42,14 +54,13 @@ class Unconfined(Trial):
 
     def start(self, request):
         self.wanted = request
-        return {}
 
     def load(self, request):
         super().start(self.wanted)
-        self.path, self.surroundings = Path(request["path"]), Surroundings()
+        self.path, self.surroundings = Path(request.path), Surroundings()
         with candidate_code(self.path):
             self.kernel_fn = load_kernel(self.path)
-        return {"confinement": {}, "changes": self.changes()}
+        return Loaded({}, self.changes())
 
 
 class LocalJudge(Judge):

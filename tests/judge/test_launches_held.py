@@ -18,6 +18,7 @@ from cutesmith.judge.candidate_side.outputs import (
     written_late,
     written_too_early,
 )
+from cutesmith.judge.candidate_side.requests import Run, Step
 from cutesmith.judge.crossing import tensors
 from cutesmith.judge.crossing.tensors import LARGE_POISON
 from cutesmith.recording import host_calls
@@ -47,7 +48,7 @@ class Gate:
 def problems(kernel_fn, gate, tmp_path):
     candidate = Candidate(device="cpu", kernel_fn=kernel_fn, gate=gate)
     inputs = [tensors.write_value(torch.randn(40), tmp_path / "0")]
-    step = {"inputs": inputs, "reuse": False, "poison": LARGE_POISON, "outputs": str(tmp_path / "outputs")}
+    step = Step(tuple(inputs), False, LARGE_POISON, str(tmp_path / "outputs"))
     candidate._step(step)
     return [(found.rule, found.reject) for found in candidate._without_launches(step)]
 
@@ -93,9 +94,9 @@ def run_reports(kernel_fn, gate, tmp_path):
     values = torch.randn(1024)  # 4096 bytes: what lies beyond it is a guard zone
     inputs = [tensors.write_value(values, tmp_path / "0")]
     poisons = (tensors.NAN_POISON, LARGE_POISON)
-    steps = [{"inputs": inputs, "reuse": False, "poison": p, "outputs": str(tmp_path / str(p))} for p in poisons]
+    steps = tuple(Step(tuple(inputs), False, p, str(tmp_path / str(p))) for p in poisons)
     candidate.surroundings = None
-    return candidate.run({"steps": steps})["steps"], values
+    return candidate.run(Run(steps)).steps, values
 
 
 def test_who_launches_nothing_where_launches_are_seen_has_no_cute_kernel(tmp_path):
@@ -104,7 +105,7 @@ def test_who_launches_nothing_where_launches_are_seen_has_no_cute_kernel(tmp_pat
         gate = Gate()
         gate.blind = blind
         reports, _ = run_reports(torch.relu, gate, tmp_path)
-        rules[blind] = [found.text for found in reports[0]["problems"]]
+        rules[blind] = [found.text for found in reports[0].violations]
     assert rules == {False: ["kernel_fn launched no CuTe kernel"], True: []}
 
 
@@ -119,7 +120,7 @@ def test_a_maximum_that_passes_over_nan_meets_a_number_beyond_its_input(tmp_path
         return y.fmax(torch.tensor(zone))
 
     reports, values = run_reports(kernel_fn, gate, tmp_path)
-    results = [torch.from_file(step["outputs"][0]["file"], size=1024, dtype=torch.float32) for step in reports]
+    results = [torch.from_file(step.outputs[0].file, size=1024, dtype=torch.float32) for step in reports]
     assert [torch.equal(result, values.relu()) for result in results] == [True, False]
 
 

@@ -48,4 +48,4 @@ def test_what_the_types_explain_is_not_mentioned(name):
 def test_where_a_gpu_runs_the_kernel_it_is_compiled_once_more_to_see(tmp_path):
     path = ADVERSARIAL / "o9_own_tolerance.py"
     compiled = Judge(path=path, problem=path, options=VerifyOptions())._compiled(tmp_path, "sm_90a")
-    assert compiled["counts"]["cvt.rn.f16.f32"] == 1
+    assert compiled.counts["cvt.rn.f16.f32"] == 1

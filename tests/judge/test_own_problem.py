@@ -10,14 +10,18 @@ from own_problem_handlers import CallKernel, one_process, posing_baselines
 
 from cutesmith.commands.verify import table
 from cutesmith.errors import CandidateError
+from cutesmith.judge.crossing.requests import Start
 from cutesmith.judge.entries import confined_reference
 from cutesmith.judge.problem_process import ASKED, OWN, ProblemProcess, reference_call
+from cutesmith.judge.reference_side.requests import Draw, Load
+from cutesmith.judge.reference_side.requests import Judge as JudgeOutputs
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import Judge, verify_kernel
 from cutesmith.problems import contract
 from cutesmith.sandbox.confinement import landlock_abi
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.worker import Limits, Worker
+from cutesmith.timing.requests import Prepare
 from cutesmith.verdicts import ExitCode
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +66,6 @@ PLACES = {
     "where inputs are drawn": "    return [torch.randn(33, 20)]",
     "in the reference": "    return torch.relu(x)",
 }
-JUDGED = {"do": "judge", "outputs": [], "tuple": False, "rtol": None, "atol": None}
 needs_landlock = pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock")
 
 
@@ -118,7 +121,7 @@ def process_of(tmp_path, attack, place, **limits):
     for name in ("candidate", INPUTS):
         (tmp_path / name).mkdir()
     process = ProblemProcess(confined_reference, why=OWN, limits=Limits(**limits), scratch=tmp_path / "reference")
-    return process, {"do": "load", "device": "cpu", "path": str(path), "seed": 1}
+    return process, Load("cpu", str(path), 1)
 
 
 def test_memory_that_is_filled_bit_by_bit_ends_the_process(tmp_path, outside):
@@ -133,10 +136,10 @@ def test_a_reference_that_never_returns_is_ended_by_the_clock_of_its_call(tmp_pa
     process, load = process_of(tmp_path, "time.sleep(1000)", "in the reference", wall_seconds=3)
     with process:
         reference_call(process, load)
-        drawn = {"do": "draw", "key": "a", "seed": 1, "folder": str(tmp_path / INPUTS / "a"), "set": -1}
-        assert reference_call(process, drawn)["accepted"]
+        drawn = Draw(key="a", seed=1, folder=str(tmp_path / INPUTS / "a"))
+        assert reference_call(process, drawn).accepted
         with pytest.raises(CandidateError, match="own file did not finish within 3 s") as raised:
-            reference_call(process, {**JUDGED, "key": "a"})
+            reference_call(process, JudgeOutputs("a", (), False))
     assert raised.value.exit_code == ExitCode.TIMED_OUT
 
 
@@ -263,11 +266,11 @@ def test_the_baselines_of_an_own_problem_are_confined(tmp_path, outside):
         "environment": {"PYTHONPATH": HERE},
     }
     with ProblemProcess(posing_baselines, why=OWN, **options) as process:
-        reference_call(process, {"do": "start", "device": "cuda"})
-        load = {"do": "load", "device": "cuda", "arch": "", "path": str(path), "seed": 1}
-        assert set(reference_call(process, load)["confinement"]) == LAYERS
+        reference_call(process, Start("cuda"))
+        load = Load("cuda", str(path), 1)
+        assert set(reference_call(process, load).confinement) == LAYERS
         with pytest.raises(CandidateError, match=rf"kernel.py:{line}: PermissionError") as raised:
-            reference_call(process, {"do": "prepare", "seeds": [1, 2], "folder": str(tmp_path / INPUTS)})
+            reference_call(process, Prepare((1, 2), str(tmp_path / INPUTS)))
     assert (raised.value.exit_code, raised.value.rule) == (ExitCode.CRASHED, "H5") and untouched(outside)
 
 

@@ -7,6 +7,7 @@ import torch
 
 from cutesmith.judge.crossing.tensors import write_tensor
 from cutesmith.judge.reference_side.reference import Reference
+from cutesmith.judge.reference_side.requests import Judge, Load
 
 ROUNDED = "(x * (1 / 3)).round().to(torch.int32)"  # a third is no float32: near halves PyTorch rounds otherwise
 PLACES = "x.argmax(-1)"
@@ -22,12 +23,11 @@ def judged(tmp_path):
             f"import torch\ndef reference_fn(x): return {formula}\ndef get_inputs(): return [torch.ones(2, 2)]\n"
         )
         reference = Reference()
-        reference.load({"device": "cpu", "path": str(problem), "seed": 1})
+        reference.load(Load("cpu", str(problem), 1))
         reference.drawn["a"] = [values]
         output = reference.loaded.reference_fn(values)
         output.view(-1)[:places] += change
-        request = {"key": "a", "tuple": False, "rtol": None, "atol": None, "derived": False}
-        return reference.judge({**request, "outputs": [write_tensor(output, tmp_path / "y")]})["violation"]
+        return reference.judge(Judge("a", (write_tensor(output, tmp_path / "y"),), False)).violation
 
     return judge
 

@@ -8,7 +8,8 @@ import torch
 from cutesmith.judge.crossing.tensors import write_tensor
 from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.reference_side.reference import Reference
-from cutesmith.judge.reference_side.sensitivity import hangs_on_luck, movements
+from cutesmith.judge.reference_side.requests import Judge, Load, Tolerances
+from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements
 
 COLUMNS = 1 << 17
 
@@ -21,12 +22,11 @@ def judged(tmp_path):
         "import torch\ndef reference_fn(x): return x.sum(-1)\ndef get_inputs(): return [torch.ones(2, 2)]\n"
     )
     reference = Reference()
-    reference.load({"device": "cpu", "path": str(problem), "seed": 1})
+    reference.load(Load("cpu", str(problem), 1))
 
     def judge(values, outputs, **tolerance):
         reference.drawn["a"] = [values]
-        request = {"key": "a", "tuple": False, "rtol": None, "atol": None, "derived": False, **tolerance}
-        return reference.judge({**request, "outputs": [write_tensor(outputs, tmp_path / "y")]})
+        return reference.judge(Judge("a", (write_tensor(outputs, tmp_path / "y"),), False, Tolerances(**tolerance)))
 
     return judge
 
@@ -52,25 +52,25 @@ def test_a_float32_sum_that_is_small_by_luck_passes_and_says_why(judged):
     relative = (in_float32(values) - values.double().sum(-1)).abs() / values.double().sum(-1).abs()
     assert relative > 1.2e-4, "out of tolerance, were it not for its terms"
     verdict = judged(values, in_float32(values))
-    assert verdict["violation"] is None and "roundings of the inputs to float32 move it" in verdict["note"]
+    assert verdict.violation is None and "roundings of the inputs to float32 move it" in verdict.note
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_narrower_sums_do_not(judged, dtype):
     values = unlucky(1)
-    assert judged(values, values.to(dtype).float().sum(-1))["violation"]
-    assert judged(values, values.double().sum(-1).float() + 2e-3)["violation"]
+    assert judged(values, values.to(dtype).float().sum(-1)).violation
+    assert judged(values, values.double().sum(-1).float() + 2e-3).violation
 
 
 def test_of_many_outputs_the_magnitude_is_known(judged):
     values = unlucky(16)
-    assert judged(values, in_float32(values))["violation"]
-    assert not hangs_on_luck(values.sum(-1), values.double().sum(-1), tolerance_for(torch.float32, None, None))
+    assert judged(values, in_float32(values)).violation
+    assert not depends_on_luck(values.sum(-1), values.double().sum(-1), tolerance_for(torch.float32, None, None))
 
 
 def test_tolerances_of_the_user_are_the_user_s(judged):
     values = unlucky(1)
-    assert judged(values, in_float32(values), rtol=1e-5, atol=0.0)["violation"]
+    assert judged(values, in_float32(values), rtol=1e-5, atol=0.0).violation
 
 
 @pytest.mark.parametrize("jumps", [lambda x: x.floor().sum(-1), lambda x: (x == 3).double().sum(-1)])

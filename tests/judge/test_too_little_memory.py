@@ -6,11 +6,14 @@ import torch
 from cutesmith.devices import lacked_room
 from cutesmith.errors import CandidateError, ContractError, UnavailableError
 from cutesmith.judge.candidate_side.candidate import Candidate
+from cutesmith.judge.candidate_side.requests import Run, Step
 from cutesmith.judge.candidate_side.watching import Surroundings
 from cutesmith.judge.crossing import tensors
 from cutesmith.judge.crossing.device_memory import own_copies, room_here
 from cutesmith.judge.crossing.relay import Relay
+from cutesmith.judge.crossing.requests import Start
 from cutesmith.judge.reference_side.reference import Reference
+from cutesmith.judge.reference_side.requests import Judge, Load
 from cutesmith.timing.timed import TimedBaselines
 from cutesmith.verdicts import ExitCode
 
@@ -26,8 +29,7 @@ def run(tmp_path, kernel_fn, share, relay=None):
     relay = relay or Relay(24)
     candidate = Candidate("cpu", kernel_fn, surroundings=Surroundings(), room=lambda: lambda: share, relay=relay)
     inputs = [tensors.write_value(torch.arange(6.0), tmp_path / name) for name in "xy"]
-    step = {"inputs": inputs, "reuse": False, "poison": 0x5A, "outputs": str(tmp_path / "outputs")}
-    return candidate.handle({"do": "run", "steps": [step]})
+    return candidate.handle(Run((Step(tuple(inputs), False, 0x5A, str(tmp_path / "outputs")),)))
 
 
 def test_a_kernel_that_had_half_of_the_memory_takes_too_much(tmp_path):
@@ -77,7 +79,7 @@ def test_copies_of_the_judge_that_find_no_room_are_its_own_fault(tmp_path):
         z.numpy()[...] = x.numpy()
         return z
 
-    assert run(tmp_path, kernel_fn, 1.0)["steps"][0]["outputs"]
+    assert run(tmp_path, kernel_fn, 1.0).steps[0].outputs
     with pytest.raises(UnavailableError, match="the judge's own copies have no room") as caught:
         run(tmp_path, kernel_fn, 1.0, FullRelay(24))
     assert lacked_room(caught.value.message)
@@ -101,11 +103,11 @@ def get_inputs():
 def test_so_it_is_on_the_reference_s_side(tmp_path, handler, largest, error):
     (tmp_path / "problem.py").write_text(PROBLEM)
     reference = handler()
-    Reference.start(reference, {"device": "cpu", "largest_file": largest})
-    reference.handle({"do": "load", "device": "cpu", "path": str(tmp_path / "problem.py"), "seed": 1})
+    Reference.start(reference, Start("cpu", largest_file=largest))
+    reference.handle(Load("cpu", str(tmp_path / "problem.py"), 1))
     assert reference.largest_inputs == 256
     with pytest.raises(error, match="out of memory"):
-        reference.handle({"do": "judge", "key": draw(reference), "outputs": [], "tuple": False, "rtol": 0, "atol": 0})
+        reference.handle(Judge(draw(reference), (), False))
 
 
 def draw(reference):

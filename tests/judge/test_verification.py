@@ -12,11 +12,14 @@ from cutesmith.judge.candidate_side.outputs import never_written, poisoned_eleme
 from cutesmith.judge.candidate_side.trial import Trial
 from cutesmith.judge.candidate_side.watching import KernelWatch, Surroundings
 from cutesmith.judge.crossing.relay import Relay
+from cutesmith.judge.crossing.requests import TensorLayout
 from cutesmith.judge.crossing.tensors import GUARD_BYTES, Guarded, read_tensor, write_tensor
 from cutesmith.judge.reference_side.cases import derive, derived_cases
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.problem_calls import names_beside
 from cutesmith.judge.reference_side.reference import Reference
+from cutesmith.judge.reference_side.requests import Judge as JudgeOutputs
+from cutesmith.judge.reference_side.requests import Load, Tolerances
 from cutesmith.judge.reference_side.structure import structure_violation
 from cutesmith.judge.rounds import Round, VerifyOptions
 from cutesmith.judge.verification import Judge, verify_kernel
@@ -55,7 +58,7 @@ def verdict_of(tmp_path, kernel, problem=PROBLEM, **options):
     path = tmp_path / "kernel.py"
     path.write_text(problem + kernel)
     reference = Reference()
-    plan = reference.load({"device": "cpu", "path": str(path), "seed": 1})
+    plan = reference.load(Load("cpu", str(path), 1))
     candidate = Trial(device="cpu", path=path, kernel_fn=load_kernel(path), surroundings=Surroundings())
     options = VerifyOptions(**options)
     reference.relay, candidate.relay = Relay(options.largest_file), Relay(options.largest_file)
@@ -200,17 +203,18 @@ def test_pytorch_being_right_by_luck_blames_nobody(tmp_path):
     problem = "import torch\ndef reference_fn(x):\n    return (x.float() + 100 - 100).mean()\n"
     (tmp_path / "problem.py").write_text(problem + "def get_inputs():\n    return [torch.zeros(1)]\n")
     reference = Reference()
-    reference.load({"device": "cpu", "path": str(tmp_path / "problem.py"), "seed": 1})
+    reference.load(Load("cpu", str(tmp_path / "problem.py"), 1))
     reference.drawn["derived"] = [torch.full((1,), 2.0**-17 * 9)]  # a multiple of the spacing at 100: nothing is lost
-    request = {"key": "derived", "tuple": False, "rtol": None, "atol": None}
-    judge = lambda value, derived: reference.judge(
-        {**request, "derived": derived, "outputs": [write_tensor(torch.tensor(value), tmp_path / "y")]}
-    )
+
+    def judge(value, derived):
+        outputs = (write_tensor(torch.tensor(value), tmp_path / "y"),)
+        return reference.judge(JudgeOutputs("derived", outputs, False, Tolerances(derived=derived)))
+
     off = 2.0**-17 * 10
-    assert judge(off, False)["violation"]
+    assert judge(off, False).violation
     allowed = judge(off, True)
-    assert not allowed["violation"] and "ill-conditioned" in allowed["note"]
-    assert judge(2.0**-17 * 20, True)["violation"]
+    assert not allowed.violation and "ill-conditioned" in allowed.note
+    assert judge(2.0**-17 * 20, True).violation
 
 
 def test_derived_inputs_keep_labels_inside_their_classes():
@@ -280,8 +284,7 @@ def test_only_what_the_reference_needs_is_run(tmp_path):
 
 
 def test_strides_of_size_one_dimensions_say_nothing():
-    got = {"dtype": "float32", "shape": [1, 5], "stride": [99, 1]}
-    want = {"dtype": "float32", "shape": [1, 5], "stride": [5, 1]}
+    got, want = (TensorLayout("float32", (1, 5), stride, 0) for stride in ((99, 1), (5, 1)))
     assert structure_violation([got], False, [want], False) is None
 
 
@@ -325,7 +328,7 @@ def test_broken_problems_are_contract_errors(tmp_path, lines, message):
     path.write_text(f"import torch\n{lines}")
     device = "cuda" if "cpu" in message else "cpu"
     with pytest.raises(ContractError) as caught:
-        Reference().load({"device": device, "path": str(path), "seed": 1})
+        Reference().load(Load(device, str(path), 1))
     assert message in str(caught.value)
 
 

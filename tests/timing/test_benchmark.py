@@ -26,6 +26,7 @@ from cutesmith.timing.benchmark import benchmark_kernel, time_candidates
 from cutesmith.timing.contender import Contender
 from cutesmith.timing.contest import BenchmarkOptions, Contest
 from cutesmith.timing.fresh_values import refresh
+from cutesmith.timing.requests import Burst, Changes, MachineRates, Prepared
 from cutesmith.timing.roofline import Work
 from cutesmith.timing.timed import TimedBaselines, TimedCandidates
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Timing
@@ -39,9 +40,8 @@ without_gpu = pytest.mark.skipif(current_device() is not None, reason="this mach
 
 def contest(**known):
     made = Contest(problem=HONEST, options=BenchmarkOptions())
-    made.prepared = {"read_bytes": 64 << 20, "written_bytes": 64 << 20, "inputs": "bfloat16[32768, 1024]"}
-    made.prepared["work"] = {"bytes": 128 << 20, "flops": {}}
-    made.machine = {"copy": 4.2e12, "peak": 4.8e12, "matmul": {}}
+    made.prepared = Prepared((), "bfloat16[32768, 1024]", 64 << 20, 64 << 20, Work(128 << 20))
+    made.machine = MachineRates(4.2e12, 4.8e12, {})
     made.l2_bytes = 50 << 20
     made.timings = [timing(f"{name}", value) for name, value in known.items()]
     return made
@@ -109,8 +109,8 @@ def test_the_verdict_sets_times_beside_the_floor(tmp_path):
 
 def test_products_that_take_longer_than_the_bytes_set_the_floor(tmp_path):
     made = contest(candidate=200.0, eager=400.0)
-    made.prepared["work"]["flops"] = {"bfloat16": 8 * 10**10}
-    made.machine["matmul"] = {"bfloat16": 8e14}
+    made.prepared.work.flops["bfloat16"] = 8 * 10**10
+    made.machine.matmul["bfloat16"] = 8e14
     verdict = made._ended(HONEST, ExitCode.PASSED, "ok")
     assert (verdict.floor_us, verdict.floor_kind, verdict.floor_percent) == (100.0, "flops", 50.0)
     assert (verdict.algorithmic_flops, verdict.matmul_flops_per_second) == (8 * 10**10, 8e14)
@@ -158,8 +158,7 @@ class UnconfinedCandidates(TimedCandidates):
     """In this process there is nothing to bring up and nobody to confine."""
 
     def start(self, request):
-        self.surroundings, self.relay = Surroundings(), Relay(request["largest_file"])
-        return {}
+        self.surroundings, self.relay = Surroundings(), Relay(request.largest_file)
 
 
 class Bursts:
@@ -171,7 +170,6 @@ class Bursts:
     def call(self, request):
         self.asked.append(request)
         time.sleep(self.seconds.pop(0) if len(self.seconds) > 1 else self.seconds[0])
-        return {}
 
     def close(self):
         self.closed = True
@@ -188,7 +186,7 @@ def raced(name, worker):
 def test_launches_may_not_take_longer_by_the_parent_s_clock_than_they_report(seconds, says, bursts):
     worker = Bursts(*seconds)
     found = raced("candidate", worker).late()
-    assert worker.asked == [{"do": "burst", "name": "candidate", "launches": 20}] * bursts
+    assert worker.asked == [Burst("candidate", 20)] * bursts
     assert found.startswith(says) and bool(found) == bool(says)
     assert not found or float(found.split()[3]) >= 15_000  # us each; more where the sleep is late
     assert not says or found.endswith("us each by the parent's clock, not 1000.0")
@@ -254,23 +252,23 @@ def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path, largest):
         kept = made._rounds([tried, *others], reference, candidate)
         made._host_times([tried, *others])
         for worker, name in ((candidate, "candidate"), (reference, "eager")):
-            assert worker.call({"do": "burst", "name": name, "launches": 10}) == {}
+            assert worker.call(Burst(name, 10)) is None
         assert made._judge(tmp_path, reference, candidate, kept) is None
         candidates.bench.functions["candidate"] = lambda x, w: torch.zeros_like(x)
         kept = made._rounds([tried], reference, candidate)
         # the copies have been rolled since, so that the rolls of this second contest alone give other inputs
         assert "out of tolerance" in made._judge(tmp_path, reference, candidate, kept).text
-        assert candidate.call({"do": "changes"}) == {"changes": []}
+        assert candidate.call(Changes()).changes == ()
     assert [contender.name for contender in others] == ["eager", *files]
     errors = [contender.error for contender in others]
     assert errors[:2] == ["", ""] and errors[2].startswith("no baseline: output 0: ")
     assert errors[3] == "no baseline: it changes input 0, on which the others run too"
     assert errors[4] == "absent.py cannot be imported here: ModuleNotFoundError: No module named 'no_such_library'"
     assert [bool(contender.samples) for contender in others] == [True, True, False, False, False]
-    assert made.prepared["read_bytes"] == 64 * 32 * 4 + 32 * 4
-    assert made.prepared["written_bytes"] == 64 * 32 * 4
+    assert made.prepared.read_bytes == 64 * 32 * 4 + 32 * 4
+    assert made.prepared.written_bytes == 64 * 32 * 4
     assert made.work == Work(2 * 64 * 32 * 4 + 32 * 4, {})
-    assert len(made.prepared["copies"]) == 4
+    assert len(made.prepared.copies) == 4
     crossed = {path.name for path in (tmp_path / "exchange").rglob("*") if path.is_file()}
     assert crossed == ({"0", "1"} if largest else {"piece0"})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,19 @@ from cutesmith.judge.candidate_side.outputs import (
     written_late,
     written_too_early,
 )
+from cutesmith.judge.candidate_side.requests import Load, Loaded, Ran, Record, Recorded, Run, Step, StepReport
 from cutesmith.judge.candidate_side.stream_hold import StreamHold
 from cutesmith.judge.candidate_side.watching import KernelWatch, Surroundings
 from cutesmith.judge.crossing import tensors
 from cutesmith.judge.crossing.device_memory import fair_room, own_copies, release_unused, room_here, whole_gpu
-from cutesmith.judge.crossing.pieces import WHOLE
 from cutesmith.judge.crossing.relay import Relay
-from cutesmith.judge.crossing.tensors import Description, Guarded
+from cutesmith.judge.crossing.requests import Give, Scalar, Start, Take, Taken, TensorFile, Value
+from cutesmith.judge.crossing.tensors import Guarded
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.failures import describe_failure
+from cutesmith.sandbox.messages import R, Request
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.verdicts import Mechanism, Rule, Violation
 
@@ -83,96 +85,106 @@ class Candidate:
     room: Callable[[], Callable[[], float]] = room_here
     share: Callable[[], float] = whole_gpu  # what the next call could have
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch on `request["do"]`: start, load, run, record, give or take."""
-        actions = {"start": self.start, "load": self.load, "run": self.run, "record": self.record}
-        actions |= {"give": self.relay.give, "take": self.take}
+    def handle(self, request: Request[R]) -> R:
+        """The reply to one request; what the candidate changed of its process counts more than what it raises."""
         try:
             with own_copies(self._beside_large):
-                return actions[request["do"]](request)
+                reply: R = self.actions()[type(request)](request)
+                return reply
         except (CandidateError, UnavailableError) as error:
             if changes := self.changes():
                 raise CandidateError.rejecting(changes[0]) from error
             raise
 
+    def actions(self) -> dict[type[Request[Any]], Callable[[Any], Any]]:
+        """Which method answers which request."""
+        return {
+            Start: self.start,
+            Load: self.load,
+            Run: self.run,
+            Record: self.record,
+            Give: self.relay.give,
+            Take: self.take,
+        }
+
     def _beside_large(self) -> bool:
         """Whether inputs are here, or on their way, whose copies may fill the GPU."""
         return self.share is not whole_gpu or bool(self.relay.taken)
 
-    def start(self, request: dict[str, Any]) -> dict[str, Any]:
+    def start(self, request: Start) -> None:
         """Bring up libraries and device, which takes seconds that are not the file's."""
-        self.device, self.relay = request["device"], Relay(request.get("largest_file", WHOLE))
+        self.device, self.relay = request.device, Relay(request.largest_file)
         start_device(self.device)
         if self.device == "fake":
             from cutesmith.recording.open_session import session
 
-            self.session = self.exits.enter_context(session(request["arch"], fake=True))
+            self.session = self.exits.enter_context(session(request.arch, fake=True))
         elif self.device == "emulator":
             from cutesmith.emulator.device import emulated_device
 
-            self.emulated = self.exits.enter_context(emulated_device(request["arch"]))
+            self.emulated = self.exits.enter_context(emulated_device(request.arch))
         elif self.device == "cuda":
             from cutesmith.recording.launch_gate import launch_gate
 
             self.gate = self.exits.enter_context(launch_gate())
             self.hold = StreamHold()
-        return {}
 
-    def take(self, request: dict[str, Any]) -> dict[str, Any]:
+    def take(self, request: Take) -> Taken:
         """Take a piece of a large input."""
         return self.relay.take(request, tensors.torch_device(self.device))
 
-    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+    def load(self, request: Load) -> Loaded:
         """Confine this process, then run the file without its reference."""
-        self.path = hold_text(contract.problem_source(request["path"]), Path(request["path"]).name)
+        self.path = hold_text(contract.problem_source(request.path), Path(request.path).name)
         self.surroundings = Surroundings()
         layers = confine(readable=[Path.cwd().parent / INPUTS])
         with candidate_code(self.path):
             self.kernel_fn = load_kernel(self.path)
-        return {"confinement": layers, "changes": self.changes()}
+        return Loaded(layers, self.changes())
 
-    def changes(self) -> list[Violation]:
+    def changes(self) -> tuple[Violation, ...]:
         """What the candidate changed of this process so far."""
-        return [] if self.surroundings is None else self.surroundings.changes()
+        return () if self.surroundings is None else tuple(self.surroundings.changes())
 
-    def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run each step: {"inputs", "reuse", "poison", "outputs" (folder)}; a report a step."""
+    def run(self, request: Run) -> Ran:
+        """Run each step; a report a step."""
         self.kept.clear()
         self.relay.offered.clear()
         self.buffers = []
         self.poisoned = []
         launched = self._launches()
-        reports = [self._step(step) for step in self._steps(request["steps"])]
+        reports = [self._step(step) for step in self._steps(request.steps)]
         if self._sees_launches() and self._launches() == launched and self._something_to_do():
-            reports[0]["problems"].append(Violation(Rule.W1, Mechanism.NO_LAUNCH, NO_LAUNCH))
+            reports[0] = _accused(reports[0], [Violation(Rule.W1, Mechanism.NO_LAUNCH, NO_LAUNCH)])
         unwritten = never_written(self.poisoned)
         early = written_too_early(self.poisoned)
-        reports = [{**report, "unwritten": unwritten, "early": here} for report, here in zip(reports, early)]
+        reports = [replace(report, unwritten=unwritten, early=here) for report, here in zip(reports, early)]
         if any(not same_bytes(bytes_of(output), copy) for output, copy in self.kept):
             text = "a later call overwrote the result of an earlier one: allocate outputs in every call"
-            reports[-1]["problems"].append(Violation(Rule.O13, Mechanism.KEPT_OUTPUTS, text))
-        if request.get("stub") and not any(report["problems"] for report in reports):
-            reports[-1]["problems"] += self._without_launches(request["steps"][-1])
+            reports[-1] = _accused(reports[-1], [Violation(Rule.O13, Mechanism.KEPT_OUTPUTS, text)])
+        if request.stub and not any(report.violations for report in reports):
+            reports[-1] = _accused(reports[-1], self._without_launches(request.steps[-1]))
         self.kept.clear()
         self.poisoned.clear()
         self.relay.taken.clear()
         release_unused()
-        return {"steps": reports, "changes": self.changes()}
+        return Ran(tuple(reports), self.changes())
 
-    def _steps(self, steps: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _steps(self, steps: Sequence[Step]) -> Iterator[Step]:
         """One after the other; of large inputs only what later ones need is held."""
         for number, step in enumerate(steps):
             yield step
-            needed = {value.get("file") for later in steps[number + 1 :] for value in later["inputs"]}
+            coming = [value for later in steps[number + 1 :] for value in later.inputs]
+            needed = {value.file for value in coming if isinstance(value, TensorFile)}
             for file in () if step is steps[-1] else self.relay.taken.keys() - needed:
                 del self.relay.taken[file]
 
-    def _step(self, step: dict[str, Any]) -> dict[str, Any]:
-        self._place(step["inputs"], reuse=step["reuse"], poison=step["poison"])
+    def _step(self, step: Step) -> StepReport:
+        self._place(step.inputs, reuse=step.reuse, poison=step.poison)
         if self.device == "emulator":
             self._name_inputs()
         arguments = [buffer.value for buffer in self.buffers]
-        watch = KernelWatch(self.device, poison=step["poison"])
+        watch = KernelWatch(self.device, poison=step.poison)
         seen = self._findings()
         with candidate_code(self.path):
             with contextlib.nullcontext() if self.hold is None else self.hold.ending():
@@ -182,16 +194,18 @@ class Candidate:
                     first = [sample_of(value) for value in plain_tensors(returned)]
                     early = [bytes_of(value).clone() for value in plain_tensors(returned)]
             synchronize(self.device)
-        outputs, problems = take_outputs(returned)
-        problems += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
-        problems += self._damage(watch) + self._faults(seen) + written_late(outputs, first, early)
+        outputs, violations = take_outputs(returned)
+        violations += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
+        violations += self._damage(watch) + self._faults(seen) + written_late(outputs, first, early)
         self.kept += list(zip(outputs, early))
-        folder = Path(step["outputs"])
+        folder = Path(step.outputs)
         folder.mkdir(parents=True, exist_ok=True)
         given = [self._out_of_reach(*pair) for pair in zip(outputs, early)]
-        files = [self.relay.write_tensor(output, folder / f"{i}") for i, output in enumerate(given)]
-        self.poisoned.append([poisoned_elements(output, step["poison"]) for output in outputs])
-        return {**_report(returned, watch), "outputs": files, "problems": problems}
+        files = tuple(self.relay.write_tensor(output, folder / f"{i}") for i, output in enumerate(given))
+        self.poisoned.append([poisoned_elements(output, step.poison) for output in outputs])
+        return StepReport(
+            type(returned) is tuple, dict(watch.computed), dict(watch.copied), tuple(violations), outputs=files
+        )
 
     def _out_of_reach(self, output: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
         """What is read when the call is long over: of a large output the judge's copy, where that has its layout."""
@@ -211,27 +225,27 @@ class Candidate:
             if self.device == "emulator":
                 self.emulated.check()  # what ended a launch reaches host code only as an error number
 
-    def _place(self, inputs: Sequence[Description], *, reuse: bool, poison: int) -> None:
+    def _place(self, inputs: Sequence[Value], *, reuse: bool, poison: int) -> None:
         """Put inputs into fresh guarded buffers, or new contents behind the same pointers (rule R1).
 
-        Fresh ones lie between bytes of `poison`: a result that hangs on what is read there is wrong with one of them.
+        Fresh ones lie between bytes of `poison`: a result that depends on what is read there is wrong with one of them.
         """
-        spacious = sum(description.get("bytes", 0) for description in inputs) <= self.relay.largest
+        spacious = sum(value.bytes for value in inputs if isinstance(value, TensorFile)) <= self.relay.largest
         self.share = whole_gpu if spacious else self.room()
         if not reuse:
-            self.buffers = [_new_buffer(description, self.relay, self.device, poison) for description in inputs]
+            self.buffers = [_new_buffer(value, self.relay, self.device, poison) for value in inputs]
             return
-        sources = [None if "scalar" in description else self._source(description) for description in inputs]
+        sources = [None if isinstance(value, Scalar) else self._source(value) for value in inputs]
         if self.hold is not None:
             self.hold.begin()  # what does not wait for the current stream reads the old contents (rule T1)
-        for buffer, description, source in zip(self.buffers, inputs, sources, strict=True):
-            if buffer.guarded is None:
-                buffer.value = tensors.read_scalar(description)
-            else:
+        for buffer, value, source in zip(self.buffers, inputs, sources, strict=True):
+            if isinstance(value, Scalar):
+                buffer.value = tensors.read_scalar(value)
+            elif buffer.guarded is not None:
                 buffer.guarded.fill(source)
                 buffer.pristine = buffer.guarded.raw.clone()
 
-    def _source(self, description: Description) -> torch.Tensor | None:
+    def _source(self, description: TensorFile) -> torch.Tensor | None:
         """The bytes of an input on the device."""
         source = self.relay.bytes_of(description)
         return source if source is None else source.to(tensors.torch_device(self.device))
@@ -257,14 +271,14 @@ class Candidate:
             found.append(Violation(Rule.O8, Mechanism.GUARD_ZONES, text, reject=False))
         return found
 
-    def _without_launches(self, step: dict[str, Any]) -> list[Violation]:
+    def _without_launches(self, step: Step) -> list[Violation]:
         """The last step once more while launches do nothing: whatever appears does not come from a CuTe kernel (W2)."""
         gate = self.emulated if self.device == "emulator" else self.gate
         if gate is None:
             return []
         held = gate.held
-        self._place(step["inputs"], reuse=False, poison=step["poison"])
-        arguments, watch = [buffer.value for buffer in self.buffers], KernelWatch(self.device, poison=step["poison"])
+        self._place(step.inputs, reuse=False, poison=step.poison)
+        arguments, watch = [buffer.value for buffer in self.buffers], KernelWatch(self.device, poison=step.poison)
         with candidate_code(self.path), gate.closed():
             with watch:
                 returned = self._kernel(arguments)
@@ -273,7 +287,7 @@ class Candidate:
             return []
         usual = [copy for _, copy in self.kept[-len(plain_tensors(returned)) :]]
         pairs = zip(plain_tensors(returned), usual)
-        return [p for index, pair in enumerate(pairs) for p in appeared(index, *pair, step["poison"])]
+        return [p for index, pair in enumerate(pairs) for p in appeared(index, *pair, step.poison)]
 
     def _something_to_do(self) -> bool:
         """Whether a kernel is needed: not for empty outputs, and not for the constant that empty inputs come to."""
@@ -306,19 +320,27 @@ class Candidate:
                 return [_alias(index, number)]
         return []
 
-    def record(self, request: dict[str, Any]) -> dict[str, Any]:
+    def record(self, request: Record) -> Recorded:
         """Run `kernel_fn` on inputs without values; what it launched and returned."""
-        arguments = [_fake_input(description) for description in request["inputs"]]
+        arguments = [
+            tensors.read_scalar(value) if isinstance(value, Scalar) else tensors.empty_like(value)
+            for value in request.inputs
+        ]
         before = len(self.session.launches)
         watch = KernelWatch("meta", poison=None)
         with candidate_code(self.path), watch:
             returned = self._kernel(arguments)
-        outputs, problems = take_outputs(returned)
-        problems += _shared_storage(arguments, outputs)
-        launches = [launch.kernel for launch in self.session.launches[before:]]
-        layouts = [tensors.describe_layout(output) for output in outputs]
-        report = {**_report(returned, watch), "outputs": layouts, "problems": problems, "launches": launches}
-        return {"steps": [report], "changes": self.changes(), "errors": self.session.errors}
+        outputs, violations = take_outputs(returned)
+        violations += _shared_storage(arguments, outputs)
+        return Recorded(
+            type(returned) is tuple,
+            dict(watch.computed),
+            dict(watch.copied),
+            tuple(violations),
+            outputs=tuple(map(tensors.describe_layout, outputs)),
+            launches=tuple(launch.kernel for launch in self.session.launches[before:]),
+            changes=self.changes(),
+        )
 
 
 def start_device(device: str) -> None:
@@ -384,29 +406,16 @@ def candidate_code(path: Path) -> Iterator[None]:
         raise describe_failure(path, error) from error
 
 
-def _report(returned: Any, watch: KernelWatch) -> dict[str, Any]:
-    devices = [value.device.type for value in (returned if type(returned) is tuple else (returned,))]
-    return {
-        "tuple": type(returned) is tuple,
-        "devices": devices,
-        "computed": dict(watch.computed),
-        "copied": dict(watch.copied),
-    }
+def _accused(report: StepReport, violations: Sequence[Violation]) -> StepReport:
+    return replace(report, violations=(*report.violations, *violations))
 
 
-def _new_buffer(description: Description, relay: Relay, device: str, poison: int) -> Buffer:
-    if "scalar" in description:
-        return Buffer(tensors.read_scalar(description))
-    zone_bytes, source = 0 if device == "emulator" else tensors.GUARD_BYTES, relay.bytes_of(description)
-    guarded = Guarded.holding(description, source, tensors.torch_device(device), zone_bytes=zone_bytes, poison=poison)
+def _new_buffer(value: Value, relay: Relay, device: str, poison: int) -> Buffer:
+    if isinstance(value, Scalar):
+        return Buffer(tensors.read_scalar(value))
+    zone_bytes, source = 0 if device == "emulator" else tensors.GUARD_BYTES, relay.bytes_of(value)
+    guarded = Guarded.holding(value, source, tensors.torch_device(device), zone_bytes=zone_bytes, poison=poison)
     return Buffer(guarded.tensor, guarded, guarded.raw.clone())
-
-
-def _fake_input(description: Description) -> Any:
-    if "scalar" in description:
-        return tensors.read_scalar(description)
-    layout = (tuple(description["shape"]), tuple(description["stride"]))
-    return torch.empty_strided(*layout, dtype=tensors.dtype_of(description), device="cuda")
 
 
 def _shared_storage(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> list[Violation]:

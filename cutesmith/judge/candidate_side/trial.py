@@ -8,35 +8,40 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
 from typing import Any
 
+from cutesmith.compiling.narrowing import Compiled
 from cutesmith.emulator.errors import EndlessLoop, LaunchRefused
 from cutesmith.emulator.faults import own_line
 from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.candidate import Candidate, candidate_code, load_kernel
 from cutesmith.judge.candidate_side.declining import declines
-from cutesmith.judge.candidate_side.recorded_call import RecordedCall, record_call
+from cutesmith.judge.candidate_side.recorded_call import record_call
+from cutesmith.judge.candidate_side.requests import (
+    FullSize,
+    FullSizeCall,
+    Opcodes,
+    Ran,
+    RecordedCall,
+    Run,
+)
+from cutesmith.sandbox.messages import Request
 from cutesmith.verdicts import ExitCode
 
 MOST_STEPS = 100_000_000  # of a limited call (emulator.machine.settings): about ten seconds
 
 
 class Trial(Candidate):
-    """Requests as those of `Candidate`, {"do": "full_size", "inputs", "fresh"} and {"do": "opcodes"}.
+    """A candidate that also answers `FullSize` and `Opcodes`, and `Run` as its fields ask."""
 
-    Of "run", "may_decline": a refusal is a reply, {"declined": why}; "limited": so is a call that takes too many steps,
-    {"stopped": why}; "fresh": the file is loaded anew, as nobody promised that one copy takes several shapes.
-    """
+    def actions(self) -> dict[type[Request[Any]], Callable[[Any], Any]]:
+        """Which method answers which request."""
+        return {**super().actions(), FullSize: self.full_size, Opcodes: self.opcodes}
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch on `request["do"]`."""
-        own = {"full_size": self.full_size, "opcodes": self.opcodes}
-        return own.get(request["do"], super().handle)(request)
-
-    def opcodes(self, request: dict[str, Any]) -> dict[str, Any]:
+    def opcodes(self, request: Opcodes) -> Compiled:
         """How often each full opcode stands in the kernels that were executed, and the line where it does first."""
         counts: Counter[str] = Counter()
         lines: dict[str, str] = {}
@@ -44,31 +49,30 @@ class Trial(Candidate):
             for instruction in program.instructions:
                 counts[instruction.full_opcode] += 1
                 lines.setdefault(instruction.full_opcode, own_line(instruction.location, self.path))
-        return {"counts": counts, "lines": lines}
+        return Compiled(dict(counts), lines)
 
-    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+    def run(self, request: Run) -> Ran:
         """Run each step; what it cost, or why nothing came of it."""
-        if request.get("fresh"):
+        if request.fresh:
             with candidate_code(self.path):
                 self.kernel_fn = load_kernel(self.path)
         before = self._launches()
         try:
-            with self._limits(request.get("limited", False)):
+            with self._limits(request.limited):
                 reply = super().run(request)
         except CandidateError as error:
-            if (why := self._excused(error, request)) is None:
-                raise
-            return {**why, "changes": self.changes()}
-        return {**reply, **self._cost(before, len(request["steps"]))}
-
-    def _excused(self, error: CandidateError, request: dict[str, Any]) -> dict[str, str] | None:
-        if request.get("limited") and isinstance(error.__cause__, EndlessLoop):
-            return {"stopped": f"more than {MOST_STEPS:,} steps"}
-        if not request.get("may_decline"):
-            return None
-        if error.exit_code == ExitCode.UNAVAILABLE:  # an instruction that only these inputs need
-            return {"stopped": error.message}
-        return {"declined": error.message} if declines(error.__cause__) else None
+            if request.limited and isinstance(error.__cause__, EndlessLoop):
+                return Ran(changes=self.changes(), stopped=f"more than {MOST_STEPS:,} steps")
+            if request.may_decline and error.exit_code == ExitCode.UNAVAILABLE:  # what only these inputs need
+                return Ran(changes=self.changes(), stopped=error.message)
+            if request.may_decline and declines(error.__cause__):
+                return Ran(changes=self.changes(), declined=error.message)
+            raise
+        if self.device != "emulator":
+            return reply
+        launches, steps = self.emulated.launches[before:], len(request.steps)
+        blocks = tuple(prod(report.launch.grid) for report in launches[: len(launches) // steps])
+        return replace(reply, instructions=sum(report.instructions for report in launches) // steps, blocks=blocks)
 
     @contextlib.contextmanager
     def _limits(self, limited: bool) -> Iterator[None]:
@@ -82,27 +86,19 @@ class Trial(Candidate):
         finally:
             self.emulated.settings = usual
 
-    def _cost(self, before: int, steps: int) -> dict[str, Any]:
-        """Lane-instructions of a step, and the blocks of each of its launches."""
-        if self.device != "emulator":
-            return {}
-        reports = self.emulated.launches[before:]
-        blocks = [prod(report.launch.grid) for report in reports[: len(reports) // steps]]
-        return {"instructions": sum(report.instructions for report in reports) // steps, "blocks": blocks}
-
-    def full_size(self, request: dict[str, Any]) -> dict[str, Any]:
+    def full_size(self, request: FullSize) -> FullSizeCall:
         """Record the launches of a call on inputs of these layouts; `error` says why a GPU would not do them."""
         try:
             with candidate_code(self.path):
-                kernel = load_kernel(self.path) if request["fresh"] else self.kernel_fn
+                kernel = load_kernel(self.path) if request.fresh else self.kernel_fn
                 assert kernel is not None, "load comes first"
-                call = record_call(self.emulated, kernel, request["inputs"], self.path)
+                call = record_call(self.emulated, kernel, request.inputs, self.path)
         except CandidateError as error:
             if error.exit_code in (ExitCode.UNAVAILABLE, ExitCode.INTERNAL):
-                call = RecordedCall([], {}, error.message)
+                call = RecordedCall(untried=error.message)
             else:
-                return {"error": error.message, "exit_code": int(_code(error)), "changes": self.changes()}
-        return {**vars(call), "error": "", "changes": self.changes()}
+                return FullSizeCall(RecordedCall(), self.changes(), error.message, _code(error))
+        return FullSizeCall(call, self.changes())
 
 
 def _code(error: CandidateError) -> ExitCode:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cutesmith.errors import CandidateError
+from cutesmith.judge.crossing.requests import TensorFile
 from cutesmith.verdicts import Mechanism, Rule, Violation
 
 if TYPE_CHECKING:
     import torch
 
-    from cutesmith.judge.crossing import tensors
     from cutesmith.judge.crossing.relay import Relay
 
 MOST_BYTES = 64 << 30  # of an output; the problem's process has to hold it beside its own results
@@ -28,22 +28,21 @@ def _forged(text: str) -> CandidateError:
     return CandidateError.rejecting(Violation(Rule.H2, Mechanism.OUTPUT_FILES, text))
 
 
-def require_own(outputs: Sequence[dict[str, Any]], folder: Path) -> None:
+def require_own(outputs: Sequence[TensorFile], folder: Path) -> None:
     """Outputs stand in `folder` under their numbers.
 
     Raises CandidateError (REJECTED, rule H2) for any other place, and for a size that cannot be true.
     """
     for number, output in enumerate(outputs):
-        if output.get("file") != str(folder / str(number)):
-            text = f"output {number} is said to be in {str(output.get('file'))!r:.200}, not where it was asked for"
-            raise _forged(text)
-        size = output.get("bytes")
-        if not isinstance(size, int) or not 0 <= size <= MOST_BYTES:
-            text = f"output {number} is said to have {size!r:.80} bytes; the judge takes up to {MOST_BYTES >> 30} GiB"
+        if output.file != str(folder / str(number)):
+            raise _forged(f"output {number} is said to be in {output.file!r:.200}, not where it was asked for")
+        if not 0 <= output.bytes <= MOST_BYTES:
+            most = f"the judge takes up to {MOST_BYTES >> 30} GiB"
+            text = f"output {number} is said to have {output.bytes!r:.80} bytes; {most}"
             raise _forged(text)
 
 
-def read_output(relay: Relay, output: tensors.Description, device: str) -> torch.Tensor:
+def read_output(relay: Relay, output: TensorFile, device: str) -> torch.Tensor:
     """A candidate's output. Raises CandidateError (REJECTED, rule H2) where its file is not what was written there."""
     with no_meddling():
         return relay.read_tensor(output, device)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from cutesmith.errors import CandidateError
+from cutesmith.judge.crossing.requests import Give, Scalar, Take, Taken, TensorFile, TensorLayout
 from cutesmith.verdicts import Mechanism, Rule, Violation
 
 LARGEST_FILE = 1 << 30  # bytes of a tensor that goes through a file of its own, which stays mapped
-WHOLE = 1 << 62  # where nobody carries pieces
 PIECE_BYTES = 64 << 20
-Call = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def is_large(description: Mapping[str, Any], largest: int) -> bool:
-    """Whether a described value goes in pieces; a scalar has no bytes."""
-    return bool(description.get("bytes", 0) > largest)
 
 
 def piece_file(file: str, begin: int) -> Path:
@@ -27,7 +20,12 @@ def piece_file(file: str, begin: int) -> Path:
 
 
 def hand_over(
-    giver: Call, taker: Call, values: Iterable[Mapping[str, Any]], largest: int, *, keep: bool = False
+    giver: Callable[[Give], object],
+    taker: Callable[[Take], Taken],
+    values: Iterable[Scalar | TensorLayout],
+    largest: int,
+    *,
+    keep: bool = False,
 ) -> None:
     """Carry the large ones of described values from one process to another, each once.
 
@@ -36,14 +34,13 @@ def hand_over(
     Raises CandidateError (REJECTED, rule H2) for a file that the giver's side changed, and what the calls raise.
     """
     with ThreadPoolExecutor(1) as ahead:
-        for description in {value["file"]: value for value in values if is_large(value, largest)}.values():
-            asked = {"do": "give", "file": description["file"], "keep": keep}
-            begins = range(0, description["bytes"], PIECE_BYTES)
-            given = ahead.submit(giver, {**asked, "begin": 0})
+        tensors = [value for value in values if isinstance(value, TensorFile) and value.bytes > largest]
+        for tensor in {tensor.file: tensor for tensor in tensors}.values():
+            begins = range(0, tensor.bytes, PIECE_BYTES)
+            given = ahead.submit(giver, Give(tensor.file, 0, keep))
             for begin in begins:
                 given.result()
                 if begin != begins[-1]:
-                    given = ahead.submit(giver, {**asked, "begin": begin + PIECE_BYTES})
-                taken = taker({"do": "take", "tensor": dict(description), "begin": begin})
-                if why := taken.get("meddled"):
+                    given = ahead.submit(giver, Give(tensor.file, begin + PIECE_BYTES, keep))
+                if why := taker(Take(tensor, begin)).meddled:
                     raise CandidateError.rejecting(Violation(Rule.H2, Mechanism.OUTPUT_FILES, why))

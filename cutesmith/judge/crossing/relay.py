@@ -7,7 +7,7 @@ KernelBench, beside what the processes hold. The parent carries the pieces (`pie
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,9 @@ import torch
 
 from cutesmith.judge.crossing import tensors
 from cutesmith.judge.crossing.mapped_files import FILES
-from cutesmith.judge.crossing.pieces import PIECE_BYTES, WHOLE, piece_file
-from cutesmith.judge.crossing.tensors import Description
+from cutesmith.judge.crossing.pieces import PIECE_BYTES, piece_file
+from cutesmith.judge.crossing.requests import WHOLE, Give, Take, Taken, TensorFile, Value
 
-Request = dict[str, Any]
 ODD = 0x9E3779B97F4A7C15  # so that pieces in another order give another sum
 
 
@@ -34,65 +33,64 @@ class Relay:
         self.taken: dict[str, torch.Tensor] = {}  # bytes
         self._weights: torch.Tensor | None = None
 
-    def write_value(self, value: Any, path: Path) -> Description:
+    def write_value(self, value: Any, path: Path) -> Value:
         """As `tensors.write_value`."""
         return self.write_tensor(value, path) if isinstance(value, torch.Tensor) else tensors.write_value(value, path)
 
-    def write_tensor(self, tensor: torch.Tensor, path: Path) -> Description:
+    def write_tensor(self, tensor: torch.Tensor, path: Path) -> TensorFile:
         """The description of a tensor, which is written as a file or, if it is large, offered until it was given."""
         self.offered.pop(str(path), None)
-        size = _size_of(tensors.describe_layout(tensor))
-        if size <= self.largest:
+        described = tensors.describe_file(tensor, path)
+        if described.bytes <= self.largest:
             return tensors.write_tensor(tensor, path)
-        self.offered[str(path)] = tensor.detach()
-        return {**tensors.describe_layout(tensor), "file": str(path), "bytes": size}
+        self.offered[described.file] = tensor.detach()
+        return described
 
-    def give(self, request: Request) -> dict[str, Any]:
-        """Write one piece of an offered tensor; the last piece ends the offer, unless "keep"."""
-        tensor, begin = self.offered[request["file"]], request["begin"]
-        piece = _bytes_spanned(tensor)[begin : begin + PIECE_BYTES]
-        FILES.to_write(piece_file(request["file"], begin), piece.numel()).copy_(piece)
-        if not request["keep"] and begin + piece.numel() == _size_of(tensors.describe_layout(tensor)):
-            del self.offered[request["file"]]
-        return {}
+    def give(self, request: Give) -> None:
+        """Write one piece of an offered tensor; the last piece ends the offer, unless `keep`."""
+        whole = _bytes_spanned(self.offered[request.file])
+        piece = whole[request.begin : request.begin + PIECE_BYTES]
+        FILES.to_write(piece_file(request.file, request.begin), piece.numel()).copy_(piece)
+        if not request.keep and request.begin + piece.numel() == whole.numel():
+            del self.offered[request.file]
 
-    def take(self, request: Request, device: str) -> dict[str, Any]:
+    def take(self, request: Take, device: str) -> Taken:
         """Read one piece of a described tensor.
 
         Raises OSError and ValueError for a file that is not what it was, and for a size that is not that of the shape:
         nothing would be written to the rest, where results of this process may have been.
         """
-        description, begin = request["tensor"], request["begin"]
-        if (size := _size_of(description)) != description["bytes"]:
-            raise ValueError(f"{description['bytes']} bytes cannot be a tensor of {size}")
+        tensor, begin = request.tensor, request.begin
+        if (size := tensors.bytes_spanned(tensor)) != tensor.bytes:
+            raise ValueError(f"{tensor.bytes} bytes cannot be a tensor of {size}")
         if begin == 0:
-            self.taken[description["file"]] = torch.empty(size, dtype=torch.uint8, device=device)
-        whole = self.taken[description["file"]][begin : begin + PIECE_BYTES]
-        whole.copy_(FILES.to_read(piece_file(description["file"], begin), whole.numel()))
-        return {}
+            self.taken[tensor.file] = torch.empty(size, dtype=torch.uint8, device=device)
+        whole = self.taken[tensor.file][begin : begin + PIECE_BYTES]
+        whole.copy_(FILES.to_read(piece_file(tensor.file, begin), whole.numel()))
+        return Taken()
 
-    def bytes_of(self, description: Description) -> torch.Tensor | None:
+    def bytes_of(self, description: TensorFile) -> torch.Tensor | None:
         """The bytes that a described tensor's strides span, to be copied: those of its file, or those taken.
 
         Raises OSError and ValueError where they are not what they should be.
         """
-        size = _size_of(description)
+        size = tensors.bytes_spanned(description)
         if size <= self.largest:
             return tensors.read_bytes(description)
-        taken = self.taken.get(description["file"])
+        taken = self.taken.get(description.file)
         if taken is None or taken.numel() != size:
             raise ValueError(f"{size} bytes were to be taken, {0 if taken is None else taken.numel()} were")
         return taken
 
-    def read_tensor(self, description: Description, device: str) -> torch.Tensor:
+    def read_tensor(self, description: TensorFile, device: str) -> torch.Tensor:
         """As `tensors.read_tensor`."""
         return tensors.Guarded.holding(description, self.bytes_of(description), device).tensor
 
-    def sums(self, descriptions: list[Description]) -> list[str]:
-        """Of each tensor that was taken a number that differs, all but surely, where a byte does; else ""."""
-        return [self._sum_of(d) if _size_of(d) > self.largest else "" for d in descriptions]
+    def sums(self, descriptions: Sequence[TensorFile]) -> tuple[str, ...]:
+        """A checksum of each tensor that was taken; empty for those that came as files."""
+        return tuple(self._sum_of(d) if tensors.bytes_spanned(d) > self.largest else "" for d in descriptions)
 
-    def _sum_of(self, description: Description) -> str:
+    def _sum_of(self, description: TensorFile) -> str:
         """Every 8 bytes times a random number, modulo 2^64; the same numbers for all that this end takes."""
         whole, total = self.bytes_of(description), 0
         assert whole is not None, "what is large is not empty"
@@ -102,11 +100,6 @@ class Relay:
             products = words * self._weights[: words.numel()]
             total = (total * ODD + int(products.sum().item())) % (1 << 64)
         return f"{total:016x}"
-
-
-def _size_of(description: Description) -> int:
-    span = tensors.span_of(description["shape"], description["stride"])
-    return span * tensors.dtype_of(description).itemsize
 
 
 def _bytes_spanned(tensor: torch.Tensor) -> torch.Tensor:

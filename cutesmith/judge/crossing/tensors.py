@@ -1,7 +1,6 @@
 """Tensors as raw files between processes, and tensors between guard zones inside one.
 
-A description is a JSON object: either a Python scalar, or a tensor's dtype, shape, stride (elements), misalignment and
-the file that holds the bytes its strides span, gaps included, so that the other side sees the very same layout.
+`requests` has the descriptions that travel.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ from typing import Any
 import torch
 
 from cutesmith.judge.crossing.mapped_files import FILES
+from cutesmith.judge.crossing.requests import Scalar, TensorFile, TensorLayout, Value
 
 GUARD_BYTES = 4096
 ALIGNMENT_BYTES = {"cuda": 256, "cpu": 64}  # what the allocators guarantee
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # all-ones is NaN in every float type; 0x5A5A is a large finite number
 
 POSING = ("fake", "emulator")  # devices of ours whose tensors pose as CUDA tensors
-
-Description = dict[str, Any]
 
 
 def torch_device(device: str) -> str:
@@ -35,56 +33,70 @@ def span_of(shape: Sequence[int], stride: Sequence[int]) -> int:
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride))
 
 
-def describe_layout(tensor: torch.Tensor) -> Description:
+def describe_layout(tensor: torch.Tensor) -> TensorLayout:
     """The description of a tensor without its bytes."""
     alignment = ALIGNMENT_BYTES.get(tensor.device.type)
     misaligned = tensor.data_ptr() % alignment if alignment else 0
-    return {
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "shape": list(tensor.shape),
-        "stride": list(tensor.stride()),
-        "misaligned_bytes": misaligned,
-    }
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return TensorLayout(dtype, tuple(tensor.shape), tuple(tensor.stride()), misaligned)
 
 
-def write_tensor(tensor: torch.Tensor, path: Path) -> Description:
+def describe_file(tensor: torch.Tensor, path: Path) -> TensorFile:
+    """The description of a tensor whose bytes that file holds, or will hold."""
+    size = span_of(tensor.shape, tensor.stride()) * tensor.element_size()
+    return TensorFile(**vars(describe_layout(tensor)), file=str(path), bytes=size)
+
+
+def write_tensor(tensor: torch.Tensor, path: Path) -> TensorFile:
     """Write the bytes that the tensor's strides span; returns the description, with how many of the file they are."""
-    span = span_of(tensor.shape, tensor.stride())
-    size = span * tensor.element_size()
-    if size:
-        FILES.to_write(path, size).copy_(tensor.detach().as_strided((span,), (1,)).view(torch.uint8))
-    return {**describe_layout(tensor), "file": str(path), "bytes": size}
+    described = describe_file(tensor, path)
+    if described.bytes:
+        span = described.bytes // tensor.element_size()
+        FILES.to_write(path, described.bytes).copy_(tensor.detach().as_strided((span,), (1,)).view(torch.uint8))
+    return described
 
 
-def write_value(value: Any, path: Path) -> Description:
-    """A tensor with its file, or a Python scalar (exactly: JSON has no infinity)."""
-    if isinstance(value, torch.Tensor):
-        return write_tensor(value, path)
-    return {"scalar": value.hex() if isinstance(value, float) else repr(value), "type": type(value).__name__}
+def describe_scalar(value: float) -> Scalar:
+    """A Python bool, int or float, exactly."""
+    return Scalar(type(value).__name__, value.hex() if isinstance(value, float) else repr(value))
 
 
-def read_scalar(description: Description) -> Any:
+def write_value(value: Any, path: Path) -> Value:
+    """A tensor with its file, or a Python scalar."""
+    return write_tensor(value, path) if isinstance(value, torch.Tensor) else describe_scalar(value)
+
+
+def read_scalar(scalar: Scalar) -> Any:
     """The Python bool, int or float of a description."""
-    text = description["scalar"]
     readers: dict[str, Any] = {"float": float.fromhex, "int": int, "bool": lambda text: text == "True"}
-    return readers[description["type"]](text)
+    return readers[scalar.type](scalar.text)
 
 
-def dtype_of(description: Description) -> torch.dtype:
+def dtype_of(layout: TensorLayout) -> torch.dtype:
     """The torch dtype that a description names."""
-    dtype: torch.dtype = getattr(torch, description["dtype"])
+    dtype: torch.dtype = getattr(torch, layout.dtype)
     return dtype
 
 
-def read_tensor(description: Description, device: str) -> torch.Tensor:
+def bytes_spanned(layout: TensorLayout) -> int:
+    """How many bytes the strides of a described tensor span."""
+    return span_of(layout.shape, layout.stride) * dtype_of(layout).itemsize
+
+
+def empty_like(layout: TensorLayout) -> torch.Tensor:
+    """A tensor of that layout on the GPU, whose values are not set."""
+    return torch.empty_strided(layout.shape, layout.stride, dtype=dtype_of(layout), device="cuda")
+
+
+def read_tensor(description: TensorFile, device: str) -> torch.Tensor:
     """A described tensor on `device`, strides kept, in storage of its own."""
     return Guarded.of_file(description, device).tensor
 
 
-def read_bytes(description: Description) -> torch.Tensor | None:
+def read_bytes(description: TensorFile) -> torch.Tensor | None:
     """The bytes that a described tensor's strides span, on the CPU, to be copied; None when there are none."""
-    size = span_of(description["shape"], description["stride"]) * dtype_of(description).itemsize
-    return FILES.to_read(Path(description["file"]), size) if size else None
+    size = bytes_spanned(description)
+    return FILES.to_read(Path(description.file), size) if size else None
 
 
 def copy_of(value: Any) -> Any:
@@ -131,14 +143,14 @@ class Guarded:
             return tensor.set_(self._memory, self._first // dtype.itemsize, tuple(shape), tuple(stride))
 
     @classmethod
-    def of_file(cls, description: Description, device: str, *, zone_bytes: int = GUARD_BYTES) -> Guarded:
+    def of_file(cls, description: TensorFile, device: str, *, zone_bytes: int = GUARD_BYTES) -> Guarded:
         """The described tensor, read from its file."""
         return cls.holding(description, read_bytes(description), device, zone_bytes=zone_bytes)
 
     @classmethod
     def holding(
         cls,
-        description: Description,
+        layout: TensorLayout,
         source: torch.Tensor | None,
         device: str,
         *,
@@ -147,12 +159,12 @@ class Guarded:
     ) -> Guarded:
         """The described tensor with bytes that were read before; None for those of an empty one."""
         guarded = cls(
-            description["shape"],
-            description["stride"],
-            dtype_of(description),
+            layout.shape,
+            layout.stride,
+            dtype_of(layout),
             device,
             poison=poison,
-            misaligned_bytes=description["misaligned_bytes"],
+            misaligned_bytes=layout.misaligned_bytes,
             zone_bytes=zone_bytes,
         )
         guarded.fill(source)

@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from cutesmith.errors import CandidateError
 from cutesmith.judge.reference_side.reference import Reference
+from cutesmith.judge.reference_side.requests import Load, Loaded
 from cutesmith.problems import contract
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.failures import describe_failure, out_of_host_memory
+from cutesmith.sandbox.messages import R, Request
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.verdicts import ExitCode
 
@@ -29,38 +30,34 @@ _REFUSALS = (PermissionError, SystemExit)
 class ConfinedProblem:
     """A reference, or one with baselines, whose process is confined when it loads the file.
 
-    `caches`: variables that name folders for what compilers write; with them, programs may be started. Of "load",
-    "readable" are further files that the user named; its reply has the "confinement" that held.
+    `caches`: variables that name folders for what compilers write; with them, programs may be started.
     """
 
     reference: Reference
     caches: Sequence[str] = ()
     path: Path = Path()
+    layers: dict[str, bool] = field(default_factory=dict)  # of the confinement that hold
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+    def handle(self, request: Request[R]) -> R:
         """As the reference does; raises CandidateError (CRASHED) for what the confinement refused."""
-        if request["do"] != "load":
-            return self._answered(request)
-        self.path = Path(request["path"])
-        contract.hold(self.path)
-        layers = self._confine(request.get("readable", ()))
-        return {**self._answered(request), "confinement": layers}
+        if isinstance(request, Load):
+            self.layers = self._confine(request)
+        with refusals_told(self.path):
+            reply = self.reference.handle(request)
+        return replace(reply, confinement=self.layers) if isinstance(reply, Loaded) else reply
 
-    def _confine(self, readable: Sequence[str]) -> dict[str, bool]:
+    def _confine(self, request: Load) -> dict[str, bool]:
         """Inputs are written by this side, outputs only read; both lie beside the scratch folder.
 
         torch.compile hashes the file whose functions it compiles.
         """
-        exchange = Path.cwd().parent
+        self.path, exchange = Path(request.path), Path.cwd().parent
+        contract.hold(self.path)
         return confine(
-            readable=[self.path, exchange / "candidate", *map(Path, readable)],
+            readable=[self.path, exchange / "candidate", *map(Path, request.readable)],
             writable=[exchange / INPUTS, *(Path(os.environ[name]) for name in self.caches)],
             programs=bool(self.caches),
         )
-
-    def _answered(self, request: dict[str, Any]) -> dict[str, Any]:
-        with refusals_told(self.path):
-            return self.reference.handle(request)
 
 
 class ConfinedReference(ConfinedProblem):

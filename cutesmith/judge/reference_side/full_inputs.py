@@ -13,9 +13,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.tensors import Description
+from cutesmith.judge.crossing.requests import Scalar, TensorFile, TensorLayout
 from cutesmith.judge.reference_side.cases import Values, count_elements
 from cutesmith.judge.reference_side.longer_cases import Growth, Longer, Sizes, long_sizes
+from cutesmith.judge.reference_side.requests import Draw
 
 FEW_VALUES, MOST_INTEGER_BYTES = 1 << 16, 64 << 20  # of a tensor that the candidate gets with its values
 MULTIPLY_ADDS = 1 << 26  # of a longer case: about a second on the emulated GPU's tensor cores
@@ -37,32 +38,31 @@ class FullInputs:
     def about(self) -> dict[str, Any]:
         """Which sizes longer cases keep, and how many elements there are."""
         elements = count_elements([value for value in self.values if isinstance(value, torch.Tensor)], {})
-        return {"long_sizes": long_sizes(self.shrunk), "elements": elements}
+        return {"long_sizes": tuple(long_sizes(self.shrunk)), "elements": elements}
 
-    def longer(self, request: dict[str, Any], reference_fn: Callable[..., Any]) -> Longer:
-        """The sizes of a case that keeps the size "longer", or that has "beyond" elements."""
+    def longer(self, request: Draw, reference_fn: Callable[..., Any]) -> Longer:
+        """The sizes of a case that keeps the size `longer`, or that has `beyond` elements."""
         if self.declared:
-            return Longer(
-                request.get("longer", 0), 0, {}, "EMULATED_SIZES are the sizes of this problem's smaller inputs"
-            )
+            return Longer(request.longer, 0, {}, "EMULATED_SIZES are the sizes of this problem's smaller inputs")
         growth = Growth(
             inputs=self.values,
             shrunk=self.shrunk,
-            other_columns=request.get("columns", False),
-            elements=request["elements"],
+            other_columns=request.columns,
+            elements=request.elements,
             refusal=lambda values: too_much(reference_fn, values),
         )
-        return growth.beyond(request["beyond"]) if "beyond" in request else growth.longest(request["longer"])
+        return growth.beyond(request.beyond) if request.beyond else growth.longest(request.longer)
 
-    def layout(self, folder: Path) -> list[Description]:
+    def layout(self, folder: Path) -> tuple[Scalar | TensorFile | TensorLayout, ...]:
         """Layouts of all; with their values, in files, what host code may read: what is small, or no float."""
         folder.mkdir(parents=True, exist_ok=True)
-        return [_described(value, folder / f"full{index}") for index, value in enumerate(self.values)]
+        return tuple(_described(value, folder / f"full{index}") for index, value in enumerate(self.values))
 
-    def ran_as(self, values: Sequence[Any]) -> list[str]:
+    def ran_as(self, values: Sequence[Any]) -> tuple[str, str]:
         """The shape of the largest input, such as "16384x8192", and what it is among other `values`."""
         largest = max(range(len(self.values)), key=lambda index: _elements(self.values[index]))
-        return [_dimensions(inputs[largest]) for inputs in (self.values, values)]
+        full, smaller = ("x".join(map(str, inputs[largest].shape)) for inputs in (self.values, values))
+        return full, smaller
 
 
 def too_much(reference_fn: Callable[..., Any], values: Sequence[Any]) -> str:
@@ -121,7 +121,7 @@ _PRODUCTS: dict[str, Callable[..., int]] = {
 }
 
 
-def _described(value: Any, path: Path) -> Description:
+def _described(value: Any, path: Path) -> Scalar | TensorFile | TensorLayout:
     if not isinstance(value, torch.Tensor) or value.numel() <= FEW_VALUES:
         return tensors.write_value(value, path)
     readable = not value.is_floating_point() and value.numel() * value.element_size() <= MOST_INTEGER_BYTES
@@ -130,7 +130,3 @@ def _described(value: Any, path: Path) -> Description:
 
 def _elements(value: Any) -> int:
     return value.numel() if isinstance(value, torch.Tensor) else -1
-
-
-def _dimensions(value: torch.Tensor) -> str:
-    return "x".join(map(str, value.shape))

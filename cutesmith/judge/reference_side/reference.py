@@ -21,9 +21,10 @@ from cutesmith.errors import CandidateError, ContractError
 from cutesmith.judge.crossing import tensors
 from cutesmith.judge.crossing.device_memory import own_copies, release_unused
 from cutesmith.judge.crossing.given_outputs import no_meddling, read_output
-from cutesmith.judge.crossing.pieces import WHOLE
 from cutesmith.judge.crossing.relay import Relay
+from cutesmith.judge.crossing.requests import Give, Start, Take, Taken, TensorLayout
 from cutesmith.judge.crossing.tensors import copy_of
+from cutesmith.judge.reference_side import requests
 from cutesmith.judge.reference_side.cases import (
     OF_VALUES,
     Fitted,
@@ -51,9 +52,10 @@ from cutesmith.judge.reference_side.problem_calls import (
     native_outputs,
     seed_everything,
 )
-from cutesmith.judge.reference_side.sensitivity import hangs_on_luck, movements
+from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements
 from cutesmith.judge.reference_side.structure import structure_violation
 from cutesmith.problems import contract
+from cutesmith.sandbox.messages import R, Request
 from cutesmith.verdicts import Violation
 
 NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
@@ -80,55 +82,57 @@ class Reference:
     relay: Relay = field(default_factory=Relay)
     largest_inputs: int = 0  # bytes of those of one case, the most so far
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch on `request["do"]`: start, load, draw, give, take, judge, layout, full_size, types."""
-        actions = {
-            "start": self.start,
-            "load": self.load,
-            "draw": self.draw,
-            "judge": self.judge,
-            "layout": self.layout,
-            "full_size": self.full_layout,
-            "types": self.types,
-            "give": self.relay.give,
-            "take": self.take,
-        }
+    def handle(self, request: Request[R]) -> R:
+        """The reply to one request."""
         with own_copies(self.draws_large):
-            return actions[request["do"]](request)
+            reply: R = self.actions()[type(request)](request)
+            return reply
+
+    def actions(self) -> dict[type[Request[Any]], Callable[[Any], Any]]:
+        """Which method answers which request."""
+        return {
+            Start: self.start,
+            requests.Load: self.load,
+            requests.Draw: self.draw,
+            requests.Judge: self.judge,
+            requests.Layout: self.layout,
+            requests.FullSize: self.full_layout,
+            requests.Types: self.types,
+            Give: self.relay.give,
+            Take: self.take,
+        }
 
     def draws_large(self) -> bool:
         """Whether the problem's inputs are such that copies of them may fill the GPU."""
         return self.largest_inputs > self.relay.largest
 
-    def start(self, request: dict[str, Any]) -> dict[str, Any]:
+    def start(self, request: Start) -> None:
         """Bring up libraries and device, which takes seconds that are not the file's."""
-        self.relay = Relay(request.get("largest_file", WHOLE))
-        if request["device"] == "cuda":
+        self.relay = Relay(request.largest_file)
+        if request.device == "cuda":
             torch.full((1,), 1.0, device="cuda")
-        elif request["device"] in tensors.POSING:
+        elif request.device in tensors.POSING:
             importlib.import_module("cutesmith.recording.facade")
-        return {}
 
-    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+    def load(self, request: requests.Load) -> requests.Loaded:
         """Run the problem's part of the file and count its input sets. Raises ContractError."""
-        self.device, path = request["device"], Path(request["path"])
+        self.device, path = request.device, Path(request.path)
         if self.device in tensors.POSING:
             from cutesmith.recording.facade import cuda_as_cpu
 
-            self.exits.enter_context(cuda_as_cpu(fake=self.device == "fake", arch=request["arch"]))
+            self.exits.enter_context(cuda_as_cpu(fake=self.device == "fake", arch=request.arch))
         self.loaded = load_problem(path)
         if not hasattr(self.loaded.module, "reference_fn"):
             raise ContractError(f"{path} defines no reference_fn", hint=contract.PROBLEM_LINES)
-        seed_everything(request["seed"])
+        seed_everything(request.seed)
         first = self._inputs(-1)
         contract.check_arity(self.loaded.reference_fn, "reference_fn", first)
         for name in ("ALGORITHMIC_FLOPS", "ALGORITHMIC_BYTES"):
             contract.check_work(getattr(self.loaded.module, name, None), name, first)
         sets = self._count_sets()
         shapes = bool(getattr(self.loaded.module, "DERIVED_SHAPES", sets > 0))
-        names = derived_cases(first, shapes=shapes)
-        about = {"inputs": tensors.summarize(first), "tolerance": self.loaded.tolerance}
-        return {"sets": sets, "derived": names, "shapes": shapes, **about, **(self.whole.about() if self.whole else {})}
+        plan = requests.Loaded(sets, tuple(derived_cases(first, shapes=shapes)), shapes)
+        return replace(plan, **self.whole.about()) if self.whole else plan
 
     def _count_sets(self) -> int:
         sets = self.loaded.get_input_sets
@@ -185,30 +189,29 @@ class Reference:
         self.largest_inputs = max(self.largest_inputs, tensors.bytes_of_values(checked))
         return checked
 
-    def draw(self, request: dict[str, Any]) -> dict[str, Any]:
+    def draw(self, request: requests.Draw) -> requests.Drawn:
         """Draw the inputs of a case under a key; write them as files, or say that the reference refuses them.
 
         The cases of an emulated `get_inputs()` share one draw of its full size: that takes seconds.
         """
-        seed_everything(request["seed"])
+        seed_everything(request.seed)
         found = None
-        if self.whole and {"longer", "beyond"} & request.keys():
+        if self.whole and (request.longer or request.beyond):
             found = self.whole.longer(request, self.loaded.reference_fn)
             if not found.kept:
-                return {"accepted": False, "why": found.why}
-        name = request.get("derive", "")
-        for done in (request["key"], *(("a", "b") if name else ())):  # their memory is needed
+                return requests.Drawn(accepted=False, why=found.why)
+        name = request.derive
+        for done in (request.key, *(("a", "b") if name else ())):  # their memory is needed
             self.results.pop(done, None)
             self.drawn.pop(done, None)
-        values = self._drawn(request["set"], again=bool(name), found=found)
+        values = self._drawn(request.index, again=bool(name), found=found)
         if name:
             values = derive(name, values)
             if self._refusal(values):
-                return {"accepted": False}
-        self.drawn[request["key"]] = values
+                return requests.Drawn(accepted=False)
+        self.drawn[request.key] = values
         release_unused()
-        written = self._written(values, Path(request["folder"]))
-        return {"accepted": True, **written, **self._told(request, written["summary"], found)}
+        return self._told(request, values, found)
 
     def _drawn(self, index: int, *, again: bool, found: Longer | None) -> list[Any]:
         if self.whole is None or self.whole.declared or not (again or found):
@@ -216,41 +219,34 @@ class Reference:
         fitted = self._fit(self.whole.values)
         return resize(self.whole.values, found.sizes) if found else fitted
 
-    def _written(self, values: list[Any], folder: Path) -> dict[str, Any]:
+    def _told(self, request: requests.Draw, values: list[Any], found: Longer | None) -> requests.Drawn:
+        """Write the inputs; say how many elements there are, and what they stand for where that is more."""
+        folder, name = Path(request.folder), request.derive
         folder.mkdir(parents=True, exist_ok=True)
-        files = [self.relay.write_value(value, folder / f"{index}") for index, value in enumerate(values)]
-        elements = count_elements([value for value in values if isinstance(value, torch.Tensor)], {})
-        return {"inputs": files, "summary": tensors.summarize(values), "elements": elements}
+        files = tuple(self.relay.write_value(value, folder / f"{index}") for index, value in enumerate(values))
+        stands_for = f" for {self.asked}" if self.asked and (not name or name in OF_VALUES) else ""
+        return requests.Drawn(
+            accepted=True,
+            why=f"{found.kept:,} of {found.long:,}: {found.why}" if found and found.why else "",
+            inputs=files,
+            summary=tensors.summarize(values) + stands_for,
+            elements=count_elements([value for value in values if isinstance(value, torch.Tensor)], {}),
+            size=self.size if self.device == "emulator" and not name and not found else size_of(values, 0),
+            ran_as=self.whole.ran_as(values) if self.whole and request.index < 0 and not name else (),
+        )
 
-    def _told(self, request: dict[str, Any], summary: str, found: Longer | None) -> dict[str, Any]:
-        """What a person reads of the drawn inputs: how many elements, and what they stand for where that is more."""
-        name, key = request.get("derive", ""), request["key"]
-        size = self.size if self.device == "emulator" and not name and not found else size_of(self.drawn[key], 0)
-        told = {"size": size, "why": "", "ran_as": []}
-        if self.asked and (not name or name in OF_VALUES):
-            told["summary"] = f"{summary} for {self.asked}"
-        if self.whole and request["set"] < 0 and not name:
-            told["ran_as"] = self.whole.ran_as(self.drawn[key])
-        if found and found.why:
-            told["why"] = f"{found.kept:,} of {found.long:,}: {found.why}"
-        return told
-
-    def full_layout(self, request: dict[str, Any]) -> dict[str, Any]:
+    def full_layout(self, request: requests.FullSize) -> requests.FullInputs:
         """`get_inputs()` at full size, as a call of which only the launches are recorded needs it."""
         assert self.whole is not None, "load comes first"
-        layout = self.whole.layout(Path(request["folder"]))
-        return {"inputs": layout, "summary": tensors.summarize(self.whole.values)}
+        return requests.FullInputs(self.whole.layout(Path(request.folder)), tensors.summarize(self.whole.values))
 
-    def types(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The types that the reference computes with on the inputs under `key`, in one more run of it.
-
-        `own_tolerance`: whether the file that sets the tolerances is the kernel's own; unless "always", only then.
-        """
+    def types(self, request: requests.Types) -> requests.TypesSeen:
+        """The types that the reference computes with on the inputs under a key, in one more run of it."""
         own = bool(self.loaded.tolerance) and "kernel_fn" in self.loaded.contract.names
-        if not (own or request["always"]):
-            return {"types": [], "own_tolerance": False}
-        values = [copy_of(value) for value in self.drawn[request["key"]]]
-        return {"types": types_seen(self.loaded.reference_fn, values), "own_tolerance": own}
+        if not (own or request.always):
+            return requests.TypesSeen((), own_tolerance=False)
+        values = [copy_of(value) for value in self.drawn[request.key]]
+        return requests.TypesSeen(tuple(types_seen(self.loaded.reference_fn, values)), own)
 
     def _refusal(self, values: list[Any]) -> str:
         """Why the reference does not take these inputs; empty when it does."""
@@ -260,22 +256,20 @@ class Reference:
             return f"{type(error).__name__}: {str(error)[:300]}"
         return "" if outputs else "it returns nothing"
 
-    def layout(self, request: dict[str, Any]) -> dict[str, Any]:
+    def layout(self, request: requests.Layout) -> requests.LaidOut:
         """Layouts of the inputs of one set and of what the reference returns for them; nothing has values."""
-        values = self._inputs(request["set"])
-        inputs = [
-            tensors.describe_layout(v) if isinstance(v, torch.Tensor) else tensors.write_value(v, Path())
-            for v in values
-        ]
+        values = self._inputs(request.index)
+        inputs = tuple(
+            tensors.describe_layout(v) if isinstance(v, torch.Tensor) else tensors.describe_scalar(v) for v in values
+        )
         summary = tensors.summarize(values)
         try:
             outputs, is_tuple = self._native(values)
         except ContractError:
             raise
-        except Exception as error:  # noqa: BLE001 - it may need values, which only a GPU gives
-            return {"inputs": inputs, "summary": summary, "outputs": None, "why": f"{type(error).__name__}: {error}"}
-        described = [tensors.describe_layout(output) for output in outputs]
-        return {"inputs": inputs, "summary": summary, "outputs": described, "tuple": is_tuple}
+        except Exception:  # noqa: BLE001 - it may need values, which only a GPU gives
+            return requests.LaidOut(inputs, summary, None)
+        return requests.LaidOut(inputs, summary, tuple(map(tensors.describe_layout, outputs)), is_tuple)
 
     def _native(self, values: Sequence[Any]) -> tuple[list[torch.Tensor], bool]:
         """PyTorch's own result for copies of the inputs, and whether it is a tuple."""
@@ -284,42 +278,52 @@ class Reference:
             torch.cuda.synchronize()
         return outputs, is_tuple
 
-    def judge(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Compare a candidate's outputs with the reference for the inputs drawn under `key`.
-
-        `sums` of the reply tell large ones apart (`Relay.sums`).
-        """
-        place, given = tensors.torch_device(self.device), request["outputs"]
+    def judge(self, request: requests.Judge) -> requests.Judged:
+        """Compare a candidate's outputs with the reference for the inputs drawn under a key."""
+        place, given = tensors.torch_device(self.device), request.outputs
         try:
-            verdict = self.judged(request, lambda: [read_output(self.relay, output, place) for output in given])
-            return {**verdict, "sums": self.relay.sums(given) if verdict["outputs"] else []}
+            judged = self.judged(
+                request.key,
+                given,
+                lambda: [read_output(self.relay, output, place) for output in given],
+                is_tuple=request.is_tuple,
+                tolerances=request.tolerances,
+            )
+            return replace(judged, sums=self.relay.sums(given)) if judged.outputs else judged
         except CandidateError as error:
-            violation = Violation(error.rule, error.mechanism, error.message)
-            return {"violation": violation, "outputs": [], "sums": [], "note": ""}
+            return requests.Judged(Violation(error.rule, error.mechanism, error.message))
         finally:
             self.relay.taken.clear()
             release_unused()
 
-    def take(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Take a piece of a large output; "meddled": why it is none, as what is raised here is the problem's fault."""
+    def take(self, request: Take) -> Taken:
+        """Take a piece of a large output; a file that was changed is told, as what is raised is the problem's fault."""
         try:
             with no_meddling():
                 return self.relay.take(request, tensors.torch_device(self.device))
         except CandidateError as error:
-            return {"meddled": error.message}
+            return Taken(error.message)
 
-    def judged(self, request: dict[str, Any], outputs: Callable[[], Outputs]) -> dict[str, Any]:
-        """As `judge`, of outputs that are got once their shapes and dtypes, in the request, are those wanted."""
-        values = self.drawn[request["key"]]
-        native, is_tuple, exact = self._results(request["key"], values)
-        if violation := structure_violation(request["outputs"], request["tuple"], native, is_tuple):
-            return {"violation": violation, "outputs": [], "note": ""}
+    def judged(
+        self,
+        key: str,
+        layouts: Sequence[TensorLayout],
+        outputs: Callable[[], Outputs],
+        *,
+        is_tuple: bool,
+        tolerances: requests.Tolerances,
+    ) -> requests.Judged:
+        """As `judge`, of outputs that are read once their layouts are those wanted."""
+        values = self.drawn[key]
+        native, wants_tuple, exact = self._results(key, values)
+        if violation := structure_violation(layouts, is_tuple, native, wants_tuple):
+            return requests.Judged(violation)
         actual = outputs()
-        tolerances = [self._tolerance(own.dtype, request) for own in native]
-        results = _compared(actual, native, exact, tolerances)
+        stated = [self._tolerance(own.dtype, tolerances) for own in native]
+        results = _compared(actual, native, exact, stated)
         if any(result.violation for result in results):
-            excusing = self._excusing_few(values, native, exact, self._excusing_pytorch(values, native, tolerances))
-            results = results if excusing == tolerances else _compared(actual, native, exact, excusing)
+            excusing = self._excusing_few(values, native, exact, self._excusing_pytorch(values, native, stated))
+            results = results if excusing == stated else _compared(actual, native, exact, excusing)
         return _verdict_of(results)
 
     def _excusing_pytorch(self, values: list[Any], native: Outputs, tolerances: list[Tolerance]) -> list[Tolerance]:
@@ -334,7 +338,7 @@ class Reference:
         self, values: list[Any], native: Outputs, exact: Exact, tolerances: list[Tolerance]
     ) -> list[Tolerance]:
         """With how far roundings of the inputs move outputs of so few elements that all may be small by luck."""
-        few = [hangs_on_luck(*sides) for sides in zip(native, exact, tolerances)]
+        few = [depends_on_luck(*sides) for sides in zip(native, exact, tolerances)]
         if not any(few):
             return tolerances
         moved = movements(self.loaded.reference_fn, values, exact)
@@ -389,26 +393,26 @@ class Reference:
             for exact, own in zip(outputs, native)
         ]
 
-    def _tolerance(self, dtype: torch.dtype, request: dict[str, Any]) -> Tolerance:
-        stated = {} if request.get("default") else self.loaded.tolerance
-        rtol = stated.get("rtol") if request["rtol"] is None else request["rtol"]
-        atol = stated.get("atol") if request["atol"] is None else request["atol"]
-        return replace(tolerance_for(dtype, rtol, atol), derived=request.get("derived", False))
+    def _tolerance(self, dtype: torch.dtype, asked: requests.Tolerances) -> Tolerance:
+        stated = {} if asked.default else self.loaded.tolerance
+        rtol = stated.get("rtol") if asked.rtol is None else asked.rtol
+        atol = stated.get("atol") if asked.atol is None else asked.atol
+        return replace(tolerance_for(dtype, rtol, atol), derived=asked.derived)
 
 
 def _compared(actual: Outputs, native: Outputs, exact: Exact, tolerances: Sequence[Tolerance]) -> list[Comparison]:
     return [compare(index, *sides) for index, sides in enumerate(zip(actual, native, exact, tolerances))]
 
 
-def _verdict_of(results: list[Comparison]) -> dict[str, Any]:
+def _verdict_of(results: list[Comparison]) -> requests.Judged:
     found = [result.violation for result in results if result.violation]
     worst = next((violation for violation in found if violation.reject), found[0] if found else None)
     note = "; ".join(result.note for result in results if result.note)
-    return {"violation": worst, "outputs": [result.error for result in results], "note": note}
+    return requests.Judged(worst, tuple(result.error for result in results), note)
 
 
 def _nudged(value: Any) -> Any:
-    """A float tensor with every element shrunk by up to a sixteenth, so that all is rounded anew; else the same."""
+    """A float tensor with every element shrunk by up to a sixteenth, so that all is rounded again; else the same."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     return copy_of(value).mul_(1 - torch.rand(value.shape, device=value.device) / 16)

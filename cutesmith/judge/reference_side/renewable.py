@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from cutesmith.judge.reference_side.reference import Reference
+from cutesmith.judge.reference_side.requests import Forget, Forgotten, Load
 from cutesmith.judge.reference_side.traces import Traces, free_memory
+from cutesmith.sandbox.messages import Request
 
 
 class Renewable:
@@ -16,19 +18,20 @@ class Renewable:
         self._make, self._reference = make, make()
         self._before: Traces | None = None
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """As the reference does; of {"do": "forget"} what its problem has "left" behind, with which nobody goes on."""
-        if request["do"] == "forget":
-            return {"left": self._forget()}
-        if request["do"] == "load" and self._before is None:
+    def handle(self, request: Request[Any]) -> Any:
+        """As the reference does, and `Forget`."""
+        if isinstance(request, Forget):
+            return self.forget(request)
+        if isinstance(request, Load) and self._before is None:
             self._before = Traces()
         return self._reference.handle(request)
 
-    def _forget(self) -> list[str]:
+    def forget(self, request: Forget) -> Forgotten:
+        """A new reference, and what the last problem left behind; the process must not serve on with any of it."""
         self._reference.exits.close()
         self._reference = self._make()
         free_memory()
-        return [] if self._before is None else self._before.left()
+        return Forgotten(() if self._before is None else tuple(self._before.left()))
 
 
 class RenewableReference(Renewable):

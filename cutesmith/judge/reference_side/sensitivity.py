@@ -23,7 +23,7 @@ WIDER = 8.0  # roundings so many times as large move a smooth result so many tim
 SMOOTH = WIDER / 2  # at least; where rounding decides (x == 1, floor(x)), it moves as far by either
 
 
-def hangs_on_luck(output: torch.Tensor, exact: torch.Tensor | None, tolerance: Tolerance) -> bool:
+def depends_on_luck(output: torch.Tensor, exact: torch.Tensor | None, tolerance: Tolerance) -> bool:
     """Whether the magnitude of an output says little of its terms; the tolerances of a user are the user's."""
     real = exact is not None and output.is_floating_point() and output.dtype != torch.float64
     return real and output.numel() <= FEW and tolerance.rms is not None

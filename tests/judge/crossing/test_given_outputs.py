@@ -10,9 +10,12 @@ import torch
 from cutesmith.errors import CandidateError
 from cutesmith.judge.crossing.given_outputs import MOST_BYTES, require_own
 from cutesmith.judge.crossing.plain_files import open_plain
+from cutesmith.judge.crossing.requests import TensorFile
 from cutesmith.judge.crossing.tensors import write_tensor
 from cutesmith.judge.reference_side.reference import Reference
-from cutesmith.judge.rounds import _same_bytes
+from cutesmith.judge.reference_side.requests import Judge, Load
+from cutesmith.judge.rounds import same_bytes
+from cutesmith.sandbox.messages import MalformedError, decode, encode
 from cutesmith.verdicts import ExitCode
 
 
@@ -57,21 +60,33 @@ def test_descriptors_are_closed_in_any_case(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def said(file, size):
+    return TensorFile("uint8", (size,), (1,), 0, str(file), size)
+
+
+@pytest.mark.parametrize("field", ["file", "bytes"])
+@pytest.mark.parametrize("value", [None, 4.0, [4]])
+def test_a_description_of_other_types_is_no_reply(tmp_path, field, value):
+    plain = encode(said(tmp_path / "0", 4), TensorFile)
+    with pytest.raises(MalformedError):
+        decode({**plain, field: value}, TensorFile)
+
+
 def test_an_output_that_is_said_to_be_elsewhere_is_a_forgery(tmp_path):
-    require_own([{"file": str(tmp_path / name), "bytes": 0} for name in "01"], tmp_path)
-    for place in ("/home/somebody/key", str(tmp_path / "1"), str(tmp_path / "x" / ".." / "0"), None):
+    require_own([said(tmp_path / name, 0) for name in "01"], tmp_path)
+    for place in ("/home/somebody/key", str(tmp_path / "1"), str(tmp_path / "x" / ".." / "0")):
         with pytest.raises(CandidateError, match="output 0 is said to be in") as caught:
-            require_own([{"file": place, "bytes": 0}], tmp_path)
+            require_own([said(place, 0)], tmp_path)
         assert caught.value.exit_code == ExitCode.REJECTED and caught.value.rule == "H2"
 
 
-@pytest.mark.parametrize("size", [-1, MOST_BYTES + 1, "4", 4.0, None])
+@pytest.mark.parametrize("size", [-1, MOST_BYTES + 1])
 def test_a_size_that_cannot_be_true_is_a_forgery(tmp_path, size):
-    require_own([{"file": str(tmp_path / "0"), "bytes": MOST_BYTES}], tmp_path)
+    require_own([said(tmp_path / "0", MOST_BYTES)], tmp_path)
     with pytest.raises(
         CandidateError, match="output 0 is said to have .* bytes; the judge takes up to 64 GiB"
     ) as caught:
-        require_own([{"file": str(tmp_path / "0"), "bytes": size}], tmp_path)
+        require_own([said(tmp_path / "0", size)], tmp_path)
     assert caught.value.exit_code == ExitCode.REJECTED and caught.value.rule == "H2"
 
 
@@ -85,11 +100,11 @@ def judged(tmp_path):
             "import torch\ndef reference_fn(x): return x + 1\ndef get_inputs(): return [torch.ones(64)]\n"
         )
         reference = Reference()
-        reference.load({"device": "cpu", "path": str(problem), "seed": 1})
+        reference.load(Load("cpu", str(problem), 1))
         reference.drawn["a"] = [torch.arange(64.0)]
         output = write_tensor(torch.arange(64.0) + 1, tmp_path / "0")
         change(tmp_path / "0")
-        return reference.judge({"key": "a", "tuple": False, "rtol": None, "atol": None, "outputs": [output]})
+        return reference.judge(Judge("a", (output,), False))
 
     return judge
 
@@ -103,19 +118,19 @@ def link_to(secret):
 
 
 def test_the_reference_says_nothing_of_a_file_to_which_a_link_leads(judged, tmp_path):
-    assert judged(lambda path: None)["violation"] is None
+    assert judged(lambda path: None).violation is None
     (tmp_path / "secret").write_bytes(b"K" * 256)
     verdict = judged(link_to(tmp_path / "secret"))
-    assert verdict["violation"].rule == "H2" and verdict["violation"].reject and verdict["outputs"] == []
-    assert "meddled with the file of an output" in verdict["violation"].text and "75" not in verdict["violation"].text
+    assert verdict.violation.rule == "H2" and verdict.violation.reject and verdict.outputs == ()
+    assert "meddled with the file of an output" in verdict.violation.text and "75" not in verdict.violation.text
 
 
 def test_a_file_that_was_cut_is_meddled_with_too(judged):
-    assert judged(lambda path: os.truncate(path, 10))["violation"].rule == "H2"
+    assert judged(lambda path: os.truncate(path, 10)).violation.rule == "H2"
 
 
 def test_bits_are_compared_of_plain_files_alone(tmp_path):
     one, two = (write_tensor(torch.ones(8), tmp_path / name) for name in ("a", "b"))
-    assert _same_bytes([one], [two])
+    assert same_bytes([one], [two], {})
     link_to(tmp_path / "a")(tmp_path / "b")
-    assert not _same_bytes([one], [two])
+    assert not same_bytes([one], [two], {})

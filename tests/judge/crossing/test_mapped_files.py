@@ -68,5 +68,5 @@ def test_a_shorter_tensor_over_a_longer_one_and_an_empty_one(tmp_path):
     long, short = torch.arange(100.0), torch.arange(7.0).neg()
     tensors.write_tensor(long, tmp_path / "0")
     described = tensors.write_tensor(short, tmp_path / "0")
-    assert described["bytes"] == 28 and torch.equal(tensors.read_tensor(described, "cpu"), short)
+    assert described.bytes == 28 and torch.equal(tensors.read_tensor(described, "cpu"), short)
     assert tensors.read_tensor(tensors.write_tensor(torch.empty(0, 3), tmp_path / "0"), "cpu").shape == (0, 3)

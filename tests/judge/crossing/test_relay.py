@@ -2,6 +2,7 @@
 
 import os
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,12 +11,16 @@ import torch
 
 from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.candidate import Candidate
+from cutesmith.judge.candidate_side.requests import Run, Step
 from cutesmith.judge.candidate_side.watching import Surroundings
 from cutesmith.judge.crossing import tensors
 from cutesmith.judge.crossing.pieces import PIECE_BYTES, hand_over, piece_file
 from cutesmith.judge.crossing.relay import Relay
+from cutesmith.judge.crossing.requests import Scalar, Start, Taken, TensorFile
 from cutesmith.judge.problem_process import OWN
 from cutesmith.judge.reference_side.reference import Reference
+from cutesmith.judge.reference_side.requests import Judge as JudgeOutputs
+from cutesmith.judge.reference_side.requests import Load
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import Judge, verify_kernel
 from cutesmith.timing.contest import BenchmarkOptions, Contest
@@ -32,7 +37,7 @@ def cross(tensor, tmp_path):
     """The tensor as the other side has it, its bytes there, and both ends."""
     giver, taker = Relay(ALL), Relay(ALL)
     description = giver.write_value(tensor, tmp_path / "0")
-    hand_over(giver.give, lambda request: taker.take(request, "cpu"), [description, {"scalar": "1"}], ALL)
+    hand_over(giver.give, lambda request: taker.take(request, "cpu"), [description, Scalar("int", "1")], ALL)
     return description, giver, taker
 
 
@@ -48,23 +53,22 @@ def test_every_byte_arrives_and_room_for_two_pieces_is_enough(tmp_path, size):
     assert giver.offered == {}
 
 
-FIVE = {"file": "x", "bytes": 5 * PIECE_BYTES}
+FIVE = TensorFile("uint8", (5 * PIECE_BYTES,), (1,), 0, "x", 5 * PIECE_BYTES)
 
 
 def test_the_next_piece_is_given_while_one_is_taken_and_none_before_its_place_is_free():
     gave, took = ([threading.Event() for _ in range(5)] for _ in "ab")
 
     def giver(request):
-        number = request["begin"] // PIECE_BYTES
+        number = request.begin // PIECE_BYTES
         assert number < 2 or took[number - 2].is_set(), "the piece before the last lay there"
         gave[number].set()
-        return {}
 
     def taker(request):
-        number = request["begin"] // PIECE_BYTES
+        number = request.begin // PIECE_BYTES
         assert gave[number].is_set() and (number == 4 or gave[number + 1].wait(20)), "it was not given meanwhile"
         took[number].set()
-        return {}
+        return Taken()
 
     hand_over(giver, taker, [FIVE], ALL)
     assert all(event.is_set() for event in took)
@@ -76,10 +80,10 @@ def test_what_either_side_raises_comes_through(fails, number):
     asked = {"giver": [], "taker": []}
 
     def side(name, request):
-        asked[name].append(request["begin"] // PIECE_BYTES)
+        asked[name].append(request.begin // PIECE_BYTES)
         if (name, asked[name][-1]) == (fails, number):
             raise CandidateError("it ended", ExitCode.CRASHED)
-        return {}
+        return Taken()
 
     with pytest.raises(CandidateError, match="it ended"):
         hand_over(partial(side, "giver"), partial(side, "taker"), [FIVE], ALL)
@@ -102,7 +106,7 @@ def test_an_empty_tensor_is_a_file_like_any_small_one(tmp_path):
 def test_what_is_small_crosses_as_a_file(tmp_path):
     relay = Relay(largest=400)
     small, large = (relay.write_value(torch.ones(n), tmp_path / str(n)) for n in (100, 101))
-    assert (tmp_path / "100").stat().st_size == 400 and list(relay.offered) == [large["file"]]
+    assert (tmp_path / "100").stat().st_size == 400 and list(relay.offered) == [large.file]
     assert torch.equal(relay.read_tensor(small, "cpu"), torch.ones(100))
 
 
@@ -117,7 +121,7 @@ def test_one_byte_or_two_pieces_in_another_order_make_another_sum(tmp_path):
         hand_over(giver.give, lambda request: taker.take(request, "cpu"), [description], ALL)
         sums += taker.sums([description])
     assert sums[0] == sums[1] and len(set(sums)) == 3
-    assert Relay().sums([{**description, "bytes": 1}]) == [""]
+    assert Relay().sums([replace(description, bytes=1)]) == ("",)
 
 
 def test_an_honest_function_passes_as_it_does_by_files(tmp_path):
@@ -159,9 +163,9 @@ def test_what_a_kernel_changes_in_its_results_afterwards_changes_nothing(tmp_pat
 
     candidate = Candidate(device="cpu", kernel_fn=kernel_fn, surroundings=Surroundings(), relay=Relay(ALL))
     inputs = [tensors.write_value(torch.arange(6.0), tmp_path / "x")]
-    candidate.relay.taken[inputs[0]["file"]] = torch.arange(6.0).view(torch.uint8)
-    step = {"inputs": inputs, "reuse": False, "poison": 0x5A, "outputs": str(tmp_path / "outputs")}
-    (output,) = candidate.run({"steps": [step]})["steps"][0]["outputs"]
+    candidate.relay.taken[inputs[0].file] = torch.arange(6.0).view(torch.uint8)
+    step = Step(tuple(inputs), False, 0x5A, str(tmp_path / "outputs"))
+    (output,) = candidate.run(Run((step,))).steps[0].outputs
     held[0].zero_()
     taker = Relay(ALL)
     hand_over(candidate.relay.give, lambda request: taker.take(request, "cpu"), [output], ALL)
@@ -194,13 +198,12 @@ def asked(tmp_path):
         "import torch\ndef reference_fn(x): return x + 1\ndef get_inputs(): return [torch.ones(64)]\n"
     )
     reference = Reference()
-    reference.start({"device": "cpu", "largest_file": ALL})
-    reference.load({"device": "cpu", "path": str(tmp_path / "problem.py"), "seed": 1})
+    reference.start(Start("cpu", largest_file=ALL))
+    reference.load(Load("cpu", str(tmp_path / "problem.py"), 1))
     reference.drawn["a"] = [torch.arange(64.0)]
     candidate = Relay(ALL)
     output = candidate.write_value(torch.arange(64.0) + 1, tmp_path / "0")
-    request = {"do": "judge", "key": "a", "tuple": False, "rtol": None, "atol": None, "outputs": [output]}
-    return reference, candidate, output, lambda: reference.handle(request)
+    return reference, candidate, output, lambda output=output: reference.handle(JudgeOutputs("a", (output,), False))
 
 
 def test_an_output_that_was_given_is_judged_and_forgotten_and_may_be_asked_for_again(tmp_path):
@@ -208,15 +211,13 @@ def test_an_output_that_was_given_is_judged_and_forgotten_and_may_be_asked_for_a
     for keep in (True, False):
         hand_over(candidate.give, reference.handle, [output], ALL, keep=keep)
         verdict = judge()
-        assert verdict["violation"] is None and verdict["sums"][0] and reference.relay.taken == {}
+        assert verdict.violation is None and verdict.sums[0] and reference.relay.taken == {}
     assert candidate.offered == {}
 
 
 def test_one_that_was_never_given_is_meddled_with(tmp_path):
     _, _, output, judge = asked(tmp_path)
-    output["bytes"] = 0  # so that nobody asks for it
-    verdict = judge()
-    wrong = verdict["violation"]
+    wrong = judge(replace(output, bytes=0)).violation  # so that it is not asked for
     assert wrong.rule == "H2" and wrong.reject and "256 bytes were to be taken, 0 were" in wrong.text
 
 
@@ -227,7 +228,7 @@ def test_a_piece_that_was_changed_is_refused(tmp_path, change):
 
     def give(request):
         candidate.give(request)
-        path = piece_file(output["file"], 0)
+        path = piece_file(output.file, 0)
         if change == "cut":
             os.truncate(path, 10)
         else:
@@ -256,7 +257,7 @@ def test_a_size_that_is_not_that_of_the_shape_is_refused(tmp_path, claimed):
     """The rest would hold what was in the reference's memory before: its own results, for instance."""
     reference, candidate, output, _ = asked(tmp_path)
     with pytest.raises(CandidateError, match="cannot be a tensor of 256"):
-        hand_over(candidate.give, reference.handle, [{**output, "bytes": claimed}], ALL)
+        hand_over(candidate.give, reference.handle, [replace(output, bytes=claimed)], ALL)
 
 
 # On a GPU

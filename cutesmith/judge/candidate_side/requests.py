@@ -1,0 +1,142 @@
+"""What the candidate's process is asked, and its replies, which are its word alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cutesmith.compiling.narrowing import Compiled
+from cutesmith.judge.crossing.requests import Scalar, TensorFile, TensorLayout, Value
+from cutesmith.sandbox.messages import Request
+from cutesmith.verdicts import ExitCode, Violation
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Which layers of the confinement held, and what the file changed of its process."""
+
+    confinement: dict[str, bool]
+    changes: tuple[Violation, ...]
+
+
+@dataclass(frozen=True)
+class Load(Request[Loaded]):
+    """Confine the process, then run the file without its reference."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of `kernel_fn`.
+
+    `reuse`: new contents behind the pointers of the step before. `poison`: the byte that memory is filled with before.
+    `outputs`: the folder for the results.
+    """
+
+    inputs: tuple[Value, ...]
+    reuse: bool
+    poison: int
+    outputs: str
+
+
+@dataclass(frozen=True)
+class CallReport:
+    """What one call of `kernel_fn` did: torch operations by name that it computed and copied with, and violations."""
+
+    is_tuple: bool
+    computed: dict[str, int]
+    copied: dict[str, int]
+    violations: tuple[Violation, ...]
+
+
+@dataclass(frozen=True)
+class StepReport(CallReport):
+    """`unwritten`: elements that held poison after every step; `early`: what this one wrote was overwritten."""
+
+    outputs: tuple[TensorFile, ...]
+    unwritten: int = 0
+    early: bool = False
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Reports of the steps, and what the candidate changed of its process.
+
+    `declined` or `stopped` say why there are none. On the emulated GPU, lane-instructions of a step and the blocks of
+    each of its launches.
+    """
+
+    steps: tuple[StepReport, ...] = ()
+    changes: tuple[Violation, ...] = ()
+    declined: str = ""
+    stopped: str = ""
+    instructions: int = 0
+    blocks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Run(Request[Ran]):
+    """Call `kernel_fn` once for each step.
+
+    `stub`: once more while launches do nothing. `may_decline`: a refusal is a reply. `limited`: so is a call that takes
+    too many steps. `fresh`: load the file again, as one copy need not take several shapes.
+    """
+
+    steps: tuple[Step, ...]
+    stub: bool = False
+    may_decline: bool = False
+    limited: bool = False
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Recorded(CallReport):
+    """A call without values: layouts of the outputs, names of the launched kernels."""
+
+    outputs: tuple[TensorLayout, ...]
+    launches: tuple[str, ...]
+    changes: tuple[Violation, ...]
+
+
+@dataclass(frozen=True)
+class Record(Request[Recorded]):
+    """Run `kernel_fn` on inputs without values."""
+
+    inputs: tuple[Scalar | TensorLayout, ...]
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """What a call did: blocks of each launch, torch operations by name, and `untried`, why there was none to judge.
+
+    `wraps` says what is wrong with an index, `remark` what was tried to find out.
+    """
+
+    blocks: tuple[int, ...] = ()
+    computed: dict[str, int] = field(default_factory=dict)
+    untried: str = ""
+    wraps: str = ""
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class FullSizeCall:
+    """The recorded call, or the `error` and the exit code by which a GPU would not do it."""
+
+    call: RecordedCall
+    changes: tuple[Violation, ...]
+    error: str = ""
+    exit_code: ExitCode = ExitCode.PASSED
+
+
+@dataclass(frozen=True)
+class FullSize(Request[FullSizeCall]):
+    """Record the launches of a call on inputs of these layouts; `fresh` as in `Run`."""
+
+    inputs: tuple[Scalar | TensorFile | TensorLayout, ...]
+    fresh: bool
+
+
+@dataclass(frozen=True)
+class Opcodes(Request[Compiled]):
+    """Count the opcodes of all kernels that were executed so far, on the emulated GPU."""

@@ -1,0 +1,167 @@
+"""What the process of the problem is asked, and its replies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutesmith.judge.crossing.requests import Scalar, TensorFile, TensorLayout, Value
+from cutesmith.sandbox.messages import Request
+from cutesmith.verdicts import OutputError, Violation
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The number of input sets, the names of derived cases, and whether these may have other shapes.
+
+    `long_sizes` and `elements` of `get_inputs()` where it is made smaller for the emulated GPU. `confinement`: its
+    layers that held, empty for a trusted problem.
+    """
+
+    sets: int
+    derived: tuple[str, ...]
+    shapes: bool
+    long_sizes: tuple[int, ...] | None = None
+    elements: int = 0
+    confinement: dict[str, bool] | None = None
+
+
+@dataclass(frozen=True)
+class Load(Request[Loaded]):
+    """Run the problem's part of a file; `readable`: further files that the user named."""
+
+    device: str
+    path: str
+    seed: int
+    arch: str = ""
+    readable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The inputs of a case as files, or why the reference refuses them.
+
+    `size` and `ran_as` tell a person how many elements there are, and what they stand for where that is more.
+    """
+
+    accepted: bool
+    why: str = ""
+    inputs: tuple[Value, ...] = ()
+    summary: str = ""
+    elements: int = 0
+    size: str = ""
+    ran_as: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw(Request[Drawn]):
+    """Draw the inputs of a case under a key, those of `get_inputs()` with `index` -1.
+
+    `derive` names a derived case. `longer` keeps that size whole, `beyond` has so many elements; then `elements` bounds
+    the inputs, and with `columns` these may change.
+    """
+
+    key: str
+    seed: int
+    folder: str
+    index: int = -1
+    derive: str = ""
+    longer: int = 0
+    beyond: int = 0
+    elements: int = 0
+    columns: bool = False
+
+
+@dataclass(frozen=True)
+class FullInputs:
+    """`get_inputs()` at full size, values only where host code may read them."""
+
+    inputs: tuple[Scalar | TensorFile | TensorLayout, ...]
+    summary: str
+
+
+@dataclass(frozen=True)
+class FullSize(Request[FullInputs]):
+    """Describe `get_inputs()` at full size, as a call of which only the launches are recorded needs it."""
+
+    folder: str
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """Layouts of inputs and outputs; the latter are None where the reference needs values."""
+
+    inputs: tuple[Scalar | TensorLayout, ...]
+    summary: str
+    outputs: tuple[TensorLayout, ...] | None
+    is_tuple: bool = False
+
+
+@dataclass(frozen=True)
+class Layout(Request[LaidOut]):
+    """Describe the inputs of one set and what the reference returns for them, without values."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class TypesSeen:
+    """`own_tolerance`: the file that sets the tolerances is the kernel's own."""
+
+    types: tuple[str, ...]
+    own_tolerance: bool
+
+
+@dataclass(frozen=True)
+class Types(Request[TypesSeen]):
+    """Tell the types that the reference computes with on the inputs under a key.
+
+    It takes one more run of the reference. Without `always`, only for a kernel's own file that sets tolerances.
+    """
+
+    key: str
+    always: bool
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the reference's side says of a call's outputs.
+
+    `note`: what was allowed beyond the tolerance. `sums`: checksums of large outputs, empty for others.
+    """
+
+    violation: Violation | None
+    outputs: tuple[OutputError, ...] = ()
+    note: str = ""
+    sums: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerances:
+    """Relative and absolute tolerance, None for those of the file or of the dtype; `derived` and `default` as there."""
+
+    rtol: float | None = None
+    atol: float | None = None
+    derived: bool = False
+    default: bool = False
+
+
+@dataclass(frozen=True)
+class Judge(Request[Judged]):
+    """Compare a candidate's outputs with the reference for the inputs that were drawn under a key."""
+
+    key: str
+    outputs: tuple[TensorFile, ...]
+    is_tuple: bool
+    tolerances: Tolerances = Tolerances()
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What the problem left behind in its process."""
+
+    left: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Forget(Request[Forgotten]):
+    """Forget the problem, so that another may follow."""
