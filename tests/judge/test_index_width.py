@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ class FullSizeOnly(LocalJudge):
     """The judge without the cases that other tests show."""
 
     def _load(self, *args):
-        return {**super()._load(*args), "derived": [], "long_sizes": []}
+        return replace(super()._load(*args), derived=(), long_sizes=())
 
 
 def verdict_of(path):

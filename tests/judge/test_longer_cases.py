@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -100,7 +102,7 @@ class LengthsOnly(LocalJudge):
     """The judge without the cases that other tests show."""
 
     def _load(self, *args):
-        return {**super()._load(*args), "derived": []}
+        return replace(super()._load(*args), derived=())
 
 
 def verdict_at_length(write_file, **changes):

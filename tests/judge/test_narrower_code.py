@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ class OwnInputsOnly(LocalJudge):
     """The judge without derived cases, which other tests show."""
 
     def _load(self, *args):
-        return {**super()._load(*args), "derived": []}
+        return replace(super()._load(*args), derived=())
 
 
 def verdict_of(path, **options):
