@@ -65,8 +65,14 @@ def settings_of(options: argparse.Namespace, base: Settings) -> Settings:
         "skill": BARE if options.bare else None,
         "hidden_pages": check_pages(options.without_page) or None,
     }
-    _require_same_skill(options, base, given)
-    _require_positive(options)
+    for name in ("skill", "hidden_pages"):  # all of a session's conversation has the same part of the skill
+        if options.resume and given[name] not in (None, getattr(base, name)):
+            wrong = f"{options.resume} was begun with another part of the skill ({name}: {getattr(base, name)!r})"
+            raise UsageError(wrong, hint="Leave --bare and --without-page out, or begin a new session.")
+    for name in POSITIVE:
+        value = getattr(options, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"--{name.replace('_', '-')} {value:g}: it must be positive")
     changed = {name: value for name, value in given.items() if value is not None}
     settings = replace(base, **changed, limits=replace(base.limits, **_limits(options)))
     if settings.beam and not 0 < settings.beam <= settings.candidates:
@@ -74,14 +80,6 @@ def settings_of(options: argparse.Namespace, base: Settings) -> Settings:
     if settings.bare and (settings.candidates > 1 or settings.hidden_pages):
         raise UsageError("--bare is one line of work without any reference", hint="Leave --candidates, --without-page.")
     return settings
-
-
-def _require_same_skill(options: argparse.Namespace, base: Settings, given: Mapping[str, Any]) -> None:
-    """A session has all of its conversation with one and the same part of the skill."""
-    for name in ("skill", "hidden_pages"):
-        if options.resume and given[name] not in (None, getattr(base, name)):
-            wrong = f"{options.resume} was begun with another part of the skill ({name}: {getattr(base, name)!r})"
-            raise UsageError(wrong, hint="Leave --bare and --without-page out, or begin a new session.")
 
 
 def _limits(options: argparse.Namespace) -> Mapping[str, Any]:
@@ -99,13 +97,6 @@ def _limits(options: argparse.Namespace) -> Mapping[str, Any]:
 
 
 POSITIVE = (
-    *("candidates", "beam", "rounds", "round_turns", "max_turns", "max_tokens", "max_dollars"),
-    *("max_minutes", "patience", "target_speedup", "target_floor"),
-)
-
-
-def _require_positive(options: argparse.Namespace) -> None:
-    for name in POSITIVE:
-        value = getattr(options, name)
-        if value is not None and not 0 < value < float("inf"):
-            raise UsageError(f"--{name.replace('_', '-')} {value:g}: it must be positive")
+    "candidates beam rounds round_turns max_turns max_tokens max_dollars max_minutes patience target_speedup "
+    "target_floor"
+).split()

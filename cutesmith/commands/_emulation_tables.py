@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from cutesmith.commands._run import log_lines
 from cutesmith.verdicts import (
     EmulatedAccess,
     EmulatedAdvice,
@@ -31,9 +32,8 @@ def table(verdict: EmulateVerdict) -> Iterator[str]:
     """The verdict as lines for people."""
     yield from launch_table(verdict)
     yield from trace_lines(verdict)
-    if not verdict.passed and verdict.log_tail and not any(launch.faults for launch in verdict.launches):
-        yield "last lines of the log:"
-        yield from (f"  {line}" for line in verdict.log_tail.strip().splitlines()[-12:])
+    if not verdict.passed and not any(launch.faults for launch in verdict.launches):
+        yield from log_lines(verdict.log_tail)
     missing = [name for name, on in verdict.confinement.items() if not on]
     if missing:
         yield f"note: this system could not confine the kernel by {', '.join(missing)}"
@@ -53,10 +53,10 @@ def launch_table(verdict: EmulateVerdict) -> Iterator[str]:
 
 
 def _launch_lines(number: int, launch: EmulatedLaunch, verdict: EmulateVerdict) -> Iterator[str]:
-    cluster = f" cluster {_dims(launch.cluster)}" if launch.cluster != (1, 1, 1) else ""
+    cluster = f" cluster {dims(launch.cluster)}" if launch.cluster != (1, 1, 1) else ""
     yield ""
     kernel = launch.kernel if len(launch.kernel) <= _LONGEST_NAME else f"{launch.kernel[: _LONGEST_NAME - 1]}…"
-    yield f"launch {number}: {kernel}, grid {_dims(launch.grid)} block {_dims(launch.block)}{cluster}"
+    yield f"launch {number}: {kernel}, grid {dims(launch.grid)} block {dims(launch.block)}{cluster}"
     waves = f"{launch.waves} wave{'s' if launch.waves != 1 else ''}"
     ended = "" if launch.completed else "; a fault ended it"
     yield f"  {_count(launch.instructions)} lane-instructions in {waves}, {launch.seconds:.2f} s of CPU time{ended}"
@@ -234,7 +234,8 @@ def _wrapped(text: str, first: str = "", later: str = "") -> list[str]:
     return head + [f"{later}{line}" for line in paragraphs[1:]]
 
 
-def _dims(triple: tuple[int, int, int]) -> str:
+def dims(triple: tuple[int, int, int]) -> str:
+    """Such as 2×1×1."""
     return "×".join(map(str, triple))
 
 

@@ -18,7 +18,7 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
@@ -73,6 +73,13 @@ def report(verdict: Verdict, *, as_json: bool, lines: Iterable[str]) -> int:
     return int(verdict.exit_code)
 
 
+def log_lines(log_tail: str) -> Iterator[str]:
+    """The last lines of a log under their title; nothing for an empty one."""
+    if log_tail:
+        yield "last lines of the log:"
+        yield from (f"  {line}" for line in log_tail.strip().splitlines()[-12:])
+
+
 def run_command(body: Callable[[list[str]], int], argv: Sequence[str] | None = None) -> int:
     """Run a command's body and give its exit code, whatever it raises.
 
@@ -80,7 +87,10 @@ def run_command(body: Callable[[list[str]], int], argv: Sequence[str] | None = N
     exception: 9, with the traceback's last lines. Ctrl-C: 130, quietly. A reader that went away: 141, quietly.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    _say_what_can_be_said()
+    for stream in (sys.stdout, sys.stderr):
+        # Where a terminal's encoding lacks a character, such as that of µs, its number is written instead.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(body, arguments)
         sys.stdout.flush()
@@ -93,13 +103,6 @@ def run_command(body: Callable[[list[str]], int], argv: Sequence[str] | None = N
         return INTERRUPTED
 
 
-def _say_what_can_be_said() -> None:
-    """Where a terminal's encoding lacks a character, such as that of µs, its number is written instead."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="backslashreplace")
-
-
 def _run(body: Callable[[list[str]], int], arguments: list[str]) -> int:
     try:
         return int(body(arguments))
@@ -109,21 +112,21 @@ def _run(body: Callable[[list[str]], int], arguments: list[str]) -> int:
         return _show_error(error, as_json="--json" in arguments)
     except BrokenPipeError:
         raise
-    except ModuleNotFoundError as error:
-        return _show_error(_missing_package(error), as_json="--json" in arguments)
     except Exception as error:
-        return _show_internal_error(error, as_json="--json" in arguments)
+        module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else "cutesmith"
+        if module != "cutesmith":
+            missing = UnavailableError(f"{error}", hint=f"pip install {PACKAGES.get(module, module)}")
+            return _show_error(missing, as_json="--json" in arguments)
+        tail = "".join(traceback.format_exception(error)).strip()[-4000:]
+        message = f"this is a bug of cutesmith: {type(error).__name__}: {error}"
+        if "--json" in arguments:
+            _print_error_json(ExitCode.INTERNAL, message, "Please report it with the lines of log_tail.", tail)
+        print(f"{tail}\nerror: {message}", file=sys.stderr)
+        return int(ExitCode.INTERNAL)
 
 
 PACKAGES = {"cutlass": "nvidia-cutlass-dsl", "tvm_ffi": "apache-tvm-ffi"}
 """Packages whose name in the index is not the module's."""
-
-
-def _missing_package(error: ModuleNotFoundError) -> CutesmithError:
-    module = (error.name or "").partition(".")[0]
-    if module == "cutesmith":
-        raise error
-    return UnavailableError(f"{error}", hint=f"pip install {PACKAGES.get(module, module)}")
 
 
 def _show_error(error: CutesmithError, *, as_json: bool) -> int:
@@ -134,15 +137,6 @@ def _show_error(error: CutesmithError, *, as_json: bool) -> int:
     if tail:
         print(tail, file=sys.stderr)
     return int(error.exit_code)
-
-
-def _show_internal_error(error: Exception, *, as_json: bool) -> int:
-    tail = "".join(traceback.format_exception(error)).strip()[-4000:]
-    message = f"this is a bug of cutesmith: {type(error).__name__}: {error}"
-    if as_json:
-        _print_error_json(ExitCode.INTERNAL, message, "Please report it with the lines of log_tail.", tail)
-    print(f"{tail}\nerror: {message}", file=sys.stderr)
-    return int(ExitCode.INTERNAL)
 
 
 def _print_error_json(code: ExitCode, summary: str, hint: str, log_tail: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cutesmith.commands._run import report, run_command, verb_parser
+from cutesmith.commands._run import log_lines, report, run_command, verb_parser
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.timing.benchmark import QUICK_ROUNDS, ROUNDS, benchmark_kernel
 from cutesmith.verbs.kernel_verbs import BENCHMARK
@@ -66,20 +66,15 @@ def table(verdict: BenchmarkVerdict) -> Iterator[str]:
         yield f"{'':24} {'median':>9} {'quartiles':>19} {'host':>8} {'GB/s':>7} {'speedup':>8}"
         yield from (_timing_line(timing, verdict) for timing in verdict.timings)
     if verdict.floor_us is not None and verdict.copy_bytes_per_second is not None:
-        yield f"{'floor':24} {verdict.floor_us:9.2f}   ({_basis(verdict, verdict.copy_bytes_per_second)})"
-    if not verdict.passed and verdict.log_tail:
-        yield "last lines of the log:"
-        yield from (f"  {line}" for line in verdict.log_tail.strip().splitlines()[-12:])
+        basis, rate = f"{verdict.copy_bytes_per_second / 1e9:.0f} GB/s, a large copy", verdict.matmul_flops_per_second
+        basis = f"{verdict.algorithmic_bytes} bytes at {basis}"
+        if verdict.floor_kind == "flops" and rate is not None and verdict.algorithmic_flops is not None:
+            work = f"{verdict.algorithmic_flops / 1e9:.4g} GFLOP at {rate / 1e12:.4g} TFLOP/s"
+            basis = f"{work}, a large matrix product"
+        yield f"{'floor':24} {verdict.floor_us:9.2f}   ({basis})"
+    if not verdict.passed:
+        yield from log_lines(verdict.log_tail)
     yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"
-
-
-def _basis(verdict: BenchmarkVerdict, bandwidth: float) -> str:
-    """What the floor rests on."""
-    rate = verdict.matmul_flops_per_second
-    if verdict.floor_kind == "flops" and rate is not None and verdict.algorithmic_flops is not None:
-        work = f"{verdict.algorithmic_flops / 1e9:.4g} GFLOP at {rate / 1e12:.4g} TFLOP/s"
-        return f"{work}, a large matrix product"
-    return f"{verdict.algorithmic_bytes} bytes at {bandwidth / 1e9:.0f} GB/s, a large copy"
 
 
 def _timing_line(timing: Timing, verdict: BenchmarkVerdict) -> str:

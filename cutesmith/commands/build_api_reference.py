@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -43,33 +43,24 @@ def _build(argv: list[str]) -> int:
 
     folder = options.out or resources.folder("references")
     texts = render_pages()
-    differing = {name: list(_difference(folder / name, text)) for name, text in texts.items()}
-    differing = {name: lines for name, lines in differing.items() if lines}
-    if not options.check:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in differing:
-            (folder / name).write_text(texts[name], encoding="utf-8")
-    verdict = _verdict(differing, check=options.check, seconds=time.perf_counter() - start)
-    return report(verdict, as_json=options.json, lines=_table(verdict))
-
-
-def _difference(path: Path, text: str) -> Iterator[str]:
-    before = path.read_text(encoding="utf-8") if path.is_file() else ""
-    lines = difflib.unified_diff(before.splitlines(), text.splitlines(), "page", "installed DSL", lineterm="", n=0)
-    yield from islice((line for line in lines if not line.startswith(("---", "+++", "@@"))), SHOWN)
-
-
-def _verdict(differing: dict[str, list[str]], *, check: bool, seconds: float) -> ApiVerdict:
+    differing: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        path = folder / name
+        before = path.read_text(encoding="utf-8") if path.is_file() else ""
+        lines = difflib.unified_diff(before.splitlines(), text.splitlines(), "page", "installed DSL", lineterm="", n=0)
+        changed = (line for line in lines if not line.startswith(("---", "+++", "@@")))
+        if shown := list(islice(changed, SHOWN)):
+            differing[name] = shown
     names = ", ".join(differing) or "none"
-    if check:
+    code, summary = ExitCode.PASSED, f"Pages written: {names}."
+    if options.check:
         code = ExitCode.WRONG_RESULT if differing else ExitCode.PASSED
         summary = f"Pages that differ from the installed DSL: {names}."
     else:
-        code, summary = ExitCode.PASSED, f"Pages written: {names}."
-    return ApiVerdict(exit_code=code, summary=summary, seconds=seconds, differing=differing)
-
-
-def _table(verdict: ApiVerdict) -> Iterator[str]:
-    for name, lines in verdict.differing.items():
-        yield from (f"{name}: {line}" for line in lines if not verdict.passed)
-    yield verdict.summary
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in differing:
+            (folder / name).write_text(texts[name], encoding="utf-8")
+    seconds = time.perf_counter() - start
+    verdict = ApiVerdict(exit_code=code, summary=summary, seconds=seconds, differing=differing)
+    told = [f"{name}: {line}" for name, lines in differing.items() for line in lines if not verdict.passed]
+    return report(verdict, as_json=options.json, lines=[*told, summary])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from cutesmith.commands._emulation_tables import dims
 from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.devices import DEFAULT_ARCHS
 from cutesmith.errors import UsageError
 from cutesmith.recording.cubin import source_name
 from cutesmith.verbs.kernel_verbs import COMPILE
-from cutesmith.verdicts import ArchReport, CompileVerdict, ExitCode, KernelReport
+from cutesmith.verdicts import CompileVerdict, ExitCode, KernelReport
 
 DESCRIPTION = """\
 Compile a kernel file for several architectures; no GPU is needed and none is used.
@@ -50,7 +51,8 @@ def table(verdict: CompileVerdict) -> Iterator[str]:
         yield f"{arch.arch}: {'compiled' if passed else arch.error_code} in {arch.compile_seconds:.2f} s"
         for kernel in arch.kernels:
             yield from _kernel_lines(kernel)
-        yield from _error_lines(arch)
+        if not passed and not arch.kernels:
+            yield from (f"  {line}" for line in arch.error.splitlines())
         yield from (f"  {kind}: {path}" for kind, path in arch.artifacts.items())
     yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"
 
@@ -58,8 +60,8 @@ def table(verdict: CompileVerdict) -> Iterator[str]:
 def _kernel_lines(kernel: KernelReport) -> Iterator[str]:
     times = f" ×{kernel.launches}" if kernel.launches > 1 else ""
     yield (
-        f"  {source_name(kernel.name)}{times}: grid {_dims(kernel.grid)} block {_dims(kernel.block)}"
-        + (f" cluster {_dims(kernel.cluster)}" if kernel.cluster != (1, 1, 1) else "")
+        f"  {source_name(kernel.name)}{times}: grid {dims(kernel.grid)} block {dims(kernel.block)}"
+        + (f" cluster {dims(kernel.cluster)}" if kernel.cluster != (1, 1, 1) else "")
     )
     spills = "?" if kernel.spill_store_bytes is None else f"{kernel.spill_store_bytes}/{kernel.spill_load_bytes}"
     yield (
@@ -75,12 +77,3 @@ def _kernel_lines(kernel: KernelReport) -> Iterator[str]:
         if counts:
             yield f"    {title}: " + ", ".join(f"{name} ×{count}" for name, count in counts.items())
     yield from (f"    refused: {sentence}" for sentence in kernel.refused)
-
-
-def _error_lines(arch: ArchReport) -> Iterator[str]:
-    if arch.exit_code != ExitCode.PASSED and not arch.kernels:
-        yield from (f"  {line}" for line in arch.error.splitlines())
-
-
-def _dims(triple: tuple[int, int, int]) -> str:
-    return "×".join(map(str, triple))

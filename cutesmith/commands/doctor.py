@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -72,6 +72,12 @@ def _doctor(argv: list[str]) -> int:
     return report(verdict, as_json=options.json, lines=_lines(verdict))
 
 
+_LIMITS = (
+    "family smem_per_block smem_per_sm registers_per_sm threads_per_sm blocks_per_sm max_cluster "
+    "max_cluster_nonportable tma tensor_cores products"
+).split()
+
+
 def examine(*, with_table: bool = False) -> DoctorVerdict:
     """Look at this machine; nothing is imported that could fail or take seconds, no key is read out."""
     devices = list_devices()
@@ -98,7 +104,11 @@ def examine(*, with_table: bool = False) -> DoctorVerdict:
         exit_code=ExitCode.UNAVAILABLE if missing else ExitCode.PASSED,
         summary=f"missing: {', '.join(missing)}" if missing else _abilities(devices, emulator),
         checks=checks,
-        table=tuple(sm_rows()) if with_table else (),
+        table=tuple(
+            {"sm": sm.number, "arch": sm.default_arch, **{name: getattr(sm, name) for name in _LIMITS}}
+            for sm in SM_VERSIONS.values()
+            if with_table
+        ),
     )
 
 
@@ -148,18 +158,17 @@ def _gpu(devices: Sequence[Device]) -> Check:
     if not devices:
         fix = "use a machine with an NVIDIA GPU (sm_80 or later) for verify and benchmark"
         return Check(name="gpu", state="warn", found="none", fix=fix)
-    found = "; ".join(_describe(device) for device in devices)
+    described = []
+    for device in devices:
+        number = 10 * device.capability[0] + device.capability[1]
+        named = sm_of_name(device.name)
+        odd = f", though its name says SM{named.number}" if named and named.number != number else ""
+        arch = f" (compile for {device.sm.default_arch})" if device.sm else ""
+        memory = f"{device.memory_bytes / 2**30:.0f} GiB"
+        described.append(f"{device.index}: {device.name} → SM{number}{arch}{odd}, {memory}")
     unknown = [device.name for device in devices if device.sm is None]
     fix = f"not in the SM table: {', '.join(unknown)}" if unknown else ""
-    return Check(name="gpu", state="warn" if unknown else "ok", found=found, fix=fix)
-
-
-def _describe(device: Device) -> str:
-    number = 10 * device.capability[0] + device.capability[1]
-    named = sm_of_name(device.name)
-    odd = f", though its name says SM{named.number}" if named and named.number != number else ""
-    arch = f" (compile for {device.sm.default_arch})" if device.sm else ""
-    return f"{device.index}: {device.name} → SM{number}{arch}{odd}, {device.memory_bytes / 2**30:.0f} GiB"
+    return Check(name="gpu", state="warn" if unknown else "ok", found="; ".join(described), fix=fix)
 
 
 def _driver(devices: Sequence[Device]) -> Check:
@@ -188,31 +197,23 @@ def _torch_build(devices: Sequence[Device]) -> Check:
 
 
 def _nvdisasm() -> Check:
-    places = [shutil.which("nvdisasm"), *(str(p) for p in _wheel_programs("nvdisasm"))]
-    found = next((place for place in places if place), "")
+    spec = importlib.util.find_spec("nvidia")
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    in_wheels = (path for folder in folders for path in Path(folder).glob("*/bin/nvdisasm") if path.is_file())
+    found = shutil.which("nvdisasm") or str(next(in_wheels, ""))
     if found:
         return Check(name="nvdisasm", state="ok", found=_version_of(found) or found)
     fix = 'for SASS: pip install "nvidia-cuda-nvdisasm"'
     return Check(name="nvdisasm", state="warn", found="not found", fix=fix)
 
 
-def _wheel_programs(name: str) -> Iterator[Path]:
-    spec = importlib.util.find_spec("nvidia")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        yield from (path for path in Path(folder).glob(f"*/bin/{name}") if path.is_file())
-
-
 def _program(name: str, purpose: str, fix: str) -> Check:
-    path = shutil.which(name) or _toolkit_program(name)
+    roots = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
+    places = [Path(root) / "bin" / name for root in roots if root]
+    path = shutil.which(name) or next((str(place) for place in places if os.access(place, os.X_OK)), "")
     if path:
         return Check(name=name, state="ok", found=_version_of(path) or path)
     return Check(name=name, state="warn", found="not found", fix=f"for {purpose}: {fix}")
-
-
-def _toolkit_program(name: str) -> str:
-    roots = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
-    places = [Path(root) / "bin" / name for root in roots if root]
-    return next((str(place) for place in places if os.access(place, os.X_OK)), "")
 
 
 def _version_of(program: str) -> str:
@@ -237,26 +238,6 @@ def parse_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
-def sm_rows() -> Iterator[dict[str, object]]:
-    """The SM table, one flat row a version (bytes, registers, threads, blocks)."""
-    for sm in SM_VERSIONS.values():
-        yield {
-            "sm": sm.number,
-            "arch": sm.default_arch,
-            "family": sm.family,
-            "smem_per_block": sm.smem_per_block,
-            "smem_per_sm": sm.smem_per_sm,
-            "registers_per_sm": sm.registers_per_sm,
-            "threads_per_sm": sm.threads_per_sm,
-            "blocks_per_sm": sm.blocks_per_sm,
-            "max_cluster": sm.max_cluster,
-            "max_cluster_nonportable": sm.max_cluster_nonportable,
-            "tma": sm.tma,
-            "tensor_cores": list(sm.tensor_cores),
-            "products": list(sm.products),
-        }
-
-
 _MARKS = {"ok": "ok     ", "warn": "warn   ", "missing": "MISSING"}
 
 
@@ -267,31 +248,18 @@ def _lines(verdict: DoctorVerdict) -> Iterator[str]:
         if check.fix:
             yield f"{'':{width + 9}}  → {check.fix}"
     if verdict.table:
-        yield from _table_lines(verdict.table)
+        yield from _table_lines()
     yield verdict.summary
 
 
-_COLUMNS: tuple[tuple[str, Callable[[dict[str, object]], object]], ...] = (
-    ("arch", lambda row: row["arch"]),
-    ("smem/block", lambda row: row["smem_per_block"]),
-    ("smem/SM", lambda row: row["smem_per_sm"]),
-    ("registers", lambda row: row["registers_per_sm"]),
-    ("threads", lambda row: row["threads_per_sm"]),
-    ("blocks", lambda row: row["blocks_per_sm"]),
-    ("cluster", lambda row: f"{row['max_cluster']}/{row['max_cluster_nonportable']}"),
-    ("TMA", lambda row: "yes" if row["tma"] else "no"),
-)
-
-
-def _table_lines(table: Sequence[dict[str, object]]) -> Iterator[str]:
+def _table_lines() -> Iterator[str]:
     yield ""
-    yield "  ".join(f"{title:>10}" for title, _ in _COLUMNS) + "  tensor cores · products"
-    for row in table:
-        cells = "  ".join(f"{column(row)!s:>10}" for _, column in _COLUMNS)
-        yield f"{cells}  {_joined(row['tensor_cores'])} · {_joined(row['products'])}"
+    titles = ("arch", "smem/block", "smem/SM", "registers", "threads", "blocks", "cluster", "TMA")
+    yield "  ".join(f"{title:>10}" for title in titles) + "  tensor cores · products"
+    for sm in SM_VERSIONS.values():
+        cluster, tma = f"{sm.max_cluster}/{sm.max_cluster_nonportable}", "yes" if sm.tma else "no"
+        sizes = (sm.default_arch, sm.smem_per_block, sm.smem_per_sm, sm.registers_per_sm, sm.threads_per_sm)
+        cells = "  ".join(f"{cell!s:>10}" for cell in (*sizes, sm.blocks_per_sm, cluster, tma))
+        yield f"{cells}  {', '.join(sm.tensor_cores)} · {', '.join(sm.products)}"
     yield "cluster: portable/non-portable blocks. SM120 is not SM100: 99 KB a block, no tcgen05, no tensor memory."
     yield ""
-
-
-def _joined(values: object) -> str:
-    return ", ".join(map(str, values)) if isinstance(values, list) else str(values)

@@ -15,7 +15,7 @@ from cutesmith.errors import UsageError
 from cutesmith.verdicts import ExitCode, Verdict
 
 if TYPE_CHECKING:
-    from cutesmith.evals.scores.comparison import Change, Comparison
+    from cutesmith.evals.scores.comparison import Comparison
 
 DESCRIPTION = """\
 Compare run B with run A on the tasks that both have: which flipped, with both verdicts; which got faster or slower
@@ -50,6 +50,7 @@ def _eval_compare(argv: list[str]) -> int:
     from cutesmith.evals.records import EAGER
     from cutesmith.evals.scores.comparison import NOISE, SKILL, compare_runs
     from cutesmith.evals.scores.outcomes import BASELINES, read_runs
+    from cutesmith.report.runs import wording
 
     start = time.perf_counter()
     parser = command_parser("eval compare", DESCRIPTION, examples=EXAMPLES)
@@ -68,9 +69,14 @@ def _eval_compare(argv: list[str]) -> int:
         if name == SKILL:  # arms of a trial differ on purpose, and the first line says how
             continue
         print(f"warning: {name} differs: {before} | {after}", file=sys.stderr)
-    seconds = round(time.perf_counter() - start, 3)
+    solved, speed = comparison.solved, wording.factor_score(comparison.speed)
+    times = f"speed-up {speed} of what it was" if comparison.speed.over else "no times to compare"
     verdict = CompareVerdict(
-        exit_code=ExitCode.PASSED, summary=_summary(comparison), seconds=seconds, comparison=comparison
+        exit_code=ExitCode.PASSED,
+        summary=f"{comparison.second} against {comparison.first} on {comparison.tasks} tasks: "
+        f"{solved['second']} gained, {solved['first']} lost; {times}",
+        seconds=round(time.perf_counter() - start, 3),
+        comparison=comparison,
     )
     return report(verdict, as_json=options.json, lines=[*_lines(comparison), verdict.summary])
 
@@ -98,17 +104,6 @@ def _refuse(comparison: Comparison, across_devices: bool) -> None:
         )
 
 
-def _summary(comparison: Comparison) -> str:
-    from cutesmith.report.runs import wording
-
-    solved, speed = comparison.solved, wording.factor_score(comparison.speed)
-    times = f"speed-up {speed} of what it was" if comparison.speed.over else "no times to compare"
-    return (
-        f"{comparison.second} against {comparison.first} on {comparison.tasks} tasks: {solved['second']} gained, "
-        f"{solved['first']} lost; {times}"
-    )
-
-
 def _lines(comparison: Comparison) -> Iterator[str]:
     from cutesmith.evals.running.screen import one_line
     from cutesmith.evals.scores.comparison import SKILL
@@ -116,7 +111,9 @@ def _lines(comparison: Comparison) -> Iterator[str]:
 
     solved, share = comparison.solved, comparison.share
     if SKILL in comparison.different:
-        yield "skill: A has {}, B has {}".format(*map(_arm, comparison.different[SKILL]))
+        words = {"whole": "all of it", "bare": "none of it (--bare)"}
+        first, second = (words.get(skill, f"all {skill}") for skill in comparison.different[SKILL])
+        yield f"skill: A has {first}, B has {second}"
     yield f"tasks: {comparison.tasks} in both, {comparison.only_first} only in A, {comparison.only_second} only in B"
     yield (
         f"solved: {solved['both']} by both, {solved['first']} by A alone, {solved['second']} by B alone, "
@@ -129,20 +126,11 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield one_line(f"{'gained' if flip.gained else 'lost  '}  {flip.task}")
         yield from (one_line(f"          {letter}: {said}") for letter, said in (("A", flip.before), ("B", flip.after)))
     sure = [change for change in comparison.changes if change.beyond_noise]
-    yield from map(one_line, map(_change, sure))
+    for change in sure:
+        word, bounds = "faster" if change.ratio > 1 else "slower", wording.factor_interval(change.interval)
+        times = f"{change.before:.2f}× → {change.after:.2f}×, {change.ratio:.2f}× [{bounds}]"
+        yield one_line(f"{word}  {change.task}: {times}")
     yield f"{len(comparison.changes) - len(sure)} of {len(comparison.changes)} timed tasks did not change beyond noise"
-
-
-def _arm(skill: str) -> str:
-    return {"whole": "all of it", "bare": "none of it (--bare)"}.get(skill, f"all {skill}")
-
-
-def _change(change: Change) -> str:
-    from cutesmith.report.runs import wording
-
-    word = "faster" if change.ratio > 1 else "slower"
-    bounds = wording.factor_interval(change.interval)
-    return f"{word}  {change.task}: {change.before:.2f}× → {change.after:.2f}×, {change.ratio:.2f}× [{bounds}]"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from cutesmith.evals.engines.gpus import choose_gpus
 from cutesmith.evals.engines.jobs import SESSION, Engine
 from cutesmith.evals.engines.local_engine import LocalEngine, usual_slots
 from cutesmith.evals.keys import this_machine
-from cutesmith.evals.records import Suite, Task
+from cutesmith.evals.records import Suite
 from cutesmith.evals.running.cache import DEFAULT_CACHE, Cache
 from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.plan import Plan
@@ -74,7 +74,13 @@ def _eval_run(argv: list[str]) -> int:
     own, session = _split_options(argv)
     options = _parser().parse_args(own)
     if options.resume:
-        own, session = _resumed(options, own, session)
+        if not options.out:
+            raise UsageError("--resume needs --out: the folder of the run")
+        known = RunFolder(Path(options.out)).description()
+        if known is None:
+            raise UsageError(f"{options.out} holds no run", hint="Leave --resume out to begin one there.")
+        before, before_session = _split_options(known.command)  # what is given now stands behind it
+        own, session = [*before, *own], session or before_session
         options = _parser().parse_args(own)
     verdict, interrupted = _run(options, session, _repeatable(options, own, session))
     code = report(verdict, as_json=options.json, lines=lines(verdict))
@@ -86,17 +92,6 @@ def _split_options(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     words = list(argv)
     where = words.index("--") if "--" in words else len(words)
     return words[:where], words[where + 1 :]
-
-
-def _resumed(options: Namespace, own: list[str], session: list[str]) -> tuple[list[str], list[str]]:
-    """The command line of the run that is resumed, with what is given now behind it."""
-    if not options.out:
-        raise UsageError("--resume needs --out: the folder of the run")
-    known = RunFolder(Path(options.out)).description()
-    if known is None:
-        raise UsageError(f"{options.out} holds no run", hint="Leave --resume out to begin one there.")
-    before, before_session = _split_options(known.command)
-    return [*before, *own], session or before_session
 
 
 def _parser() -> Any:
@@ -183,7 +178,9 @@ def _prepared(options: Namespace, session: Sequence[str]) -> tuple[Plan, Callabl
 
         return prepared_on_ray(options, lambda target, gpus: _plan(options, session, target, gpus), folder)
     target = choose_target(options.arch, options.on)
-    gpus = _gpus(options, target)
+    gpus = choose_gpus(options.gpus) if target.executes else ()
+    if target.executes and not gpus:
+        raise UnavailableError("CUDA_VISIBLE_DEVICES leaves no GPU", hint="Use --on emulator.")
     slots = usual_slots(gpus, options.jobs)
     if options.judges:
         slots = replace(slots, judges=options.judges)
@@ -202,15 +199,6 @@ def _repeatable(options: Namespace, own: Sequence[str], session: Sequence[str]) 
     source = parse_source(options.agent)
     kept += ["--agent", f"{source.kind}:{source.place}"] if source.place else []
     return [*kept, *(["--", *session] if session else [])]
-
-
-def _gpus(options: Namespace, target: Target) -> tuple[str, ...]:
-    if not target.executes:
-        return ()
-    gpus = choose_gpus(options.gpus)
-    if not gpus:
-        raise UnavailableError("CUDA_VISIBLE_DEVICES leaves no GPU", hint="Use --on emulator.")
-    return gpus
 
 
 def _plan(options: Namespace, session: Sequence[str], target: Target, gpus: int) -> Plan:
@@ -242,17 +230,14 @@ def _plan(options: Namespace, session: Sequence[str], target: Target, gpus: int)
 
 
 def _judge(options: Namespace, target: Target) -> JudgeSettings:
-    place = "gpu" if target.executes else options.on if options.on != "auto" else _without_gpu()
+    place = "gpu" if target.executes else options.on
+    if place == "auto" and current_device() is not None:
+        place = "emulator"  # the GPU that is here is of another architecture: verify must not choose it
     judge = JudgeSettings(on=place, arch=target.arch, benchmark=not options.no_benchmark, timeout=options.timeout)
     judge = judge.quick() if options.quick else judge
     if options.libraries is not None:
         judge = replace(judge, library_baselines=options.libraries != NONE)
     return replace(judge, rounds=options.rounds) if options.rounds else judge
-
-
-def _without_gpu() -> str:
-    """With a GPU of another architecture here, verify must not be let choose."""
-    return "auto" if current_device() is None else "emulator"
 
 
 def _with_session(maker: MakerSettings, words: Sequence[str]) -> MakerSettings:
@@ -282,16 +267,13 @@ def _suite(options: Namespace, target: Target) -> Suite:
         tags=options.tag or (),
         libraries=None if options.libraries == NONE else options.libraries,
     )
-    tasks = tuple(task for task in suite.tasks if _fits(task, target))
+    sm = parse_arch(target.arch).sm
+    tasks = tuple(t for t in suite.tasks if not t.archs or sm in [parse_arch(arch).sm for arch in t.archs])
     if not tasks:
         raise UsageError(f"no task of {suite.name} is for {target.arch}", hint="Give another --arch.")
     if left_out := len(suite.tasks) - len(tasks):
         print(f"{left_out} tasks of {suite.name} are not for {target.arch} and left out", file=sys.stderr)
     return replace(suite, tasks=tasks)
-
-
-def _fits(task: Task, target: Target) -> bool:
-    return not task.archs or parse_arch(target.arch).sm in [parse_arch(arch).sm for arch in task.archs]
 
 
 def _default_folder(plan: Plan) -> Path:

@@ -13,7 +13,7 @@ from cutesmith.examples.fetch.downloading import Limits
 from cutesmith.examples.fetch.fetching import FetchOptions, Progress, fetch_examples
 from cutesmith.examples.index.records import read_index
 from cutesmith.verbs.library_verbs import FETCH
-from cutesmith.verdicts import FetchedExample, FetchVerdict
+from cutesmith.verdicts import FetchVerdict
 
 DESCRIPTION = """\
 Bring examples of the index here. Our own kernels and those of installed packages are copied from where they are;
@@ -81,21 +81,17 @@ def _progress(count: int, *, shown: bool) -> Iterator[Progress]:
 
 def _lines(verdict: FetchVerdict, with_siblings: bool) -> Iterator[str]:
     for example in verdict.examples:
-        yield from _failure(example) if example.error else _success(example, with_siblings)
+        if example.error:
+            yield f"{example.id}: {example.error}"
+            yield from (f"  {line}" for line in example.hint.splitlines())
+            continue
+        yield f"{example.path}"
+        yield f"  {example.state}, {example.bytes} bytes, sha256 {example.sha256[:16]}…"
+        yield f"  {example.licence}, {example.origin}"
+        if example.note:
+            yield f"  {example.note}"
+        if example.siblings:
+            more = "" if with_siblings else ": --with-siblings fetches them too"
+            yield f"  imports {', '.join(example.siblings)}{more}"
     here = sum(not example.error for example in verdict.examples)
     yield f"{here} of {len(verdict.examples)} examples are in {verdict.out}"
-
-
-def _success(example: FetchedExample, with_siblings: bool) -> Iterator[str]:
-    yield f"{example.path}"
-    yield f"  {example.state}, {example.bytes} bytes, sha256 {example.sha256[:16]}…"
-    yield f"  {example.licence}, {example.origin}"
-    if example.note:
-        yield f"  {example.note}"
-    if example.siblings:
-        yield f"  imports {', '.join(example.siblings)}{'' if with_siblings else ': --with-siblings brings them too'}"
-
-
-def _failure(example: FetchedExample) -> Iterator[str]:
-    yield f"{example.id}: {example.error}"
-    yield from (f"  {line}" for line in example.hint.splitlines())

@@ -11,7 +11,7 @@ from cutesmith.examples.index.records import read_index
 from cutesmith.examples.search.search import Filters, find_examples
 from cutesmith.examples.vocabulary import ARCHS, OPERATIONS
 from cutesmith.verbs.library_verbs import FIND
-from cutesmith.verdicts import FindVerdict, FoundExample
+from cutesmith.verdicts import FindVerdict
 
 DESCRIPTION = f"""\
 The nearest example kernels for what you want to write, best first, each with what agrees and what is missing.
@@ -58,17 +58,12 @@ def _lines(verdict: FindVerdict) -> Iterator[str]:
     for was, now in verdict.understood.corrections.items():
         yield f"({was}: read as {now})"
     for place, example in enumerate(verdict.examples, 1):
-        yield from _entry(place, example)
+        contract = ", meets the contract" if example.meets_contract else ""
+        missing = f"; missing: {', '.join(example.missing)}" if example.missing else ""
+        yield f"{place}. {example.id}  ({', '.join(example.arch)}; {example.lines} lines{contract})"
+        yield f"   {example.summary}"
+        yield f"   why: {', '.join(example.matched)}{missing}"
+        if example.note:
+            yield f"   {example.fit}: {example.note}"
     following = f"python scripts/fetch_example.py {verdict.examples[0].id}" if verdict.examples else verdict.summary
     yield verdict.hint or following
-
-
-def _entry(place: int, example: FoundExample) -> Iterator[str]:
-    contract = ", meets the contract" if example.meets_contract else ""
-    yield f"{place}. {example.id}  ({', '.join(example.arch)}; {example.lines} lines{contract})"
-    yield f"   {example.summary}"
-    yield f"   why: {', '.join(example.matched)}" + (
-        f"; missing: {', '.join(example.missing)}" if example.missing else ""
-    )
-    if example.note:
-        yield f"   {example.fit}: {example.note}"

@@ -9,7 +9,7 @@ from cutesmith.commands._run import report, run_command, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.lint import RULES, Rule, lint_file
 from cutesmith.verbs.kernel_verbs import LINT
-from cutesmith.verdicts import Finding, LintVerdict, strict_json
+from cutesmith.verdicts import LintVerdict, strict_json
 
 DESCRIPTION = """\
 Check a CuTe DSL kernel file without importing it: every cute.* and cutlass.* name, keyword and deprecation against the
@@ -36,7 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _lint(argv: list[str]) -> int:
     options = verb_parser(LINT, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if options.rules is not None:
-        return _list_rules(options.rules + ([options.file] if options.file else []), as_json=options.json)
+        ids = options.rules + ([options.file] if options.file else [])
+        if unknown := [name for name in ids if name.upper() not in RULES]:
+            raise UsageError(f"There is no rule {', '.join(unknown)}.", hint="cutesmith lint --rules lists them.")
+        rules = [RULES[name.upper()] for name in ids] or list(RULES.values())
+        lines = _rule_lines(rules, examples=bool(ids))
+        print(strict_json({"rules": rules}) if options.json else "\n".join(lines))
+        return 0
     if options.file is None:
         raise UsageError(
             "cutesmith lint: no file was given.", hint="cutesmith lint kernel.py, or cutesmith lint --rules"
@@ -46,31 +52,21 @@ def _lint(argv: list[str]) -> int:
 
 
 def _table(verdict: LintVerdict) -> Iterator[str]:
-    for finding in verdict.findings:
-        yield from _finding_lines(verdict.path, finding)
+    for found in verdict.findings:
+        yield f"{verdict.path}:{found.line}:{found.column}: {found.severity} {found.rule}: {found.message}"
+        if found.fix:
+            yield from _wrapped("fix", found.fix)
     yield verdict.summary if verdict.exit_code == 2 else f"{verdict.path}: {verdict.summary}"
 
 
-def _finding_lines(path: str, finding: Finding) -> Iterator[str]:
-    yield f"{path}:{finding.line}:{finding.column}: {finding.severity} {finding.rule}: {finding.message}"
-    if finding.fix:
-        yield from textwrap.wrap(f"fix: {finding.fix}", WIDTH, initial_indent="    ", subsequent_indent="         ")
-
-
-def _list_rules(ids: list[str], *, as_json: bool) -> int:
-    unknown = [name for name in ids if name.upper() not in RULES]
-    if unknown:
-        raise UsageError(f"There is no rule {', '.join(unknown)}.", hint="cutesmith lint --rules lists them.")
-    rules = [RULES[name.upper()] for name in ids] or list(RULES.values())
-    print(strict_json({"rules": rules}) if as_json else "\n".join(_rule_lines(rules, examples=bool(ids))))
-    return 0
+def _wrapped(label: str, text: str) -> list[str]:
+    return textwrap.wrap(f"{label}: {text}", WIDTH, initial_indent="    ", subsequent_indent="         ")
 
 
 def _rule_lines(rules: list[Rule], *, examples: bool) -> Iterator[str]:
     for rule in rules:
         yield f"{rule.id}  {rule.severity:<8} {rule.title}"
-        for label, text in (("why", rule.why), ("fix", rule.fix)):
-            yield from textwrap.wrap(f"{label}: {text}", WIDTH, initial_indent="    ", subsequent_indent="         ")
+        yield from (*_wrapped("why", rule.why), *_wrapped("fix", rule.fix))
         for label, code in (("bad", rule.bad), ("good", rule.good)) if examples else ():
             yield f"    {label}:"
             yield textwrap.indent(textwrap.dedent(code).strip("\n"), "        ")

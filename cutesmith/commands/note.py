@@ -47,4 +47,4 @@ def _verdict(source: str) -> str:
         return f"{verdict['stage']}: {verdict['status']}. {verdict['summary']}"
     except (OSError, ValueError, KeyError, TypeError) as error:
         hint = "Pipe it in: cutesmith verify kernel.py --json | cutesmith note kernel.py --verdict -"
-        raise UsageError(f"{source} is no verdict's JSON: {error}", hint=hint) from error
+        raise UsageError(f"{source} does not hold a verdict's JSON: {error}", hint=hint) from error

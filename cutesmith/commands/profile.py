@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
 
-from cutesmith.commands._emulation_tables import WIDTH, launch_table
-from cutesmith.commands._run import report, run_command, verb_parser
+from cutesmith.commands._emulation_tables import WIDTH, dims, launch_table
+from cutesmith.commands._run import log_lines, report, run_command, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.profiling.ncu_advice import ProfileAdvice
 from cutesmith.profiling.ncu_metrics import ProfiledKernel
@@ -69,27 +69,20 @@ def table(verdict: ProfileVerdict) -> Iterator[str]:
         yield from wrap(f"note: {verdict.note}", WIDTH)
     if verdict.emulated is not None:
         yield from launch_table(verdict.emulated)
-        yield from _reading_lines(verdict.advice)
+        # Where to read on about the kinds of remarks that the table above has.
+        if first := {remark.kind: remark.reference for remark in reversed(verdict.advice)}:
+            yield from ("", "  read on in references/")
+            kinds = dict.fromkeys(remark.kind for remark in verdict.advice)
+            yield from (*(f"    {kind:17} {first[kind]}" for kind in kinds), "")
     elif verdict.kernels:
         yield from _measured_lines(verdict)
-    if not verdict.passed and verdict.log_tail:
-        yield "last lines of the log:"
-        yield from (f"  {line}" for line in verdict.log_tail.strip().splitlines()[-12:])
+    if not verdict.passed:
+        yield from log_lines(verdict.log_tail)
     if missing := [name for name, on in verdict.confinement.items() if not on]:
         yield f"note: this system could not confine the kernel by {', '.join(missing)}"
     yield from wrap(f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)", WIDTH)
     for paragraph in verdict.hint.splitlines():
         yield from wrap(paragraph, WIDTH)
-
-
-def _reading_lines(advice: Sequence[ProfileAdvice]) -> Iterator[str]:
-    """Where to read on about the kinds of remarks that the emulated GPU's table has."""
-    first = {remark.kind: remark.reference for remark in reversed(advice)}
-    if first:
-        yield ""
-        yield "  read on in references/"
-        yield from (f"    {kind:17} {first[kind]}" for kind in dict.fromkeys(remark.kind for remark in advice))
-        yield ""
 
 
 # ------------------------------------------------------------------------------------------------------------------ ncu
@@ -98,8 +91,12 @@ def _reading_lines(advice: Sequence[ProfileAdvice]) -> Iterator[str]:
 def _measured_lines(verdict: ProfileVerdict) -> Iterator[str]:
     yield f"{verdict.device} ({verdict.arch}): {verdict.inputs}"
     for kernel in verdict.kernels:
+        cluster = f" cluster {kernel.cluster_size}" if (kernel.cluster_size or 1) > 1 else ""
         yield ""
-        yield from _kernel_lines(kernel)
+        yield f"{kernel.name}: grid {dims(kernel.grid)} block {dims(kernel.block)}{cluster}"
+        for title, facts in _facts(kernel).items():
+            if told := ", ".join(filter(None, facts)):
+                yield from wrap(told, WIDTH, initial_indent=f"  {title:12}", subsequent_indent=" " * 14)
     yield ""
     yield from _advice_lines(verdict.advice)
     yield ""
@@ -107,18 +104,11 @@ def _measured_lines(verdict: ProfileVerdict) -> Iterator[str]:
         yield f"report: {verdict.report} (ncu-ui {verdict.report}, or ncu --import {verdict.report} --page details)"
 
 
-def _kernel_lines(kernel: ProfiledKernel) -> Iterator[str]:
-    shape = f"grid {_dims(kernel.grid)} block {_dims(kernel.block)}"
-    cluster = f" cluster {kernel.cluster_size}" if (kernel.cluster_size or 1) > 1 else ""
-    yield f"{kernel.name}: {shape}{cluster}"
-    for title, facts in _facts(kernel).items():
-        told = [fact for fact in facts if fact]
-        if told:
-            yield from wrap(", ".join(told), WIDTH, initial_indent=f"  {title:12}", subsequent_indent=" " * 14)
-
-
 def _facts(kernel: ProfiledKernel) -> dict[str, tuple[str, ...]]:
     """What is known of a launch, by topic; "" for what ncu gave no number for."""
+    conflicts = (kernel.shared_load_conflicts or 0) + (kernel.shared_store_conflicts or 0)
+    wavefronts = (kernel.shared_load_wavefronts or 0) + (kernel.shared_store_wavefronts or 0)
+    local = (kernel.local_load_sectors or 0) + (kernel.local_store_sectors or 0)
     limits = ", ".join(f"{name} {blocks}" for name, blocks in sorted(kernel.occupancy_limits.items()))
     return {
         "time": (
@@ -156,21 +146,11 @@ def _facts(kernel: ProfiledKernel) -> dict[str, tuple[str, ...]]:
             _told(kernel.load_sectors_per_request, "{:.3g} sectors a request"),
             _told(kernel.store_bytes_per_sector, "stores use {:.3g}"),
             _told(kernel.store_sectors_per_request, "{:.3g} sectors a request"),
-            _conflicts(kernel),
-            _told(_local(kernel), "{:.3g} sectors of local memory"),
+            f"{conflicts:.3g} bank conflicts in {wavefronts:.3g} wavefronts" if wavefronts else "",
+            _told(local or None, "{:.3g} sectors of local memory"),
         ),
         "warps wait": tuple(f"{name} {100 * share:.0f} %" for name, share in kernel.stalls.items() if share >= 0.02),
     }
-
-
-def _conflicts(kernel: ProfiledKernel) -> str:
-    conflicts = (kernel.shared_load_conflicts or 0) + (kernel.shared_store_conflicts or 0)
-    wavefronts = (kernel.shared_load_wavefronts or 0) + (kernel.shared_store_wavefronts or 0)
-    return f"{conflicts:.3g} bank conflicts in {wavefronts:.3g} wavefronts" if wavefronts else ""
-
-
-def _local(kernel: ProfiledKernel) -> float | None:
-    return ((kernel.local_load_sectors or 0) + (kernel.local_store_sectors or 0)) or None
 
 
 def _advice_lines(advice: Sequence[ProfileAdvice]) -> Iterator[str]:
@@ -192,7 +172,3 @@ def _told(value: float | None, text: str) -> str:
 
 def _millions(value: float | None) -> float | None:
     return None if value is None else value / 1e6
-
-
-def _dims(triple: tuple[int, int, int]) -> str:
-    return "×".join(map(str, triple))

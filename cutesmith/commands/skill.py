@@ -110,15 +110,11 @@ def _status(options: argparse.Namespace) -> Outcome:
     options.client = options.client or [ALL]
     files = skill_files()
     copies = [installation.examine(p, files, clients=c) for p, c in _targets(options).items()]
-    return _verdict(options, _code({copy.state for copy in copies}), _counted(copies, lambda copy: copy.state), copies)
-
-
-def _code(states: set[str]) -> ExitCode:
-    """0 when what is installed is current, 7 when nothing is installed, 1 when something is not as it should be."""
-    installed = states - {installation.ABSENT}
+    installed = {copy.state for copy in copies} - {installation.ABSENT}
+    code = ExitCode.PASSED if installed == {installation.CURRENT} else ExitCode.WRONG_RESULT
     if not installed:
-        return ExitCode.UNAVAILABLE
-    return ExitCode.PASSED if installed == {installation.CURRENT} else ExitCode.WRONG_RESULT
+        code = ExitCode.UNAVAILABLE
+    return _verdict(options, code, _counted(copies, lambda copy: copy.state), copies)
 
 
 def _archive(options: argparse.Namespace) -> Outcome:

@@ -51,62 +51,60 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _update(argv: list[str]) -> int:
-    options = _parser().parse_args(argv)
-    if options.commit and not options.checkout:
-        raise UsageError("--commit says which commit --checkout is", hint="Add --checkout DIR")
-    root = options.index or resources.folder("examples_index")
-    verdict = _write(root, options) if options.write else _compare(root, options)
-    return report(verdict, as_json=options.json, lines=_lines(verdict))
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = command_parser("update-examples-index", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("--checkout", type=Path, metavar="DIR", help="root of a CUTLASS work tree")
-    parser.add_argument("--commit", help="its commit, where DIR is no git work tree (40 hexadecimal digits)")
+    parser.add_argument("--commit", help="its commit, where DIR is not a git work tree (40 hexadecimal digits)")
     parser.add_argument("--index", type=Path, metavar="DIR", help="the index's folder (default: the one in use)")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--write", action="store_true", help="write index.jsonl, the table and moved curation")
     mode.add_argument("--check", action="store_true", help="exit 1 where the index is not what its sources give")
-    return parser
-
-
-def _compare(root: Path, options: argparse.Namespace) -> IndexVerdict:
-    standing = current(root)
-    rebuilt = rebuild(root, options.checkout, options.commit)
-    faults = (*rebuilt.faults, *integrity.faults(standing, root))
-    return _verdict(root, standing, rebuilt, faults, strict=options.check)
+    options = parser.parse_args(argv)
+    if options.commit and not options.checkout:
+        raise UsageError("--commit says which commit --checkout is", hint="Add --checkout DIR")
+    root = options.index or resources.folder("examples_index")
+    if options.write:
+        verdict = _write(root, options)
+    else:
+        before, rebuilt = current(root), rebuild(root, options.checkout, options.commit)
+        faults = (*rebuilt.faults, *integrity.faults(before, root))
+        verdict = _verdict(root, before, rebuilt, faults, strict=options.check)
+    return report(verdict, as_json=options.json, lines=_lines(verdict))
 
 
 def _write(root: Path, options: argparse.Namespace) -> IndexVerdict:
     """Moves first: the words of a moved example must be found under its new path."""
-    standing = current(root)
-    moved = [c for c in compare(standing, rebuild(root, options.checkout, options.commit).examples) if c.was]
+    before = current(root)
+    moved = [c for c in compare(before, rebuild(root, options.checkout, options.commit).examples) if c.was]
     for source in curation.FILES:
         curation.rename(root, source, {change.was: change.path for change in moved})
     rebuilt = rebuild(root, options.checkout, options.commit)
     write_index(rebuilt.examples, root / FILE)
     (root / table.FILE).write_text(table.page(rebuilt.examples), encoding="utf-8")
     faults = (*rebuilt.faults, *integrity.faults(rebuilt.examples, root))
-    return _verdict(root, standing, rebuilt, faults, written=True)
+    return _verdict(root, before, rebuilt, faults, written=True)
 
 
 def _verdict(
     root: Path,
-    standing: Sequence[Example],
+    before: Sequence[Example],
     rebuilt: Rebuilt,
     faults: tuple[str, ...],
     *,
     strict: bool = False,
     written: bool = False,
 ) -> IndexVerdict:
-    changes = compare(standing, rebuilt.examples)
+    changes = compare(before, rebuilt.examples)
     uncurated = integrity.uncurated(rebuilt.examples)
-    fresh = table.is_fresh(root, rebuilt.examples if written else standing)
+    fresh = table.is_fresh(root, rebuilt.examples if written else before)
     failed = bool(faults) or (strict and bool(changes or uncurated or not fresh))
+    counts = Counter(change.kind for change in changes)
+    parts = [f"{counts[kind]} {kind}" for kind in KINDS if counts[kind]] or ["nothing differs"]
+    parts += [f"{len(uncurated)} uncurated"] * bool(uncurated) + [f"{len(faults)} faults"] * bool(faults)
+    parts += ["the table is stale"] * (not fresh)
     described = {example.path for example in rebuilt.examples if example.source == "package"}
     return IndexVerdict(
         exit_code=ExitCode.WRONG_RESULT if failed else ExitCode.PASSED,
-        summary=_summary(changes, uncurated, faults, fresh=fresh, written=written),
+        summary=("written: " if written else "") + ", ".join(parts),
         records=dict(sorted(Counter(example.source for example in rebuilt.examples).items())),
         changes=changes,
         uncurated=uncurated,
@@ -118,31 +116,15 @@ def _verdict(
     )
 
 
-def _summary(
-    changes: Sequence[Change], uncurated: Sequence[str], faults: Sequence[str], *, fresh: bool, written: bool
-) -> str:
-    counts = Counter(change.kind for change in changes)
-    parts = [f"{counts[kind]} {kind}" for kind in KINDS if counts[kind]] or ["nothing differs"]
-    parts += [f"{len(uncurated)} uncurated"] * bool(uncurated) + [f"{len(faults)} faults"] * bool(faults)
-    parts += ["the table is stale"] * (not fresh)
-    return ("written: " if written else "") + ", ".join(parts)
-
-
 def _lines(verdict: IndexVerdict) -> Iterator[str]:
-    yield f"{sum(verdict.records.values())} examples ({_counted(verdict.records)}): {verdict.summary}"
+    counted = ", ".join(f"{count} {source}" for source, count in verdict.records.items())
+    yield f"{sum(verdict.records.values())} examples ({counted}): {verdict.summary}"
     for change in verdict.changes:
         if change.kind != "restamped":  # one for every file of a new commit: the summary counts them
-            yield f"  {change.kind:<10}{change.path}{_origin(change)}"
+            origin = f" (was {change.was}, likeness {change.likeness:.2f})" if change.was else ""
+            yield f"  {change.kind:<10}{change.path}{origin}"
     yield from (f"  uncurated {name}" for name in verdict.uncurated)
     yield from (f"  fault     {fault}" for fault in verdict.faults)
     yield from (f"  note      {note}" for note in verdict.notes)
     if verdict.undescribed:
         yield f"  {len(verdict.undescribed)} modules of packages have kernels and no record (--json lists them)"
-
-
-def _counted(records: dict[str, int]) -> str:
-    return ", ".join(f"{count} {source}" for source, count in records.items())
-
-
-def _origin(change: Change) -> str:
-    return f" (was {change.was}, likeness {change.likeness:.2f})" if change.was else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cutesmith.commands._run import report, run_command, verb_parser
+from cutesmith.commands._run import log_lines, report, run_command, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.timing.entries import import_alike
@@ -36,7 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _verify(argv: list[str]) -> int:
     options = verb_parser(VERIFY, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
-    _require_sensible(options.rtol, options.atol, options.seeds, options.timeout)
+    for name, value in (("--rtol", options.rtol), ("--atol", options.atol)):
+        if value is not None and not 0 <= value < float("inf"):
+            raise UsageError(f"{name} {value:g}: a tolerance is finite and not negative")
+    if options.seeds < 1 or not options.timeout > 0:
+        raise UsageError("--seeds and --timeout must be positive")
     verdict = verify_kernel(
         options.file,
         problem=options.problem,
@@ -53,14 +57,6 @@ def _verify(argv: list[str]) -> int:
     return report(verdict, as_json=options.json, lines=table(verdict))
 
 
-def _require_sensible(rtol: float | None, atol: float | None, seeds: int, timeout: float) -> None:
-    for name, value in (("--rtol", rtol), ("--atol", atol)):
-        if value is not None and not 0 <= value < float("inf"):
-            raise UsageError(f"{name} {value:g}: a tolerance is finite and not negative")
-    if seeds < 1 or not timeout > 0:
-        raise UsageError("--seeds and --timeout must be positive")
-
-
 def table(verdict: VerifyVerdict) -> Iterator[str]:
     """The verdict as lines for people."""
     for case in verdict.cases:
@@ -74,7 +70,6 @@ def table(verdict: VerifyVerdict) -> Iterator[str]:
     for whom, layers in (("the kernel", verdict.confinement), ("its own problem", verdict.problem_confinement)):
         if missing := [name for name, on in layers.items() if not on]:
             yield f"note: this system could not confine {whom} by {', '.join(missing)}"
-    if not verdict.passed and verdict.log_tail:
-        yield "last lines of the log:"
-        yield from (f"  {line}" for line in verdict.log_tail.strip().splitlines()[-12:])
+    if not verdict.passed:
+        yield from log_lines(verdict.log_tail)
     yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"

@@ -52,7 +52,7 @@ def test_path_licence_source_and_siblings_are_printed(run, tmp_path):
         f"{tmp_path}/out/cutlass/cute/hopper/fmha.py",
         "  copied, 26 bytes, sha256 " + cutlass(data=b"from helpers import masks\n").sha256[:16] + "…",
         f"  BSD-3-Clause, NVIDIA/cutlass@{COMMIT[:12]} {ROOT}/cute/hopper/fmha.py",
-        "  imports cutlass/helpers/masks: --with-siblings brings them too",
+        "  imports cutlass/helpers/masks: --with-siblings fetches them too",
         f"1 of 1 examples are in {tmp_path}/out",
     ]
 
