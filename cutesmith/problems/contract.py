@@ -25,8 +25,14 @@ from cutesmith.unicode import plain_text
 
 MAX_BYTES = 5_000_000
 PROBLEM_NAMES = (
-    *("reference_fn", "get_inputs", "get_input_sets", "TOLERANCE", "Model", "get_init_inputs"),
-    *("ALGORITHMIC_FLOPS", "ALGORITHMIC_BYTES"),
+    "reference_fn",
+    "get_inputs",
+    "get_input_sets",
+    "TOLERANCE",
+    "Model",
+    "get_init_inputs",
+    "ALGORITHMIC_FLOPS",
+    "ALGORITHMIC_BYTES",
 )
 """What a worker that runs the candidate strips from the file: none of it is the kernel's business."""
 
