@@ -246,7 +246,7 @@ def test_a_terminal_that_takes_nothing_holds_nothing_up():
             longest = max(longest, time.monotonic() - started)
             time.sleep(0.005)
     assert longest < 20  # a busy machine: the terminal takes nothing until the reader starts
-    assert screen.is_drawing, "it waits for the terminal, and nobody waits for it"
+    assert screen.is_drawing, "it waits for the terminal, and nothing waits for it"
     terminal.reader.start()
     screen.join()
     assert "(the best so far)" in terminal.close()

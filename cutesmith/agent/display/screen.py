@@ -30,7 +30,7 @@ class Screen(Protocol):
         """An event was written to the transcript."""
 
     def stream(self, line: int, kind: str, text: str) -> None:
-        """A piece of a line's answer; the kinds are those of `cutesmith.agent.models.model.Listener`."""
+        """More text of a line's answer; the kinds are those of `cutesmith.agent.models.model.Listener`."""
 
     def tick(self, line: int, running: Running) -> None:
         """A tool of the line, or a verb of it, runs."""

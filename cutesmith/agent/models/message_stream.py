@@ -18,9 +18,9 @@ Event = Mapping[str, Any]
 Said = tuple[str, str]  # what a listener is told
 
 MALFORMED = "__malformed__"
-"""The only key of a tool call's input that is no JSON object, or was cut off; its value is the text that came.
+"""The only key of a tool call's input that is not a JSON object, or was cut off; its value is the text that came.
 
-So the call stands in the conversation as valid data, and whoever runs tools answers it with an error.
+So the call stands in the conversation as valid data, and the toolbox answers it with an error.
 """
 
 CUT_OFF = ("max_tokens", "model_context_window_exceeded", "refusal")

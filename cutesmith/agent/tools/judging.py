@@ -26,7 +26,7 @@ BENCHMARK_TIMEOUT = 300.0  # seconds a call: it compiles the baselines too
 QUICK = ("--quick", "--no-compile-baseline")
 PROBLEM_SHOWN = "problem.py"
 CONDEMNED = (
-    "This very text was found wrong or rejected before, with other inputs: it does not count until it is mended."
+    "This very text was found wrong or rejected before, with other inputs: it does not count until it is changed."
 )
 
 Verdict = Mapping[str, Any]
