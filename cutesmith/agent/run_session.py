@@ -20,7 +20,7 @@ from cutesmith.agent.texts.prompting import bare_prompt, system_prompt
 from cutesmith.agent.tools import judging
 from cutesmith.agent.tools.judging import Verdict
 from cutesmith.agent.tools.toolbox import Toolbox
-from cutesmith.agent.tools.workbench import Workbench
+from cutesmith.agent.tools.workspace import Workbench
 from cutesmith.patterns.generation.target import Target, choose_target
 from cutesmith.verdicts import AgentVerdict
 

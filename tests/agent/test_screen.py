@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from cutesmith.agent.budget import Limits
-from cutesmith.agent.display.screen import LONGEST_LINE, PlainLines, Quiet
+from cutesmith.agent.display.screen import LONGEST_LINE, PlainLines, Screen
 from cutesmith.agent.display.screen_live import LivePanel, open_screen
 from cutesmith.agent.display.screen_panel import clock, count, draw, fit, last_lines
 from cutesmith.agent.display.screen_view import Sentence, SessionView
@@ -302,7 +302,7 @@ def test_a_terminal_gets_the_panel_and_stdout_only_the_result(term, kind):
 
 
 def test_the_screen_fits_stderr(capsys):
-    assert type(open_screen(quiet=True)) is Quiet and type(open_screen()) is PlainLines
+    assert type(open_screen(quiet=True)) is Screen and type(open_screen()) is PlainLines
     screen = open_screen(limits=Limits(dollars=2.0))
     assert isinstance(screen, PlainLines) and screen.view.limits["dollars"] == 2.0
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from cutesmith.agent.display.screen_view import SessionView
 from cutesmith.agent.transcript import Event
@@ -17,14 +17,19 @@ HEARTBEAT = 60  # seconds of a running tool between two plain lines about it
 LONGEST_LINE = 240  # characters of a plain line
 
 
-class Screen(Protocol):
-    """Whoever shows a session. Use as a context manager; events from before it began are taken in, not told again."""
+class Screen:
+    """What shows a session; this one shows nothing, the others print or draw.
 
-    def __enter__(self) -> Screen: ...
+    Use as a context manager. Events from before it began are taken in, not told again.
+    """
+
+    def __enter__(self) -> Screen:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        pass
 
     def event(self, event: Event) -> None:
         """An event was written to the transcript."""
@@ -36,28 +41,7 @@ class Screen(Protocol):
         """A tool of the line, or a verb of it, runs."""
 
 
-class Quiet:
-    """Shows nothing."""
-
-    def __enter__(self) -> Quiet:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        pass
-
-    def event(self, event: Event) -> None:
-        """Nothing is shown."""
-
-    def stream(self, line: int, kind: str, text: str) -> None:
-        """Nothing is shown."""
-
-    def tick(self, line: int, running: Running) -> None:
-        """Nothing is shown."""
-
-
-class PlainLines(Quiet):
+class PlainLines(Screen):
     """One line for every event that matters, without colours; falls silent when the stream takes no more."""
 
     def __init__(self, stream: TextIO | None = None, view: SessionView | None = None) -> None:

@@ -6,7 +6,7 @@ from cutesmith.agent.outcome import Outcome, WriteFile
 from cutesmith.agent.texts.bounded_text import bounded
 from cutesmith.agent.tools.confined_folder import MAX_BYTES, MAX_FILES, ConfinedFolder
 from cutesmith.agent.tools.text_edits import LEFT_OUT, VIEW_CHARACTERS, difference, near_misses, numbered, occurrences
-from cutesmith.agent.tools.workbench import Workbench
+from cutesmith.agent.tools.workspace import Workbench
 from cutesmith.errors import UsageError
 
 SHOWN_OCCURRENCES = 20

@@ -9,7 +9,7 @@ from typing import Any
 
 from cutesmith.agent.outcome import RecordVerdict, WriteFile, effects_of
 from cutesmith.agent.session_state import SessionState
-from cutesmith.agent.tools.workbench import KERNEL
+from cutesmith.agent.tools.workspace import KERNEL
 from cutesmith.agent.transcript import Event
 from cutesmith.report.path_chart import Attempt
 from cutesmith.report.session.page import KernelRow
