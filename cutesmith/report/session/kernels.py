@@ -102,29 +102,22 @@ class History:
             self.kernels[sha256] = kernel
         self._previous[line] = effect.text, f"kernel {kernel.number}"
         kernel.verdicts[verdict["stage"]] = verdict
-        self.attempts.append((sha256, self._attempt(kernel, line, turn, verdict)))
-
-    def _attempt(self, kernel: Judged, line: int, turn: int, verdict: Mapping[str, Any]) -> Attempt:
+        judged = self.state.kernels[sha256]
+        timed = judged.median_us if judged.grade and (sha256, judged.median_us) not in self._plotted else None
+        if timed is not None:  # verified, and this time was not shown yet
+            self._plotted.add((sha256, timed))
         when = f"line {line}, turn {turn}" if line else "the session itself"
         title = f"kernel {kernel.number} ({when})\n{verdict['stage']}: {verdict['status']}: {verdict['summary']}"
-        return Attempt(
+        attempt = Attempt(
             turn=self._turns.get((line, turn), self.replies),
             line=line,
             title=title[:300],
             failed=verdict["exit_code"] in _FAILED,
-            median_us=self._new_time(kernel.sha256),
+            median_us=timed,
             rung=rung_of(verdict),
             target=f"kernel-{kernel.number}",
         )
-
-    def _new_time(self, sha256: str) -> float | None:
-        """The kernel's time when it is verified and this time was not shown yet."""
-        kernel = self.state.kernels[sha256]
-        median = kernel.median_us
-        if not kernel.grade or median is None or (sha256, median) in self._plotted:
-            return None
-        self._plotted.add((sha256, median))
-        return median
+        self.attempts.append((sha256, attempt))
 
     def marks(self) -> list[Attempt]:
         """Every attempt by its turn; one that was found out later shows no time."""

@@ -51,7 +51,13 @@ def transcript_entries(
         elif event["kind"] == "request" and turn_of(event) not in replied:
             yield _remark(event, "asked", "The process ended while the model answered.", texts)
         elif event["kind"] in _REMARKS:
-            label, text = _REMARKS[event["kind"]], _said(event)
+            label, text = _REMARKS[event["kind"]], str(event.get("opening") or event.get("text") or "")
+            if event["kind"] == "run" and event.get("resumed"):
+                text = "resumed by another process"
+            elif event["kind"] == "ended":
+                text = f"{event.get('ending')}: {event.get('reason')}"
+            elif event["kind"] == "round":
+                text = f"{event.get('round')}: kept {words(event.get('kept'))}, dropped {words(event.get('dropped'))}"
             if text:
                 yield _remark(event, f"{label} again" if event.get("confirms") else label, text, texts)
 
@@ -61,17 +67,6 @@ _REMARKS = {"run": "run", "line": "opening", "message": "told", "judged": "judge
 
 def _remark(event: Event, label: str, text: str, texts: TextBudget) -> Remark:
     return Remark(line=int(event["line"]), label=label, text=texts.keep(text))
-
-
-def _said(event: Event) -> str:
-    kind = event["kind"]
-    if kind == "run":
-        return "resumed by another process" if event.get("resumed") else ""
-    if kind == "ended":
-        return f"{event.get('ending')}: {event.get('reason')}"
-    if kind == "round":
-        return f"{event.get('round')}: kept {words(event.get('kept'))}, dropped {words(event.get('dropped'))}"
-    return str(event.get("opening" if kind == "line" else "text") or "")
 
 
 def _turn(reply: Event, answers: Mapping[str, Event], texts: TextBudget) -> Turn:
