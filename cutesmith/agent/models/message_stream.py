@@ -66,8 +66,9 @@ class Answer:
             if _is_call(block):
                 cut = self.stop_reason in CUT_OFF and index == max(self._blocks)
                 block["input"] = _parsed(self._json[index], block.get("input") or {}, cut=cut)
-            blocks.append(block)
-        return _encodable([block for block in blocks if not _is_blank(block)])
+            if block.get("type") != "text" or str(block.get("text", "")).strip():  # the API refuses to be sent blanks
+                blocks.append(block)
+        return _encodable(blocks)
 
     def usage(self) -> Usage:
         """What is known to be billed; a compaction's tokens are not part of the top-level counts."""
@@ -150,11 +151,6 @@ def _is_flat(value: Any, levels: int) -> bool:
 def _usage(counts: Mapping[str, Any]) -> Usage:
     names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     return Usage(*(count if isinstance(count := counts.get(name), int) else 0 for name in names))
-
-
-def _is_blank(block: Block) -> bool:
-    """Text of nothing but white space: the API refuses to be sent it."""
-    return block.get("type") == "text" and not str(block.get("text", "")).strip()
 
 
 def _encodable(blocks: list[Block]) -> list[Block]:
