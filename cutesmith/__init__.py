@@ -1,3 +1,3 @@
-"""cutesmith: from a PyTorch function to a CuTe DSL kernel that is proved correct and timed honestly."""
+"""cutesmith: from a PyTorch function to a CuTe DSL kernel that is verified and timed honestly."""
 
 __version__ = "0.1.0"

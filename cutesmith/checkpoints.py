@@ -2,7 +2,7 @@
 
     objects/<sha256>        the bytes of one version; written once, never changed
     <file name>.jsonl       one line a checkpoint, only ever appended to: time, hash, note, verdict
-    <file name>.lock        held by whoever writes
+    <file name>.lock        held by the process that writes
 
 Every file appears by writing a temporary one on the same file system, fsync, rename, fsync of the folder; an index line
 counts once its newline is there. So a process killed at any moment, or a full disk, leaves the file as it was or as it
@@ -75,7 +75,7 @@ class CheckpointStore:
     ) -> Checkpoint:
         """Keep these bytes, whatever the file holds; CheckpointError when they cannot be written.
 
-        With a `key`, the same bytes are kept once for it: whoever was killed in between may ask again.
+        With a `key`, the same bytes are kept once for it: a process that was killed in between may ask again.
         """
         digest = hashlib.sha256(data).hexdigest()
         with self._writing():
@@ -93,7 +93,9 @@ class CheckpointStore:
             wanted = self.find(name) if name else self._newest_other(current)
             data = self.read(wanted)
             if current is not None and current != data:
-                self._keep_current(current, wanted, note)
+                kept = self.checkpoints()
+                if not kept or kept[-1].hash != hashlib.sha256(current).hexdigest():
+                    self._append(current, note or f"before the return to {wanted.number}", {})
             self._replace_file(data)
             return wanted
 
@@ -160,11 +162,6 @@ class CheckpointStore:
         except OSError as error:
             raise UsageError(f"{self.path} cannot be read: {error.strerror}") from error
 
-    def _keep_current(self, current: bytes, wanted: Checkpoint, note: str) -> None:
-        kept = self.checkpoints()
-        if not kept or kept[-1].hash != hashlib.sha256(current).hexdigest():
-            self._append(current, note or f"before the return to {wanted.number}", {})
-
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """Hold the file's lock; whatever the system refuses becomes a CheckpointError."""
@@ -172,18 +169,15 @@ class CheckpointStore:
             self.objects.mkdir(parents=True, exist_ok=True)
             with open(self.folder / f"{self.path.name}.lock", "ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                self._remove_leftovers()
+                # Of the temporary files of writers that were killed: with the lock held, none is in use.
+                for leftover in self.folder.glob(f".{glob.escape(self.path.name)}.????????.tmp"):
+                    leftover.unlink(missing_ok=True)
                 yield
         except OSError as error:
             raise CheckpointError(
                 f"the checkpoint of {self.path.name} could not be written: {error.strerror or error}",
                 hint=f"Nothing was lost; check space and permissions of {self.folder}.",
             ) from error
-
-    def _remove_leftovers(self) -> None:
-        """Remove the temporary files of writers that were killed: with the lock held, none of this file's is in use."""
-        for leftover in self.folder.glob(f".{glob.escape(self.path.name)}.????????.tmp"):
-            leftover.unlink(missing_ok=True)
 
     def _append(self, data: bytes, note: str, verdict: Mapping[str, Any], key: str = "") -> Checkpoint:
         digest = hashlib.sha256(data).hexdigest()
@@ -211,7 +205,7 @@ class CheckpointStore:
         """Append one line, after cutting off what an earlier kill or a full disk left unfinished."""
         descriptor = os.open(self.index, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            size = _end_of_last_line(descriptor)
+            size = os.pread(descriptor, os.fstat(descriptor).st_size, 0).rfind(b"\n") + 1
             os.ftruncate(descriptor, size)
             try:
                 _write_all(descriptor, line, size)
@@ -258,12 +252,6 @@ def _write_all(descriptor: int, data: bytes, offset: int) -> None:
     while view:
         written = os.pwrite(descriptor, view, offset)
         view, offset = view[written:], offset + written
-
-
-def _end_of_last_line(descriptor: int) -> int:
-    """The offset after the last newline of an open file."""
-    size = os.fstat(descriptor).st_size
-    return os.pread(descriptor, size, 0).rfind(b"\n") + 1
 
 
 def _sync_folder(folder: Path) -> None:

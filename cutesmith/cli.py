@@ -37,7 +37,7 @@ MAINTENANCE = {
 }
 
 HELP = """\
-cutesmith turns a PyTorch function into a CuTe DSL kernel that is proved correct and timed honestly.
+cutesmith turns a PyTorch function into a CuTe DSL kernel that is verified and timed honestly.
 
 usage: cutesmith VERB …        (python -m cutesmith VERB …; each verb has --help and --json)
 
@@ -74,7 +74,10 @@ def _dispatch(argv: list[str]) -> int:
         print(f"cutesmith {__version__}")
         return 0
     if verb not in VERBS | MAINTENANCE:
-        raise UsageError(f"cutesmith has no verb {verb!r}", hint=_suggestion(verb))
+        close = get_close_matches(verb, VERBS, n=1, cutoff=0.5)
+        known = f"Verbs: {', '.join(VERBS)}. See cutesmith --help."
+        hint = f"Did you mean `cutesmith {close[0]}`?" if close else known
+        raise UsageError(f"cutesmith has no verb {verb!r}", hint=hint)
     command = importlib.import_module(f"cutesmith.commands.{verb.replace('-', '_')}")
     return int(command.main(rest))
 
@@ -86,11 +89,6 @@ def help_text() -> str:
 
 def _listed(verbs: dict[str, str], width: int) -> str:
     return "\n".join(f"  {verb:<{width}}{line}" for verb, line in verbs.items())
-
-
-def _suggestion(verb: str) -> str:
-    close = get_close_matches(verb, VERBS, n=1, cutoff=0.5)
-    return f"Did you mean `cutesmith {close[0]}`?" if close else f"Verbs: {', '.join(VERBS)}. See cutesmith --help."
 
 
 if __name__ == "__main__":

@@ -245,7 +245,7 @@ def parse_arch(text: str) -> Arch:
     number = int(match.group(1) + (match.group(2) or "")) if match else 0
     if match is None or number not in SM_VERSIONS:
         known = ", ".join(sm.default_arch for sm in SM_VERSIONS.values())
-        raise UsageError(f"{text!r} is no architecture that cutesmith knows", hint=f"Use one of: {known}")
+        raise UsageError(f"{text!r} is not an architecture that cutesmith knows", hint=f"Use one of: {known}")
     sm, suffix = SM_VERSIONS[number], match.group(3)
     if suffix and suffix not in sm.features:
         raise UsageError(f"sm_{number} has no variant {suffix!r}", hint=f"Use {sm.default_arch}")
@@ -285,11 +285,13 @@ def occupancy(sm: SmVersion, *, threads: int, registers: int, smem: int) -> Occu
     bounds = {
         "threads": sm.threads_per_sm // (warps * WARP_SIZE),
         "registers": _blocks_by_registers(sm, registers, threads),
-        "shared memory": _blocks_by_smem(sm, smem),
+        "shared memory": sm.smem_per_sm // _round_up(smem + RESERVED_SMEM_PER_BLOCK, SMEM_ALLOCATION_UNIT),
         "blocks": sm.blocks_per_sm,
     }
     if threads > MAX_THREADS_PER_BLOCK:
         bounds["threads"] = 0
+    if smem > sm.smem_per_block:
+        bounds["shared memory"] = 0
     limit = min(bounds, key=lambda name: bounds[name])
     blocks = bounds[limit]
     return Occupancy(
@@ -302,12 +304,6 @@ def _blocks_by_registers(sm: SmVersion, registers: int, threads: int) -> int:
         return 0
     warps_per_partition = sm.registers_per_sm // SUB_PARTITIONS // max(1, _registers_per_warp(registers))
     return SUB_PARTITIONS * warps_per_partition // max(1, -(-threads // WARP_SIZE))
-
-
-def _blocks_by_smem(sm: SmVersion, smem: int) -> int:
-    if smem > sm.smem_per_block:
-        return 0
-    return sm.smem_per_sm // _round_up(smem + RESERVED_SMEM_PER_BLOCK, SMEM_ALLOCATION_UNIT)
 
 
 def _registers_per_warp(registers: int) -> int:
@@ -339,7 +335,7 @@ def current_device() -> Device | None:
     """The first GPU that a program started now would use; None without a GPU or a driver, or where none is visible.
 
     CUDA_VISIBLE_DEVICES is read as CUDA does. Its indices count as `nvidia-smi` lists them: on a machine with GPUs of
-    several kinds set CUDA_DEVICE_ORDER=PCI_BUS_ID, so that CUDA counts alike.
+    several kinds set CUDA_DEVICE_ORDER=PCI_BUS_ID, so that CUDA counts in the same order.
     """
     return next(iter(visible_devices(list_devices(), os.environ.get("CUDA_VISIBLE_DEVICES"))), None)
 

@@ -23,7 +23,11 @@ def append_entry(kernel: Path, fields: Mapping[str, str], *, now: datetime | Non
     the log cannot be written.
     """
     log = kernel.parent / FILE
-    entry = render_entry(f"{kernel.name} · {_digest(kernel)}", fields, now or datetime.now(timezone.utc))
+    try:
+        digest = hashlib.sha256(kernel.read_bytes()).hexdigest()[:8]  # as checkpoints are named
+    except OSError as error:
+        raise UsageError(f"{kernel}: {error.strerror}", hint="Name the kernel file that the entry is about.") from error
+    entry = render_entry(f"{kernel.name} · {digest}", fields, now or datetime.now(timezone.utc))
     try:
         _append(log, entry)
     except OSError as error:
@@ -35,24 +39,13 @@ def append_entry(kernel: Path, fields: Mapping[str, str], *, now: datetime | Non
 
 def render_entry(subject: str, fields: Mapping[str, str], now: datetime) -> str:
     """One entry as Markdown, its heading naming the subject and the time; UsageError when every field is empty."""
-    lines = [
-        f"- {name.capitalize()}: {_one_paragraph(fields[name])}" for name in FIELDS if fields.get(name, "").strip()
-    ]
+    lines = []
+    for name in FIELDS:  # further lines of a field are indented, so that none becomes a heading
+        if body := [line.strip() for line in plain_text(fields.get(name, "")).splitlines() if line.strip()]:
+            lines.append(f"- {name.capitalize()}: " + "\n  ".join(body))
     if not lines:
         raise UsageError("nothing to note", hint=f"Give at least one of: {', '.join('--' + name for name in FIELDS)}")
     return "\n".join([f"\n## {subject} · {now:%Y-%m-%d %H:%M} UTC\n", *lines]) + "\n"
-
-
-def _digest(kernel: Path) -> str:
-    try:
-        return hashlib.sha256(kernel.read_bytes()).hexdigest()[:8]  # as checkpoints are named
-    except OSError as error:
-        raise UsageError(f"{kernel}: {error.strerror}", hint="Name the kernel file that the entry is about.") from error
-
-
-def _one_paragraph(text: str) -> str:
-    """The text as the body of one list item: its further lines indented, so that none becomes a heading."""
-    return "\n  ".join(line.strip() for line in plain_text(text).splitlines() if line.strip())
 
 
 def _append(log: Path, entry: str) -> None:

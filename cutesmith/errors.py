@@ -1,7 +1,7 @@
 """Typed errors of our own stages; each carries the exit code of its kind and says what to do.
 
-What a candidate kernel does wrong is no exception but a verdict (`cutesmith.verdicts`); these are for broken contracts,
-missing machines and our own limits.
+What a candidate kernel does wrong is not an exception but a verdict (`cutesmith.verdicts`); these are for broken
+contracts, missing machines and our own limits.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ _TRIES = 8
 
 
 def parse_python(source: str | bytes, filename: str | os.PathLike[str] = "<unknown>") -> ast.Module:
-    """The tree of the source, without the parser's warnings (an invalid escape is no business of most readers).
+    """The tree of the source, without the parser's warnings (an invalid escape does not concern most readers).
 
     Raises what ast.parse raises: SyntaxError, ValueError, RecursionError, MemoryError. CPython before 3.11.8 and 3.12.2
     also raises SystemError when a finaliser that the garbage collector runs meanwhile parses something too, as a logged

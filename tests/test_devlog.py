@@ -53,7 +53,7 @@ def test_nothing_to_note_no_kernel_and_no_verdict_are_said(write_file, tmp_path,
         append_entry(kernel, {"note": "  "})
     assert main([str(tmp_path / "gone.py"), "--note", "x"]) == 2
     assert main([str(kernel), "--verdict", str(kernel)]) == 2
-    assert "no verdict's JSON" in capsys.readouterr().err
+    assert "does not hold a verdict's JSON" in capsys.readouterr().err
     assert not (tmp_path / "DEVLOG.md").exists()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutesmith.agent.endings import BudgetSpent, NoProgress, TargetReached
-from cutesmith.agent.session_state import JudgedKernel, SessionState
+from cutesmith.agent.session_state import SessionState
 
 GRACE = 300.0  # seconds past the time limit in which the last answer's tool calls still begin
 
@@ -33,7 +33,15 @@ class Limits:
 
     def check(self, line: int, state: SessionState, seconds: float) -> None:
         """Raise the Ending that is due before this line's next turn, if one is; `seconds` are the session's so far."""
-        self._targets(state.best())
+        best = state.best()
+        benchmark: Mapping[str, Any] = best.benchmark if best else {}
+        speedup = min(benchmark.get("speedups", {}).values(), default=None)
+        share = benchmark.get("floor_percent")
+        compared = best is not None and best.is_compared  # eager alone is seldom the fastest baseline
+        if self.target_speedup is not None and compared and speedup is not None and speedup >= self.target_speedup:
+            raise TargetReached(f"{speedup:.2f} times as fast as the fastest baseline")
+        if self.target_floor is not None and share is not None and share >= self.target_floor:
+            raise TargetReached(f"{share:.1f} % of the roofline")
         turns = state.turns.get(line, 0)
         last = state.last_reply.get(line, {})
         usage = sum(last.get("usage", {}).values())
@@ -51,16 +59,6 @@ class Limits:
             _spent(
                 "seconds", seconds, self.seconds, 0.0, "{:.0f} of {:.0f} seconds are over; its last calls were not run"
             )
-
-    def _targets(self, best: JudgedKernel | None) -> None:
-        benchmark: Mapping[str, Any] = best.benchmark if best else {}
-        speedup = min(benchmark.get("speedups", {}).values(), default=None)
-        share = benchmark.get("floor_percent")
-        compared = best is not None and best.is_compared  # eager alone is seldom the fastest baseline
-        if self.target_speedup is not None and compared and speedup is not None and speedup >= self.target_speedup:
-            raise TargetReached(f"{speedup:.2f} times as fast as the fastest baseline")
-        if self.target_floor is not None and share is not None and share >= self.target_floor:
-            raise TargetReached(f"{share:.1f} % of the roofline")
 
 
 def _spent(name: str, used: float, limit: float | None, next_turn: float, sentence: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from cutesmith.agent.confirmation import refuted
@@ -96,4 +95,5 @@ def _lines(session: Session) -> Iterator[AgentLine]:
 def write_result(session: Session, verdict: AgentVerdict, render: Render) -> None:
     """Record the verdict, and write `result.json` and `report.html`."""
     session.record("result", verdict=verdict.to_dict())
-    session.write_result(verdict, render(session.events, verdict, Path(session.folder).name))
+    session.write("result.json", verdict.to_json(indent=1) + "\n")
+    session.write("report.html", render(session.events, verdict, session.folder.name))

@@ -55,7 +55,7 @@ class Dropped(Ending):
 
 
 class ModelFailed(Ending):
-    """The model could not be reached, or failed in a way that trying again does not mend."""
+    """The model could not be reached, or failed in a way that trying again does not help with."""
 
     name = "model failed"
 

@@ -10,12 +10,14 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 
 from cutesmith.agent.conversation import CONTINUED, last_turn, messages_of, open_calls, silent_turns
 from cutesmith.agent.endings import BudgetSpent, Ending, Finished, Interrupted, ModelFailed, Refused, Silent
 from cutesmith.agent.models.model import Block, Model, ModelError, Request
 from cutesmith.agent.session import Session
 from cutesmith.agent.tools.toolbox import Toolbox
+from cutesmith.verb_process import Running
 
 SILENCE = 4  # turns without a tool call that end a line
 NUDGES = {
@@ -72,7 +74,7 @@ class Line:
         self.session.record("request", self.number, turn=turn)
         started = time.monotonic()  # the first schemas take a second that is not the model's
         try:
-            reply = await self.model.reply(request, self.session.listener(self.number))
+            reply = await self.model.reply(request, partial(self.session.screen.stream, self.number))
         except ModelError as error:
             raise ModelFailed(str(error)) from error
         seconds = round(time.monotonic() - started, 3)
@@ -84,14 +86,14 @@ class Line:
         if reply is not None and reply["stop_reason"] == "refusal":
             return
         for call in open_calls(self.session.events, self.number):
-            self.session.check_call()
+            self.session.limits.check_call(self.session.seconds)
             await self.call(call)
 
     async def call(self, call: Block) -> None:
         """Run one tool; its text and its effects are one event."""
         started, turn = time.monotonic(), self.session.state.turns[self.number]
         named = {"turn": turn, "id": call["id"], "name": str(call.get("name")), "input": call.get("input")}
-        self.session.starts(self.number, named["name"])
+        self.session.screen.tick(self.number, Running(named["name"], 0.0))
         outcome = await self.toolbox.call(call)
         seconds = round(time.monotonic() - started, 3)
         self.session.record("tool", self.number, **named, **vars(outcome), seconds=seconds)

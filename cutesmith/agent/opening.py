@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.agent.outcome import Effect, KeepVersion, RecordVerdict, WriteFile
-from cutesmith.agent.problems.request import nobody_vouches
+from cutesmith.agent.problems.request import is_untrusted
 from cutesmith.agent.session import KERNEL, PROBLEM, Session
 from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.agent.settings import Settings
@@ -40,7 +40,7 @@ async def draft_kernel(session: Session, settings: Settings, target: Target) -> 
             f"--arch={target.arch}",
             f"--on={settings.on}",
             f"--configurations={settings.configurations}",
-            *(("--confine-problem",) if nobody_vouches(session) else ()),
+            *(("--confine-problem",) if is_untrusted(session) else ()),
             follower=session.follower(0),
             lender=lend_fork_server,
         )

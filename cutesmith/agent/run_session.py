@@ -11,7 +11,7 @@ from cutesmith.agent.exploration import MakeLine, explore
 from cutesmith.agent.loop import Line
 from cutesmith.agent.models.model import Model
 from cutesmith.agent.opening import draft_kernel, nearest_examples, open_line
-from cutesmith.agent.problems.request import nobody_vouches
+from cutesmith.agent.problems.request import is_untrusted
 from cutesmith.agent.session import PROBLEM, Session
 from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.agent.settings import Settings
@@ -20,7 +20,7 @@ from cutesmith.agent.texts.prompting import bare_prompt, system_prompt
 from cutesmith.agent.tools import judging
 from cutesmith.agent.tools.judging import Verdict
 from cutesmith.agent.tools.toolbox import Toolbox
-from cutesmith.agent.tools.workbench import Workbench
+from cutesmith.agent.tools.workspace import Workbench
 from cutesmith.patterns.generation.target import Target, choose_target
 from cutesmith.verdicts import AgentVerdict
 
@@ -91,7 +91,7 @@ def _workbench(session: Session, settings: Settings, target: Target, number: int
         on=settings.on,
         timeout=settings.timeout,
         tolerance=settings.tolerance,
-        confine_problem=nobody_vouches(session),
+        confine_problem=is_untrusted(session),
         follower=session.follower(number),
         bare=settings.bare,
         hidden_pages=settings.hidden_pages,

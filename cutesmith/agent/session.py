@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.agent.budget import Limits
-from cutesmith.agent.display.screen import Quiet, Screen
-from cutesmith.agent.models.model import Listener
+from cutesmith.agent.display.screen import Screen
 from cutesmith.agent.outcome import AddNote, Effect, KeepVersion, RecordVerdict, WriteFile, effects_of
 from cutesmith.agent.session_state import SessionState
 from cutesmith.agent.tools.workspace import Workspace
@@ -32,7 +31,6 @@ from cutesmith.devlog import FILE as DEVLOG
 from cutesmith.devlog import TITLE, render_entry
 from cutesmith.errors import UsageError
 from cutesmith.verb_process import Follower, Running
-from cutesmith.verdicts import AgentVerdict
 
 PROBLEM, KERNEL = "problem.py", "kernel.py"
 
@@ -41,7 +39,7 @@ class Session:
     """The events so far, and the folder that they make. `open_session` gives one."""
 
     def __init__(self, folder: Path, transcript: Transcript, screen: Screen | None = None) -> None:
-        self.folder, self.transcript, self.screen = folder, transcript, screen or Quiet()
+        self.folder, self.transcript, self.screen = folder, transcript, screen or Screen()
         self.state = SessionState.of(transcript.events)
         self.limits = Limits()
         self._before = worked_seconds(transcript.events)
@@ -80,10 +78,6 @@ class Session:
         """Raise the Ending that the limits ask for before this line's next turn, if any."""
         self.limits.check(line, self.state, self.seconds)
 
-    def check_call(self) -> None:
-        """Raise the Ending that the time limit asks for before one more tool call of an answer, if it does."""
-        self.limits.check_call(self.seconds)
-
     def workspace(self, line: int) -> Workspace:
         """The folder that this line's file tools reach."""
         if line not in self._workspaces:
@@ -93,14 +87,6 @@ class Session:
             self._workspaces[line] = Workspace(folder, store)
         return self._workspaces[line]
 
-    def starts(self, line: int, tool: str) -> None:
-        """Say that a tool runs."""
-        self.screen.tick(line, Running(tool, 0.0))
-
-    def listener(self, line: int) -> Listener:
-        """What shows a line's streamed answer."""
-        return lambda kind, text: self.screen.stream(line, kind, text)
-
     def follower(self, line: int) -> Follower:
         """What shows the progress of a line's running tool."""
 
@@ -109,31 +95,27 @@ class Session:
 
         return follow
 
-    def write_result(self, verdict: AgentVerdict, page: str) -> None:
-        """`result.json` and `report.html`."""
-        self._write("result.json", verdict.to_json(indent=1) + "\n")
-        self._write("report.html", page)
-
     def _apply(self, events: list[Event]) -> None:
         """The files that these events make; every effect may come twice."""
         kinds: set[type[Effect]] = set()
         with self._disk_errors():
             for event in events:
                 if event["kind"] == "problem":
-                    self._write(PROBLEM, event["source"])
+                    self.write(PROBLEM, event["source"])
                 for effect in effects_of(event):
                     kinds.add(type(effect))
                     if isinstance(effect, (WriteFile, KeepVersion)):
                         self.workspace(int(event["line"])).apply(effect, int(event["seq"]))
             best = self.state.best()
             if RecordVerdict in kinds and best is not None:
-                self._write(KERNEL, best.text)
+                self.write(KERNEL, best.text)
             elif RecordVerdict in kinds:  # what it held was found wrong since
                 (self.folder / KERNEL).unlink(missing_ok=True)
             if AddNote in kinds:
-                self._write(DEVLOG, TITLE + "".join(_log_entries(self.events)))
+                self.write(DEVLOG, TITLE + "".join(_log_entries(self.events)))
 
-    def _write(self, name: str, text: str) -> None:
+    def write(self, name: str, text: str) -> None:
+        """Give a file of the folder this text, if it does not have it."""
         target, data = self.folder / name, text.encode()
         if not target.is_file() or target.read_bytes() != data:
             write_atomically(target, data)

@@ -44,7 +44,9 @@ class JudgedKernel:
         self.condemned = self.condemned or verdict["status"] in CONDEMNING
         if verdict["stage"] == "verify":
             self.seq = seq
-            self.evidence += 0 if verdict == known else _passed_cases(verdict)  # `finish` says a verdict once more
+            if verdict != known:  # `finish` says a verdict once more
+                passed = sum(bool(case["passed"]) for case in verdict.get("cases", ()))
+                self.evidence += passed - int(verdict.get("declined") or 0)
 
     @property
     def state(self) -> str:
@@ -150,8 +152,3 @@ class SessionState:
         peers = [list(group) for _, group in equals]  # of one line and merit, the latest first
         peers.sort(key=lambda group: (group[0].merit, -group[0].evidence, -group[0].seq))
         return [kernel for group in peers for kernel in group]
-
-
-def _passed_cases(verdict: Mapping[str, Any]) -> int:
-    """How many cases a verify verdict lists as passed, without those that were declined."""
-    return sum(bool(case["passed"]) for case in verdict.get("cases", ())) - int(verdict.get("declined") or 0)

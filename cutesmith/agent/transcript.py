@@ -54,7 +54,7 @@ class Transcript:
         with contextlib.ExitStack() as opened:
             opened.enter_context(self._log)
             self.events = parse(self.path.read_bytes(), self.path)
-            opened.pop_all()  # it stays open, unless what it holds is no transcript
+            opened.pop_all()  # it stays open, unless it does not hold a transcript
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -79,7 +79,7 @@ class Transcript:
 
 
 def parse(data: bytes, path: Path) -> list[Event]:
-    """The events of a transcript's bytes; raises UsageError for a line that is no event, naming it."""
+    """The events of a transcript's bytes; raises UsageError for a line that is not an event, naming it."""
     events: list[Event] = []
     for number, line in enumerate(data.splitlines(), start=1):
         try:
@@ -93,7 +93,7 @@ def parse(data: bytes, path: Path) -> list[Event]:
 
 
 def read_transcript(path: Path) -> list[Event]:
-    """The whole events of a transcript that somebody may still be writing; raises UsageError."""
+    """The whole events of a transcript that another process may still be writing; raises UsageError."""
     try:
         data = path.read_bytes()
     except OSError as error:

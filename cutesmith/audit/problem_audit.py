@@ -67,7 +67,7 @@ ADVICE: dict[str, tuple[str, str, str]] = {
     "same-values": (
         _WARNING,
         "get_inputs",
-        "Draw them anew, without a seed of its own: a kernel must not know them.",
+        "Draw other values each time, without a seed of its own: a kernel must not know them.",
     ),
     "ties": (
         _WARNING,

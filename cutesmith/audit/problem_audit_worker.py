@@ -154,7 +154,9 @@ class Trial:
         except ContractError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
-            where = _line_in(self.problem.path, error)
+            frames, name = traceback.extract_tb(error.__traceback__), self.problem.path.name
+            lines = [frame.lineno for frame in frames if Path(frame.filename).name.startswith(name)]
+            where = f" in line {lines[-1]}" if lines else ""
             return f"raised {type(error).__name__}{where}: {str(error)[:1000]} (on {summarize(values)})"
 
     def _run(self, values: Values, where: str) -> Run | None:
@@ -181,22 +183,19 @@ class Trial:
             self._find("no-float64", "reference_fn does not run in float64")
         if not self.output_bytes:  # the run on shapes alone failed
             self.output_bytes = bytes_of(first.outputs) * bytes_of(self.inputs) // max(1, bytes_of(values))
-        if any(_has_nan(value) for value in tensors_of(values)):
+        if any(value.is_floating_point() and value.double().isnan().any() for value in tensors_of(values)):
             return
         for index, output in enumerate(first.outputs):
-            if output.is_floating_point() and output.numel():
-                matching = wide[index] if wide and index < len(wide) else None
-                self._judge_finite(index, output, matching)
-
-    def _judge_finite(self, index: int, output: torch.Tensor, wide: torch.Tensor | None) -> None:
-        value = output.double()
-        share = float(value.isnan().double().mean())
-        if share:
-            self._find("nan", f"output {index} is NaN in {100 * share:.2g} % of its elements, and no input is")
-        elif bool(value.isinf().all()):
-            self._find("infinite", f"output {index} is infinite everywhere")
-        elif wide is not None and wide.shape == value.shape and bool((value.isinf() & wide.double().isfinite()).any()):
-            self._find("overflow", f"output {index} overflows {_dtype(output)} where its float64 value is finite")
+            if not output.is_floating_point() or not output.numel():
+                continue
+            value, exactly = output.double(), wide[index].double() if wide and index < len(wide) else None
+            share = float(value.isnan().double().mean())
+            if share:
+                self._find("nan", f"output {index} is NaN in {100 * share:.2g} % of its elements, and no input is")
+            elif bool(value.isinf().all()):
+                self._find("infinite", f"output {index} is infinite everywhere")
+            elif exactly is not None and exactly.shape == value.shape and (value.isinf() & exactly.isfinite()).any():
+                self._find("overflow", f"output {index} overflows {_dtype(output)} where its float64 value is finite")
 
     def _judge_influence(self) -> None:
         large = any(elements_of(values) > LARGE for values in self.draws)
@@ -213,10 +212,17 @@ class Trial:
             self._find("constant", "reference_fn gives the same result whatever its tensors hold")
             return
         for index in sorted(set(range(len(self.names))) - influence.of_inputs):
-            self._unused(index)
+            # An error, unless it is a scalar or came with a module.
+            value, message = self.inputs[index], f"input {self._named(index)} does not change the result"
+            if index < len(self.names) - self.problem.state:
+                self._find("unused-input" if isinstance(value, torch.Tensor) else "unused-scalar", message)
+            elif value.ndim:  # not the counter of a batch norm, which only training reads
+                self._find("unused-state", message)
         for index in sorted(set(range(influence.outputs)) - influence.on_outputs):
             self._find("constant-output", f"output {index} was the same for all inputs that were tried")
-        if self._draws_alike():
+        drawn = [tensors_of(values) for values in self.draws]
+        by_chance = not drawn or all(value.numel() < SAME_BY_CHANCE for value in drawn[0])
+        if len(drawn) > 1 and not by_chance and same_bits(drawn[0], drawn[1]):
             self._find("same-values", "get_inputs() returns the same values at every call")
 
     def _judge_ties(self, base: Values) -> None:
@@ -227,7 +233,7 @@ class Trial:
             if operations:
                 where = "in what is drawn" if any(values is one for one in drawn) else "where values are equal, or NaN"
                 names = " and ".join(sorted(operations))
-                self._find("ties", f"the result hangs on the order in which {names} takes equal values, {where}")
+                self._find("ties", f"the result depends on the order in which {names} takes equal values, {where}")
                 return
 
     def _moved_by_ties(self, values: Values) -> set[str]:
@@ -242,7 +248,7 @@ class Trial:
         return mode.operations if mode.operations and not _close(first, other) else set()
 
     def _bases(self) -> Iterator[tuple[Values, Values]]:
-        """Inputs and other inputs of the same shapes, get_inputs() first; then with masks drawn anew."""
+        """Inputs and other inputs of the same shapes, get_inputs() first; then with other masks."""
         pairs = [(self.draws[0], self.draws[-1])] if self.draws else []
         filled = [values for values in self.sets if all(value.numel() for value in tensors_of(values))]
         for values, other in (pairs + [(values, values) for values in filled])[:BASES]:
@@ -250,19 +256,6 @@ class Trial:
             masked = with_random_masks(values)
             if masked is not None:
                 yield masked, other
-
-    def _unused(self, index: int) -> None:
-        """An input without influence: an error, unless it is a scalar or came with a module."""
-        value, message = self.inputs[index], f"input {self._named(index)} does not change the result"
-        if index < len(self.names) - self.problem.state:
-            self._find("unused-input" if isinstance(value, torch.Tensor) else "unused-scalar", message)
-        elif value.ndim:  # not the counter of a batch norm, which only training reads
-            self._find("unused-state", message)
-
-    def _draws_alike(self) -> bool:
-        if len(self.draws) < 2 or not any(value.numel() >= SAME_BY_CHANCE for value in tensors_of(self.draws[0])):
-            return False
-        return same_bits(tensors_of(self.draws[0]), tensors_of(self.draws[1]))
 
     def _judge_sets(self, first: Run) -> None:
         expected = ([output.dtype for output in first.outputs], first.is_tuple)
@@ -294,12 +287,6 @@ def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
     return (names + [""] * count)[:count]
 
 
-def _line_in(path: Path, error: BaseException) -> str:
-    """Such as " in line 12": the last line of the file that was running."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name.startswith(path.name)]
-    return f" in line {frames[-1].lineno}" if frames else ""
-
-
 def _described(name: str, value: Any) -> dict[str, object]:
     if not isinstance(value, torch.Tensor):
         return {"name": name, "value": repr(value)}
@@ -310,18 +297,15 @@ def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _has_nan(tensor: torch.Tensor) -> bool:
-    return bool(tensor.is_floating_point() and tensor.double().isnan().any())
-
-
 def _close(first: Run, second: Run) -> bool:
     """Whether two results agree well within the tolerance of their types: the same sums in another order."""
-    return all(map(_are_close, first.outputs, second.outputs))
-
-
-def _are_close(first: torch.Tensor, second: torch.Tensor) -> bool:
-    if first.shape != second.shape or not first.is_floating_point():
-        return same_bits([first], [second])
-    limit = REORDERED * tolerance_for(first.dtype, None, None).rtol
-    least = limit * float(first.double().abs().nan_to_num(0.0, 0.0, 0.0).mean()) if first.numel() else 0.0
-    return torch.allclose(first.double(), second.double(), rtol=limit, atol=least, equal_nan=True)
+    for one, other in zip(first.outputs, second.outputs):
+        if one.shape != other.shape or not one.is_floating_point():
+            if not same_bits([one], [other]):
+                return False
+            continue
+        limit = REORDERED * tolerance_for(one.dtype, None, None).rtol
+        least = limit * float(one.double().abs().nan_to_num(0.0, 0.0, 0.0).mean()) if one.numel() else 0.0
+        if not torch.allclose(one.double(), other.double(), rtol=limit, atol=least, equal_nan=True):
+            return False
+    return True

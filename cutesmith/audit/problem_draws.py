@@ -75,15 +75,12 @@ class Problem:
         """Shapes of the outputs and the operations that they take, likewise."""
         if self.shapeless is None or self.shapes is None:
             return
+        shapeless = self.shapeless
         try:
             with torch.device("meta"):
-                self.outputs, self.flops = counting(self._shapeless_outputs, self.shapes)
+                self.outputs, self.flops = counting(lambda *v: native_outputs(shapeless, v)[0], self.shapes)
         except Exception:  # noqa: BLE001 - it may need values
             self.outputs = []
-
-    def _shapeless_outputs(self, *values: Any) -> Values:
-        assert self.shapeless is not None
-        return native_outputs(self.shapeless, values)[0]
 
     def load(self) -> None:
         """Run what the reference needs of the file. Raises ContractError."""
@@ -109,7 +106,7 @@ class Problem:
         if self.is_bound:
             return
         if bytes_of(shapes) <= self.host_bytes:
-            yield from (partial(self._cut, smaller) for smaller in sizes)
+            yield from (lambda seed, smaller=smaller: resize(self._whole(seed), smaller) for smaller in sizes)
             yield self._whole
 
     @property
@@ -145,9 +142,6 @@ class Problem:
     def _whole(self, seed: int) -> Values:
         seed_everything(seed)
         return contract.check_inputs(call_of_file(self.loaded.get_inputs, (), "get_inputs"))
-
-    def _cut(self, sizes: dict[int, int], seed: int) -> Values:
-        return resize(self._whole(seed), sizes)
 
     def _with_smaller_factories(self, sizes: dict[int, int], seed: int) -> Values | None:
         try:

@@ -1,4 +1,4 @@
-"""References whose result hangs on the order of equal values where PyTorch promises none: topk, an unstable sort.
+"""References whose result depends on the order of equal values where PyTorch promises none: topk, an unstable sort.
 
 The reference runs once more while each of these operations gives another answer that its documentation allows: what it
 gives on the reversed input. Where the result then differs, no kernel can know which one is meant. `argmax`, `max` and a
@@ -50,7 +50,9 @@ class OtherTies(LightMode):
 
 def with_many_ties(values: Values) -> list[Values]:
     """The inputs with few different values, and with NaN alone: ties that a judge's inputs may hold."""
-    return [[_coarse(value) for value in values], [_nan(value) for value in values]]
+    floats = [isinstance(value, torch.Tensor) and value.is_floating_point() for value in values]
+    nans = [torch.full_like(value, torch.nan) if takes_nan else value for value, takes_nan in zip(values, floats)]
+    return [[_coarse(value) for value in values], nans]
 
 
 def _coarse(value: Any) -> Any:
@@ -59,8 +61,3 @@ def _coarse(value: Any) -> Any:
     wide = value.double()
     step = wide.abs().nan_to_num(0.0, 0.0, 0.0).max().clamp_min(1e-30) / _LEVELS
     return ((wide / step).round() * step).to(value.dtype)
-
-
-def _nan(value: Any) -> Any:
-    takes_nan = isinstance(value, torch.Tensor) and value.is_floating_point()
-    return torch.full_like(value, torch.nan) if takes_nan else value

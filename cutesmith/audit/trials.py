@@ -147,14 +147,22 @@ class Influence:
 def changes(value: Any, other: Any) -> Iterator[Any]:
     """Other values for one input, of its shape and type and within its range, the likeliest to matter first."""
     if not isinstance(value, torch.Tensor):
-        yield from _scalar_changes(value)
+        if isinstance(value, bool):
+            yield not value
+        elif isinstance(value, float):
+            yield from (value * 1.5 + 0.125, -value - 1.0)
+        else:
+            yield from (value + 1, value - 1)
         return
     if isinstance(other, torch.Tensor) and other.shape == value.shape and not _same_value(value, other):
         yield other
     if value.numel() == 0:
         return
     if value.is_floating_point() or value.is_complex():
-        yield from _float_changes(value)
+        wide = value.double() if not value.is_complex() else value
+        noise = torch.rand(value.shape, device=value.device, dtype=torch.float64)
+        for changed in (wide * (1 + 0.5 * noise) + 0.125 * noise, wide * 0.25, wide * 8, -wide - 1):
+            yield changed.to(value.dtype)
     elif value.dtype is torch.bool:
         yield ~value
         yield torch.rand(value.shape, device=value.device) < 0.5
@@ -164,24 +172,8 @@ def changes(value: Any, other: Any) -> Iterator[Any]:
         yield value - 1
 
 
-def _scalar_changes(value: Any) -> Iterator[Any]:
-    if isinstance(value, bool):
-        yield not value
-    elif isinstance(value, float):
-        yield from (value * 1.5 + 0.125, -value - 1.0)
-    else:
-        yield from (value + 1, value - 1)
-
-
-def _float_changes(value: torch.Tensor) -> Iterator[torch.Tensor]:
-    wide = value.double() if not value.is_complex() else value
-    noise = torch.rand(value.shape, device=value.device, dtype=torch.float64)
-    for changed in (wide * (1 + 0.5 * noise) + 0.125 * noise, wide * 0.25, wide * 8, -wide - 1):
-        yield changed.to(value.dtype)
-
-
 def with_random_masks(values: Values) -> Values | None:
-    """The inputs with every bool tensor drawn anew; None without one."""
+    """The inputs with other values in every bool tensor; None without one."""
     masks = [isinstance(value, torch.Tensor) and value.dtype is torch.bool for value in values]
     if not any(masks):
         return None

@@ -150,7 +150,7 @@ def _confirm(session: Session, problem: AcceptedProblem, options: argparse.Names
         return
     go_on = f"cutesmith generate --resume {session.folder} --yes"
     if not sys.stdin.isatty():
-        raise UsageError("nobody is there to accept the problem", hint=f"If it is what you meant: {go_on}")
+        raise UsageError("no one is there to accept the problem", hint=f"If it is what you meant: {go_on}")
     print("Is this what you meant? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("the problem was not accepted", hint="Say it more precisely, or write the problem file.")

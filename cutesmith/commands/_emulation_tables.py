@@ -84,11 +84,22 @@ def profile_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator
     """Verdict in words first, then lines, instruction mix and memory."""
     yield ""
     yield from _bound_lines(profile, verdict)
-    yield from _advice_lines(profile, verdict.path)
+    yield "  what to change, worst first (% of the modelled clocks at stake)"
+    if not profile.advice:
+        yield "    nothing stands out: requests are coalesced, banks free of conflicts"
+    for remark in profile.advice[:_MOST_ADVICE]:
+        head = f"    {100 * remark.share:3.0f} %  {_place(remark, verdict.path)}: "
+        yield from _wrapped(remark.message, head, " " * 11)
     yield ""
     yield from _source_lines(profile, verdict.path)
     yield ""
-    yield from _mix_lines(profile)
+    issued, lanes = profile.warp_instructions, profile.lane_instructions
+    whole = sum(issued.values()) or 1
+    yield f"  {'instructions':18}{'warps':>10}{'lanes':>10}"
+    for name, count in sorted(issued.items(), key=lambda item: -item[1]):
+        bar = "█" * round(_BAR * count / whole)
+        yield f"  {name:18}{_count(count):>10}{_count(lanes[name]):>10}  {100 * count / whole:4.1f} % {bar}".rstrip()
+    yield f"  {_count(profile.flops)} FLOP in arithmetic, {_count(profile.tensor_core_macs)} MACs in tensor cores"
     yield ""
     yield from _machine_lines(profile, verdict)
 
@@ -105,16 +116,6 @@ def _bound_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator[
     )
     yield from _wrapped(text, "  ", "    ")
     yield ""
-
-
-def _advice_lines(profile: EmulatedProfile, path: str) -> Iterator[str]:
-    advice = profile.advice
-    yield "  what to change, worst first (% of the modelled clocks at stake)"
-    if not advice:
-        yield "    nothing stands out: requests are coalesced, banks free of conflicts"
-    for remark in advice[:_MOST_ADVICE]:
-        head = f"    {100 * remark.share:3.0f} %  {_place(remark, path)}: "
-        yield from _wrapped(remark.message, head, " " * 11)
 
 
 def _source_lines(profile: EmulatedProfile, path: str) -> Iterator[str]:
@@ -143,16 +144,6 @@ def _access(access: EmulatedAccess) -> str:
             noun = unit if got != 1 else unit[:-1]
             text += f", {got:.3g} {noun} each" + (f" (ideal {ideal:.3g})" if got > ideal else "")
     return text
-
-
-def _mix_lines(profile: EmulatedProfile) -> Iterator[str]:
-    issued, lanes = profile.warp_instructions, profile.lane_instructions
-    whole = sum(issued.values()) or 1
-    yield f"  {'instructions':18}{'warps':>10}{'lanes':>10}"
-    for name, count in sorted(issued.items(), key=lambda item: -item[1]):
-        bar = "█" * round(_BAR * count / whole)
-        yield f"  {name:18}{_count(count):>10}{_count(lanes[name]):>10}  {100 * count / whole:4.1f} % {bar}".rstrip()
-    yield f"  {_count(profile.flops)} FLOP in arithmetic, {_count(profile.tensor_core_macs)} MACs in tensor cores"
 
 
 def _machine_lines(profile: EmulatedProfile, verdict: EmulateVerdict) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What every command does alike: its parser, its output, and how errors become exit codes.
+"""What all commands share: its parser, its output, and how errors become exit codes.
 
 def main(argv: Sequence[str] | None = None) -> int:
     return run_command(_lint, argv)

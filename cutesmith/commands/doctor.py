@@ -32,7 +32,7 @@ DESCRIPTION = """\
 Say what this machine has for writing, checking and timing CuTe DSL kernels.
 
 Each finding is ok, warn (works, but something is out of reach) or missing (needed for every stage), with the line that
-mends it. The exit code is 0 unless something is missing: without a GPU the emulated one serves all but benchmark."""
+repairs it. The exit code is 0 unless something is missing: without a GPU the emulated one serves all but benchmark."""
 
 EXAMPLES = (
     "cutesmith doctor",
@@ -43,7 +43,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One finding: its name, "ok", "warn" or "missing", what was found, and the line that mends it."""
+    """One finding: its name, "ok", "warn" or "missing", what was found, and the line that repairs it."""
 
     name: str
     state: str

@@ -15,7 +15,7 @@ SUBCOMMANDS = {
     "leaderboard": "runs ranked by fast_1, ties marked",
     "report": "numbers from the raw samples: one page for one run or several, Markdown, CSV",
     "run": "take a suite's tasks, have kernels made or take somebody's, and judge them; resumable",
-    "selftest": "the judge against kernels that cheat, and against honest ones that look alike",
+    "selftest": "the judge against kernels that cheat, and against honest ones that look like them",
 }
 
 HELP = """\

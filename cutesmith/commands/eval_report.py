@@ -81,7 +81,7 @@ def _page(options: Namespace) -> Path:
     page: Path = options.out or (Path(options.folders[0]) if len(options.folders) == 1 else Path()) / "report.html"
     if page.suffix not in (".html", ".htm"):
         raise UsageError(
-            f"--out {page} is no page", hint="Name it FILE.html; FILE.md and FILE.csv are written beside it"
+            f"--out {page} is not a page", hint="Name it FILE.html; FILE.md and FILE.csv are written beside it"
         )
     return page
 

@@ -87,7 +87,7 @@ def _generate(argv: list[str]) -> int:
 
 
 def _problem_file(options: Namespace) -> tuple[Path, Path | None]:
-    """The file to generate for and the folder asked for; what is no problem file yet becomes one in that folder."""
+    """The file to generate for and the folder asked for; what is not a problem file yet becomes one in that folder."""
     from cutesmith.checkpoints import write_atomically
     from cutesmith.patterns.generation.output_folder import OutputFolder, default_folder
 

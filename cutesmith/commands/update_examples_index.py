@@ -1,4 +1,4 @@
-"""`cutesmith update-examples-index`: make the example index anew, or say how it differs from what it is made from."""
+"""`cutesmith update-examples-index`: make the example index again, or say how it differs from what it is made from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cutesmith.examples.index.records import FILE, Example, write_index
 from cutesmith.verdicts import ExitCode, Verdict
 
 DESCRIPTION = """\
-Make examples_index/ anew from its three sources: our own kernels, the installed packages, and (with --checkout) the
+Make examples_index/ again from its three sources: our own kernels, the installed packages, and (with --checkout) the
 CuTe DSL examples of a CUTLASS work tree. Without --write nothing is written: you see what is new, moved, changed and
 gone. A new example stays "uncurated" until examples_index/curation/ says what it is and what to learn from it."""
 EXAMPLES = (

@@ -36,8 +36,8 @@ def compile_kernel(
     """Compile the file's kernel for each architecture and report what every launch of it uses.
 
     `problem` gives `get_inputs` where the kernel file has none; `timeout` is seconds for one architecture; `keep_dir`
-    receives the PTX and cubins. Raises UsageError for an unknown architecture and ContractError for a file that is no
-    kernel file; whatever the kernel does wrong is in the verdict, whose exit code is that of the first architecture
+    receives the PTX and cubins. Raises UsageError for an unknown architecture and ContractError for a file that is not
+    a kernel file; whatever the kernel does wrong is in the verdict, whose exit code is that of the first architecture
     that failed.
     """
     started = time.perf_counter()

@@ -6,7 +6,6 @@ from collections import Counter
 from math import prod
 
 from cutesmith.devices import occupancy, parse_arch
-from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.launch_limits import launch_shape, refusals
 from cutesmith.recording.ptx import PtxKernel, read_ptx
 from cutesmith.recording.sessions import Launch, Session
@@ -25,8 +24,11 @@ def _identity(launch: Launch) -> tuple[object, ...]:
 
 
 def _report(session: Session, launch: Launch, count: int) -> KernelReport:
-    kernel, ptx = _kernel(session, launch.kernel), _ptx(session, launch.kernel)
-    module = session.module_of(launch.kernel)
+    kernel, module = session.kernel(launch.kernel), session.module_of(launch.kernel)
+    if kernel is None:
+        raise KeyError(f"kernel {launch.kernel} was launched, but no cubin holds it")
+    entries = read_ptx(module.ptx) if module else {}
+    ptx = entries.get(launch.kernel, PtxKernel(name=launch.kernel, widest_load_bits=0, widest_store_bits=0))
     spills = module.spills.get(launch.kernel) if module else None
     sm = parse_arch(session.arch).sm
     smem = kernel.static_smem_bytes + launch.dynamic_smem
@@ -54,16 +56,3 @@ def _report(session: Session, launch: Launch, count: int) -> KernelReport:
         launches=count,
         refused=refusals(launch_shape(launch, kernel), sm),
     )
-
-
-def _kernel(session: Session, name: str) -> CubinKernel:
-    kernel = session.kernel(name)
-    if kernel is None:
-        raise KeyError(f"kernel {name} was launched, but no cubin holds it")
-    return kernel
-
-
-def _ptx(session: Session, name: str) -> PtxKernel:
-    module = session.module_of(name)
-    entries = read_ptx(module.ptx) if module else {}
-    return entries.get(name, PtxKernel(name=name, widest_load_bits=0, widest_store_bits=0))

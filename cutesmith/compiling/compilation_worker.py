@@ -50,10 +50,14 @@ def _compile(request: CompileFile) -> CompiledFile:
     started = time.perf_counter()
     types: list[str] = []
     recorded, error = _record(path, problem, arch, types, fake=True)
-    if error is not None and _may_need_values(error):
+    # Torch names the meta device, or the facade says so.
+    if error is not None and (error.code in {"ValuesNeeded", "NotImplementedError"} or "meta" in error.message):
         recorded, error = _record(path, problem, arch, types, fake=False)
     report = _report(recorded, error, arch, time.perf_counter() - started)
-    narrow = _unexplained(recorded, types) if error is None else ""
+    narrow = ""
+    if error is None:  # what the kernel narrows though the problem's types do not ask for it
+        counts = Counter(_opcodes(recorded))
+        narrow = described(unexplained(narrow_instructions(counts), types), Compiled(counts, {}))
     modules = recorded.modules if request.keep else []
     return CompiledFile(report, narrow, tuple(m.ptx for m in modules), tuple(m.cubin for m in modules))
 
@@ -93,17 +97,6 @@ def _opcodes(recorded: Session) -> list[str]:
     launched = {launch.kernel for launch in recorded.launches}
     modules = [module for module in recorded.modules if launched & module.kernels.keys()]
     return [opcode for module in modules for opcode in opcodes_in(module.ptx)]
-
-
-def _unexplained(recorded: Session, types: list[str]) -> str:
-    """What the kernel narrows though the problem's types do not ask for it."""
-    counts = Counter(_opcodes(recorded))
-    return described(unexplained(narrow_instructions(counts), types), Compiled(counts, {}))
-
-
-def _may_need_values(error: CompileError) -> bool:
-    """Whether the code failed for want of values: torch then names the meta device, or the facade says so."""
-    return error.code in {"ValuesNeeded", "NotImplementedError"} or "meta" in error.message
 
 
 def _report(recorded: Session, error: CompileError | None, arch: str, seconds: float) -> ArchReport:

@@ -6,8 +6,6 @@ import re
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 from cutesmith.errors import ContractError
 from cutesmith.problems.loading import LoadError
@@ -34,35 +32,30 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
     The DSL's errors and whatever a compilation raises mean "does not compile" (4), a broken contract 2, the rest
     "crashed" (5) with the traceback's tail.
     """
-    cause = _own_cause(error)
-    if isinstance(cause, ContractError):
-        return CompileError(exit_code=ExitCode.USAGE, code="CONTRACT", message=str(cause), line=0)
-    if compiling or _is_dsl_error(cause):
-        message = _clean(str(cause)) or type(cause).__name__
-        code = _code(cause) or type(cause).__name__
-        return CompileError(
-            exit_code=ExitCode.DOES_NOT_COMPILE, code=code, message=_bounded(message), line=_line(cause, path, message)
-        )
-    tail = _clean("".join(traceback.format_exception(type(cause), cause, _from_file(cause, path))))
-    code = type(cause).__name__
-    message = ". ".join(filter(None, (_tail(tail), refusal(cause)[1])))
-    return CompileError(exit_code=ExitCode.CRASHED, code=code, message=message, line=_line(cause, path, ""))
-
-
-def _own_cause(error: BaseException) -> BaseException:
-    """What the file itself raised: a loader wraps it and keeps it as the cause."""
-    return error.__cause__ if isinstance(error, LoadError) and error.__cause__ is not None else error
-
-
-def _is_dsl_error(error: BaseException) -> bool:
     from cutlass.base_dsl.common import DSLBaseError
 
-    return isinstance(error, DSLBaseError)
-
-
-def _code(error: BaseException) -> str:
-    named: Any = getattr(error, "code", None) or getattr(error, "error_code", None) or getattr(error, "backend", None)
-    return str(named) if named else ""
+    # What the file itself raised: a loader wraps it and keeps it as the cause.
+    cause = error.__cause__ if isinstance(error, LoadError) and error.__cause__ is not None else error
+    if isinstance(cause, ContractError):
+        return CompileError(exit_code=ExitCode.USAGE, code="CONTRACT", message=str(cause), line=0)
+    code = type(cause).__name__
+    if compiling or isinstance(cause, DSLBaseError):
+        message = plain_text(str(cause)).strip() or code
+        named = (getattr(cause, name, None) for name in ("code", "error_code", "backend"))
+        code, line = str(next(filter(None, named), code)), _line(cause, path, message)
+        if len(message) > MAX_MESSAGE:  # the DSL says what is wrong at the head
+            half = MAX_MESSAGE // 2
+            left_out = f"… {len(message) - 2 * half} characters left out …"
+            message = f"{message[:half]}\n{left_out}\n{message[-half:]}"
+        return CompileError(exit_code=ExitCode.DOES_NOT_COMPILE, code=code, message=message, line=line)
+    trace = cause.__traceback__  # from the file's first frame on; all of it when no frame is the file's
+    while trace is not None and trace.tb_frame.f_code.co_filename not in {str(path), str(path.resolve())}:
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(cause), cause, trace or cause.__traceback__)
+    tail = plain_text("".join(lines)).strip()
+    tail = tail if len(tail) <= MAX_MESSAGE else f"…{tail[-MAX_MESSAGE:]}"
+    message = ". ".join(filter(None, (tail, refusal(cause)[1])))
+    return CompileError(exit_code=ExitCode.CRASHED, code=code, message=message, line=_line(cause, path, ""))
 
 
 def _line(error: BaseException, path: Path, message: str) -> int:
@@ -76,27 +69,3 @@ def _line(error: BaseException, path: Path, message: str) -> int:
             return int(shown[1])
     frames = traceback.extract_tb(error.__traceback__)
     return next((frame.lineno or 0 for frame in reversed(frames) if frame.filename in names), 0)
-
-
-def _from_file(error: BaseException, path: Path) -> TracebackType | None:
-    """The traceback from the file's first frame on; all of it when no frame is the file's."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_frame.f_code.co_filename not in {str(path), str(path.resolve())}:
-        frame = frame.tb_next
-    return frame or error.__traceback__
-
-
-def _clean(text: str) -> str:
-    return plain_text(text).strip()
-
-
-def _bounded(text: str) -> str:
-    """A long message keeps its head (the DSL says what is wrong there) and its tail."""
-    if len(text) <= MAX_MESSAGE:
-        return text
-    half = MAX_MESSAGE // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-
-
-def _tail(text: str) -> str:
-    return text if len(text) <= MAX_MESSAGE else f"…{text[-MAX_MESSAGE:]}"

@@ -63,11 +63,7 @@ def _narrow(words: list[str]) -> str:
     if words[0] in ("mma", "wgmma") and len(words) > 4:
         types = [word for word in words if word in SIGNIFICANDS or word in _INTEGERS]
         return types[1] if len(types) > 1 else ""
-    return _approximate(words)
-
-
-def _approximate(words: list[str]) -> str:
-    """Functions whose result has no more bits than float16 or bfloat16."""
+    # Functions whose result has no more bits than float16 or bfloat16.
     if words[0] == "tanh" and words[-1] == "f32":
         return "f16"
     kind = words[-1].removesuffix("x2")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
 
     from cutesmith.recording.cubin import CubinKernel
-    from cutesmith.recording.facade import Claim, Facade
+    from cutesmith.recording.facade import Facade
     from cutesmith.recording.sessions import Launch, Module, Session
 
 
@@ -70,12 +70,12 @@ class EmulatedDevice:
         return tuple(finding for report in self.launches for finding in report.findings)
 
     def check(self) -> None:
-        """Raise what went wrong in a call of host code, if anything did: the code may have swallowed the exception."""
+        """Raise the error of a call of host code, if there was one: the code may have swallowed it."""
         if self._session is not None:
             self._session.surface()
 
     def forget_refusal(self) -> None:
-        """Let calls go on after a refused launch, as on a GPU, or one that was ended for taking too many steps."""
+        """Allow further calls after a launch that was refused, as on a GPU, or that took too many steps."""
         if self._session is not None and isinstance(self._session.failure, (LaunchRefused, EndlessLoop)):
             self._session.failure = None
 
@@ -100,7 +100,7 @@ class EmulatedDevice:
         return tuple(program for _, program, _ in self._programs.values())
 
     def name(self, tensor: torch.Tensor, name: str) -> None:
-        """Call the tensor's memory so in messages, such as "input 0"."""
+        """Name the tensor's memory in messages, such as "input 0"."""
         if tensor.numel():
             self._names[self.memory_of(tensor)] = name
 
@@ -110,7 +110,7 @@ class EmulatedDevice:
         return self._facade.address(tensor) - int(tensor.storage_offset()) * tensor.element_size()
 
     def enter(self, recorded: Session, facade: Facade) -> None:
-        """The session and the facade of its tensors."""
+        """Take the session, and the facade of its tensors."""
         self._session, self._facade = recorded, facade
 
     def launch(self, launch: Launch, kernel: CubinKernel, module: Module) -> None:
@@ -206,7 +206,18 @@ class EmulatedDevice:
         for claim in self._facade.claims():
             allocation = self._mapped.get(claim.address)
             if allocation is None:
-                allocation = self._mapped[claim.address] = self._allocations.add(_allocation(claim, self._tensors))
+                size, element = claim.storage.nbytes(), claim.alias.element_size()
+                dtype = str(claim.alias.dtype).removeprefix("torch.")
+                allocation = Allocation(
+                    address=claim.address,
+                    size=size,
+                    host=claim.storage.data_ptr(),
+                    name=f"tensor {self._tensors} ({dtype}, {size // element} elements)",
+                    element=element,
+                    fresh=not claim.written,
+                    owner=claim.storage,
+                )
+                self._mapped[claim.address] = self._allocations.add(allocation)
                 self._tensors += 1
             allocation.host = claim.storage.data_ptr()
             allocation.name = self._names.get(claim.address, allocation.name)
@@ -244,19 +255,6 @@ class _Recorder:
     def fill(self, address: int, value: int, size: int) -> None: ...
 
     def copy(self, target: int, source: int, size: int) -> None: ...
-
-
-def _allocation(claim: Claim, number: int) -> Allocation:
-    size, element = claim.storage.nbytes(), claim.alias.element_size()
-    return Allocation(
-        address=claim.address,
-        size=size,
-        host=claim.storage.data_ptr(),
-        name=f"tensor {number} ({str(claim.alias.dtype).removeprefix('torch.')}, {size // element} elements)",
-        element=element,
-        fresh=not claim.written,
-        owner=claim.storage,
-    )
 
 
 @contextmanager

@@ -29,12 +29,12 @@ class PtxSyntaxError(EmulationError):
 
 
 class EmulatorBug(EmulationError):
-    """The emulator itself failed, which says nothing about the kernel."""
+    """The emulator itself failed; this says nothing about the kernel."""
 
     exit_code = ExitCode.INTERNAL
 
     def __init__(self, error: Exception) -> None:
         super().__init__(
             f"the emulated GPU itself failed: {type(error).__name__}: {error}",
-            hint="This is a bug of cutesmith and says nothing of the kernel: verify it on a GPU, and report the bug.",
+            hint="This is a bug of cutesmith, not of the kernel: verify the kernel on a GPU, and report the bug.",
         )

@@ -45,7 +45,7 @@ class Finding:
     count: int = 1
 
     def describe(self, path: Path) -> str:
-        """One sentence with the line of `path` that is to blame, where one of the callers is in it."""
+        """One sentence with the line of `path` that is at fault, if a caller is in that file."""
         at = own_line(self.location, path)
         first = (
             f"{self.kind.value.replace('_', ' ')} at {at}: {self.message} (thread {self.thread}, block {self.block})"
@@ -61,7 +61,7 @@ def own_line(location: Location | None, path: Path) -> str:
 
 
 class KernelFault(EmulationError):
-    """The kernel did what no kernel may do; `findings` say what, and the first fatal one ended the launch."""
+    """The kernel is at fault: `findings` say how; the first fatal one ended the launch."""
 
     def __init__(self, message: str, findings: tuple[Finding, ...], hint: str = "") -> None:
         super().__init__(message, hint=hint)

@@ -1,4 +1,4 @@
-"""One warp, instruction by instruction: which lanes executed it, and what one of them got.
+"""A trace of one warp: which lanes executed each instruction, and the registers that it set in one of them.
 
 Native code writes every register that it sets to a log, one lane of the warp at a time; a suspension point shows when
 its lanes go on. The lanes' own courses are then merged as a warp would run them: of all next instructions the one that

@@ -25,8 +25,14 @@ from cutesmith.unicode import plain_text
 
 MAX_BYTES = 5_000_000
 PROBLEM_NAMES = (
-    *("reference_fn", "get_inputs", "get_input_sets", "TOLERANCE", "Model", "get_init_inputs"),
-    *("ALGORITHMIC_FLOPS", "ALGORITHMIC_BYTES"),
+    "reference_fn",
+    "get_inputs",
+    "get_input_sets",
+    "TOLERANCE",
+    "Model",
+    "get_init_inputs",
+    "ALGORITHMIC_FLOPS",
+    "ALGORITHMIC_BYTES",
 )
 """What a worker that runs the candidate strips from the file: none of it is the kernel's business."""
 
@@ -85,11 +91,19 @@ def inspect(path: str | Path, *, with_problem: bool = False) -> FileContract:
     path = Path(path)
     source = problem_source(path)
     tree = parse(source, path)
-    names = dict(_definitions(tree.body))
-    contract = FileContract(
-        path=path, kind=_kind(names), source=source, names=names, parameters=dict(_parameters(tree.body))
-    )
-    _require_names(contract, with_problem)
+    names = {name: statement.lineno for statement in module_scope(tree.body) for name in defined_names(statement)}
+    kind = "kernelbench" if "Model" in names and "reference_fn" not in names else "problem"
+    if "kernel_fn" in names:
+        kind = "kernel"
+    contract = FileContract(path=path, kind=kind, source=source, names=names, parameters=dict(_parameters(tree.body)))
+    needed, lines = ["reference_fn", "get_inputs"], KERNEL_LINES if kind == "kernel" else PROBLEM_LINES
+    if kind == "kernelbench":
+        needed, lines = ["get_inputs", "get_init_inputs"], KERNELBENCH_LINES
+    elif kind == "kernel" and (with_problem or contract.wraps_model):
+        needed = []
+    if missing := [name for name in needed if name not in names]:
+        wrong = f"{path} defines no {' and no '.join(missing)} at top level"
+        raise ContractError(wrong, hint=f"The lines to write:\n{lines}")
     _require_same_arity(contract)
     return contract
 
@@ -136,7 +150,7 @@ def problem_source(path: str | Path) -> str:
 def problem_of(path: str | Path, problem: str | Path | None) -> Path:
     """The file that says what a kernel computes: `problem`, or `path` where none is given or both are the same file.
 
-    Whoever wrote a kernel wrote what stands in its file; nobody vouches for it, by whatever name it is given.
+    The author of a kernel wrote what its file says too: it is untrusted, by whatever name it is given.
     """
     path = Path(path)
     with contextlib.suppress(OSError):  # one that is missing is said to be where it is read
@@ -151,7 +165,7 @@ def content_hash(path: str | Path) -> str:
 
 
 def parse(source: str, path: str | Path) -> ast.Module:
-    """The file's AST; ContractError with line, message and the source line when it is no Python."""
+    """The file's AST; ContractError with line, message and the source line when it is not Python."""
     try:
         return parse_python(source, path)
     except SyntaxError as error:
@@ -176,7 +190,11 @@ def check_inputs(inputs: Any, *, where: str = "get_inputs()", device: str = "cud
         raise ContractError(f"{where} returned no inputs", hint=f"At least one tensor is needed:\n{PROBLEM_LINES}")
     for index, value in enumerate(inputs):
         if isinstance(value, torch.Tensor):
-            _require_device(value.device.type, index, where, device)
+            if (actual := value.device.type) != device:
+                raise ContractError(
+                    f"{where}: input {index} is on {actual}: {where} must return {device.upper()} tensors",
+                    hint=f'Write device="{device}" where the tensor is made.',
+                )
         elif not isinstance(value, (bool, int, float)):
             raise ContractError(
                 f"{where}: input {index} is {_a(type(value).__name__)}",
@@ -244,7 +262,7 @@ def _require_regular_file(path: Path) -> None:
     except (OSError, ValueError) as error:  # no permission, a name too long, a NUL in it
         raise ContractError(f"{str(path)[:200]!r}: cannot be read: {error}") from error
     if plain_text(str(path)) != str(path) or "\n" in str(path):  # MLIR takes UTF-8 alone; and it is printed
-        raise ContractError(f"{str(path)!r}: its name is no plain text", hint="Rename the file or its folder.")
+        raise ContractError(f"{str(path)!r}: its name is not plain text", hint="Rename the file or its folder.")
     if stat.S_ISDIR(status.st_mode):
         raise ContractError(f"{path} is a folder, not a kernel or problem file", hint=_neighbours(path / "x"))
     if not stat.S_ISREG(status.st_mode):
@@ -264,40 +282,6 @@ def _neighbours(path: Path) -> str:
     if close:
         return f"Did you mean {path.parent / close[0]}?"
     return f"Python files there: {', '.join(found[:8])}" if found else ""
-
-
-def _require_device(actual: str, index: int, where: str, device: str) -> None:
-    if actual != device:
-        raise ContractError(
-            f"{where}: input {index} is on {actual}: {where} must return {device.upper()} tensors",
-            hint=f'Write device="{device}" where the tensor is made.',
-        )
-
-
-def _kind(names: Mapping[str, int]) -> str:
-    if "kernel_fn" in names:
-        return "kernel"
-    return "kernelbench" if "Model" in names and "reference_fn" not in names else "problem"
-
-
-def _require_names(contract: FileContract, with_problem: bool) -> None:
-    wanted, lines = _wanted(contract, with_problem)
-    missing = [name for name in wanted if name not in contract.names]
-    if missing:
-        raise ContractError(
-            f"{contract.path} defines no {' and no '.join(missing)} at top level", hint=f"The lines to write:\n{lines}"
-        )
-
-
-def _wanted(contract: FileContract, with_problem: bool) -> tuple[tuple[str, ...], str]:
-    """The names that a file of this kind must define, and the lines that show how."""
-    if contract.kind == "kernelbench":
-        return ("get_inputs", "get_init_inputs"), KERNELBENCH_LINES
-    if contract.kind == "problem":
-        return ("reference_fn", "get_inputs"), PROBLEM_LINES
-    if with_problem or contract.wraps_model:
-        return (), ""
-    return ("reference_fn", "get_inputs"), KERNEL_LINES
 
 
 def _require_same_arity(contract: FileContract) -> None:
@@ -348,12 +332,6 @@ def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
             yield block
     for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
         yield part.body
-
-
-def _definitions(body: Iterable[ast.stmt]) -> Iterator[tuple[str, int]]:
-    for statement in module_scope(body):
-        for name in defined_names(statement):
-            yield name, statement.lineno
 
 
 def defined_names(statement: ast.stmt) -> Iterator[str]:

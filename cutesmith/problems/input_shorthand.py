@@ -46,7 +46,7 @@ def input_expression(text: str) -> str:
     dtype = _DTYPES.get(found["dtype"].lower().removeprefix("torch."))
     if dtype is None:
         raise UsageError(
-            f"--input {text!r}: {found['dtype']!r} is no dtype that is known here",
+            f"--input {text!r}: {found['dtype']!r} is not a known dtype",
             hint=f"Known: {', '.join((*FLOATS, *INTEGERS, *BOOLEANS))}, and bf16, f16, f32, i64 and the like.",
         )
     if found["bound"] is not None and (dtype not in INTEGERS or int(found["bound"]) < 1):
@@ -65,7 +65,7 @@ def _sizes(text: str, whole: str) -> tuple[int, ...]:
     if parts and not parts[-1]:  # a trailing comma, as Python writes a tuple of one
         parts.pop()
     if len(parts) > MOST_DIMENSIONS or not all(re.fullmatch(r"\d[\d_]{0,15}", part) for part in parts):
-        raise UsageError(f"--input {whole!r}: [{text}] are no sizes", hint=GRAMMAR)
+        raise UsageError(f"--input {whole!r}: [{text}] does not name sizes", hint=GRAMMAR)
     return tuple(int(part.replace("_", "")) for part in parts)
 
 
@@ -74,15 +74,12 @@ def _tensor(dtype: str, sizes: tuple[int, ...], bound: int) -> str:
     if dtype in BOOLEANS:
         return f'torch.rand({shape}, device="cuda") < 0.5'
     if dtype in INTEGERS:
-        return f'torch.randint(0, {_limit(dtype, bound)}, {shape}, device="cuda", dtype=torch.{dtype})'
+        largest = {"int8": 1 << 7, "uint8": 1 << 8, "int16": 1 << 15, "int32": 1 << 31}.get(dtype, 1 << 62)
+        limit = min(bound or SMALL, largest)
+        return f'torch.randint(0, {limit}, {shape}, device="cuda", dtype=torch.{dtype})'
     if dtype.startswith("float8"):
         return f'torch.randn({shape}, device="cuda").to(torch.{dtype})'
     return f'torch.randn({shape}, device="cuda", dtype=torch.{dtype})'
-
-
-def _limit(dtype: str, bound: int) -> int:
-    largest = {"int8": 1 << 7, "uint8": 1 << 8, "int16": 1 << 15, "int32": 1 << 31}.get(dtype, 1 << 62)
-    return min(bound or SMALL, largest)
 
 
 def _scalar(text: str) -> str:

@@ -85,7 +85,7 @@ class LoadedFile:
         if function is None:
             raise ContractError(f"{self.contract.path} has no {name}")
         if not callable(function):
-            raise ContractError(f"{self.contract.path}: {name} is no function but {function!r:.80}")
+            raise ContractError(f"{self.contract.path}: {name} is not a function but {function!r:.80}")
         return function  # type: ignore[no-any-return]
 
 
@@ -178,7 +178,7 @@ def _strip_statement(statement: ast.stmt, names: Collection[str]) -> Iterator[as
         if statement.names:
             yield statement
     elif isinstance(statement, ast.Assign):
-        kept = [target for target in statement.targets if not _binds(target, names)]
+        kept = [target for target in statement.targets if not any(n.id in names for n in _names_in(target))]
         if kept:  # `f = reference_fn = …` keeps f
             statement.targets = kept
             yield statement
@@ -188,13 +188,12 @@ def _only_uses(statement: ast.stmt, names: Collection[str]) -> bool:
     """Whether a statement binds no name and reads a stripped one: `assert`, a call, `kernel_fn.attribute = …`."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return False
-    found = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
     defines = any(True for inner in module_scope([statement]) for _ in defined_names(inner))
-    return not defines and any(node.id in names and isinstance(node.ctx, ast.Load) for node in found)
+    return not defines and any(n.id in names and isinstance(n.ctx, ast.Load) for n in _names_in(statement))
 
 
-def _binds(target: ast.expr, names: Collection[str]) -> bool:
-    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(target))
+def _names_in(node: ast.AST) -> list[ast.Name]:
+    return [inner for inner in ast.walk(node) if isinstance(inner, ast.Name)]
 
 
 def _strip_blocks(statement: ast.stmt, names: Collection[str]) -> None:

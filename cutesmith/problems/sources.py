@@ -58,7 +58,7 @@ def resolve(argument: str, inputs: Sequence[str] = ()) -> ProblemSource | Kernel
     """What `argument` stands for; `inputs` are the texts of `--input` (`cutesmith.problems.input_shorthand`).
 
     Raises InputsNeededError for a function without inputs, UsageError for a path that leads nowhere, a name that the
-    file does not define, or an empty or endless sentence, ContractError for a file that is no problem.
+    file does not define, or an empty or endless sentence, ContractError for a file that is not a problem.
     """
     text = argument.strip()
     found = _FUNCTION_IN_FILE.fullmatch(text)
@@ -85,7 +85,7 @@ def _is_path(text: str) -> bool:
 def _from_sentence(text: str) -> KernelRequest:
     if not any(character.isalpha() for character in text):
         raise UsageError(
-            "the request is empty" if not text else f"{text!r:.80} is no request",
+            "the request is empty" if not text else f"{text!r:.80} does not say what to compute",
             hint='Say what to compute, on which shapes and dtypes: "fused add + RMSNorm, bf16, 16384x5120", '
             "or give a problem file.",
         )
@@ -103,13 +103,19 @@ def _from_file(path: Path, inputs: Sequence[str]) -> ProblemSource:
     tree = contract.parse(source, path)
     names = {name for statement in contract.module_scope(tree.body) for name in contract.defined_names(statement)}
     _refuse_kernel(path, tree)
-    if not inputs and _is_whole(names):
+    whole = {"reference_fn", "get_inputs"} <= names or {"Model", "get_inputs", "get_init_inputs"} <= names
+    if not inputs and whole:
         kind = "problem" if "reference_fn" in names else "kernelbench"
         return ProblemSource(source=source, origin=str(path), name=path.stem, kind=kind, path=path)
     for target in ("reference_fn", "Model"):
         if target in names:
             return replace(_from_definition(path, target, inputs), origin=str(path), name=path.stem)
-    raise _no_problem(path, tree)
+    public = [name for name in _definitions(tree) if not name.startswith("_")]
+    named = f"Name the function: {path}:{public[0]}\n" if public else ""
+    raise ContractError(
+        f"{path} defines no reference_fn and no Model at top level",
+        hint=f"{named}Or write a problem file:\n{contract.PROBLEM_LINES}",
+    )
 
 
 def _read(path: Path) -> str:
@@ -120,10 +126,6 @@ def _read(path: Path) -> str:
         raise UsageError(error.message, hint=error.hint or "Give a Python file.") from error
 
 
-def _is_whole(names: Collection[str]) -> bool:
-    return {"reference_fn", "get_inputs"} <= set(names) or {"Model", "get_inputs", "get_init_inputs"} <= set(names)
-
-
 def _refuse_kernel(path: Path, tree: ast.Module) -> None:
     for statement in contract.module_scope(tree.body):
         if "kernel_fn" in contract.defined_names(statement):
@@ -131,15 +133,6 @@ def _refuse_kernel(path: Path, tree: ast.Module) -> None:
                 f"{path.name} already defines kernel_fn (line {statement.lineno})",
                 hint="Give a problem file: reference_fn and get_inputs. `cutesmith verify` checks a kernel.",
             )
-
-
-def _no_problem(path: Path, tree: ast.Module) -> ContractError:
-    names = [name for name in _definitions(tree) if not name.startswith("_")]
-    named = f"Name the function: {path}:{names[0]}\n" if names else ""
-    return ContractError(
-        f"{path} defines no reference_fn and no Model at top level",
-        hint=f"{named}Or write a problem file:\n{contract.PROBLEM_LINES}",
-    )
 
 
 def _definitions(tree: ast.Module) -> dict[str, Definition]:
@@ -207,23 +200,18 @@ def _module_lines(path: Path, definition: ast.ClassDef, tree: ast.Module) -> str
     lines = "" if definition.name == "Model" else f"Model = {definition.name}\n"
     if "get_init_inputs" in _definitions(tree):
         return lines
-    needed = _needed(methods.get("__init__"))
+    needed: list[str] = []  # the arguments of `__init__` without a default
+    if init := methods.get("__init__"):
+        positional = [*init.args.posonlyargs, *init.args.args]
+        required = positional[1 : len(positional) - len(init.args.defaults)]
+        named = [a for a, default in zip(init.args.kwonlyargs, init.args.kw_defaults) if default is None]
+        needed = [argument.arg for argument in (*required, *named)]
     if needed:
         raise UsageError(
             f"{path}:{definition.name} cannot be built without {', '.join(needed)}",
             hint=f"Add to {path.name}: def get_init_inputs(): return [...]   # {', '.join(needed)}",
         )
     return f"{lines}\n\ndef get_init_inputs():\n    return []\n"
-
-
-def _needed(init: ast.FunctionDef | None) -> list[str]:
-    """The arguments of `__init__` without a default."""
-    if init is None:
-        return []
-    positional = [*init.args.posonlyargs, *init.args.args]
-    required = positional[1 : len(positional) - len(init.args.defaults)]
-    named = [a for a, default in zip(init.args.kwonlyargs, init.args.kw_defaults) if default is None]
-    return [argument.arg for argument in (*required, *named)]
 
 
 def _with_inputs(made: ProblemSource, inputs: Sequence[str]) -> ProblemSource:
@@ -237,12 +225,9 @@ def _with_inputs(made: ProblemSource, inputs: Sequence[str]) -> ProblemSource:
     raise InputsNeededError(
         f"{made.origin}: nothing says on which inputs it is called",
         made,
-        hint=f"Add to {made.path.name}:\n{contract.PROBLEM_LINES.splitlines()[-1]}\nor {_lower_first(GRAMMAR)}",
+        hint=f"Add to {made.path.name}:\n{contract.PROBLEM_LINES.splitlines()[-1]}\n"
+        f"or {GRAMMAR[0].lower()}{GRAMMAR[1:]}",
     )
-
-
-def _lower_first(text: str) -> str:
-    return text[0].lower() + text[1:]
 
 
 def _appended(made: ProblemSource, lines: str) -> ProblemSource:
@@ -260,7 +245,7 @@ def _without(source: str, names: Collection[str], path: Path) -> str:
             continue
         if not isinstance(statement, ast.FunctionDef):
             raise UsageError(
-                f"{path}:{statement.lineno}: {' and '.join(names)} cannot be replaced: it is no plain function",
+                f"{path}:{statement.lineno}: {' and '.join(names)} cannot be replaced: it is not a plain function",
                 hint="Move the function or module into a file of its own.",
             )
         first = min([statement.lineno, *(decorator.lineno for decorator in statement.decorator_list)])

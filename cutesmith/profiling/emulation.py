@@ -32,7 +32,7 @@ def emulate_kernel(
     """Run `kernel_fn` once on the inputs of `get_inputs()`, with fewer rows unless `full`.
 
     What the kernel does wrong ends in the verdict: CRASHED with findings, else the exit code of the error that ended
-    it. Raises ContractError for a file that is no kernel file, UsageError for an unknown architecture.
+    it. Raises ContractError for a file that is not a kernel file, UsageError for an unknown architecture.
     """
     begin = time.monotonic()
     path, arch = Path(path), str(parse_arch(arch or DEFAULT_ARCH))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
+from cutesmith.devices import DEFAULT_ARCH, current_device, parse_arch
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
 from cutesmith.judge.cheats import find_cheats
 from cutesmith.judge.crossing.requests import Start, TensorFile, Value
@@ -90,8 +90,8 @@ def profile_kernel(
 ) -> ProfileVerdict:
     """Profile one call of `kernel_fn` on `get_inputs()`: on "gpu" (ncu), "emulator", or "auto", the best that is there.
 
-    What the kernel does wrong ends in the verdict. Raises ContractError for a file that is no kernel file, UsageError
-    for an unknown architecture or an ncu that does not exist.
+    What the kernel does wrong ends in the verdict. Raises ContractError for a file that is not a kernel file,
+    UsageError for an unknown architecture or an ncu that does not exist.
     """
     begin = time.monotonic()
     options, path = options or ProfileOptions(), Path(path)
@@ -100,7 +100,9 @@ def profile_kernel(
         contract.inspect(problem)
     if options.arch is not None:
         parse_arch(options.arch)
-    _require_writable(options.report)
+    report = options.report  # looked at before the run, which takes minutes
+    if report is not None and (Path(report).is_dir() or not os.access(Path(report).absolute().parent, os.W_OK)):
+        raise UsageError(f"--report {report}: no file can be written there", hint="Name a file in a folder of yours.")
     program = find_ncu(options.ncu)
     profiling = Profiling(path, contract.problem_of(path, problem), options, program)
     return replace(profiling.verdict(on), seconds=round(time.monotonic() - begin, 3))
@@ -163,11 +165,12 @@ class Profiling:
         if found is None:
             raise UnavailableError(NO_GPU)
         arch = self.options.arch or fitting_arch(found)
-        _require_fit(found, arch)
+        if found.sm is not None and not parse_arch(arch).runs_on(found.sm):
+            raise UnavailableError(f"{arch} does not run on this machine's {found.name}")
         return found.name, arch
 
     def _draw(self, folder: Path, device: str, arch: str) -> Drawn:
-        """Inputs from a secret seed, drawn by a process in which no candidate runs, confined where nobody vouches."""
+        """Inputs from a secret seed, drawn where no candidate runs; an untrusted problem is confined."""
         limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(96 * GIB), processes=512)
         limits = replace(limits, file_bytes=32 * GIB)
         reference = reference_process(
@@ -185,7 +188,7 @@ class Profiling:
             return reference_call(worker, Draw(key="profile", seed=new_seed(), folder=str(folder / "inputs")))
 
     def _kept(self, report: Path) -> str:
-        """Where ncu's report is kept, "" when nobody asked. Raises UsageError when it cannot be written."""
+        """Where ncu's report is kept, "" when none was asked for. Raises UsageError when it cannot be written."""
         if self.options.report is None:
             return ""
         try:
@@ -230,6 +233,8 @@ class Profiling:
         return self._counted(emulated, why)
 
     def _counted(self, emulated: EmulateVerdict, why: CandidateError | UnavailableError | None) -> ProfileVerdict:
+        count = len(emulated.launches)
+        counted = f"{count} launch{'es' if count > 1 else ''} counted on the emulated GPU, nothing was timed"
         how = "counted on the emulated GPU, no times" if emulated.passed else "tried on the emulated GPU"
         note = "" if why is None else f"{why.message}: {how}"
         note += "; no report was written" if note and self.options.report else ""
@@ -241,7 +246,7 @@ class Profiling:
             hint = hint or why.hint
         return ProfileVerdict(
             exit_code=emulated.exit_code,
-            summary=_static_summary(self.path, emulated),
+            summary=f"{self.path.name}: {counted}" if emulated.passed else emulated.summary,
             path=str(self.path),
             tool="emulator",
             device=f"the emulated GPU ({emulated.arch})",
@@ -265,18 +270,6 @@ class Profiling:
 
     def _ended(self, code: ExitCode, summary: str, **fields: Any) -> ProfileVerdict:
         return ProfileVerdict(exit_code=code, summary=summary, path=str(self.path), **fields)
-
-
-def _require_writable(report: str | None) -> None:
-    """Before the run, which takes minutes."""
-    folder = Path(report or ".").absolute().parent
-    if report is not None and (Path(report).is_dir() or not os.access(folder, os.W_OK)):
-        raise UsageError(f"--report {report}: no file can be written there", hint="Name a file in a folder of yours.")
-
-
-def _require_fit(device: Device, arch: str) -> None:
-    if device.sm is not None and not parse_arch(arch).runs_on(device.sm):
-        raise UnavailableError(f"{arch} does not run on this machine's {device.name}")
 
 
 @contextlib.contextmanager
@@ -315,10 +308,3 @@ def _cut_note(collected: Collected) -> str:
     if collected.cut:
         return f"ncu's table was cut after {count} launch{'es' if count > 1 else ''}: what followed is missing"
     return f"only the first {MOST_LAUNCHES} launches were profiled" if count >= MOST_LAUNCHES else ""
-
-
-def _static_summary(path: Path, emulated: EmulateVerdict) -> str:
-    if not emulated.passed:
-        return emulated.summary
-    count = len(emulated.launches)
-    return f"{path.name}: {count} launch{'es' if count > 1 else ''} counted on the emulated GPU, nothing was timed"

@@ -202,12 +202,8 @@ def roof(frame: Frame, bandwidth: float, ridge: float) -> tuple[float, float, fl
 
 def power_ticks(low: float, high: float, place: Callable[[float], float]) -> tuple[Tick, ...]:
     """The powers of ten from `low` to `high`, such as "100M"."""
-    return tuple(
-        Tick(place(10.0**power), _power(power)) for power in range(round(math.log10(low)), round(math.log10(high)) + 1)
-    )
-
-
-def _power(power: int) -> str:
-    units = ("", "K", "M", "G", "T", "P")
-    unit = min(max(power, 0) // 3, len(units) - 1)
-    return f"{10.0 ** (power - 3 * unit):g}{units[unit]}"
+    units, ticks = ("", "K", "M", "G", "T", "P"), []
+    for power in range(round(math.log10(low)), round(math.log10(high)) + 1):
+        unit = min(max(power, 0) // 3, len(units) - 1)
+        ticks.append(Tick(place(10.0**power), f"{10.0 ** (power - 3 * unit):g}{units[unit]}"))
+    return tuple(ticks)

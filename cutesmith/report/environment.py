@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.errors import UnavailableError
-from cutesmith.report.highlight import Piece, highlight
+from cutesmith.report.highlight import Span, highlight
 from cutesmith.report.trimming import cut_middle
 from cutesmith.unicode import displayable
 
@@ -86,8 +86,8 @@ def diff_lines(diff: object) -> Iterator[tuple[str, str]]:
         yield {"+": "added", "-": "removed", "@": "where"}.get(line[:1], ""), line
 
 
-def _highlighted(source: str) -> list[list[Piece]]:
-    """The source as coloured pieces, plain where it is too long for that."""
+def _highlighted(source: str) -> list[list[Span]]:
+    """The source as coloured spans, plain where it is too long for that."""
     if len(source) > MOST_HIGHLIGHTED:
-        return [[Piece(line)] for line in source.splitlines()]
+        return [[Span(line)] for line in source.splitlines()]
     return highlight(source)

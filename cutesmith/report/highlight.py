@@ -1,4 +1,4 @@
-"""Python source as lines of classified pieces, for the source listing of a report."""
+"""Python source as lines of classified spans, for the source listing of a report."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ SOFT_BUILTINS = frozenset({"True", "False", "None", "self"})
 
 
 @dataclass(frozen=True)
-class Piece:
+class Span:
     """A run of characters of one line and its kind: "" (plain), "keyword", "string", "comment", "number", "name"."""
 
     text: str
     kind: str = ""
 
 
-def highlight(source: str) -> list[list[Piece]]:
-    """Every line of the source as pieces whose texts join to the line again; source that is no Python stays plain."""
+def highlight(source: str) -> list[list[Span]]:
+    """Every line of the source as spans whose texts join to the line again; source that is not Python stays plain."""
     lines = source.splitlines()
     marks: list[list[tuple[int, int, str]]] = [[] for _ in lines]
     try:
@@ -29,7 +29,7 @@ def highlight(source: str) -> list[list[Piece]]:
             marks[row].append((start, end, kind))
     except (tokenize.TokenError, SyntaxError):
         pass  # what was read so far keeps its colours
-    return [list(_pieces(line, spans)) for line, spans in zip(lines, marks, strict=True)]
+    return [list(_spans(line, spans)) for line, spans in zip(lines, marks, strict=True)]
 
 
 def _marks(source: str, lines: list[str]) -> Iterator[tuple[int, int, int, str]]:
@@ -61,14 +61,14 @@ def _kind(item: tokenize.TokenInfo, previous: str) -> str:
     return "decorator" if item.type == token.OP and item.string == "@" and item.start[1] == 0 else ""
 
 
-def _pieces(line: str, spans: list[tuple[int, int, str]]) -> Iterator[Piece]:
+def _spans(line: str, spans: list[tuple[int, int, str]]) -> Iterator[Span]:
     position = 0
     for start, end, kind in sorted(spans):
         if start < position or end <= start:
             continue
         if start > position:
-            yield Piece(line[position:start])
-        yield Piece(line[start:end], kind)
+            yield Span(line[position:start])
+        yield Span(line[start:end], kind)
         position = end
     if position < len(line):
-        yield Piece(line[position:])
+        yield Span(line[position:])

@@ -103,20 +103,18 @@ def path_chart(
     scale = _LogScale(min(values) / 1.08, max(values) * 1.08)
     marks, best = _improvements([(a, across.x(a.turn), scale.y(a.median_us or 0.0)) for a in timed], across.right)
     failures, rows = _failures(attempts, across)
+    compared = [(scale.y(value), f"{name} {_us(value)}", False) for name, value in levels.items()]
+    compared += [(scale.y(floor_us), f"floor {_us(floor_us)}", True)] if floor_us else []
     return PathChart(
         *(WIDTH, TOP + PLOT + ROW * rows + 46, LEFT, across.right, TOP + PLOT),
         x_ticks=across.ticks(),
         y_ticks=scale.ticks(),
         marks=marks,
         best=best,
-        levels=_spread([*_floor(floor_us, scale), *((scale.y(v), f"{n} {_us(v)}", False) for n, v in levels.items())]),
+        levels=_spread(compared),
         failures=failures,
         lines=_lines(attempts),
     )
-
-
-def _floor(floor_us: float | None, scale: _LogScale) -> list[tuple[float, str, bool]]:
-    return [(scale.y(floor_us), f"floor {_us(floor_us)}", True)] if floor_us else []
 
 
 def _us(value: float) -> str:
@@ -155,12 +153,9 @@ def _improvements(placed: Iterable[tuple[Attempt, float, float]], right: float) 
             best = height
             steps.append(f"H{x:.1f}V{y:.1f}" if steps else f"M{x:.1f} {y:.1f}")
         marks.append(Mark(x, y, _colour(attempt.line), _shape(attempt.line), attempt.title, attempt.target, better))
-    return tuple(_thinned(marks)), "".join([*steps, f"H{right:.1f}"]) if steps else ""
-
-
-def _thinned(marks: Sequence[Mark]) -> Iterable[Mark]:
-    """One mark a place: those that nobody could tell apart share the tooltip of the last."""
-    return {(round(m.x), round(m.y), m.colour, m.best): m for m in marks}.values()
+    # marks that look the same share the tooltip of the last
+    distinct = {(round(m.x), round(m.y), m.colour, m.best): m for m in marks}.values()
+    return tuple(distinct), "".join([*steps, f"H{right:.1f}"]) if steps else ""
 
 
 def _failures(attempts: Sequence[Attempt], across: _Turns) -> tuple[tuple[Mark, ...], int]:
@@ -170,16 +165,11 @@ def _failures(attempts: Sequence[Attempt], across: _Turns) -> tuple[tuple[Mark, 
         if attempt.failed:
             places.setdefault((_colour(attempt.line), BIN * round(across.x(attempt.turn) / BIN)), []).append(attempt)
     rows = {colour: index for index, colour in enumerate(sorted({colour for colour, _ in places}))}
-    ticks = tuple(
-        Mark(float(x), TOP + PLOT + 12 + ROW * rows[colour], colour, "", _together(found), found[0].target)
-        for (colour, x), found in places.items()
-    )
-    return ticks, len(rows)
-
-
-def _together(found: Sequence[Attempt]) -> str:
-    more = f"\nand {len(found) - 1} more here" if len(found) > 1 else ""
-    return found[0].title + more
+    ticks: list[Mark] = []
+    for (colour, x), found in places.items():
+        title = found[0].title + (f"\nand {len(found) - 1} more here" if len(found) > 1 else "")
+        ticks.append(Mark(float(x), TOP + PLOT + 12 + ROW * rows[colour], colour, "", title, found[0].target))
+    return tuple(ticks), len(rows)
 
 
 def _spread(levels: Sequence[tuple[float, str, bool]]) -> tuple[Level, ...]:

@@ -203,11 +203,17 @@ class EmulatedTimer:
 
     def round(self, kernel: CuteKernel) -> list[float]:
         """Microseconds at least, of all launches of one call; a finding of the sanitizer is an error."""
+        from cutesmith.emulator.profiling.advice import floor_us
+        from cutesmith.emulator.profiling.launch_profile import profile_of
+        from cutesmith.profiling.emulation_worker import CLOCK_HZ
+
         before = len(self._profiler.samples)
         kernel.launch()
         if findings := self._device.findings:
             raise CandidateError(f"{findings[0].kind.value}: {findings[0].message}", ExitCode.CRASHED)
-        return [sum(self._least_us(sample) for sample in self._profiler.samples[before:])]
+        processors = parse_arch(self.arch).sm.multiprocessors
+        samples = self._profiler.samples[before:]
+        return [sum(floor_us(profile_of(sample, ""), processors, CLOCK_HZ) for sample in samples)]
 
     def copy_bytes_per_second(self) -> float | None:
         """Nothing is measured here."""
@@ -216,13 +222,6 @@ class EmulatedTimer:
     def matmul_flops_per_second(self, dtype: torch.dtype) -> float | None:
         """Nothing is measured here."""
         return None
-
-    def _least_us(self, sample: Any) -> float:
-        from cutesmith.emulator.profiling.advice import floor_us
-        from cutesmith.emulator.profiling.launch_profile import profile_of
-        from cutesmith.profiling.emulation_worker import CLOCK_HZ
-
-        return floor_us(profile_of(sample, ""), parse_arch(self.arch).sm.multiprocessors, CLOCK_HZ)
 
 
 TIMERS: dict[str, type[Timer]] = {"cuda": GraphTimer, "emulator": EmulatedTimer}

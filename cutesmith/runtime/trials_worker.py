@@ -103,8 +103,8 @@ class Trials:
         return PlanFacts(
             tilings=tuple(json.loads(strict_json(tiling.to_dict())) for tiling in plan.tilings),
             shape=replace(plan.shape, sizes=tuple(plan.shape.sizes), exact=tuple(plan.shape.exact)),
-            flops=plan.flops,
-            bytes=plan.algorithmic_bytes,
+            flops=int(plan.flops),
+            bytes=int(plan.algorithmic_bytes),
             inputs=tensors.summarize(plan.inputs),
         )
 

@@ -28,7 +28,7 @@ from cutesmith.problems.contract import problem_source
 from cutesmith.runtime.neighbours import imported_sources
 from cutesmith.runtime.plan import PLAN_NAME
 from cutesmith.runtime.requests import Load, MachineRates, PlanFacts, Start, TimerFacts
-from cutesmith.runtime.tiling import TiledShape, Tiling
+from cutesmith.runtime.tiling import Tiling
 from cutesmith.runtime.trial_processes import Subject, TrialProcesses
 from cutesmith.runtime.trials import SKIPPED, TIMED, WAITING, AutotuneResult, Trial, name_of
 from cutesmith.runtime.tuning_cache import (
@@ -87,7 +87,8 @@ def autotune(
     place = _place(on, arch)
     if rounds < 1 or (jobs is not None and jobs < 1) or not timeout > 0:
         raise UsageError("rounds, jobs and timeout must be positive")
-    run = _Run(path, function, place, _name(timer), rounds, jobs, timeout, progress or silent)
+    timer_name = f"{timer.__module__}:{timer.__qualname__}" if timer else ""  # by which the workers import it
+    run = _Run(path, function, place, timer_name, rounds, jobs, timeout, progress or silent)
     store = cache or TuningCache()
     key = run.key(inputs)
     if use_cache and (known := _remembered(store, key)) is not None:
@@ -95,11 +96,6 @@ def autotune(
     result = run.tune(inputs)
     kept = use_cache and result.complete and store.put(key, result)
     return replace(result, kept=kept, seconds=time.monotonic() - begin)
-
-
-def _name(timer: type[Timer] | None) -> str:
-    """`module:Class`, by which the workers import it; "" for the device's own."""
-    return f"{timer.__module__}:{timer.__qualname__}" if timer else ""
 
 
 def _remembered(store: TuningCache, key: TuningKey) -> AutotuneResult | None:
@@ -199,8 +195,9 @@ class _Run:
         with exchange() as folder, TrialProcesses(self._subject(inputs, folder)) as trying:
             with self._lock(exclusive=False):
                 timer, plan = trying.describe()
-                tilings = map(Tiling.from_dict, plan.tilings)
-                trying.trials = [self._validated(tiling, plan.shape) for tiling in tilings]
+                for tiling in map(Tiling.from_dict, plan.tilings):
+                    trial, refused = Trial(tiling=tiling), tiling.validate(plan.shape, self.place.arch)
+                    trying.trials.append(trial.failed(SKIPPED, "; ".join(refused)) if refused else trial)
                 self._compile(trying)
             machine = MachineRates()
             if any(process.compiled for process in trying.processes):
@@ -218,11 +215,6 @@ class _Run:
 
     def _lock(self, *, exclusive: bool) -> AbstractContextManager[None]:
         return gpu_lock(exclusive=exclusive) if self.place.device == "cuda" else contextlib.nullcontext()
-
-    def _validated(self, tiling: Tiling, shape: TiledShape) -> Trial:
-        """A trial of the tiling, which is skipped where the device would refuse it."""
-        trial, refused = Trial(tiling=tiling), tiling.validate(shape, self.place.arch)
-        return trial.failed(SKIPPED, "; ".join(refused)) if refused else trial
 
     def _compile(self, trying: TrialProcesses) -> None:
         places = [index for index, trial in enumerate(trying.trials) if trial.state == WAITING]

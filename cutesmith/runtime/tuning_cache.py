@@ -90,7 +90,10 @@ class TuningCache:
         text = strict_json({**entry, "key": key, "result": plain}, indent=1)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._sweep()
+            for path in self.folder.glob(".*.tmp"):  # left by writers that were killed
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                        os.unlink(path)
             write_atomically(self._path(key), text.encode())
         except OSError:
             return False
@@ -98,13 +101,6 @@ class TuningCache:
 
     def _path(self, key: TuningKey) -> Path:
         return self.folder / f"{key.digest[:32]}.json"
-
-    def _sweep(self) -> None:
-        """Remove what writers left that were killed."""
-        for path in self.folder.glob(".*.tmp"):
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                    os.unlink(path)
 
 
 def _sum(result: Mapping[str, Any]) -> str:

@@ -181,7 +181,7 @@ class VerifyVerdict(Verdict):
     reduced: str = ""  # what get_inputs() ran as, where it is more than the emulated GPU affords
     rule: str = ""  # the row of the table of exploits that it looks like
     mechanism: str = ""  # the check that found it (`Mechanism`), empty on a pass
-    own_problem: bool = False  # the kernel's own file says what it computes: whoever wrote one wrote the other
+    own_problem: bool = False  # the kernel's own file says what it computes: both have one author
     confinement: dict[str, bool] = field(default_factory=dict)
     problem_confinement: dict[str, bool] = field(default_factory=dict)  # of the reference's process, for an own problem
     phases: dict[str, float] = field(default_factory=dict)  # seconds by process and what it did: "reference draw"

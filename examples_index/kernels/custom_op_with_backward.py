@@ -1,7 +1,7 @@
 """A kernel pair as a PyTorch operator: GELU (tanh) with its gradient, for autograd, torch.compile and fake tensors.
 
-Shows the last mile into a framework: `register_operators` makes `examples::gelu_tanh` of the forward kernel, whose fake
-implementation tells the output's shape without running it, and registers the backward kernel as its gradient.
+Shows how a kernel becomes a PyTorch operator. `register_operators` makes `examples::gelu_tanh` of the forward kernel;
+its fake implementation tells the output's shape without running it. The backward kernel is registered as its gradient.
 `kernel_fn` runs what both operators run, so that the pair is verified like any kernel. `python
 custom_op_with_backward.py` (needs a GPU) checks the operators and takes a gradient through torch.compile.
 

@@ -1,7 +1,7 @@
 """Blackwell GEMM with a fused epilogue: gelu(x @ weight.T + bias) + residual by tcgen05 and tensor memory.
 
-Compiled only: no Blackwell GPU has run it here, so its results are unproved. `scripts/verify_kernel.py` on an SM100
-machine settles that before anything is built on it.
+Compiled only: no Blackwell GPU has run it here, so its results are not verified. Run
+`scripts/verify_kernel.py` on an SM100 machine before you build on it.
 Shows what changes from Hopper: accumulators live in tensor memory (TMEM), not in registers, so that one thread issues
 the products and any four warps may read them; one warp loads, one multiplies, four write out. In the epilogue a thread
 owns a row of the tile, reads its columns of TMEM in slices, and finds bias and residual as vectors of 16 bytes.

@@ -1,7 +1,7 @@
 """The smallest kernel file that meets the contract: ReLU, one element a thread.
 
 Shows the whole frame and nothing else: a `@cute.kernel`, the `@cute.jit` function that launches it, one compilation
-for every length, and the three names of the contract. It moves 4 bytes a thread and is no fast kernel.
+for every length, and the three names of the contract. It moves 4 bytes a thread and is not fast.
 
 Arch: sm_80+
 Operation: elementwise

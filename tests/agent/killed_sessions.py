@@ -16,13 +16,13 @@ from pathlib import Path
 from cutesmith.agent.closing import conclude
 from cutesmith.agent.confirmation import confirm_best
 from cutesmith.agent.conversation import messages_of
-from cutesmith.agent.display.screen import Quiet
+from cutesmith.agent.display.screen import Screen
 from cutesmith.agent.loop import Line
 from cutesmith.agent.models.scripted_model import ScriptedModel
 from cutesmith.agent.outcome import RecordVerdict
 from cutesmith.agent.session import new_session, resumed_session
 from cutesmith.agent.tools.toolbox import Toolbox
-from cutesmith.agent.tools.workbench import Workbench
+from cutesmith.agent.tools.workspace import Workbench
 
 
 def call(name, **input):
@@ -55,7 +55,7 @@ async def judge(kernel, stage):
     return WRONG if kernel.text in ("# b\n", "# c\n") else PASS
 
 
-class Killer(Quiet):
+class Killer(Screen):
     """Kills this process when event `at` is on the disk and has not taken effect yet, or while an answer streams."""
 
     def __init__(self, at: int, while_streaming: int) -> None:

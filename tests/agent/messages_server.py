@@ -24,7 +24,7 @@ Answer = Callable[["Handler"], None]
 KEY, WRONG_KEY = "sk-ant-loopback", "sk-ant-wrong"
 MODEL = "claude-opus-5-5"
 USAGE = {"input_tokens": 100, "output_tokens": 20, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
-PIECE = 7  # characters of a delta
+CHUNK = 7  # characters of a delta
 
 
 # Blocks of an answer ------------------------------------------------------------------------------------------------
@@ -66,21 +66,19 @@ def events(
     reason = stop_reason or ("tool_use" if any(b["type"] == "tool_use" for b in blocks) else "end_turn")
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [], "stop_reason": None}
     first = {**{k: v for k, v in counts.items() if k != "iterations"}, "output_tokens": 1}
+    content: list[Event] = []
+    for index, block in enumerate(blocks):
+        content.append({"type": "content_block_start", "index": index, "content_block": _opening(block)})
+        content += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in _deltas(block)]
+        content.append({"type": "content_block_stop", "index": index})
     pings: list[Event] = [{"type": "ping"}] if ping else []
     return [
         {"type": "message_start", "message": {**head, "stop_sequence": None, "usage": first}},
         *pings,
-        *(event for index, block in enumerate(blocks) for event in _block_events(index, block)),
+        *content,
         {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": counts},
         {"type": "message_stop"},
     ]
-
-
-def _block_events(index: int, block: Block) -> Iterator[Event]:
-    yield {"type": "content_block_start", "index": index, "content_block": _opening(block)}
-    for delta in _deltas(block):
-        yield {"type": "content_block_delta", "index": index, "delta": delta}
-    yield {"type": "content_block_stop", "index": index}
 
 
 def _opening(block: Block) -> Block:
@@ -95,21 +93,21 @@ def _opening(block: Block) -> Block:
 def _deltas(block: Block) -> Iterator[Event]:
     kind = block["type"]
     if kind == "text":
-        yield from ({"type": "text_delta", "text": piece} for piece in _pieces(block["text"]))
+        yield from ({"type": "text_delta", "text": chunk} for chunk in _chunks(block["text"]))
         yield from ({"type": "citations_delta", "citation": citation} for citation in block.get("citations") or ())
     elif kind == "thinking":
-        yield from ({"type": "thinking_delta", "thinking": piece} for piece in _pieces(block["thinking"]))
+        yield from ({"type": "thinking_delta", "thinking": chunk} for chunk in _chunks(block["thinking"]))
         yield {"type": "signature_delta", "signature": block["signature"]}
     elif kind == "tool_use":
         raw = block.get("raw", json.dumps(block["input"]) if block["input"] else "")
         yield {"type": "input_json_delta", "partial_json": ""}
-        yield from ({"type": "input_json_delta", "partial_json": piece} for piece in _pieces(raw))
+        yield from ({"type": "input_json_delta", "partial_json": chunk} for chunk in _chunks(raw))
     elif kind == "compaction":
         yield {"type": "compaction_delta", **{key: value for key, value in block.items() if key != "type"}}
 
 
-def _pieces(words: str) -> list[str]:
-    return [words[start : start + PIECE] for start in range(0, len(words), PIECE)]
+def _chunks(words: str) -> list[str]:
+    return [words[start : start + CHUNK] for start in range(0, len(words), CHUNK)]
 
 
 def error_event(kind: str, message: str) -> Event:
@@ -125,17 +123,17 @@ def answer(*blocks: Block, **options: Any) -> Answer:
 
 
 def stream(
-    parts: Sequence[Event], *, cut: bool = False, piece: int = 0, seconds: float = 0.0, tail: bytes = b""
+    parts: Sequence[Event], *, cut: bool = False, chunk: int = 0, seconds: float = 0.0, tail: bytes = b""
 ) -> Answer:
     """These events, the bytes of `tail`, and the end of the body; `cut`: the connection breaks instead.
 
-    `piece`: so many bytes at a time, `seconds` apart.
+    `chunk`: so many bytes at a time, `seconds` apart.
     """
 
     def send(handler: Handler) -> None:
         handler.begin(200, {"Content-Type": "text/event-stream; charset=utf-8", "Transfer-Encoding": "chunked"})
         data = "".join(f"event: {part['type']}\ndata: {json.dumps(part)}\n\n" for part in parts).encode() + tail
-        size = piece or max(len(data), 1)
+        size = chunk or max(len(data), 1)
         for start in range(0, len(data), size):
             handler.chunk(data[start : start + size])
             time.sleep(seconds)
@@ -176,7 +174,7 @@ def failure(status: int, kind: str, message: str, **headers: str) -> Answer:
 
 
 def page(status: int, body: str = "<html>It works!</html>") -> Answer:
-    """What answers that is no Messages API."""
+    """An answer of another server than that of the Messages API."""
     return lambda handler: handler.whole(status, body, {"Content-Type": "text/html"})
 
 

@@ -8,8 +8,10 @@ import hashlib
 import json
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
+from cutesmith.agent.closing import conclude
 from cutesmith.agent.models.model import Usage
 from cutesmith.agent.outcome import AddNote, KeepVersion, RecordVerdict, WriteFile
 from cutesmith.agent.session_state import SessionState
@@ -201,7 +203,18 @@ def profiled() -> ProfileVerdict:
 
 def timed(median: float) -> BenchmarkVerdict:
     """A benchmark of the candidate and its baselines."""
-    timings = tuple(_timing(name, value) for name, value in {"kernel_fn": median, **BASELINES}.items())
+    spread = [1 + 0.004 * ((index * 7) % 11 - 4) / 4 for index in range(100)]
+    timings = tuple(
+        Timing(
+            name=name,
+            samples_us=tuple(value * factor for factor in spread),
+            median_us=value,
+            q1_us=0.998 * value,
+            q3_us=1.003 * value,
+            host_us=7.1,
+        )
+        for name, value in {"kernel_fn": median, **BASELINES}.items()
+    )
     return BenchmarkVerdict(
         exit_code=ExitCode.PASSED,
         summary=f"{median:.1f} µs, {BASELINES['torch.compile'] / median:.2f} times as fast as torch.compile",
@@ -217,13 +230,6 @@ def timed(median: float) -> BenchmarkVerdict:
         copy_bytes_per_second=BYTES / (FLOOR * 1e-6),
         speedups={name: value / median for name, value in BASELINES.items()},
         seconds=14.0,
-    )
-
-
-def _timing(name: str, median: float) -> Timing:
-    samples = tuple(median * (1 + 0.004 * ((index * 7) % 11 - 4) / 4) for index in range(100))
-    return Timing(
-        name=name, samples_us=samples, median_us=median, q1_us=0.998 * median, q3_us=1.003 * median, host_us=7.1
     )
 
 
@@ -326,31 +332,8 @@ class Session:
 
     def result(self) -> AgentVerdict:
         """The result that these events come to, appended as the last event and returned."""
-        state = SessionState.of(self.events)
-        best = state.best()
-        benchmark = best.benchmark if best else {}
-        verdict = AgentVerdict(
-            exit_code=ExitCode.PASSED if best else ExitCode.WRONG_RESULT,
-            summary=f"{best.state}, the best of {len(state.verified())} kernels"
-            if best
-            else "no kernel passed verification",
-            session="sessions/add-rms-norm",
-            problem="sessions/add-rms-norm/problem.py",
-            kernel="sessions/add-rms-norm/kernel.py" if best else "",
-            sha256=best.sha256 if best else "",
-            state=best.state if best else "",
-            ending="finished",
-            model="claude-opus-4-8",
-            turns=sum(state.turns.values()),
-            usage=asdict(state.usage),
-            dollars=None if state.unpriced else state.dollars,
-            median_us=best.median_us if best else None,
-            speedups=dict(benchmark.get("speedups") or {}),
-            floor_us=benchmark.get("floor_us"),
-            floor_percent=benchmark.get("floor_percent"),
-            verified=len(state.verified()),
-            rejected=state.rejected,
-        )
+        self.state, self.folder, self.seconds = SessionState.of(self.events), Path("sessions/add-rms-norm"), 0.0
+        verdict = conclude(self, problem="sessions/add-rms-norm/problem.py", model="claude-opus-4-8")
         self.add("result", verdict=verdict.to_dict())
         return verdict
 

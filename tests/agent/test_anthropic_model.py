@@ -104,7 +104,7 @@ def test_ready_changes_nothing_for_a_model_that_can_do_it_all():
     [
         ("claude-opus-5-5", api.abilities(effort=("low", "high")), UsageError, "no effort max\nIt has low, high."),
         ("claude-gone", api.abilities(lifecycle="retired"), UnknownModelError, "claude-gone is retired"),
-        ("claude-opus-48", None, UnknownModelError, "claude-opus-48 is no model that this API key can use"),
+        ("claude-opus-48", None, UnknownModelError, "claude-opus-48 is not a model that this API key can use"),
     ],
 )
 def test_ready_finds_what_would_fail(name, known, error, message):

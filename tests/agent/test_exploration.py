@@ -58,7 +58,7 @@ FINISH = {"calls": [{"name": "finish"}]}
 IDLE = learn("idle")
 
 
-def search(folder, script, *, resume=False, limits=Limits(turns=20), **settings):  # noqa: B008 - frozen
+def search(folder, script, *, resume=False, limits=Limits(turns=20), tools=Tools, **settings):  # noqa: B008 - frozen
     settings = Settings(limits=limits, **settings)
     model = ScriptedModel(script)
     with resumed_session(folder) if resume else new_session(folder, request="r") as session:
@@ -66,11 +66,7 @@ def search(folder, script, *, resume=False, limits=Limits(turns=20), **settings)
         if not resume:
             for number in range(1, settings.candidates + 1):
                 session.record("line", number, parent=0, opening="begin", effects=[])
-
-        def make(number):
-            return Line(number, session, model, Tools(number), "system")
-
-        asyncio.run(explore(session, settings, make))
+        asyncio.run(explore(session, settings, lambda n: Line(n, session, model, tools(n), "system")))
         return session.events, session.state, model
 
 
@@ -137,28 +133,19 @@ def test_a_kept_line_hears_what_the_others_learnt(tmp_path):
 
 def test_a_search_that_was_killed_goes_on_in_the_middle_of_its_round(tmp_path):
     die = {"calls": [{"name": "judge", "input": {"us": 20}}, {"name": "die"}]}
+    settings = {"candidates": 3, "beam": 1, "rounds": 2, "round_turns": 2}
     with pytest.raises(KeyboardInterrupt):
-        search(tmp_path / "s", {**BEAM, "2": [die]}, candidates=3, beam=1, rounds=2, round_turns=2)
+        search(tmp_path / "s", {**BEAM, "2": [die]}, **settings)
 
-    class Mended(Tools):
+    class Surviving(Tools):
         async def call(self, block):
-            return await super().call(
-                {**block, "name": block["name"].replace("die", "learn"), "input": {"us": 1, "words": "x"}}
-            )
+            name = block["name"].replace("die", "learn")
+            return await super().call({**block, "name": name, "input": {"us": 1, "words": "x"}})
 
-    events, state, model = search_again(tmp_path / "s", BEAM, Mended)
+    events, state, model = search(tmp_path / "s", BEAM, resume=True, tools=Surviving, **settings)
     replies = [(event["line"], event["turn"]) for event in kinds(events, "reply")]
     assert len(replies) == len(set(replies)), "a turn was paid for twice"
     assert [event["round"] for event in kinds(events, "round")] == [1, 2] and state.best().median_us is not None
-
-
-def search_again(folder, script, tools):
-    settings = Settings(limits=Limits(turns=20), candidates=3, beam=1, rounds=2, round_turns=2)
-    model = ScriptedModel(script)
-    with resumed_session(folder) as session:
-        session.limits = settings.limits
-        asyncio.run(explore(session, settings, lambda n: Line(n, session, model, tools(n), "system")))
-        return session.events, session.state, model
 
 
 def test_no_line_is_begun_when_the_money_is_gone(tmp_path):

@@ -103,7 +103,7 @@ BAD = {
     "no key": (["softmax"], 7, "no API key is set"),
     "wrong key": (["softmax"], 7, "the API key is refused"),
     "no network": (["softmax"], 7, "cannot be reached"),
-    "unknown model": (["softmax", "--model", "claude-opus-99"], 2, "claude-opus-99 is no model"),
+    "unknown model": (["softmax", "--model", "claude-opus-99"], 2, "claude-opus-99 is not a model"),
     "no price": (["softmax", "--model", "claude-opus-99", "--max-dollars", "1"], 2, "price of claude-opus-99"),
     "empty request": ([" "], 2, "the request is empty"),
     "nothing at all": ([], 2, "nothing to generate"),

@@ -58,7 +58,7 @@ def test_a_problem_is_worked_on_through_the_api(tmp_path, monkeypatch, capsys):
 WAITING = """
 import signal, sys
 from evals.agent_sessions.live_sessions import run_command
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where whoever started the tests ignores it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests were started with it ignored
 print(run_command([sys.executable, "-c", sys.argv[1]]))
 """
 ENDING = """

@@ -9,7 +9,6 @@ import pytest
 from cutesmith.agent import outcome
 from cutesmith.agent.budget import GRACE, Limits
 from cutesmith.agent.loop import SILENCE, Line
-from cutesmith.agent.models.model import ModelError
 from cutesmith.agent.models.scripted_model import ScriptedModel
 from cutesmith.agent.outcome import Outcome
 from cutesmith.agent.session import new_session, resumed_session
@@ -88,30 +87,24 @@ def test_a_paused_answer_is_asked_to_go_on_without_words(tmp_path):
     assert not any(event["kind"] == "message" for event in events)
 
 
-def test_a_refusal_ends_the_line(tmp_path):
-    half = {**use("write", words="x"), "text": "I will not", "stop_reason": "refusal"}
-    events, model, tools = work(tmp_path / "s", half, FINISH)
-    assert ending(events)[0] == "refused" and len(model.requests) == 1 and tools.calls == []
+REFUSAL = {**use("write", words="x"), "text": "I will not", "stop_reason": "refusal"}
 
 
-def test_a_full_context_window_ends_the_line(tmp_path):
-    assert ending(work(tmp_path / "s", {"stop_reason": "model_context_window_exceeded"})[0])[0] == "budget spent"
-
-
-def test_a_model_that_never_acts_is_left(tmp_path):
-    events, model, _ = work(tmp_path / "s", *[{"text": "…"}] * 9)
-    assert ending(events)[0] == "silent" and len(model.requests) == SILENCE
-
-
-def test_a_model_that_fails_ends_the_line_with_its_words(tmp_path):
-    events, _, _ = work(tmp_path / "s", use("say", words="hello"))
-    assert ending(events) == ("model failed", "the script of line 1 has 1 turns, no turn 2")
-    assert issubclass(ModelError, Exception)
-
-
-def test_limits_end_a_line_before_the_turn(tmp_path):
-    events, model, _ = work(tmp_path / "s", *[use("say", words="x")] * 9, limits=Limits(turns=3))
-    assert ending(events) == ("budget spent", "turns: 3 of 3 turns are used") and len(model.requests) == 3
+@pytest.mark.parametrize(
+    ("turns", "limits", "end", "asked", "called"),
+    [
+        ([REFUSAL, FINISH], NO_LIMITS, ("refused", "the model declined"), 1, 0),
+        ([{"stop_reason": "model_context_window_exceeded"}], NO_LIMITS, ("budget spent", "the conversation"), 1, 0),
+        ([{"text": "…"}] * 9, NO_LIMITS, ("silent", "the model called no tool"), SILENCE, 0),
+        ([use("say")], NO_LIMITS, ("model failed", "the script of line 1 has 1 turns, no turn 2"), 2, 1),
+        ([use("say")] * 9, Limits(turns=3), ("budget spent", "turns: 3 of 3 turns are used"), 3, 3),
+    ],
+)
+def test_a_line_ends_for_a_reason_that_is_recorded(tmp_path, turns, limits, end, asked, called):
+    events, model, tools = work(tmp_path / "s", *turns, limits=limits)
+    name, reason = ending(events)
+    assert name == end[0] and reason.startswith(end[1])
+    assert (len(model.requests), len(tools.calls)) == (asked, called)
 
 
 def test_an_answer_full_of_calls_does_not_outlast_the_time_limit(tmp_path):

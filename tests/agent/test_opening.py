@@ -67,7 +67,7 @@ def test_examples_that_can_be_executed_here_come_first(tmp_path):
 
 def test_the_system_prompt_knows_every_script_of_the_manifest_and_the_machine():
     prompt = system_prompt("def reference_fn(x): ...", "", EMULATED)
-    told, manifest = prompt.split("It speaks to somebody with a shell.")[1].split("# CuTe DSL kernels", 1)
+    told, manifest = prompt.split("It speaks to a reader with a shell.")[1].split("# CuTe DSL kernels", 1)
     scripts = set(re.findall(r"scripts/(\w+\.py)", resources.manifest().read_text())) - {"build_api_reference.py"}
     assert len(scripts) > 10 and [name for name in sorted(scripts) if f"`{name}" not in told] == []
     assert (

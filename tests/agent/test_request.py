@@ -12,7 +12,7 @@ from cutesmith.agent.models.model import ModelError
 from cutesmith.agent.models.scripted_model import ScriptedModel
 from cutesmith.agent.problems.problem import accept_file, audit_text, describe
 from cutesmith.agent.problems.problem_rules import complaints_about_inputs, complaints_about_problem
-from cutesmith.agent.problems.request import MOST_TRIES, accept_request, nobody_vouches
+from cutesmith.agent.problems.request import MOST_TRIES, accept_request, is_untrusted
 from cutesmith.agent.session import new_session, resumed_session
 from cutesmith.agent.transcript import FILE
 from cutesmith.audit.problem_audit import AuditVerdict
@@ -212,11 +212,11 @@ def test_only_the_inputs_of_a_function_are_written(tmp_path):
         ({"request": "", "function": {}, "argument": "problem.py"}, False),  # of an earlier version
     ],
 )
-def test_whether_somebody_vouches_for_the_problem_is_known_from_the_session(tmp_path, about, confined):
+def test_whether_the_problem_is_untrusted_is_known_from_the_session(tmp_path, about, confined):
     with new_session(tmp_path / "s", **about) as session:
-        assert nobody_vouches(session) is confined
+        assert is_untrusted(session) is confined
     with resumed_session(tmp_path / "s") as session:
-        assert nobody_vouches(session) is confined
+        assert is_untrusted(session) is confined
 
 
 @pytest.mark.parametrize(

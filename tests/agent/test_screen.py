@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from cutesmith.agent.budget import Limits
-from cutesmith.agent.display.screen import LONGEST_LINE, PlainLines, Quiet
+from cutesmith.agent.display.screen import LONGEST_LINE, PlainLines, Screen
 from cutesmith.agent.display.screen_live import LivePanel, open_screen
 from cutesmith.agent.display.screen_panel import clock, count, draw, fit, last_lines
 from cutesmith.agent.display.screen_view import Sentence, SessionView
@@ -246,7 +246,7 @@ def test_a_terminal_that_takes_nothing_holds_nothing_up():
             longest = max(longest, time.monotonic() - started)
             time.sleep(0.005)
     assert longest < 20  # a busy machine: the terminal takes nothing until the reader starts
-    assert screen.is_drawing, "it waits for the terminal, and nobody waits for it"
+    assert screen.is_drawing, "it waits for the terminal, and nothing waits for it"
     terminal.reader.start()
     screen.join()
     assert "(the best so far)" in terminal.close()
@@ -302,7 +302,7 @@ def test_a_terminal_gets_the_panel_and_stdout_only_the_result(term, kind):
 
 
 def test_the_screen_fits_stderr(capsys):
-    assert type(open_screen(quiet=True)) is Quiet and type(open_screen()) is PlainLines
+    assert type(open_screen(quiet=True)) is Screen and type(open_screen()) is PlainLines
     screen = open_screen(limits=Limits(dollars=2.0))
     assert isinstance(screen, PlainLines) and screen.view.limits["dollars"] == 2.0
 

@@ -1,4 +1,4 @@
-"""The work folder holds: nothing outside it is read or written, whatever stands in it and whoever changes it."""
+"""The work folder holds: nothing outside it is read or written, whatever it holds and whatever changes it."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_device_is_refused(files, work):
     try:
         os.mknod(work / "zero", 0o666 | 0o020000, os.makedev(1, 5))
     except PermissionError:
-        pytest.skip("this system lets nobody make device files")
+        pytest.skip("this system does not let us make device files")
     with pytest.raises(PathError, match="regular|cannot be read"):
         files.read("zero")
 

@@ -9,8 +9,7 @@ from typing import Any
 from cutesmith.agent.outcome import Outcome
 from cutesmith.agent.session_state import SessionState
 from cutesmith.agent.tools.toolbox import Toolbox
-from cutesmith.agent.tools.workbench import Workbench
-from cutesmith.agent.tools.workspace import Workspace
+from cutesmith.agent.tools.workspace import Workbench, Workspace
 from cutesmith.checkpoints import CheckpointStore
 from tests.agent.events import event
 

@@ -53,13 +53,17 @@ def test_people_see_a_row_and_the_remarks_of_each(folder, capsys):
     head, warned, remark, good, last = out.splitlines()
     assert head.split() == ["problem", "MB", "GFLOP", "µs", "at", "4", "TB/s"]
     assert warned.split()[0] == "level1/b_warned.py" and good.split()[:3] == ["level1/a_good.py", "100.7", "137.4"]
-    assert remark.strip().startswith("line 4: warning ties: the result hangs on") and "stable=True" in remark
+    assert remark.strip().startswith("line 4: warning ties: the result depends on") and "stable=True" in remark
     assert last.startswith("2 of 2 problems can be used, 1 with warnings (") and errors == ""
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [([], "required: FILE"), (["--timeout=0", "a.py"], "more than 0"), (["--arch=sm_1", "a.py"], "no architecture")],
+    [
+        ([], "required: FILE"),
+        (["--timeout=0", "a.py"], "more than 0"),
+        (["--arch=sm_1", "a.py"], "not an architecture"),
+    ],
 )
 def test_what_is_asked_wrongly_is_said(arguments, said, capsys):
     assert main(arguments) == 2 and said in capsys.readouterr().err

@@ -101,14 +101,14 @@ def test_what_ncu_gave_no_number_for_is_left_out():
 
 def test_a_failure_shows_the_last_lines_and_what_to_do():
     failed = ProfileVerdict(
-        exit_code=ExitCode.CRASHED, summary="kernel.py: it crashed", path="kernel.py", log_tail="a\nb", hint="mend it"
+        exit_code=ExitCode.CRASHED, summary="kernel.py: it crashed", path="kernel.py", log_tail="a\nb", hint="repair it"
     )
     assert list(table(failed)) == [
         "last lines of the log:",
         "  a",
         "  b",
         "crashed: kernel.py: it crashed (0.0 s)",
-        "mend it",
+        "repair it",
     ]
 
 

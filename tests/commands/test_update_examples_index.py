@@ -109,7 +109,7 @@ def test_what_changes_between_two_checkouts(index: Path, run: Run, tmp_path: Pat
     assert verdict["faults"] == [
         f"curation describes {FOLDER}/cute/notebooks/show.ipynb, which the index does not have"
     ]
-    assert run("--index", index, "--check")[0] == 1  # and nobody has described the new one
+    assert run("--index", index, "--check")[0] == 1  # and the new one has no description
 
 
 def test_the_same_files_at_another_commit_are_restamped(index: Path, run: Run):

@@ -59,7 +59,7 @@ def test_kernels_of_one_name_are_told_apart():
     assert torch.equal(returned[1], expected[1])
 
 
-def test_a_failure_of_the_emulator_is_no_word_on_the_kernel():
+def test_a_failure_of_the_emulator_does_not_blame_the_kernel():
     class Broken:
         @property
         def instrumentation(self):

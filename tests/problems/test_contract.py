@@ -178,7 +178,7 @@ def test_a_name_that_is_no_plain_text_is_refused(tmp_path, name):
     path = tmp_path / os.fsdecode(name)
     path.write_text(KERNEL)
     error = problem_of(path)
-    assert "its name is no plain text" in error.message and error.message.isprintable()
+    assert "its name is not plain text" in error.message and error.message.isprintable()
     assert "Rename" in error.hint
 
 

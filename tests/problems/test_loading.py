@@ -139,7 +139,7 @@ def test_an_exit_of_the_file_passes_through(write_file):
 
 def test_a_name_that_is_no_function_is_refused(write_file):
     loaded = load_file(write_file(KERNEL + "kernel_fn = 3\n"))
-    with pytest.raises(ContractError, match="kernel_fn is no function but 3"):
+    with pytest.raises(ContractError, match="kernel_fn is not a function but 3"):
         _ = loaded.kernel_fn
 
 

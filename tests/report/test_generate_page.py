@@ -157,9 +157,9 @@ def test_best_baseline_is_the_one_hardest_to_beat() -> None:
 
 @pytest.mark.parametrize("source", ['x = """a\nb', "def f(:\n  pass\n", "\tx\n  y\n", "", "\x00", "a = 'é' # ü\n"])
 def test_highlight_never_loses_text(source: str) -> None:
-    assert ["".join(piece.text for piece in line) for line in highlight(source)] == source.splitlines()
+    assert ["".join(span.text for span in line) for line in highlight(source)] == source.splitlines()
 
 
 def test_highlight_classifies() -> None:
-    kinds = {piece.text: piece.kind for line in highlight("def f(x):\n    return 0x1 # c\n") for piece in line}
+    kinds = {span.text: span.kind for line in highlight("def f(x):\n    return 0x1 # c\n") for span in line}
     assert (kinds["def"], kinds["f"], kinds["0x1"], kinds["# c"]) == ("keyword", "name", "number", "comment")

@@ -99,7 +99,7 @@ def test_a_leaderboard_ranks_and_marks_ties(two, tmp_path, capsys):
     ("arguments", "said"),
     [
         (["report", "nowhere"], "holds no results.jsonl"),
-        (["report", "ONE", "--out", "page.txt"], "is no page"),
+        (["report", "ONE", "--out", "page.txt"], "is not a page"),
         (["compare", "ONE", "nowhere"], "holds no results.jsonl"),
         (["compare", "ONE", "ONE", "--noise", "2"], "is not a share"),
         (["leaderboard", "ONE", "--out", "board.pdf"], "its form is not known"),

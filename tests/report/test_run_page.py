@@ -169,7 +169,7 @@ def test_what_was_not_attempted_or_not_judged_is_on_the_page(tmp_path):
         results.write('{"key": "cut')
     page = page_of(folder)
     assert "1 correct but not timed" in page and "1 not attempted (count as not solved)" in page
-    assert "1 without a verdict (count as not solved)" in page and "1 lines of results.jsonl are no results" in page
+    assert "1 without a verdict (count as not solved)" in page and "1 lines of results.jsonl are not results" in page
     assert [task["runs"][0]["state"] for task in payload(page)["tasks"]] == ["untimed", "unjudged", "not attempted"]
 
 
@@ -306,14 +306,14 @@ def test_a_strip_is_dots_or_columns_by_how_many_there_are(count):
     assert strip.top - 1 <= min(tops) and max(tops) < strip.base, "below the strip's name"
 
 
-@pytest.mark.parametrize("alike", [3, 30, 90])
-def test_dots_of_many_alike_kernels_stay_apart_and_large_enough_to_see(alike):
+@pytest.mark.parametrize("count", [3, 30, 90])
+def test_dots_of_many_similar_kernels_stay_apart_and_large_enough_to_see(count):
     """Against torch.compile most kernels of a run are within 2 %: one bin holds them all."""
-    made = run([attempt(f"t{n}", {"eager": 1.0, "library": 1.0 + n / 50}) for n in range(alike)])
+    made = run([attempt(f"t{n}", {"eager": 1.0, "library": 1.0 + n / 50}) for n in range(count)])
     chart = distribution_chart([made], {task.task.id: place for place, task in enumerate(made.tasks)})
     below = 0.0
     for strip in chart.strips:
-        assert strip.top >= below and len(strip.dots) == alike
+        assert strip.top >= below and len(strip.dots) == count
         below = strip.base
         assert min(dot.r for dot in strip.dots) > 0.8
         spots = sorted((dot.x, dot.y) for dot in strip.dots)

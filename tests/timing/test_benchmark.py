@@ -219,7 +219,7 @@ def test_beside_nine_processes_an_honest_kernel_is_not_accused(crowded_gpu):
     assert verdict.passed or "another process uses this GPU" in verdict.summary
 
 
-def test_what_is_compiled_for_a_problem_that_nobody_vouches_for_is_kept_for_nobody(tmp_path):
+def test_what_is_compiled_for_a_problem_that_is_untrusted_for_is_kept_for_nobody(tmp_path):
     found = {}
     for why in (None, OWN, ASKED):
         with baseline_process(tmp_path, Limits(), "sm_90a", why=why, compiled=True) as process:

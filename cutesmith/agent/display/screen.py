@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from cutesmith.agent.display.screen_view import SessionView
 from cutesmith.agent.transcript import Event
@@ -17,29 +17,13 @@ HEARTBEAT = 60  # seconds of a running tool between two plain lines about it
 LONGEST_LINE = 240  # characters of a plain line
 
 
-class Screen(Protocol):
-    """Whoever shows a session. Use as a context manager; events from before it began are taken in, not told again."""
+class Screen:
+    """What shows a session; this one shows nothing, the others print or draw.
 
-    def __enter__(self) -> Screen: ...
+    Use as a context manager. Events from before it began are taken in, not told again.
+    """
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
-
-    def event(self, event: Event) -> None:
-        """An event was written to the transcript."""
-
-    def stream(self, line: int, kind: str, text: str) -> None:
-        """A piece of a line's answer; the kinds are those of `cutesmith.agent.models.model.Listener`."""
-
-    def tick(self, line: int, running: Running) -> None:
-        """A tool of the line, or a verb of it, runs."""
-
-
-class Quiet:
-    """Shows nothing."""
-
-    def __enter__(self) -> Quiet:
+    def __enter__(self) -> Screen:
         return self
 
     def __exit__(
@@ -48,16 +32,16 @@ class Quiet:
         pass
 
     def event(self, event: Event) -> None:
-        """Nothing is shown."""
+        """An event was written to the transcript."""
 
     def stream(self, line: int, kind: str, text: str) -> None:
-        """Nothing is shown."""
+        """More text of a line's answer; the kinds are those of `cutesmith.agent.models.model.Listener`."""
 
     def tick(self, line: int, running: Running) -> None:
-        """Nothing is shown."""
+        """A tool of the line, or a verb of it, runs."""
 
 
-class PlainLines(Quiet):
+class PlainLines(Screen):
     """One line for every event that matters, without colours; falls silent when the stream takes no more."""
 
     def __init__(self, stream: TextIO | None = None, view: SessionView | None = None) -> None:

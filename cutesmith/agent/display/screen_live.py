@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cutesmith.agent.budget import Limits
-from cutesmith.agent.display.screen import PlainLines, Quiet, Screen
+from cutesmith.agent.display.screen import PlainLines, Screen
 from cutesmith.agent.display.screen_panel import draw
 from cutesmith.agent.display.screen_view import Sentence, SessionView
 from cutesmith.agent.transcript import Event
@@ -25,7 +25,7 @@ FASTEST, SLOWEST = 1 / 8, 0.5  # seconds between two drawings: when something ha
 PATIENCE = 2.0  # seconds that a terminal may take for the last drawing
 
 
-class LivePanel(Quiet):
+class LivePanel(Screen):
     """A panel at the bottom of the terminal, and above it a line for every event that matters.
 
     The caller's threads only change the view, under a lock that is never held while anything is written.
@@ -132,7 +132,7 @@ def open_screen(*, quiet: bool = False, plain: bool = False, limits: Limits | No
     `limits` are those that hold now, None for those that the session began with.
     """
     if quiet:
-        return Quiet()
+        return Screen()
     view = SessionView(limits=asdict(limits) if limits else {})
     if plain or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return PlainLines(view=view)

@@ -47,13 +47,13 @@ def _spent(view: SessionView, inner: int) -> list[Text]:
     usage, state, limits = view.state.usage, view.state, view.limits
     written = usage.input_tokens + usage.cache_write_tokens
     dollars = ("at least " if state.unpriced else "") + f"${state.dollars:.2f}"
-    pieces = [
+    parts = [
         _of(dollars, limits.get("dollars"), "${:.2f}"),
         _of(f"{count(usage.total)} tokens", limits.get("tokens"), "{:,}"),
         f"{count(written)} in, {count(usage.output_tokens)} out, {count(usage.cache_read_tokens)} cached",
         _of(clock(view.seconds()), limits.get("seconds"), clock),
     ]
-    return _labelled("spent", [pieces[0], *pieces[2:], *(pieces[1:2] if limits.get("tokens") else [])], inner, "")
+    return _labelled("spent", [parts[0], *parts[2:], *(parts[1:2] if limits.get("tokens") else [])], inner, "")
 
 
 def _of(used: str, limit: Any, form: Any) -> str:
@@ -63,16 +63,16 @@ def _of(used: str, limit: Any, form: Any) -> str:
     return f"{used} of {form(limit) if callable(form) else form.format(limit)}"
 
 
-def _labelled(label: str, pieces: Iterable[str], inner: int, style: str) -> list[Text]:
-    """Pieces in as many lines as they take, the label before the first."""
+def _labelled(label: str, parts: Iterable[str], inner: int, style: str) -> list[Text]:
+    """Parts in as many lines as they take, the label before the first."""
     from rich.text import Text
 
     lines: list[str] = []
-    for piece in pieces:
-        if lines and len(lines[-1]) + 3 + len(piece) <= inner - LABEL:
-            lines[-1] += f" · {piece}"
+    for part in parts:
+        if lines and len(lines[-1]) + 3 + len(part) <= inner - LABEL:
+            lines[-1] += f" · {part}"
         else:
-            lines.append(piece)
+            lines.append(part)
     heads = [label.ljust(LABEL), *[" " * LABEL] * (len(lines) - 1)]
     return [Text.assemble((head, "dim"), (fit(line, inner - LABEL), style)) for head, line in zip(heads, lines)]
 

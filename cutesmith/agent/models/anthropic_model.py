@@ -164,7 +164,7 @@ def _check(client: anthropic.AsyncAnthropic) -> None:
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise ModelError("the API key holds a character that no key has", hint="A line break or a quote, perhaps?")
     if client.base_url.scheme not in ("http", "https") or not client.base_url.host:
-        raise ModelError(f"{client.base_url} is no address", hint=api_errors.ADDRESS_HINT)
+        raise ModelError(f"{client.base_url} is not an address", hint=api_errors.ADDRESS_HINT)
 
 
 def _telling(listener: Listener, retries: int) -> Any:

@@ -26,7 +26,7 @@ _STATUS = {
     400: ("Claude's API refuses the request", f"What each model takes: {MODELS}"),
     401: ("the API key is refused", "Check ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN)."),
     402: ("the account cannot pay for it", "See https://platform.claude.com/settings/billing."),
-    403: ("this API key may not do that", "Ask whoever manages its workspace, or take another key."),
+    403: ("this API key may not do that", "Ask the owner of its workspace, or take another key."),
     408: ("Claude's API gave up on the request", LATER),
     413: ("the request is too large", "Let the tools read less of a file at a time."),
     404: ("there is no Messages API at this address", ADDRESS_HINT),
@@ -68,7 +68,7 @@ def is_of_model(error: anthropic.APIStatusError, model: str) -> bool:
 
 def _of_status(error: anthropic.APIStatusError, model: str, tries: int) -> ModelError:
     if is_of_model(error, model):
-        return UnknownModelError(f"{model} is no model that this API key can use", hint=f"The models: {MODELS}")
+        return UnknownModelError(f"{model} is not a model that this API key can use", hint=f"The models: {MODELS}")
     known = _FAILED if error.status_code >= 500 else _UNEXPECTED
     wrong, hint = _STATUS.get(error.status_code, known)
     said = f": {error.api_message}" if error.api_message else ""

@@ -18,9 +18,9 @@ Event = Mapping[str, Any]
 Said = tuple[str, str]  # what a listener is told
 
 MALFORMED = "__malformed__"
-"""The only key of a tool call's input that is no JSON object, or was cut off; its value is the text that came.
+"""The only key of a tool call's input that is not a JSON object, or was cut off; its value is the text that came.
 
-So the call stands in the conversation as valid data, and whoever runs tools answers it with an error.
+So the call stands in the conversation as valid data, and the toolbox answers it with an error.
 """
 
 CUT_OFF = ("max_tokens", "model_context_window_exceeded", "refusal")
@@ -66,8 +66,9 @@ class Answer:
             if _is_call(block):
                 cut = self.stop_reason in CUT_OFF and index == max(self._blocks)
                 block["input"] = _parsed(self._json[index], block.get("input") or {}, cut=cut)
-            blocks.append(block)
-        return _encodable([block for block in blocks if not _is_blank(block)])
+            if block.get("type") != "text" or str(block.get("text", "")).strip():  # the API refuses to be sent blanks
+                blocks.append(block)
+        return _encodable(blocks)
 
     def usage(self) -> Usage:
         """What is known to be billed; a compaction's tokens are not part of the top-level counts."""
@@ -150,11 +151,6 @@ def _is_flat(value: Any, levels: int) -> bool:
 def _usage(counts: Mapping[str, Any]) -> Usage:
     names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     return Usage(*(count if isinstance(count := counts.get(name), int) else 0 for name in names))
-
-
-def _is_blank(block: Block) -> bool:
-    """Text of nothing but white space: the API refuses to be sent it."""
-    return block.get("type") == "text" and not str(block.get("text", "")).strip()
 
 
 def _encodable(blocks: list[Block]) -> list[Block]:

@@ -1,4 +1,4 @@
-"""The seam between the loop and whoever answers: requests and replies are the Messages API's own blocks, as plain data.
+"""The seam between the loop and the model: requests and replies are the Messages API's own blocks, as plain data.
 
 Docs: https://platform.claude.com/docs/en/api/messages
 """
@@ -79,7 +79,7 @@ class Reply:
 
 
 class Model(Protocol):
-    """Whoever answers requests."""
+    """What answers requests."""
 
     name: str
 

@@ -58,7 +58,7 @@ def read_script(path: str | Path) -> ScriptedModel:
     try:
         script = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is no script: {error}", hint=str(__doc__).partition("\n\n")[2]) from error
+        raise UsageError(f"{path} is not a script: {error}", hint=str(__doc__).partition("\n\n")[2]) from error
     lines = script if isinstance(script, dict) else {"*": script}
     for turn in (turn for turns in lines.values() for turn in turns):
         if not isinstance(turn, dict) or not FIELDS.issuperset(turn):

@@ -44,19 +44,14 @@ def complaints_about_inputs(text: str, source: str) -> list[str]:
     names = _names(tree)
     missing = [name for name in _WRITTEN if name not in names]
     lacks = [f"the text defines no {' and no '.join(missing)}"] if missing else []
-    theirs = _names(parse(source, _NAME)) - _SAME_ANYWHERE.intersection(_plain_imports(tree)) - {"get_input_sets"}
+    imports = [node for node in module_scope(tree.body) if isinstance(node, ast.Import)]
+    plain = {alias.name for node in imports for alias in node.names if alias.asname is None}  # the same in every file
+    theirs = _names(parse(source, _NAME)) - (_SAME_ANYWHERE & plain) - {"get_input_sets"}
     reserved = set(PROBLEM_NAMES) - {*_WRITTEN, "TOLERANCE"}
     taken = [f"{name} belongs to the file already: leave it out" for name in sorted(names & (theirs | reserved))]
     loose = [statement for statement in tree.body if not _only_defines(statement)]
     extra = [f"line {s.lineno}: only functions, imports and constants may be added" for s in loose]
     return [*lacks, *taken, *extra, *_forbidden(tree)]
-
-
-def _plain_imports(tree: ast.Module) -> Iterator[str]:
-    """What `import torch` and its like bind: the same in every file."""
-    for statement in module_scope(tree.body):
-        if isinstance(statement, ast.Import):
-            yield from (alias.name for alias in statement.names if alias.asname is None)
 
 
 def _only_defines(statement: ast.stmt) -> bool:

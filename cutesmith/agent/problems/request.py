@@ -54,11 +54,8 @@ async def accept_request(session: Session, model: Model, arch: str, check: Check
     return _result(session, function.get("origin", REQUEST))
 
 
-def nobody_vouches(session: Session) -> bool:
-    """Whether the judge trusts the session's problem no more than its kernels.
-
-    So it is where a model wrote it or its inputs, or `--confine-problem` asked for it.
-    """
+def is_untrusted(session: Session) -> bool:
+    """Whether the judge confines the problem too: a model wrote it or its inputs, or `--confine-problem` was given."""
     about = session.first("session") or {}
     return any(about.get(name) for name in ("request", "function", "confine_problem"))
 

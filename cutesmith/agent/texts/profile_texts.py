@@ -69,7 +69,7 @@ def counted_lines(launch: Object) -> Iterator[str]:
     if not profile:
         return
     pipes = ", ".join(f"{name} {clocks:.0f}" for name, clocks in profile["clocks"].items())
-    yield f"  modelled clocks by pipe: {pipes} (they rank lines; they are no times)"
+    yield f"  modelled clocks by pipe: {pipes} (they rank lines; they are not times)"
     lines = sorted(profile["lines"], key=lambda line: -line["clocks"])
     whole = sum(line["clocks"] for line in lines) or 1.0
     for line in lines[:_MOST_LINES]:

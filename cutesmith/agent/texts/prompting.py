@@ -36,7 +36,7 @@ def _environment() -> Any:
         import jinja2
     except ImportError as error:
         raise UnavailableError("the agent needs jinja2", hint="python3 -m pip install jinja2") from error
-    return jinja2.Environment(  # noqa: S701 - prompts are no HTML
+    return jinja2.Environment(  # noqa: S701 - prompts are not HTML
         loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
 

@@ -7,7 +7,7 @@ import hashlib
 from cutesmith.agent.outcome import AddNote, Outcome, RecordVerdict
 from cutesmith.agent.session_state import JudgedKernel
 from cutesmith.agent.tools.confined_folder import ConfinedFolder
-from cutesmith.agent.tools.workbench import KERNEL, Workbench
+from cutesmith.agent.tools.workspace import KERNEL, Workbench
 from cutesmith.errors import UsageError
 
 

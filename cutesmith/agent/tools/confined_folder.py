@@ -1,8 +1,8 @@
 """The folder that a model's file tools reach: nothing outside it is read or written, whatever a path says.
 
 A path is walked name by name from the folder's own descriptor, and no link is followed on the way: what is checked is
-what is opened, also when somebody changes the folder in between. A file with a second name (a hard link) may be a file
-from elsewhere, and is refused like a device.
+what is opened, also when another process changes the folder in between. A file with a second name (a hard link) may
+be a file from elsewhere, and is refused like a device.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from cutesmith.agent.outcome import Outcome, WriteFile
 from cutesmith.agent.texts.bounded_text import bounded
 from cutesmith.agent.tools.confined_folder import MAX_BYTES, MAX_FILES, ConfinedFolder
 from cutesmith.agent.tools.text_edits import LEFT_OUT, VIEW_CHARACTERS, difference, near_misses, numbered, occurrences
-from cutesmith.agent.tools.workbench import Workbench
+from cutesmith.agent.tools.workspace import Workbench
 from cutesmith.errors import UsageError
 
 SHOWN_OCCURRENCES = 20
@@ -72,15 +72,15 @@ class FileTools:
         return Outcome(text=told, effects=(WriteFile(path, text),))
 
     async def edit_file(self, path: str, old_text: str, new_text: str, replace_all: bool = False) -> Outcome:
-        """Replace a piece of a file. old_text must occur exactly once, to the letter, indentation included.
+        """Replace a part of a file. old_text must occur exactly once, to the letter, indentation included.
 
         Give enough lines around the change to make it unique. The answer is the difference; view_file is not needed
         after it.
 
         Args:
             path: relative to the work folder.
-            old_text: the piece to replace, without line numbers.
-            new_text: what stands there afterwards; empty to remove the piece.
+            old_text: the text to replace, without line numbers.
+            new_text: what stands there afterwards; empty to remove the text.
             replace_all: replace every occurrence instead of the only one.
         """
         text = self.files.read(path)

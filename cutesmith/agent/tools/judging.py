@@ -14,7 +14,7 @@ from typing import Any
 from cutesmith.agent.outcome import KeepVersion
 from cutesmith.agent.session_state import GRADES, JudgedKernel, SessionState
 from cutesmith.agent.tools.confined_folder import ConfinedFolder
-from cutesmith.agent.tools.workbench import KERNEL, Workbench
+from cutesmith.agent.tools.workspace import KERNEL, Workbench
 from cutesmith.checkpoints import write_atomically
 from cutesmith.errors import CutesmithError
 from cutesmith.sandbox.shared_fork_server import lend_fork_server
@@ -26,7 +26,7 @@ BENCHMARK_TIMEOUT = 300.0  # seconds a call: it compiles the baselines too
 QUICK = ("--quick", "--no-compile-baseline")
 PROBLEM_SHOWN = "problem.py"
 CONDEMNED = (
-    "This very text was found wrong or rejected before, with other inputs: it does not count until it is mended."
+    "This very text was found wrong or rejected before, with other inputs: it does not count until it is changed."
 )
 
 Verdict = Mapping[str, Any]
@@ -90,22 +90,6 @@ def _common(workbench: Workbench, stage: str) -> list[str]:
     if stage in ("benchmark", "profile", "emulate"):
         options.append(f"--timeout={max(BENCHMARK_TIMEOUT, workbench.timeout):g}")
     return options
-
-
-async def judge_once(workbench: Workbench, stage: str, kernel: Snapshot) -> Verdict:
-    """A stage's verdict, read off the state where this very text has one."""
-    known = workbench.state.kernels.get(kernel.sha256)
-    if known and stage in known.verdicts:
-        return known.verdicts[stage]
-    return await judge(workbench, stage, kernel)
-
-
-async def time_quickly(workbench: Workbench, kernel: Snapshot, verified: Verdict) -> Verdict | None:
-    """A short benchmark of what has just been verified on a GPU; None elsewhere, and for a text that has its time."""
-    known = workbench.state.kernels.get(kernel.sha256)
-    if verified.get("ran_on") != "gpu" or (known and known.median_us is not None):
-        return None
-    return await judge(workbench, "benchmark", kernel, *QUICK)
 
 
 def kept(kernel: Snapshot, verified: Verdict, timed: Verdict | None, note: str) -> KeepVersion:

@@ -6,7 +6,7 @@ from cutesmith.agent.outcome import Effect, Outcome, RecordVerdict
 from cutesmith.agent.texts.verdict_texts import describe
 from cutesmith.agent.tools import judging
 from cutesmith.agent.tools.judging import Snapshot, Verdict, take_snapshot
-from cutesmith.agent.tools.workbench import Workbench
+from cutesmith.agent.tools.workspace import Workbench
 from cutesmith.verdicts import ExitCode
 
 LINT_FIRST = "{} was not run: correct these findings in kernel.py first, then call it again."
@@ -29,13 +29,17 @@ class JudgingTools:
 
     async def verify_kernel(self, *words: str, note: str = "") -> Outcome:
         bench, kernel = self.workbench, take_snapshot(self.workbench)
-        lint = await judging.judge_once(bench, "lint", kernel)
+        known = bench.state.kernels.get(kernel.sha256)
+        lint = known.verdicts.get("lint") if known else None
+        lint = await judging.judge(bench, "lint", kernel) if lint is None else lint
         if lint["exit_code"] != ExitCode.PASSED:
             return self._told(kernel, lint, closing=LINT_FIRST.format("verify_kernel"))
         verified = await judging.judge(bench, "verify", kernel, *words)
         if verified["exit_code"] != ExitCode.PASSED:
             return self._told(kernel, verified, closing=judging.comparison(bench, kernel, [verified]))
-        timed = await judging.time_quickly(bench, kernel, verified)
+        timed = None
+        if verified.get("ran_on") == "gpu" and (known is None or known.median_us is None):
+            timed = await judging.judge(bench, "benchmark", kernel, *judging.QUICK)
         return self.passed(kernel, verified, timed, note)
 
     def passed(self, kernel: Snapshot, verified: Verdict, timed: Verdict | None, note: str) -> Outcome:

@@ -15,7 +15,7 @@ import anyio.to_thread
 from cutesmith.agent.outcome import Outcome, WriteFile
 from cutesmith.agent.texts.bounded_text import bounded
 from cutesmith.agent.tools.confined_folder import MAX_BYTES, ConfinedFolder
-from cutesmith.agent.tools.workbench import Workbench
+from cutesmith.agent.tools.workspace import Workbench
 from cutesmith.errors import UsageError
 from cutesmith.verb_process import run_verb
 from cutesmith.verdicts import ExitCode

@@ -20,7 +20,7 @@ from cutesmith.agent.tools.judging import StorageError
 from cutesmith.agent.tools.judging_tools import JudgingTools
 from cutesmith.agent.tools.library_tools import LibraryTools
 from cutesmith.agent.tools.version_tools import VersionTools
-from cutesmith.agent.tools.workbench import Workbench
+from cutesmith.agent.tools.workspace import Workbench
 from cutesmith.errors import CutesmithError
 from cutesmith.verb_process import VerbError
 from cutesmith.verbs.definition import Verb

@@ -10,8 +10,7 @@ import hashlib
 from cutesmith.agent.outcome import Effect, KeepVersion, Outcome, WriteFile
 from cutesmith.agent.tools.confined_folder import ConfinedFolder
 from cutesmith.agent.tools.text_edits import difference
-from cutesmith.agent.tools.workbench import KERNEL, Workbench
-from cutesmith.agent.tools.workspace import store_of
+from cutesmith.agent.tools.workspace import KERNEL, Workbench, store_of
 from cutesmith.checkpoints import CheckpointStore
 from cutesmith.errors import UsageError
 

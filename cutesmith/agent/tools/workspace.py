@@ -1,12 +1,17 @@
-"""What effects do to a line's folder; applying one twice, as after a kill, comes to applying it once."""
+"""A line's folder: what effects do to it (twice, as after a kill, is once), and what its tools act on."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cutesmith.agent.outcome import Effect, KeepVersion, WriteFile
+from cutesmith.agent.session_state import SessionState
 from cutesmith.agent.tools.confined_folder import ConfinedFolder, parts_of
 from cutesmith.checkpoints import CheckpointStore
+from cutesmith.verb_process import Follower, ignore
+
+KERNEL = "kernel.py"
 
 
 class Workspace:
@@ -37,3 +42,30 @@ def store_of(path: str, folder: Path, checkpoints: CheckpointStore) -> Checkpoin
     """
     *folders, _ = parts_of(path)
     return CheckpointStore(folder / path, folder=checkpoints.folder.joinpath(*(f"{name}.below" for name in folders)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workbench:
+    """One line's place of work.
+
+    `folder` is all that the model's file tools reach; `problem` is the judge's own copy, out of their reach; `judged`
+    is where snapshots are put that the judge then reads, so that nothing changes under it. `arch` such as "sm_90a";
+    `on`: "auto", "gpu", "emulator" or "compile"; `timeout` in seconds a call of the kernel. `confine_problem`: a model
+    wrote the problem too, so that the judge confines it. `bare`: the judge's and the file tools alone; `hidden_pages`
+    of the references are neither found nor read nor named.
+    """
+
+    line: int
+    folder: Path
+    problem: Path
+    judged: Path
+    checkpoints: CheckpointStore
+    state: SessionState
+    arch: str
+    on: str = "auto"
+    timeout: float = 120.0
+    tolerance: dict[str, float] = field(default_factory=dict)  # "rtol", "atol" when asked for
+    confine_problem: bool = False
+    follower: Follower = ignore
+    bare: bool = False
+    hidden_pages: tuple[str, ...] = ()

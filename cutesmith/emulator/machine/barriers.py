@@ -1,7 +1,7 @@
 """Barriers of a block (`bar`, `barrier`: sync, arrive, red; ids 0 to 15).
 
-As the PTX ISA has it ("Parallel Synchronization and Communication Instructions"), a barrier of a block counts warps: a
-warp has arrived when all its threads that have not exited are there, and counts 32 threads.
+A barrier of a block counts warps (PTX ISA, "Parallel Synchronization and Communication Instructions"): a warp has
+arrived when all its lanes that have not exited have arrived, and it counts as 32 threads.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Barriers(Unit):
         self._read: dict[int, BlockBarrier] = {}
 
     def execute(self, group: Sequence[Waiting]) -> list[Array | None]:
-        """Which of the lanes that wait at barriers go on; arrivals are counted, results written."""
+        """Count arrivals, write results, and return which of the lanes that wait at barriers go on."""
         barrier, lanes = self._barrier_of(group[0]), group[0].lanes
         plain = barrier.action == "sync" and barrier.count is None and barrier.id == Immediate(0)
         alone = len(group) == 1 and len(lanes) == self._wave.lane_count
@@ -123,7 +123,7 @@ class _Barriers(Unit):
         return -(-missing // WARP) if missing else len(rows)
 
     def _report_divergence(self, found: _Round, passing: Array, group: Sequence[Waiting]) -> None:
-        """An aligned barrier asks for the whole warp, at one instruction: what compute-sanitizer's synccheck tells."""
+        """Report aligned barriers that a warp does not reach as a whole, as compute-sanitizer's synccheck does."""
         live, exists = self._warps.live[passing], self._warps.exists[passing]
         sites = np.where(live, self._warps.by_warp(found.site, -1)[passing], -1)
         apart = (live & (sites != sites.max(axis=1, keepdims=True))).any(axis=1)

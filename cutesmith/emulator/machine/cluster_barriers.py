@@ -45,7 +45,7 @@ class _ClusterBarriers(Unit):
         return np.repeat(np.minimum.reduceat(arrivals, starts), counts)
 
     def wait(self, lanes: Array, phases: Array) -> Array:
-        """Which of the lanes have waited long enough; a thread that has not arrived itself waits forever."""
+        """Which of the lanes have waited long enough; a lane that has not arrived itself waits forever."""
         own = self.arrivals[lanes]
         done: Array = (phases[lanes] >= own) & (own > self.waits[lanes])
         self.waits[lanes[done]] += 1
@@ -55,7 +55,7 @@ class _ClusterBarriers(Unit):
 
 
 class ClusterBarrierSuspension(Suspension):
-    """Arrivals first, then those who wait."""
+    """Arrivals come first, then waits."""
 
     turn: ClassVar[int] = 2
     together: ClassVar[bool] = True

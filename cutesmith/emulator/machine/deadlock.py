@@ -1,4 +1,4 @@
-"""Why no lane can go on: which warps wait at which line for what, and where those are that they wait for."""
+"""Why no lane can go on: which warps wait at which line for what, and where the warps are that they wait for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def explain(machine: Machine, waiting: Sequence[tuple[Suspension, Waiting]]) -> 
 
 
 def _deadlock(scene: Scene, suspension: Suspension, entry: Waiting) -> Finding:
-    """What those who wait at one suspension point wait for; one block stands for the others."""
+    """What the lanes of one suspension point wait for; one block is described for all."""
     wave, instruction = scene.machine.wave, entry.instruction
     block_of_lane = wave.block_of_lane[entry.lanes]
     mine = entry.lanes[block_of_lane == block_of_lane[0]]
@@ -36,7 +36,7 @@ def _deadlock(scene: Scene, suspension: Suspension, entry: Waiting) -> Finding:
 
 
 def _divergence(scene: Scene, entry: Waiting) -> Iterator[Finding]:
-    """The first warp of which a part waits at this barrier and another part elsewhere."""
+    """The first warp that waits in part at this barrier and in part elsewhere."""
     warps = scene.machine.warps
     here = warps.spread(entry.lanes)
     elsewhere = warps.live & ~here

@@ -221,7 +221,23 @@ class LaunchRun:
             module_symbols=self.memory.module_symbols,
             tensor_core_sm=self.settings.tensor_core_sm,
         )
-        _fill_context(wave)
+        words = {
+            Context.FRAME: wave.frame.ctypes.data,
+            Context.LANES: wave.lane_count,
+            Context.STATUS: wave.status.ctypes.data,
+            Context.SPECIAL: wave.special.ctypes.data,
+            Context.PARAMETERS: wave.parameters.ctypes.data,
+            Context.COUNTS: wave.counts.ctypes.data,
+            Context.BLOCK_OF_LANE: wave.block_of_lane.ctypes.data,
+            Context.CLUSTER_OF_LANE: wave.cluster_of_lane.ctypes.data,
+            Context.SHARED: wave.shared.ctypes.data,
+            Context.SHARED_BYTES: wave.shared.shape[1],
+            Context.LOCAL: wave.local.ctypes.data,
+            Context.LOCAL_BYTES: wave.local.shape[1],
+            Context.CLUSTER_BLOCKS: wave.cluster_blocks,
+        }
+        for word, value in words.items():
+            wave.context[word] = value
         self.memory.attach(wave)
         return wave
 
@@ -243,23 +259,3 @@ def _parameter_buffer(program: Program, launch: Launch) -> Array:
         offset = program.parameters[variable.name]
         buffer[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
     return buffer
-
-
-def _fill_context(wave: Wave) -> None:
-    words = {
-        Context.FRAME: wave.frame.ctypes.data,
-        Context.LANES: wave.lane_count,
-        Context.STATUS: wave.status.ctypes.data,
-        Context.SPECIAL: wave.special.ctypes.data,
-        Context.PARAMETERS: wave.parameters.ctypes.data,
-        Context.COUNTS: wave.counts.ctypes.data,
-        Context.BLOCK_OF_LANE: wave.block_of_lane.ctypes.data,
-        Context.CLUSTER_OF_LANE: wave.cluster_of_lane.ctypes.data,
-        Context.SHARED: wave.shared.ctypes.data,
-        Context.SHARED_BYTES: wave.shared.shape[1],
-        Context.LOCAL: wave.local.ctypes.data,
-        Context.LOCAL_BYTES: wave.local.shape[1],
-        Context.CLUSTER_BLOCKS: wave.cluster_blocks,
-    }
-    for word, value in words.items():
-        wave.context[word] = value

@@ -1,4 +1,4 @@
-"""Which lanes run next: all that can, then the suspension points that are complete; a deadlock when no lane can move.
+"""Which lanes run next: all that can, then the complete suspension points; a deadlock when no lane can move.
 
 The loop is that of docs/emulator.md. Lanes that can run are kept by the basic block where they start, lanes that wait
 by their suspension point, so that a round costs a few array operations however many lanes take part.
@@ -91,7 +91,7 @@ class Scheduler:
                 raise self._deadlock()
 
     def _lose_patience(self) -> bool:
-        """Let those give up who wait only for some time; False when that has led nowhere."""
+        """Let instructions that wait for a limited time give up; False when that has led nowhere."""
         self._impatient_rounds += 1
         self._machine.patient = False
         moved = self._impatient_rounds <= _MOST_IMPATIENT_ROUNDS and self._execute_suspension_points()
@@ -112,7 +112,7 @@ class Scheduler:
         return bool(groups)
 
     def _sort(self, lanes: Array) -> bool:
-        """Put lanes that have run where their status codes say; True when all of them merely gave way."""
+        """Sort lanes that have run by their status codes; True when all of them only ran out of fuel."""
         codes = self._wave.status[lanes]
         first = int(codes[0])
         if (codes == first).all():

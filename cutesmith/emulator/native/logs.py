@@ -69,11 +69,6 @@ def traced_registers(program: Program) -> tuple[str, ...]:
     return tuple(sorted(program.widths))
 
 
-def lost_records(log: Array) -> int:
-    """How many records found no room."""
-    return max(0, int(log[0] - log[1]))
-
-
 def _records(log: Array, kind: np.dtype[Any]) -> Array:
     count = min(int(log[0]), int(log[1]))
     return log[HEADER_WORDS : HEADER_WORDS + RECORD_WORDS * count].view(kind)

@@ -77,12 +77,11 @@ class PendingCopies(Unit):
         for copies in self._under_way:
             done = copies.groups < before[copies.lanes]
             if done.any():
-                self._land(copies.select(done))
+                landed = copies.select(
+                    done
+                )  # from now on the bytes count as written by the thread that issued the copy
+                self._shared[landed.bytes_touched] = landed.data
+                self._memory.copies_landed(landed.lanes, landed.bytes_touched, landed.site)
             if not done.all():
                 left.append(copies.select(~done))
         self._under_way = left
-
-    def _land(self, copies: _Copies) -> None:
-        """The bytes arrive; from now on they count as written by the thread that issued the copy."""
-        self._shared[copies.bytes_touched] = copies.data
-        self._memory.copies_landed(copies.lanes, copies.bytes_touched, copies.site)

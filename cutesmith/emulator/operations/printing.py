@@ -43,7 +43,7 @@ class ArgumentBuffer:
 
 
 def format_text(template: str, buffer: ArgumentBuffer, string_at: Callable[[int], str]) -> str:
-    """The printed text; `string_at` reads the C string at an address. All else is printed as it stands."""
+    """The printed text; `string_at` reads the C string at an address. Everything else is printed unchanged."""
     return _SPECIFIER.sub(lambda match: _converted(match, buffer, string_at), template)
 
 
@@ -66,14 +66,9 @@ def _converted(match: re.Match[str], buffer: ArgumentBuffer, string_at: Callable
         return str(f"{spec}s" % chr(buffer.integer() & 0xFF))
     if conversion == "p":
         return str(f"{spec}s" % hex(buffer.integer(8, signed=False)))
-    return _integer(f"{spec}{conversion}", match["length"] or "", conversion, buffer)
-
-
-def _integer(spec: str, length: str, conversion: str, buffer: ArgumentBuffer) -> str:
     signed = conversion in "di"
-    value = buffer.integer(8 if length in _WIDE else 4, signed=signed)
-    bits = {"hh": 8, "h": 16}.get(length, 64)
-    if bits < 64:
+    value = buffer.integer(8 if match["length"] in _WIDE else 4, signed=signed)
+    if bits := {"hh": 8, "h": 16}.get(match["length"], 0):
         value &= (1 << bits) - 1
         value -= (1 << bits) if signed and value >> (bits - 1) else 0
-    return str((spec[:-1] + "d" if conversion == "u" else spec) % value)
+    return str(f"{spec}{'d' if conversion == 'u' else conversion}" % value)

@@ -7,7 +7,7 @@ significand lies in [1, 4). Subnormal numbers keep their exponent, zero aligns n
 2^128 on are infinite, NaN is 0x7fffffff or 0x7fff.
 
 Sources: Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021); Xie et al., "MMA-Sim:
-bit-accurate reference model of tensor cores and matrix cores" (2025). What stands here for sm_90 gives every bit of the
+bit-accurate reference model of tensor cores and matrix cores" (2025). The model of sm_90 here gives every bit of the
 recordings of an H200 (evals/studies/emulator/record_mma.py), and fp8 there follows the machine code that ptxas writes.
 """
 
@@ -41,11 +41,8 @@ def decode(format: Format, bits: Array) -> tuple[Array, Array]:
 
 @functools.cache
 def _tables(format: Format) -> tuple[Array, Array]:
-    return _decode(format, np.arange(1 << format.bits, dtype=np.uint32))
-
-
-def _decode(format: Format, bits: Array) -> tuple[Array, Array]:
-    """Values and exponents by arithmetic on the fields."""
+    """Values and exponents of all patterns, by arithmetic on the fields."""
+    bits = np.arange(1 << format.bits, dtype=np.uint32)
     mantissa = bits & np.uint32((1 << format.mantissa) - 1)
     biased = (bits >> format.mantissa & ((1 << format.exponent_bits) - 1)).astype(np.int64)
     significand = mantissa | np.where(biased > 0, 1 << format.mantissa, 0)

@@ -54,9 +54,8 @@ def _source_lanes(mode: str, shift: Array, control: Array) -> tuple[Array, Array
     shift, clamp, segment = shift & 31, control & 31, control >> 8 & 31
     least = _LANES & segment
     most = least | clamp & ~segment
-    source = {"up": _LANES - shift, "down": _LANES + shift, "bfly": _LANES ^ shift, "idx": least | shift & ~segment}[
-        mode
-    ]
+    sources = {"up": _LANES - shift, "down": _LANES + shift, "bfly": _LANES ^ shift, "idx": least | shift & ~segment}
+    source = sources[mode]
     inside = source >= most if mode == "up" else source <= most
     return np.where(inside, source, _LANES), inside
 

@@ -6,15 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cutesmith.emulator.instructions.roles import has_result, reads, writes
-from cutesmith.emulator.ptx.syntax import (
-    Address,
-    Function,
-    Immediate,
-    Instruction,
-    Label,
-    Register,
-    Vector,
-)
+from cutesmith.emulator.ptx.syntax import Address, Function, Immediate, Instruction, Label, Register, Vector
 from cutesmith.emulator.ptx.traversal import with_body
 
 POSITION = "position"

@@ -48,7 +48,7 @@ _MAY_BE_NARROW = re.compile(
 
 @dataclass(frozen=True)
 class Tensor:
-    """Bytes of memory from a device address on, as a person calls them; whether `kernel_fn` returns them."""
+    """Named bytes of memory from a device address on, and whether `kernel_fn` returns them."""
 
     name: str
     address: int
@@ -95,9 +95,9 @@ class Searched:
 
 
 def search(held: Held, tensors: Sequence[Tensor], sm: SmVersion) -> Searched:
-    """Whether an index of 32 or 16 bits wraps in the launch, by some of its blocks, the last among them.
+    """Whether an index of 32 or 16 bits wraps in some blocks of the launch, the last one among them.
 
-    An access counts where the address that integers of 64 bits give lies in a tensor and is another one. Through 16
+    An access counts where the address with integers of 64 bits is another one and lies in a tensor. Through 16
     bits it counts where the actual address lies in no tensor, or two positions of an output are written to one address.
     Nothing is run where no tensor is large and no integer that an address is made of is narrow.
     """

@@ -30,7 +30,7 @@ from cutesmith.emulator.ptx.traversal import with_body
 from cutesmith.emulator.ptx.types import bits_of
 
 _TWIN = ".wide"
-_PLAUSIBLE = 1 << 36  # no position: what a hash makes of one is not divided with more bits than it was meant to have
+_PLAUSIBLE = 1 << 36  # larger than any position: a hash of one is not divided with more bits than it was meant to have
 _MOST_DIVISOR = 1 << 16  # compilers divide without remainder by multiplying with the divisor's inverse
 _LINEAR = {("add", ""): "add", ("sub", ""): "sub", ("mul", "lo"): "mul.lo", ("mad", "lo"): "mad.lo", ("neg", ""): "neg"}
 _BITWISE = ("and", "or", "xor", "not", "shl", "selp")
@@ -140,7 +140,9 @@ class _Rule:
         target, *sources = instruction.operands
         bits = self._twins.bits(target)
         if bits not in (32, 64) and not (bits == 16 and instruction.opcode == "cvt"):
-            return self._of_16_bits(target, sources) if bits == 16 else None
+            if bits != 16 or not self._twins.through or not self._is_sum() or not isinstance(target, Register):
+                return None
+            return self._same(f"{instruction.opcode}.s64", target, sources, 16)
         if not isinstance(target, Register) or any(isinstance(s, (SpecialRegister, Symbol)) for s in sources):
             return None
         if instruction.opcode == "cvt":
@@ -150,11 +152,16 @@ class _Rule:
         if instruction.opcode in _BITWISE or instruction.opcode in ("mov", "cvta"):
             return self._bitwise(target, sources, bits)
         if (instruction.opcode, *instruction.modifiers[:-1]) in _LINEAR or self._is_sum():
-            first, *modifiers = self._instruction.opcode, *self._instruction.modifiers[:-1]
-            if any(map(_is_inverse, sources)) and first == "mul":
+            if instruction.opcode == "mul" and any(map(_is_inverse, sources)):
                 return None
-            return self._same(".".join((first, *modifiers, "s64")), target, sources, bits)
-        return self._like_64(target, sources) if bits == 64 else self._signed(target, sources)
+            opcode = ".".join((instruction.opcode, *instruction.modifiers[:-1], "s64"))
+            return self._same(opcode, target, sources, bits)
+        if bits == 32:
+            return self._signed(target, sources)
+        if instruction.opcode not in _LIKE_64 or bits_of(instruction.modifiers[-1]) != 64:
+            return None
+        kept = sources[1:] if instruction.opcode == "shr" else []
+        return self._same(instruction.full_opcode, target, sources, 64, kept=kept)
 
     # -------------------------------------------------------------------------------------------------------- exact
 
@@ -172,14 +179,6 @@ class _Rule:
         if opcode == "selp":
             return self._same("selp.b64", target, sources, bits, kept=sources[2:])
         return self._same("mov.b64" if opcode == "cvta" else f"{opcode}.b64", target, sources, bits)
-
-    def _like_64(self, target: Register, sources: list[Operand]) -> _Parts | None:
-        """Integers of 64 bits: their twins are computed as they are."""
-        instruction = self._instruction
-        if instruction.opcode not in _LIKE_64 or bits_of(instruction.modifiers[-1]) != 64:
-            return None
-        kept = sources[1:] if instruction.opcode == "shr" else []
-        return self._same(instruction.full_opcode, target, sources, 64, kept=kept)
 
     def _same(
         self, opcode: str, target: Register, sources: list[Operand], bits: int, kept: list[Operand] | None = None
@@ -260,12 +259,6 @@ class _Rule:
         negative, own = self._twins.new("pred"), self._new(f"cvt.u64.u{bits}", source)
         self._emit("setp.lt.u64", negative, shifted, Immediate(1 << (bits - 1)))
         return self._new("selp.b64", own, twin, negative)
-
-    def _of_16_bits(self, target: Operand, sources: list[Operand]) -> _Parts | None:
-        """Arithmetic of registers of 16 bits."""
-        if not self._twins.through or not self._is_sum() or not isinstance(target, Register):
-            return None
-        return self._same(f"{self._instruction.opcode}.s64", target, sources, 16)
 
     def _new(self, opcode: str, *sources: Operand) -> Register:
         result = self._twins.new()

@@ -39,12 +39,13 @@ class Sample:
 
     program: Program
     threads_per_block: int
-    lane_counts: Array
-    warp_counts: Array
-    sampled_counts: Array
     accesses: list[dict[str, Array]] = field(default_factory=list)
     blocks: int = 0
     complete: bool = True
+
+    def __post_init__(self) -> None:
+        shape = (3, len(self.program.basic_blocks))
+        self.lane_counts, self.warp_counts, self.sampled_counts = np.zeros(shape, np.int64)
 
     @property
     def taken(self) -> int:
@@ -73,16 +74,7 @@ class Profiler:
         first = geometry is not self._launch
         if first:
             self._launch = geometry
-            basic_blocks = len(wave.program.basic_blocks)
-            self.samples.append(
-                Sample(
-                    program=wave.program,
-                    threads_per_block=wave.threads_per_block,
-                    lane_counts=np.zeros(basic_blocks, np.int64),
-                    warp_counts=np.zeros(basic_blocks, np.int64),
-                    sampled_counts=np.zeros(basic_blocks, np.int64),
-                )
-            )
+            self.samples.append(Sample(wave.program, wave.threads_per_block))
         sample = self.samples[-1]
         counts = np.zeros((len(wave.program.basic_blocks), wave.lane_count), np.uint32)
         wave.context[Context.LANE_COUNTS] = counts.ctypes.data
@@ -144,7 +136,7 @@ class _Sampling:
         return None
 
     def end(self) -> None:
-        """Take no more; what the sampled lanes have run until now is what the sample stands for."""
+        """Take no more: the sample covers what the sampled lanes have run until now."""
         if self.sampled_lanes:
             self._sample.sampled_counts += self._counts[:, : self.sampled_lanes].sum(axis=1, dtype=np.int64)
             self.sampled_lanes = 0

@@ -59,18 +59,15 @@ class _Copy:
         local += [statement.name for statement in function.body if isinstance(statement, Label)]
         local += [variable.name for variable in (*function.parameters, *function.returns)]
         names = {name: name + self.suffix for name in local} if self.suffix else {}
-        names.update((variable.name, self._variable(variable)) for variable in function.variables)
+        for variable in function.variables if self.suffix else ():
+            own = variable.space in ("local", "param")
+            names[variable.name] = variable.name + (self.suffix if own else f".{function.name}")
         return names
 
     @property
     def end(self) -> str:
         """The label after the copied body."""
         return f"end{self.suffix}"
-
-    def _variable(self, variable: Variable) -> str:
-        if not self.suffix:
-            return variable.name
-        return variable.name + (self.suffix if variable.space in ("local", "param") else f".{self.function.name}")
 
     def variables(self, *groups: tuple[Variable, ...]) -> list[Variable]:
         """Variables under their new names."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from cutesmith.emulator.instructions.roles import reads, writes
 from cutesmith.emulator.program.basic_blocks import BasicBlock, Branch, Region, SuspensionPoint, Switch
@@ -117,8 +119,13 @@ class Regions:
         """What runs from `entry` to the next suspension points."""
         members = self._members(entry)
         written = self._written(members)
-        suspended = {n for n in members if isinstance(self._basic_blocks[n].end, SuspensionPoint)}
-        stores = {n: self._live_out(n) & written[n] for n in members if n in suspended or n in self._back}
+        stores: dict[int, int] = {}
+        for number in members:
+            if isinstance(self._basic_blocks[number].end, SuspensionPoint):
+                stores[number] = self._liveness.at_end[number] & written[number]
+            elif number in self._back:
+                live = reduce(or_, (self._liveness.at_start[target] for target in self._back[number]))
+                stores[number] = live & written[number]
         names = self._liveness.numbering.names
         return Region(
             entry,
@@ -136,14 +143,6 @@ class Regions:
                     found.add(number)
                     waiting.append(number)
         return sorted(found)
-
-    def _live_out(self, number: int) -> int:
-        if isinstance(self._basic_blocks[number].end, SuspensionPoint):
-            return self._liveness.at_end[number]
-        live = 0
-        for target in self._back[number]:
-            live |= self._liveness.at_start[target]
-        return live
 
     def _written(self, members: list[int]) -> dict[int, int]:
         """What may have been written at the end of each basic block."""

@@ -7,16 +7,7 @@ from dataclasses import replace
 
 from cutesmith.emulator.ptx.constants import constant, integer_constant, literal
 from cutesmith.emulator.ptx.scopes import Scope
-from cutesmith.emulator.ptx.syntax import (
-    Address,
-    Immediate,
-    Operand,
-    Pair,
-    Register,
-    Sink,
-    Symbol,
-    Vector,
-)
+from cutesmith.emulator.ptx.syntax import Address, Immediate, Operand, Pair, Register, Sink, Symbol, Vector
 from cutesmith.emulator.ptx.tokens import Tokens
 
 _SINK = Sink()

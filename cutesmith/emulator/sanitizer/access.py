@@ -23,13 +23,7 @@ from cutesmith.emulator.program.abi import (
     Space,
 )
 from cutesmith.emulator.sanitizer.fault_table import FaultTable
-from cutesmith.emulator.sanitizer.layout import (
-    ALLOCATION_WORDS,
-    CACHED_SITES,
-    Allocation,
-    Fault,
-    Sanitizer,
-)
+from cutesmith.emulator.sanitizer.layout import ALLOCATION_WORDS, CACHED_SITES, Allocation, Fault, Sanitizer
 from cutesmith.emulator.sanitizer.shadows import Shadows
 
 _PARAMETERS = {"context": PTR, "lane": I32, "address": I64, "bytes": I32, "kind": I32, "site": I32}

@@ -33,11 +33,6 @@ def pack(serial: Array, thread: Array | int, time: Array | int, site: Array | in
     return np.asarray(cells, np.uint64)
 
 
-def site_of(cell: int) -> int:
-    """The instruction's number."""
-    return cell & MAX_SITE
-
-
 def thread_of(cell: int) -> int:
     """The thread in the block, or one of the codes above."""
     return cell >> THREAD_SHIFT & ((1 << THREAD_BITS) - 1)

@@ -1,4 +1,4 @@
-"""From the fault records of native code to findings: which tensor, by how many bytes, who was the other."""
+"""From fault records of native code to findings: which tensor, by how many bytes, which thread was the other one."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Explainer:
         return f"{side} of {nearest.name} ({nearest.size} bytes{element})"
 
     def _other(self, record: Any) -> str:
-        """Who made the other access of a race."""
+        """Which threads made the other access of a race."""
         cell = int(record["cell"])
         thread, serial, wave = cells.thread_of(cell), cells.serial_of(cell), self._wave
         block = serial - self._first_serial

@@ -1,4 +1,4 @@
-"""Global memory: which addresses belong to whom, and where their bytes are on this machine."""
+"""Global memory: which allocation an address belongs to, and where its bytes are on this machine."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Findings:
 
     @property
     def fatal(self) -> tuple[Finding, ...]:
-        """Those that end the launch."""
+        """The findings that end the launch."""
         return tuple(finding for finding in self._by_line.values() if finding.kind in FATAL)
 
 
@@ -60,7 +60,7 @@ class Printed:
     size: int = 0
 
     def add(self, lane: int, text: str) -> None:
-        """A lane prints."""
+        """Add what a lane prints."""
         self.last[lane] = text
         if self.size < MOST_PRINTED:
             self.texts.append(text)

@@ -1,4 +1,4 @@
-"""Where the threads of a launch are: blocks and clusters of a wave, and the special registers that tell a thread."""
+"""Where the threads of a launch are: blocks and clusters of a wave, and the special registers that a thread reads."""
 
 from __future__ import annotations
 

@@ -95,13 +95,17 @@ def _strip(
     base = above + tall + SPACE - 16
     middle = np.quantile([value for value, _ in found], (0.25, 0.5, 0.75)).tolist()
     low, median, high = (frame.x(value) for value in middle)
+    tallest, columns = max(map(len, packing.bins.values())), []
+    for column, members in sorted(packing.bins.items()):
+        height = STACK * len(members) / tallest
+        columns.append((LEFT + column * packing.width, base - 5 - height, packing.width * 0.86, height))
     return Strip(
         name=f"{run.name}, against {baseline}" if named else f"against {baseline}",
         colour=colour,
         top=base - 5 - tall,
         base=base,
         dots=tuple(_stacked(packing, base, colour, places)) if len(found) <= MOST_STACKED else (),
-        columns=tuple(_columns(packing, base)) if len(found) > MOST_STACKED else (),
+        columns=tuple(columns) if len(found) > MOST_STACKED else (),
         quartiles=(low, median, high),
         count=len(found),
         words=f"{len(found)} tasks, median {middle[1]:.2f}×",
@@ -141,10 +145,3 @@ def _stacked(packing: _Packing, base: float, colour: int, places: dict[str, int]
             x, y = LEFT + column * width + (beside + 0.5) * width / across, base - 5 - (level + 0.5) * step
             radius, words = max(0.8, step * 0.44), f"{task}: {value:.2f}×"
             yield Dot(x=x, y=y, r=radius, colour=colour, task=places[task], words=words)
-
-
-def _columns(packing: _Packing, base: float) -> Iterable[tuple[float, float, float, float]]:
-    tallest = max(map(len, packing.bins.values()))
-    for column, members in sorted(packing.bins.items()):
-        height = STACK * len(members) / tallest
-        yield LEFT + column * packing.width, base - 5 - height, packing.width * 0.86, height

@@ -13,17 +13,7 @@ from cutesmith.report.environment import render
 from cutesmith.report.runs import wording
 from cutesmith.report.runs.tables import markdown_table, took
 
-COLUMNS = (
-    "place",
-    "run",
-    "kernels by",
-    "fast_1",
-    "correct",
-    "geometric mean",
-    "of the roofline",
-    "a solved task",
-    "date",
-)
+COLUMNS = "place,run,kernels by,fast_1,correct,geometric mean,of the roofline,a solved task,date".split(",")
 TIES = "Runs with = share the place of the one above them: their paired 95 % interval does not set them below it."
 
 
@@ -32,12 +22,10 @@ def cells(standing: Standing, baseline: str) -> list[str]:
     run, card = standing.run, standing.card
     entry = card.against[baseline]
     fast = wording.share_score(entry.fast[1.0]) + (f", {entry.untimed} not timed" if entry.untimed else "")
-    return [
-        *(f"{standing.place}{'=' * standing.tied}", run.name, ", ".join(run.sources) or wording.UNKNOWN),
-        *(fast, wording.share_score(card.correct)),
-        *(wording.factor_score(entry.geometric_mean), wording.share_score(card.floor)),
-        *(took(standing.costs), run.finished[:10] or wording.UNKNOWN),
-    ]
+    place, makers = f"{standing.place}{'=' * standing.tied}", ", ".join(run.sources) or wording.UNKNOWN
+    scores = [fast, wording.share_score(card.correct), wording.factor_score(entry.geometric_mean)]
+    spent = [wording.share_score(card.floor), took(standing.costs)]
+    return [place, run.name, makers, *scores, *spent, run.finished[:10] or wording.UNKNOWN]
 
 
 def heading(table: Table, baseline: str) -> str:

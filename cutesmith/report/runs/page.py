@@ -80,7 +80,10 @@ def _facts(scored: ScoredRun) -> list[tuple[str, str, str]]:
     solved = sum(task.solved for task in scored.run.tasks)
     found = [(f"{solved} of {card.tasks}", "tasks solved", wording.share_interval(card.correct.interval))]
     found += [_share_fact(entry.fast[1.0], f"correct and faster than {name}") for name, entry in first]
-    found += [_factor_fact(entry.geometric_mean, f"geometric mean against {name}") for name, entry in first]
+    for name, entry in first:
+        mean = entry.geometric_mean
+        interval = wording.factor_interval(mean.interval)
+        found.append((wording.factor(mean.value), f"geometric mean against {name}", interval))
     if card.floor.over:
         found.append(_share_fact(card.floor, "of the roofline, median"))
     if costs.dollars:
@@ -92,7 +95,3 @@ def _facts(scored: ScoredRun) -> list[tuple[str, str, str]]:
 
 def _share_fact(score: Score, label: str) -> tuple[str, str, str]:
     return wording.share(score.value), label, wording.share_interval(score.interval)
-
-
-def _factor_fact(score: Score, label: str) -> tuple[str, str, str]:
-    return wording.factor(score.value), label, wording.factor_interval(score.interval)

@@ -36,16 +36,23 @@ def floor_chart(runs: Sequence[Run], places: dict[str, int]) -> FloorChart | Non
         return None
     kinds = sorted({best.attempt.floor_kind for _, _, best, _ in found}) if len(runs) == 1 else []
     colours = {kind: at for at, kind in enumerate(kinds, start=1)}
-    frame = _floor_frame([(best.attempt.floor_us or 1.0, share) for _, _, best, share in found])
-    dots = [
-        _floor_dot(colours.get(best.attempt.floor_kind, colour), task, best, share, frame, places)
-        for colour, task, best, share in found[:: _thinning(found)]
-    ]
+    floors, reached = [best.attempt.floor_us or 1.0 for _, _, best, _ in found], [share for *_, share in found]
+    # so wide that it holds a tick, whatever the floors: ticks are at most a factor of 2.5 apart
+    frame = Frame(low=min(floors) / 1.6, high=max(floors) * 1.6, top=min(1.6, 1.05 * max(1.0, *reached)))
+    dots = []
+    for colour, task, best, share in found[:: _thinning(found)]:
+        floor = best.attempt.floor_us or 1.0
+        words = f"{task}: {best.median_us(KERNEL) or 0:.1f} us, {100 * share:.0f} % of a floor of {floor:.1f} us"
+        x, y, hue = frame.x(floor), frame.y(min(share, frame.top)), colours.get(best.attempt.floor_kind, colour)
+        dots.append(Dot(x=x, y=y, r=4.0, colour=hue, task=places[task], words=words))
+    powers = range(math.floor(math.log10(frame.low)), math.ceil(math.log10(frame.high)) + 1)
+    steps = (1, 2, 5) if len(powers) <= 4 else (1,)
+    ticks = [step * 10.0**power for power in powers for step in steps]
     shares = [value for value in (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5) if value <= frame.top]
     return FloorChart(
         dots=tuple(dots),
         legend=tuple((BOUNDS.get(kind, "bound by what is not told"), colour) for kind, colour in colours.items()),
-        x_ticks=tuple(Tick(frame.x(us), f"{us:g}") for us in _decades(frame.low, frame.high)),
+        x_ticks=tuple(Tick(frame.x(us), f"{us:g}") for us in ticks if frame.low <= us <= frame.high),
         y_ticks=tuple(Tick(frame.y(share), f"{100 * share:g} %") for share in shares),
         one=frame.y(1.0),
         left_out=len(found) - len(dots),
@@ -67,25 +74,6 @@ def _thinning(found: Sequence[object]) -> int:
     return max(1, math.ceil(len(found) / MOST_DOTS))
 
 
-def _floor_frame(spots: Sequence[tuple[float, float]]) -> Frame:
-    """So wide that it holds a tick, whatever the floors: those are at most a factor of 2.5 apart."""
-    floors, shares = ([spot[axis] for spot in spots] for axis in (0, 1))
-    return Frame(low=min(floors) / 1.6, high=max(floors) * 1.6, top=min(1.6, 1.05 * max(1.0, *shares)))
-
-
-def _decades(low: float, high: float) -> list[float]:
-    """1, 2 and 5 of each power of ten within the bounds, thinned to the powers where they are many."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 5) if len(powers) <= 4 else (1,)
-    return [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
-
-
-def _floor_dot(colour: int, task: str, best: Outcome, share: float, frame: Frame, places: dict[str, int]) -> Dot:
-    floor = best.attempt.floor_us or 1.0
-    words = f"{task}: {best.median_us(KERNEL) or 0:.1f} us, {100 * share:.0f} % of a floor of {floor:.1f} us"
-    return Dot(x=frame.x(floor), y=frame.y(min(share, frame.top)), r=4.0, colour=colour, task=places[task], words=words)
-
-
 @dataclass(frozen=True, kw_only=True)
 class RooflineChart:
     """Reached FLOP/s over FLOP/byte of every task's best kernel; `roofs` are the lines that the floors imply."""
@@ -102,8 +90,19 @@ def roofline_chart(runs: Sequence[Run], places: dict[str, int]) -> RooflineChart
     found = [each for each in _timed(runs) if each[2].attempt.flops and each[2].attempt.bytes]
     if not found:
         return None
-    frame = _roofline_frame([_spot(best) for _, _, best in found])
-    dots = [_roofline_dot(*item, frame, places) for item in found[:: _thinning(found)]]
+    spots = [_spot(best) for _, _, best in found]
+    (low, high), (bottom, top) = (
+        (10.0 ** math.floor(math.log10(min(values)) - 0.2), 10.0 ** math.ceil(math.log10(max(values)) + 0.2))
+        for values in zip(*spots)
+    )
+    frame = Frame(low=low, high=high, bottom=bottom, top=top)
+    dots = []
+    for (colour, task, best), (intensity, rate) in list(zip(found, spots))[:: _thinning(found)]:
+        part = best.floor_share()
+        words = f"{task}: {rate / 1e12:.3g} TFLOP/s at {intensity:.3g} FLOP/byte"
+        words += f", {100 * part:.0f} % of the roofline" if part else ""
+        x, y = frame.x(intensity), frame.y(rate)
+        dots.append(Dot(x=x, y=y, r=4.5, colour=colour, task=places[task], words=words))
     return RooflineChart(
         dots=tuple(dots),
         roofs=tuple(_roofs([best for _, _, best in found], frame)),
@@ -117,24 +116,6 @@ def _spot(outcome: Outcome) -> tuple[float, float]:
     """FLOP/byte and FLOP/s of a timed kernel with work."""
     flops, moved, median = outcome.attempt.flops or 0, outcome.attempt.bytes or 1, outcome.median_us(KERNEL) or math.inf
     return flops / moved, flops / (median * 1e-6)
-
-
-def _roofline_frame(spots: Sequence[tuple[float, float]]) -> Frame:
-    def bounds(values: Iterable[float], slack: float) -> tuple[float, float]:
-        known = sorted(values)
-        low, high = math.log10(known[0]) - slack, math.log10(known[-1]) + slack
-        return 10.0 ** math.floor(low), 10.0 ** math.ceil(high)
-
-    (low, high), (bottom, top) = bounds((x for x, _ in spots), 0.2), bounds((y for _, y in spots), 0.2)
-    return Frame(low=low, high=high, bottom=bottom, top=top)
-
-
-def _roofline_dot(colour: int, task: str, best: Outcome, frame: Frame, places: dict[str, int]) -> Dot:
-    intensity, rate = _spot(best)
-    part = best.floor_share()
-    words = f"{task}: {rate / 1e12:.3g} TFLOP/s at {intensity:.3g} FLOP/byte"
-    words += f", {100 * part:.0f} % of the roofline" if part else ""
-    return Dot(x=frame.x(intensity), y=frame.y(rate), r=4.5, colour=colour, task=places[task], words=words)
 
 
 def _roofs(outcomes: Sequence[Outcome], frame: Frame) -> Iterable[tuple[float, float, float, float, str]]:

@@ -12,7 +12,7 @@ from cutesmith.evals.records import KERNEL, LIBRARY
 from cutesmith.evals.scores.costs import Costs, costs_of, worked_seconds
 from cutesmith.evals.scores.estimators import THRESHOLDS
 from cutesmith.evals.scores.outcomes import FAILED, NOT_ATTEMPTED, REJECTED, TIMED, UNJUDGED, UNTIMED, Outcome, Run
-from cutesmith.evals.scores.scorecard import Against, Scorecard, run_scorecards
+from cutesmith.evals.scores.scorecard import Scorecard, run_scorecards
 from cutesmith.evals.scores.summaries import Score
 from cutesmith.report.runs import wording
 
@@ -55,7 +55,7 @@ def remarks(run: Run) -> list[str]:
     found = []
     if run.damaged:
         first = run.damaged[0]
-        found.append(f"{len(run.damaged)} lines of results.jsonl are no results (line {first.number}: {first.reason})")
+        found.append(f"{len(run.damaged)} lines of results.jsonl are not results (line {first.number}: {first.reason})")
     if run.superseded:
         found.append(f"{run.superseded} results were made again later; the later one counts")
     if len({machine.device for machine in run.machines}) > 1:
@@ -96,7 +96,7 @@ METHOD = (
     "fast_p: share of all tasks that are correct and more than p times as fast as the baseline (medians of the raw "
     "samples); against library, of the tasks that a library computes, solved or not (the others are counted beside). "
     "Speed-ups: over the tasks with a correct, timed kernel, each once. Brackets: bootstrap 95 % intervals, "
-    "tasks drawn again and within each task its timing samples; Wilson's where all tasks are alike."
+    "tasks drawn again and within each task its timing samples; Wilson's where all tasks have the same result."
 )
 
 
@@ -104,7 +104,7 @@ def _about(scored: ScoredRun) -> str:
     run, costs = scored.run, scored.costs
     machine = run.machines[0].model_dump().items() if run.machines else ()
     lines = [
-        f"- {', '.join(run.suites) or 'unnamed suite'}, kernels by {_cell(', '.join(run.sources)) or 'nobody'}",
+        f"- {', '.join(run.suites) or 'unnamed suite'}, kernels by {_cell(', '.join(run.sources)) or 'unknown'}",
         "- " + (", ".join(f"{key} {_cell(value)}" for key, value in machine if value) or "no machine named"),
         f"- {denominators(scored.whole)}",
         f"- {price_of_a_win(costs)}",
@@ -119,7 +119,13 @@ def _whole(scored: ScoredRun) -> Iterator[str]:
         f"{wording.share_score(card.floor)} over {card.floor.over}" if card.floor.over else wording.UNKNOWN
     )
     if card.against:
-        yield markdown_table(AGAINST, [_against(entry) for entry in card.against.values()])
+        rows: list[Sequence[str]] = []
+        for entry in card.against.values():
+            tasks = f"{entry.tasks}" + (f" ({entry.outside} without it)" if entry.outside else "")
+            shares = [wording.share_score(entry.fast[p]) for p in THRESHOLDS]
+            means = [wording.factor_score(entry.geometric_mean), wording.factor_score(entry.median)]
+            rows.append([entry.baseline, tasks, *shares, *means, str(entry.geometric_mean.over), str(entry.untimed)])
+        yield markdown_table(AGAINST, rows)
 
 
 def took(costs: Costs) -> str:
@@ -144,16 +150,8 @@ def price_of_a_win(costs: Costs) -> str:
     return f"A solved task took {took(costs)}, failed attempts included."
 
 
-AGAINST = (*("against", "tasks"), *(f"fast_{p:g}" for p in THRESHOLDS), "geometric mean", "median", "over", "untimed")
-
-
-def _against(entry: Against) -> list[str]:
-    return [
-        *(entry.baseline, f"{entry.tasks}" + (f" ({entry.outside} without it)" if entry.outside else "")),
-        *(wording.share_score(entry.fast[p]) for p in THRESHOLDS),
-        *(wording.factor_score(entry.geometric_mean), wording.factor_score(entry.median)),
-        *(str(entry.geometric_mean.over), str(entry.untimed)),
-    ]
+FAST = [f"fast_{p:g}" for p in THRESHOLDS]
+AGAINST = ("against", "tasks", *FAST, "geometric mean", "median", "over", "untimed")
 
 
 def _parts(scored: ScoredRun) -> Iterator[str]:
@@ -161,17 +159,14 @@ def _parts(scored: ScoredRun) -> Iterator[str]:
     for kind in KINDS:
         head = (kind, "tasks", "correct", *(f"fast_1, {name}" for name in baselines))
         head = (*head, *(f"geometric mean, {name}" for name in baselines), "of the roofline")
-        if scored.cards[kind]:
-            yield markdown_table(head, [_part(card, baselines) for card in scored.cards[kind]])
-
-
-def _part(card: Scorecard, baselines: Sequence[str]) -> list[str]:
-    return [
-        *(card.name, str(card.tasks), wording.share_score(card.correct)),
-        *(wording.share_score(card.against[name].fast[1.0]) for name in baselines),
-        *(wording.factor_score(card.against[name].geometric_mean) for name in baselines),
-        wording.share_score(card.floor),
-    ]
+        rows: list[Sequence[str]] = []
+        for card in scored.cards[kind]:
+            fast = [wording.share_score(card.against[name].fast[1.0]) for name in baselines]
+            means = [wording.factor_score(card.against[name].geometric_mean) for name in baselines]
+            correct, floor = wording.share_score(card.correct), wording.share_score(card.floor)
+            rows.append([card.name, str(card.tasks), correct, *fast, *means, floor])
+        if rows:
+            yield markdown_table(head, rows)
 
 
 def _at_k(card: Scorecard) -> Iterator[str]:
@@ -193,17 +188,16 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that ends neither a cell nor a line and is no HTML."""
+    """Text that ends neither a cell nor a line and is not HTML."""
     flat = " ".join(text.split())
     return "".join(f"&#{ord(sign)};" if sign in "|<>&`" else sign for sign in flat)
 
 
-COLUMNS = (
-    *("run", "task", "level", "tags", "dtypes", "source", "sample", "outcome", "stage", "status", "exit_code", "rule"),
-    *("correct", "ran_on", "kernel_us", "samples", "eager_us", "compile_us", "library_us"),
-    *("speedup_eager", "speedup_compile", "speedup_library", "floor_us", "floor_kind", "floor_share", "flops", "bytes"),
-    *("dollars", "input_tokens", "output_tokens", "seconds", "device", "driver", "finished", "summary", "kernel"),
-)
+COLUMNS = """
+run task level tags dtypes source sample outcome stage status exit_code rule correct ran_on kernel_us samples eager_us
+compile_us library_us speedup_eager speedup_compile speedup_library floor_us floor_kind floor_share flops bytes dollars
+input_tokens output_tokens seconds device driver finished summary kernel
+""".split()
 _BASELINES = {"eager": "eager", "compile": "torch.compile", "library": "library"}
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cutesmith.agent.outcome import RecordVerdict, WriteFile, effects_of
 from cutesmith.agent.session_state import SessionState
-from cutesmith.agent.tools.workbench import KERNEL
+from cutesmith.agent.tools.workspace import KERNEL
 from cutesmith.agent.transcript import Event
 from cutesmith.report.path_chart import Attempt
 from cutesmith.report.session.page import KernelRow
 from cutesmith.report.stages import Said, Stages
-from cutesmith.report.trimming import Kept, TextBudget
+from cutesmith.report.trimming import TextBudget
 from cutesmith.verdicts import VERIFIED, VERIFIED_BY_EMULATION, ExitCode
 
 MOST_ROWS, MOST_DETAILED = 250, 30
@@ -102,34 +102,27 @@ class History:
             self.kernels[sha256] = kernel
         self._previous[line] = effect.text, f"kernel {kernel.number}"
         kernel.verdicts[verdict["stage"]] = verdict
-        self.attempts.append((sha256, self._attempt(kernel, line, turn, verdict)))
-
-    def _attempt(self, kernel: Judged, line: int, turn: int, verdict: Mapping[str, Any]) -> Attempt:
+        judged = self.state.kernels[sha256]
+        timed = judged.median_us if judged.grade and (sha256, judged.median_us) not in self._plotted else None
+        if timed is not None:  # verified, and this time was not shown yet
+            self._plotted.add((sha256, timed))
         when = f"line {line}, turn {turn}" if line else "the session itself"
         title = f"kernel {kernel.number} ({when})\n{verdict['stage']}: {verdict['status']}: {verdict['summary']}"
-        return Attempt(
+        attempt = Attempt(
             turn=self._turns.get((line, turn), self.replies),
             line=line,
             title=title[:300],
             failed=verdict["exit_code"] in _FAILED,
-            median_us=self._new_time(kernel.sha256),
+            median_us=timed,
             rung=rung_of(verdict),
             target=f"kernel-{kernel.number}",
         )
-
-    def _new_time(self, sha256: str) -> float | None:
-        """The kernel's time when it is verified and this time was not shown yet."""
-        kernel = self.state.kernels[sha256]
-        median = kernel.median_us
-        if not kernel.grade or median is None or (sha256, median) in self._plotted:
-            return None
-        self._plotted.add((sha256, median))
-        return median
+        self.attempts.append((sha256, attempt))
 
     def marks(self) -> list[Attempt]:
         """Every attempt by its turn; one that was found out later shows no time."""
         honest = {sha256 for sha256, kernel in self.state.kernels.items() if kernel.grade}
-        marks = [attempt if sha256 in honest else _untimed(attempt) for sha256, attempt in self.attempts]
+        marks = [(a if sha256 in honest else replace(a, median_us=None)) for sha256, a in self.attempts]
         return sorted(marks, key=lambda attempt: attempt.turn)
 
     def rows(self, texts: TextBudget, turn_ids: set[str]) -> list[KernelRow]:
@@ -148,6 +141,16 @@ class History:
         self, kernel: Judged, texts: TextBudget, turn_ids: set[str], *, delivered: bool, detailed: bool
     ) -> KernelRow:
         turn_id = f"turn-{kernel.line}-{kernel.turn}"
+        before, after, diff = kernel.before.splitlines(), kernel.text.splitlines(), ""
+        title = f"Changes since {kernel.before_title}"
+        if len(before) + len(after) <= LONGEST_DIFF:  # without the names of files
+            diff = "\n".join(list(difflib.unified_diff(before, after, lineterm="", n=3))[2:])
+        else:
+            title += ": too long to compare here"
+        if not kernel.before_title:
+            title = f"The whole text: {len(after)} lines"
+        elif kernel.before == kernel.text:
+            title = f"The same text as {kernel.before_title}"
         return KernelRow(
             number=kernel.number,
             sha256=kernel.sha256,
@@ -157,15 +160,11 @@ class History:
             verdict=Said.of(telling(kernel.verdicts)),
             said=[Said.of(verdict) for verdict in kernel.verdicts.values()],
             stages=Stages.read(kernel.verdicts),
-            diff=_diff(kernel, texts),
-            diff_title=_diff_title(kernel),
+            diff=texts.keep(diff),
+            diff_title=title,
             delivered=delivered,
             detailed=detailed,
         )
-
-
-def _untimed(attempt: Attempt) -> Attempt:
-    return Attempt(**{**vars(attempt), "median_us": None})
 
 
 def _first(most: int, *groups: Sequence[str]) -> Iterator[str]:
@@ -188,20 +187,3 @@ def rung_of(verdict: Mapping[str, Any]) -> int | None:
     if verdict["stage"] == "compile" and name == "crashes or hangs":
         name = "does not compile"  # the DSL's own exceptions, such as a name that does not exist
     return RUNGS.index(name) if name else None
-
-
-def _diff(kernel: Judged, texts: TextBudget) -> Kept:
-    before, after = kernel.before.splitlines(), kernel.text.splitlines()
-    if len(before) + len(after) > LONGEST_DIFF:
-        return texts.keep("")
-    lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]  # without the names of files
-    return texts.keep("\n".join(lines))
-
-
-def _diff_title(kernel: Judged) -> str:
-    if not kernel.before_title:
-        return f"The whole text: {len(kernel.text.splitlines())} lines"
-    if kernel.before == kernel.text:
-        return f"The same text as {kernel.before_title}"
-    lines = len(kernel.before.splitlines()) + len(kernel.text.splitlines())
-    return f"Changes since {kernel.before_title}" + (": too long to compare here" if lines > LONGEST_DIFF else "")

@@ -37,15 +37,19 @@ def render_session(events: Sequence[Event], result: AgentVerdict | None, session
     best = history.state.best()
     source = cut_middle(best.text, LONGEST_SOURCE) if best else ""
     lines = _lines(events, history.state, kernels)
+    request = str(first.get("request") or "").strip().partition("\n")[0]
+    title = request or Path(str(first.get("argument") or session_name)).name
+    tries = f"the best of {len(lines)} lines of work" if len(lines) > 1 else "one line of work"
+    passed = len(history.state.verified())
     page = SessionPage(
-        title=_title(first, session_name),
+        title=title if len(title) <= TITLE else title[: TITLE - 1] + "…",
         request=texts.keep(str(first.get("request") or first.get("argument") or session_name)),
         status=result.status if result else "unfinished",
         kind=KINDS.get(result.status, "bad") if result else "fair",
         summary=cut_middle(result.summary if result else "The session has no result yet.", 1000),
         facts=facts(events, result, history),
         about=[text for text in (result.model, _ending(result, history.state)) if text] if result else [],
-        best_of=_best_of(lines, history),
+        best_of=f"{tries}: {len(history.kernels)} kernels were judged, {passed} passed verification",
         path=_path(history, best),
         rungs=RUNGS,
         lines=lines,
@@ -65,25 +69,13 @@ def render_session(events: Sequence[Event], result: AgentVerdict | None, session
             "source": int(best is not None and source != best.text),
         },
     )
-    return _fitted(page)
-
-
-def _fitted(page: SessionPage) -> str:
-    """The page with its long texts cut such that it takes about PAGE_BYTES: rendered once without them to measure."""
-    page.texts.settle(0)
-    page.texts.settle(PAGE_BYTES - len(render_page(page).encode()))
+    texts.settle(0)  # rendered once without long texts, to measure how much room is left for them
+    texts.settle(PAGE_BYTES - len(render_page(page).encode()))
     return render_page(page)
 
 
 def _latest(events: Sequence[Event], kind: str) -> Event:
     return next((event for event in reversed(events) if event["kind"] == kind), {})
-
-
-def _title(first: Event, session_name: str) -> str:
-    """The request's first line, else the problem file's name, else the session's."""
-    request = str(first.get("request") or "").strip().partition("\n")[0]
-    text = request or Path(str(first.get("argument") or session_name)).name
-    return text if len(text) <= TITLE else text[: TITLE - 1] + "…"
 
 
 def facts(events: Sequence[Event], result: AgentVerdict | None, history: History) -> list[tuple[str, str]]:
@@ -184,13 +176,6 @@ def _line(line: int, origin: str, state: SessionState, rows: Mapping[str, Kernel
         best=rows.get(best.sha256) if best else None,
         dollars=spent,
     )
-
-
-def _best_of(lines: Sequence[LineRow], history: History) -> str:
-    """How many tries the delivered kernel is the best of: without that its time would flatter."""
-    passed = len(history.state.verified())
-    tries = f"the best of {len(lines)} lines of work" if len(lines) > 1 else "one line of work"
-    return f"{tries}: {len(history.kernels)} kernels were judged, {passed} passed verification"
 
 
 def _round(event: Event, texts: TextBudget) -> Round:

@@ -51,7 +51,13 @@ def transcript_entries(
         elif event["kind"] == "request" and turn_of(event) not in replied:
             yield _remark(event, "asked", "The process ended while the model answered.", texts)
         elif event["kind"] in _REMARKS:
-            label, text = _REMARKS[event["kind"]], _said(event)
+            label, text = _REMARKS[event["kind"]], str(event.get("opening") or event.get("text") or "")
+            if event["kind"] == "run" and event.get("resumed"):
+                text = "resumed by another process"
+            elif event["kind"] == "ended":
+                text = f"{event.get('ending')}: {event.get('reason')}"
+            elif event["kind"] == "round":
+                text = f"{event.get('round')}: kept {words(event.get('kept'))}, dropped {words(event.get('dropped'))}"
             if text:
                 yield _remark(event, f"{label} again" if event.get("confirms") else label, text, texts)
 
@@ -63,32 +69,34 @@ def _remark(event: Event, label: str, text: str, texts: TextBudget) -> Remark:
     return Remark(line=int(event["line"]), label=label, text=texts.keep(text))
 
 
-def _said(event: Event) -> str:
-    kind = event["kind"]
-    if kind == "run":
-        return "resumed by another process" if event.get("resumed") else ""
-    if kind == "ended":
-        return f"{event.get('ending')}: {event.get('reason')}"
-    if kind == "round":
-        return f"{event.get('round')}: kept {words(event.get('kept'))}, dropped {words(event.get('dropped'))}"
-    return str(event.get("opening" if kind == "line" else "text") or "")
-
-
 def _turn(reply: Event, answers: Mapping[str, Event], texts: TextBudget) -> Turn:
     blocks: dict[str, list[Mapping[str, Any]]] = {}
     for block in reply["content"]:
         blocks.setdefault(str(block.get("type")), []).append(block)
     calls = blocks.pop("tool_use", [])
     thinking, said = blocks.pop("thinking", []), blocks.pop("text", [])
-    others = [_other(block) for group in blocks.values() for block in group]
-    telling = _telling([v for call in reversed(calls) for v in _verdicts(answers.get(str(call.get("id"))))])
-    verdict = Said.of(telling) if telling else None
+    others: list[str] = []  # blocks that have no place of their own on the page
+    for block in (block for group in blocks.values() for block in group):
+        if block.get("type") == "redacted_thinking":
+            others.append("(thinking that only the model can read)")
+        elif block.get("type") == "compaction":
+            others.append(f"(the conversation so far, summed up)\n{block.get('content')}")
+        else:
+            others.append(json.dumps(block, indent=1, ensure_ascii=False))
+    verdicts = [v for call in reversed(calls) for v in _verdicts(answers.get(str(call.get("id"))))]
+    failed = [verdict for verdict in verdicts if verdict["exit_code"] != 0]
+    results = [verdict for verdict in verdicts if verdict["stage"] != "profile"]
+    telling = [*failed, *results, *verdicts][:1]  # what the turn came to: a failure, else a result, else a profile
+    verdict = Said.of(telling[0]) if telling else None
+    names = ", ".join(str(call.get("name"))[:NAMES] for call in calls)
+    spoken = " ".join(" ".join(str(block.get("text", ""))[:BRIEF] for block in said).split())
+    brief = names or spoken or f"nothing ({reply.get('stop_reason')})"
     line, turn = turn_of(reply)
     return Turn(
         id=turn_id(line, turn),
         line=line,
         turn=turn,
-        brief=_brief(calls, said, reply),
+        brief=brief if len(brief) <= BRIEF else brief[: BRIEF - 1] + "…",
         thinking=[texts.keep(str(block.get("thinking", ""))) for block in thinking if block.get("thinking")],
         texts=[texts.keep(text) for text in [*(str(b.get("text", "")) for b in said), *others] if text],
         calls=[_call(call, answers.get(str(call.get("id"))), texts) for call in calls],
@@ -99,31 +107,8 @@ def _turn(reply: Event, answers: Mapping[str, Event], texts: TextBudget) -> Turn
     )
 
 
-def _telling(verdicts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """What a turn came to, of its verdicts with the last first: a failure, else a result, else a profile."""
-    failed = [verdict for verdict in verdicts if verdict["exit_code"] != 0]
-    results = [verdict for verdict in verdicts if verdict["stage"] != "profile"]
-    return next(iter([*failed, *results, *verdicts]), None)
-
-
 def _verdicts(answer: Event | None) -> Iterable[Mapping[str, Any]]:
     return [judged.verdict for judged in reversed(judgements(answer))] if answer else ()
-
-
-def _other(block: Mapping[str, Any]) -> str:
-    """A block that has no place of its own on the page."""
-    if block.get("type") == "redacted_thinking":
-        return "(thinking that only the model can read)"
-    if block.get("type") == "compaction":
-        return f"(the conversation so far, summed up)\n{block.get('content')}"
-    return json.dumps(block, indent=1, ensure_ascii=False)
-
-
-def _brief(calls: Sequence[Mapping[str, Any]], said: Sequence[Mapping[str, Any]], reply: Event) -> str:
-    names = ", ".join(str(call.get("name"))[:NAMES] for call in calls)
-    spoken = " ".join(str(block.get("text", ""))[:BRIEF] for block in said)
-    text = names or " ".join(spoken.split()) or f"nothing ({reply.get('stop_reason')})"
-    return text if len(text) <= BRIEF else text[: BRIEF - 1] + "…"
 
 
 def _call(call: Mapping[str, Any], answer: Event | None, texts: TextBudget) -> Call:
@@ -136,18 +121,18 @@ def _call(call: Mapping[str, Any], answer: Event | None, texts: TextBudget) -> C
         state, kind = said.words, said.kind
     elif answer and answer.get("is_error"):
         state, kind = "error", "bad"
+    shown: list[tuple[str, Kept]] = []
+    for name, value in arguments:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        shown.append((str(name)[:NAMES], texts.keep(text)))
     return Call(
         name=str(call.get("name"))[:NAMES],
-        arguments=[(str(name)[:NAMES], _argument(value, texts)) for name, value in arguments],
+        arguments=shown,
         result=texts.keep(str(answer["text"]) if answer else ""),
         state=state,
         kind=kind,
         seconds=answer.get("seconds") if answer else None,
     )
-
-
-def _argument(value: Any, texts: TextBudget) -> Kept:
-    return texts.keep(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _cost(reply: Event) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -124,6 +124,3 @@ mul.wide.u32 %rd41, %r43, 4;
 add.s64 %rd42, %rd40, %rd41;
 st.global.u32 [%rd42], {register};
 """
-
-
-__all__ = ["HostMemory", "launch", "prepare", "replace", "run", "store_result"]

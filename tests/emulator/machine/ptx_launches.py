@@ -17,12 +17,10 @@ from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.parser import parse
 from cutesmith.emulator.sanitizer.access import access_ir
 from cutesmith.emulator.state.allocations import Allocations
-from cutesmith.recording.cubin import CubinKernel
-from cutesmith.recording.sessions import Launch
+from tests.emulator.machine.bench import KERNEL, launch
 
 FIRST_ADDRESS = 0x7F00_0000_0000
 GAP = 1 << 20
-_KERNEL = CubinKernel(name="k", registers=32, stack_bytes=0, static_smem_bytes=0, code_bytes=0)
 
 
 def address_of(number: int) -> int:
@@ -43,11 +41,8 @@ class Outcome:
     @property
     def lines(self) -> list[tuple[int, int]]:
         """(line, line of the other access or 0) of each finding."""
-        return [(_line(finding.location), _line(finding.other)) for finding in self.findings]
-
-
-def _line(location) -> int:
-    return location.line if location else 0
+        places = [(finding.location, finding.other) for finding in self.findings]
+        return [(first.line if first else 0, second.line if second else 0) for first, second in places]
 
 
 def emulate(code, *arrays, fresh=(), declare="", grid=1, block=32, cluster=1, dynamic=0, **settings) -> Outcome:
@@ -62,20 +57,10 @@ def emulate_in(allocations, arrays, code, declare="", shape=(1, 32, 1, 0), setti
     """Run PTX in an address space; `shape`: blocks, threads of a block, blocks of a cluster, dynamic shared bytes."""
     grid, block, cluster, dynamic = shape
     program = program_of(code, arrays, declare)
-    launch = Launch(
-        kernel="k",
-        grid=(grid, 1, 1),
-        block=(block, 1, 1),
-        cluster=(cluster, 1, 1),
-        dynamic_smem=dynamic,
-        smem_limit=1 << 20,
-        nonportable_cluster=False,
-        stream=0,
-        attributes={},
-        parameters=tuple(address_of(number).to_bytes(8, "little") for number in range(arrays)),
-    )
+    addresses = [address_of(number) for number in range(arrays)]
+    recorded = launch((grid, 1, 1), (block, 1, 1), (cluster, 1, 1), dynamic, addresses)
     memory = Memory(program, allocations, sanitize=settings.sanitize)
-    run = LaunchRun(program, compile_program(program, access_ir()), launch, _KERNEL, SM_VERSIONS[90], memory, settings)
+    run = LaunchRun(program, compile_program(program, access_ir()), recorded, KERNEL, SM_VERSIONS[90], memory, settings)
     try:
         return Outcome(run.run().findings)
     except KernelFault as fault:

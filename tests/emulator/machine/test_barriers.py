@@ -1,4 +1,4 @@
-"""Barriers of blocks and clusters: who passes when, what reductions give, and what is said of those who never meet."""
+"""Barriers of blocks and clusters: which lanes pass when, what reductions give, and how a deadlock is explained."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_part_of_a_warp_that_exited_is_divergent():
     assert "other threads of it have exited" in finding.message
 
 
-def test_a_deadlock_says_who_is_missing_and_where_they_are():
+def test_a_deadlock_names_the_missing_warps_and_where_they_are():
     code = SHARED + "setp.eq.u32 %p1, %r5, 2; @%p1 bra OTHER; bar.sync 0; ret; OTHER: bar.sync 4, 96; ret;"
     error = fault(code, block=(96, 1, 1), grid=(3, 1, 1))
     first, second = error.findings

@@ -142,7 +142,7 @@ WRITE: st.volatile.global.u32 [%rd1], 1; ret;
     assert "blocks have not started" in caught.value.hint
 
 
-def test_every_stop_of_these_kernels_is_known():
+def test_suspension_points_have_their_kinds():
     run = bench.prepare("bar.sync 0; nanosleep.u32 5; membar.gl; ret;")
     kinds = [type(execution_of(point.instruction)) for point in run.program.suspension_points]
     assert kinds == [BlockBarrierSuspension, LaneSuspension, LaneSuspension]

@@ -96,6 +96,6 @@ def test_an_engine_works_while_all_lanes_wait():
     assert (out == 7).all()
 
 
-def test_an_idle_engine_is_no_way_out_of_a_deadlock():
+def test_an_idle_engine_does_not_end_a_deadlock():
     with pytest.raises(KernelFault, match="for a copy that was never started"):
         run("testcopy.wait; ret;")

@@ -121,7 +121,7 @@ def test_ignore_src_writes_zeros():
     assert not target[16:].any()
 
 
-def test_a_cache_policy_is_no_size():
+def test_a_cache_policy_is_not_a_size():
     code = (
         f"mov.u64 %d9, 0;\ncp.async.cg.shared.global.L2::cache_hint [%r2], [%d4], 16, %d9;\ncp.async.wait_all;\n{SHOW}"
     )

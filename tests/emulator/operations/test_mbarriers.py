@@ -88,7 +88,7 @@ def test_what_follows_the_arrival_is_not():
     assert (outcome.kinds, outcome.lines) == (["race"], [(FIRST + 5, FIRST + 1)])
 
 
-def test_who_does_not_wait_races():
+def test_a_missing_wait_is_a_race():
     code = f"st.shared.u32 [%r2], %r1;\nmbarrier.arrive.shared.b64 _, [%r8];\n{READ_NEIGHBOUR}"
     assert "race" in run(code, 64, block=64).kinds
 

@@ -28,7 +28,7 @@ def wave(blocks=2, threads=64, cluster=1):
 
 def test_cells_pack_and_unpack():
     (cell,) = cells.pack(np.array([77]), 1023, cells.MAX_TIME, 1 << 20).tolist()
-    assert (cells.serial_of(cell), cells.thread_of(cell), cells.site_of(cell)) == (77, 1023, cells.MAX_SITE)
+    assert (cells.serial_of(cell), cells.thread_of(cell), cell & cells.MAX_SITE) == (77, 1023, cells.MAX_SITE)
     assert cells.pack(np.array([cells.MAX_SERIAL]), cells.SEVERAL, 0, 0)[0] >> np.uint64(63) == 1
 
 
