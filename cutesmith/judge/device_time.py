@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.errors import CandidateError
+from cutesmith.judge.candidate_side.requests import Profile
 from cutesmith.judge.entries import device_time
 from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.processes import fair_memory
@@ -35,7 +35,7 @@ def check(path: Path, problem: Path, arch: str, *, timeout: float, confined: boo
     case = CaseReport(name="device time", inputs="get_inputs()")
     compiled = compile_kernel(path, (arch,), problem=problem if problem != path else None, timeout=timeout)
     own = {kernel.name for report in compiled.archs for kernel in report.kernels}
-    request = {"path": str(path.resolve()), "problem": str(problem.resolve()), "confined": confined}
+    request = Profile(str(path.resolve()), str(problem.resolve()), confined)
     try:
         return judged(case, _events(request, arch, timeout), own)
     except CandidateError as error:
@@ -65,10 +65,9 @@ def judged(case: CaseReport, events: Events, own: Iterable[str]) -> CaseReport:
     return replace(case, remark=text)
 
 
-def _events(request: dict[str, Any], arch: str, timeout: float) -> Events:
+def _events(request: Profile, arch: str, timeout: float) -> Events:
     limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=GIB)
     with Worker(
         device_time, preload=(import_dsl,), limits=limits, gpu=True, environment={"CUTE_DSL_ARCH": arch}
     ) as worker:
-        reply = worker.call(request, timeout=timeout)
-    return [(name, time) for name, time in reply["events"]]
+        return worker.call(request, timeout=timeout).events

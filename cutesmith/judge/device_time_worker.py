@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined,unused-ignore]
@@ -12,27 +11,28 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from cutesmith.judge.candidate_side.candidate import start_device
+from cutesmith.judge.candidate_side.requests import DeviceEvents, Profile
 from cutesmith.judge.one_process import load_confined
 
 CALLS = 3
 
 
 class DeviceTime:
-    """The handler of {"path", "problem", "confined"}; its reply is {"events": [[name, microseconds], …]}."""
+    """The handler of `Profile`."""
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+    def handle(self, request: Profile) -> DeviceEvents:
         """What ran on the device in some calls of the kernel."""
         start_device("cuda")
         with profile(activities=[ProfilerActivity.CUDA]):  # its libraries are loaded before files are out of reach
             torch.zeros(1, device="cuda")
-        inputs, kernel = load_confined(Path(request["path"]), Path(request["problem"]), confined=request["confined"])
+        inputs, kernel = load_confined(Path(request.path), Path(request.problem), confined=request.confined)
         kernel(*inputs)  # compiles
         torch.cuda.synchronize()
         with profile(activities=[ProfilerActivity.CUDA]) as seen:
             for _ in range(CALLS):
                 kernel(*inputs)
             torch.cuda.synchronize()
-        return {"events": on_device(seen.events() or ())}
+        return DeviceEvents(tuple(on_device(seen.events() or ())))
 
 
 def on_device(events: Iterable[FunctionEvent]) -> list[tuple[str, float]]:

@@ -111,10 +111,8 @@ def describe(error: BaseException) -> Raised:
     )
 
 
-def request_frame(nonce: str, request: Request[Any] | dict[str, Any]) -> dict[str, Any]:
+def request_frame(nonce: str, request: Request[Any]) -> dict[str, Any]:
     """A request for the pipe, with the name of its class."""
-    if isinstance(request, dict):
-        return {"nonce": nonce, "request": request}
     return {"nonce": nonce, "kind": name_of(type(request)), "request": encode(request, type(request))}
 
 
@@ -130,12 +128,9 @@ def serve(program: Program, requests: int, replies: int) -> None:
             if handler is None:
                 handler = program.import_all()()
                 assert handler is not None
-            if "kind" in frame:
-                kind = imported(frame["kind"])
-                answer = handler.handle(decode(frame["request"], kind))
-                reply = {"reply": encode(answer, reply_type(kind))}
-            else:
-                reply = {"reply": handler.handle(frame["request"])}
+            kind = imported(frame["kind"])
+            answer = handler.handle(decode(frame["request"], kind))
+            reply = {"reply": encode(answer, reply_type(kind))}
         except BaseException as error:  # noqa: BLE001 - a candidate raises what it likes
             reply = {"error": encode(describe(error), Raised)}
         for stream in (sys.stdout, sys.stderr):

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, overload
+from typing import Generic
 
 from cutesmith.errors import CandidateError
 from cutesmith.sandbox.child import HEADER, MAX_FRAME_BYTES, Program, Raised, request_frame, write_frame
@@ -42,7 +42,7 @@ WATCH_REST = 20  # times what looking at all processes of the machine took: 1.4 
 class Pending(Generic[R]):
     """A request that was sent and whose reply was not read yet."""
 
-    def __init__(self, worker: Worker, request: Request[R] | dict[str, Any]) -> None:
+    def __init__(self, worker: Worker, request: Request[R]) -> None:
         self.worker, self.request = worker, request
         self.nonce, self.begin = secrets.token_hex(16), time.monotonic()
 
@@ -152,13 +152,7 @@ class Worker:
         text = plain_text(bytes(self._log).decode(errors="replace"))
         return f"[{self._log_dropped} bytes of log dropped]\n{text}" if self._log_dropped else text
 
-    @overload
-    def call(self, request: Request[R], *, timeout: float | None = None) -> R: ...
-
-    @overload
-    def call(self, request: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]: ...
-
-    def call(self, request: Any, *, timeout: float | None = None) -> Any:
+    def call(self, request: Request[R], *, timeout: float | None = None) -> R:
         """The handler's reply to one request.
 
         Raises `CandidateError`: TIMED_OUT after `timeout` seconds (default: the limit), CRASHED when the child raises,
@@ -167,13 +161,7 @@ class Worker:
         """
         return self.send(request).reply(timeout=timeout)
 
-    @overload
-    def send(self, request: Request[R]) -> Pending[R]: ...
-
-    @overload
-    def send(self, request: dict[str, Any]) -> Pending[dict[str, Any]]: ...
-
-    def send(self, request: Any) -> Any:
+    def send(self, request: Request[R]) -> Pending[R]:
         """Hand over a request without waiting, so that several workers can start at once; its reply must be read."""
         if self._verdict is not None:
             raise self._verdict
@@ -181,17 +169,13 @@ class Worker:
         with contextlib.suppress(CandidateError):  # the reply says it
             self._watch_when_due()
         self._waits = True
-        self._pending = Pending(self, request)
+        pending = Pending(self, request)
         try:
             if self._verdict is None:
-                write_frame(self._requests, request_frame(self._pending.nonce, request))
+                write_frame(self._requests, request_frame(pending.nonce, request))
         except BrokenPipeError:
             raise self._end(self._gone()) from None
-        return self._pending
-
-    def receive(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """The reply to what was sent last; raises as `call` does."""
-        return self._reply(self._pending, timeout)
+        return pending
 
     def _reply(self, pending: Pending[R], timeout: float | None) -> R:
         if self._verdict is not None:
@@ -199,8 +183,7 @@ class Worker:
         try:
             return self._read(self._receive(timeout or self.limits.wall_seconds), pending)
         finally:
-            request = pending.request
-            kind = str(request.get("do", "")) if isinstance(request, dict) else phase_of(request)
+            kind = phase_of(pending.request)
             self.seconds[kind] = self.seconds.get(kind, 0.0) + time.monotonic() - pending.begin
 
     def _receive(self, seconds: float) -> bytes:
@@ -255,8 +238,6 @@ class Worker:
             genuine = secrets.compare_digest(message["nonce"], pending.nonce)
             if "error" in message:
                 reply = decode(message["error"], Raised)
-            elif isinstance(pending.request, dict):
-                reply = message["reply"]
             else:
                 reply = decode(message["reply"], reply_type(type(pending.request)))
         except (ValueError, TypeError, KeyError, RecursionError):

@@ -245,9 +245,9 @@ def test_what_happened_between_two_calls_is_said_by_the_second():
     with Worker(factory, limits=SMALL, gpu=True, environment=ENVIRONMENT) as worker:
         worker.call(Act({"action": "hold_by_a_thread", "bytes": 800 << 20}))
         within_a_minute(lambda: worker._watched.excess(SMALL))
-        worker.send(Act({"action": "echo", "value": 1}))  # as a reference's, whose replies are told otherwise
+        pending = worker.send(Act({"action": "echo", "value": 1}))  # as a reference's, whose replies are told otherwise
         with pytest.raises(CandidateError, match="used more than 0.6 GiB of host memory"):
-            worker.receive()
+            pending.reply()
 
 
 def test_a_worker_is_watched_while_another_is_waited_for():

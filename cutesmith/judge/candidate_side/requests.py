@@ -140,3 +140,19 @@ class FullSize(Request[FullSizeCall]):
 @dataclass(frozen=True)
 class Opcodes(Request[Compiled]):
     """Count the opcodes of all kernels that were executed so far, on the emulated GPU."""
+
+
+@dataclass(frozen=True)
+class DeviceEvents:
+    """Name and microseconds of what ran on the device."""
+
+    events: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Profile(Request[DeviceEvents]):
+    """Watch calls of a kernel with PyTorch's profiler; `confined`: its problem is, though it has a file of its own."""
+
+    path: str
+    problem: str
+    confined: bool
