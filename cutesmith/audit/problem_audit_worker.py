@@ -15,9 +15,9 @@ from cutesmith.audit.requests import CountedWork, Found, Load, Loaded, Start, St
 from cutesmith.audit.ties import OtherTies, with_many_ties
 from cutesmith.audit.trials import Influence, Run, exact, run, same_bits, with_random_masks
 from cutesmith.errors import ContractError
-from cutesmith.judge.crossing.tensors import summarize
 from cutesmith.judge.reference_side.cases import Values, fit
 from cutesmith.judge.reference_side.comparison import tolerance_for
+from cutesmith.judge.transfer.tensors import summarize
 from cutesmith.problems import contract
 from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.sandbox.confinement import confine

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.crossing.tensors import copy_of
 from cutesmith.judge.reference_side.cases import Values
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.problem_calls import native_outputs
+from cutesmith.judge.transfer.tensors import copy_of
 
 Outputs = Sequence[torch.Tensor]
 Function = Callable[..., Any]

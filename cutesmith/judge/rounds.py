@@ -13,19 +13,19 @@ from typing import Any
 from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, unexplained
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.judge.candidate_side.requests import CallReport, Opcodes, Ran, Run, Step, StepReport
-from cutesmith.judge.crossing.given_outputs import require_own
-from cutesmith.judge.crossing.pieces import LARGEST_FILE, hand_over
-from cutesmith.judge.crossing.plain_files import open_plain
-from cutesmith.judge.crossing.requests import Scalar, Start, TensorFile, Value
 from cutesmith.judge.problem_process import reference_call, reference_reply
 from cutesmith.judge.reference_side.requests import Draw, Drawn, Judge, Judged, Tolerances, Types
+from cutesmith.judge.transfer.chunks import LARGEST_FILE, hand_over
+from cutesmith.judge.transfer.given_outputs import require_own
+from cutesmith.judge.transfer.plain_files import open_plain
+from cutesmith.judge.transfer.requests import Scalar, Start, TensorFile, Value
 from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.scratch import content_of, remove_folder, scratch_folder
 from cutesmith.sandbox.worker import GIB, Worker
 from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, Violation
 
-NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # as in crossing.tensors, which imports torch
+NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # as in transfer.tensors, which imports torch
 LAYOUT_CASES = ("strided rows", "misaligned", "transposed memory")
 TOO_EARLY = "nothing that this call wrote stayed: let every stream that you use wait for the current one first"
 DERIVED = "derived"  # the key of such inputs on the reference's side
@@ -42,7 +42,7 @@ START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a bus
 class VerifyOptions:
     """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call.
 
-    `confine_problem`: that of a file of its own too. `largest_file`: bytes of a tensor that crosses whole.
+    `confine_problem`: that of a file of its own too. `largest_file`: bytes of a tensor that moves as one file.
     `alike`: see `verify_kernel`.
     """
 
@@ -305,10 +305,10 @@ def _same_beginning(first: str, second: str, size: int) -> bool:
     try:
         with open(open_plain(first), "rb") as one, open(open_plain(second), "rb") as other:
             while size > 0:
-                piece = one.read(min(COMPARED_BYTES, size))
-                if not piece or piece != other.read(len(piece)):
+                chunk = one.read(min(COMPARED_BYTES, size))
+                if not chunk or chunk != other.read(len(chunk)):
                     return False
-                size -= len(piece)
+                size -= len(chunk)
     except OSError:
         return False
     return True

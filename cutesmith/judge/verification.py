@@ -23,7 +23,6 @@ from cutesmith.errors import CandidateError, CutesmithError, UsageError
 from cutesmith.judge import device_time, sanitizer
 from cutesmith.judge.candidate_side import requests as of_candidate
 from cutesmith.judge.cheats import find_cheats
-from cutesmith.judge.crossing.requests import Start
 from cutesmith.judge.entries import candidate as candidate_entry
 from cutesmith.judge.full_size import FullSize
 from cutesmith.judge.kept_references import serving
@@ -39,6 +38,7 @@ from cutesmith.judge.rounds import (
     new_seed,
     start_both,
 )
+from cutesmith.judge.transfer.requests import Start
 from cutesmith.problems import contract
 from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.failures import mechanism_of

@@ -14,10 +14,10 @@ from cutesmith.compiling.compile_errors import describe_error
 from cutesmith.devices import parse_arch
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.judge.candidate_side.candidate import candidate_code, start_device
-from cutesmith.judge.crossing.tensors import copy_of, summarize
 from cutesmith.judge.reference_side.cases import Fitted, fit, size_of
 from cutesmith.judge.reference_side.problem_calls import seed_everything
 from cutesmith.judge.reference_side.reference import EMULATED_ELEMENTS
+from cutesmith.judge.transfer.tensors import copy_of, summarize
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
 from cutesmith.profiling.requests import Emulate, Emulated, Prepare, Prepared, RunError, Start

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cutesmith.errors import CandidateError, UsageError
-from cutesmith.judge.crossing.requests import Value
+from cutesmith.judge.transfer.requests import Value
 from cutesmith.profiling.ncu_metrics import SECTIONS
 from cutesmith.profiling.ncu_reader import RawLaunch, read_raw_page, remarks
 from cutesmith.profiling.requests import ProfileFile, Progress

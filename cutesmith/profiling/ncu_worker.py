@@ -21,8 +21,8 @@ import torch
 
 from cutesmith.judge.candidate_side.candidate import candidate_code, load_kernel, start_device, synchronize
 from cutesmith.judge.candidate_side.outputs import take_outputs
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.requests import Scalar
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.requests import Scalar
 from cutesmith.problems import contract
 from cutesmith.profiling.ncu_run import STATUS
 from cutesmith.profiling.requests import ProfileFile, Progress

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 from cutesmith.devices import DEFAULT_ARCH, current_device, parse_arch
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
 from cutesmith.judge.cheats import find_cheats
-from cutesmith.judge.crossing.requests import Start, TensorFile, Value
 from cutesmith.judge.problem_process import reference_call, reference_process, untrusted
 from cutesmith.judge.reference_side.requests import Draw, Drawn, Load
 from cutesmith.judge.rounds import START_SECONDS, exchange, loading, new_seed
+from cutesmith.judge.transfer.requests import Start, TensorFile, Value
 from cutesmith.judge.verification import fitting_arch
 from cutesmith.problems import contract
 from cutesmith.profiling.emulation import emulate_kernel

@@ -28,7 +28,7 @@ def tuned(
     chosen: dict[str, Tiling] = {}
 
     def kernel_fn(*inputs: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        from cutesmith.judge.crossing.tensors import summarize
+        from cutesmith.judge.transfer.tensors import summarize
 
         plan, signature = KernelPlan.for_inputs(plan_fn, inputs), summarize(inputs)
         if signature not in chosen:

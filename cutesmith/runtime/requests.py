@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutesmith.judge.crossing.requests import Value
+from cutesmith.judge.transfer.requests import Value
 from cutesmith.runtime.tiling import TiledShape
 from cutesmith.sandbox.messages import Request
 

@@ -16,11 +16,11 @@ import torch
 
 from cutesmith.errors import ContractError
 from cutesmith.judge.candidate_side.candidate import candidate_code, start_device
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.requests import Scalar, Value
 from cutesmith.judge.reference_side.cases import fit
 from cutesmith.judge.reference_side.problem_calls import seed_everything
 from cutesmith.judge.reference_side.reference import EMULATED_ELEMENTS
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.requests import Scalar, Value
 from cutesmith.problems import contract
 from cutesmith.problems.contract import check_arity, check_inputs
 from cutesmith.problems.loading import run_file

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
-from cutesmith.judge.crossing.requests import Value
 from cutesmith.judge.rounds import exchange, new_seed
+from cutesmith.judge.transfer.requests import Value
 from cutesmith.problems.contract import problem_source
 from cutesmith.runtime.neighbours import imported_sources
 from cutesmith.runtime.plan import PLAN_NAME
@@ -263,7 +263,7 @@ def usual_jobs(count: int) -> int:
 
 def _written(inputs: Sequence[Any], folder: Path) -> tuple[Value, ...]:
     """The inputs as files, so that every process has the same."""
-    from cutesmith.judge.crossing.tensors import write_value
+    from cutesmith.judge.transfer.tensors import write_value
 
     folder.mkdir(parents=True, exist_ok=True)
     return tuple(write_value(value, folder / f"{index}") for index, value in enumerate(inputs))
@@ -271,6 +271,6 @@ def _written(inputs: Sequence[Any], folder: Path) -> tuple[Value, ...]:
 
 def _signature(inputs: Sequence[Any]) -> str:
     """Shapes, strides and dtypes in a line; a scalar by its value."""
-    from cutesmith.judge.crossing.tensors import summarize
+    from cutesmith.judge.transfer.tensors import summarize
 
     return summarize(inputs)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from cutesmith.errors import UsageError
-from cutesmith.judge.crossing.requests import Start
 from cutesmith.judge.entries import reference as reference_entry
 from cutesmith.judge.problem_process import ProblemProcess, Untrusted, reference_call
+from cutesmith.judge.transfer.requests import Start
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.scratch import scratch_folder
 from cutesmith.sandbox.worker import GIB, Limits, Worker

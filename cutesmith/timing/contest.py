@@ -19,13 +19,13 @@ from typing import Any
 from cutesmith.devices import current_device, parse_arch
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError
 from cutesmith.judge.cheats import find_cheats
-from cutesmith.judge.crossing.given_outputs import require_own
-from cutesmith.judge.crossing.pieces import LARGEST_FILE, hand_over
-from cutesmith.judge.crossing.requests import Start
 from cutesmith.judge.kept_references import serving
 from cutesmith.judge.problem_process import OWN, ProblemProcess, Untrusted, reference_call
 from cutesmith.judge.reference_side import requests as of_reference
 from cutesmith.judge.rounds import exchange, loading, new_seed, start_both
+from cutesmith.judge.transfer.chunks import LARGEST_FILE, hand_over
+from cutesmith.judge.transfer.given_outputs import require_own
+from cutesmith.judge.transfer.requests import Start
 from cutesmith.judge.verification import fitting_arch
 from cutesmith.problems import contract
 from cutesmith.sandbox.failures import mechanism_of
@@ -66,7 +66,7 @@ CHECKED_OUTPUTS = 3
 class BenchmarkOptions:
     """What to compare with and for how long: baselines (`file.py:function`), rounds, seconds a call.
 
-    `largest_file`: bytes of a tensor that crosses between the processes whole.
+    `largest_file`: bytes of a tensor that moves between the processes whole.
     """
 
     baselines: tuple[str, ...] = ()

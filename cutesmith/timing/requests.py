@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutesmith.judge.crossing.requests import TensorFile, Value
 from cutesmith.judge.reference_side.requests import Judged
+from cutesmith.judge.transfer.requests import TensorFile, Value
 from cutesmith.sandbox.messages import Request
 from cutesmith.timing.roofline import Work
 from cutesmith.verdicts import Violation

@@ -16,16 +16,16 @@ from cutesmith.errors import ContractError, UnavailableError
 from cutesmith.judge.candidate_side.candidate import candidate_code, hold_text, load_kernel, start_device
 from cutesmith.judge.candidate_side.outputs import bytes_of, same_bytes, take_outputs
 from cutesmith.judge.candidate_side.watching import Surroundings
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.device_memory import release_unused
-from cutesmith.judge.crossing.relay import Relay
-from cutesmith.judge.crossing.requests import Give, Scalar, Start, Take, Taken, TensorFile, Value
-from cutesmith.judge.crossing.tensors import bytes_of_values, copy_of
 from cutesmith.judge.reference_side.confined_problem import ConfinedProblem
 from cutesmith.judge.reference_side.problem_calls import native_outputs, seed_everything
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.renewable import Renewable
 from cutesmith.judge.reference_side.requests import Judge, Judged, Tolerances
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.device_memory import release_unused
+from cutesmith.judge.transfer.requests import Give, Scalar, Start, Take, Taken, TensorFile, Value
+from cutesmith.judge.transfer.tensors import bytes_of_values, copy_of
+from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.messages import Request
 from cutesmith.sandbox.readable import INPUTS
@@ -110,7 +110,7 @@ class TimedCandidates:
 
     def __init__(self) -> None:
         self.bench = Bench()
-        self.relay = Relay()
+        self.transfer = Transfer()
         self.paths: dict[str, Path] = {}
 
     def handle(self, request: Request[Any]) -> Any:
@@ -121,7 +121,7 @@ class TimedCandidates:
             requests.Inputs: self.inputs,
             requests.Collect: self.collect,
             requests.Changes: self.changes,
-            Give: self.relay.give,
+            Give: self.transfer.give,
             Take: self.take,
             **self.bench.actions(),
         }
@@ -130,7 +130,7 @@ class TimedCandidates:
 
     def start(self, request: Start) -> None:
         """Bring up the device and confine the process."""
-        self.relay = Relay(request.largest_file)
+        self.transfer = Transfer(request.largest_file)
         start_device("cuda")
         self.bench.watch  # noqa: B018 - the flush buffer and its kernels come before the confinement
         self.surroundings = Surroundings()
@@ -144,13 +144,13 @@ class TimedCandidates:
 
     def inputs(self, request: requests.Inputs) -> None:
         """Take the rotating copies from files, and from what was taken."""
-        self.bench.copies = [[_value_of(value, self.relay) for value in copy] for copy in request.copies]
-        self.relay.taken.clear()
+        self.bench.copies = [[_value_of(value, self.transfer) for value in copy] for copy in request.copies]
+        self.transfer.taken.clear()
         release_unused()
 
     def take(self, request: Take) -> Taken:
-        """Take a piece of a large input."""
-        return self.relay.take(request, "cuda")
+        """Take a chunk of a large input."""
+        return self.transfer.take(request, "cuda")
 
     def collect(self, request: requests.Collect) -> requests.Collected:
         """Write a kept output to files."""
@@ -158,7 +158,7 @@ class TimedCandidates:
         outputs, violations = take_outputs(returned)
         folder = Path(request.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        files = tuple(self.relay.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs))
+        files = tuple(self.transfer.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs))
         return requests.Collected(files, type(returned) is tuple, tuple(violations))
 
     def changes(self, request: requests.Changes) -> requests.Changed:
@@ -229,8 +229,8 @@ class TimedBaselines(Reference):
             values = self._inputs(-1)
             folder = Path(request.folder) / str(index)
             folder.mkdir(parents=True, exist_ok=True)
-            copies.append(tuple(self.relay.write_value(v, folder / f"{i}") for i, v in enumerate(values)))
-            self.pristine |= self.relay.offered
+            copies.append(tuple(self.transfer.write_value(v, folder / f"{i}") for i, v in enumerate(values)))
+            self.pristine |= self.transfer.offered
             self.bench.copies.append([copy_of(value) for value in values])
         self.files = tuple(copies)
         inputs = self.bench.copies[0]
@@ -265,7 +265,7 @@ class TimedBaselines(Reference):
 
     def _as_drawn(self, value: Value) -> Any:
         kept = self.pristine.get(value.file) if isinstance(value, TensorFile) else None
-        return _value_of(value, self.relay) if kept is None else copy_of(kept)
+        return _value_of(value, self.transfer) if kept is None else copy_of(kept)
 
 
 class RenewableBaselines(Renewable):
@@ -292,8 +292,8 @@ class ConfinedCompilingBaselines(ConfinedProblem):
         super().__init__(TimedBaselines(), caches=("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
 
 
-def _value_of(value: Value, relay: Relay) -> Any:
-    return tensors.read_scalar(value) if isinstance(value, Scalar) else relay.read_tensor(value, "cuda")
+def _value_of(value: Value, transfer: Transfer) -> Any:
+    return tensors.read_scalar(value) if isinstance(value, Scalar) else transfer.read_tensor(value, "cuda")
 
 
 def _function_of(path: str, name: str) -> Function:

@@ -27,9 +27,9 @@ sys.path.insert(0, str(ROOT))
 from cutesmith.errors import CutesmithError  # noqa: E402
 from cutesmith.evals.records import Task  # noqa: E402
 from cutesmith.evals.suites import load_suite  # noqa: E402
-from cutesmith.judge.crossing.requests import Start  # noqa: E402
 from cutesmith.judge.problem_process import reference_call  # noqa: E402
 from cutesmith.judge.rounds import exchange  # noqa: E402
+from cutesmith.judge.transfer.requests import Start  # noqa: E402
 from cutesmith.sandbox.gpu_lock import gpu_lock  # noqa: E402
 from cutesmith.sandbox.worker import Worker  # noqa: E402
 from cutesmith.timing.contender import Contender  # noqa: E402

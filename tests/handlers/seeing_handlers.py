@@ -8,8 +8,8 @@ import torch
 from cutesmith.judge.candidate_side.requests import Load, Run, Step
 from cutesmith.judge.candidate_side.trial import Trial
 from cutesmith.judge.candidate_side.watching import Surroundings
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.requests import Start, TensorFile
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.requests import Start, TensorFile
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.messages import Request
 from cutesmith.sandbox.readable import INPUTS

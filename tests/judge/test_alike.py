@@ -11,7 +11,7 @@ from pathlib import Path
 import seeing_handlers
 import torch
 
-from cutesmith.judge.crossing.tensors import Guarded, write_value
+from cutesmith.judge.transfer.tensors import Guarded, write_value
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.worker import Limits, Worker
 from cutesmith.timing.entries import import_alike

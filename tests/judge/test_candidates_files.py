@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from cutesmith.judge.crossing.requests import TensorFile
 from cutesmith.judge.rounds import same_bytes
+from cutesmith.judge.transfer.requests import TensorFile
 
 
 def described(path, size):

@@ -11,8 +11,8 @@ import torch
 from cutesmith.emulator.device import emulated_device
 from cutesmith.judge.candidate_side.candidate import load_kernel
 from cutesmith.judge.candidate_side.recorded_call import record_call
-from cutesmith.judge.crossing import tensors
 from cutesmith.judge.rounds import VerifyOptions
+from cutesmith.judge.transfer import tensors
 from cutesmith.verdicts import ExitCode
 from tests.judge.in_process import LocalJudge
 

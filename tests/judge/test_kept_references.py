@@ -46,7 +46,7 @@ LEAVES_BEHIND = {
     "function": "torch.neg = torch.relu",
     "functional": "torch.nn.functional.relu = torch.neg",
     "method": "torch.Tensor.relu = torch.Tensor.neg",
-    "our own": "import cutesmith.judge.crossing.tensors as own; own.span_of = lambda *_: 0",
+    "our own": "import cutesmith.judge.transfer.tensors as own; own.span_of = lambda *_: 0",
     "environment": 'import os; os.environ["CUTE_DSL_ARCH"] = "sm_100a"',
     "folder": 'import os; os.chdir("/")',
     "path": 'import sys; sys.path.append("/nowhere")',

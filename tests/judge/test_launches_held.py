@@ -19,8 +19,8 @@ from cutesmith.judge.candidate_side.outputs import (
     written_too_early,
 )
 from cutesmith.judge.candidate_side.requests import Run, Step
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.tensors import LARGE_POISON
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.tensors import LARGE_POISON
 from cutesmith.recording import host_calls
 from cutesmith.recording.launch_gate import LAUNCHES, LaunchGate, launch_gate
 

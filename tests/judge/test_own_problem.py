@@ -10,12 +10,12 @@ from own_problem_handlers import CallKernel, one_process, posing_baselines
 
 from cutesmith.commands.verify import table
 from cutesmith.errors import CandidateError
-from cutesmith.judge.crossing.requests import Start
 from cutesmith.judge.entries import confined_reference
 from cutesmith.judge.problem_process import ASKED, OWN, ProblemProcess, reference_call
 from cutesmith.judge.reference_side.requests import Draw, Load
 from cutesmith.judge.reference_side.requests import Judge as JudgeOutputs
 from cutesmith.judge.rounds import VerifyOptions
+from cutesmith.judge.transfer.requests import Start
 from cutesmith.judge.verification import Judge, verify_kernel
 from cutesmith.problems import contract
 from cutesmith.sandbox.confinement import landlock_abi

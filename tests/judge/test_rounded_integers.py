@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutesmith.judge.crossing.tensors import write_tensor
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Judge, Load
+from cutesmith.judge.transfer.tensors import write_tensor
 
 ROUNDED = "(x * (1 / 3)).round().to(torch.int32)"  # a third is no float32: near halves PyTorch rounds otherwise
 PLACES = "x.argmax(-1)"

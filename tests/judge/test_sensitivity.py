@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutesmith.judge.crossing.tensors import write_tensor
 from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Judge, Load, Tolerances
 from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements
+from cutesmith.judge.transfer.tensors import write_tensor
 
 COLUMNS = 1 << 17
 

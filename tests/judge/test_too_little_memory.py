@@ -8,12 +8,12 @@ from cutesmith.errors import CandidateError, ContractError, UnavailableError
 from cutesmith.judge.candidate_side.candidate import Candidate
 from cutesmith.judge.candidate_side.requests import Run, Step
 from cutesmith.judge.candidate_side.watching import Surroundings
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.device_memory import own_copies, room_here
-from cutesmith.judge.crossing.relay import Relay
-from cutesmith.judge.crossing.requests import Start
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Judge, Load
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.device_memory import own_copies, room_here
+from cutesmith.judge.transfer.requests import Start
+from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.timing.timed import TimedBaselines
 from cutesmith.verdicts import ExitCode
 
@@ -24,10 +24,10 @@ def greedy(x, y):
     raise torch.OutOfMemoryError(NO_ROOM)
 
 
-def run(tmp_path, kernel_fn, share, relay=None):
+def run(tmp_path, kernel_fn, share, transfer=None):
     """Two inputs of 24 bytes, which are many together: the GPU is asked for its room."""
-    relay = relay or Relay(24)
-    candidate = Candidate("cpu", kernel_fn, surroundings=Surroundings(), room=lambda: lambda: share, relay=relay)
+    transfer = transfer or Transfer(24)
+    candidate = Candidate("cpu", kernel_fn, surroundings=Surroundings(), room=lambda: lambda: share, transfer=transfer)
     inputs = [tensors.write_value(torch.arange(6.0), tmp_path / name) for name in "xy"]
     return candidate.handle(Run((Step(tuple(inputs), False, 0x5A, str(tmp_path / "outputs")),)))
 
@@ -56,7 +56,7 @@ def test_who_changed_the_judge_s_process_is_rejected_all_the_same(tmp_path, monk
 
 def test_small_inputs_leave_a_kernel_all_the_room_that_it_can_ask_for(tmp_path):
     with pytest.raises(CandidateError) as caught:
-        run(tmp_path, greedy, 0.1, Relay(48))
+        run(tmp_path, greedy, 0.1, Transfer(48))
     assert caught.value.exit_code == ExitCode.CRASHED
 
 
@@ -66,7 +66,7 @@ def test_another_failure_is_its_own_however_little_was_left(tmp_path):
     assert caught.value.exit_code == ExitCode.CRASHED
 
 
-class FullRelay(Relay):
+class FullTransfer(Transfer):
     """Has no room for an output."""
 
     def write_tensor(self, tensor, path):
@@ -81,10 +81,10 @@ def test_copies_of_the_judge_that_find_no_room_are_its_own_fault(tmp_path):
 
     assert run(tmp_path, kernel_fn, 1.0).steps[0].outputs
     with pytest.raises(UnavailableError, match="the judge's own copies have no room") as caught:
-        run(tmp_path, kernel_fn, 1.0, FullRelay(24))
+        run(tmp_path, kernel_fn, 1.0, FullTransfer(24))
     assert lacked_room(caught.value.message)
     with pytest.raises(torch.OutOfMemoryError):  # small inputs: whoever fills the GPU, it is not the judge
-        run(tmp_path, kernel_fn, 1.0, FullRelay(48))
+        run(tmp_path, kernel_fn, 1.0, FullTransfer(48))
     with pytest.raises(ValueError), own_copies(lambda: True):
         raise ValueError
 

@@ -11,9 +11,6 @@ from cutesmith.judge.candidate_side.candidate import load_kernel
 from cutesmith.judge.candidate_side.outputs import never_written, poisoned_elements
 from cutesmith.judge.candidate_side.trial import Trial
 from cutesmith.judge.candidate_side.watching import KernelWatch, Surroundings
-from cutesmith.judge.crossing.relay import Relay
-from cutesmith.judge.crossing.requests import TensorLayout
-from cutesmith.judge.crossing.tensors import GUARD_BYTES, Guarded, read_tensor, write_tensor
 from cutesmith.judge.reference_side.cases import derive, derived_cases
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.problem_calls import names_beside
@@ -22,6 +19,9 @@ from cutesmith.judge.reference_side.requests import Judge as JudgeOutputs
 from cutesmith.judge.reference_side.requests import Load, Tolerances
 from cutesmith.judge.reference_side.structure import structure_violation
 from cutesmith.judge.rounds import Round, VerifyOptions
+from cutesmith.judge.transfer.requests import TensorLayout
+from cutesmith.judge.transfer.tensors import GUARD_BYTES, Guarded, read_tensor, write_tensor
+from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.judge.verification import Judge, verify_kernel
 from cutesmith.verdicts import CaseOutcome, ExitCode
 from tests.judge.in_process import LocalWorker, verdict_here
@@ -61,7 +61,7 @@ def verdict_of(tmp_path, kernel, problem=PROBLEM, **options):
     plan = reference.load(Load("cpu", str(path), 1))
     candidate = Trial(device="cpu", path=path, kernel_fn=load_kernel(path), surroundings=Surroundings())
     options = VerifyOptions(**options)
-    reference.relay, candidate.relay = Relay(options.largest_file), Relay(options.largest_file)
+    reference.transfer, candidate.transfer = Transfer(options.largest_file), Transfer(options.largest_file)
     judge = Judge(path=path, problem=path, options=options, ran_on="cpu")
     judge._all_cases(Round(tmp_path, LocalWorker(reference), LocalWorker(candidate), options), plan)
     return judge._conclude()
@@ -243,7 +243,7 @@ def test_casts_inside_the_reference_are_widened_too():
     assert torch.get_default_dtype() is torch.float32
 
 
-def test_tensors_cross_files_with_their_layout(tmp_path):
+def test_tensors_move_through_files_with_their_layout(tmp_path):
     x = torch.randn(6, 8, dtype=torch.float64)[1:5, ::2].t()
     back = read_tensor(write_tensor(x, tmp_path / "x"), "cpu")
     assert torch.equal(back, x) and back.stride() == x.stride()

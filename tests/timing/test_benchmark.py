@@ -13,10 +13,10 @@ from cutesmith.commands.benchmark import main, plot, table
 from cutesmith.devices import current_device
 from cutesmith.errors import UnavailableError
 from cutesmith.judge.candidate_side.watching import Surroundings
-from cutesmith.judge.crossing.pieces import LARGEST_FILE
-from cutesmith.judge.crossing.relay import Relay
 from cutesmith.judge.kept_references import keeping_references
 from cutesmith.judge.problem_process import ASKED, OWN
+from cutesmith.judge.transfer.chunks import LARGEST_FILE
+from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.sandbox.gpu_lock import gpu_lock
@@ -158,7 +158,7 @@ class UnconfinedCandidates(TimedCandidates):
     """In this process there is nothing to bring up and nobody to confine."""
 
     def start(self, request):
-        self.surroundings, self.relay = Surroundings(), Relay(request.largest_file)
+        self.surroundings, self.transfer = Surroundings(), Transfer(request.largest_file)
 
 
 class Bursts:
@@ -269,8 +269,8 @@ def test_the_whole_contest_on_stand_ins_for_cuda(tmp_path, largest):
     assert made.prepared.written_bytes == 64 * 32 * 4
     assert made.work == Work(2 * 64 * 32 * 4 + 32 * 4, {})
     assert len(made.prepared.copies) == 4
-    crossed = {path.name for path in (tmp_path / "exchange").rglob("*") if path.is_file()}
-    assert crossed == ({"0", "1"} if largest else {"piece0"})
+    moved = {path.name for path in (tmp_path / "exchange").rglob("*") if path.is_file()}
+    assert moved == ({"0", "1"} if largest else {"chunk0"})
 
 
 def holder(folder, exclusive, seconds):

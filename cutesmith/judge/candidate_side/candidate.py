@@ -32,11 +32,11 @@ from cutesmith.judge.candidate_side.outputs import (
 from cutesmith.judge.candidate_side.requests import Load, Loaded, Ran, Record, Recorded, Run, Step, StepReport
 from cutesmith.judge.candidate_side.stream_hold import StreamHold
 from cutesmith.judge.candidate_side.watching import KernelWatch, Surroundings
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.device_memory import fair_room, own_copies, release_unused, room_here, whole_gpu
-from cutesmith.judge.crossing.relay import Relay
-from cutesmith.judge.crossing.requests import Give, Scalar, Start, Take, Taken, TensorFile, Value
-from cutesmith.judge.crossing.tensors import Guarded
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.device_memory import fair_room, own_copies, release_unused, room_here, whole_gpu
+from cutesmith.judge.transfer.requests import Give, Scalar, Start, Take, Taken, TensorFile, Value
+from cutesmith.judge.transfer.tensors import Guarded
+from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
 from cutesmith.sandbox.confinement import confine
@@ -81,7 +81,7 @@ class Candidate:
     surroundings: Surroundings | None = None
     gate: Any = None  # of launches on a GPU
     hold: StreamHold | None = None  # there
-    relay: Relay = field(default_factory=Relay)
+    transfer: Transfer = field(default_factory=Transfer)
     room: Callable[[], Callable[[], float]] = room_here
     share: Callable[[], float] = whole_gpu  # what the next call could have
 
@@ -103,17 +103,17 @@ class Candidate:
             Load: self.load,
             Run: self.run,
             Record: self.record,
-            Give: self.relay.give,
+            Give: self.transfer.give,
             Take: self.take,
         }
 
     def _beside_large(self) -> bool:
         """Whether inputs are here, or on their way, whose copies may fill the GPU."""
-        return self.share is not whole_gpu or bool(self.relay.taken)
+        return self.share is not whole_gpu or bool(self.transfer.taken)
 
     def start(self, request: Start) -> None:
         """Bring up libraries and device, which takes seconds that are not the file's."""
-        self.device, self.relay = request.device, Relay(request.largest_file)
+        self.device, self.transfer = request.device, Transfer(request.largest_file)
         start_device(self.device)
         if self.device == "fake":
             from cutesmith.recording.open_session import session
@@ -130,8 +130,8 @@ class Candidate:
             self.hold = StreamHold()
 
     def take(self, request: Take) -> Taken:
-        """Take a piece of a large input."""
-        return self.relay.take(request, tensors.torch_device(self.device))
+        """Take a chunk of a large input."""
+        return self.transfer.take(request, tensors.torch_device(self.device))
 
     def load(self, request: Load) -> Loaded:
         """Confine this process, then run the file without its reference."""
@@ -149,7 +149,7 @@ class Candidate:
     def run(self, request: Run) -> Ran:
         """Run each step; a report a step."""
         self.kept.clear()
-        self.relay.offered.clear()
+        self.transfer.offered.clear()
         self.buffers = []
         self.poisoned = []
         launched = self._launches()
@@ -166,7 +166,7 @@ class Candidate:
             reports[-1] = _accused(reports[-1], self._without_launches(request.steps[-1]))
         self.kept.clear()
         self.poisoned.clear()
-        self.relay.taken.clear()
+        self.transfer.taken.clear()
         release_unused()
         return Ran(tuple(reports), self.changes())
 
@@ -176,8 +176,8 @@ class Candidate:
             yield step
             coming = [value for later in steps[number + 1 :] for value in later.inputs]
             needed = {value.file for value in coming if isinstance(value, TensorFile)}
-            for file in () if step is steps[-1] else self.relay.taken.keys() - needed:
-                del self.relay.taken[file]
+            for file in () if step is steps[-1] else self.transfer.taken.keys() - needed:
+                del self.transfer.taken[file]
 
     def _step(self, step: Step) -> StepReport:
         self._place(step.inputs, reuse=step.reuse, poison=step.poison)
@@ -201,7 +201,7 @@ class Candidate:
         folder = Path(step.outputs)
         folder.mkdir(parents=True, exist_ok=True)
         given = [self._out_of_reach(*pair) for pair in zip(outputs, early)]
-        files = tuple(self.relay.write_tensor(output, folder / f"{i}") for i, output in enumerate(given))
+        files = tuple(self.transfer.write_tensor(output, folder / f"{i}") for i, output in enumerate(given))
         self.poisoned.append([poisoned_elements(output, step.poison) for output in outputs])
         return StepReport(
             type(returned) is tuple, dict(watch.computed), dict(watch.copied), tuple(violations), outputs=files
@@ -209,7 +209,7 @@ class Candidate:
 
     def _out_of_reach(self, output: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
         """What is read when the call is long over: of a large output the judge's copy, where that has its layout."""
-        if output.nbytes <= self.relay.largest or not output.is_contiguous():
+        if output.nbytes <= self.transfer.largest or not output.is_contiguous():
             return output
         return copy.view(output.dtype).as_strided(output.shape, output.stride())
 
@@ -230,10 +230,10 @@ class Candidate:
 
         Fresh ones lie between bytes of `poison`: a result that depends on what is read there is wrong with one of them.
         """
-        spacious = sum(value.bytes for value in inputs if isinstance(value, TensorFile)) <= self.relay.largest
+        spacious = sum(value.bytes for value in inputs if isinstance(value, TensorFile)) <= self.transfer.largest
         self.share = whole_gpu if spacious else self.room()
         if not reuse:
-            self.buffers = [_new_buffer(value, self.relay, self.device, poison) for value in inputs]
+            self.buffers = [_new_buffer(value, self.transfer, self.device, poison) for value in inputs]
             return
         sources = [None if isinstance(value, Scalar) else self._source(value) for value in inputs]
         if self.hold is not None:
@@ -247,7 +247,7 @@ class Candidate:
 
     def _source(self, description: TensorFile) -> torch.Tensor | None:
         """The bytes of an input on the device."""
-        source = self.relay.bytes_of(description)
+        source = self.transfer.bytes_of(description)
         return source if source is None else source.to(tensors.torch_device(self.device))
 
     def _name_inputs(self) -> None:
@@ -410,10 +410,10 @@ def _accused(report: StepReport, violations: Sequence[Violation]) -> StepReport:
     return replace(report, violations=(*report.violations, *violations))
 
 
-def _new_buffer(value: Value, relay: Relay, device: str, poison: int) -> Buffer:
+def _new_buffer(value: Value, transfer: Transfer, device: str, poison: int) -> Buffer:
     if isinstance(value, Scalar):
         return Buffer(tensors.read_scalar(value))
-    zone_bytes, source = 0 if device == "emulator" else tensors.GUARD_BYTES, relay.bytes_of(value)
+    zone_bytes, source = 0 if device == "emulator" else tensors.GUARD_BYTES, transfer.bytes_of(value)
     guarded = Guarded.holding(value, source, tensors.torch_device(device), zone_bytes=zone_bytes, poison=poison)
     return Buffer(guarded.tensor, guarded, guarded.raw.clone())
 

@@ -14,8 +14,8 @@ from cutesmith.emulator.errors import LaunchRefused
 from cutesmith.judge.candidate_side.index_width import indices_wrap, memory_named
 from cutesmith.judge.candidate_side.requests import RecordedCall
 from cutesmith.judge.candidate_side.watching import KernelWatch
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.requests import Scalar, TensorFile, TensorLayout
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout
 
 if TYPE_CHECKING:
     from cutesmith.emulator.device import EmulatedDevice

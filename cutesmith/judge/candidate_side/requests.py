@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cutesmith.compiling.narrowing import Compiled
-from cutesmith.judge.crossing.requests import Scalar, TensorFile, TensorLayout, Value
+from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout, Value
 from cutesmith.sandbox.messages import Request
 from cutesmith.verdicts import ExitCode, Violation
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from cutesmith.judge.candidate_side.device_only import DeviceOnlyMemory
-from cutesmith.judge.crossing.tensors import GUARD_BYTES, NAN_POISON, Guarded
+from cutesmith.judge.transfer.tensors import GUARD_BYTES, NAN_POISON, Guarded
 from cutesmith.recording.facade import active_facade
 from cutesmith.sandbox.dispatch_modes import LightMode
 from cutesmith.verdicts import Mechanism, Rule, Violation

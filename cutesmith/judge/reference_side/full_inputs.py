@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.requests import Scalar, TensorFile, TensorLayout
 from cutesmith.judge.reference_side.cases import Values, count_elements
 from cutesmith.judge.reference_side.longer_cases import Growth, Longer, Sizes, long_sizes
 from cutesmith.judge.reference_side.requests import Draw
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout
 
 FEW_VALUES, MOST_INTEGER_BYTES = 1 << 16, 64 << 20  # of a tensor that the candidate gets with its values
 MULTIPLY_ADDS = 1 << 26  # of a longer case: about a second on the emulated GPU's tensor cores

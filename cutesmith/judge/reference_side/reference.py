@@ -18,12 +18,6 @@ import torch
 
 from cutesmith.compiling.types_seen import types_seen
 from cutesmith.errors import CandidateError, ContractError
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.device_memory import own_copies, release_unused
-from cutesmith.judge.crossing.given_outputs import no_meddling, read_output
-from cutesmith.judge.crossing.relay import Relay
-from cutesmith.judge.crossing.requests import Give, Start, Take, Taken, TensorLayout
-from cutesmith.judge.crossing.tensors import copy_of
 from cutesmith.judge.reference_side import requests
 from cutesmith.judge.reference_side.cases import (
     OF_VALUES,
@@ -54,6 +48,12 @@ from cutesmith.judge.reference_side.problem_calls import (
 )
 from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements
 from cutesmith.judge.reference_side.structure import structure_violation
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.device_memory import own_copies, release_unused
+from cutesmith.judge.transfer.given_outputs import no_meddling, read_output
+from cutesmith.judge.transfer.requests import Give, Start, Take, Taken, TensorLayout
+from cutesmith.judge.transfer.tensors import copy_of
+from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.problems import contract
 from cutesmith.sandbox.messages import R, Request
 from cutesmith.verdicts import Violation
@@ -79,7 +79,7 @@ class Reference:
     drawn: dict[str, list[Any]] = field(default_factory=dict)
     results: dict[str, tuple[list[Any], Results]] = field(default_factory=dict)  # with the inputs that they are for
     exits: ExitStack = field(default_factory=ExitStack)
-    relay: Relay = field(default_factory=Relay)
+    transfer: Transfer = field(default_factory=Transfer)
     largest_inputs: int = 0  # bytes of those of one case, the most so far
 
     def handle(self, request: Request[R]) -> R:
@@ -98,17 +98,17 @@ class Reference:
             requests.Layout: self.layout,
             requests.FullSize: self.full_layout,
             requests.Types: self.types,
-            Give: self.relay.give,
+            Give: self.transfer.give,
             Take: self.take,
         }
 
     def draws_large(self) -> bool:
         """Whether the problem's inputs are such that copies of them may fill the GPU."""
-        return self.largest_inputs > self.relay.largest
+        return self.largest_inputs > self.transfer.largest
 
     def start(self, request: Start) -> None:
         """Bring up libraries and device, which takes seconds that are not the file's."""
-        self.relay = Relay(request.largest_file)
+        self.transfer = Transfer(request.largest_file)
         if request.device == "cuda":
             torch.full((1,), 1.0, device="cuda")
         elif request.device in tensors.POSING:
@@ -223,7 +223,7 @@ class Reference:
         """Write the inputs; say how many elements there are, and what they stand for where that is more."""
         folder, name = Path(request.folder), request.derive
         folder.mkdir(parents=True, exist_ok=True)
-        files = tuple(self.relay.write_value(value, folder / f"{index}") for index, value in enumerate(values))
+        files = tuple(self.transfer.write_value(value, folder / f"{index}") for index, value in enumerate(values))
         stands_for = f" for {self.asked}" if self.asked and (not name or name in OF_VALUES) else ""
         return requests.Drawn(
             accepted=True,
@@ -285,22 +285,22 @@ class Reference:
             judged = self.judged(
                 request.key,
                 given,
-                lambda: [read_output(self.relay, output, place) for output in given],
+                lambda: [read_output(self.transfer, output, place) for output in given],
                 is_tuple=request.is_tuple,
                 tolerances=request.tolerances,
             )
-            return replace(judged, sums=self.relay.sums(given)) if judged.outputs else judged
+            return replace(judged, sums=self.transfer.sums(given)) if judged.outputs else judged
         except CandidateError as error:
             return requests.Judged(Violation(error.rule, error.mechanism, error.message))
         finally:
-            self.relay.taken.clear()
+            self.transfer.taken.clear()
             release_unused()
 
     def take(self, request: Take) -> Taken:
-        """Take a piece of a large output; a file that was changed is told, as what is raised is the problem's fault."""
+        """Take a chunk of a large output; a file that was changed is told, as what is raised is the problem's fault."""
         try:
             with no_meddling():
-                return self.relay.take(request, tensors.torch_device(self.device))
+                return self.transfer.take(request, tensors.torch_device(self.device))
         except CandidateError as error:
             return Taken(error.message)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutesmith.judge.crossing.requests import Scalar, TensorFile, TensorLayout, Value
+from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout, Value
 from cutesmith.sandbox.messages import Request
 from cutesmith.verdicts import OutputError, Violation
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.crossing.tensors import copy_of
 from cutesmith.judge.reference_side.comparison import Tolerance
 from cutesmith.judge.reference_side.precision import in_float64, widen
+from cutesmith.judge.transfer.tensors import copy_of
 
 FEW = 8  # elements; that more of them are all small by luck does not happen
 HALF_UNIT = 2.0**-24  # the largest relative error of one rounding to float32

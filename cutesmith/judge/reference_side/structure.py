@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.requests import TensorLayout
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.requests import TensorLayout
 from cutesmith.verdicts import Mechanism, Rule, Violation
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from cutesmith.judge.candidate_side.watching import Surroundings
-from cutesmith.judge.crossing.mapped_files import FILES
+from cutesmith.judge.transfer.mapped_files import FILES
 from cutesmith.problems.loading import FILE_MODULE
 
 LEFT_BYTES = 64 << 20  # of GPU memory that stays allocated: workspaces of libraries

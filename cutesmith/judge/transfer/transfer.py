@@ -1,8 +1,8 @@
-"""Tensors too large for a file of their own: one process gives them piece by piece, the other takes them.
+"""Tensors too large for a file of their own: one process gives them chunk by chunk, the other takes them.
 
 A page in memory costs more to make than to fill: 2 GiB went through a new file of /dev/shm in 7.0 s, from memory to
-memory, and in pieces in 1.1 to 1.2 s. Nor has every machine room for several tensors of 6 GB, such as those of
-KernelBench, beside what the processes hold. The parent carries the pieces (`pieces`).
+memory, and in chunks in 1.1 to 1.2 s. Nor has every machine room for several tensors of 6 GB, such as those of
+KernelBench, beside what the processes hold. The parent carries the chunks (`chunks`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.mapped_files import FILES
-from cutesmith.judge.crossing.pieces import PIECE_BYTES, piece_file
-from cutesmith.judge.crossing.requests import WHOLE, Give, Take, Taken, TensorFile, Value
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.chunks import CHUNK_BYTES, chunk_file
+from cutesmith.judge.transfer.mapped_files import FILES
+from cutesmith.judge.transfer.requests import WHOLE, Give, Take, Taken, TensorFile, Value
 
-ODD = 0x9E3779B97F4A7C15  # so that pieces in another order give another sum
+ODD = 0x9E3779B97F4A7C15  # so that chunks in another order give another sum
 
 
-class Relay:
+class Transfer:
     """One process's end: `offered` waits until the parent asks for it, `taken` is on the device.
 
     `largest`: bytes of a tensor that goes through a file of its own.
@@ -47,15 +47,15 @@ class Relay:
         return described
 
     def give(self, request: Give) -> None:
-        """Write one piece of an offered tensor; the last piece ends the offer, unless `keep`."""
+        """Write one chunk of an offered tensor; the last chunk ends the offer, unless `keep`."""
         whole = _bytes_spanned(self.offered[request.file])
-        piece = whole[request.begin : request.begin + PIECE_BYTES]
-        FILES.to_write(piece_file(request.file, request.begin), piece.numel()).copy_(piece)
-        if not request.keep and request.begin + piece.numel() == whole.numel():
+        chunk = whole[request.begin : request.begin + CHUNK_BYTES]
+        FILES.to_write(chunk_file(request.file, request.begin), chunk.numel()).copy_(chunk)
+        if not request.keep and request.begin + chunk.numel() == whole.numel():
             del self.offered[request.file]
 
     def take(self, request: Take, device: str) -> Taken:
-        """Read one piece of a described tensor.
+        """Read one chunk of a described tensor.
 
         Raises OSError and ValueError for a file that is not what it was, and for a size that is not that of the shape:
         nothing would be written to the rest, where results of this process may have been.
@@ -65,8 +65,8 @@ class Relay:
             raise ValueError(f"{tensor.bytes} bytes cannot be a tensor of {size}")
         if begin == 0:
             self.taken[tensor.file] = torch.empty(size, dtype=torch.uint8, device=device)
-        whole = self.taken[tensor.file][begin : begin + PIECE_BYTES]
-        whole.copy_(FILES.to_read(piece_file(tensor.file, begin), whole.numel()))
+        whole = self.taken[tensor.file][begin : begin + CHUNK_BYTES]
+        whole.copy_(FILES.to_read(chunk_file(tensor.file, begin), whole.numel()))
         return Taken()
 
     def bytes_of(self, description: TensorFile) -> torch.Tensor | None:
@@ -95,7 +95,7 @@ class Relay:
         whole, total = self.bytes_of(description), 0
         assert whole is not None, "what is large is not empty"
         if self._weights is None:
-            self._weights = torch.empty(PIECE_BYTES // 8, dtype=torch.int64, device=whole.device).random_()
+            self._weights = torch.empty(CHUNK_BYTES // 8, dtype=torch.int64, device=whole.device).random_()
         for words in _words(whole):
             products = words * self._weights[: words.numel()]
             total = (total * ODD + int(products.sum().item())) % (1 << 64)
@@ -108,9 +108,9 @@ def _bytes_spanned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _words(whole: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Its bytes as 64-bit words, PIECE_BYTES at a time, the last ones filled up with zeros."""
-    for begin in range(0, whole.numel(), PIECE_BYTES):
-        piece = whole[begin : begin + PIECE_BYTES]
-        if missing := -piece.numel() % 8:
-            piece = torch.cat([piece, piece.new_zeros(missing)])
-        yield piece.view(torch.int64)
+    """Its bytes as 64-bit words, CHUNK_BYTES at a time, the last ones filled up with zeros."""
+    for begin in range(0, whole.numel(), CHUNK_BYTES):
+        chunk = whole[begin : begin + CHUNK_BYTES]
+        if missing := -chunk.numel() % 8:
+            chunk = torch.cat([chunk, chunk.new_zeros(missing)])
+        yield chunk.view(torch.int64)

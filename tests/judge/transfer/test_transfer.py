@@ -1,4 +1,4 @@
-"""Large tensors cross in pieces: what the judge says of them is what it says of those that cross as files."""
+"""Large tensors move in chunks: the verdicts are those of tensors that move as files."""
 
 import os
 import threading
@@ -13,15 +13,15 @@ from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.candidate import Candidate
 from cutesmith.judge.candidate_side.requests import Run, Step
 from cutesmith.judge.candidate_side.watching import Surroundings
-from cutesmith.judge.crossing import tensors
-from cutesmith.judge.crossing.pieces import PIECE_BYTES, hand_over, piece_file
-from cutesmith.judge.crossing.relay import Relay
-from cutesmith.judge.crossing.requests import Scalar, Start, Taken, TensorFile
 from cutesmith.judge.problem_process import OWN
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Judge as JudgeOutputs
 from cutesmith.judge.reference_side.requests import Load
 from cutesmith.judge.rounds import VerifyOptions
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.transfer.chunks import CHUNK_BYTES, chunk_file, hand_over
+from cutesmith.judge.transfer.requests import Scalar, Start, Taken, TensorFile
+from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.judge.verification import Judge, verify_kernel
 from cutesmith.timing.contest import BenchmarkOptions, Contest
 from cutesmith.verdicts import ExitCode
@@ -30,42 +30,42 @@ from tests.judge.test_verification import HONEST, PROBLEM, WRITE, WRONG, kernel_
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 ADVERSARIAL = Path(__file__).parents[3] / "evals" / "adversarial"
-ALL = 0  # bytes of the largest file: every tensor crosses in pieces
+ALL = 0  # bytes of the largest file: every tensor moves in chunks
 
 
-def cross(tensor, tmp_path):
+def move(tensor, tmp_path):
     """The tensor as the other side has it, its bytes there, and both ends."""
-    giver, taker = Relay(ALL), Relay(ALL)
+    giver, taker = Transfer(ALL), Transfer(ALL)
     description = giver.write_value(tensor, tmp_path / "0")
     hand_over(giver.give, lambda request: taker.take(request, "cpu"), [description, Scalar("int", "1")], ALL)
     return description, giver, taker
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [1, 7, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES + 12345])
-def test_every_byte_arrives_and_room_for_two_pieces_is_enough(tmp_path, size):
+@pytest.mark.parametrize("size", [1, 7, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES + 12345])
+def test_every_byte_arrives_and_room_for_two_chunks_is_enough(tmp_path, size):
     tensor = torch.randint(256, (size,), dtype=torch.uint8)
-    description, giver, taker = cross(tensor, tmp_path)
+    description, giver, taker = move(tensor, tmp_path)
     assert torch.equal(taker.read_tensor(description, "cpu"), tensor)
     rooms = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
-    second = {"piece1": min(size - PIECE_BYTES, PIECE_BYTES)} if size > PIECE_BYTES else {}
-    assert rooms == {"piece0": min(size, PIECE_BYTES), **second}
+    second = {"chunk1": min(size - CHUNK_BYTES, CHUNK_BYTES)} if size > CHUNK_BYTES else {}
+    assert rooms == {"chunk0": min(size, CHUNK_BYTES), **second}
     assert giver.offered == {}
 
 
-FIVE = TensorFile("uint8", (5 * PIECE_BYTES,), (1,), 0, "x", 5 * PIECE_BYTES)
+FIVE = TensorFile("uint8", (5 * CHUNK_BYTES,), (1,), 0, "x", 5 * CHUNK_BYTES)
 
 
-def test_the_next_piece_is_given_while_one_is_taken_and_none_before_its_place_is_free():
+def test_the_next_chunk_is_given_while_one_is_taken_and_none_before_its_place_is_free():
     gave, took = ([threading.Event() for _ in range(5)] for _ in "ab")
 
     def giver(request):
-        number = request.begin // PIECE_BYTES
-        assert number < 2 or took[number - 2].is_set(), "the piece before the last lay there"
+        number = request.begin // CHUNK_BYTES
+        assert number < 2 or took[number - 2].is_set(), "the chunk before the last lay there"
         gave[number].set()
 
     def taker(request):
-        number = request.begin // PIECE_BYTES
+        number = request.begin // CHUNK_BYTES
         assert gave[number].is_set() and (number == 4 or gave[number + 1].wait(20)), "it was not given meanwhile"
         took[number].set()
         return Taken()
@@ -80,7 +80,7 @@ def test_what_either_side_raises_comes_through(fails, number):
     asked = {"giver": [], "taker": []}
 
     def side(name, request):
-        asked[name].append(request.begin // PIECE_BYTES)
+        asked[name].append(request.begin // CHUNK_BYTES)
         if (name, asked[name][-1]) == (fails, number):
             raise CandidateError("it ended", ExitCode.CRASHED)
         return Taken()
@@ -93,42 +93,42 @@ def test_what_either_side_raises_comes_through(fails, number):
 @pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[:, :5], lambda x: x[::3, 1:4], lambda x: x[0, 0]])
 def test_layouts_arrive_too(tmp_path, view):
     tensor = view(torch.randn(64, 9, dtype=torch.float64))
-    description, _, taker = cross(tensor, tmp_path)
+    description, _, taker = move(tensor, tmp_path)
     arrived = taker.read_tensor(description, "cpu")
     assert arrived.stride() == tensor.stride() and torch.equal(arrived, tensor)
 
 
 def test_an_empty_tensor_is_a_file_like_any_small_one(tmp_path):
-    description, _, taker = cross(torch.empty(0, 3), tmp_path)
+    description, _, taker = move(torch.empty(0, 3), tmp_path)
     assert taker.read_tensor(description, "cpu").shape == (0, 3)
 
 
-def test_what_is_small_crosses_as_a_file(tmp_path):
-    relay = Relay(largest=400)
-    small, large = (relay.write_value(torch.ones(n), tmp_path / str(n)) for n in (100, 101))
-    assert (tmp_path / "100").stat().st_size == 400 and list(relay.offered) == [large.file]
-    assert torch.equal(relay.read_tensor(small, "cpu"), torch.ones(100))
+def test_what_is_small_moves_as_a_file(tmp_path):
+    transfer = Transfer(largest=400)
+    small, large = (transfer.write_value(torch.ones(n), tmp_path / str(n)) for n in (100, 101))
+    assert (tmp_path / "100").stat().st_size == 400 and list(transfer.offered) == [large.file]
+    assert torch.equal(transfer.read_tensor(small, "cpu"), torch.ones(100))
 
 
 @pytest.mark.slow
-def test_one_byte_or_two_pieces_in_another_order_make_another_sum(tmp_path):
-    tensor = torch.randint(256, (2 * PIECE_BYTES + 3,), dtype=torch.uint8)
-    last, swapped = tensor.clone(), tensor.roll(PIECE_BYTES)
+def test_one_byte_or_two_chunks_in_another_order_make_another_sum(tmp_path):
+    tensor = torch.randint(256, (2 * CHUNK_BYTES + 3,), dtype=torch.uint8)
+    last, swapped = tensor.clone(), tensor.roll(CHUNK_BYTES)
     last[-1] ^= 1
-    giver, taker, sums = Relay(ALL), Relay(ALL), []
+    giver, taker, sums = Transfer(ALL), Transfer(ALL), []
     for other in (tensor, tensor.clone(), last, swapped):
         description = giver.write_value(other, tmp_path / "0")
         hand_over(giver.give, lambda request: taker.take(request, "cpu"), [description], ALL)
         sums += taker.sums([description])
     assert sums[0] == sums[1] and len(set(sums)) == 3
-    assert Relay().sums([replace(description, bytes=1)]) == ("",)
+    assert Transfer().sums([replace(description, bytes=1)]) == ("",)
 
 
 def test_an_honest_function_passes_as_it_does_by_files(tmp_path):
-    by_files, in_pieces = (verdict_of(tmp_path, HONEST, seeds=3, largest_file=size) for size in (1 << 30, ALL))
-    assert in_pieces.exit_code == ExitCode.PASSED, in_pieces.summary
-    assert [case.name for case in in_pieces.cases] == [case.name for case in by_files.cases]
-    assert [case.explanation for case in in_pieces.cases] == [case.explanation for case in by_files.cases]
+    by_files, in_chunks = (verdict_of(tmp_path, HONEST, seeds=3, largest_file=size) for size in (1 << 30, ALL))
+    assert in_chunks.exit_code == ExitCode.PASSED, in_chunks.summary
+    assert [case.name for case in in_chunks.cases] == [case.name for case in by_files.cases]
+    assert [case.explanation for case in in_chunks.cases] == [case.explanation for case in by_files.cases]
 
 
 @pytest.mark.slow
@@ -161,18 +161,18 @@ def test_what_a_kernel_changes_in_its_results_afterwards_changes_nothing(tmp_pat
         held[-1].numpy()[...] = x.numpy() + 1
         return held[-1]
 
-    candidate = Candidate(device="cpu", kernel_fn=kernel_fn, surroundings=Surroundings(), relay=Relay(ALL))
+    candidate = Candidate(device="cpu", kernel_fn=kernel_fn, surroundings=Surroundings(), transfer=Transfer(ALL))
     inputs = [tensors.write_value(torch.arange(6.0), tmp_path / "x")]
-    candidate.relay.taken[inputs[0].file] = torch.arange(6.0).view(torch.uint8)
+    candidate.transfer.taken[inputs[0].file] = torch.arange(6.0).view(torch.uint8)
     step = Step(tuple(inputs), False, 0x5A, str(tmp_path / "outputs"))
     (output,) = candidate.run(Run((step,))).steps[0].outputs
     held[0].zero_()
-    taker = Relay(ALL)
-    hand_over(candidate.relay.give, lambda request: taker.take(request, "cpu"), [output], ALL)
+    taker = Transfer(ALL)
+    hand_over(candidate.transfer.give, lambda request: taker.take(request, "cpu"), [output], ALL)
     assert torch.equal(taker.read_tensor(output, "cpu"), torch.arange(6.0) + 1)
 
 
-def test_a_result_that_is_judged_twice_crosses_twice():
+def test_a_result_that_is_judged_twice_moves_twice():
     """By the file's own tolerance, and as its types deserve."""
     path = ADVERSARIAL / "o9_own_tolerance.py"
     options = VerifyOptions(seeds=1, largest_file=ALL)
@@ -193,7 +193,7 @@ def test_the_whole_path_through_two_confined_processes(tmp_path):
 
 
 def asked(tmp_path):
-    """A reference whose tensors cross in pieces, with an output of 256 bytes and a function that judges it."""
+    """A reference whose tensors move in chunks, with an output of 256 bytes and a function that judges it."""
     (tmp_path / "problem.py").write_text(
         "import torch\ndef reference_fn(x): return x + 1\ndef get_inputs(): return [torch.ones(64)]\n"
     )
@@ -201,7 +201,7 @@ def asked(tmp_path):
     reference.start(Start("cpu", largest_file=ALL))
     reference.load(Load("cpu", str(tmp_path / "problem.py"), 1))
     reference.drawn["a"] = [torch.arange(64.0)]
-    candidate = Relay(ALL)
+    candidate = Transfer(ALL)
     output = candidate.write_value(torch.arange(64.0) + 1, tmp_path / "0")
     return reference, candidate, output, lambda output=output: reference.handle(JudgeOutputs("a", (output,), False))
 
@@ -211,7 +211,7 @@ def test_an_output_that_was_given_is_judged_and_forgotten_and_may_be_asked_for_a
     for keep in (True, False):
         hand_over(candidate.give, reference.handle, [output], ALL, keep=keep)
         verdict = judge()
-        assert verdict.violation is None and verdict.sums[0] and reference.relay.taken == {}
+        assert verdict.violation is None and verdict.sums[0] and reference.transfer.taken == {}
     assert candidate.offered == {}
 
 
@@ -222,13 +222,13 @@ def test_one_that_was_never_given_is_meddled_with(tmp_path):
 
 
 @pytest.mark.parametrize("change", ["cut", "link", "gone"])
-def test_a_piece_that_was_changed_is_refused(tmp_path, change):
+def test_a_chunk_that_was_changed_is_refused(tmp_path, change):
     reference, candidate, output, _ = asked(tmp_path)
     (tmp_path / "secret").write_bytes(b"K" * 256)
 
     def give(request):
         candidate.give(request)
-        path = piece_file(output.file, 0)
+        path = chunk_file(output.file, 0)
         if change == "cut":
             os.truncate(path, 10)
         else:
@@ -241,10 +241,10 @@ def test_a_piece_that_was_changed_is_refused(tmp_path, change):
     assert (caught.value.exit_code, caught.value.rule) == (ExitCode.REJECTED, "H2")
 
 
-def test_a_kernel_that_lays_a_link_for_its_pieces_is_rejected(tmp_path):
+def test_a_kernel_that_lays_a_link_for_its_chunks_is_rejected(tmp_path):
     """Through the real processes, whose reference's complaints are the problem's fault else."""
     link = "import os\nos.makedirs('outputs/0', exist_ok=True)\nopen('outputs/0/own', 'w').close()"
-    link += "\nif not os.path.lexists('outputs/0/piece0'):\n    os.symlink('own', 'outputs/0/piece0')"
+    link += "\nif not os.path.lexists('outputs/0/chunk0'):\n    os.symlink('own', 'outputs/0/chunk0')"
     path = tmp_path / "kernel.py"
     path.write_text(PROBLEM + kernel_returning("y", f"{link}\n{WRITE}"))
     verdict = Judge(path=path, problem=path, options=VerifyOptions(seeds=1, largest_file=ALL)).verdict("cpu")
@@ -265,14 +265,14 @@ def test_a_size_that_is_not_that_of_the_shape_is_refused(tmp_path, claimed):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("name", "code"), [("honest_plain", 0), ("o1_unwritten", 1), ("r1_cached_by_pointer", 8)])
-def test_on_a_gpu_pieces_make_no_other_verdict(name, code):
+def test_on_a_gpu_chunks_make_no_other_verdict(name, code):
     path = ADVERSARIAL / f"{name}.py"
     verdict = Judge(path=path, problem=path, options=VerifyOptions(seeds=1, largest_file=ALL)).verdict("gpu")
     assert verdict.exit_code == code, verdict.summary
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_benchmark_in_pieces_judges_what_it_timed():
+def test_on_a_gpu_a_benchmark_in_chunks_judges_what_it_timed():
     options = BenchmarkOptions(compiled=False, rounds=3, largest_file=ALL)
     honest, replays = (ADVERSARIAL / f"{name}.py" for name in ("honest_plain", "r3_only_first_calls"))
     verdict = Contest(problem=honest, options=options, why=OWN).verdict(honest)

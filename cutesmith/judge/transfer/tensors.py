@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.crossing.mapped_files import FILES
-from cutesmith.judge.crossing.requests import Scalar, TensorFile, TensorLayout, Value
+from cutesmith.judge.transfer.mapped_files import FILES
+from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout, Value
 
 GUARD_BYTES = 4096
 ALIGNMENT_BYTES = {"cuda": 256, "cpu": 64}  # what the allocators guarantee

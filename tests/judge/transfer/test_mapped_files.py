@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cutesmith.errors import UnavailableError
-from cutesmith.judge.crossing import mapped_files, tensors
-from cutesmith.judge.crossing.mapped_files import MappedFiles
+from cutesmith.judge.transfer import mapped_files, tensors
+from cutesmith.judge.transfer.mapped_files import MappedFiles
 
 
 @pytest.fixture

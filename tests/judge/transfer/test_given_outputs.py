@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from cutesmith.errors import CandidateError
-from cutesmith.judge.crossing.given_outputs import MOST_BYTES, require_own
-from cutesmith.judge.crossing.plain_files import open_plain
-from cutesmith.judge.crossing.requests import TensorFile
-from cutesmith.judge.crossing.tensors import write_tensor
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Judge, Load
 from cutesmith.judge.rounds import same_bytes
+from cutesmith.judge.transfer.given_outputs import MOST_BYTES, require_own
+from cutesmith.judge.transfer.plain_files import open_plain
+from cutesmith.judge.transfer.requests import TensorFile
+from cutesmith.judge.transfer.tensors import write_tensor
 from cutesmith.sandbox.messages import MalformedError, decode, encode
 from cutesmith.verdicts import ExitCode
 

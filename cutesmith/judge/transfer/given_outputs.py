@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutesmith.errors import CandidateError
-from cutesmith.judge.crossing.requests import TensorFile
+from cutesmith.judge.transfer.requests import TensorFile
 from cutesmith.verdicts import Mechanism, Rule, Violation
 
 if TYPE_CHECKING:
     import torch
 
-    from cutesmith.judge.crossing.relay import Relay
+    from cutesmith.judge.transfer.transfer import Transfer
 
 MOST_BYTES = 64 << 30  # of an output; the problem's process has to hold it beside its own results
 
@@ -42,10 +42,10 @@ def require_own(outputs: Sequence[TensorFile], folder: Path) -> None:
             raise _forged(text)
 
 
-def read_output(relay: Relay, output: TensorFile, device: str) -> torch.Tensor:
+def read_output(transfer: Transfer, output: TensorFile, device: str) -> torch.Tensor:
     """A candidate's output. Raises CandidateError (REJECTED, rule H2) where its file is not what was written there."""
     with no_meddling():
-        return relay.read_tensor(output, device)
+        return transfer.read_tensor(output, device)
 
 
 @contextmanager
