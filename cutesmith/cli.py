@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Sequence
 from difflib import get_close_matches
 
 from cutesmith import __version__
-from cutesmith.commands._run import EXIT_CODES, run_command
+from cutesmith.commands._run import EXIT_CODES, command
 from cutesmith.errors import UsageError
 
 VERBS = {
@@ -60,12 +58,9 @@ examples:
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run one verb; returns its exit code (`cutesmith.verdicts.ExitCode`)."""
-    return run_command(_dispatch, argv)
-
-
-def _dispatch(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(help_text(), end="")
         return 0
@@ -78,8 +73,7 @@ def _dispatch(argv: list[str]) -> int:
         known = f"Verbs: {', '.join(VERBS)}. See cutesmith --help."
         hint = f"Did you mean `cutesmith {close[0]}`?" if close else known
         raise UsageError(f"cutesmith has no verb {verb!r}", hint=hint)
-    command = importlib.import_module(f"cutesmith.commands.{verb.replace('-', '_')}")
-    return int(command.main(rest))
+    return int(importlib.import_module(f"cutesmith.commands.{verb.replace('-', '_')}").main(rest))
 
 
 def help_text() -> str:
@@ -89,7 +83,3 @@ def help_text() -> str:
 
 def _listed(verbs: dict[str, str], width: int) -> str:
     return "\n".join(f"  {verb:<{width}}{line}" for verb, line in verbs.items())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,9 +1,7 @@
 """What all commands share: its parser, its output, and how errors become exit codes.
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return run_command(_lint, argv)
-
-def _lint(argv: list[str]) -> int:
+@command
+def main(argv: list[str]) -> int:
     parser = command_parser("lint", "Check a file without running it.", examples=["cutesmith lint kernel.py --json"])
     parser.add_argument("file")
     options = parser.parse_args(argv)
@@ -14,12 +12,13 @@ def _lint(argv: list[str]) -> int:
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
 from cutesmith.unicode import plain_text
@@ -78,6 +77,18 @@ def log_lines(log_tail: str) -> Iterator[str]:
     if log_tail:
         yield "last lines of the log:"
         yield from (f"  {line}" for line in log_tail.strip().splitlines()[-12:])
+
+
+class Command(Protocol):
+    """The `main` of a command: it takes a command line, that of the process where none is given."""
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int:
+        """Run the command; returns its exit code."""
+
+
+def command(body: Callable[[list[str]], int]) -> Command:
+    """Make a command's body its `main`, which never raises (`run_command`)."""
+    return functools.update_wrapper(functools.partial(run_command, body), body)
 
 
 def run_command(body: Callable[[list[str]], int], argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from cutesmith.audit.problem_audit import AuditVerdict, ProblemAuditor
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import command, command_parser, report
 from cutesmith.errors import UsageError
 from cutesmith.verdicts import ExitCode, Verdict
 
@@ -39,12 +39,9 @@ class AuditsVerdict(Verdict):
     problems: tuple[AuditVerdict, ...] = ()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_audit, argv)
-
-
-def _audit(argv: list[str]) -> int:
     parser = command_parser("audit", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("files", nargs="+", metavar="FILE", help="problem files, or folders of them")
     parser.add_argument("--arch", metavar="SM", help="what the problem is to be solved for (default: sm_90a)")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from cutesmith.commands._run import log_lines, report, run_command, verb_parser
+from cutesmith.commands._run import command, log_lines, report, verb_parser
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.timing.benchmark import QUICK_ROUNDS, ROUNDS, benchmark_kernel
 from cutesmith.verbs.kernel_verbs import BENCHMARK
@@ -32,12 +32,9 @@ EXAMPLES = (
 FLOORS = {"bytes": "bytes over copy bandwidth", "flops": "operations over a large matrix product's rate"}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_benchmark, argv)
-
-
-def _benchmark(argv: list[str]) -> int:
     options = verb_parser(BENCHMARK, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     rounds = options.rounds if options.rounds is not None else QUICK_ROUNDS if options.quick else ROUNDS
     if rounds < 1 or not options.timeout > 0:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import time
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
 from cutesmith import resources
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import command, command_parser, report
 from cutesmith.verdicts import ApiVerdict, ExitCode
 
 DESCRIPTION = """\
@@ -27,12 +26,9 @@ EXAMPLES = (
 SHOWN = 20  # differing lines of a page
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_build, argv)
-
-
-def _build(argv: list[str]) -> int:
     parser = command_parser("build-api-reference", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("--out", type=Path, help="the folder of the pages (default: references/)")
     parser.add_argument("--check", action="store_true", help="write nothing, compare")

@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import command, command_parser, report
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.references.checking import check_page, run_page
 from cutesmith.references.sections import Page, read_pages
@@ -34,12 +34,9 @@ EXAMPLES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_check, argv)
-
-
-def _check(argv: list[str]) -> int:
     parser = command_parser("check-references", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("pages", nargs="*", metavar="PAGE", help="pages to check (default: all of references/)")
     parser.add_argument("--on", choices=("emulator", "gpu", "none"), default="emulator", help="where blocks run")

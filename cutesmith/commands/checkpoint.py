@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.checkpoints import Checkpoint, CheckpointStore
-from cutesmith.commands._run import run_command, verb_parser
+from cutesmith.commands._run import command, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.verbs.kernel_verbs import CHECKPOINT
 from cutesmith.verdicts import ExitCode, strict_json
@@ -33,12 +33,9 @@ EXAMPLES = (
 MOST_VERSIONS = {"backup": 0, "list": 0, "revert": 1, "diff": 2}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the verb; returns its exit code."""
-    return run_command(_checkpoint, argv)
-
-
-def _checkpoint(argv: list[str]) -> int:
     options = verb_parser(CHECKPOINT, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     store, action = CheckpointStore(options.file), options.action
     if len(options.versions) > (most := MOST_VERSIONS[action]):

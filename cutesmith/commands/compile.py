@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from cutesmith.commands._emulation_tables import dims
-from cutesmith.commands._run import report, run_command, verb_parser
+from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.devices import DEFAULT_ARCHS
 from cutesmith.errors import UsageError
@@ -28,12 +28,9 @@ EXAMPLES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_compile, argv)
-
-
-def _compile(argv: list[str]) -> int:
     options = verb_parser(COMPILE, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if options.timeout <= 0:
         raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from cutesmith.commands._run import report, run_command, verb_parser
+from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.devices import SM_VERSIONS, Device, list_devices, sm_of_name
 from cutesmith.errors import UnavailableError
 from cutesmith.references.version import written_for
@@ -61,12 +61,9 @@ class DoctorVerdict(Verdict):
     table: tuple[dict[str, object], ...] = ()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_doctor, argv)
-
-
-def _doctor(argv: list[str]) -> int:
     options = verb_parser(DOCTOR, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     verdict = examine(with_table=options.table)
     return report(verdict, as_json=options.json, lines=_lines(verdict))

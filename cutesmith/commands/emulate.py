@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from cutesmith.commands._emulation_tables import table
-from cutesmith.commands._run import report, run_command, verb_parser
+from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.profiling.emulation import emulate_kernel
 from cutesmith.profiling.requests import TraceRequest
@@ -39,12 +38,9 @@ EXAMPLES = (
 _PLACE = re.compile(r"(?:(\d+):)?(\d+)")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_emulate, argv)
-
-
-def _emulate(argv: list[str]) -> int:
     options = verb_parser(EMULATE, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if options.profile and options.trace is not None:
         raise UsageError("--profile and --trace are two runs", hint="Give one of them at a time.")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Sequence
 from difflib import get_close_matches
 
-from cutesmith.commands._run import EXIT_CODES, run_command
+from cutesmith.commands._run import EXIT_CODES, command
 from cutesmith.errors import UsageError
 
 SUBCOMMANDS = {
@@ -37,12 +35,9 @@ examples:
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the subcommand; returns its exit code."""
-    return run_command(_dispatch, argv)
-
-
-def _dispatch(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         listed = "\n".join(f"  {name:<12}{line}" for name, line in SUBCOMMANDS.items())
         print(HELP.format(subcommands=listed, exit_codes=EXIT_CODES), end="")
@@ -54,7 +49,3 @@ def _dispatch(argv: list[str]) -> int:
         usage = "usage: cutesmith eval SUBCOMMAND …"
         raise UsageError(f"cutesmith eval has no subcommand {name!r}", hint=f"{hint}\n{usage}")
     return int(importlib.import_module(f"cutesmith.commands.eval_{name}").main(rest))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

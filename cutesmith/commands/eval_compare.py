@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import command, command_parser, report
 from cutesmith.errors import UsageError
 from cutesmith.verdicts import ExitCode, Verdict
 
@@ -41,12 +41,9 @@ class CompareVerdict(Verdict):
     comparison: Comparison
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_eval_compare, argv)
-
-
-def _eval_compare(argv: list[str]) -> int:
     from cutesmith.evals.records import EAGER
     from cutesmith.evals.scores.comparison import NOISE, SKILL, compare_runs
     from cutesmith.evals.scores.outcomes import BASELINES, read_runs
@@ -131,7 +128,3 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         times = f"{change.before:.2f}× → {change.after:.2f}×, {change.ratio:.2f}× [{bounds}]"
         yield one_line(f"{word}  {change.task}: {times}")
     yield f"{len(comparison.changes) - len(sure)} of {len(comparison.changes)} timed tasks did not change beyond noise"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

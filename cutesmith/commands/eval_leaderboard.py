@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import command, command_parser, report
 from cutesmith.errors import UsageError
 from cutesmith.verdicts import ExitCode, Verdict
 
@@ -39,12 +37,9 @@ class LeaderboardVerdict(Verdict):
     out: str = ""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_eval_leaderboard, argv)
-
-
-def _eval_leaderboard(argv: list[str]) -> int:
     from cutesmith.evals.scores.outcomes import BASELINES, FASTEST, read_runs
     from cutesmith.evals.scores.ranking import rank
     from cutesmith.report.runs import leaderboard
@@ -71,7 +66,3 @@ def _eval_leaderboard(argv: list[str]) -> int:
     )
     lines = [f"{options.out}: {verdict.summary}"] if options.out else [leaderboard.markdown(tables, options.baseline)]
     return report(verdict, as_json=options.json, lines=lines)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import command, command_parser, report
 from cutesmith.errors import UsageError
 from cutesmith.verdicts import ExitCode, Verdict
 
@@ -40,12 +39,9 @@ class ReportVerdict(Verdict):
     runs: tuple[dict[str, Any], ...] = ()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_eval_report, argv)
-
-
-def _eval_report(argv: list[str]) -> int:
     parser = command_parser("eval report", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("folders", nargs="+", metavar="DIR", help="folders of runs (cutesmith eval run --out DIR)")
     parser.add_argument(
@@ -96,7 +92,3 @@ def _lines(scored: Any) -> Iterator[str]:
         fast, mean = wording.share_score(entry.fast[1.0]), wording.factor_score(entry.geometric_mean)
         yield f"  against {name:<18} fast_1 {fast:<24} geometric mean {mean} over {entry.geometric_mean.over}"
     yield from (f"  note: {remark}" for remark in remarks(scored.run))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

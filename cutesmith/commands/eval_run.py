@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cutesmith.commands._run import INTERRUPTED, command_parser, report, run_command
+from cutesmith.commands._run import INTERRUPTED, command, command_parser, report
 from cutesmith.devices import current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.evals.engines.gpus import choose_gpus
@@ -65,12 +65,9 @@ EXAMPLES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_eval_run, argv)
-
-
-def _eval_run(argv: list[str]) -> int:
     own, session = _split_options(argv)
     options = _parser().parse_args(own)
     if options.resume:
@@ -280,7 +277,3 @@ def _default_folder(plan: Plan) -> Path:
     base = Path("cutesmith-out") / f"eval-{plan.suite.name}-{plan.source.kind}"
     names = (base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 1000)))
     return next((folder for folder in names if not folder.exists()), base)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

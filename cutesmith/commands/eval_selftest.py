@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 
-from cutesmith.commands._run import command_parser, run_command
+from cutesmith.commands._run import command, command_parser
 from cutesmith.verdicts import ExitCode, strict_json
 
 DESCRIPTION = """\
@@ -25,12 +24,9 @@ EXAMPLES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_selftest, argv)
-
-
-def _selftest(argv: list[str]) -> int:
     from cutesmith.evals.selftest import matrix, records
     from cutesmith.evals.selftest.specimens import Specimen, adversarial_folder, specimens
     from cutesmith.evals.selftest.trial import Outcome, run_all
@@ -86,7 +82,3 @@ def _has_gpu() -> bool:
     from cutesmith.devices import current_device
 
     return current_device() is not None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from cutesmith.commands._run import report, run_command, verb_parser
+from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.examples.fetch.downloading import Limits
 from cutesmith.examples.fetch.fetching import FetchOptions, Progress, fetch_examples
@@ -34,12 +34,9 @@ EXAMPLES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the verb; returns its exit code."""
-    return run_command(_fetch, argv)
-
-
-def _fetch(argv: list[str]) -> int:
     options = verb_parser(FETCH, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if not options.timeout > 0 or options.attempts < 1:
         raise UsageError("--timeout is more than 0 seconds, --attempts at least 1")

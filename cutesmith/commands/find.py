@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from cutesmith.commands._run import report, run_command, verb_parser
+from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.examples.index.records import read_index
 from cutesmith.examples.search.search import Filters, find_examples
@@ -33,12 +33,9 @@ EXAMPLES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the verb; returns its exit code."""
-    return run_command(_find, argv)
-
-
-def _find(argv: list[str]) -> int:
     options = verb_parser(FIND, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if options.limit < 1:
         raise UsageError(f"--limit {options.limit}: it is at least 1")

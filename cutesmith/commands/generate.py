@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutesmith.commands._agent_options import add_options, wants_agent
-from cutesmith.commands._run import report, run_command, verb_parser
+from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.problems.sources import KernelRequest, resolve
 from cutesmith.verbs.generate_verb import GENERATE, MOST_TRIED
@@ -51,12 +51,9 @@ EXAMPLES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_generate, argv)
-
-
-def _generate(argv: list[str]) -> int:
     options = generate_parser().parse_args(argv)
     try:
         import jinja2  # noqa: F401
@@ -174,7 +171,3 @@ def progress_display(*, quiet: bool = False) -> Iterator[Progress]:
 def _print_step(stage: str, done: int, total: int, message: str = "") -> None:
     if done == total or message:
         print(f"{stage}: {done}/{total} {message}".rstrip(), file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

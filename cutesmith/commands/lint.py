@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from cutesmith.commands._run import report, run_command, verb_parser
+from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.lint import RULES, Rule, lint_file
 from cutesmith.verbs.kernel_verbs import LINT
@@ -28,12 +28,9 @@ EXAMPLES = (
 WIDTH = 118
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_lint, argv)
-
-
-def _lint(argv: list[str]) -> int:
     options = verb_parser(LINT, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if options.rules is not None:
         ids = options.rules + ([options.file] if options.file else [])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from cutesmith.commands._run import command_parser, run_command
+from cutesmith.commands._run import command, command_parser
 from cutesmith.errors import UnavailableError
 
 DESCRIPTION = """\
@@ -21,12 +19,9 @@ EXAMPLES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_mcp, argv)
-
-
-def _mcp(argv: list[str]) -> int:
     parser = command_parser("mcp", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("--list", action="store_true", help="print the tools instead of serving them")
     options = parser.parse_args(argv)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from cutesmith.commands._run import run_command, verb_parser
+from cutesmith.commands._run import command, verb_parser
 from cutesmith.devlog import append_entry
 from cutesmith.errors import UsageError
 from cutesmith.verbs.kernel_verbs import NOTE
@@ -24,12 +23,9 @@ EXAMPLES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the verb; returns its exit code."""
-    return run_command(_note, argv)
-
-
-def _note(argv: list[str]) -> int:
     options = verb_parser(NOTE, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     fields = {name: getattr(options, name) for name in ("prediction", "change", "measurement", "note")}
     fields["verdict"] = _verdict(options.verdict) if options.verdict else ""

@@ -7,7 +7,7 @@ from itertools import groupby
 from textwrap import wrap
 
 from cutesmith.commands._emulation_tables import WIDTH, dims, launch_table
-from cutesmith.commands._run import log_lines, report, run_command, verb_parser
+from cutesmith.commands._run import command, log_lines, report, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.profiling.ncu_advice import ProfileAdvice
 from cutesmith.profiling.ncu_metrics import ProfiledKernel
@@ -38,12 +38,9 @@ EXAMPLES = (
 _MOST_ADVICE = 12
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_profile, argv)
-
-
-def _profile(argv: list[str]) -> int:
     options = verb_parser(PROFILE, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     if not options.timeout > 0:
         raise UsageError(f"--timeout {options.timeout:g}: it must be more than 0 seconds")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import textwrap
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from cutesmith.commands._run import report, run_command, verb_parser
+from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.references.search import Hit, search
 from cutesmith.references.sections import Page, Section, read_pages
@@ -28,12 +28,9 @@ EXAMPLES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_search, argv)
-
-
-def _search(argv: list[str]) -> int:
     options = verb_parser(SEARCH, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     pages = [page for page in read_pages() if page.name not in options.without]
     start = time.perf_counter()

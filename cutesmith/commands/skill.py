@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from cutesmith import __version__, resources
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import command, command_parser, report
 from cutesmith.errors import UsageError
 from cutesmith.skill import installation
 from cutesmith.skill.archive import Archive, write_archive
@@ -57,12 +57,9 @@ class SkillVerdict(Verdict):
     changed: tuple[str, ...] = ()  # manifests that were written
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the verb; returns its exit code."""
-    return run_command(_skill, argv)
-
-
-def _skill(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     start = time.perf_counter()
     verdict, lines = ACTIONS[options.action](options)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from cutesmith import resources
-from cutesmith.commands._run import command_parser, report, run_command
+from cutesmith.commands._run import command, command_parser, report
 from cutesmith.errors import UsageError
 from cutesmith.examples.index import curation, integrity, packages, table
 from cutesmith.examples.index.comparison import KINDS, Change, compare
@@ -45,12 +45,9 @@ class IndexVerdict(Verdict):
     written: bool
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """0: shown, written, or nothing differs under --check; 1: --check found something, or a file could not be read."""
-    return run_command(_update, argv)
-
-
-def _update(argv: list[str]) -> int:
     parser = command_parser("update-examples-index", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("--checkout", type=Path, metavar="DIR", help="root of a CUTLASS work tree")
     parser.add_argument("--commit", help="its commit, where DIR is not a git work tree (40 hexadecimal digits)")

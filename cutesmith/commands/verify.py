@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from cutesmith.commands._run import log_lines, report, run_command, verb_parser
+from cutesmith.commands._run import command, log_lines, report, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.timing.entries import import_alike
@@ -29,12 +29,9 @@ EXAMPLES = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command
+def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    return run_command(_verify, argv)
-
-
-def _verify(argv: list[str]) -> int:
     options = verb_parser(VERIFY, DESCRIPTION, examples=EXAMPLES).parse_args(argv)
     for name, value in (("--rtol", options.rtol), ("--atol", options.atol)):
         if value is not None and not 0 <= value < float("inf"):
