@@ -1,12 +1,11 @@
 """The compile command as a person and as a program meets it."""
 
 import json
-from pathlib import Path
 
 from cutesmith.commands.compile import main, table
 from cutesmith.verdicts import ArchReport, CompileVerdict, ExitCode, KernelReport
+from tests.kernel_files import kernel_file
 
-KERNELS = Path(__file__).parents[1] / "kernels"
 KERNEL = KernelReport(
     name="kernel_cutlass_relu_kernel_tensorptrf32gmemalign16o1_0",
     arch="sm_90a",
@@ -40,7 +39,7 @@ def test_table():
 
 
 def test_script_from_another_folder(run_script, tmp_path):
-    done = run_script("compile_kernel", KERNELS / "early_return.py", "--arch", "90a", "--json", cwd=tmp_path)
+    done = run_script("compile_kernel", kernel_file("early_return"), "--arch", "90a", "--json", cwd=tmp_path)
     fields = json.loads(done.stdout)
     assert done.returncode == fields["exit_code"] == ExitCode.DOES_NOT_COMPILE
     assert fields["archs"][0]["error_code"] == "UNSUP_EARLY_EXIT"
@@ -50,7 +49,7 @@ def test_script_from_another_folder(run_script, tmp_path):
 def test_usage_errors(capsys, tmp_path):
     assert main([str(tmp_path / "missing.py"), "--json"]) == ExitCode.USAGE
     assert "no such file" in json.loads(capsys.readouterr().out)["summary"]
-    assert main([str(KERNELS / "relu_tvm_ffi.py"), "--arch", "sm_42"]) == ExitCode.USAGE
-    assert main([str(KERNELS / "relu_tvm_ffi.py"), "--timeout", "-1"]) == ExitCode.USAGE
+    assert main([str(kernel_file("relu_tvm_ffi")), "--arch", "sm_42"]) == ExitCode.USAGE
+    assert main([str(kernel_file("relu_tvm_ffi")), "--timeout", "-1"]) == ExitCode.USAGE
     assert main([]) == ExitCode.USAGE
     assert main(["--help"]) == 0

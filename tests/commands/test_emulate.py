@@ -14,9 +14,9 @@ from cutesmith.profiling.emulation import concluded, emulate_kernel, emulator
 from cutesmith.profiling.requests import Emulate, Prepare, Start
 from cutesmith.sandbox.worker import Worker
 from cutesmith.verdicts import EmulatedFault, EmulatedLaunch, EmulateVerdict, ExitCode
+from tests.kernel_files import kernel_file
 
 ROOT = Path(__file__).parents[2]
-KERNELS = ROOT / "tests" / "kernels"
 EMULATED = ROOT / "tests" / "emulator" / "kernels"
 FAULTS = ROOT / "evals" / "planted_faults"
 
@@ -120,14 +120,14 @@ def test_what_the_emulated_gpu_cannot_do(worker):
 
 
 def test_a_kernel_that_does_not_compile(worker):
-    fields = emulation_of(worker, KERNELS / "early_return.py")
+    fields = emulation_of(worker, kernel_file("early_return"))
     assert fields["exit_code"] == ExitCode.DOES_NOT_COMPILE
     assert fields["summary"].startswith("early_return.py:14: UNSUP_EARLY_EXIT: ")
     assert "\x1b" not in fields["summary"]
 
 
 def test_no_launch_at_all(worker):
-    fields = emulation_of(worker, KERNELS / "copy_no_launch.py")
+    fields = emulation_of(worker, kernel_file("copy_no_launch"))
     assert (fields["exit_code"], fields["launches"]) == (ExitCode.USAGE, [])
     assert "launched no kernel" in fields["summary"]
 
@@ -137,11 +137,11 @@ def test_no_launch_at_all(worker):
     [
         (["missing.py"], "no such file"),
         ([str(ROOT / "evals/tasks/level1/softmax.py")], "it has no kernel_fn"),
-        ([str(KERNELS / "smem_reverse.py"), "--arch", "sm_42"], "sm_42"),
-        ([str(KERNELS / "smem_reverse.py"), "--profile", "--trace"], "two runs"),
-        ([str(KERNELS / "smem_reverse.py"), "--trace", "0/1"], "BLOCK:WARP"),
-        ([str(KERNELS / "smem_reverse.py"), "--lane", "32"], "--lane is 0 to 31"),
-        ([str(KERNELS / "smem_reverse.py"), "--timeout", "0"], "more than 0 seconds"),
+        ([str(kernel_file("smem_reverse")), "--arch", "sm_42"], "sm_42"),
+        ([str(kernel_file("smem_reverse")), "--profile", "--trace"], "two runs"),
+        ([str(kernel_file("smem_reverse")), "--trace", "0/1"], "BLOCK:WARP"),
+        ([str(kernel_file("smem_reverse")), "--lane", "32"], "--lane is 0 to 31"),
+        ([str(kernel_file("smem_reverse")), "--timeout", "0"], "more than 0 seconds"),
         ([], "file"),
     ],
 )

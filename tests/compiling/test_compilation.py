@@ -11,8 +11,7 @@ from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.compiling.requests import CompileFile
 from cutesmith.errors import ContractError, UsageError
 from cutesmith.verdicts import ExitCode
-
-KERNELS = Path(__file__).parents[1] / "kernels"
+from tests.kernel_files import kernel_file
 
 FILE = """
 import torch
@@ -33,7 +32,7 @@ def compiled():
     handle = Compiler(confined=False).handle
 
     def report(path, arch="sm_90a", problem=None):
-        path = KERNELS / f"{path}.py" if isinstance(path, str) else path
+        path = kernel_file(path) if isinstance(path, str) else path
         request = CompileFile(path=str(path), problem=problem and str(problem), arch=arch, sources={})
         return asdict(handle(request).report)
 
@@ -46,7 +45,7 @@ def test_a_kernel_alone_takes_its_inputs_from_the_problem(compiled, tmp_path):
         FILE.format(body="pass", inputs="[torch.randn(64, device='cuda')]").replace("kernel_fn", "unused")
     )
     kernel = tmp_path / "kernel.py"
-    source = (KERNELS / "relu_tvm_ffi.py").read_text()
+    source = (kernel_file("relu_tvm_ffi")).read_text()
     kernel.write_text(source.replace("def reference_fn", "def _reference").replace("def get_inputs", "def _inputs"))
     assert "defines no reference_fn" in compiled(kernel)["error"]
     report = compiled(kernel, problem=problem)
@@ -129,7 +128,7 @@ def test_errors_keep_the_dsls_code_message_and_line(compiled, name, arch, code, 
     assert (report["exit_code"], report["error_code"]) == (ExitCode.DOES_NOT_COMPILE, code)
     assert words in report["error"]
     assert "\x1b" not in report["error"]
-    lines = (KERNELS / f"{name}.py").read_text().splitlines()
+    lines = (kernel_file(name)).read_text().splitlines()
     assert any(source in line for line in lines[report["error_line"] - 1 : report["error_line"] + 2])
 
 
@@ -147,7 +146,7 @@ def test_a_python_error_keeps_its_traceback(compiled):
     assert (report["exit_code"], report["error_code"]) == (ExitCode.CRASHED, "RuntimeError")
     assert report["error"].endswith("RuntimeError: no such tile: 17")
     assert "compilation_worker" not in report["error"]
-    assert "raise RuntimeError" in (KERNELS / "copy_crashes.py").read_text().splitlines()[report["error_line"] - 1]
+    assert "raise RuntimeError" in (kernel_file("copy_crashes")).read_text().splitlines()[report["error_line"] - 1]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +174,7 @@ def test_a_file_that_fails_at_import(compiled, write_file):
 
 def test_three_architectures_in_one_confined_worker(tmp_path):
     started = time.perf_counter()
-    verdict = compile_kernel(KERNELS / "relu_tvm_ffi.py", keep_dir=tmp_path)
+    verdict = compile_kernel(kernel_file("relu_tvm_ffi"), keep_dir=tmp_path)
     assert verdict.status == "compiled", verdict.summary
     assert [report.arch for report in verdict.archs] == ["sm_80", "sm_90a", "sm_100a"]
     assert "nothing was executed" in verdict.summary
@@ -204,9 +203,9 @@ def test_an_endless_kernel_times_out(write_file):
 
 def test_bad_requests(tmp_path):
     with pytest.raises(UsageError):
-        compile_kernel(KERNELS / "relu_tvm_ffi.py", ["sm_42"])
+        compile_kernel(kernel_file("relu_tvm_ffi"), ["sm_42"])
     with pytest.raises(UsageError):
-        compile_kernel(KERNELS / "relu_tvm_ffi.py", [])
+        compile_kernel(kernel_file("relu_tvm_ffi"), [])
     with pytest.raises(ContractError):
         compile_kernel(tmp_path / "missing.py")
 
@@ -222,7 +221,7 @@ def test_bad_requests(tmp_path):
     ],
 )
 def test_every_way_to_read_a_value_falls_back_to_real_tensors(compiled, write_file, body):
-    source = (KERNELS / "copy_cluster.py").read_text()
+    source = (kernel_file("copy_cluster")).read_text()
     for name, other in (
         ("copy(x: cute", "launch(x: cute"),
         ("compile(copy", "compile(launch"),

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernel_files import kernel_file
+
 HERE = Path(__file__).parent
-KERNELS = HERE.parent / "kernels"
 _OPTIONS = "--generate-line-info --enable-assertions"
 
 
@@ -15,9 +16,9 @@ _OPTIONS = "--generate-line-info --enable-assertions"
 def real_ptx() -> dict[str, str]:
     """PTX by name: a copy in clusters and a shared-memory kernel for sm_90a, two more for sm_80."""
     return {
-        "copy_cluster": _compile(KERNELS / "copy_cluster.py", "copy", "sm_90a"),
-        "smem_reverse": _compile(KERNELS / "smem_reverse.py", "reverse", "sm_90a"),
-        "relu_tvm_ffi": _compile(KERNELS / "relu_tvm_ffi.py", "relu", "sm_80"),
+        "copy_cluster": _compile(kernel_file("copy_cluster"), "copy", "sm_90a"),
+        "smem_reverse": _compile(kernel_file("smem_reverse"), "reverse", "sm_90a"),
+        "relu_tvm_ffi": _compile(kernel_file("relu_tvm_ffi"), "relu", "sm_80"),
         "prints_and_asserts": _compile(HERE / "kernels" / "prints_and_asserts.py", "features", "sm_80", 3),
     }
 

@@ -16,8 +16,8 @@ from cutesmith.problems.loading import load_file
 from cutesmith.recording.facade import active_facade
 from cutesmith.recording.host_calls import current
 from cutesmith.verdicts import ExitCode
+from tests.kernel_files import kernel_file
 
-KERNELS = Path(__file__).parents[1] / "kernels"
 OURS = Path(__file__).parent / "kernels"
 
 
@@ -35,7 +35,7 @@ def outputs_of(path: Path, arch: str = "sm_90a", *arguments: object, **options):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", ["relu_tvm_ffi", "relu_from_dlpack", "relu_direct_jit", "smem_reverse"])
 def test_each_way_to_launch_gives_what_torch_gives(name, arch, sanitize):
-    device, returned, expected = outputs_of(KERNELS / f"{name}.py", arch, sanitize=sanitize)
+    device, returned, expected = outputs_of(kernel_file(name), arch, sanitize=sanitize)
     assert torch.equal(returned, expected)
     (report,) = device.launches
     assert report.completed
@@ -44,9 +44,9 @@ def test_each_way_to_launch_gives_what_torch_gives(name, arch, sanitize):
 
 
 def test_clusters_and_several_launches():
-    _, returned, expected = outputs_of(KERNELS / "copy_cluster.py")
+    _, returned, expected = outputs_of(kernel_file("copy_cluster"))
     assert torch.equal(returned, expected)
-    device, returned, expected = outputs_of(KERNELS / "copy_three_launches.py")
+    device, returned, expected = outputs_of(kernel_file("copy_three_launches"))
     assert torch.equal(returned, expected)
     assert [report.launch.grid[0] for report in device.launches] == [8, 8, 4]
 
@@ -66,7 +66,7 @@ def test_a_failure_of_the_emulator_does_not_blame_the_kernel():
             raise KeyError("opcodes")
 
     with pytest.raises(EmulatorBug, match="the emulated GPU itself failed: KeyError: 'opcodes'") as caught:
-        outputs_of(KERNELS / "relu_tvm_ffi.py", observer=Broken())
+        outputs_of(kernel_file("relu_tvm_ffi"), observer=Broken())
     assert caught.value.exit_code == ExitCode.INTERNAL
 
 
@@ -91,26 +91,26 @@ def test_a_failed_assertion_names_its_text_and_line():
 @pytest.mark.parametrize("name", ["copy_2048_threads", "copy_over_smem", "copy_odd_cluster"])
 def test_what_the_hardware_refuses_is_refused(name):
     with pytest.raises(LaunchRefused, match="sm_90 refuses to launch copy_kernel"):
-        outputs_of(KERNELS / f"{name}.py")
+        outputs_of(kernel_file(name))
 
 
 def test_an_error_that_the_code_swallows_surfaces_all_the_same():
     with pytest.raises(LaunchRefused), emulated_device("sm_90a") as device:
-        file = load_file(KERNELS / "copy_2048_threads.py")
+        file = load_file(kernel_file("copy_2048_threads"))
         try:
             file.kernel_fn(*file.get_inputs())
         except Exception:
             with pytest.raises(LaunchRefused):
                 device.check()
-        good = load_file(KERNELS / "relu_from_dlpack.py")
+        good = load_file(kernel_file("relu_from_dlpack"))
         with pytest.raises(LaunchRefused):  # as on a GPU, whose context keeps its first error
             good.kernel_fn(*good.get_inputs())
 
 
 def test_a_refused_launch_can_be_forgotten():
-    good = KERNELS / "relu_from_dlpack.py"
+    good = kernel_file("relu_from_dlpack")
     with emulated_device("sm_90a") as device:
-        refused, file = load_file(KERNELS / "copy_2048_threads.py"), load_file(good)
+        refused, file = load_file(kernel_file("copy_2048_threads")), load_file(good)
         with pytest.raises(LaunchRefused):
             refused.kernel_fn(*refused.get_inputs())
             device.check()
@@ -121,19 +121,19 @@ def test_a_refused_launch_can_be_forgotten():
 
 def test_the_next_device_starts_fresh():
     with pytest.raises(LaunchRefused):
-        outputs_of(KERNELS / "copy_2048_threads.py")
-    _, returned, expected = outputs_of(KERNELS / "relu_from_dlpack.py")
+        outputs_of(kernel_file("copy_2048_threads"))
+    _, returned, expected = outputs_of(kernel_file("relu_from_dlpack"))
     assert torch.equal(returned, expected)
 
 
 def test_code_that_launches_nothing_has_no_launches():
-    device, _, _ = outputs_of(KERNELS / "copy_no_launch.py")
+    device, _, _ = outputs_of(kernel_file("copy_no_launch"))
     assert device.launches == []
 
 
 def test_programs_are_compiled_once():
     with emulated_device("sm_90a") as device:
-        file = load_file(KERNELS / "relu_tvm_ffi.py")
+        file = load_file(kernel_file("relu_tvm_ffi"))
         for _ in range(3):
             (x,) = file.get_inputs()
             assert torch.equal(file.kernel_fn(x), torch.relu(x))
@@ -162,7 +162,7 @@ def test_device_memory_is_set_and_copied_for_real():
 
 def test_memory_without_an_owner_is_given_up():
     with emulated_device("sm_90a") as device:
-        file = load_file(KERNELS / "relu_tvm_ffi.py")
+        file = load_file(kernel_file("relu_tvm_ffi"))
         (x,) = file.get_inputs()
         for _ in range(5):
             file.kernel_fn(x)
@@ -172,4 +172,4 @@ def test_memory_without_an_owner_is_given_up():
 
 def test_a_step_limit_applies_to_a_launch():
     with pytest.raises(CutesmithError, match="after 10 steps"):
-        outputs_of(KERNELS / "smem_reverse.py", settings=Settings(step_limit=10))
+        outputs_of(kernel_file("smem_reverse"), settings=Settings(step_limit=10))

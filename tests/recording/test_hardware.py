@@ -1,7 +1,6 @@
 """On a GPU: recording executes nothing, reads cubins as the driver does, and refuses just what the driver refuses."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,8 +9,8 @@ from cutesmith.compiling.compilation_reports import kernel_reports
 from cutesmith.devices import current_device, sm_of_name
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.open_session import session
+from tests.kernel_files import kernel_file
 
-KERNELS = Path(__file__).parents[1] / "kernels"
 RUNNING = ("relu_tvm_ffi", "relu_from_dlpack", "relu_direct_jit", "smem_reverse", "many_spills")
 REFUSED = ("copy_2048_threads", "copy_over_smem", "copy_cooperative")
 CLUSTERED = ("copy_cluster", "copy_odd_cluster", "copy_wide_cluster")
@@ -25,7 +24,7 @@ def here():
 
 def record(name):
     with session(here().default_arch, fake=True) as recorded:
-        file = load_file(KERNELS / f"{name}.py")
+        file = load_file(kernel_file(name))
         file.kernel_fn(*file.get_inputs())
     return recorded
 
@@ -74,7 +73,7 @@ def test_nothing_is_executed(driver):
     before = torch.cuda.memory_allocated()
     for fake in (True, False):
         with session(here().default_arch, fake=fake) as recorded:
-            file = load_file(KERNELS / "relu_tvm_ffi.py")
+            file = load_file(kernel_file("relu_tvm_ffi"))
             (x,) = file.get_inputs()
             y = file.kernel_fn(x)
             assert x.is_cuda
@@ -88,7 +87,7 @@ def test_nothing_is_executed(driver):
 
 def test_after_recording_kernels_run_for_real():
     record("relu_from_dlpack")
-    file = load_file(KERNELS / "relu_from_dlpack.py")
+    file = load_file(kernel_file("relu_from_dlpack"))
     (x,) = file.get_inputs()
     assert x.device.type == "cuda"
     torch.testing.assert_close(file.kernel_fn(x), torch.relu(x), rtol=0, atol=0)

@@ -13,13 +13,12 @@ from cutesmith.problems.loading import load_file
 from cutesmith.recording.host_calls import current
 from cutesmith.recording.open_session import session
 from cutesmith.recording.ptx import read_ptx
-
-KERNELS = Path(__file__).parents[1] / "kernels"
+from tests.kernel_files import kernel_file
 
 
 def record(name, arch="sm_90a", *, fake=True):
     with session(arch, fake=fake) as recorded:
-        file = load_file(KERNELS / f"{name}.py")
+        file = load_file(kernel_file(name))
         inputs = file.get_inputs()
         output = file.kernel_fn(*inputs)
         assert output.is_cuda
@@ -41,7 +40,7 @@ def test_each_way_to_launch_is_recorded(name, grid, block, fake):
 
 def test_parameters_are_the_tensors_addresses_and_sizes():
     with session("sm_80") as recorded:
-        file = load_file(KERNELS / "relu_tvm_ffi.py")
+        file = load_file(kernel_file("relu_tvm_ffi"))
         (x,) = file.get_inputs()
         y = file.kernel_fn(x)
         addresses = [x.data_ptr(), y.data_ptr()]
@@ -134,7 +133,7 @@ def test_the_dsl_is_as_before_afterwards():
 
 def test_compiled_functions_fail_outside_of_their_session():
     with session("sm_90a"):
-        file = load_file(KERNELS / "relu_tvm_ffi.py")
+        file = load_file(kernel_file("relu_tvm_ffi"))
         file.kernel_fn(*file.get_inputs())
     with pytest.raises(Exception, match=r"(?i)device"):
         file.module._compiled(torch.zeros(16), torch.zeros(16))
