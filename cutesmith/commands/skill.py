@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from cutesmith import __version__, resources
 from cutesmith.commands._run import command, command_parser, report
-from cutesmith.errors import UsageError
+from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.skill import installation
 from cutesmith.skill.archive import Archive, write_archive
-from cutesmith.skill.clients import ALL, SKILLS_FOLDERS, targets
+from cutesmith.skill.clients import ALL, SKILLS_FOLDERS, targets, write_manifests
 from cutesmith.skill.content import skill_files
 from cutesmith.skill.installation import Copy
-from cutesmith.skill.plugins import write_manifests
 from cutesmith.verdicts import ExitCode, Verdict
 
 DESCRIPTION = """\
@@ -50,6 +50,7 @@ class SkillVerdict(Verdict):
 
     stage: ClassVar[str] = "skill"
 
+    exit_code: ExitCode = ExitCode.PASSED
     action: str
     version: str = __version__
     copies: tuple[Copy, ...] = ()
@@ -62,7 +63,11 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns its exit code."""
     options = _parser().parse_args(argv)
     start = time.perf_counter()
-    verdict, lines = ACTIONS[options.action](options)
+    try:
+        verdict, lines = ACTIONS[options.action](options)
+    except OSError as error:
+        message = f"{error.filename or options.action} could not be read or written: {error.strerror or error}"
+        raise UnavailableError(message, hint="What was installed is as it was; check permissions and space.") from error
     verdict = replace(verdict, seconds=round(time.perf_counter() - start, 3))
     return report(verdict, as_json=options.json, lines=[*lines, verdict.summary])
 
@@ -70,18 +75,15 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("skill", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("action", choices=tuple(ACTIONS))
-    parser.add_argument(
-        "path", nargs="?", metavar="OUT|DIR", help="archive: the file to write; validate, manifests: a folder"
-    )
-    parser.add_argument(
-        "--client", action="append", choices=(*SKILLS_FOLDERS, ALL), help="whose folder; may be given several times"
-    )
+    path_help = "archive: the file to write; validate, manifests: a folder"
+    parser.add_argument("path", nargs="?", metavar="OUT|DIR", help=path_help)
+    clients, client_help = (*SKILLS_FOLDERS, ALL), "whose folder; may be given several times"
+    parser.add_argument("--client", action="append", choices=clients, help=client_help)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--project", metavar="DIR", help="below this folder (default: the current one)")
     where.add_argument("--user", action="store_true", help="below the home folder: for every project")
-    parser.add_argument(
-        "--force", action="store_true", help="install over a folder that is not ours; uninstall what was changed too"
-    )
+    force_help = "install over a folder that is not ours; uninstall what was changed too"
+    parser.add_argument("--force", action="store_true", help=force_help)
     parser.add_argument("--plugin", action="store_true", help="archive: as a plugin, with the clients' manifests")
     return parser
 
@@ -94,13 +96,14 @@ def _install(options: argparse.Namespace) -> Outcome:
     for path in folders:  # all are looked at before the first is written
         installation.refuse_foreign(path, force=options.force)
     copies = [installation.install(p, files, force=options.force, clients=c) for p, c in folders.items()]
-    summary = f"cute-dsl-kernels {__version__}: {_counted(copies, lambda copy: copy.action)}"
-    return _verdict(options, ExitCode.PASSED, summary, copies)
+    summary = f"cute-dsl-kernels {__version__}: {_counted(copy.action for copy in copies)}"
+    return SkillVerdict(action="install", summary=summary, copies=tuple(copies)), _lines(copies)
 
 
 def _uninstall(options: argparse.Namespace) -> Outcome:
     copies = [installation.uninstall(p, force=options.force, clients=c) for p, c in _targets(options).items()]
-    return _verdict(options, ExitCode.PASSED, _counted(copies, lambda copy: copy.action), copies)
+    summary = _counted(copy.action for copy in copies)
+    return SkillVerdict(action="uninstall", summary=summary, copies=tuple(copies)), _lines(copies)
 
 
 def _status(options: argparse.Namespace) -> Outcome:
@@ -109,9 +112,9 @@ def _status(options: argparse.Namespace) -> Outcome:
     copies = [installation.examine(p, files, clients=c) for p, c in _targets(options).items()]
     installed = {copy.state for copy in copies} - {installation.ABSENT}
     code = ExitCode.PASSED if installed == {installation.CURRENT} else ExitCode.WRONG_RESULT
-    if not installed:
-        code = ExitCode.UNAVAILABLE
-    return _verdict(options, code, _counted(copies, lambda copy: copy.state), copies)
+    code = code if installed else ExitCode.UNAVAILABLE
+    summary = _counted(copy.state for copy in copies)
+    return SkillVerdict(exit_code=code, action="status", summary=summary, copies=tuple(copies)), _lines(copies)
 
 
 def _archive(options: argparse.Namespace) -> Outcome:
@@ -120,7 +123,7 @@ def _archive(options: argparse.Namespace) -> Outcome:
     archive = write_archive(Path(options.path), skill_files(), as_plugin=options.plugin)
     summary = f"{archive.path}: {archive.files} files, {archive.size} bytes"
     line = f"{archive.sha256}  {archive.path}"  # the form of sha256sum
-    return SkillVerdict(exit_code=ExitCode.PASSED, summary=summary, action="archive", archive=archive), [line]
+    return SkillVerdict(action="archive", summary=summary, archive=archive), [line]
 
 
 def _validate(options: argparse.Namespace) -> Outcome:
@@ -131,15 +134,13 @@ def _validate(options: argparse.Namespace) -> Outcome:
 
 
 def _manifests(options: argparse.Namespace) -> Outcome:
-    changed = write_manifests(Path(options.path or options.project or "."))
-    summary = (
-        f"{len(changed)} manifests written for {__version__}" if changed else f"all manifests are of {__version__}"
-    )
-    verdict = SkillVerdict(exit_code=ExitCode.PASSED, summary=summary, action="manifests", changed=tuple(changed))
-    return verdict, changed
+    changed = tuple(write_manifests(Path(options.path or options.project or ".")))
+    written = f"{len(changed)} manifests written for {__version__}"
+    summary = written if changed else f"all manifests are of {__version__}"
+    return SkillVerdict(action="manifests", summary=summary, changed=changed), changed
 
 
-ACTIONS: dict[str, Callable[[argparse.Namespace], Outcome]] = {
+ACTIONS = {
     "install": _install,
     "uninstall": _uninstall,
     "status": _status,
@@ -158,14 +159,8 @@ def _targets(options: argparse.Namespace) -> dict[Path, tuple[str, ...]]:
     return targets(options.client, Path.home() if options.user else Path(options.project or "."))
 
 
-def _verdict(options: argparse.Namespace, code: ExitCode, summary: str, copies: Sequence[Copy]) -> Outcome:
-    verdict = SkillVerdict(exit_code=code, summary=summary, action=options.action, copies=tuple(copies))
-    return verdict, _lines(copies)
-
-
-def _counted(copies: Sequence[Copy], key: Callable[[Copy], str]) -> str:
-    words = [key(copy) for copy in copies]
-    return ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+def _counted(words: Iterable[str]) -> str:
+    return ", ".join(f"{number} {word}" for word, number in Counter(words).items())
 
 
 def _lines(copies: Sequence[Copy]) -> Iterator[str]:

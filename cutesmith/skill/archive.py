@@ -11,14 +11,14 @@ import hashlib
 import io
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutesmith import resources
 from cutesmith.checkpoints import write_atomically
-from cutesmith.errors import UnavailableError, UsageError
-from cutesmith.skill import plugins
+from cutesmith.errors import UsageError
+from cutesmith.resources import SKILL_NAME
+from cutesmith.skill.clients import plugin_manifests
 from cutesmith.skill.content import RECORD, mode_of, record_of
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first day of the zip format, whose clocks know no other way to say "no time"
@@ -38,34 +38,19 @@ class Archive:
 def write_archive(out: Path, files: Mapping[str, Path], *, as_plugin: bool = False) -> Archive:
     """Write `files` and their record into `out` (.tar.gz, .tgz or .zip), replacing it in one step.
 
-    Raises UsageError for another ending, UnavailableError where it cannot be written.
+    Raises UsageError for another ending, OSError where it cannot be written.
     """
-    members = archive_members(files, as_plugin=as_plugin)
-    data = _packer(out)(members)
-    try:
-        write_atomically(out, data)
-    except OSError as error:
-        raise UnavailableError(f"{out} could not be written: {error.strerror or error}") from error
-    return Archive(path=str(out), sha256=hashlib.sha256(data).hexdigest(), size=len(data), files=len(members))
-
-
-def archive_members(files: Mapping[str, Path], *, as_plugin: bool = False) -> dict[str, tuple[bytes, int]]:
-    """Path in the archive → bytes and permissions, sorted by path."""
-    top = f"cutesmith/skills/{resources.SKILL_NAME}" if as_plugin else resources.SKILL_NAME
+    if not out.name.endswith((".tar.gz", ".tgz", ".zip")):
+        raise UsageError(f"{out}: an archive ends in .tar.gz, .tgz or .zip")
+    top = f"cutesmith/skills/{SKILL_NAME}" if as_plugin else SKILL_NAME
     members = {f"{top}/{name}": (path.read_bytes(), mode_of(name)) for name, path in files.items()}
     members[f"{top}/{RECORD}"] = record_of(files).to_json().encode(), 0o644
     if as_plugin:
-        texts = plugins.plugin_manifests()
-        members |= {f"cutesmith/{name}": (text.encode(), 0o644) for name, text in texts.items()}
-    return dict(sorted(members.items()))
-
-
-def _packer(out: Path) -> Callable[[Mapping[str, tuple[bytes, int]]], bytes]:
-    if out.name.endswith((".tar.gz", ".tgz")):
-        return _tar
-    if out.suffix == ".zip":
-        return _zip
-    raise UsageError(f"{out}: an archive ends in .tar.gz, .tgz or .zip")
+        members |= {f"cutesmith/{name}": (text.encode(), 0o644) for name, text in plugin_manifests().items()}
+    pack = _zip if out.suffix == ".zip" else _tar
+    data = pack(dict(sorted(members.items())))
+    write_atomically(out, data)
+    return Archive(path=str(out), sha256=hashlib.sha256(data).hexdigest(), size=len(data), files=len(members))
 
 
 def _tar(members: Mapping[str, tuple[bytes, int]]) -> bytes:

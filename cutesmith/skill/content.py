@@ -6,8 +6,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +20,6 @@ FORMAT = 1
 KEPT_SUFFIX = ".yours"
 """A changed file is kept beside the new one under its name with this at the end."""
 DSL = "nvidia-cutlass-dsl"
-
-_DEVICE_NAMES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
-_SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?<!\.)")
-_LONGEST_PATH = 160
-"""Characters of a path inside the copy: Windows takes 260 for the whole path."""
 
 
 @dataclass(frozen=True)
@@ -110,18 +104,3 @@ def digest(path: Path) -> str:
 def mode_of(name: str) -> int:
     """The permissions of a file of the copy: scripts can be run, the rest is read."""
     return 0o755 if name.startswith("scripts/") and name.endswith(".py") else 0o644
-
-
-def unsafe_names(names: Iterable[str]) -> list[str]:
-    """What Windows (and macOS) would refuse or confuse among these paths, one sentence each."""
-    found: list[str] = []
-    seen: dict[str, str] = {}
-    for name in names:
-        for part in name.split("/"):
-            if not _SAFE_NAME.fullmatch(part) or part.split(".")[0].lower() in _DEVICE_NAMES:
-                found.append(f"{name}: {part!r} is no name that every system takes")
-        if len(name) > _LONGEST_PATH:
-            found.append(f"{name}: longer than {_LONGEST_PATH} characters")
-        if seen.setdefault(name.lower(), name) != name:
-            found.append(f"{name} and {seen[name.lower()]} differ in case only")
-    return found

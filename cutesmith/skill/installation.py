@@ -1,33 +1,26 @@
-"""Copies of the skill in clients' folders: put there, looked at, and taken away again.
+"""Copies of the skill in clients' folders: examined, installed, upgraded and removed.
 
 A copy is ours when its `installation.json` says so. What the user changed or added is never lost: an upgrade keeps a
 changed file beside the new one (`references/faq.md.yours`), and uninstalling leaves it where it is. Links inside a
 copy are never followed.
+
+A new copy is written beside the old one and then renamed into its place. A process that is killed leaves the old copy
+or the new one; after a kill just between the two renames, the next install or uninstall puts the old one back.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import fcntl
+import itertools
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cutesmith import __version__
-from cutesmith.errors import UnavailableError, UsageError
-from cutesmith.skill import swap
-from cutesmith.skill.content import (
-    KEPT_SUFFIX,
-    RECORD,
-    Record,
-    digest,
-    dsl_version,
-    mode_of,
-    read_record,
-    record_of,
-)
+from cutesmith.errors import UsageError
+from cutesmith.skill.content import KEPT_SUFFIX, RECORD, Record, digest, mode_of, read_record, record_of
 
 ABSENT, FOREIGN, BROKEN, STALE, CHANGED, CURRENT = "absent", "foreign", "broken", "stale", "changed", "current"
 
@@ -55,30 +48,21 @@ class Copy:
 
 
 def examine(root: Path, files: Mapping[str, Path] | None = None, *, clients: tuple[str, ...] = ()) -> Copy:
-    """Look at a copy and compare it with `files` (this package's, path → file); nothing is written.
-
-    Raises UnavailableError for what cannot be read.
-    """
-    try:
-        return _examine(root, files, clients)
-    except OSError as error:
-        raise UnavailableError(f"{error.filename or root} could not be read: {error.strerror or error}") from error
-
-
-def _examine(root: Path, files: Mapping[str, Path] | None, clients: tuple[str, ...]) -> Copy:
+    """Look at a copy and compare it with `files` (this package's, path → file); raises OSError, writes nothing."""
+    copy = Copy(path=str(root), clients=clients, state=ABSENT)
     if not os.path.lexists(root):
-        return Copy(path=str(root), clients=clients, state=ABSENT)
+        return copy
     record = None if root.is_symlink() else read_record(root)
     if record is None:
-        reasons: tuple[str, ...] = (f"{root} holds no {RECORD} of cutesmith",)
-        return Copy(path=str(root), clients=clients, state=FOREIGN, reasons=reasons)
+        return replace(copy, state=FOREIGN, reasons=(f"{root} holds no {RECORD} of cutesmith",))
     present = _present(root)
+    reasons: tuple[str, ...] = ()
+    if files and files.get("SKILL.md") != root / "SKILL.md":  # else the command runs from this very copy
+        reasons = tuple(_staleness(record, record_of(files)))
     changed = tuple(name for name, sha in present.items() if record.files.get(name, sha) != sha)
     missing = tuple(name for name in record.files if name not in present)
-    reasons = () if files is None or _is_source(root, files) else tuple(_staleness(record, record_of(files)))
-    return Copy(
-        path=str(root),
-        clients=clients,
+    return replace(
+        copy,
         state=BROKEN if missing else STALE if reasons else CHANGED if changed else CURRENT,
         version=record.version,
         dsl_version=record.dsl_version,
@@ -93,23 +77,25 @@ def install(root: Path, files: Mapping[str, Path], *, force: bool = False, clien
     """Put a copy of `files` at `root`, all or nothing; a copy that is whole and of this version is not touched.
 
     Raises UsageError for a folder that is not ours (unless `force`: then all in it counts as the user's), for a link
-    in the way, and UnavailableError where nothing can be written.
+    in the way, and OSError where nothing can be written; then what was there is as it was.
     """
-    with _writing(root):
+    with _folders_beside(root) as (new, old):
         before = examine(root, files, clients=clients)
         if before.state == CURRENT:
-            return _done(before, "unchanged")
+            return replace(before, action="unchanged")
         refuse_foreign(root, force=force)
-        staged = swap.new_folder(root)
-        try:
-            record = write_copy(staged, files)
-            kept = _carry_over(root, staged, record, read_record(root))
-            swap.replace_folder(staged, root)
-        finally:
-            if staged.exists():
-                swap.remove(staged)
-        action = {ABSENT: "installed", STALE: "upgraded", FOREIGN: "taken over"}.get(before.state, "repaired")
-        return _done(examine(root, files, clients=clients), action, kept)
+        for name in sorted(files, key=lambda name: name == "SKILL.md"):  # last, so that no half is a skill
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(files[name], new / name)
+            (new / name).chmod(mode_of(name))
+        latest, recorded = record_of({name: new / name for name in files}), read_record(root)
+        (new / RECORD).write_text(latest.to_json(), encoding="utf-8")
+        kept = _carry_over(root, new, recorded.files if recorded else {}, latest.files)
+        if before.state != ABSENT:
+            os.rename(root, old)
+        os.rename(new, root)
+    action = {ABSENT: "installed", STALE: "upgraded", FOREIGN: "taken over"}.get(before.state, "repaired")
+    return replace(examine(root, files, clients=clients), action=action, kept=kept)
 
 
 def refuse_foreign(root: Path, *, force: bool) -> None:
@@ -126,61 +112,55 @@ def refuse_foreign(root: Path, *, force: bool) -> None:
 
 
 def uninstall(root: Path, *, force: bool = False, clients: tuple[str, ...] = ()) -> Copy:
-    """Take a copy away, but for what the user changed or added (with `force`: all of it).
+    """Remove a copy, except for what the user changed or added (with `force`: all of it).
 
-    Raises UsageError for a folder that is not ours: that one stays, with or without `force`.
+    Raises UsageError for a folder that is not ours: that one stays, with or without `force`. Raises OSError too.
     """
+    gone = Copy(path=str(root), clients=clients, state=ABSENT, action="uninstalled")
     if not os.path.lexists(root):
-        return Copy(path=str(root), clients=clients, state=ABSENT, action="nothing to do")
-    with _writing(root):
-        before = examine(root, clients=clients)
+        return replace(gone, action="nothing to do")
+    with _folders_beside(root) as (new, old):
+        before = examine(root)
         if before.state == FOREIGN:
             raise UsageError(f"{root} was not installed by cutesmith", hint="Remove it yourself if it can go.")
         kept = () if force else before.changed + before.added
+        for name in kept:
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, new / name, follow_symlinks=False)
+        os.rename(root, old if kept else new)
         if kept:
-            _remove_ours(root, set(kept))
-        else:
-            swap.discard(root)
+            os.rename(new, root)
+    with contextlib.suppress(OSError):
         for folder in (root.parent, root.parent.parent):  # only what is empty now: skills/, then .claude/ or .agents/
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        state = FOREIGN if kept else ABSENT
-        return Copy(path=str(root), clients=clients, state=state, action="uninstalled", kept=kept)
-
-
-def write_copy(folder: Path, files: Mapping[str, Path]) -> Record:
-    """Write the files and their record into an empty folder; SKILL.md comes last, so that no half is a skill."""
-    hashes = {}
-    for name, source in sorted(files.items(), key=lambda item: item[0] == "SKILL.md"):
-        data, target = source.read_bytes(), folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-        target.chmod(mode_of(name))
-        hashes[name] = hashlib.sha256(data).hexdigest()
-    record = Record(__version__, dsl_version(), hashes)
-    (folder / RECORD).write_text(record.to_json(), encoding="utf-8")
-    return record
-
-
-def _done(copy: Copy, action: str, kept: tuple[str, ...] = ()) -> Copy:
-    return replace(copy, action=action, kept=kept)
+            folder.rmdir()
+    return replace(gone, state=FOREIGN if kept else ABSENT, kept=kept)
 
 
 @contextlib.contextmanager
-def _writing(root: Path) -> Iterator[None]:
-    try:
-        with swap.writing(root):
-            yield
-    except OSError as error:
-        raise UnavailableError(
-            f"{root} could not be written: {error.strerror or error} ({error.filename or root})",
-            hint="What was installed there is as it was; check permissions and space.",
-        ) from error
+def _folders_beside(root: Path) -> Iterator[tuple[Path, Path]]:
+    """An empty folder beside `root` for what is to come and a name for what was there, for one process at a time.
 
+    Both are removed in the end; an old folder whose successor did not come goes back to `root`.
+    """
+    new, old = (root.with_name(f".{root.name}.{word}") for word in ("new", "old"))
 
-def _is_source(root: Path, files: Mapping[str, Path]) -> bool:
-    """Whether the command runs from the very copy that it looks at."""
-    return files.get("SKILL.md") == root / "SKILL.md"
+    def tidy() -> None:
+        if old.exists() and not os.path.lexists(root):
+            os.rename(old, root)
+        for leftover in (new, old):
+            if leftover.exists():
+                shutil.rmtree(leftover)
+
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as at_end:
+        lock = os.open(root.parent, os.O_RDONLY)
+        at_end.callback(os.close, lock)
+        with contextlib.suppress(OSError):  # file systems without locks: then two writers at once are not kept apart
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        tidy()
+        at_end.callback(tidy)
+        new.mkdir()
+        yield new, old
 
 
 def _staleness(old: Record, new: Record) -> Iterator[str]:
@@ -197,51 +177,28 @@ def _staleness(old: Record, new: Record) -> Iterator[str]:
 def _present(root: Path) -> dict[str, str]:
     """Path → SHA-256 of every file of a copy but its record and caches; of a link, its path → "link"."""
     found: dict[str, str] = {}
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        links = [name for name in folders if (Path(folder) / name).is_symlink()]
-        for name in sorted(names) + links:
-            path = Path(folder) / name
-            relative = path.relative_to(root).as_posix()
-            if relative != RECORD:
-                found[relative] = "link" if path.is_symlink() or not path.is_file() else digest(path)
+    for path in sorted(root.rglob("*")):  # which does not follow links
+        name, linked = path.relative_to(root), path.is_symlink()
+        if (linked or not path.is_dir()) and str(name) != RECORD and "__pycache__" not in name.parts:
+            found[name.as_posix()] = digest(path) if path.is_file() and not linked else "link"
     return found
 
 
-def _carry_over(root: Path, staged: Path, new: Record, old: Record | None) -> tuple[str, ...]:
-    """Copy what the user changed or added from `root` into `staged`; gives the paths under which it is there now."""
-    recorded = old.files if old else {}
+def _carry_over(root: Path, new: Path, recorded: Mapping[str, str], latest: Mapping[str, str]) -> tuple[str, ...]:
+    """Copy what the user changed or added from `root` into `new`; gives the paths under which it is there now.
+
+    `recorded` and `latest` are the SHA-256 by path of the old copy and of the new one.
+    """
     present = _present(root) if root.is_dir() else {}
-    theirs = [name for name, sha in present.items() if sha not in (recorded.get(name), new.files.get(name))]
-    link = next((name for name in theirs if present[name] == "link"), None)
-    if link:
-        raise UsageError(f"{root / link} is a link", hint="Remove it; an installed skill holds files alone.")
-    added = [name for name in theirs if name not in recorded and name not in new.files]
-    changed = [name for name in theirs if name not in added]
-    # Added files first: what an earlier upgrade kept has its name already.
-    return tuple(_keep(root, staged, name, aside=name in changed) for name in added + changed)
-
-
-def _keep(root: Path, staged: Path, name: str, *, aside: bool) -> str:
-    """Copy a user's file to its own path, or `aside`: beside the new file, under a name that is free."""
-    kept, number = name + KEPT_SUFFIX if aside else name, 1
-    while (staged / kept).exists():
-        number += 1
-        kept = f"{name}{KEPT_SUFFIX}-{number}"
-    (staged / kept).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(root / name, staged / kept)
-    return kept
-
-
-def _remove_ours(root: Path, kept: set[str]) -> None:
-    """Remove every file but the kept ones, SKILL.md first and the record last; then the folders that are empty."""
-    ours = sorted((name for name in _present(root) if name not in kept), key=lambda name: name != "SKILL.md")
-    for name in (*ours, RECORD):
-        (root / name).unlink(missing_ok=True)
-    for folder, _, names in os.walk(root, topdown=False):
-        path = Path(folder)
-        if path.name == "__pycache__" and not path.is_symlink():
-            shutil.rmtree(path)
-        elif not names and path != root:
-            with contextlib.suppress(OSError):
-                path.rmdir()
+    theirs = [name for name, sha in present.items() if sha not in (recorded.get(name), latest.get(name))]
+    changed = {name for name in theirs if name in recorded or name in latest}
+    kept = []
+    for name in sorted(theirs, key=changed.__contains__):  # added files first: what was kept earlier has its name
+        if present[name] == "link":
+            raise UsageError(f"{root / name} is a link", hint="Remove it; an installed skill holds files alone.")
+        numbered = (f"{name}{KEPT_SUFFIX}-{number}" for number in itertools.count(2))
+        names = itertools.chain((name + KEPT_SUFFIX if name in changed else name,), numbered)
+        kept.append(next(free for free in names if not (new / free).exists()))
+        (new / kept[-1]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root / name, new / kept[-1])
+    return tuple(kept)
