@@ -109,12 +109,11 @@ def record_case(name: str) -> dict[str, Any]:
     from kernel_cases import digest
 
     case = next(case for case in cases() if case.name == name)
-    torch.manual_seed(case.seed)
-    values = case.inputs()
+    values, sizes = case.draw()
     before = digest(values)
-    outputs = as_list(case.function()(*on_device(values)))
+    outputs = [described(output) for output in as_list(case.function()(*on_device(values)))]
     torch.cuda.synchronize()
-    return {"inputs": before, "arch": case.arch, "outputs": [described(output) for output in outputs]}
+    return {"inputs": before, "sizes": list(sizes.items()), "arch": case.arch, "outputs": outputs}
 
 
 def on_device(values: list[Any]) -> list[Any]:
@@ -153,7 +152,6 @@ def replay(names: list[str], folder: Path, jobs: int) -> int:
 
 def replay_case(name: str, folder: str) -> dict[str, Any]:
     """One case on the emulated GPU beside what the real one gave."""
-    import torch
     from kernel_cases import digest
 
     from cutesmith.emulator.device import emulated_device
@@ -161,8 +159,7 @@ def replay_case(name: str, folder: str) -> dict[str, Any]:
     case = next(case for case in cases() if case.name == name)
     recorded = json.loads(Path(folder, "cases.json").read_text())["cases"][name]
     started = time.monotonic()
-    torch.manual_seed(case.seed)
-    values = case.inputs()
+    values, _ = case.draw(dict(recorded["sizes"]))
     if digest(values) != recorded["inputs"]:
         return {"error": "the inputs are not those of the recording"}
     with emulated_device(case.arch) as device:

@@ -1,7 +1,8 @@
 """The kernels on which the emulated GPU is compared with a real one: (kernel, shape, dtype), each with its inputs.
 
 A case draws its inputs on the CPU with a seed of its own, so that both sides have the same values, before any device is
-active; its function is made while one is: CUDA, or the emulated GPU.
+active; its function is made while one is: CUDA, or the emulated GPU. Inputs of tasks are made smaller; a recording
+keeps how, because the rule of the judge that chooses the sizes changes.
 """
 
 from __future__ import annotations
@@ -43,11 +44,20 @@ class Case:
     arch: str
     inputs: Callable[[], list[Any]]
     function: Callable[[], Function]
+    most_elements: int = sys.maxsize  # of the inputs
 
-    @property
-    def seed(self) -> int:
-        """From the name, so that a case draws the same values wherever it runs."""
-        return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:4], "little")
+    def draw(self, sizes: dict[int, int] | None = None) -> tuple[list[Any], dict[int, int]]:
+        """The inputs, and the sizes that were made smaller in them: those given, else as `most_elements` asks for.
+
+        The seed comes from the name, so that a case draws the same values wherever it runs.
+        """
+        from cutesmith.judge.reference_side.cases import resize, smaller_sizes
+
+        torch.manual_seed(int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:4], "little"))
+        values = self.inputs()
+        if sizes is None:
+            sizes = next(smaller_sizes(values, self.most_elements), {})
+        return resize(values, sizes), sizes
 
 
 def all_cases() -> list[Case]:
@@ -59,7 +69,7 @@ def task_cases() -> Iterator[Case]:
     """The offline generator's first configuration for each task, on its own inputs with few rows."""
     for path in sorted(EVALS.glob("tasks/level*/*.py")):
         task = Task(path)
-        yield Case(f"{path.parent.name}/{path.stem}", "sm_90a", task.inputs, task.function)
+        yield Case(f"{path.parent.name}/{path.stem}", "sm_90a", task.inputs, task.function, ELEMENTS)
 
 
 class Float32Draws(TorchFunctionMode):
@@ -80,7 +90,6 @@ class Task:
 
     def inputs(self) -> list[Any]:
         """Drawn on the CPU; the kernel file is written here, because tracing has a device of its own."""
-        from cutesmith.judge.reference_side.cases import shrink
         from cutesmith.patterns.generation.drafting import draft_kernels
         from cutesmith.problems.loading import load_file
         from cutesmith.recording.facade import cuda_as_cpu
@@ -90,7 +99,7 @@ class Task:
         self.kernel.write_text(source)
         torch.manual_seed(int.from_bytes(self.path.stem.encode()[:4], "little"))
         with cuda_as_cpu(), Float32Draws():
-            return shrink(load_file(self.path).get_inputs(), ELEMENTS)
+            return load_file(self.path).get_inputs()
 
     def function(self) -> Function:
         """The generated kernel."""
