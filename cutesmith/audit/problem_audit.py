@@ -30,16 +30,8 @@ PARTS_OF_MEMORY = 8  # drawing holds a few copies, some of them wider
 _ERROR, _WARNING = "error", "warning"
 ADVICE: dict[str, tuple[str, str, str]] = {
     "refused": (_ERROR, "get_input_sets", "Mend reference_fn, or leave these inputs out."),
-    "random": (
-        _ERROR,
-        "reference_fn",
-        "Make what is random an input, such as a mask or noise; switch dropout off.",
-    ),
-    "nan": (
-        _ERROR,
-        "get_inputs",
-        "Draw inputs where the function is defined, such as positive ones for a logarithm.",
-    ),
+    "random": (_ERROR, "reference_fn", "Make what is random an input, such as a mask or noise; switch dropout off."),
+    "nan": (_ERROR, "get_inputs", "Draw inputs where the function is defined, such as positive ones for a logarithm."),
     "infinite": (_ERROR, "get_inputs", "Draw inputs that give finite results."),
     "constant": (
         _ERROR,
@@ -75,11 +67,7 @@ ADVICE: dict[str, tuple[str, str, str]] = {
         "Fix it, as the first k of torch.sort(x, dim=-1, descending=True, stable=True) do: a kernel cannot know which "
         "of equal values is meant.",
     ),
-    "many-sets": (
-        _WARNING,
-        "get_input_sets",
-        "Keep those that differ in kind: verification runs each of them.",
-    ),
+    "many-sets": (_WARNING, "get_input_sets", "Keep those that differ in kind: verification runs each of them."),
     "no-sets": (
         _WARNING,
         "get_input_sets",

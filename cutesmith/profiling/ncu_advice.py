@@ -113,10 +113,7 @@ _METRICS = {
     "the multiprocessors": "sm__throughput",
 }
 _BOUND = {
-    "the tensor pipe": (
-        LARGE_GEMM,
-        "as a product should be: what is left is fewer bytes and less power",
-    ),
+    "the tensor pipe": (LARGE_GEMM, "as a product should be: what is left is fewer bytes and less power"),
     "DRAM": (FLOORS, "near the roof; only fewer bytes make it faster: fuse, narrower types, one visit"),
     "L2": (VISITS, "data is read again from L2: keep it in registers or shared memory"),
     "L1 and shared memory": (BANKS, "fewer and wider accesses, no conflicts, more work in registers"),

@@ -66,29 +66,7 @@ _X86_64 = _Abi(
     # rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_send_signal, pidfd_getfd, mount, umount2, setns, unshare, bpf,
     # io_uring_setup (would do any of these unseen), setsid (whoever leaves the worker's session may outlive it),
     # shmget, semget, msgget (what they make outlives every process)
-    refused=(
-        41,
-        53,
-        49,
-        101,
-        310,
-        311,
-        200,
-        129,
-        297,
-        424,
-        438,
-        165,
-        166,
-        308,
-        272,
-        321,
-        425,
-        112,
-        29,
-        64,
-        68,
-    ),
+    refused=(41, 53, 49, 101, 310, 311, 200, 129, 297, 424, 438, 165, 166, 308, 272, 321, 425, 112, 29, 64, 68),
 )
 _AARCH64 = _Abi(
     audit=0xC00000B7,
@@ -98,29 +76,7 @@ _AARCH64 = _Abi(
     kill=129,
     tgkill=131,
     starting=(221, 281),  # execve, execveat
-    refused=(
-        198,
-        199,
-        200,
-        117,
-        270,
-        271,
-        130,
-        138,
-        240,
-        424,
-        438,
-        40,
-        39,
-        268,
-        97,
-        280,
-        425,
-        157,
-        194,
-        190,
-        186,
-    ),
+    refused=(198, 199, 200, 117, 270, 271, 130, 138, 240, 424, 438, 40, 39, 268, 97, 280, 425, 157, 194, 190, 186),
 )
 _ABIS = {"x86_64": _X86_64, "aarch64": _AARCH64}
 
@@ -307,10 +263,7 @@ def _assemble(abi: _Abi, own_pid: int, *, programs: bool) -> bytes:
     ]
     if abi is _X86_64:
         code += [_op(_JUMP_GE, 0, 1, _X32_BIT), refuse]
-    code += [
-        _op(_JUMP_EQUAL, 0, 1, abi.clone3),
-        _return(0x00050000 | errno.ENOSYS),
-    ]  # glibc then falls back to clone
+    code += [_op(_JUMP_EQUAL, 0, 1, abi.clone3), _return(0x00050000 | errno.ENOSYS)]  # glibc then falls back to clone
     for number in abi.refused if programs else (*abi.starting, *abi.refused):
         code += [_op(_JUMP_EQUAL, 0, 1, number), refuse]
     code += [_op(_JUMP_EQUAL, 0, 4, abi.clone), _op(_LOAD, 0, 0, _ARGUMENT_0)]

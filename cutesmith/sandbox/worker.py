@@ -93,10 +93,7 @@ class Worker:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
@@ -203,9 +200,7 @@ class Worker:
             if time.monotonic() > deadline:
                 raise self._end(
                     self._error(
-                        f"{self.subject} did not finish within {seconds:g} s",
-                        ExitCode.TIMED_OUT,
-                        Mechanism.TIME_LIMIT,
+                        f"{self.subject} did not finish within {seconds:g} s", ExitCode.TIMED_OUT, Mechanism.TIME_LIMIT
                     )
                 )
             for other in self.beside:
@@ -365,12 +360,7 @@ def _signal_name(number: int) -> str:
         name = signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-    meanings = {
-        "SIGSEGV": "segmentation fault",
-        "SIGABRT": "abort",
-        "SIGKILL": "killed",
-        "SIGXFSZ": "file too large",
-    }
+    meanings = {"SIGSEGV": "segmentation fault", "SIGABRT": "abort", "SIGKILL": "killed", "SIGXFSZ": "file too large"}
     return f"{name} ({meanings[name]})" if name in meanings else name
 
 

@@ -384,12 +384,7 @@ class Contest:
         return {t.name: round(t.median_us / first, 4) for t in self.timings[1:] if t.samples_us}
 
     def _ended(
-        self,
-        path: Path,
-        code: ExitCode,
-        summary: str,
-        rule: Rule | None = None,
-        mechanism: Mechanism | None = None,
+        self, path: Path, code: ExitCode, summary: str, rule: Rule | None = None, mechanism: Mechanism | None = None
     ) -> BenchmarkVerdict:
         known: dict[str, Any] = {}
         if self.timings and self.machine:

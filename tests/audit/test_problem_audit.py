@@ -75,12 +75,7 @@ SQUARE = "def reference_fn(x): return x * x"
         ("def reference_fn(x): return torch.softmax(x, -1).sum(-1)", [MATRIX], "constant", "the same result"),
         ("def reference_fn(x): return torch.log(x)", [MATRIX], "nan", "output 0 is NaN in 50 %"),
         ("def reference_fn(x): return x / 0", [MATRIX], "infinite", "output 0 is infinite everywhere"),
-        (
-            SQUARE,
-            ['torch.randn(1 << 20, 1 << 20, device="cuda")'],
-            "too-many-bytes",
-            "more than the 60 GB",
-        ),
+        (SQUARE, ['torch.randn(1 << 20, 1 << 20, device="cuda")'], "too-many-bytes", "more than the 60 GB"),
         (
             SQUARE,
             ['torch.randn(1 << 17, 1 << 17, device="cuda", dtype=torch.float8_e5m2)'],

@@ -19,17 +19,7 @@ from cutesmith.sandbox.child import describe
 from cutesmith.sandbox.watched_program import run_watched
 from cutesmith.sandbox.worker import Limits
 from cutesmith.verdicts import ExitCode
-from tests.profiling.ncu_samples import (
-    COPY,
-    DONE,
-    KERNEL,
-    PAGE,
-    REPORT,
-    SPIN,
-    fake_ncu,
-    raw_page,
-    telling,
-)
+from tests.profiling.ncu_samples import COPY, DONE, KERNEL, PAGE, REPORT, SPIN, fake_ncu, raw_page, telling
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -19,17 +19,7 @@ from cutesmith.profiling.profiling import ProfileOptions, Profiling, profile_ker
 from cutesmith.profiling.static_advice import REFERENCES
 from cutesmith.references.sections import read_pages
 from cutesmith.verdicts import EmulateVerdict, ExitCode
-from tests.profiling.ncu_samples import (
-    COPY,
-    ELAPSED,
-    KERNEL,
-    PAGE,
-    SPIN,
-    STALL,
-    SURROUNDED,
-    details_page,
-    raw_page,
-)
+from tests.profiling.ncu_samples import COPY, ELAPSED, KERNEL, PAGE, SPIN, STALL, SURROUNDED, details_page, raw_page
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -26,13 +26,7 @@ from cutesmith.verdicts import ExitCode
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "handlers")])}
-SMALL = Limits(
-    wall_seconds=20,
-    memory_bytes=600 << 20,
-    file_bytes=1 << 20,
-    log_bytes=1 << 16,
-    processes=8,
-)
+SMALL = Limits(wall_seconds=20, memory_bytes=600 << 20, file_bytes=1 << 20, log_bytes=1 << 16, processes=8)
 ROOM_FOR_FORKS = replace(SMALL, memory_bytes=4 << 30)  # what a fork shares is resident in it too, and counts again
 
 
@@ -59,11 +53,7 @@ def test_a_worker_starts_in_the_way_that_was_asked_for(way):
 
 def ask(action, *, limits=SMALL, scratch=None, **request):
     return run_isolated(
-        factory,
-        Act({"action": action, **request}),
-        limits=limits,
-        scratch=scratch,
-        environment=ENVIRONMENT,
+        factory, Act({"action": action, **request}), limits=limits, scratch=scratch, environment=ENVIRONMENT
     )
 
 
@@ -85,10 +75,7 @@ def test_a_worker_answers_and_keeps_its_state():
 
 def test_an_exception_does_not_end_the_worker():
     with Worker(factory, limits=SMALL, environment=ENVIRONMENT) as worker:
-        with pytest.raises(
-            CandidateError,
-            match="the kernel raised ZeroDivisionError: division by zero",
-        ) as caught:
+        with pytest.raises(CandidateError, match="the kernel raised ZeroDivisionError: division by zero") as caught:
             worker.call(Act({"action": "raise"}))
         assert caught.value.exit_code == ExitCode.CRASHED
         assert caught.value.log_tail.rstrip().endswith("ZeroDivisionError: division by zero")
@@ -97,11 +84,7 @@ def test_an_exception_does_not_end_the_worker():
 
 def test_our_own_errors_keep_their_exit_code_and_hint():
     error = failure("contract")
-    assert (error.exit_code, error.message, error.hint) == (
-        ExitCode.USAGE,
-        "no get_inputs",
-        "def get_inputs(): ...",
-    )
+    assert (error.exit_code, error.message, error.hint) == (ExitCode.USAGE, "no get_inputs", "def get_inputs(): ...")
 
 
 def test_what_a_worker_says_can_be_written_anywhere():
