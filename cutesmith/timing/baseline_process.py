@@ -26,7 +26,7 @@ def baseline_process(
 ) -> Iterator[ProblemProcess]:
     """The process, to be started by its caller; `compiled`: torch.compile is among the baselines.
 
-    What that writes for a problem which nobody vouches for is kept for nobody: others would run it unconfined.
+    What that writes for an untrusted problem goes with the process: others would run it unconfined.
     """
     entry = compiling_baselines if compiled else baselines
     if why is not None:
@@ -51,7 +51,7 @@ def baseline_process(
 
 @contextmanager
 def measuring_process(reference: Worker, limits: Limits, *, apart: bool) -> Iterator[Worker]:
-    """Who tells how fast this machine is: the reference's process, or (`apart`) one that runs nobody's file."""
+    """Who tells how fast this machine is: the reference's process, or (`apart`) one that runs no problem's file."""
     if not apart:
         yield reference
         return
@@ -61,7 +61,7 @@ def measuring_process(reference: Worker, limits: Limits, *, apart: bool) -> Iter
 
 
 def file_baseline(text: str) -> Baseline:
-    """The request for somebody else's function, named `file.py:function`; raises UsageError if it is not that."""
+    """The request for a function of another file, named `file.py:function`; raises UsageError if it is not that."""
     path, _, function = text.rpartition(":")
     if not path or not function.isidentifier():
         raise UsageError(f"--baseline {text}: not of the form file.py:function")

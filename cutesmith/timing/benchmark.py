@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cutesmith.judge.problem_process import untrusted
+from cutesmith.judge.reference_side.requests import Tolerances
 from cutesmith.problems.contract import problem_of
 from cutesmith.timing.contest import QUICK_ROUNDS, ROUNDS, BenchmarkOptions, Contest
 from cutesmith.timing.race import Race
@@ -43,8 +44,7 @@ def benchmark_kernel(
         rounds=rounds,
         timeout=timeout,
         arch=arch,
-        rtol=rtol,
-        atol=atol,
+        tolerances=Tolerances(rtol=rtol, atol=atol),
     )
     path = Path(path)
     begin = time.monotonic()

@@ -1,8 +1,10 @@
-"""One callable of a benchmark: the requests that warm it up and time it, and its samples."""
+"""One callable of a benchmark: the requests that warm it up and time it, its samples, its launches to be judged."""
 
 from __future__ import annotations
 
+import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 
@@ -18,7 +20,10 @@ WARM_UP_FACTOR, WARM_UP_SLACK_US = 4.0, 50.0  # rule T6: clocks alone move a lau
 
 @dataclass
 class Contender:
-    """One callable of the contest: where it runs, its estimates, its samples, seconds of its first calls."""
+    """One callable of the contest: where it runs, its estimates, its samples, seconds of its first calls.
+
+    `clock` is the parent's own, in seconds.
+    """
 
     name: str
     worker: Worker
@@ -27,6 +32,7 @@ class Contender:
     samples: list[float] = field(default_factory=list)
     error: str = ""
     warm_up_s: float = 0.0
+    clock: Callable[[], float] = time.perf_counter
 
     @property
     def launches(self) -> int:
@@ -39,15 +45,15 @@ class Contender:
 
     def warm_up(self, timeout: float) -> WarmedUp:
         """First calls; estimates of device and host time."""
-        begin = time.perf_counter()
+        begin = self.clock()
         reply = self.worker.call(WarmUp(self.name), timeout=timeout)
-        self.warm_up_s = time.perf_counter() - begin
+        self.warm_up_s = self.clock() - begin
         self.device_us, self.host_us = reply.device_us, reply.host_us
         return reply
 
     def estimate(self) -> None:
         """The device time again, once no one else uses the GPU: a slow warm-up must not cut repetitions (rule T6)."""
-        self.device_us = self.worker.call(Estimate(self.name, self.host_us)).us
+        self.device_us = self.worker.call(Estimate(self.name, self.host_us))
 
     def slow_start(self) -> Violation | None:
         """Rule T6: launches were far slower before the timing than in it."""
@@ -60,7 +66,7 @@ class Contender:
     def late(self) -> str:
         """Rule T4: what is said of launches that the parent's clock finds slower than they were timed at; else nothing.
 
-        A burst that is late may have met somebody who came and went: then the next ones must all be in time.
+        A burst that is late may have met another process that came and went: then the next ones must all be in time.
         """
         if not self._late_burst():
             return ""
@@ -70,9 +76,9 @@ class Contender:
         """Launches back to back on the parent's own clock."""
         reported = max(median(self.samples), self.host_us)
         launches = max(10, min(2000, int(20_000 / reported)))
-        begin = time.perf_counter()
+        begin = self.clock()
         self.worker.call(Burst(self.name, launches))
-        wall_us = 1e6 * (time.perf_counter() - begin)
+        wall_us = 1e6 * (self.clock() - begin)
         if wall_us <= CLOCK_FACTOR * launches * reported + CLOCK_SLACK_US:
             return ""
         return f"{launches} launches took {wall_us / launches:.1f} us each by the parent's clock, not {reported:.1f}"
@@ -91,3 +97,21 @@ class Contender:
             host_us=round(self.host_us, 3),
             bytes_per_second=None if byte_count is None else byte_count / (middle * 1e-6),
         )
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One output held back: its tag, which launch of its round made it, and (shift, launches) of each round so far."""
+
+    tag: str
+    launch: int
+    rounds: tuple[tuple[int, int], ...]
+
+
+def launch_to_keep(source: random.Random, launches: int, copies: int, *, again: bool) -> int:
+    """A random launch of a round, whose output is judged (rules R2, R3).
+
+    `again`: one that finds a copy of the inputs as another launch left it, where results can be remembered. Inputs
+    rotate through `copies`; where no launch of the round sees one again, any may be kept.
+    """
+    return source.randrange(copies if again and launches > copies else 0, launches)

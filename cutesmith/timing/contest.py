@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,25 +34,10 @@ from cutesmith.sandbox.gpu_lock import gpu_lock
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.worker import GIB, Limits, Worker, phases
+from cutesmith.timing import requests
 from cutesmith.timing.baseline_process import baseline_process, file_baseline, measuring_process
-from cutesmith.timing.contender import Contender
+from cutesmith.timing.contender import Contender, Kept, launch_to_keep
 from cutesmith.timing.entries import candidates, import_alike
-from cutesmith.timing.kept_launches import Kept, launch_to_keep
-from cutesmith.timing.requests import (
-    Baseline,
-    Changes,
-    Collect,
-    Compare,
-    Host,
-    Inputs,
-    JudgeAt,
-    Load,
-    Machine,
-    MachineRates,
-    Prepare,
-    Prepared,
-    Round,
-)
 from cutesmith.timing.roofline import ROOFS, Floor, Work, floor_of
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Mechanism, Rule, Timing, Violation
 
@@ -75,8 +61,7 @@ class BenchmarkOptions:
     rounds: int = ROUNDS
     timeout: float = 300.0
     arch: str | None = None
-    rtol: float | None = None
-    atol: float | None = None
+    tolerances: of_reference.Tolerances = of_reference.Tolerances()
     largest_file: int = LARGEST_FILE
 
 
@@ -84,15 +69,15 @@ class BenchmarkOptions:
 class Contest:
     """One benchmark: two workers, the contenders, and what is known of the machine.
 
-    Where nobody vouches for the problem (`why` says so), the process of the baselines is confined as a candidate's is.
+    Where the problem is not trusted (`why` says why), the process of the baselines is confined as a candidate's is.
     """
 
     problem: Path
     options: BenchmarkOptions
     why: Untrusted | None = None
     device: str = ""
-    prepared: Prepared | None = None  # once the inputs are drawn
-    machine: MachineRates | None = None  # once it is measured
+    prepared: requests.Prepared | None = None  # once the inputs are drawn
+    machine: requests.MachineRates | None = None  # once it is measured
     timings: list[Timing] = field(default_factory=list)
     workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by whom they run
     problem_confinement: dict[str, bool] = field(default_factory=dict)
@@ -168,9 +153,9 @@ class Contest:
             with measuring_process(reference, self._limits, apart=self.why is not None) as measuring:
                 kept, clock = self._timed(measuring, [tried, *others], reference, candidate)
             self.log_tail = candidate.log_tail
-            changes = candidate.call(Changes()).changes
+            changes = candidate.call(requests.Changes())
             wrong = self._judge(folder, reference, candidate, kept)
-            self._finish([tried, *others])
+            self.timings = [contender.timing(self.work.bytes) for contender in (tried, *others)]
             against = next(iter(changes), wrong)
             if against is None and (against := self._suspected(tried, clock)):
                 self._require_quiet(candidate, others)
@@ -184,7 +169,7 @@ class Contest:
     ) -> tuple[list[Kept], str]:
         """With the GPU to ourselves: what the machine can do, the rounds, and what the parent's clock says."""
         with gpu_lock(exclusive=True):
-            self.machine = reference_call(measuring, Machine(tuple(self.work.flops)))
+            self.machine = reference_call(measuring, requests.Machine(tuple(self.work.flops)))
             if measuring is not reference:
                 measuring.close()  # its memory is needed
             for contender in (contender for contender in contenders if not contender.error):
@@ -202,27 +187,23 @@ class Contest:
             start_both(reference, candidate, Start("cuda", largest_file=self.options.largest_file))
         with gpu_lock(exclusive=False):
             copies = self._draw(folder, reference).copies
-            hand_over(
-                lambda chunk: reference_call(reference, chunk),
-                lambda chunk: candidate.call(chunk),
-                itertools.chain(*copies),
-                self.options.largest_file,
-            )
-            candidate.call(Inputs(copies))
+            giver = partial(reference_call, reference)
+            hand_over(giver, candidate.call, itertools.chain(*copies), self.options.largest_file)
+            candidate.call(requests.Inputs(copies))
 
-    def _draw(self, folder: Path, reference: Worker) -> Prepared:
+    def _draw(self, folder: Path, reference: Worker) -> requests.Prepared:
         named = tuple(file_baseline(text).path for text in self.options.baselines)
         load = of_reference.Load("cuda", str(self.problem.resolve()), new_seed(), readable=named)
         with loading(self.problem.name, self.options.timeout):
             loaded = reference_call(reference, load, timeout=self.options.timeout)
         self.problem_confinement = loaded.confinement or {}
         seeds = tuple(new_seed() for _ in range(4))
-        self.prepared = reference_call(reference, Prepare(seeds, str(folder / INPUTS)))
+        self.prepared = reference_call(reference, requests.Prepare(seeds, str(folder / INPUTS)))
         return self.prepared
 
     def _enter(self, worker: Worker, name: str, path: Path) -> Contender:
         with gpu_lock(exclusive=False), loading("the file", self.options.timeout):
-            request = Load(name, str(path.resolve()), contract.problem_source(path))
+            request = requests.Load(name, str(path.resolve()), contract.problem_source(path))
             worker.call(request, timeout=self.options.timeout)
         contender = Contender(name, worker)
         with gpu_lock(exclusive=False):
@@ -231,13 +212,14 @@ class Contest:
 
     def _baselines(self, reference: Worker) -> list[Contender]:
         """Load and warm up each baseline; one that fails or needs what is not installed is listed with its error."""
-        wanted = [Baseline("eager")] if self.options.eager else []
+        wanted = [requests.Baseline("eager")] if self.options.eager else []
         if self.options.compiled:
-            wanted.append(Baseline("torch.compile", mode=COMPILE_MODE))
+            wanted.append(requests.Baseline("torch.compile", mode=COMPILE_MODE))
         wanted += [file_baseline(text) for text in self.options.baselines]
         return [self._baseline(reference, request) for request in wanted]
 
-    def _baseline(self, reference: Worker, request: Baseline) -> Contender:
+    def _baseline(self, reference: Worker, request: requests.Baseline) -> Contender:
+        """Load and warm up one; a function of another file must give the reference's result."""
         contender = Contender(request.name, reference)
         try:
             reference_call(reference, request)
@@ -247,7 +229,11 @@ class Contest:
             contender.error = error.message
             return contender
         try:
-            contender.error = self._wrong(reference, contender) if request.path else ""
+            if request.path:
+                compare = requests.Compare(request.name, self.options.tolerances)
+                with gpu_lock(exclusive=False):
+                    why = reference.call(compare, timeout=self._patience)
+                contender.error = f"no baseline: {why}" if why else ""
             if not contender.error:
                 with gpu_lock(exclusive=False):
                     contender.warm_up(self._patience)
@@ -256,13 +242,6 @@ class Contest:
                 raise
             contender.error = error.message
         return contender
-
-    def _wrong(self, reference: Worker, contender: Contender) -> str:
-        """What keeps somebody else's function from being a baseline: another result than the reference's."""
-        request = Compare(contender.name, self.options.rtol, self.options.atol)
-        with gpu_lock(exclusive=False):
-            why = reference.call(request, timeout=self._patience).why
-        return f"no baseline: {why}" if why else ""
 
     def _rounds(self, contenders: Sequence[Contender], reference: Worker, candidate: Worker | None) -> list[Kept]:
         """Interleaved rounds in random order; a few random launches of the candidate are kept."""
@@ -284,9 +263,9 @@ class Contest:
                 self._round(contender, request)
         return kept
 
-    def _round(self, contender: Contender, request: Round) -> None:
+    def _round(self, contender: Contender, request: requests.Round) -> None:
         begin = time.perf_counter()
-        samples = contender.worker.call(request).samples_us
+        samples = contender.worker.call(request)
         wall_us = 1e6 * (time.perf_counter() - begin)
         if sum(samples) > 1.05 * wall_us:
             message = "reported times add up to more than the parent's clock saw"
@@ -296,12 +275,12 @@ class Contest:
     def _host_times(self, contenders: Sequence[Contender]) -> None:
         for contender in contenders:
             if not contender.error:
-                contender.host_us = contender.worker.call(Host(contender.name)).us
+                contender.host_us = contender.worker.call(requests.Host(contender.name))
 
     def _require_quiet(self, candidate: Worker, others: Sequence[Contender]) -> None:
         """Raise UnavailableError if a baseline, too, is slower than it was timed once the kernel's process is gone.
 
-        Then somebody who does not take the lock uses this GPU, and times say nothing against the kernel.
+        Then another process, which does not take the lock, uses this GPU, and times say nothing against the kernel.
         """
         candidate.close()
         control = next((contender for contender in others if not contender.error), None)
@@ -324,28 +303,19 @@ class Contest:
         return None
 
     def _judge_one(self, where: Path, reference: Worker, candidate: Worker, item: Kept) -> Violation | None:
-        report = candidate.call(Collect(item.tag, str(where)))
+        report = candidate.call(requests.Collect(item.tag, str(where)))
         require_own(report.outputs, where)
         if report.violations:
             return report.violations[0]
-        hand_over(
-            lambda chunk: candidate.call(chunk),
-            lambda chunk: reference_call(reference, chunk),
-            report.outputs,
-            self.options.largest_file,
-        )
-        tolerances = self.options.rtol, self.options.atol
-        request = JudgeAt(item.launch, item.rounds, report.outputs, report.is_tuple, *tolerances)
-        return reference_call(reference, request).violation
+        hand_over(candidate.call, partial(reference_call, reference), report.outputs, self.options.largest_file)
+        judged = requests.JudgeAt(item.launch, item.rounds, report.outputs, report.is_tuple, self.options.tolerances)
+        return reference_call(reference, judged).violation
 
     @property
     def work(self) -> Work:
         """What the function must move and compute: declared by the problem, or counted."""
         assert self.prepared is not None, "the inputs are drawn first"
         return self.prepared.work
-
-    def _finish(self, contenders: Sequence[Contender]) -> None:
-        self.timings = [contender.timing(self.work.bytes) for contender in contenders]
 
     def _suspected(self, tried: Contender, clock: str) -> Violation | None:
         """What times alone say against the kernel."""
@@ -369,11 +339,9 @@ class Contest:
         floor = self._floor()
         percent, roof = 100 * floor.us / first.median_us, ROOFS[floor.kind]
         versus = ", ".join(f"{speed:.2f}x {name}" for name, speed in self._speedups().items())
-        versus = f", {versus}{self._whose()}" if versus else ""
+        whose = " (the file's own reference)" if self.own_problem else ""
+        versus = f", {versus}{whose}" if versus else ""
         return f"{first.median_us:.1f} us, {percent:.0f} % of {roof}{versus}"
-
-    def _whose(self) -> str:
-        return " (the file's own reference)" if self.own_problem else ""
 
     def _floor(self) -> Floor:
         assert self.machine is not None, "it is measured before the rounds"

@@ -5,6 +5,8 @@ Each imports its side and returns the class of the handler (`messages.Entry`).
 
 from __future__ import annotations
 
+from functools import partial
+
 from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.messages import HandlerMaker
 
@@ -27,10 +29,11 @@ def candidates() -> HandlerMaker:
 
 
 def baselines() -> HandlerMaker:
-    """The process of a trusted problem and its baselines."""
-    from cutesmith.timing.timed import RenewableBaselines
+    """The process of a trusted problem and its baselines, one such problem after another."""
+    from cutesmith.judge.reference_side.renewable import Renewable
+    from cutesmith.timing.timed import TimedBaselines
 
-    return RenewableBaselines
+    return partial(Renewable, TimedBaselines)
 
 
 def compiling_baselines() -> HandlerMaker:
@@ -42,9 +45,10 @@ def compiling_baselines() -> HandlerMaker:
 
 def confined_baselines() -> HandlerMaker:
     """The same for an untrusted problem: confined, and without torch.compile."""
-    from cutesmith.timing.timed import ConfinedBaselines
+    from cutesmith.judge.reference_side.confined_problem import ConfinedProblem
+    from cutesmith.timing.timed import TimedBaselines
 
-    return ConfinedBaselines
+    return lambda: ConfinedProblem(TimedBaselines())
 
 
 def confined_compiling_baselines() -> HandlerMaker:

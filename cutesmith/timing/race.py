@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.judge.rounds import exchange
@@ -31,10 +31,11 @@ class Race(Contest):
                 except _Fallen as fallen:
                     failed[fallen.index] = fallen.message
                     continue
-            return [
-                contenders[i].timing(self.work.bytes) if i in contenders else _failed_timing(path, failed.get(i, ""))
+            entered = [
+                contenders.get(i) or Contender(str(path), candidate, error=failed.get(i) or "not timed")
                 for i, path in enumerate(files)
             ]
+            return [contender.timing(self.work.bytes) for contender in entered]
 
     def _race(
         self, folder: Path, reference: Worker, candidate: Worker, files: Sequence[Path], failed: dict[int, str]
@@ -46,13 +47,13 @@ class Race(Contest):
                 self._try_to_enter(contenders, failed, candidate, index, path)
         with gpu_lock(exclusive=True):
             for index in list(contenders):
-                self._guarded(candidate, index, lambda index=index: contenders[index].warm_up(self.options.timeout))
+                self._guarded(index, partial(contenders[index].warm_up, self.options.timeout))
             order = random.Random(secrets.randbits(64))
             for _ in range(self.options.rounds):
                 for index in order.sample(sorted(contenders), len(contenders)):
                     contender = contenders[index]
                     request = contender.round_request(order.randrange(1, 1 << 20))
-                    self._guarded(candidate, index, lambda e=contender, r=request: self._round(e, r))
+                    self._guarded(index, partial(self._round, contender, request))
         return contenders
 
     def _try_to_enter(
@@ -67,7 +68,7 @@ class Race(Contest):
         except CutesmithError as error:
             failed[index] = str(error)
 
-    def _guarded(self, candidate: Worker, index: int, action: Any) -> None:
+    def _guarded(self, index: int, action: Callable[[], object]) -> None:
         try:
             action()
         except CandidateError as error:
@@ -80,7 +81,3 @@ class _Fallen(Exception):
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)
         self.index, self.message = index, message
-
-
-def _failed_timing(path: Path, error: str) -> Timing:
-    return Timing(name=str(path), samples_us=(), median_us=0.0, q1_us=0.0, q3_us=0.0, error=error or "not timed")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutesmith.judge.reference_side.requests import Judged
+from cutesmith.judge.reference_side.requests import Judged, Tolerances
 from cutesmith.judge.transfer.requests import TensorFile, Value
 from cutesmith.sandbox.messages import Request
 from cutesmith.timing.roofline import Work
@@ -48,15 +48,8 @@ class Collect(Request[Collected]):
 
 
 @dataclass(frozen=True)
-class Changed:
-    """What the candidates changed of their process (rules T2, T4, H1)."""
-
-    changes: tuple[Violation, ...]
-
-
-@dataclass(frozen=True)
-class Changes(Request[Changed]):
-    """Tell what the candidates changed."""
+class Changes(Request[tuple[Violation, ...]]):
+    """Tell what the candidates changed of their process (rules T2, T4, H1)."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +69,8 @@ class WarmUp(Request[WarmedUp]):
 
 
 @dataclass(frozen=True)
-class Samples:
-    """Device time of each launch of a round."""
-
-    samples_us: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Round(Request[Samples]):
-    """Time launches on fresh values; the output of launch number `keep` is held back under a tag."""
+class Round(Request[tuple[float, ...]]):
+    """Time each launch on fresh values (device microseconds); the output of number `keep` is held back under a tag."""
 
     name: str
     launches: int
@@ -95,23 +81,16 @@ class Round(Request[Samples]):
 
 
 @dataclass(frozen=True)
-class Estimated:
-    """Device or host time of one launch in microseconds."""
-
-    us: float
-
-
-@dataclass(frozen=True)
-class Estimate(Request[Estimated]):
-    """Measure the device time of a few launches."""
+class Estimate(Request[float]):
+    """Measure the device time of one launch in microseconds, from a few of them."""
 
     name: str
     host_us: float
 
 
 @dataclass(frozen=True)
-class Host(Request[Estimated]):
-    """Measure the host time of one call."""
+class Host(Request[float]):
+    """Measure the host time of one call in microseconds."""
 
     name: str
 
@@ -154,19 +133,11 @@ class Baseline(Request[None]):
 
 
 @dataclass(frozen=True)
-class Compared:
-    """What is wrong with a baseline; empty where it computes what the reference does."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Compare(Request[Compared]):
-    """Compare a baseline's result with the reference's."""
+class Compare(Request[str]):
+    """Tell what is wrong with a baseline's result; empty where it computes what the reference does."""
 
     name: str
-    rtol: float | None = None
-    atol: float | None = None
+    tolerances: Tolerances
 
 
 @dataclass(frozen=True)
@@ -196,5 +167,4 @@ class JudgeAt(Request[Judged]):
     rounds: tuple[tuple[int, int], ...]
     outputs: tuple[TensorFile, ...]
     is_tuple: bool
-    rtol: float | None = None
-    atol: float | None = None
+    tolerances: Tolerances

@@ -110,7 +110,7 @@ class Stopwatch:
         calls: int = HOST_CALLS,
         batches: int = HOST_BATCHES,
     ) -> float:
-        """Host time of one call, the median over batches of calls that nobody waits for."""
+        """Host time of one call, the median over batches of calls without a wait between them."""
         spans = []
         inputs = copies[0]
         for _ in range(batches):

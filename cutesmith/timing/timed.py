@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,8 +20,7 @@ from cutesmith.judge.candidate_side.watching import Surroundings
 from cutesmith.judge.reference_side.confined_problem import ConfinedProblem
 from cutesmith.judge.reference_side.problem_calls import native_outputs, seed_everything
 from cutesmith.judge.reference_side.reference import Reference
-from cutesmith.judge.reference_side.renewable import Renewable
-from cutesmith.judge.reference_side.requests import Judge, Judged, Tolerances
+from cutesmith.judge.reference_side.requests import Judge, Judged
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import release_unused
 from cutesmith.judge.transfer.requests import Give, Scalar, Start, Take, Taken, TensorFile, Value
@@ -33,6 +33,7 @@ from cutesmith.timing import requests
 from cutesmith.timing.algorithmic_work import counting, work_of
 from cutesmith.timing.fresh_values import apply, nudge, nudges, refresh
 from cutesmith.timing.stopwatch import Function, Stopwatch, peak_bytes_per_second
+from cutesmith.verdicts import Violation
 
 ESTIMATES = 5
 
@@ -44,14 +45,11 @@ class Bench:
     functions: dict[str, Function] = field(default_factory=dict)
     copies: list[list[Any]] = field(default_factory=list)
     kept: dict[str, Any] = field(default_factory=dict)
-    stopwatch: Stopwatch | None = None
 
-    @property
+    @cached_property
     def watch(self) -> Stopwatch:
         """The stopwatch, made at first use."""
-        if self.stopwatch is None:
-            self.stopwatch = Stopwatch()
-        return self.stopwatch
+        return Stopwatch()
 
     def actions(self) -> dict[type[Request[Any]], Callable[[Any], Any]]:
         """What the parent may ask of candidates and of baselines."""
@@ -63,7 +61,7 @@ class Bench:
             requests.Burst: self.burst,
         }
 
-    def round(self, request: requests.Round) -> requests.Samples:
+    def round(self, request: requests.Round) -> tuple[float, ...]:
         """Fresh values, and others for each launch; `keep` holds back one output for `collect`."""
         for copy in self.copies:
             refresh(copy, request.shift)
@@ -79,7 +77,7 @@ class Bench:
             )
         if request.keep >= 0:
             self.kept[request.tag] = output
-        return requests.Samples(tuple(samples))
+        return tuple(samples)
 
     def warm_up(self, request: requests.WarmUp) -> requests.WarmedUp:
         """First calls and estimates."""
@@ -87,17 +85,17 @@ class Bench:
             times = self.watch.warm_up(self.functions[request.name], self.copies)
         return requests.WarmedUp(**times, l2_bytes=self.watch.l2_bytes)
 
-    def estimate(self, request: requests.Estimate) -> requests.Estimated:
+    def estimate(self, request: requests.Estimate) -> float:
         """Device time of a few launches, now that no one else uses the GPU."""
         function = self.functions[request.name]
         with torch.no_grad():
             samples, _ = self.watch.round(function, self.copies, launches=ESTIMATES, host_us=request.host_us)
-        return requests.Estimated(median(samples))
+        return median(samples)
 
-    def host(self, request: requests.Host) -> requests.Estimated:
+    def host(self, request: requests.Host) -> float:
         """Host time of one call."""
         with torch.no_grad():
-            return requests.Estimated(self.watch.host_us(self.functions[request.name], self.copies))
+            return self.watch.host_us(self.functions[request.name], self.copies)
 
     def burst(self, request: requests.Burst) -> None:
         """Launches for the parent's own clock."""
@@ -161,9 +159,9 @@ class TimedCandidates:
         files = tuple(self.transfer.write_tensor(output, folder / f"{i}") for i, output in enumerate(outputs))
         return requests.Collected(files, type(returned) is tuple, tuple(violations))
 
-    def changes(self, request: requests.Changes) -> requests.Changed:
+    def changes(self, request: requests.Changes) -> tuple[Violation, ...]:
         """What the candidates changed of the process (rules T2, T4, H1)."""
-        return requests.Changed(tuple(self.surroundings.changes()))
+        return tuple(self.surroundings.changes())
 
 
 class TimedBaselines(Reference):
@@ -203,21 +201,18 @@ class TimedBaselines(Reference):
             function = _function_of(request.path, request.function)
         self.bench.functions[request.name] = function
 
-    def compare(self, request: requests.Compare) -> requests.Compared:
+    def compare(self, request: requests.Compare) -> str:
         """Whether the function of another file computes what the reference does: what is wrong, empty where nothing."""
         values = self.bench.copies[0]
         given = [copy_of(value) for value in values]
         outputs, is_tuple = native_outputs(self.bench.functions[request.name], given)
         for index, (after, before) in enumerate(zip(given, values)):
             if isinstance(after, torch.Tensor) and not same_bytes(bytes_of(after), bytes_of(before)):
-                return requests.Compared(f"it changes input {index}, on which the others run too")
+                return f"it changes input {index}, on which the others run too"
         self.drawn["compared"] = values
-        layouts, tolerances = (
-            list(map(tensors.describe_layout, outputs)),
-            Tolerances(rtol=request.rtol, atol=request.atol),
-        )
-        judged = self.judged("compared", layouts, lambda: outputs, is_tuple=is_tuple, tolerances=tolerances)
-        return requests.Compared(judged.violation.text if judged.violation else "")
+        layouts = [tensors.describe_layout(output) for output in outputs]
+        judged = self.judged("compared", layouts, lambda: outputs, is_tuple=is_tuple, tolerances=request.tolerances)
+        return judged.violation.text if judged.violation else ""
 
     def prepare(self, request: requests.Prepare) -> requests.Prepared:
         """Draw the rotating copies, write or offer them, and count the algorithm's bytes."""
@@ -260,30 +255,16 @@ class TimedBaselines(Reference):
             for index in range(launch % len(copies), count, len(copies)):
                 apply(nudge(values, shift, index))
         self.drawn["timed"] = values
-        tolerances = Tolerances(rtol=request.rtol, atol=request.atol)
-        return self.judge(Judge("timed", request.outputs, request.is_tuple, tolerances))
+        return self.judge(Judge("timed", request.outputs, request.is_tuple, request.tolerances))
 
     def _as_drawn(self, value: Value) -> Any:
         kept = self.pristine.get(value.file) if isinstance(value, TensorFile) else None
         return _value_of(value, self.transfer) if kept is None else copy_of(kept)
 
 
-class RenewableBaselines(Renewable):
-    """Baselines of one trusted problem after another."""
-
-    def __init__(self) -> None:
-        super().__init__(TimedBaselines)
-
-
-class ConfinedBaselines(ConfinedProblem):
-    """Baselines of an untrusted problem, without torch.compile."""
-
-    def __init__(self) -> None:
-        super().__init__(TimedBaselines())
-
-
 class ConfinedCompilingBaselines(ConfinedProblem):
-    """The same with compilers, which this process starts itself: helpers of torch's would have to be confined too."""
+    """An untrusted problem with torch.compile, whose compilers this process starts itself: helpers of torch's would
+    have to be confined too."""
 
     def __init__(self) -> None:
         config: Any = importlib.import_module("torch._inductor.config")
@@ -302,8 +283,6 @@ def _function_of(path: str, name: str) -> Function:
     Raises ContractError, and UnavailableError where the file cannot be run here: a library that is not installed, or
     that does not get on with another.
     """
-    import importlib.util
-
     spec = importlib.util.spec_from_file_location(f"baseline_{Path(path).stem}", path)
     if spec is None or spec.loader is None or not Path(path).is_file():
         raise ContractError(f"--baseline {path}: no such Python file")

@@ -66,7 +66,7 @@ class Bar(Contest):
         self._host_times(contenders)
 
     def _found(self, contenders: Sequence[Contender]) -> Line:
-        self._finish(contenders)
+        self.timings = [contender.timing(self.work.bytes) for contender in contenders]
         floor = self._floor()
         warmed = {contender.name: round(contender.warm_up_s, 3) for contender in contenders}
         return {

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith.judge.one_process import load_confined
+from cutesmith.judge.reference_side.confined_problem import ConfinedProblem
 from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.sandbox.messages import Request
-from cutesmith.timing.timed import ConfinedBaselines
+from cutesmith.timing.timed import TimedBaselines
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,13 @@ def one_process():
     return OneProcess
 
 
-class PosingBaselines(ConfinedBaselines):
+class PosingBaselines(ConfinedProblem):
     """The confined baselines of a benchmark, on tensors that pose as CUDA's."""
 
     def __init__(self):
         self.posing = cuda_as_cpu()
         self.posing.__enter__()
-        super().__init__()
+        super().__init__(TimedBaselines())
 
 
 def posing_baselines():

@@ -4,9 +4,8 @@ import random
 
 import torch
 
-from cutesmith.timing.contender import Contender
+from cutesmith.timing.contender import Contender, launch_to_keep
 from cutesmith.timing.fresh_values import apply, nudge, nudges, refresh
-from cutesmith.timing.kept_launches import launch_to_keep
 from cutesmith.verdicts import Rule
 
 
@@ -43,11 +42,19 @@ def test_both_processes_change_the_same_elements():
     assert all(torch.equal(a, b) for a, b in zip(timed[1][:4], judged[:4]))
 
 
+def test_fresh_values_are_the_old_rows_elsewhere():
+    x, labels, weight = torch.randn(8, 3), torch.arange(8), torch.randn(5)
+    before = [x.clone(), labels.clone(), weight.clone()]
+    refresh([x, labels, weight, 2.0], 11)
+    assert torch.equal(x, before[0].roll(11 % 8, 0)) and torch.equal(labels, before[1])
+    assert torch.equal(weight, before[2].roll(11))
+
+
 def test_only_floats_with_memory_of_their_own_are_changed():
-    values = inputs()
+    values, pristine = inputs(), inputs()
+    refresh(values[3:4], 5)
     for launch in range(20):
         apply(nudge(values, 1, launch))
-    pristine = inputs()
     assert all(torch.equal(values[i], pristine[i]) for i in (2, 3, 4)) and values[5] == 7
     assert not torch.equal(values[0], pristine[0]) and not torch.equal(values[1], pristine[1])
 
