@@ -12,10 +12,10 @@ from typing import ClassVar
 from cutesmith import resources
 from cutesmith.commands._run import command, command_parser, report
 from cutesmith.errors import UsageError
-from cutesmith.examples.index import curation, integrity, packages, table
+from cutesmith.examples.index import curation
 from cutesmith.examples.index.comparison import KINDS, Change, compare
-from cutesmith.examples.index.rebuilding import Rebuilt, current, rebuild
-from cutesmith.examples.index.records import FILE, Example, write_index
+from cutesmith.examples.index.rebuilding import Rebuilt, current, rebuild, undescribed
+from cutesmith.examples.index.records import FILE, TABLE, Example, table, write_index
 from cutesmith.verdicts import ExitCode, Verdict
 
 DESCRIPTION = """\
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
         verdict = _write(root, options)
     else:
         before, rebuilt = current(root), rebuild(root, options.checkout, options.commit)
-        faults = (*rebuilt.faults, *integrity.faults(before, root))
+        faults = (*rebuilt.faults, *curation.faults(before, root))
         verdict = _verdict(root, before, rebuilt, faults, strict=options.check)
     return report(verdict, as_json=options.json, lines=_lines(verdict))
 
@@ -76,8 +76,8 @@ def _write(root: Path, options: argparse.Namespace) -> IndexVerdict:
         curation.rename(root, source, {change.was: change.path for change in moved})
     rebuilt = rebuild(root, options.checkout, options.commit)
     write_index(rebuilt.examples, root / FILE)
-    (root / table.FILE).write_text(table.page(rebuilt.examples), encoding="utf-8")
-    faults = (*rebuilt.faults, *integrity.faults(rebuilt.examples, root))
+    (root / TABLE).write_text(table(rebuilt.examples), encoding="utf-8")
+    faults = (*rebuilt.faults, *curation.faults(rebuilt.examples, root))
     return _verdict(root, before, rebuilt, faults, written=True)
 
 
@@ -91,8 +91,10 @@ def _verdict(
     written: bool = False,
 ) -> IndexVerdict:
     changes = compare(before, rebuilt.examples)
-    uncurated = integrity.uncurated(rebuilt.examples)
-    fresh = table.is_fresh(root, rebuilt.examples if written else before)
+    uncurated = curation.uncurated(rebuilt.examples)
+    page = root / TABLE
+    expected = table(rebuilt.examples if written else before)
+    fresh = page.is_file() and page.read_text(encoding="utf-8") == expected
     failed = bool(faults) or (strict and bool(changes or uncurated or not fresh))
     counts = Counter(change.kind for change in changes)
     parts = [f"{counts[kind]} {kind}" for kind in KINDS if counts[kind]] or ["nothing differs"]
@@ -105,7 +107,7 @@ def _verdict(
         records=dict(sorted(Counter(example.source for example in rebuilt.examples).items())),
         changes=changes,
         uncurated=uncurated,
-        undescribed=tuple(packages.undescribed(described)),
+        undescribed=tuple(undescribed(described)),
         faults=faults,
         notes=rebuilt.notes,
         fresh_table=fresh,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutesmith.examples.fetch.cache import sha256_of
+from cutesmith.examples.fetch.sources import sha256_of
 from cutesmith.examples.index.records import Example
 
 COMMIT = "7107b05535f8977f5ecb9d01ee203205b1fd9bc4"

@@ -17,9 +17,9 @@ import pytest
 
 from cutesmith import resources
 from cutesmith.examples.fetch import sources
-from cutesmith.examples.fetch.cache import keep_file, sha256_of
-from cutesmith.examples.fetch.faults import FetchError
+from cutesmith.examples.fetch.errors import FetchError
 from cutesmith.examples.fetch.fetching import FetchOptions, fetch_examples
+from cutesmith.examples.fetch.sources import keep_file, sha256_of
 from cutesmith.examples.index.records import write_index
 from cutesmith.verdicts import ExitCode
 from tests.examples import misbehaving_server as http
@@ -277,7 +277,7 @@ def test_a_full_disk_and_a_read_only_folder_leave_nothing_behind(before, kind):
 WRITE = """
 import sys
 from pathlib import Path
-from cutesmith.examples.fetch.cache import keep_file
+from cutesmith.examples.fetch.sources import keep_file
 while True:
     for letter in b"ab":
         keep_file(Path(sys.argv[1]), bytes([letter]) * (4 << 20))

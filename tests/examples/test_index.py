@@ -10,13 +10,10 @@ from importlib.metadata import distribution
 import pytest
 
 from cutesmith import resources
-from cutesmith.examples.index import integrity, table
-from cutesmith.examples.index.checkout import COMMIT, FOLDER
 from cutesmith.examples.index.comparison import compare
-from cutesmith.examples.index.curation import read_curation
-from cutesmith.examples.index.packages import PACKAGES
-from cutesmith.examples.index.rebuilding import own
-from cutesmith.examples.index.records import Example, read_index
+from cutesmith.examples.index.curation import faults, read_curation, uncurated
+from cutesmith.examples.index.rebuilding import COMMIT, FOLDER, PACKAGES, own
+from cutesmith.examples.index.records import TABLE, Example, read_index, table
 from cutesmith.examples.vocabulary import FEATURES, OPERATIONS, Term, canonical
 from cutesmith.problems import contract
 
@@ -30,14 +27,12 @@ def of(source: str) -> list[Example]:
 
 
 def test_no_faults_and_every_example_is_described():
-    assert list(integrity.faults(INDEX, ROOT)) == []
-    assert integrity.uncurated(INDEX) == ()
+    assert list(faults(INDEX, ROOT)) == []
+    assert uncurated(INDEX) == ()
 
 
 def test_every_source_is_there():
-    assert (
-        len(of("cutlass")) == 216
-    )  # of the 220 .py and .ipynb files at this commit: 3 __init__.py and 1 test left out
+    assert len(of("cutlass")) == 216  # of 220 .py and .ipynb files at this commit: 3 __init__.py and 1 test left out
     assert len(of("package")) == len(read_curation(ROOT, "package")) >= 60
     assert len(of("cutesmith")) >= 12
 
@@ -64,22 +59,13 @@ def test_our_kernels_are_what_a_rebuild_gives_and_meet_the_contract():
     assert all(contract.inspect(ROOT / example.path).kind == "kernel" for example in rebuilt.examples)
 
 
-def test_the_table_is_what_the_index_gives():
-    assert table.is_fresh(ROOT, INDEX)
-    assert not table.is_fresh(ROOT, INDEX[1:])
-
-
 def test_the_table_has_every_example_once_under_its_operation():
-    page = table.page(INDEX)
-    sections = _sections(page)
-    for example in INDEX:
-        assert sections[example.operation].count(f"`{example.id}`") == 1
-    assert list(sections) == [name for name in OPERATIONS if name in sections]
-
-
-def _sections(page: str) -> dict[str, str]:
+    page = table(INDEX)
+    assert (ROOT / TABLE).read_text(encoding="utf-8") == page
     parts = (part.partition("\n") for part in page.split("\n## ")[1:])
-    return {title: body for title, _, body in parts}
+    sections = {title: body for title, _, body in parts}
+    assert all(sections[example.operation].count(f"`{example.id}`") == 1 for example in INDEX)
+    assert list(sections) == [name for name in OPERATIONS if name in sections]
 
 
 def test_licences():
@@ -142,18 +128,18 @@ GOOD = BY_ID["cutlass/hopper/dense_gemm_persistent"]
     ],
 )
 def test_a_broken_record_is_a_fault(broken: Example, fault: str, tmp_path):
-    assert list(integrity.faults([GOOD], tmp_path)) == []
-    assert any(fault in found for found in integrity.faults([broken], tmp_path))
+    assert list(faults([GOOD], tmp_path)) == []
+    assert any(fault in found for found in faults([broken], tmp_path))
 
 
 def test_order_and_doubles_are_faults(tmp_path):
     two = BY_ID["cutlass/ampere/sgemm"]
-    assert "the records are not sorted by id" in list(integrity.faults([GOOD, two], tmp_path))
-    assert any("2 records have this id" in fault for fault in integrity.faults([two, two], tmp_path))
+    assert "the records are not sorted by id" in list(faults([GOOD, two], tmp_path))
+    assert any("2 records have this id" in fault for fault in faults([two, two], tmp_path))
 
 
 def test_a_record_without_words_is_uncurated():
-    assert integrity.uncurated([replace(GOOD, summary="", lesson="", operation="")]) == (GOOD.id,)
+    assert uncurated([replace(GOOD, summary="", lesson="", operation="")]) == (GOOD.id,)
 
 
 @pytest.mark.parametrize("vocabulary", [OPERATIONS, FEATURES], ids=["operations", "features"])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cutesmith.errors import ContractError, UsageError
-from cutesmith.examples.index import checkout, features, kernels, packages, rebuilding
-from cutesmith.examples.index.reading import Source, read_source
+from cutesmith.examples.index import features, kernels, rebuilding
+from cutesmith.examples.index.features import Source, read_source
 from cutesmith.examples.index.records import read_index
 from tests.examples.cutlass_tree import BLACKWELL_HELPER, ELEMENTWISE, FILES, FOLDER, HOPPER, entry, write_tree
 
@@ -137,29 +137,29 @@ def test_the_licence_is_what_the_file_states():
 
 
 def test_examples_of_a_checkout_leave_out_tests_and_package_markers(tmp_path: Path):
-    found = [path.removeprefix(f"{FOLDER}/") for path, _ in checkout.example_files(write_tree(tmp_path))]
+    found = [path.removeprefix(f"{FOLDER}/") for path, _ in rebuilding.example_files(write_tree(tmp_path))]
     assert found == sorted(path for path in FILES if path.endswith(("add.py", "gemm.py", "moe_utils.py", ".ipynb")))
 
 
 def test_ids_are_short_and_where_two_would_be_alike_whole():
     paths = [f"{FOLDER}/cute/hopper/kernel/{folder}/gemm.py" for folder in ("dense", "grouped")]
     alone = f"{FOLDER}/experimental/task_scheduling/blackwell/tutorial/01_copy/A.py"
-    ids = checkout.identifiers([*paths, alone])
+    ids = rebuilding.identifiers([*paths, alone])
     assert ids[alone] == "cutlass/task_scheduling/01_copy/a"
     assert [ids[path] for path in paths] == [
         "cutlass/cute/hopper/kernel/dense/gemm_py",
         "cutlass/cute/hopper/kernel/grouped/gemm_py",
     ]
-    assert checkout.identifiers(paths[:1]) == {paths[0]: "cutlass/hopper/gemm"}
+    assert rebuilding.identifiers(paths[:1]) == {paths[0]: "cutlass/hopper/gemm"}
 
 
 def test_ids_of_packages():
-    operators, quack = packages.PACKAGES
-    assert packages.identifier("quack/epilogue/ops.py", quack) == "quack/epilogue/ops"
+    operators, quack = rebuilding.PACKAGES
+    assert rebuilding.identifier("quack/epilogue/ops.py", quack) == "quack/epilogue/ops"
     gemm = "cutlass/operators/providers/cutedsl/gemm/implementations/sm90_impl.py"
-    assert packages.package_of(gemm) == operators
-    assert packages.identifier(gemm, operators) == "operators/sm90_impl"
-    assert packages.package_of("torch/nn.py") is None
+    assert rebuilding.package_of(gemm) == operators
+    assert rebuilding.identifier(gemm, operators) == "operators/sm90_impl"
+    assert rebuilding.package_of("torch/nn.py") is None
 
 
 def test_a_kernel_describes_itself(write_file):
@@ -191,7 +191,7 @@ def test_a_kernel_that_describes_itself_badly(line: str, instead: str, error: ty
 
 
 def test_records_of_a_package_that_is_not_installed_stay_as_they_are(tmp_path: Path):
-    absent = packages.Package("cutesmith-has-no-such-package", "quack", "MIT", ("quack/",))
+    absent = rebuilding.Package("cutesmith-has-no-such-package", "quack", "MIT", ("quack/",))
     curated = tmp_path / "curation" / "packages.jsonl"
     curated.parent.mkdir()
     curated.write_text(entry("x").replace(f"{FOLDER}/x", "quack/softmax.py") + "\n", encoding="utf-8")

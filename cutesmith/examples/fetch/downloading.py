@@ -7,12 +7,11 @@ import random
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from cutesmith import __version__
 from cutesmith.errors import UnavailableError
-from cutesmith.examples.fetch.faults import FetchError
+from cutesmith.examples.fetch.errors import FetchError
 
 if TYPE_CHECKING:
     import httpx
@@ -47,47 +46,34 @@ class Answer:
 
 
 class Downloader:
-    """An HTTP client for several files at once; `async with` closes its connections."""
+    """An HTTP client for several files at once; `close` closes its connections."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._client = _client(limits)
         self._free = asyncio.Semaphore(limits.parallel)
 
-    async def __aenter__(self) -> Downloader:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
+        """Close the connections."""
         await self._client.aclose()
 
     async def get(self, url: str, *, etag: str = "") -> Answer:
         """The bytes at `url`, or no bytes where they still have `etag`; raises FetchError."""
+        import httpx
+
         for attempt in range(1, self.limits.attempts + 1):
             try:
                 async with self._free:
-                    return await self._attempt(url, etag)
+                    return await asyncio.wait_for(self._ask(url, etag), self.limits.deadline)
             except FetchError as error:
-                if not error.retry or attempt == self.limits.attempts:
-                    raise
-                await asyncio.sleep(self._pause(error, attempt))
+                fault = error
+            except (asyncio.TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
+                fault = _fault_of(url, error, self.limits)
+            if not fault.retry or attempt == self.limits.attempts:
+                raise fault
+            pause = self.limits.backoff * 2 ** (attempt - 1) * random.uniform(0.75, 1.25)
+            await asyncio.sleep(pause if fault.wait is None else fault.wait)
         raise AssertionError("limits.attempts is at least 1")
-
-    def _pause(self, error: FetchError, attempt: int) -> float:
-        if error.wait is not None:
-            return error.wait
-        return float(self.limits.backoff * 2 ** (attempt - 1) * random.uniform(0.75, 1.25))
-
-    async def _attempt(self, url: str, etag: str) -> Answer:
-        import httpx
-
-        try:
-            return await asyncio.wait_for(self._ask(url, etag), self.limits.deadline)
-        except (asyncio.TimeoutError, httpx.TimeoutException) as error:
-            raise _timed_out(url, error, self.limits) from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise _fault_of(url, error) from error
 
     async def _ask(self, url: str, etag: str) -> Answer:
         headers = {"If-None-Match": etag} if etag else {}
@@ -96,18 +82,15 @@ class Downloader:
                 return Answer(None, etag)
             if response.status_code != 200:
                 raise _refusal(url, response, self.limits)
-            return Answer(await self._body(url, response), response.headers.get("ETag", ""))
-
-    async def _body(self, url: str, response: httpx.Response) -> bytes:
-        body = bytearray()
-        announced = response.headers.get("Content-Length", "")
-        if announced.isdecimal() and int(announced) > self.limits.max_bytes:
-            raise _too_large(url, f"announces {announced} bytes", self.limits)
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > self.limits.max_bytes:
-                raise _too_large(url, "does not end", self.limits)
-        return bytes(body)
+            announced = response.headers.get("Content-Length", "")
+            if announced.isdecimal() and int(announced) > self.limits.max_bytes:
+                raise _too_large(url, f"announces {announced} bytes", self.limits)
+            body = bytearray()
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > self.limits.max_bytes:
+                    raise _too_large(url, "does not end", self.limits)
+            return Answer(bytes(body), response.headers.get("ETag", ""))
 
 
 def _client(limits: Limits) -> httpx.AsyncClient:
@@ -116,53 +99,46 @@ def _client(limits: Limits) -> httpx.AsyncClient:
     except ModuleNotFoundError as error:
         raise UnavailableError("downloading needs the package httpx", hint="pip install httpx") from error
     try:
-        return _new_client(limits)
+        trusted = httpx.create_ssl_context()  # reading the certificates takes 20 ms: once is enough
+        return httpx.AsyncClient(
+            timeout=limits.timeout,
+            verify=trusted,
+            follow_redirects=True,
+            max_redirects=_MAX_REDIRECTS,
+            # identity: what is counted while it comes is what came
+            headers={"User-Agent": f"cutesmith/{__version__}", "Accept-Encoding": "identity"},
+            # no proxy stands between a machine and itself
+            mounts={f"all://{host}": httpx.AsyncHTTPTransport(verify=trusted) for host in _THIS_MACHINE},
+        )
     except (ValueError, ImportError, OSError, httpx.InvalidURL) as error:
         names = "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
-        raise FetchError(
-            "bad_address", f"the proxy or the certificates of the environment: {error}", hint=f"Look at {names}."
-        ) from error
-
-
-def _new_client(limits: Limits) -> httpx.AsyncClient:
-    import httpx
-
-    trusted = httpx.create_ssl_context()  # reading the certificates takes 20 ms: once is enough
-    return httpx.AsyncClient(
-        timeout=limits.timeout,
-        verify=trusted,
-        follow_redirects=True,
-        max_redirects=_MAX_REDIRECTS,
-        # identity: what is counted while it comes is what came
-        headers={"User-Agent": f"cutesmith/{__version__}", "Accept-Encoding": "identity"},
-        # no proxy stands between a machine and itself
-        mounts={f"all://{host}": httpx.AsyncHTTPTransport(verify=trusted) for host in _THIS_MACHINE},
-    )
+        wrong = f"the proxy or the certificates of the environment: {error}"
+        raise FetchError("bad_address", wrong, hint=f"Look at {names}.") from error
 
 
 def _too_large(url: str, what: str, limits: Limits) -> FetchError:
-    return FetchError(
-        "too_large", f"{url} {what}; an example has at most {limits.max_bytes}", hint="Is the mirror what you think?"
-    )
+    said = f"{url} {what}; an example has at most {limits.max_bytes}"
+    return FetchError("too_large", said, hint="Is the mirror what you think?")
 
 
-def _timed_out(url: str, error: BaseException, limits: Limits) -> FetchError:
-    dripping = isinstance(error, asyncio.TimeoutError)
-    what = f"was not whole after {limits.deadline:g} s" if dripping else f"was silent for {limits.timeout:g} s"
-    hint = f"Give it longer: --timeout {4 * limits.timeout:g}. {_NO_NETWORK_HINT}"
-    return FetchError("timed_out", f"{url} {what}", hint=hint, retry=not dripping)
-
-
-def _fault_of(url: str, error: Exception) -> FetchError:
+def _fault_of(url: str, error: Exception, limits: Limits) -> FetchError:
     import httpx
 
     text = str(error) or type(error).__name__
-    if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol)):
-        return FetchError("bad_address", f"{url!r}: {text}", hint="--mirror is a folder or starts with https://")
-    if isinstance(error, httpx.TooManyRedirects):
-        return FetchError("server", f"{url} redirects more than {_MAX_REDIRECTS} times", hint="Try another --mirror.")
-    if isinstance(error, (httpx.ConnectError, httpx.ProxyError)):
-        return FetchError("no_network", f"no connection to {url}: {text}", hint=_NO_NETWORK_HINT, retry=True)
+    slower = f"Give it longer: --timeout {4 * limits.timeout:g}. {_NO_NETWORK_HINT}"
+    match error:
+        case asyncio.TimeoutError():
+            return FetchError("timed_out", f"{url} was not whole after {limits.deadline:g} s", hint=slower)
+        case httpx.TimeoutException():
+            return FetchError("timed_out", f"{url} was silent for {limits.timeout:g} s", hint=slower, retry=True)
+        case httpx.InvalidURL() | httpx.UnsupportedProtocol():
+            hint = "--mirror is a folder or starts with https://"
+            return FetchError("bad_address", f"{url!r}: {text}", hint=hint)
+        case httpx.TooManyRedirects():
+            said = f"{url} redirects more than {_MAX_REDIRECTS} times"
+            return FetchError("server", said, hint="Try another --mirror.")
+        case httpx.ConnectError() | httpx.ProxyError():
+            return FetchError("no_network", f"no connection to {url}: {text}", hint=_NO_NETWORK_HINT, retry=True)
     return FetchError("broken_off", f"{url} broke off: {text}", hint=_NO_NETWORK_HINT, retry=True)
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path, PurePosixPath
 
 from cutesmith.errors import CutesmithError, UsageError
 from cutesmith.examples.fetch import sources
-from cutesmith.examples.fetch.cache import Cache, keep_file, sha256_of
 from cutesmith.examples.fetch.downloading import Downloader, Limits
-from cutesmith.examples.fetch.faults import FetchError, writing_error
-from cutesmith.examples.fetch.siblings import siblings
+from cutesmith.examples.fetch.errors import FetchError, writing_error
+from cutesmith.examples.fetch.sources import Cache, keep_file, sha256_of
 from cutesmith.examples.index.records import Example
+from cutesmith.syntax import parse_python
 from cutesmith.verdicts import ExitCode, FetchedExample, FetchVerdict
 
 Progress = Callable[[FetchedExample], None]
@@ -55,7 +56,17 @@ def fetch_examples(
     by_id = {example.id: example for example in index}
     wanted = [_lookup(name, by_id) for name in dict.fromkeys(ids)]
     brought = asyncio.run(_Fetch(index, options, progress).run(wanted))
-    return _verdict(brought, options, time.monotonic() - start)
+    failed = [example for example in brought if example.exit_code != ExitCode.PASSED]
+    summary = f"{len(brought) - len(failed)} of {len(brought)} examples are in {options.out}"
+    if failed:
+        summary += f"; {failed[0].id}: {failed[0].error.splitlines()[0]}"
+    return FetchVerdict(
+        exit_code=failed[0].exit_code if failed else ExitCode.PASSED,
+        summary=summary,
+        seconds=time.monotonic() - start,
+        out=str(options.out),
+        examples=tuple(brought),
+    )
 
 
 def _lookup(name: str, by_id: Mapping[str, Example]) -> Example:
@@ -65,15 +76,6 @@ def _lookup(name: str, by_id: Mapping[str, Example]) -> Example:
     close = tails or get_close_matches(name, by_id, n=3, cutoff=0.5)
     hint = f"Did you mean {', '.join(close)}?" if close else "scripts/find_example.py WORDS lists ids."
     raise UsageError(f"the index has no example {name!r}", hint=hint)
-
-
-def _verdict(brought: Sequence[FetchedExample], options: FetchOptions, seconds: float) -> FetchVerdict:
-    failed = [example for example in brought if example.exit_code != ExitCode.PASSED]
-    summary = f"{len(brought) - len(failed)} of {len(brought)} examples are in {options.out}"
-    if failed:
-        summary += f"; {failed[0].id}: {failed[0].error.splitlines()[0]}"
-    code = failed[0].exit_code if failed else ExitCode.PASSED
-    return FetchVerdict(exit_code=code, summary=summary, seconds=seconds, out=str(options.out), examples=tuple(brought))
 
 
 class _Fetch:
@@ -103,7 +105,7 @@ class _Fetch:
             return list(brought.values())
         finally:
             if self.downloader is not None:
-                await self.downloader.__aexit__(None, None, None)
+                await self.downloader.close()
 
     async def _bring(self, example: Example) -> FetchedExample:
         result = FetchedExample(
@@ -116,15 +118,14 @@ class _Fetch:
         try:
             target = sources.destination(example, self.options.out)
             got = await self._bytes(example)
-            state = self._write(target, got)
             result = replace(
                 result,
                 path=str(target),
-                state=state,
+                state=self._write(target, got),
                 bytes=len(got.data),
                 sha256=sha256_of(got.data),
                 note=got.note,
-                siblings=siblings(example, got.data, self.by_path),
+                siblings=_siblings(example, got.data, self.by_path),
             )
         except CutesmithError as error:
             kind = error.kind if isinstance(error, FetchError) else "unavailable"
@@ -144,11 +145,8 @@ class _Fetch:
         if kept is not None and not self.options.refresh:
             return _Got(kept, "cached")
         if self.options.offline:
-            raise FetchError(
-                "not_cached",
-                f"not in the cache {self.cache.folder}",
-                hint="Fetch it once without --offline, or give a checkout of CUTLASS with --mirror DIR.",
-            )
+            hint = "Fetch it once without --offline, or give a checkout of CUTLASS with --mirror DIR."
+            raise FetchError("not_cached", f"not in the cache {self.cache.folder}", hint=hint)
         return await self._download(example, kept)
 
     async def _download(self, example: Example, kept: bytes | None) -> _Got:
@@ -159,7 +157,12 @@ class _Fetch:
             etag = self.cache.etag(example.sha256, url) if kept is not None else ""
             answer = await self.downloader.get(url, etag=etag)
         except FetchError as error:
-            raise self._explained(example, error) from error
+            if error.kind != "not_found":
+                raise
+            near = ", ".join(_nearest(example, self.index)) or "nothing"
+            hint = f"Near to it: {near}. A newer index may know where it is: pip install -U cutesmith"
+            said = f"{error.message}; the path has moved or the commit is gone"
+            raise FetchError("not_found", said, hint=hint) from error
         if answer.data is None:
             assert kept is not None  # only an ETag of the cache makes a server answer "not modified"
             return _Got(kept, "cached", "the server has not changed it")
@@ -168,17 +171,6 @@ class _Fetch:
             raise sources.hash_mismatch(example, url, answer.data, hint=hint)
         return _Got(answer.data, "downloaded", self.cache.put(example.sha256, answer.data, url=url, etag=answer.etag))
 
-    def _explained(self, example: Example, error: FetchError) -> FetchError:
-        """The same error; for one that says the path is gone, with the examples that come closest."""
-        if error.kind != "not_found":
-            return error
-        near = ", ".join(_nearest(example, self.index))
-        return FetchError(
-            "not_found",
-            f"{error.message}; the path has moved or the commit is gone",
-            hint=f"Near to it: {near or 'nothing'}. A newer index may know where it is: pip install -U cutesmith",
-        )
-
     def _write(self, target: Path, got: _Got) -> str:
         """Put the file in its place; returns the state: as got, or "unchanged" when it already stood there."""
         try:
@@ -186,9 +178,8 @@ class _Fetch:
             if there == got.data:
                 return "unchanged"
             if there is not None and not self.options.overwrite:
-                raise FetchError(
-                    "exists", f"{target} is there and differs", hint="Keep it elsewhere, or give --overwrite."
-                )
+                hint = "Keep it elsewhere, or give --overwrite."
+                raise FetchError("exists", f"{target} is there and differs", hint=hint)
             keep_file(target, got.data)
         except OSError as error:
             raise writing_error(target, error) from error
@@ -204,3 +195,40 @@ def _nearest(example: Example, index: Sequence[Example]) -> list[str]:
 
     others = [e for e in index if e.operation == example.operation and e.id != example.id]
     return [e.id for e in sorted(others, key=distance)[:3]]
+
+
+def _siblings(example: Example, text: bytes, by_path: Mapping[tuple[str, str], Example]) -> tuple[str, ...]:
+    """Ids of the examples of the same source that `example` imports, sorted; none for packages, which are installed.
+
+    `by_path` maps (source, path) to the records of the index. A module is looked for beside the example and in every
+    folder above it, as the examples put those on `sys.path`.
+    """
+    if example.source == "package" or not example.path.endswith(".py"):
+        return ()
+    folders = PurePosixPath(example.path).parents
+    found = {
+        record.id
+        for module in _imported(text)
+        for folder in folders
+        if (record := by_path.get((example.source, (folder / module).as_posix()))) is not None
+    }
+    return tuple(sorted(found - {example.id}))
+
+
+def _imported(text: bytes) -> Iterator[PurePosixPath]:
+    """The files that the imports may mean, relative to some folder: `a.b` is a/b.py or a/b/__init__.py."""
+    try:
+        tree = parse_python(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for statement in ast.walk(tree):
+        if isinstance(statement, ast.Import):
+            modules = [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom):
+            base = statement.module or ""
+            modules = [base, *(f"{base}.{alias.name}".lstrip(".") for alias in statement.names)]
+        else:
+            continue
+        for module in filter(None, modules):
+            path = PurePosixPath(*module.split("."))
+            yield from (path.with_suffix(".py"), path / "__init__.py")

@@ -1,21 +1,84 @@
-"""Where the bytes of an example are: beside the package, in an installed one, in a checkout, or at an address."""
+"""Where the bytes of an example are: in this package, an installed one, a checkout, the cache, or at an address.
+
+The bytes count only with the sha256 of the index. A file is written whole or not at all.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.metadata
+import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
 from cutesmith import resources
-from cutesmith.examples.fetch.cache import sha256_of
-from cutesmith.examples.fetch.faults import FetchError
+from cutesmith.checkpoints import write_atomically
+from cutesmith.examples.fetch.errors import FetchError
 from cutesmith.examples.index.records import Example
 
 GITHUB = "https://raw.githubusercontent.com/NVIDIA/cutlass/{commit}"
 EXAMPLES = PurePosixPath("examples/python/CuTeDSL")
 """The folder of CUTLASS from which its examples import one another."""
+_STALE_SECONDS = 3600.0
+
+
+def sha256_of(data: bytes) -> str:
+    """The hash of some bytes, as 64 hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def keep_file(path: Path, data: bytes) -> None:
+    """Put `data` at `path` whole or not at all, also when killed; makes the folder. Raises OSError.
+
+    A process that is killed may leave a temporary file (`.NAME….tmp`); the next write there removes it after an hour.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(".*.tmp"):  # as write_atomically names them
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _STALE_SECONDS:
+                left.unlink()
+    write_atomically(path, data)
+
+
+class Cache:
+    """Downloaded files by content: `examples/<sha256>`, and beside each the ETag of the address it came from."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = (folder or resources.cache_folder()) / "examples"
+
+    def get(self, sha256: str) -> bytes | None:
+        """The bytes with that hash; None when they are not there, cannot be read, or were changed on disk."""
+        try:
+            data = self._file(sha256).read_bytes()
+        except OSError:
+            return None
+        return data if sha256_of(data) == sha256 else None
+
+    def etag(self, sha256: str, url: str) -> str:
+        """The ETag under which `url` gave these bytes, "" when it is not known."""
+        try:
+            known = json.loads(self._file(sha256).with_suffix(".json").read_text(encoding="utf-8"))
+            return str(known["etag"]) if known["url"] == url else ""
+        except (OSError, ValueError, LookupError, TypeError):
+            return ""
+
+    def put(self, sha256: str, data: bytes, *, url: str, etag: str) -> str:
+        """Keep the bytes; returns "", or why they could not be kept (the example is fetched all the same)."""
+        try:
+            keep_file(self._file(sha256), data)
+            keep_file(self._file(sha256).with_suffix(".json"), json.dumps({"url": url, "etag": etag}).encode())
+        except OSError as error:
+            return f"not kept in the cache {self.folder}: {error.strerror or error}"
+        return ""
+
+    def _file(self, sha256: str) -> Path:
+        if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
+            raise FetchError("unsafe_path", f"{sha256!r} is no sha256", hint="The index is broken: install it again.")
+        return self.folder / sha256
 
 
 def safe_path(text: str) -> PurePosixPath:
@@ -40,9 +103,8 @@ def destination(example: Example, out: Path) -> Path:
         path = example.source / path
     target = out / path
     if not target.parent.resolve().is_relative_to(out.resolve()):
-        raise FetchError(
-            "unsafe_path", f"{target.parent} is a link that leads out of {out}", hint="Give another --out."
-        )
+        said = f"{target.parent} is a link that leads out of {out}"
+        raise FetchError("unsafe_path", said, hint="Give another --out.")
     return target
 
 
@@ -54,69 +116,47 @@ def origin(example: Example) -> str:
     return f"{example.repository}@{version} {example.path}"
 
 
-def local_file(example: Example) -> Path:
-    """The file of one of our own kernels or of an installed package; raises FetchError, UnavailableError."""
-    path = safe_path(example.path)
-    if example.source == "cutesmith":
-        return resources.folder("examples_index") / path
-    try:
-        return Path(str(importlib.metadata.distribution(example.repository).locate_file(path)))
-    except importlib.metadata.PackageNotFoundError as error:
-        raise FetchError(
-            "not_installed",
-            f"{example.id} is a file of the package {example.repository}, which is not installed",
-            hint=f"pip install {example.repository}=={example.version}",
-        ) from error
-
-
 def read_local(example: Example, *, any_version: bool = False) -> tuple[bytes, str]:
-    """The bytes of a local example, and a note where they are not the index's (`any_version` takes those too)."""
-    file = local_file(example)
-    data = _read(file, example)
+    """The bytes of one of our own kernels or of a file of an installed package, and a note.
+
+    The note says where they are not the index's (`any_version` takes those of a package too). Raises FetchError.
+    """
+    path, versions = safe_path(example.path), ""
+    if example.source == "cutesmith":
+        file = resources.folder("examples_index") / path
+        hint = "It was changed here, or the index is older: read it in place, install the skill again, or in a checkout"
+        hint += " run scripts/update_examples_index.py --write"
+    else:
+        install = f"pip install {example.repository}=={example.version}"
+        try:
+            distribution = importlib.metadata.distribution(example.repository)
+        except importlib.metadata.PackageNotFoundError as error:
+            said = f"{example.id} is a file of the package {example.repository}, which is not installed"
+            raise FetchError("not_installed", said, hint=install) from error
+        file = Path(str(distribution.locate_file(path)))
+        versions = f"{example.repository} {distribution.version} is installed, the index knows {example.version}"
+        hint = f"{install}, or take what there is with --any-version"
+    if not file.is_file():
+        raise FetchError("not_found", f"no {file}: {versions or 'the installation is not whole'}", hint=hint)
+    data = _read(file)
     if sha256_of(data) == example.sha256:
         return data, ""
-    if example.source == "package" and any_version:
-        return data, f"other than in the index: {_versions(example)}"
-    raise _other_version(example, file, data)
+    if versions and any_version:
+        return data, f"other than in the index: {versions}"
+    raise hash_mismatch(example, f"{file} ({versions})" if versions else str(file), data, hint=hint)
 
 
-def _read(file: Path, example: Example) -> bytes:
+def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
-    except FileNotFoundError as error:
-        what = _versions(example) if example.source == "package" else "the installation is not whole"
-        raise FetchError("not_found", f"no {file}: {what}", hint=_install(example)) from error
     except OSError as error:
         raise FetchError("not_readable", f"{file}: {error.strerror or error}") from error
 
 
-def _versions(example: Example) -> str:
-    installed = importlib.metadata.version(example.repository)
-    return f"{example.repository} {installed} is installed, the index knows {example.version}"
-
-
-def _install(example: Example) -> str:
-    if example.source == "package":
-        return f"pip install {example.repository}=={example.version}, or take what there is with --any-version"
-    return (
-        "It was changed here, or the index is older: read it in place, install the skill again, or in a checkout run "
-        "scripts/update_examples_index.py --write"
-    )
-
-
-def _other_version(example: Example, file: Path, data: bytes) -> FetchError:
-    versions = f" ({_versions(example)})" if example.source == "package" else ""
-    return hash_mismatch(example, str(file), data, hint=_install(example), more=versions)
-
-
-def hash_mismatch(example: Example, where: str, data: bytes, *, hint: str, more: str = "") -> FetchError:
+def hash_mismatch(example: Example, where: str, data: bytes, *, hint: str) -> FetchError:
     """The error for bytes that are not the example's: both hashes, nothing kept."""
-    return FetchError(
-        "hash_mismatch",
-        f"{where} is not the file of the index{more}; nothing was kept\n"
-        f"  expected sha256 {example.sha256}\n  it has   sha256 {sha256_of(data)}",
-        hint=hint,
-    )
+    expected = f"{where} is not the file of the index; nothing was kept\n  expected sha256 {example.sha256}"
+    return FetchError("hash_mismatch", f"{expected}\n  it has   sha256 {sha256_of(data)}", hint=hint)
 
 
 def mirror_folder(mirror: str) -> Path | None:
@@ -125,9 +165,8 @@ def mirror_folder(mirror: str) -> Path | None:
         return None
     folder = Path(mirror).expanduser()
     if not folder.is_dir():
-        raise FetchError(
-            "bad_address", f"--mirror {mirror} is no folder", hint="Give a checkout of CUTLASS, or https://…"
-        )
+        hint = "Give a checkout of CUTLASS, or https://…"
+        raise FetchError("bad_address", f"--mirror {mirror} is no folder", hint=hint)
     return folder
 
 
@@ -142,33 +181,25 @@ def read_mirror(example: Example, folder: Path) -> bytes:
     file = folder / safe_path(example.path)
     if not file.resolve().is_relative_to(folder.resolve()):
         raise FetchError("unsafe_path", f"{file} is a link that leads out of {folder}")
+    hint = f"The index knows commit {example.version}: git -C {folder} checkout {example.version[:12]}"
     if not file.is_file():
         moved = next(_same_content(example, folder), "")
-        hint = f"It is at {moved} there." if moved else _checkout(example, folder)
-        raise FetchError("not_found", f"no {example.path} in {folder}", hint=hint)
-    data = _read(file, example)
+        raise FetchError(
+            "not_found", f"no {example.path} in {folder}", hint=f"It is at {moved} there." if moved else hint
+        )
+    data = _read(file)
     if sha256_of(data) != example.sha256:
-        raise hash_mismatch(example, str(file), data, hint=_checkout(example, folder))
+        raise hash_mismatch(example, str(file), data, hint=hint)
     return data
-
-
-def _checkout(example: Example, folder: Path) -> str:
-    return f"The index knows commit {example.version}: git -C {folder} checkout {example.version[:12]}"
 
 
 def _same_content(example: Example, folder: Path) -> Iterator[str]:
     """Paths in a checkout whose file has the example's hash, those of its own name first."""
-    name = PurePosixPath(example.path).name
-    for file in sorted(_sources(folder), key=lambda file: (file.name != name, file)):
-        try:
-            same = sha256_of(file.read_bytes()) == example.sha256
-        except OSError:
-            continue
-        if same:
-            yield file.relative_to(folder).as_posix()
-
-
-def _sources(folder: Path) -> Iterator[Path]:
+    found: list[Path] = []
     for where, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(where) / name for name in names if name.endswith((".py", ".ipynb")))
+        found += (Path(where) / name for name in names if name.endswith((".py", ".ipynb")))
+    for file in sorted(found, key=lambda file: (file.name != PurePosixPath(example.path).name, file)):
+        with contextlib.suppress(OSError):
+            if sha256_of(file.read_bytes()) == example.sha256:
+                yield file.relative_to(folder).as_posix()

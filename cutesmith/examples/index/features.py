@@ -1,18 +1,26 @@
 """What the source of an example says of itself: entry symbols, features, dtypes and architectures, found by its names.
 
-Detection reads identifiers, never comments or docstrings: a kernel that only speaks of clusters does not use them.
-What names cannot tell (causal masking hidden in an enum, say) is added by hand in `examples_index/curation/`.
+Nothing is imported or run. A notebook counts as the code of its cells, one after the other, without the lines that only
+IPython understands. Detection reads identifiers, never comments or docstrings: a kernel that only speaks of clusters
+does not use them. What names cannot tell (causal masking hidden in an enum, say) is added by hand in
+`examples_index/curation/`.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import PurePosixPath
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
 
-from cutesmith.examples.index.reading import Source, dotted
+from cutesmith.errors import UsageError
+from cutesmith.examples.index.records import Example
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES
+from cutesmith.syntax import parse_python
 
 RULES: dict[str, str] = {
     "tma": r"CopyBulkTensorTile|make_tiled_tma_atom|cp_async_bulk_tensor|PipelineTma|create_tensor_map"
@@ -121,6 +129,95 @@ NUMBERED = re.compile(r"sm(80|90|100|103|107|120)(?![0-9])", re.IGNORECASE)
 ONLY = {"wgmma": "sm_90a", "tcgen05": "sm_100a"}  # instructions of one architecture
 SINCE_HOPPER = {"tma", "mbarrier", "cluster", "dsmem", "elect", "bulk_copy", "stmatrix", "register_reallocation", "pdl"}
 LAUNCHED = ("jit", "kernel")
+MAGIC = re.compile(r"^\s*[%!]")
+SPDX = re.compile(r"SPDX-License-Identifier:\s*([\w.+-]+)")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that was read: its path as the record will have it, the sha256 of its bytes, its code and its lines."""
+
+    path: str
+    sha256: str
+    code: str
+    lines: int
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree; raises UsageError where the code does not parse."""
+        try:
+            return parse_python(self.code)
+        except (SyntaxError, ValueError) as error:
+            said = f"{self.path}:{getattr(error, 'lineno', None) or 1}: does not parse: {error}"
+            raise UsageError(said, hint="It is not indexed until it does") from error
+
+    @cached_property
+    def names(self) -> str:
+        """Every identifier, dotted name, imported module and keyword of the code, one a line, sorted."""
+        return "\n".join(sorted(set(_names(self.tree))))
+
+    @cached_property
+    def strings(self) -> str:
+        """Every string of the code but docstrings and other bare strings: options, PTX, format names; one a line."""
+        skipped = {id(node.value) for node in ast.walk(self.tree) if isinstance(node, ast.Expr)}
+        found = (n for n in ast.walk(self.tree) if isinstance(n, ast.Constant) and id(n) not in skipped)
+        return "\n".join(n.value for n in found if isinstance(n.value, str))
+
+    @property
+    def docstring(self) -> str:
+        """The module's docstring, or the empty string."""
+        return ast.get_docstring(self.tree) or ""
+
+    @property
+    def licence(self) -> str:
+        """The SPDX identifier that the file states, or the empty string."""
+        found = SPDX.search(self.code[:4000])
+        return found.group(1) if found else ""
+
+
+def read_source(file: Path, path: str) -> Source:
+    """Read `file`, which the record will call `path`; raises UsageError where it is no UTF-8 text or does not parse."""
+    data = file.read_bytes()
+    try:
+        text = data.decode("utf-8")
+        code, lines = _notebook(text) if PurePosixPath(path).suffix == ".ipynb" else (text, len(text.splitlines()))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: no readable source: {error}", hint="Look at the file; it is not indexed") from error
+    source = Source(path=path, sha256=hashlib.sha256(data).hexdigest(), code=code, lines=lines)
+    source.tree  # noqa: B018 - a file that does not parse is refused here, not at its first use
+    return source
+
+
+def _notebook(text: str) -> tuple[str, int]:
+    cells = json.loads(text)["cells"]
+    sources = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+    code = (line for kind, source in sources if kind == "code" for line in source.splitlines())
+    return "\n".join("" if MAGIC.match(line) else line for line in code), sum(len(s.splitlines()) for _, s in sources)
+
+
+def _names(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield dotted(node)
+        elif isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.arg, ast.keyword)) and node.arg:
+            yield node.arg
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module or ''}.{alias.name}" for alias in node.names)
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` of an attribute or name; what is no name (`f().x`) is left out: `.x`."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    if isinstance(node, ast.Call):
+        return dotted(node.func)
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def features(source: Source) -> tuple[str, ...]:
@@ -166,6 +263,29 @@ def symbols(source: Source) -> tuple[str, ...]:
     return tuple(dict.fromkeys(entries or [name for name in names if not name.startswith("_")] or names))
 
 
+def facts(source: Source, *, id: str, kind: str, repository: str, version: str, licence: str) -> Example:
+    """A record with everything that can be read off the source, and no words yet."""
+    found = features(source)
+    return Example(
+        id=id,
+        title=PurePosixPath(source.path).stem.replace("_", " "),
+        operation="",
+        arch=archs(source, found),
+        dtypes=dtypes(source),
+        features=found,
+        source=kind,
+        repository=repository,
+        version=version,
+        path=source.path,
+        sha256=source.sha256,
+        lines=source.lines,
+        summary="",
+        lesson="",
+        symbols=symbols(source),
+        licence=source.licence or licence,
+    )
+
+
 def in_order(found: Iterable[str], vocabulary: Iterable[str]) -> tuple[str, ...]:
     """The found words in the vocabulary's order."""
     known = set(found)
@@ -191,13 +311,6 @@ def _oldest(found: Iterable[str]) -> str:
 
 
 def _is_launched(node: ast.FunctionDef | ast.ClassDef) -> bool:
-    functions = [node] if isinstance(node, ast.FunctionDef) else _methods(node)
-    return any(_last(decorator) in LAUNCHED for function in functions for decorator in function.decorator_list)
-
-
-def _methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
-    return (statement for statement in node.body if isinstance(statement, ast.FunctionDef))
-
-
-def _last(decorator: ast.AST) -> str:
-    return dotted(decorator).rpartition(".")[2]
+    members = [node] if isinstance(node, ast.FunctionDef) else node.body
+    functions = (member for member in members if isinstance(member, ast.FunctionDef))
+    return any(dotted(d).rpartition(".")[2] in LAUNCHED for function in functions for d in function.decorator_list)

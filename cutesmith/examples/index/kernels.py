@@ -13,26 +13,19 @@ Start here when …
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from cutesmith.errors import UsageError
-from cutesmith.examples.index import features
-from cutesmith.examples.index.reading import Source
+from cutesmith.examples.index.features import Source, facts, in_order
 from cutesmith.examples.index.records import Example
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS, canonical
 from cutesmith.problems import contract
 
-FOLDER = "kernels"
 FIELD = re.compile(r"^(Arch|Operation|Features):\s*(.+)$", re.MULTILINE)
 START = re.compile(r"^Start here .*", re.MULTILINE | re.DOTALL)
 NEAREST = {"activation": "elementwise", "normalize": "reduction"}  # what docstrings say → the nearest operation
 SENTENCE = re.compile(r"(?<=[.!?])\s")
-
-
-def kernel_files(root: Path) -> Iterator[Path]:
-    """The kernel files, sorted."""
-    return (file for file in sorted((root / FOLDER).glob("*.py")) if file.name != "__init__.py")
 
 
 def described(source: Source, file: Path) -> Example:
@@ -43,33 +36,21 @@ def described(source: Source, file: Path) -> Example:
     """
     contract.inspect_kernel(file)
     fields = dict(FIELD.findall(source.docstring))
-    found = {*features.features(source), *filter(None, _features(source).values())}
-    stated = DTYPES.keys() & set(_words(source))
-    return Example(
-        id=f"cutesmith/{file.stem}",
-        title=file.stem.replace("_", " "),
-        operation=_operation(_required(fields, "Operation", source.path), source.path),
-        arch=_archs(_required(fields, "Arch", source.path), source.path),
-        dtypes=features.in_order(stated | set(features.dtypes(source)), DTYPES),
-        features=features.in_order(found, FEATURES),
-        source="cutesmith",
-        repository="",
-        version="",
-        path=source.path,
-        sha256=source.sha256,
-        lines=source.lines,
+    for name in ("Operation", "Arch"):
+        if name not in fields:
+            said = f"{source.path}: its docstring has no line `{name}: …`"
+            raise UsageError(said, hint="See examples/index/kernels.py")
+    read = facts(source, id=f"cutesmith/{file.stem}", kind="cutesmith", repository="", version="", licence="Apache-2.0")
+    return replace(
+        read,
+        operation=_operation(fields["Operation"].strip(" ."), source.path),
+        arch=_archs(fields["Arch"], source.path),
+        dtypes=in_order({*read.dtypes, *(DTYPES.keys() & set(_words(source)))}, DTYPES),
+        features=in_order({*read.features, *filter(None, _features(source).values())}, FEATURES),
         summary=_first_sentence(source.docstring),
         lesson=_lesson(source),
-        symbols=features.symbols(source),
         meets_contract=True,
-        licence="Apache-2.0",
     )
-
-
-def _required(fields: dict[str, str], name: str, path: str) -> str:
-    if name not in fields:
-        raise UsageError(f"{path}: its docstring has no line `{name}: …`", hint="See examples/index/kernels.py")
-    return fields[name]
 
 
 def unknown_words(source: Source) -> list[str]:
@@ -87,12 +68,10 @@ def _words(source: Source) -> list[str]:
 
 
 def _operation(word: str, path: str) -> str:
-    word = word.strip(" .")
     name = canonical(NEAREST.get(word, word), OPERATIONS)
     if name is None:
-        raise UsageError(
-            f"{path}: no operation {word!r}", hint="Operations are listed in cutesmith/examples/vocabulary.py"
-        )
+        hint = "Operations are listed in cutesmith/examples/vocabulary.py"
+        raise UsageError(f"{path}: no operation {word!r}", hint=hint)
     return name
 
 
@@ -100,7 +79,7 @@ def _archs(text: str, path: str) -> tuple[str, ...]:
     archs = {part.strip(" .+") for part in text.split(",")}
     if not archs <= ARCHS.keys():
         raise UsageError(f"{path}: no arch {sorted(archs - ARCHS.keys())}", hint=f"One of {', '.join(ARCHS)}")
-    return features.in_order(archs, ARCHS)
+    return in_order(archs, ARCHS)
 
 
 def _lesson(source: Source) -> str:

@@ -1,19 +1,58 @@
-"""The index made anew: from our own kernels, from installed packages and, where one is given, from a checkout."""
+"""The index, built again from our own kernels, from installed packages and, where one is given, from a checkout.
+
+A checkout of CUTLASS is a work tree; git is asked for its commit where there is one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from cutesmith.errors import CutesmithError
-from cutesmith.examples.index import checkout as cutlass
-from cutesmith.examples.index import curation, features, kernels, packages
-from cutesmith.examples.index.reading import Source, read_source
+from cutesmith.errors import CutesmithError, UsageError
+from cutesmith.examples.index import kernels
+from cutesmith.examples.index.curation import Entry, read_curation
+from cutesmith.examples.index.features import facts, read_source
 from cutesmith.examples.index.records import FILE, Example, read_index
 
 T = TypeVar("T")
+
+FOLDER = "examples/python/CuTeDSL"
+"""The folder of CUTLASS that holds its CuTe DSL examples."""
+SUFFIXES = (".py", ".ipynb")
+LEFT_OUT = re.compile(r"(__init__|conftest|test_.*|.*_test)\.py")
+"""Files that are no examples: package markers and tests. Everything else with a suffix of SUFFIXES is one."""
+COMMIT = re.compile(r"[0-9a-f]{40}")
+DROPPED = {"cute", "kernel", "tutorial", "experimental"}  # folders that say nothing in an id
+
+
+@dataclass(frozen=True)
+class Package:
+    """A distribution with kernels worth reading: its name, what ids begin with, its licence and its roots."""
+
+    distribution: str
+    prefix: str
+    licence: str
+    roots: tuple[str, ...]  # folders in site-packages; in ids they are left out
+
+
+OPERATORS = (
+    "cutlass/operators/providers/cutedsl/gemm/implementations/",
+    "cutlass/operators/providers/cutedsl/",
+    "cutlass/operators/",
+    "cutlass/kernels/",
+)
+PACKAGES = (
+    Package("nvidia-cutlass-operators", "operators", "BSD-3-Clause", OPERATORS),
+    Package("quack-kernels", "quack", "Apache-2.0", ("quack/",)),
+)
 
 
 @dataclass(frozen=True)
@@ -32,13 +71,12 @@ def current(root: Path) -> tuple[Example, ...]:
 
 
 def rebuild(root: Path, checkout: Path | None = None, commit: str | None = None) -> Rebuilt:
-    """Every record, sorted by id. Without a checkout, CUTLASS's keep their facts and get their words anew.
+    """Every record, sorted by id. Without a checkout, CUTLASS's keep their facts and get the words of the curation.
 
     Raises UsageError where the checkout has no examples or its commit is not known.
     """
     standing = current(root)
-    theirs = from_checkout(root, checkout, commit, standing) if checkout else recurated(root, standing)
-    parts = (theirs, own(root), packaged(root, standing))
+    parts = (from_cutlass(root, checkout, commit, standing), own(root), packaged(root, standing))
     examples = sorted((example for part in parts for example in part.examples), key=lambda example: example.id)
     faults = tuple(fault for part in parts for fault in part.faults)
     return Rebuilt(tuple(examples), faults, tuple(note for part in parts for note in part.notes))
@@ -46,7 +84,6 @@ def rebuild(root: Path, checkout: Path | None = None, commit: str | None = None)
 
 def own(root: Path) -> Rebuilt:
     """The kernels in `root/kernels`."""
-
     notes: list[str] = []
 
     def record(file: Path) -> Example:
@@ -54,100 +91,148 @@ def own(root: Path) -> Rebuilt:
         notes.extend(f"{source.path}: the vocabulary has no feature {word!r}" for word in kernels.unknown_words(source))
         return kernels.described(source, file)
 
-    built = _collected(kernels.kernel_files(root), record)
-    return Rebuilt(built.examples, built.faults, tuple(notes))
+    files = (file for file in sorted((root / "kernels").glob("*.py")) if file.name != "__init__.py")
+    examples, faults = _collected(files, record)
+    return Rebuilt(examples, faults, tuple(notes))
 
 
-def packaged(root: Path, standing: Sequence[Example], known: Sequence[packages.Package] = packages.PACKAGES) -> Rebuilt:
+def packaged(root: Path, standing: Sequence[Example], known: Sequence[Package] = PACKAGES) -> Rebuilt:
     """The modules that the curation describes; those of packages that are not installed stay as they are."""
-    entries = curation.read_curation(root, "package")
-    absent = [p for p in known if packages.installed(p.distribution) is None]
-    kept = tuple(e for e in standing if e.source == "package" and e.repository in {p.distribution for p in absent})
-    built = _collected(
-        (entry for entry in entries.values() if packages.package_of(entry.path, known) not in absent), _package_record
-    )
-    notes = tuple(f"{package.distribution} is not installed: its records were not compared" for package in absent)
-    return Rebuilt((*kept, *built.examples), built.faults, notes)
+
+    def record(entry: Entry) -> Example:
+        package = package_of(entry.path, known)
+        file = _located(entry.path, package) if package else None
+        if package is None or file is None:
+            raise FileNotFoundError(f"{entry.path}: curation describes it, no installed package has it")
+        name, found = package.distribution, _installed(package.distribution)
+        read = facts(
+            read_source(file, entry.path),
+            id=identifier(entry.path, package),
+            kind="package",
+            repository=name,
+            version=found.version if found else "",
+            licence=package.licence,
+        )
+        return entry.applied(read)
+
+    absent = [package for package in known if _installed(package.distribution) is None]
+    names = [package.distribution for package in absent]
+    kept = tuple(e for e in standing if e.source == "package" and e.repository in names)
+    entries = read_curation(root, "package").values()
+    examples, faults = _collected((e for e in entries if package_of(e.path, known) not in absent), record)
+    notes = tuple(f"{name} is not installed: its records were not compared" for name in names)
+    return Rebuilt((*kept, *examples), faults, notes)
 
 
-def from_checkout(root: Path, checkout: Path, commit: str | None, standing: Sequence[Example]) -> Rebuilt:
-    """The examples of a CUTLASS checkout; a file that cannot be read keeps the record that it had."""
-    entries = curation.read_curation(root, "cutlass")
-    version = cutlass.commit_of(checkout, commit)
-    files = dict(cutlass.example_files(checkout))
-    names = cutlass.identifiers(files)
+def from_cutlass(root: Path, checkout: Path | None, commit: str | None, standing: Sequence[Example]) -> Rebuilt:
+    """The examples of a CUTLASS checkout, with the words of the curation.
+
+    A file that cannot be read keeps the record that it had; without a checkout all do.
+    """
+    entries = read_curation(root, "cutlass")
+
+    def joined(example: Example) -> Example:
+        entry = entries.get(example.path)
+        return entry.applied(example) if entry else example
+
+    before = [example for example in standing if example.source == "cutlass"]
+    if checkout is None:
+        return Rebuilt(*_collected(before, joined))
+    version = commit_of(checkout, commit)
+    files = dict(example_files(checkout))
+    names = identifiers(files)
 
     def record(path: str) -> Example:
-        source = read_source(files[path], path)
-        return _joined(_cutlass_facts(source, names[path], version), entries)
+        source, licence = read_source(files[path], path), "BSD-3-Clause"
+        about = {"kind": "cutlass", "repository": "NVIDIA/cutlass", "version": version, "licence": licence}
+        return joined(facts(source, id=names[path], **about))
 
-    built = _collected(files, record)
-    unread = files.keys() - {example.path for example in built.examples}
-    kept = tuple(e for e in standing if e.source == "cutlass" and e.path in unread)
-    return Rebuilt((*built.examples, *kept), built.faults)
-
-
-def recurated(root: Path, standing: Sequence[Example]) -> Rebuilt:
-    """The CUTLASS records as they stand, with the words that the curation has now."""
-    entries = curation.read_curation(root, "cutlass")
-    return _collected((e for e in standing if e.source == "cutlass"), lambda example: _joined(example, entries))
+    examples, faults = _collected(files, record)
+    unread = files.keys() - {example.path for example in examples}
+    return Rebuilt((*examples, *(example for example in before if example.path in unread)), faults)
 
 
-def facts(source: Source, *, id: str, kind: str, repository: str, version: str, licence: str) -> Example:
-    """A record with everything that can be read off the source, and no words yet."""
-    found = features.features(source)
-    return Example(
-        id=id,
-        title=PurePosixPath(source.path).stem.replace("_", " "),
-        operation="",
-        arch=features.archs(source, found),
-        dtypes=features.dtypes(source),
-        features=found,
-        source=kind,
-        repository=repository,
-        version=version,
-        path=source.path,
-        sha256=source.sha256,
-        lines=source.lines,
-        summary="",
-        lesson="",
-        symbols=features.symbols(source),
-        licence=source.licence or licence,
-    )
-
-
-def _cutlass_facts(source: Source, name: str, version: str) -> Example:
-    return facts(
-        source, id=name, kind="cutlass", repository=cutlass.REPOSITORY, version=version, licence="BSD-3-Clause"
-    )
-
-
-def _package_record(entry: curation.Entry) -> Example:
-    package = packages.package_of(entry.path)
-    source = packages.read_module(entry.path, package) if package else None
-    if package is None or source is None:
-        raise FileNotFoundError(f"{entry.path}: curation describes it, no installed package has it")
-    record = facts(
-        source,
-        id=packages.identifier(entry.path, package),
-        kind="package",
-        repository=package.distribution,
-        version=packages.version(package),
-        licence=package.licence,
-    )
-    return entry.applied(record)
-
-
-def _joined(example: Example, entries: dict[str, curation.Entry]) -> Example:
-    entry = entries.get(example.path)
-    return entry.applied(example) if entry else example
-
-
-def _collected(items: Iterable[T], record: Callable[[T], Example]) -> Rebuilt:
+def _collected(items: Iterable[T], record: Callable[[T], Example]) -> tuple[tuple[Example, ...], tuple[str, ...]]:
     examples, faults = [], []
     for item in items:
         try:
             examples.append(record(item))
         except (CutesmithError, OSError) as error:
             faults.append(str(error).splitlines()[0])
-    return Rebuilt(tuple(examples), tuple(faults))
+    return tuple(examples), tuple(faults)
+
+
+def example_files(checkout: Path) -> Iterator[tuple[str, Path]]:
+    """(path from the repository's root, file) of every example, sorted; raises UsageError where there is none."""
+    folder = checkout / FOLDER
+    if not folder.is_dir():
+        hint = "Give the repository's root: git clone --depth 1 https://github.com/NVIDIA/cutlass"
+        raise UsageError(f"{checkout} has no {FOLDER}", hint=hint)
+    for file in sorted(folder.rglob("*")):
+        if file.suffix in SUFFIXES and file.is_file() and not LEFT_OUT.fullmatch(file.name):
+            yield file.relative_to(checkout).as_posix(), file
+
+
+def commit_of(checkout: Path, given: str | None) -> str:
+    """The commit (40 hexadecimal digits) of a checkout: as given, else as git says; raises UsageError."""
+    commit, git = given or "", shutil.which("git")
+    if not commit and git and (checkout / ".git").exists():
+        command = [git, "-C", str(checkout), "rev-parse", "HEAD"]
+        commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    if not COMMIT.fullmatch(commit):
+        said = f"{commit!r} is no commit of 40 digits" if commit else f"{checkout} is no git work tree"
+        raise UsageError(said, hint="Say which commit this is: --commit <40 hexadecimal digits>")
+    return commit
+
+
+def identifiers(paths: Iterable[str]) -> dict[str, str]:
+    """Path → id, `cutlass/hopper/dense_gemm_persistent`: short, and where two would be the same the whole path."""
+    shorts = {path: _short(path) for path in paths}
+    uses = Counter(shorts.values())
+    whole = {path: f"cutlass/{PurePosixPath(path).relative_to(FOLDER)}".lower().replace(".", "_") for path in shorts}
+    return {path: short if uses[short] == 1 else whole[path] for path, short in shorts.items()}
+
+
+def _short(path: str) -> str:
+    *folders, name = PurePosixPath(path).relative_to(FOLDER).parts
+    if "kernel" in folders:  # cute/hopper/kernel/dense_gemm/x.py: the file says what the folder says
+        folders = folders[: folders.index("kernel")]
+    if "task_scheduling" in folders:
+        folders = [folder for folder in folders if folder != "blackwell"]
+    kept = [folder for folder in folders if folder not in DROPPED]
+    return "/".join(["cutlass", *kept, PurePosixPath(name).stem]).lower()
+
+
+def package_of(path: str, known: Sequence[Package] = PACKAGES) -> Package | None:
+    """The package that a path (in site-packages) belongs to."""
+    return next((package for package in known if path.startswith(package.roots)), None)
+
+
+def identifier(path: str, package: Package) -> str:
+    """`quack/epilogue/library`, `operators/sm90_static_persistent_impl`."""
+    root = next(root for root in package.roots if path.startswith(root))
+    return f"{package.prefix}/{PurePosixPath(path.removeprefix(root)).with_suffix('')}".lower()
+
+
+def undescribed(described: set[str]) -> list[str]:
+    """Modules of the installed packages that launch kernels and that no curation entry describes, sorted."""
+    listed = ((package, _installed(package.distribution)) for package in PACKAGES)
+    paths = {file.as_posix(): package for package, found in listed for file in (found and found.files) or ()}
+    modules = {path: package for path, package in paths.items() if path.endswith(".py") and package_of(path) == package}
+    files = {path: _located(path, package) for path, package in modules.items() if path not in described}
+    return sorted(path for path, file in files.items() if file and "@cute.kernel" in file.read_text(encoding="utf-8"))
+
+
+@cache
+def _installed(name: str) -> Distribution | None:
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _located(path: str, package: Package) -> Path | None:
+    """The installed file of a path, or None where the package or the file is not there."""
+    found = _installed(package.distribution)
+    file = Path(str(found.locate_file(path))) if found else None
+    return file if file and file.is_file() else None

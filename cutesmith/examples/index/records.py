@@ -1,18 +1,29 @@
-"""One record an example, and the index that holds them: `examples_index/index.jsonl`, sorted by id."""
+"""One record an example, and the index that holds them, sorted by id: `examples_index/index.jsonl`.
+
+`examples_index/table.md` is the index for people, one Markdown table an operation.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from cutesmith import resources
 from cutesmith.errors import UsageError
+from cutesmith.examples.vocabulary import OPERATIONS
 
-FILE = "index.jsonl"
+FILE, TABLE = "index.jsonl", "table.md"
 SOURCES = ("cutesmith", "package", "cutlass")
+TABLE_INTRODUCTION = """\
+# All examples, by operation
+
+Generated from `index.jsonl` by `scripts/update_examples_index.py --write`; do not edit. What the sources are:
+[README.md](README.md). `scripts/find_example.py` searches the same records and says why one is near.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,3 +78,31 @@ def _record(line: str, file: Path, number: int) -> Example:
         raise UsageError(
             f"{file}:{number}: no example record: {error}", hint="Rebuild it: scripts/update_examples_index.py --help"
         ) from error
+
+
+def table(examples: Sequence[Example]) -> str:
+    """The text of `table.md`: in the order of the vocabulary's operations; our own kernels come first in each."""
+    counts = Counter(example.source for example in examples)
+    counted = ", ".join(f"{counts[source]} {source}" for source in SOURCES if counts[source])
+    ranked = sorted(examples, key=lambda example: (SOURCES.index(example.source), example.id))
+    groups = ((name, [e for e in ranked if e.operation == name]) for name in OPERATIONS)
+    tables = "\n\n".join("\n".join(_group(name, members)) for name, members in groups if members)
+    return f"{TABLE_INTRODUCTION}\n{len(examples)} examples: {counted}.\n\n{tables}\n"
+
+
+def _group(operation: str, members: Iterable[Example]) -> Iterator[str]:
+    meaning = OPERATIONS[operation].meaning
+    yield f"## {operation}\n\n{meaning[0].upper()}{meaning[1:]}.\n"
+    yield "| example | written for | dtypes | what it is |\n|---|---|---|---|"
+    for example in members:
+        cells = (_link(example), " ".join(example.arch), " ".join(example.dtypes), example.summary)
+        escaped = (cell.replace("|", r"\|") for cell in cells)
+        yield f"| {' | '.join(escaped)} |"
+
+
+def _link(example: Example) -> str:
+    if example.source == "cutesmith":
+        return f"[`{example.id}`]({example.path})"
+    if example.source == "cutlass":
+        return f"[`{example.id}`](https://github.com/{example.repository}/blob/{example.version}/{example.path})"
+    return f"`{example.id}` ({example.repository} {example.version})"
