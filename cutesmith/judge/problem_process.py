@@ -102,10 +102,5 @@ def reference_reply(pending: Pending[R], *, timeout: float | None = None) -> R:
 def _with(error: CandidateError, way_out: str) -> CandidateError:
     hint = f"{error.hint} {way_out}".strip()
     return CandidateError(
-        error.message,
-        error.exit_code,
-        hint=hint,
-        log_tail=error.log_tail,
-        rule=error.rule,
-        mechanism=error.mechanism,
+        error.message, error.exit_code, hint=hint, log_tail=error.log_tail, rule=error.rule, mechanism=error.mechanism
     )

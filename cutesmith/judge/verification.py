@@ -28,16 +28,7 @@ from cutesmith.judge.full_size import FullSize
 from cutesmith.judge.kept_references import serving
 from cutesmith.judge.problem_process import reference_process, reference_reply, untrusted
 from cutesmith.judge.reference_side import requests as of_reference
-from cutesmith.judge.rounds import (
-    SMALLER,
-    Round,
-    VerifyOptions,
-    behaviour,
-    exchange,
-    loading,
-    new_seed,
-    start_both,
-)
+from cutesmith.judge.rounds import SMALLER, Round, VerifyOptions, behaviour, exchange, loading, new_seed, start_both
 from cutesmith.judge.transfer.requests import Start
 from cutesmith.problems import contract
 from cutesmith.recording.dsl_import import import_dsl

@@ -208,11 +208,7 @@ def _started():
 
 ACTIONS = {
     "echo": lambda r: {"value": r["value"], "pid": os.getpid()},
-    "environment": lambda r: {
-        "environment": dict(os.environ),
-        "cwd": os.getcwd(),
-        "argv": sys.argv,
-    },
+    "environment": lambda r: {"environment": dict(os.environ), "cwd": os.getcwd(), "argv": sys.argv},
     "modules": lambda r: {
         "loaded": [name for name in ("torch", "cutlass.cute") if name in sys.modules],
         "parent": os.getppid(),

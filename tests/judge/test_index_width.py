@@ -53,8 +53,7 @@ def test_an_index_of_64_bits_is_not_and_what_was_tried_is_said():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "code"),
-    [("o11_wraps_at_16_bits", ExitCode.WRONG_RESULT), ("o11_honest_packed_rows", ExitCode.PASSED)],
+    ("name", "code"), [("o11_wraps_at_16_bits", ExitCode.WRONG_RESULT), ("o11_honest_packed_rows", ExitCode.PASSED)]
 )
 def test_a_row_of_16_bits_is_told_from_one_that_is_put_together(name, code):
     verdict = verdict_of(ADVERSARIAL / f"{name}.py")

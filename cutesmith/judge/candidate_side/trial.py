@@ -20,14 +20,7 @@ from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.candidate import Candidate, candidate_code, load_kernel
 from cutesmith.judge.candidate_side.declining import declines
 from cutesmith.judge.candidate_side.recorded_call import record_call
-from cutesmith.judge.candidate_side.requests import (
-    FullSize,
-    FullSizeCall,
-    Opcodes,
-    Ran,
-    RecordedCall,
-    Run,
-)
+from cutesmith.judge.candidate_side.requests import FullSize, FullSizeCall, Opcodes, Ran, RecordedCall, Run
 from cutesmith.sandbox.messages import Request
 from cutesmith.verdicts import ExitCode
 

@@ -80,12 +80,7 @@ def refusals_told(path: Path) -> Iterator[None]:
         told = describe_failure(path, cause)
         hint = f"{CONFINED} {told.hint}".strip()
         raise CandidateError(
-            told.message,
-            ExitCode.CRASHED,
-            hint=hint,
-            log_tail=told.log_tail,
-            rule=told.rule,
-            mechanism=told.mechanism,
+            told.message, ExitCode.CRASHED, hint=hint, log_tail=told.log_tail, rule=told.rule, mechanism=told.mechanism
         ) from error
 
 

@@ -29,13 +29,7 @@ from cutesmith.judge.reference_side.cases import (
     resize,
     size_of,
 )
-from cutesmith.judge.reference_side.comparison import (
-    Comparison,
-    Tolerance,
-    compare,
-    native_excess,
-    tolerance_for,
-)
+from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, native_excess, tolerance_for
 from cutesmith.judge.reference_side.full_inputs import FullInputs
 from cutesmith.judge.reference_side.longer_cases import Longer
 from cutesmith.judge.reference_side.precision import in_float64
