@@ -72,6 +72,11 @@ class CandidateError(CutesmithError):
         self.log_tail = plain_text(log_tail)
         self.rule, self.mechanism = rule, mechanism
 
+    def reworded(self, message: str, *, hint: str, exit_code: ExitCode | None = None) -> CandidateError:
+        """The same failure in other words, for callers that know more of it."""
+        rule, mechanism, code = self.rule, self.mechanism, exit_code or self.exit_code
+        return CandidateError(message, code, hint=hint, log_tail=self.log_tail, rule=rule, mechanism=mechanism)
+
     @classmethod
     def rejecting(cls, violation: Violation, *, log_tail: str = "") -> CandidateError:
         """The end of a candidate that was caught cheating."""

@@ -70,4 +70,4 @@ def _events(request: Profile, arch: str, timeout: float) -> Events:
     with Worker(
         device_time, preload=(import_dsl,), limits=limits, gpu=True, environment={"CUTE_DSL_ARCH": arch}
     ) as worker:
-        return worker.call(request, timeout=timeout).events
+        return worker.call(request, timeout=timeout)

@@ -11,7 +11,7 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from cutesmith.judge.candidate_side.candidate import start_device
-from cutesmith.judge.candidate_side.requests import DeviceEvents, Profile
+from cutesmith.judge.candidate_side.requests import Profile
 from cutesmith.judge.one_process import load_confined
 
 CALLS = 3
@@ -20,7 +20,7 @@ CALLS = 3
 class DeviceTime:
     """The handler of `Profile`."""
 
-    def handle(self, request: Profile) -> DeviceEvents:
+    def handle(self, request: Profile) -> tuple[tuple[str, float], ...]:
         """What ran on the device in some calls of the kernel."""
         start_device("cuda")
         with profile(activities=[ProfilerActivity.CUDA]):  # its libraries are loaded before files are out of reach
@@ -32,7 +32,7 @@ class DeviceTime:
             for _ in range(CALLS):
                 kernel(*inputs)
             torch.cuda.synchronize()
-        return DeviceEvents(tuple(on_device(seen.events() or ())))
+        return tuple(on_device(seen.events() or ()))
 
 
 def on_device(events: Iterable[FunctionEvent]) -> list[tuple[str, float]]:

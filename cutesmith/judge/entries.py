@@ -1,10 +1,12 @@
 """What the worker processes of a verification run: the candidate's side, the reference's, and the profiler's.
 
-Each imports its side and returns the class of the handler (`messages.Entry`). The judge itself imports neither torch
+Each imports its side and returns what makes the handler (`messages.Entry`). The judge itself imports neither torch
 nor the DSL.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from cutesmith.sandbox.messages import HandlerMaker
 
@@ -18,16 +20,18 @@ def candidate() -> HandlerMaker:
 
 def reference() -> HandlerMaker:
     """The process of a trusted problem, which serves one judging after another."""
-    from cutesmith.judge.reference_side.renewable import RenewableReference
+    from cutesmith.judge.reference_side.reference import Reference
+    from cutesmith.judge.reference_side.renewable import Renewable
 
-    return RenewableReference
+    return partial(Renewable, Reference)
 
 
 def confined_reference() -> HandlerMaker:
     """The process of an untrusted problem."""
-    from cutesmith.judge.reference_side.confined_problem import ConfinedReference
+    from cutesmith.judge.reference_side.confined_problem import ConfinedProblem
+    from cutesmith.judge.reference_side.reference import Reference
 
-    return ConfinedReference
+    return partial(ConfinedProblem, Reference)
 
 
 def device_time() -> HandlerMaker:

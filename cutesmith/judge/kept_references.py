@@ -3,7 +3,7 @@
 The driver makes one CUDA context at a time, for all GPUs of a machine: 0.25 s each, and 4.3 a second at most, on two
 H200s as on one. A judging needs four, for two processes that verify and two that time; with the reference's kept, two
 (beside torch.compile or a library, whose process is not kept, three).
-What a problem may leave behind is looked for when its judging is done (`reference_side.traces`): a process where
+What a problem may leave behind is looked for when its judging is done (`reference_side.renewable`): a process where
 something is left, or that did not answer, serves nobody else. Processes of candidates are never kept.
 """
 
@@ -71,7 +71,7 @@ def _why_to_part(process: ProblemProcess) -> str:
     if not process.sound:
         return "it failed"
     try:
-        left = process.call(Forget(), timeout=FORGET_SECONDS).left
+        left = process.call(Forget(), timeout=FORGET_SECONDS)
     except CandidateError as error:
         return error.message
     return f"{', '.join(left[:3])} was left" if left else ""

@@ -95,12 +95,5 @@ def reference_reply(pending: Pending[R], *, timeout: float | None = None) -> R:
         if error.exit_code in (ExitCode.USAGE, ExitCode.UNAVAILABLE, ExitCode.TIMED_OUT):
             raise
         if isinstance(pending.worker, ProblemProcess) and pending.worker.why is not None:
-            raise _with(error, pending.worker.why.way_out) from error
+            raise error.reworded(error.message, hint=f"{error.hint} {pending.worker.why.way_out}".strip()) from error
         raise ContractError(f"the problem cannot be used: {error.message}", hint=error.log_tail[-2000:]) from error
-
-
-def _with(error: CandidateError, way_out: str) -> CandidateError:
-    hint = f"{error.hint} {way_out}".strip()
-    return CandidateError(
-        error.message, error.exit_code, hint=hint, log_tail=error.log_tail, rule=error.rule, mechanism=error.mechanism
-    )

@@ -257,8 +257,7 @@ def behaviour(report: CallReport, changes: Sequence[Violation], *, own: bool) ->
 
 def too_slow(error: CandidateError, inputs: str, size: str, *, case: str = "") -> CandidateError:
     """A time-out with the inputs on which it happened, and what to do."""
-    message = f"{case}{error.message} on {inputs} ({size})"
-    return CandidateError(message, error.exit_code, hint=SMALLER, log_tail=error.log_tail, mechanism=error.mechanism)
+    return error.reworded(f"{case}{error.message} on {inputs} ({size})", hint=SMALLER)
 
 
 def _explained(judged: Judged, report: StepReport) -> Violation | None:
@@ -334,10 +333,8 @@ def loading(subject: str, timeout: float) -> Iterator[None]:
     except CandidateError as error:
         if error.exit_code != ExitCode.TIMED_OUT:
             raise
-        message = f"{subject} did not finish loading within {timeout:g} s: look for a loop at module level"
-        raise CandidateError(
-            f"{message} or in get_inputs()", error.exit_code, log_tail=error.log_tail, mechanism=error.mechanism
-        ) from error
+        what = "look for a loop at module level or in get_inputs()"
+        raise error.reworded(f"{subject} did not finish loading within {timeout:g} s: {what}", hint="") from error
 
 
 @contextlib.contextmanager

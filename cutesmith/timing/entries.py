@@ -1,6 +1,6 @@
 """What the worker processes of a benchmark run: the timed candidates, and the problem with its baselines.
 
-Each imports its side and returns the class of the handler (`messages.Entry`).
+Each imports its side and returns what makes the handler (`messages.Entry`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def confined_baselines() -> HandlerMaker:
     from cutesmith.judge.reference_side.confined_problem import ConfinedProblem
     from cutesmith.timing.timed import TimedBaselines
 
-    return lambda: ConfinedProblem(TimedBaselines())
+    return partial(ConfinedProblem, TimedBaselines)
 
 
 def confined_compiling_baselines() -> HandlerMaker:

@@ -23,7 +23,7 @@ from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Judge, Judged
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import release_unused
-from cutesmith.judge.transfer.requests import Give, Scalar, Start, Take, Taken, TensorFile, Value
+from cutesmith.judge.transfer.requests import Give, Scalar, Start, Take, TensorFile, Value
 from cutesmith.judge.transfer.tensors import bytes_of_values, copy_of
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.sandbox.confinement import confine
@@ -120,7 +120,7 @@ class TimedCandidates:
             requests.Collect: self.collect,
             requests.Changes: self.changes,
             Give: self.transfer.give,
-            Take: self.take,
+            Take: self.transfer.take,
             **self.bench.actions(),
         }
         with candidate_code(self.paths.get(getattr(request, "name", ""), Path("kernel.py"))):
@@ -128,7 +128,7 @@ class TimedCandidates:
 
     def start(self, request: Start) -> None:
         """Bring up the device and confine the process."""
-        self.transfer = Transfer(request.largest_file)
+        self.transfer = Transfer(request.largest_file, "cuda")
         start_device("cuda")
         self.bench.watch  # noqa: B018 - the flush buffer and its kernels come before the confinement
         self.surroundings = Surroundings()
@@ -145,10 +145,6 @@ class TimedCandidates:
         self.bench.copies = [[_value_of(value, self.transfer) for value in copy] for copy in request.copies]
         self.transfer.taken.clear()
         release_unused()
-
-    def take(self, request: Take) -> Taken:
-        """Take a chunk of a large input."""
-        return self.transfer.take(request, "cuda")
 
     def collect(self, request: requests.Collect) -> requests.Collected:
         """Write a kept output to files."""
@@ -263,18 +259,20 @@ class TimedBaselines(Reference):
 
 
 class ConfinedCompilingBaselines(ConfinedProblem):
-    """An untrusted problem with torch.compile, whose compilers this process starts itself: helpers of torch's would
-    have to be confined too."""
+    """Baselines of an untrusted problem, with compilers.
+
+    This process starts them itself: helpers of torch's would have to be confined too.
+    """
 
     def __init__(self) -> None:
         config: Any = importlib.import_module("torch._inductor.config")
         config.compile_threads = 1
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "8"  # of this process, each with a compiler, while it autotunes
-        super().__init__(TimedBaselines(), caches=("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
+        super().__init__(TimedBaselines, caches=("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
 
 
 def _value_of(value: Value, transfer: Transfer) -> Any:
-    return tensors.read_scalar(value) if isinstance(value, Scalar) else transfer.read_tensor(value, "cuda")
+    return tensors.read_scalar(value) if isinstance(value, Scalar) else transfer.read_tensor(value)
 
 
 def _function_of(path: str, name: str) -> Function:

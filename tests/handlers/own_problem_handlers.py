@@ -38,7 +38,7 @@ class PosingBaselines(ConfinedProblem):
     def __init__(self):
         self.posing = cuda_as_cpu()
         self.posing.__enter__()
-        super().__init__(TimedBaselines())
+        super().__init__(TimedBaselines)
 
 
 def posing_baselines():

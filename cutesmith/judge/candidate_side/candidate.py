@@ -34,7 +34,7 @@ from cutesmith.judge.candidate_side.stream_hold import StreamHold
 from cutesmith.judge.candidate_side.watching import KernelWatch, Surroundings
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import fair_room, own_copies, release_unused, room_here, whole_gpu
-from cutesmith.judge.transfer.requests import Give, Scalar, Start, Take, Taken, TensorFile, Value
+from cutesmith.judge.transfer.requests import Give, Scalar, Start, Take, TensorFile, Value
 from cutesmith.judge.transfer.tensors import Guarded
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.problems import contract
@@ -104,7 +104,7 @@ class Candidate:
             Run: self.run,
             Record: self.record,
             Give: self.transfer.give,
-            Take: self.take,
+            Take: self.transfer.take,
         }
 
     def _beside_large(self) -> bool:
@@ -113,7 +113,8 @@ class Candidate:
 
     def start(self, request: Start) -> None:
         """Bring up libraries and device, which takes seconds that are not the file's."""
-        self.device, self.transfer = request.device, Transfer(request.largest_file)
+        self.device = request.device
+        self.transfer = Transfer(request.largest_file, tensors.torch_device(self.device))
         start_device(self.device)
         if self.device == "fake":
             from cutesmith.recording.open_session import session
@@ -128,10 +129,6 @@ class Candidate:
 
             self.gate = self.exits.enter_context(launch_gate())
             self.hold = StreamHold()
-
-    def take(self, request: Take) -> Taken:
-        """Take a chunk of a large input."""
-        return self.transfer.take(request, tensors.torch_device(self.device))
 
     def load(self, request: Load) -> Loaded:
         """Confine this process, then run the file without its reference."""

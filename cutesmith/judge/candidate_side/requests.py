@@ -143,15 +143,11 @@ class Opcodes(Request[Compiled]):
 
 
 @dataclass(frozen=True)
-class DeviceEvents:
-    """Name and microseconds of what ran on the device."""
+class Profile(Request[tuple[tuple[str, float], ...]]):
+    """Name and microseconds of what runs on the device in calls of a kernel, by PyTorch's profiler.
 
-    events: tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True)
-class Profile(Request[DeviceEvents]):
-    """Watch calls of a kernel with PyTorch's profiler; `confined`: its problem is, though it has a file of its own."""
+    `confined`: its problem is, though it has a file of its own.
+    """
 
     path: str
     problem: str

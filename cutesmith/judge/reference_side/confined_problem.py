@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from cutesmith.errors import CandidateError
@@ -26,17 +26,15 @@ CONFINED = "The problem is confined here as the kernel is."
 _REFUSALS = (PermissionError, SystemExit)
 
 
-@dataclass
 class ConfinedProblem:
-    """A reference, or one with baselines, whose process is confined when it loads the file.
+    """The reference that `make` gives, or one with baselines, whose process is confined when it loads the file.
 
     `caches`: variables that name folders for what compilers write; with them, programs may be started.
     """
 
-    reference: Reference
-    caches: Sequence[str] = ()
-    path: Path = Path()
-    layers: dict[str, bool] = field(default_factory=dict)  # of the confinement that hold
+    def __init__(self, make: Callable[[], Reference], caches: Sequence[str] = ()) -> None:
+        self.reference, self.caches, self.path = make(), caches, Path()
+        self.layers: dict[str, bool] = {}  # of the confinement that hold
 
     def handle(self, request: Request[R]) -> R:
         """As the reference does; raises CandidateError (CRASHED) for what the confinement refused."""
@@ -60,13 +58,6 @@ class ConfinedProblem:
         )
 
 
-class ConfinedReference(ConfinedProblem):
-    """The handler of a reference that times nothing."""
-
-    def __init__(self) -> None:
-        super().__init__(Reference())
-
-
 @contextlib.contextmanager
 def refusals_told(path: Path) -> Iterator[None]:
     """What the confinement refused, or the limits, becomes a CandidateError with its line; all else passes through."""
@@ -79,9 +70,7 @@ def refusals_told(path: Path) -> Iterator[None]:
             raise
         told = describe_failure(path, cause)
         hint = f"{CONFINED} {told.hint}".strip()
-        raise CandidateError(
-            told.message, ExitCode.CRASHED, hint=hint, log_tail=told.log_tail, rule=told.rule, mechanism=told.mechanism
-        ) from error
+        raise told.reworded(told.message, hint=hint, exit_code=ExitCode.CRASHED) from error
 
 
 def _refused(error: BaseException | None) -> BaseException | None:

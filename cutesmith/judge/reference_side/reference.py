@@ -44,8 +44,8 @@ from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movement
 from cutesmith.judge.reference_side.structure import structure_violation
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import own_copies, release_unused
-from cutesmith.judge.transfer.given_outputs import no_meddling, read_output
-from cutesmith.judge.transfer.requests import Give, Start, Take, Taken, TensorLayout
+from cutesmith.judge.transfer.given_outputs import no_meddling
+from cutesmith.judge.transfer.requests import Give, Start, Take, TensorLayout
 from cutesmith.judge.transfer.tensors import copy_of
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.problems import contract
@@ -102,7 +102,7 @@ class Reference:
 
     def start(self, request: Start) -> None:
         """Bring up libraries and device, which takes seconds that are not the file's."""
-        self.transfer = Transfer(request.largest_file)
+        self.transfer = Transfer(request.largest_file, tensors.torch_device(request.device))
         if request.device == "cuda":
             torch.full((1,), 1.0, device="cuda")
         elif request.device in tensors.POSING:
@@ -274,15 +274,14 @@ class Reference:
 
     def judge(self, request: requests.Judge) -> requests.Judged:
         """Compare a candidate's outputs with the reference for the inputs drawn under a key."""
-        place, given = tensors.torch_device(self.device), request.outputs
+        given = request.outputs
+
+        def outputs() -> Outputs:
+            with no_meddling():
+                return [self.transfer.read_tensor(output) for output in given]
+
         try:
-            judged = self.judged(
-                request.key,
-                given,
-                lambda: [read_output(self.transfer, output, place) for output in given],
-                is_tuple=request.is_tuple,
-                tolerances=request.tolerances,
-            )
+            judged = self.judged(request.key, given, outputs, is_tuple=request.is_tuple, tolerances=request.tolerances)
             return replace(judged, sums=self.transfer.sums(given)) if judged.outputs else judged
         except CandidateError as error:
             return requests.Judged(Violation(error.rule, error.mechanism, error.message))
@@ -290,13 +289,13 @@ class Reference:
             self.transfer.taken.clear()
             release_unused()
 
-    def take(self, request: Take) -> Taken:
+    def take(self, request: Take) -> str:
         """Take a chunk of a large output; a file that was changed is told, as what is raised is the problem's fault."""
         try:
             with no_meddling():
-                return self.transfer.take(request, tensors.torch_device(self.device))
+                return self.transfer.take(request)
         except CandidateError as error:
-            return Taken(error.message)
+            return error.message
 
     def judged(
         self,

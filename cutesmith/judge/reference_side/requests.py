@@ -156,12 +156,5 @@ class Judge(Request[Judged]):
 
 
 @dataclass(frozen=True)
-class Forgotten:
-    """What the problem left behind in its process."""
-
-    left: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Forget(Request[Forgotten]):
-    """Forget the problem, so that another may follow."""
+class Forget(Request[tuple[str, ...]]):
+    """Forget the problem, so that another may follow; the reply names what it left behind in its process."""

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cutesmith.errors import CandidateError
-from cutesmith.judge.transfer.requests import Give, Scalar, Take, Taken, TensorFile, TensorLayout
+from cutesmith.judge.transfer.requests import Give, Scalar, Take, TensorFile, TensorLayout
 from cutesmith.verdicts import Mechanism, Rule, Violation
 
 LARGEST_FILE = 1 << 30  # bytes of a tensor that goes through a file of its own, which stays mapped
@@ -21,7 +21,7 @@ def chunk_file(file: str, begin: int) -> Path:
 
 def hand_over(
     giver: Callable[[Give], object],
-    taker: Callable[[Take], Taken],
+    taker: Callable[[Take], str],
     values: Iterable[Scalar | TensorLayout],
     largest: int,
     *,
@@ -42,5 +42,5 @@ def hand_over(
                 given.result()
                 if begin != begins[-1]:
                     given = ahead.submit(giver, Give(tensor.file, begin + CHUNK_BYTES, keep))
-                if why := taker(Take(tensor, begin)).meddled:
+                if why := taker(Take(tensor, begin)):
                     raise CandidateError.rejecting(Violation(Rule.H2, Mechanism.OUTPUT_FILES, why))

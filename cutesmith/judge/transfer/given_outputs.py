@@ -9,16 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cutesmith.errors import CandidateError
 from cutesmith.judge.transfer.requests import TensorFile
 from cutesmith.verdicts import Mechanism, Rule, Violation
-
-if TYPE_CHECKING:
-    import torch
-
-    from cutesmith.judge.transfer.transfer import Transfer
 
 MOST_BYTES = 64 << 30  # of an output; the problem's process has to hold it beside its own results
 
@@ -42,15 +36,9 @@ def require_own(outputs: Sequence[TensorFile], folder: Path) -> None:
             raise _forged(text)
 
 
-def read_output(transfer: Transfer, output: TensorFile, device: str) -> torch.Tensor:
-    """A candidate's output. Raises CandidateError (REJECTED, rule H2) where its file is not what was written there."""
-    with no_meddling():
-        return transfer.read_tensor(output, device)
-
-
 @contextmanager
 def no_meddling() -> Iterator[None]:
-    """What is wrong with a candidate's file becomes a CandidateError."""
+    """What is wrong with a candidate's file becomes a CandidateError (REJECTED, rule H2)."""
     try:
         yield
     except (OSError, ValueError) as error:  # a link, no file, one that is too short: `kernel_fn` has no hand in it

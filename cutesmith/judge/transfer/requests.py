@@ -64,15 +64,11 @@ class Give(Request[None]):
 
 
 @dataclass(frozen=True)
-class Taken:
-    """Why the file of a chunk is not what was written there; empty where it is."""
+class Take(Request[str]):
+    """Read the chunk of a large tensor that begins at a byte.
 
-    meddled: str = ""
-
-
-@dataclass(frozen=True)
-class Take(Request[Taken]):
-    """Read the chunk of a large tensor that begins at a byte."""
+    The reply says why the file is not what was written there; it is empty where it is.
+    """
 
     tensor: TensorFile
     begin: int

@@ -16,19 +16,19 @@ import torch
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.chunks import CHUNK_BYTES, chunk_file
 from cutesmith.judge.transfer.mapped_files import FILES
-from cutesmith.judge.transfer.requests import WHOLE, Give, Take, Taken, TensorFile, Value
+from cutesmith.judge.transfer.requests import WHOLE, Give, Take, TensorFile, Value
 
 ODD = 0x9E3779B97F4A7C15  # so that chunks in another order give another sum
 
 
 class Transfer:
-    """One process's end: `offered` waits until the parent asks for it, `taken` is on the device.
+    """One process's end: `offered` waits until the parent asks for it, `taken` is on the device, which torch names.
 
     `largest`: bytes of a tensor that goes through a file of its own.
     """
 
-    def __init__(self, largest: int = WHOLE) -> None:
-        self.largest = largest
+    def __init__(self, largest: int = WHOLE, device: str = "cpu") -> None:
+        self.largest, self.device = largest, device
         self.offered: dict[str, torch.Tensor] = {}  # by the file that a smaller one would have
         self.taken: dict[str, torch.Tensor] = {}  # bytes
         self._weights: torch.Tensor | None = None
@@ -54,8 +54,8 @@ class Transfer:
         if not request.keep and request.begin + chunk.numel() == whole.numel():
             del self.offered[request.file]
 
-    def take(self, request: Take, device: str) -> Taken:
-        """Read one chunk of a described tensor.
+    def take(self, request: Take) -> str:
+        """Read one chunk of a described tensor; the reply says that nothing is wrong.
 
         Raises OSError and ValueError for a file that is not what it was, and for a size that is not that of the shape:
         nothing would be written to the rest, where results of this process may have been.
@@ -64,10 +64,10 @@ class Transfer:
         if (size := tensors.bytes_spanned(tensor)) != tensor.bytes:
             raise ValueError(f"{tensor.bytes} bytes cannot be a tensor of {size}")
         if begin == 0:
-            self.taken[tensor.file] = torch.empty(size, dtype=torch.uint8, device=device)
+            self.taken[tensor.file] = torch.empty(size, dtype=torch.uint8, device=self.device)
         whole = self.taken[tensor.file][begin : begin + CHUNK_BYTES]
         whole.copy_(FILES.to_read(chunk_file(tensor.file, begin), whole.numel()))
-        return Taken()
+        return ""
 
     def bytes_of(self, description: TensorFile) -> torch.Tensor | None:
         """The bytes that a described tensor's strides span, to be copied: those of its file, or those taken.
@@ -82,9 +82,9 @@ class Transfer:
             raise ValueError(f"{size} bytes were to be taken, {0 if taken is None else taken.numel()} were")
         return taken
 
-    def read_tensor(self, description: TensorFile, device: str) -> torch.Tensor:
+    def read_tensor(self, description: TensorFile) -> torch.Tensor:
         """As `tensors.read_tensor`."""
-        return tensors.Guarded.holding(description, self.bytes_of(description), device).tensor
+        return tensors.Guarded.holding(description, self.bytes_of(description), self.device).tensor
 
     def sums(self, descriptions: Sequence[TensorFile]) -> tuple[str, ...]:
         """A checksum of each tensor that was taken; empty for those that came as files."""

@@ -20,7 +20,7 @@ from cutesmith.judge.reference_side.requests import Load
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.chunks import CHUNK_BYTES, chunk_file, hand_over
-from cutesmith.judge.transfer.requests import Scalar, Start, Taken, TensorFile
+from cutesmith.judge.transfer.requests import Scalar, Start, TensorFile
 from cutesmith.judge.transfer.transfer import Transfer
 from cutesmith.judge.verification import Judge, verify_kernel
 from cutesmith.timing.contest import BenchmarkOptions, Contest
@@ -37,7 +37,7 @@ def move(tensor, tmp_path):
     """The tensor as the other side has it, its bytes there, and both ends."""
     giver, taker = Transfer(ALL), Transfer(ALL)
     description = giver.write_value(tensor, tmp_path / "0")
-    hand_over(giver.give, lambda request: taker.take(request, "cpu"), [description, Scalar("int", "1")], ALL)
+    hand_over(giver.give, taker.take, [description, Scalar("int", "1")], ALL)
     return description, giver, taker
 
 
@@ -46,7 +46,7 @@ def move(tensor, tmp_path):
 def test_every_byte_arrives_and_room_for_two_chunks_is_enough(tmp_path, size):
     tensor = torch.randint(256, (size,), dtype=torch.uint8)
     description, giver, taker = move(tensor, tmp_path)
-    assert torch.equal(taker.read_tensor(description, "cpu"), tensor)
+    assert torch.equal(taker.read_tensor(description), tensor)
     rooms = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     second = {"chunk1": min(size - CHUNK_BYTES, CHUNK_BYTES)} if size > CHUNK_BYTES else {}
     assert rooms == {"chunk0": min(size, CHUNK_BYTES), **second}
@@ -68,7 +68,7 @@ def test_the_next_chunk_is_given_while_one_is_taken_and_none_before_its_place_is
         number = request.begin // CHUNK_BYTES
         assert gave[number].is_set() and (number == 4 or gave[number + 1].wait(20)), "it was not given meanwhile"
         took[number].set()
-        return Taken()
+        return ""
 
     hand_over(giver, taker, [FIVE], ALL)
     assert all(event.is_set() for event in took)
@@ -83,7 +83,7 @@ def test_what_either_side_raises_comes_through(fails, number):
         asked[name].append(request.begin // CHUNK_BYTES)
         if (name, asked[name][-1]) == (fails, number):
             raise CandidateError("it ended", ExitCode.CRASHED)
-        return Taken()
+        return ""
 
     with pytest.raises(CandidateError, match="it ended"):
         hand_over(partial(side, "giver"), partial(side, "taker"), [FIVE], ALL)
@@ -94,20 +94,20 @@ def test_what_either_side_raises_comes_through(fails, number):
 def test_layouts_arrive_too(tmp_path, view):
     tensor = view(torch.randn(64, 9, dtype=torch.float64))
     description, _, taker = move(tensor, tmp_path)
-    arrived = taker.read_tensor(description, "cpu")
+    arrived = taker.read_tensor(description)
     assert arrived.stride() == tensor.stride() and torch.equal(arrived, tensor)
 
 
 def test_an_empty_tensor_is_a_file_like_any_small_one(tmp_path):
     description, _, taker = move(torch.empty(0, 3), tmp_path)
-    assert taker.read_tensor(description, "cpu").shape == (0, 3)
+    assert taker.read_tensor(description).shape == (0, 3)
 
 
 def test_what_is_small_moves_as_a_file(tmp_path):
     transfer = Transfer(largest=400)
     small, large = (transfer.write_value(torch.ones(n), tmp_path / str(n)) for n in (100, 101))
     assert (tmp_path / "100").stat().st_size == 400 and list(transfer.offered) == [large.file]
-    assert torch.equal(transfer.read_tensor(small, "cpu"), torch.ones(100))
+    assert torch.equal(transfer.read_tensor(small), torch.ones(100))
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_one_byte_or_two_chunks_in_another_order_make_another_sum(tmp_path):
     giver, taker, sums = Transfer(ALL), Transfer(ALL), []
     for other in (tensor, tensor.clone(), last, swapped):
         description = giver.write_value(other, tmp_path / "0")
-        hand_over(giver.give, lambda request: taker.take(request, "cpu"), [description], ALL)
+        hand_over(giver.give, taker.take, [description], ALL)
         sums += taker.sums([description])
     assert sums[0] == sums[1] and len(set(sums)) == 3
     assert Transfer().sums([replace(description, bytes=1)]) == ("",)
@@ -168,8 +168,8 @@ def test_what_a_kernel_changes_in_its_results_afterwards_changes_nothing(tmp_pat
     (output,) = candidate.run(Run((step,))).steps[0].outputs
     held[0].zero_()
     taker = Transfer(ALL)
-    hand_over(candidate.transfer.give, lambda request: taker.take(request, "cpu"), [output], ALL)
-    assert torch.equal(taker.read_tensor(output, "cpu"), torch.arange(6.0) + 1)
+    hand_over(candidate.transfer.give, taker.take, [output], ALL)
+    assert torch.equal(taker.read_tensor(output), torch.arange(6.0) + 1)
 
 
 def test_a_result_that_is_judged_twice_moves_twice():
