@@ -7,6 +7,7 @@ met here: held-back launches meet it (`candidate.Candidate`).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,16 +29,19 @@ Events = Sequence[tuple[str, float]]  # name and microseconds of everything that
 
 
 def check(path: Path, problem: Path, arch: str, *, timeout: float, confined: bool = False) -> CaseReport:
-    """A case that fails where other kernels take more than `MOST_FOREIGN`; "not run" where nobody can tell.
+    """A case that fails where other kernels take more than `MOST_FOREIGN`; "not run" where no one can tell.
 
     `confined`: the problem is, though it has a file of its own.
     """
     case = CaseReport(name="device time", inputs="get_inputs()")
     compiled = compile_kernel(path, (arch,), problem=problem if problem != path else None, timeout=timeout)
     own = {kernel.name for report in compiled.archs for kernel in report.kernels}
-    request = Profile(str(path.resolve()), str(problem.resolve()), confined)
+    limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=GIB)
+    environment = {"CUTE_DSL_ARCH": arch}
     try:
-        return judged(case, _events(request, arch, timeout), own)
+        with Worker(device_time, preload=(import_dsl,), limits=limits, gpu=True, environment=environment) as worker:
+            events = worker.call(Profile(str(path.resolve()), str(problem.resolve()), confined), timeout=timeout)
+        return judged(case, events, own)
     except CandidateError as error:
         return replace(case, outcome=CaseOutcome.NOT_RUN, remark=error.message[:300])
 
@@ -50,24 +54,16 @@ def judged(case: CaseReport, events: Events, own: Iterable[str]) -> CaseReport:
     if not any(name in names for name, _ in counted) or total <= 0:
         text = "the profiler names no kernel that the file compiles to"
         return replace(case, outcome=CaseOutcome.NOT_RUN, remark=text)
-    foreign: dict[str, float] = {}
+    foreign: dict[str, float] = defaultdict(float)
     for name, time in counted:
         if name not in names:
-            foreign[name] = foreign.get(name, 0.0) + time / total
+            foreign[name] += time / total
     if not foreign:
         return case
-    largest = sorted(foreign, key=lambda name: -foreign[name])[:MOST_NAMED]
-    named = ", ".join(f"{name[:80]} ({foreign[name]:.0%})" for name in largest)
+    largest = sorted(foreign.items(), key=lambda item: -item[1])[:MOST_NAMED]
+    named = ", ".join(f"{name[:80]} ({part:.0%})" for name, part in largest)
     share = sum(foreign.values())
     text = f"{share:.0%} of the device time goes to kernels that are not the file's own: {named}"
     if share > MOST_FOREIGN:
         return case.violated(Violation(Rule.W2, Mechanism.DEVICE_TIME, text))
     return replace(case, remark=text)
-
-
-def _events(request: Profile, arch: str, timeout: float) -> Events:
-    limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(32 * GIB), file_bytes=GIB)
-    with Worker(
-        device_time, preload=(import_dsl,), limits=limits, gpu=True, environment={"CUTE_DSL_ARCH": arch}
-    ) as worker:
-        return worker.call(request, timeout=timeout)

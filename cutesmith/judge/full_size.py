@@ -42,23 +42,20 @@ class FullSize:
             outcome = CaseOutcome.NOT_LAUNCHED if refused else CaseOutcome.RAISED
             violation = Violation(None, Mechanism.FULL_SIZE_LAUNCHES, reply.error, reject=False)
             return case.violated(violation, outcome)
-        if reply.call.untried:
-            return replace(case, outcome=CaseOutcome.NOT_RUN, remark=reply.call.untried)
-        return self._recorded(case, reply.call)
-
-    def _recorded(self, case: CaseReport, call: of_candidate.RecordedCall) -> CaseReport:
-        if computed := sorted(call.computed):
+        if reply.untried:
+            return replace(case, outcome=CaseOutcome.NOT_RUN, remark=reply.untried)
+        if computed := sorted(reply.computed):
             text = f"kernel_fn computes with torch ({', '.join(computed[:5])}) at full size"
             return case.violated(Violation(Rule.W1, Mechanism.DISPATCH_MODE, f"{text} instead of a CuTe kernel"))
-        if not call.blocks:
+        if not reply.blocks:
             text = "kernel_fn launches no CuTe kernel at full size"
             return case.violated(Violation(Rule.W1, Mechanism.NO_LAUNCH, text))
-        if call.wraps:
-            return case.violated(Violation(None, Mechanism.INDEX_WIDTH, call.wraps, reject=False))
-        self.blocks = call.blocks
+        if reply.wraps:
+            return case.violated(Violation(None, Mechanism.INDEX_WIDTH, reply.wraps, reject=False))
+        self.blocks = reply.blocks
         grids = ", ".join(f"{blocks:,}" for blocks in self.blocks[:8])
         recorded = f"recorded, not executed: {grids} block{'s' * (self.blocks != (1,))}"
-        return replace(case, remark="; ".join(filter(None, (recorded, call.remark))))
+        return replace(case, remark="; ".join(filter(None, (recorded, reply.remark))))
 
     def longer(self) -> Iterator[CaseReport]:
         """A case for each size that was shrunk, and one beyond the last block of a grid that ends early."""

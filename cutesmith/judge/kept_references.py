@@ -4,7 +4,7 @@ The driver makes one CUDA context at a time, for all GPUs of a machine: 0.25 s e
 H200s as on one. A judging needs four, for two processes that verify and two that time; with the reference's kept, two
 (beside torch.compile or a library, whose process is not kept, three).
 What a problem may leave behind is looked for when its judging is done (`reference_side.renewable`): a process where
-something is left, or that did not answer, serves nobody else. Processes of candidates are never kept.
+something is left, or that did not answer, serves no one else. Processes of candidates are never kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORGET_SECONDS = 30.0
 
 
 class KeptReference:
-    """At most one process, while it serves nobody."""
+    """At most one process, while it serves no one."""
 
     def __init__(self) -> None:
         self.process: ProblemProcess | None = None

@@ -18,7 +18,7 @@ ENOUGH = 0.5  # of the memory wanted, which is a share of what happens to be fre
 
 @dataclass(frozen=True)
 class Untrusted:
-    """A problem that nobody vouches for: what messages call it, and what to do about one that has to do more."""
+    """A problem that no one trusts: what messages call it, and what to do about one that has to do more."""
 
     subject: str
     way_out: str
@@ -26,9 +26,9 @@ class Untrusted:
 
 OWN = Untrusted(
     "the problem in the kernel's own file",
-    "What needs more belongs into a problem file of its own, named with --problem: for that one you vouch.",
+    "What needs more belongs into a problem file of its own, named with --problem: that one is trusted.",
 )
-ASKED = Untrusted("the problem", "If you vouch for it, leave out --confine-problem: it may do more then.")
+ASKED = Untrusted("the problem", "If you trust it, leave out --confine-problem: it may do more then.")
 
 
 def untrusted(path: Path, problem: Path, *, asked: bool) -> Untrusted | None:
@@ -87,7 +87,7 @@ def reference_reply(pending: Pending[R], *, timeout: float | None = None) -> R:
     """As `reference_call`, for a request that was sent before.
 
     Raises ContractError, and CandidateError for a time-out, for what this machine lacks, and for what a problem does
-    that nobody vouches for.
+    that no one trusts.
     """
     try:
         return pending.reply(timeout=timeout)

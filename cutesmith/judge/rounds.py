@@ -34,7 +34,7 @@ SMALLER = (
     "loop or a wait that nothing ends."
 )
 COMPARED_BYTES = 1 << 20
-KEPT_BYTES = 8 * GIB  # of files that the next case writes over; making pages anew costs more than filling them
+KEPT_BYTES = 8 * GIB  # of files that the next case writes over; making new pages costs more than filling them
 START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a busy machine
 
 
@@ -125,7 +125,8 @@ class Round:
             case = replace(case, outputs=case.outputs or judged.outputs)
             if not (wrong := _explained(judged, report)):
                 continue
-            if step > 0 and not wrong.reject and self._replayed(step, reply.steps):
+            # A wrong result that is, bit for bit, that of an earlier call was not computed.
+            if not wrong.reject and any(same_bytes(report.outputs, e.outputs, self.sums) for e in reply.steps[:step]):
                 text = ("new contents behind the same pointers", "the same contents behind new pointers")[step - 1]
                 stale = f"with {text} it returns an old result: {wrong.text}"
                 wrong = Violation(Rule.R1, Mechanism.REPLAYED, stale)
@@ -134,11 +135,6 @@ class Round:
             return case
         # Two right results that differ in their bits are reported, not refused: atomics may reorder sums.
         return replace(case, remark="not reproducible: two calls on equal inputs differ, within tolerance")
-
-    def _replayed(self, step: int, reports: Sequence[StepReport]) -> bool:
-        """Whether a wrong result is, bit for bit, that of an earlier call."""
-        outputs = [report.outputs for report in reports]
-        return any(same_bytes(outputs[step], outputs[earlier], self.sums) for earlier in range(step))
 
     def derived(self, name: str) -> CaseReport | None:
         """One derived case; None when the reference refuses such inputs. A kernel may refuse layouts and shapes too."""
@@ -153,34 +149,33 @@ class Round:
         case = CaseReport(name=f"derived: {name}", inputs=drawn.summary)
         poisons = (NAN_POISON, LARGE_POISON)
         steps = tuple(self.step(i, drawn, reuse=False, poison=poison) for i, poison in enumerate(poisons))
-        reply = self.run(case.name, drawn, Run(steps, may_decline=_may_decline(name)))
+        # Shapes and layouts that the contract does not name may be refused aloud; values may not.
+        may_decline = name in LAYOUT_CASES or name.startswith(("odd", "empty", "size 1"))
+        reply = self.run(case.name, drawn, Run(steps, may_decline=may_decline))
         return self.judge_derived(case, reply, forgiving=name.startswith("NaN"))
 
     def judge_derived(self, case: CaseReport, reply: Ran, *, note: str = "", forgiving: bool = False) -> CaseReport:
-        """What came of a case that nobody wrote down; `note` is a remark on it, `forgiving`: no value is cheating."""
+        """What came of a case that no one wrote down; `note` is a remark on it, `forgiving`: no value is cheating."""
+        if why := reply.declined or reply.stopped:
+            self._clean()
+            outcome = CaseOutcome.DECLINED if reply.declined else CaseOutcome.NOT_RUN
+            done = replace(case, outcome=outcome, remark=why[:300])
+            return case.violated(reply.changes[0]) if reply.changes else done
         try:
-            return self._judged(case, reply, note, forgiving)
+            for report in reply.steps:
+                if found := behaviour(report, reply.changes, own=False):
+                    return case.violated(found)
+                judged = self._judge(DERIVED, report)
+                remark = "; ".join(filter(None, (note, judged.note)))
+                case = replace(case, outputs=case.outputs or judged.outputs, remark=remark)
+                if wrong := _explained(judged, report):
+                    by_value = wrong.mechanism is Mechanism.FLOAT64_REFERENCE
+                    mechanism = Mechanism.DERIVED_INPUTS if by_value else wrong.mechanism
+                    wrong = replace(wrong, mechanism=mechanism, reject=wrong.reject and not forgiving)
+                    return replace(case, outputs=judged.outputs).violated(wrong)
+            return case
         finally:
             self._clean()
-
-    def _judged(self, case: CaseReport, reply: Ran, note: str, forgiving: bool) -> CaseReport:
-        if why := reply.declined or reply.stopped:
-            outcome = CaseOutcome.DECLINED if reply.declined else CaseOutcome.NOT_RUN
-            return (
-                case.violated(reply.changes[0]) if reply.changes else replace(case, outcome=outcome, remark=why[:300])
-            )
-        for report in reply.steps:
-            if found := behaviour(report, reply.changes, own=False):
-                return case.violated(found)
-            judged = self._judge(DERIVED, report)
-            remark = "; ".join(filter(None, (note, judged.note)))
-            case = replace(case, outputs=case.outputs or judged.outputs, remark=remark)
-            if wrong := _explained(judged, report):
-                by_value = wrong.mechanism is Mechanism.FLOAT64_REFERENCE
-                mechanism = Mechanism.DERIVED_INPUTS if by_value else wrong.mechanism
-                wrong = replace(wrong, mechanism=mechanism, reject=wrong.reject and not forgiving)
-                return replace(case, outputs=judged.outputs).violated(wrong)
-        return case
 
     def draw(self, key: str, **what: Any) -> Drawn:
         """Inputs of a case under a key, as files; `what`: further fields of `Draw`."""
@@ -273,11 +268,6 @@ def _explained(judged: Judged, report: StepReport) -> Violation | None:
     return Violation(Rule.O1, Mechanism.POISON, text, wrong.reject)
 
 
-def _may_decline(name: str) -> bool:
-    """Shapes and layouts that the contract does not name may be refused aloud; values may not."""
-    return name in LAYOUT_CASES or name.startswith(("odd", "empty", "size 1"))
-
-
 def _layout(value: Value) -> object:
     """What must be equal for new contents to go behind the same pointer."""
     if isinstance(value, Scalar):
@@ -290,11 +280,9 @@ def same_bytes(first: Sequence[TensorFile], second: Sequence[TensorFile], sums: 
     if [one.bytes for one in first] != [other.bytes for other in second]:
         return False
     for one, other in zip(first, second):
-        totals = sums.get(one.file, ""), sums.get(other.file, "")
-        if any(totals):
-            if totals[0] != totals[1]:
-                return False
-        elif one.bytes and not _same_beginning(one.file, other.file, one.bytes):
+        if (total := sums.get(one.file, "")) != sums.get(other.file, ""):
+            return False
+        if not total and one.bytes and not _same_beginning(one.file, other.file, one.bytes):
             return False
     return True
 

@@ -52,7 +52,7 @@ def check(path: Path, problem: Path, *, timeout: float, confined: bool = False) 
 
     `confined`: the problem is, though it has a file of its own.
     """
-    program, trust = find_sanitizer(), "confined" if confined else "vouched"
+    program, trust = find_sanitizer(), "confined" if confined else "trusted"
     for tool in TOOLS:
         case = CaseReport(name=f"compute-sanitizer {tool}", inputs="get_inputs()")
         if program is None:

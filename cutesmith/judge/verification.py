@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -119,25 +119,17 @@ class Judge:
             contract.inspect_kernel(self.path, with_problem=not self.own_problem)
             if not self.own_problem:
                 contract.inspect(self.problem)
-            if on != "cpu" and (rejection := self._static()):
-                return rejection
+            findings = [] if on == "cpu" else find_cheats(contract.problem_source(self.path), self.path)
+            for cheat in findings:
+                return self._ended(ExitCode.REJECTED, cheat.text, cheat.rule, cheat.mechanism)
             return self._run(on)
         except CandidateError as error:
-            return self._ended(error.exit_code, self._told(error), error.rule, error.mechanism, error.log_tail)
+            name, hint = self.path.name, error.hint or (SMALLER if error.exit_code == ExitCode.TIMED_OUT else "")
+            text = error.message if error.message.startswith(f"{name}:") else f"{name}: {error.message}"
+            told = f"{text}\n{hint}" if hint else text
+            return self._ended(error.exit_code, told, error.rule, error.mechanism, error.log_tail)
         except CutesmithError as error:
             return self._ended(error.exit_code, str(error), mechanism=mechanism_of(error))
-
-    def _told(self, error: CandidateError) -> str:
-        """The file's name, what happened, and what to do; of a time-out in any case."""
-        name, hint = self.path.name, error.hint or (SMALLER if error.exit_code == ExitCode.TIMED_OUT else "")
-        text = error.message if error.message.startswith(f"{name}:") else f"{name}: {error.message}"
-        return f"{text}\n{hint}" if hint else text
-
-    def _static(self) -> VerifyVerdict | None:
-        findings = find_cheats(contract.problem_source(self.path), self.path)
-        if not findings:
-            return None
-        return self._ended(ExitCode.REJECTED, findings[0].text, findings[0].rule, findings[0].mechanism)
 
     def _run(self, on: str) -> VerifyVerdict:
         if on == "cpu":
@@ -200,7 +192,7 @@ class Judge:
             plan = self._load(reference, candidate, device, arch)
             again = (lambda: self._compiled(folder, arch)) if device == "cuda" else None
             self._all_cases(Round(folder, reference, candidate, self.options, recompiled=again), plan)
-            verdict = self._conclude(candidate)
+            verdict = self._conclude(candidate.log_tail)
         if verdict.passed and self.options.sanitize and device == "cuda":
             return self._sanitized(verdict, arch)
         return verdict
@@ -220,8 +212,10 @@ class Judge:
             if self._settled():
                 return
         whole = None if plan.long_sizes is None else FullSize(turn, plan.shapes, plan.long_sizes, plan.elements)
-        if whole and not self._add(whole.launches()):
-            return
+        if whole:
+            self.cases.append(whole.launches())
+            if not self.cases[-1].passed:  # a call that fails at full size fails the kernel
+                return
         for name in plan.derived:
             with self._sharing():
                 report = turn.derived(name)
@@ -230,24 +224,15 @@ class Judge:
                 return
         if whole and all(case.passed for case in self.cases):
             self.cases += whole.longer()
-        self.reduced = self._reduced(turn.ran_as)
-
-    def _add(self, case: CaseReport) -> bool:
-        """Whether others may follow: a call that fails at full size fails the kernel."""
-        self.cases.append(case)
-        return case.passed
-
-    @staticmethod
-    def _reduced(ran_as: Sequence[str]) -> str:
-        """Such as "16384x8192 as 32x8192, 16384x32"; empty where everything ran as it is."""
-        return f"{ran_as[0]} as {', '.join(ran_as[1:])}" if ran_as else ""
+        if turn.ran_as:  # such as "16384x8192 as 32x8192, 16384x32"
+            self.reduced = f"{turn.ran_as[0]} as {', '.join(turn.ran_as[1:])}"
 
     def _sanitized(self, verdict: VerifyVerdict, arch: str) -> VerifyVerdict:
         """memcheck and racecheck of compute-sanitizer, then the shares of device time, in processes of their own."""
         timeout, confined = self.options.timeout, self.options.confine_problem
         self.cases += sanitizer.check(self.path, self.problem, timeout=4 * timeout, confined=confined)
         self.cases.append(device_time.check(self.path, self.problem, arch, timeout=timeout, confined=confined))
-        return self._conclude(log_tail=verdict.log_tail)
+        return self._conclude(verdict.log_tail)
 
     def _own_set(self, turn: Round, index: int) -> list[CaseReport]:
         """Several draws of one input set, in one buffer and in new ones (rule R1), twice for determinism."""
@@ -310,25 +295,20 @@ class Judge:
             raise CandidateError.rejecting(change)
         return plan
 
-    def _conclude(self, candidate: Worker | None = None, *, log_tail: str = "") -> VerifyVerdict:
-        tail = candidate.log_tail if candidate is not None else log_tail
+    def _conclude(self, tail: str = "") -> VerifyVerdict:
         wrong = [case for case in self.cases if not case.passed]
         if not wrong:
             done = "compiled" if self.ran_on == "compile" else f"verified on {self.device_name or self.ran_on}"
             done += f" at reduced sizes ({self.reduced})" if self.reduced else ""
             whose = ", by the file's own reference" if self.own_problem else ""
-            return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {self._counted()}{whose}", log_tail=tail)
+            declined, tried = self._declined(), sum(case.outcome is not CaseOutcome.NOT_RUN for case in self.cases)
+            counted = f"{tried - declined} of {tried} cases, {declined} declined" if declined else f"{tried} cases"
+            return self._ended(ExitCode.PASSED, f"{self.path.name}: {done}, {counted}{whose}", log_tail=tail)
         worst = next((case for case in wrong if case.outcome is CaseOutcome.REJECTED), wrong[0])
         assert worst.violation is not None, "what did not pass says why"
         more = f" (and {len(wrong) - 1} other cases)" if len(wrong) > 1 else ""
         text = f"{self.path.name}: {worst.name}: {worst.explanation}{more}"
         return self._ended(EXIT_CODES[worst.outcome], text, worst.violation.rule, worst.violation.mechanism, tail)
-
-    def _counted(self) -> str:
-        """Such as "13 of 16 cases, 3 declined"; what a tool of the judge could not look at is no case."""
-        declined = self._declined()
-        tried = sum(case.outcome is not CaseOutcome.NOT_RUN for case in self.cases)
-        return f"{tried - declined} of {tried} cases, {declined} declined" if declined else f"{tried} cases"
 
     def _declined(self) -> int:
         return sum(case.outcome is CaseOutcome.DECLINED for case in self.cases)

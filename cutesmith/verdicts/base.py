@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes that every command shares (docs/design.md, "What every command does alike")."""
+    """Exit codes that every command shares."""
 
     PASSED = 0
     WRONG_RESULT = 1

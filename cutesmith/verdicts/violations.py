@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 
 class Rule(str, enum.Enum):
@@ -77,7 +75,7 @@ class Mechanism(enum.Enum):
     NARROW_INSTRUCTIONS = "narrow instructions"
     TIMED_OUTPUTS = "timed outputs"
     PERSISTING_L2 = "persisting L2"
-    WARM_UP = "warm-up taken anew"
+    WARM_UP = "warm-up measured again"
     PHYSICAL_FLOOR = "physical floor"
     PARENTS_CLOCK = "parent's clock"
     PRIVATE_PIPE = "private pipe"
@@ -109,12 +107,6 @@ class Violation:
     mechanism: Mechanism
     text: str
     reject: bool = True
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Violation:
-        """The violation that another process reported; raises ValueError for a rule or a mechanism that is unknown."""
-        rule = Rule(plain["rule"]) if plain["rule"] else None
-        return cls(rule, Mechanism(plain["mechanism"]), plain["text"], plain["reject"])
 
 
 class CaseOutcome(enum.Enum):

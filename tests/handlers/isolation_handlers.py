@@ -68,7 +68,7 @@ def _touch_memory(byte_count):
 
 
 def _held_by_a_file(byte_count):
-    """Memory that is in nobody's resident set: a file without a name, written and not mapped."""
+    """Memory that is in no one's resident set: a file without a name, written and not mapped."""
     descriptor = os.memfd_create("held")
     while byte_count > 0:
         byte_count -= os.write(descriptor, bytes(1 << 20))
@@ -115,7 +115,7 @@ def _raise_passing(code):
 
 
 def _that_stays():
-    """Ids of a shared segment, semaphores and a queue, which are nobody's and last."""
+    """Ids of a shared segment, semaphores and a queue, which belong to no one and last."""
     libc = ctypes.CDLL(None)
     return [libc.shmget(0, 4096, 0o600), libc.semget(0, 1, 0o600), libc.msgget(0, 0o600)]
 

@@ -172,7 +172,7 @@ def test_a_problem_of_its_own_keeps_its_freedom(tmp_path, outside):
 
 @needs_landlock
 @pytest.mark.parametrize("link", [None, os.symlink, os.link])
-def test_another_name_for_the_kernels_file_makes_nobody_vouch(tmp_path, outside, link):
+def test_another_name_for_the_kernels_file_makes_it_no_trusted_problem(tmp_path, outside, link):
     path, _ = attacking(tmp_path, WRITE, PLACES["where inputs are drawn"])
     problem = tmp_path / "outside" / ".." / "kernel.py"
     if link is not None:

@@ -54,13 +54,7 @@ class Buffer:
 
     value: Any
     guarded: Guarded | None = None
-    pristine: torch.Tensor | None = None
-
-    def mutated(self) -> bool:
-        """Whether a bit of the tensor or of its guard zones has changed."""
-        if self.guarded is None or self.pristine is None:
-            return False
-        return not same_bytes(self.guarded.raw, self.pristine)
+    pristine: torch.Tensor | None = None  # with the guard zones
 
 
 @dataclass
@@ -79,6 +73,7 @@ class Candidate:
     poisoned: list[list[torch.Tensor]] = field(default_factory=list)  # masks of a step's outputs
     exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     surroundings: Surroundings | None = None
+    emulated: Any = None  # the emulated GPU
     gate: Any = None  # of launches on a GPU
     hold: StreamHold | None = None  # there
     transfer: Transfer = field(default_factory=Transfer)
@@ -147,15 +142,15 @@ class Candidate:
         """Run each step; a report a step."""
         self.kept.clear()
         self.transfer.offered.clear()
-        self.buffers = []
-        self.poisoned = []
-        launched = self._launches()
+        self.buffers, self.poisoned = [], []
+        launched = self.launches()
         reports = [self._step(step) for step in self._steps(request.steps)]
-        if self._sees_launches() and self._launches() == launched and self._something_to_do():
+        seen = self.emulated is not None or (self.gate is not None and not self.gate.blind)
+        if seen and self.launches() == launched and self._something_to_do():
             reports[0] = _accused(reports[0], [Violation(Rule.W1, Mechanism.NO_LAUNCH, NO_LAUNCH)])
         unwritten = never_written(self.poisoned)
-        early = written_too_early(self.poisoned)
-        reports = [replace(report, unwritten=unwritten, early=here) for report, here in zip(reports, early)]
+        early = zip(reports, written_too_early(self.poisoned))
+        reports = [replace(report, unwritten=unwritten, early=here) for report, here in early]
         if any(not same_bytes(bytes_of(output), copy) for output, copy in self.kept):
             text = "a later call overwrote the result of an earlier one: allocate outputs in every call"
             reports[-1] = _accused(reports[-1], [Violation(Rule.O13, Mechanism.KEPT_OUTPUTS, text)])
@@ -178,11 +173,12 @@ class Candidate:
 
     def _step(self, step: Step) -> StepReport:
         self._place(step.inputs, reuse=step.reuse, poison=step.poison)
-        if self.device == "emulator":
-            self._name_inputs()
         arguments = [buffer.value for buffer in self.buffers]
+        for index, value in enumerate(arguments if self.emulated is not None else ()):
+            if isinstance(value, torch.Tensor):
+                self.emulated.name(value, f"input {index}")
         watch = KernelWatch(self.device, poison=step.poison)
-        seen = self._findings()
+        found = 0 if self.emulated is None else len(self.emulated.findings)
         with candidate_code(self.path):
             with contextlib.nullcontext() if self.hold is None else self.hold.ending():
                 with watch:
@@ -192,13 +188,16 @@ class Candidate:
                     early = [bytes_of(value).clone() for value in plain_tensors(returned)]
             synchronize(self.device)
         outputs, violations = take_outputs(returned)
-        violations += [p for index, output in enumerate(outputs) for p in self._aliases(index, output)]
-        violations += self._damage(watch) + self._faults(seen) + written_late(outputs, first, early)
+        for index, output in enumerate(outputs):
+            mine = tensors.memory_range(output)
+            ranges = [(i, b.guarded.address_range()) for i, b in enumerate(self.buffers) if b.guarded is not None]
+            violations += [_alias(index, number) for number, theirs in ranges if tensors.overlap(mine, theirs)][:1]
+        violations += self._damage(watch) + self._faults(found) + written_late(outputs, first, early)
         self.kept += list(zip(outputs, early))
         folder = Path(step.outputs)
         folder.mkdir(parents=True, exist_ok=True)
-        given = [self._out_of_reach(*pair) for pair in zip(outputs, early)]
-        files = tuple(self.transfer.write_tensor(output, folder / f"{i}") for i, output in enumerate(given))
+        given = enumerate(self._out_of_reach(*pair) for pair in zip(outputs, early))
+        files = tuple(self.transfer.write_tensor(output, folder / f"{index}") for index, output in given)
         self.poisoned.append([poisoned_elements(output, step.poison) for output in outputs])
         return StepReport(
             type(returned) is tuple, dict(watch.computed), dict(watch.copied), tuple(violations), outputs=files
@@ -213,13 +212,13 @@ class Candidate:
     def _kernel(self, arguments: list[Any]) -> Any:
         assert self.kernel_fn is not None, "load comes first"
         contract.check_arity(self.kernel_fn, "kernel_fn", arguments)
-        if self.device == "emulator":
+        if self.emulated is not None:
             self.emulated.forget_refusal()  # of an earlier case
         try:
             with fair_room(self.share()), torch.no_grad():  # as while it is timed (rule H3)
                 return self.kernel_fn(*arguments)
         finally:
-            if self.device == "emulator":
+            if self.emulated is not None:
                 self.emulated.check()  # what ended a launch reaches host code only as an error number
 
     def _place(self, inputs: Sequence[Value], *, reuse: bool, poison: int) -> None:
@@ -230,9 +229,10 @@ class Candidate:
         spacious = sum(value.bytes for value in inputs if isinstance(value, TensorFile)) <= self.transfer.largest
         self.share = whole_gpu if spacious else self.room()
         if not reuse:
-            self.buffers = [_new_buffer(value, self.transfer, self.device, poison) for value in inputs]
+            self.buffers = [self._new_buffer(value, poison) for value in inputs]
             return
-        sources = [None if isinstance(value, Scalar) else self._source(value) for value in inputs]
+        read = [None if isinstance(value, Scalar) else self.transfer.bytes_of(value) for value in inputs]
+        sources = [source if source is None else source.to(self.transfer.device) for source in read]
         if self.hold is not None:
             self.hold.begin()  # what does not wait for the current stream reads the old contents (rule T1)
         for buffer, value, source in zip(self.buffers, inputs, sources, strict=True):
@@ -242,24 +242,22 @@ class Candidate:
                 buffer.guarded.fill(source)
                 buffer.pristine = buffer.guarded.raw.clone()
 
-    def _source(self, description: TensorFile) -> torch.Tensor | None:
-        """The bytes of an input on the device."""
-        source = self.transfer.bytes_of(description)
-        return source if source is None else source.to(tensors.torch_device(self.device))
-
-    def _name_inputs(self) -> None:
-        """Let the emulated GPU call the inputs by their places."""
-        for index, buffer in enumerate(self.buffers):
-            if isinstance(buffer.value, torch.Tensor):
-                self.emulated.name(buffer.value, f"input {index}")
+    def _new_buffer(self, value: Value, poison: int) -> Buffer:
+        if isinstance(value, Scalar):
+            return Buffer(tensors.read_scalar(value))
+        zone_bytes, source = 0 if self.device == "emulator" else tensors.GUARD_BYTES, self.transfer.bytes_of(value)
+        guarded = Guarded.holding(value, source, self.transfer.device, zone_bytes=zone_bytes, poison=poison)
+        return Buffer(guarded.tensor, guarded, guarded.raw.clone())
 
     def _damage(self, watch: KernelWatch) -> list[Violation]:
         found = []
         for index, buffer in enumerate(self.buffers):
-            if buffer.guarded is not None and not buffer.guarded.zones_intact():
+            if buffer.guarded is None or buffer.pristine is None:
+                continue
+            if not buffer.guarded.zones_intact():
                 text = f"the kernel wrote outside input {index}"
                 found.append(Violation(Rule.O8, Mechanism.GUARD_ZONES, text, reject=False))
-            elif buffer.mutated():
+            elif not same_bytes(buffer.guarded.raw, buffer.pristine):
                 text = f"the kernel changed input {index}: inputs are read-only"
                 found.append(Violation(Rule.O2, Mechanism.INPUTS_COMPARED, text))
         found += [Violation(Rule.W1, Mechanism.DEVICE_MEMORY, sentence) for sentence in watch.tampering]
@@ -270,7 +268,7 @@ class Candidate:
 
     def _without_launches(self, step: Step) -> list[Violation]:
         """The last step once more while launches do nothing: whatever appears does not come from a CuTe kernel (W2)."""
-        gate = self.emulated if self.device == "emulator" else self.gate
+        gate = self.gate if self.emulated is None else self.emulated
         if gate is None:
             return []
         held = gate.held
@@ -283,39 +281,25 @@ class Candidate:
         if gate.held == held:  # no launch was seen to be held back: nothing follows
             return []
         usual = [copy for _, copy in self.kept[-len(plain_tensors(returned)) :]]
-        pairs = zip(plain_tensors(returned), usual)
-        return [p for index, pair in enumerate(pairs) for p in appeared(index, *pair, step.poison)]
+        pairs = enumerate(zip(plain_tensors(returned), usual))
+        return [found for index, pair in pairs for found in appeared(index, *pair, step.poison)]
 
     def _something_to_do(self) -> bool:
         """Whether a kernel is needed: not for empty outputs, and not for the constant that empty inputs come to."""
         given = [buffer.value for buffer in self.buffers if isinstance(buffer.value, torch.Tensor)]
         return any(output.numel() for output, _ in self.kept) and (not given or any(v.numel() for v in given))
 
-    def _sees_launches(self) -> bool:
-        """Whether every launch of a CuTe kernel passes us by."""
-        return self.device == "emulator" or (self.gate is not None and not self.gate.blind)
-
-    def _launches(self) -> int:
+    def launches(self) -> int:
         """How many launches have been executed so far, where they are seen."""
-        if self.device == "emulator":
+        if self.emulated is not None:
             return len(self.emulated.launches)
         return 0 if self.gate is None else int(self.gate.launches)
 
-    def _findings(self) -> tuple[Any, ...]:
-        """What the emulated GPU has found wrong so far."""
-        return tuple(self.emulated.findings) if self.device == "emulator" else ()
-
-    def _faults(self, before: tuple[Any, ...]) -> list[Violation]:
-        """New findings of the emulated GPU, each with its Python line."""
-        texts = [finding.describe(self.path) for finding in self._findings()[len(before) :]]
+    def _faults(self, known: int) -> list[Violation]:
+        """New findings of the emulated GPU, beyond those that are known, each with its Python line."""
+        found = () if self.emulated is None else self.emulated.findings[known:]
+        texts = [finding.describe(self.path) for finding in found]
         return [Violation(Rule.O8, Mechanism.EMULATED_SANITIZER, text, reject=False) for text in texts]
-
-    def _aliases(self, index: int, output: torch.Tensor) -> list[Violation]:
-        mine = tensors.memory_range(output)
-        for number, buffer in enumerate(self.buffers):
-            if buffer.guarded is not None and tensors.overlap(mine, buffer.guarded.address_range()):
-                return [_alias(index, number)]
-        return []
 
     def record(self, request: Record) -> Recorded:
         """Run `kernel_fn` on inputs without values; what it launched and returned."""
@@ -328,7 +312,10 @@ class Candidate:
         with candidate_code(self.path), watch:
             returned = self._kernel(arguments)
         outputs, violations = take_outputs(returned)
-        violations += _shared_storage(arguments, outputs)
+        # Without addresses an alias of an input is the same storage object.
+        storages = {v.untyped_storage()._cdata: i for i, v in enumerate(arguments) if isinstance(v, torch.Tensor)}
+        shared = [(index, storages.get(output.untyped_storage()._cdata)) for index, output in enumerate(outputs)]
+        violations += [_alias(index, number) for index, number in shared if number is not None]
         return Recorded(
             type(returned) is tuple,
             dict(watch.computed),
@@ -371,7 +358,7 @@ _cuda_synchronize = torch.cuda.synchronize
 
 
 def hold_text(source: str, name: str, number: int = 0) -> Path:
-    """Hold a kernel file's text for `load_kernel`, under a path that tells nobody why it is run (rule H3).
+    """Hold a kernel file's text for `load_kernel`, under a path that does not tell why it is run (rule H3).
 
     There is no such file. `number` keeps apart several files of one process.
     """
@@ -405,21 +392,6 @@ def candidate_code(path: Path) -> Iterator[None]:
 
 def _accused(report: StepReport, violations: Sequence[Violation]) -> StepReport:
     return replace(report, violations=(*report.violations, *violations))
-
-
-def _new_buffer(value: Value, transfer: Transfer, device: str, poison: int) -> Buffer:
-    if isinstance(value, Scalar):
-        return Buffer(tensors.read_scalar(value))
-    zone_bytes, source = 0 if device == "emulator" else tensors.GUARD_BYTES, transfer.bytes_of(value)
-    guarded = Guarded.holding(value, source, tensors.torch_device(device), zone_bytes=zone_bytes, poison=poison)
-    return Buffer(guarded.tensor, guarded, guarded.raw.clone())
-
-
-def _shared_storage(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> list[Violation]:
-    """Aliases of inputs where there are no addresses: the same storage object."""
-    storages = {v.untyped_storage()._cdata: i for i, v in enumerate(inputs) if isinstance(v, torch.Tensor)}
-    found = [(i, storages.get(output.untyped_storage()._cdata)) for i, output in enumerate(outputs)]
-    return [_alias(index, number) for index, number in found if number is not None]
 
 
 def _alias(output: int, number: int) -> Violation:

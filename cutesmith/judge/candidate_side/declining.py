@@ -1,4 +1,4 @@
-"""Whether a kernel declined its inputs, as it may with shapes that nobody promised, or fell over them."""
+"""Whether a kernel declined its inputs, as it may with shapes that no one promised, or fell over them."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ def never_written(runs: Sequence[Sequence[torch.Tensor]]) -> int:
     `runs` are the `poisoned_elements` of each output; those of other shapes than the first run's are left out.
     """
     sizes = [[output.numel() for output in run] for run in runs]
-    alike = [run for run, size in zip(runs, sizes) if size == sizes[0]]
-    return sum(int(functools.reduce(torch.logical_and, masks).sum()) for masks in zip(*alike))
+    equal = [run for run, size in zip(runs, sizes) if size == sizes[0]]
+    return sum(int(functools.reduce(torch.logical_and, masks).sum()) for masks in zip(*equal))
 
 
 def written_too_early(runs: Sequence[Sequence[torch.Tensor]]) -> list[bool]:

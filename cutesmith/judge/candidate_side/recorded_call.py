@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutesmith.emulator.errors import LaunchRefused
 from cutesmith.judge.candidate_side.index_width import indices_wrap, memory_named
-from cutesmith.judge.candidate_side.requests import RecordedCall
+from cutesmith.judge.candidate_side.requests import FullSizeCall
 from cutesmith.judge.candidate_side.watching import KernelWatch
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from cutesmith.emulator.device import EmulatedDevice
 
 Input = Scalar | TensorFile | TensorLayout
-MOST_BYTES = 8 << 30  # of inputs as memory that nobody touches, where host code does not work without
+MOST_BYTES = 8 << 30  # of inputs as memory that nothing touches, where host code does not work without
 
 
 def record_call(
     device: EmulatedDevice, kernel: Callable[..., Any], inputs: Sequence[Input], path: Path
-) -> RecordedCall:
+) -> FullSizeCall:
     """Call the kernel of the file `path` on tensors without storage, or with storage where its host code needs one.
 
     Raises what the kernel raises the second time, and LaunchRefused at once.
@@ -39,16 +39,16 @@ def record_call(
         if (
             size := sum(0 if isinstance(value, Scalar) else tensors.bytes_spanned(value) for value in inputs)
         ) > MOST_BYTES:
-            return RecordedCall(untried=f"host code wants values, and the inputs have {size / 2**30:.1f} GiB")
+            return FullSizeCall(untried=f"host code wants values, and the inputs have {size / 2**30:.1f} GiB")
     try:
         return _recorded(device, kernel, inputs, path, storage=True)
     except MemoryError as error:
-        return RecordedCall(untried=f"this machine has too little memory: {error}")
+        return FullSizeCall(untried=f"this machine has too little memory: {error}")
 
 
 def _recorded(
     device: EmulatedDevice, kernel: Callable[..., Any], inputs: Sequence[Input], path: Path, *, storage: bool
-) -> RecordedCall:
+) -> FullSizeCall:
     watch = KernelWatch("emulator" if storage else "meta", poison=None)
     with device.unexecuted(storage=storage) as launches:
         arguments = [_input(description, storage) for description in inputs]
@@ -58,7 +58,7 @@ def _recorded(
         named = memory_named(device, arguments, outputs)
     wraps, remark = indices_wrap(device, launches, named, path)
     blocks = tuple(prod(held.launch.grid) for held in launches)
-    return RecordedCall(blocks, dict(watch.computed), wraps=wraps, remark=remark)
+    return FullSizeCall(blocks, dict(watch.computed), wraps=wraps, remark=remark)
 
 
 def _input(value: Input, storage: bool) -> Any:

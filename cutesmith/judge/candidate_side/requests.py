@@ -106,10 +106,11 @@ class Record(Request[Recorded]):
 
 
 @dataclass(frozen=True)
-class RecordedCall:
+class FullSizeCall:
     """What a call did: blocks of each launch, torch operations by name, and `untried`, why there was none to judge.
 
-    `wraps` says what is wrong with an index, `remark` what was tried to find out.
+    `wraps` says what is wrong with an index, `remark` what was tried to find out. `error` and the exit code say why a
+    GPU would not do the call.
     """
 
     blocks: tuple[int, ...] = ()
@@ -117,16 +118,9 @@ class RecordedCall:
     untried: str = ""
     wraps: str = ""
     remark: str = ""
-
-
-@dataclass(frozen=True)
-class FullSizeCall:
-    """The recorded call, or the `error` and the exit code by which a GPU would not do it."""
-
-    call: RecordedCall
-    changes: tuple[Violation, ...]
     error: str = ""
     exit_code: ExitCode = ExitCode.PASSED
+    changes: tuple[Violation, ...] = ()
 
 
 @dataclass(frozen=True)

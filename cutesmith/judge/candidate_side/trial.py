@@ -6,9 +6,8 @@ full size.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -20,7 +19,7 @@ from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.candidate import Candidate, candidate_code, load_kernel
 from cutesmith.judge.candidate_side.declining import declines
 from cutesmith.judge.candidate_side.recorded_call import record_call
-from cutesmith.judge.candidate_side.requests import FullSize, FullSizeCall, Opcodes, Ran, RecordedCall, Run
+from cutesmith.judge.candidate_side.requests import FullSize, FullSizeCall, Opcodes, Ran, Run
 from cutesmith.sandbox.messages import Request
 from cutesmith.verdicts import ExitCode
 
@@ -38,7 +37,7 @@ class Trial(Candidate):
         """How often each full opcode stands in the kernels that were executed, and the line where it does first."""
         counts: Counter[str] = Counter()
         lines: dict[str, str] = {}
-        for program in self.emulated.programs if self.device == "emulator" else ():
+        for program in () if self.emulated is None else self.emulated.programs:
             for instruction in program.instructions:
                 counts[instruction.full_opcode] += 1
                 lines.setdefault(instruction.full_opcode, own_line(instruction.location, self.path))
@@ -49,10 +48,12 @@ class Trial(Candidate):
         if request.fresh:
             with candidate_code(self.path):
                 self.kernel_fn = load_kernel(self.path)
-        before = self._launches()
+        before = self.launches()
+        usual: Any = self.emulated.settings if request.limited else None
         try:
-            with self._limits(request.limited):
-                reply = super().run(request)
+            if request.limited:
+                self.emulated.settings = replace(usual, step_limit=MOST_STEPS)
+            reply = super().run(request)
         except CandidateError as error:
             if request.limited and isinstance(error.__cause__, EndlessLoop):
                 return Ran(changes=self.changes(), stopped=f"more than {MOST_STEPS:,} steps")
@@ -61,23 +62,14 @@ class Trial(Candidate):
             if request.may_decline and declines(error.__cause__):
                 return Ran(changes=self.changes(), declined=error.message)
             raise
-        if self.device != "emulator":
+        finally:
+            if request.limited:
+                self.emulated.settings = usual
+        if self.emulated is None:
             return reply
         launches, steps = self.emulated.launches[before:], len(request.steps)
         blocks = tuple(prod(report.launch.grid) for report in launches[: len(launches) // steps])
         return replace(reply, instructions=sum(report.instructions for report in launches) // steps, blocks=blocks)
-
-    @contextlib.contextmanager
-    def _limits(self, limited: bool) -> Iterator[None]:
-        if not limited:
-            yield
-            return
-        usual = self.emulated.settings
-        self.emulated.settings = replace(usual, step_limit=MOST_STEPS)
-        try:
-            yield
-        finally:
-            self.emulated.settings = usual
 
     def full_size(self, request: FullSize) -> FullSizeCall:
         """Record the launches of a call on inputs of these layouts; `error` says why a GPU would not do them."""
@@ -88,13 +80,9 @@ class Trial(Candidate):
                 call = record_call(self.emulated, kernel, request.inputs, self.path)
         except CandidateError as error:
             if error.exit_code in (ExitCode.UNAVAILABLE, ExitCode.INTERNAL):
-                call = RecordedCall(untried=error.message)
-            else:
-                return FullSizeCall(RecordedCall(), self.changes(), error.message, _code(error))
-        return FullSizeCall(call, self.changes())
-
-
-def _code(error: CandidateError) -> ExitCode:
-    """A launch that the hardware refuses does not compile into one that runs, as `cutesmith compile` has it."""
-    refused = isinstance(error.__cause__, LaunchRefused)
-    return ExitCode.DOES_NOT_COMPILE if refused else error.exit_code
+                call = FullSizeCall(untried=error.message)
+            else:  # what the hardware refuses does not compile into a launch that runs, as `cutesmith compile` has it
+                refused = isinstance(error.__cause__, LaunchRefused)
+                code = ExitCode.DOES_NOT_COMPILE if refused else error.exit_code
+                call = FullSizeCall(error=error.message, exit_code=code)
+        return replace(call, changes=self.changes())

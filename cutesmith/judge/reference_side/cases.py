@@ -1,4 +1,4 @@
-"""Inputs that nobody wrote down: other shapes, layouts and values derived from those of a problem.
+"""Inputs that no one wrote down: other shapes, layouts and values derived from those of a problem.
 
 Shapes change by symbol: every dimension of the same size is taken for the same one, so that inputs stay consistent. The
 reference decides what is allowed: a derived case that it refuses is dropped.

@@ -4,7 +4,7 @@ An element is right when |out - ref| <= max(atol * scale + rtol * |ref|, one uni
 do better than round the exact result. `scale` is the reference's magnitude (root mean square, without a few outliers;
 at most 1 when `atol` was given), so that zeros never pass for small numbers (rule O3). Where PyTorch's own result in
 the same dtype is further off, its largest error relative to |ref| + scale, doubled and bounded, is allowed too: an
-ill-conditioned input is not the kernel's fault. Inputs that nobody chose (derived ones) may be pure cancellation: there
+ill-conditioned input is not the kernel's fault. Inputs that no one chose (derived ones) may be pure cancellation: there
 an error of PyTorch beyond the tolerance is allowed four times over without a bound, and where PyTorch's own result has
 no correct digit any number is as right as its; the comparison says so.
 """
@@ -29,7 +29,7 @@ class Tolerance:
     """Relative and absolute tolerance; `scaled` says that `atol` is meant relative to the reference's magnitude.
 
     `rms` bounds the root mean square of the error over that of the reference: it tells sloppy accumulation, which is
-    wrong everywhere a little, from single roundings. None where the user set the tolerances. `derived` says that nobody
+    wrong everywhere a little, from single roundings. None where the user set the tolerances. `derived` says that no one
     chose the inputs, so that they may be too ill-conditioned for any result in this dtype; `native_error` is then what
     PyTorch was seen to be off by on inputs next to them (see `native_excess`), of integers in how many. `moved` is how
     far roundings of the inputs alone move the result (`sensitivity.py`): `BACKWARD` times that passes.
@@ -132,7 +132,12 @@ def _compare_exactly(
     if mismatches and disputed and mismatches <= 4 * disputed:
         difference = (actual.to(torch.int64) - native.to(torch.int64)).abs()
         mismatches = int((wrong & (difference > 1)).sum())
-    error = _exact_error(index, actual, native, wrong, mismatches)
+    difference = (actual.double() - native.double()).abs() * wrong
+    largest = float(difference.max()) if actual.numel() else 0.0
+    position = int(difference.reshape(-1).argmax()) if actual.numel() else None
+    error = _output_error(
+        index, actual, native, position, max_abs=largest, max_rel=0.0, max_ulp=largest, mismatches=mismatches
+    )
     if mismatches == 0:
         return Comparison(error)
     text = f"output {index}: {mismatches} of {actual.numel()} elements differ; {_worst(error)}"
@@ -144,23 +149,16 @@ def _disputed(native: torch.Tensor, exact: torch.Tensor | None) -> int:
     return 0 if exact is None or exact.dtype != native.dtype else int((exact != native).sum())
 
 
-def _exact_error(
-    index: int, actual: torch.Tensor, native: torch.Tensor, wrong: torch.Tensor, mismatches: int
+def _output_error(
+    index: int, actual: torch.Tensor, expected: torch.Tensor, position: int | None, **numbers: Any
 ) -> OutputError:
-    difference = (actual.double() - native.double()).abs() * wrong
-    largest = float(difference.max()) if actual.numel() else 0.0
-    position = int(difference.reshape(-1).argmax()) if actual.numel() else None
-    return OutputError(
-        output=index,
-        dtype=_name(actual.dtype),
-        shape=tuple(actual.shape),
-        max_abs=largest,
-        max_rel=0.0,
-        max_ulp=largest,
-        mismatches=mismatches,
-        elements=actual.numel(),
-        **_worst_element(actual, native, position),
-    )
+    """The numbers of an output, and the element at a flat position, which is the worst."""
+    if position is not None:
+        place = _unravelled(position, actual.shape)
+        pair = [_number(side[place].item()) for side in (actual, expected)]
+        numbers |= {"worst_index": place, "worst_actual": pair[0], "worst_expected": pair[1]}
+    dtype = str(actual.dtype).removeprefix("torch.")
+    return OutputError(output=index, dtype=dtype, shape=tuple(actual.shape), elements=actual.numel(), **numbers)
 
 
 def _compare_floats(
@@ -170,25 +168,21 @@ def _compare_floats(
     scale = reference_scale(flat[2], capped=not tolerance.scaled)
     slack = _native_slack(flat[1], flat[2], scale, tolerance)
     totals = _Totals(tolerance, actual.dtype, scale, slack).add_all(*flat)
-    error = OutputError(
-        output=index,
-        dtype=_name(actual.dtype),
-        shape=tuple(actual.shape),
+    error = _output_error(
+        index,
+        actual,
+        exact,
+        totals.worst_position,
         max_abs=totals.max_abs,
         max_rel=totals.max_rel,
         max_ulp=totals.max_ulp,
         mismatches=totals.mismatches,
-        elements=actual.numel(),
-        **_worst_element(actual, exact, totals.worst_position),
     )
-    notes = [note for note in (slack.note, _moved_note(tolerance, totals)) if note]
+    notes = [slack.note] if slack.note else []
+    if tolerance.moved:
+        moved = f"roundings of the inputs to float32 move it by {totals.moved():.2g} of the reference"
+        notes.append(f"ill-conditioned: {moved}")
     return Comparison(error, _judge(error, totals), note=f"output {index}: {'; '.join(notes)}" if notes else "")
-
-
-def _moved_note(tolerance: Tolerance, totals: _Totals) -> str:
-    if not tolerance.moved:
-        return ""
-    return f"ill-conditioned: roundings of the inputs to float32 move it by {totals.moved():.2g} of the reference"
 
 
 def _judge(error: OutputError, totals: _Totals) -> Violation | None:
@@ -324,19 +318,6 @@ class _Totals:
         # where PyTorch itself is further off than the tolerance, so may the kernel be, up to the bounded slack
         allowed = torch.maximum(allowed, self.slack.relative * (reference + self.scale))
         allowed = allowed.clamp(min=BACKWARD * self.tolerance.moved)
-        self._gather(begin, difference, reference, unit, allowed, wrong)
-        own_error = torch.where(special | ~own.isfinite(), 0.0, own - target)
-        self._gather_squares(difference, own_error, reference)
-
-    def _gather(
-        self,
-        begin: int,
-        difference: torch.Tensor,
-        reference: torch.Tensor,
-        unit: torch.Tensor,
-        allowed: torch.Tensor,
-        wrong: torch.Tensor,
-    ) -> None:
         self.max_abs = max(self.max_abs, float(difference.max()))
         self.max_rel = max(self.max_rel, float(torch.where(reference > 0, difference / reference, 0.0).max()))
         self.max_ulp = max(self.max_ulp, float((difference / unit).max()))
@@ -345,24 +326,25 @@ class _Totals:
         if float(excess.max()) > self._worst_excess:
             self._worst_excess = float(excess.max())
             self.worst_position = begin + int(excess.argmax())
-
-    def _gather_squares(self, difference: torch.Tensor, native: torch.Tensor, reference: torch.Tensor) -> None:
+        own_error = torch.where(special | ~own.isfinite(), 0.0, own - target)
         self.elements += difference.numel()
         self.squares += float(difference.square().sum())
-        self.native_squares += float(native.square().sum())
+        self.native_squares += float(own_error.square().sum())
         self.reference_squares += float(reference.square().sum())
 
     def rms_error(self) -> float:
         """Root mean square of the error over that of the reference."""
-        return math.sqrt(self.squares / self.reference_squares) if self.reference_squares else 0.0
+        return self._relative(self.squares)
 
     def rms_native(self) -> float:
         """The same for PyTorch's own result."""
-        return math.sqrt(self.native_squares / self.reference_squares) if self.reference_squares else 0.0
+        return self._relative(self.native_squares)
 
     def moved(self) -> float:
         """The same for what roundings of the inputs do."""
-        squares = self.elements * self.tolerance.moved**2
+        return self._relative(self.elements * self.tolerance.moved**2)
+
+    def _relative(self, squares: float) -> float:
         return math.sqrt(squares / self.reference_squares) if self.reference_squares else 0.0
 
     def sloppy(self) -> bool:
@@ -396,20 +378,5 @@ def _unravelled(position: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(place))
 
 
-def _worst_element(actual: torch.Tensor, expected: torch.Tensor, position: int | None) -> dict[str, Any]:
-    if position is None:
-        return {}
-    place = _unravelled(position, actual.shape)
-    return {
-        "worst_index": place,
-        "worst_actual": _number(actual[place].item()),
-        "worst_expected": _number(expected[place].item()),
-    }
-
-
 def _number(value: float) -> float | str:
     return float(value) if math.isfinite(value) else str(float(value))
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""The reference's side for a problem that nobody vouches for, such as one that a kernel's own file brings.
+"""The reference's side for a problem that is not trusted, such as one that a kernel's own file brings.
 
 The process is confined as a candidate's is before the file runs, and what is refused to it is told as a candidate's.
 It may say of its problem what it likes; the verdict says whose problem that is.

@@ -78,7 +78,7 @@ class Reference:
 
     def handle(self, request: Request[R]) -> R:
         """The reply to one request."""
-        with own_copies(self.draws_large):
+        with own_copies(lambda: self.largest_inputs > self.transfer.largest):  # copies of such may fill the GPU
             reply: R = self.actions()[type(request)](request)
             return reply
 
@@ -95,10 +95,6 @@ class Reference:
             Give: self.transfer.give,
             Take: self.take,
         }
-
-    def draws_large(self) -> bool:
-        """Whether the problem's inputs are such that copies of them may fill the GPU."""
-        return self.largest_inputs > self.transfer.largest
 
     def start(self, request: Start) -> None:
         """Bring up libraries and device, which takes seconds that are not the file's."""
@@ -123,16 +119,11 @@ class Reference:
         contract.check_arity(self.loaded.reference_fn, "reference_fn", first)
         for name in ("ALGORITHMIC_FLOPS", "ALGORITHMIC_BYTES"):
             contract.check_work(getattr(self.loaded.module, name, None), name, first)
-        sets = self._count_sets()
+        drawn = items_of(self.loaded.get_input_sets or tuple, "get_input_sets")
+        sets = sum(bool(self._check(values, "get_input_sets()")) for values in drawn)
         shapes = bool(getattr(self.loaded.module, "DERIVED_SHAPES", sets > 0))
         plan = requests.Loaded(sets, tuple(derived_cases(first, shapes=shapes)), shapes)
         return replace(plan, **self.whole.about()) if self.whole else plan
-
-    def _count_sets(self) -> int:
-        sets = self.loaded.get_input_sets
-        if sets is None:
-            return 0
-        return sum(1 for values in items_of(sets, "get_input_sets") if self._check(values, "get_input_sets()"))
 
     def _inputs(self, index: int) -> list[Any]:
         """The inputs of `get_inputs()` (index -1) or of one of the sets."""
@@ -198,7 +189,11 @@ class Reference:
         for done in (request.key, *(("a", "b") if name else ())):  # their memory is needed
             self.results.pop(done, None)
             self.drawn.pop(done, None)
-        values = self._drawn(request.index, again=bool(name), found=found)
+        if self.whole is None or self.whole.declared or not (name or found):
+            values = self._inputs(request.index)
+        else:
+            fitted = self._fit(self.whole.values)
+            values = resize(self.whole.values, found.sizes) if found else fitted
         if name:
             values = derive(name, values)
             if self._refusal(values):
@@ -206,12 +201,6 @@ class Reference:
         self.drawn[request.key] = values
         release_unused()
         return self._told(request, values, found)
-
-    def _drawn(self, index: int, *, again: bool, found: Longer | None) -> list[Any]:
-        if self.whole is None or self.whole.declared or not (again or found):
-            return self._inputs(index)
-        fitted = self._fit(self.whole.values)
-        return resize(self.whole.values, found.sizes) if found else fitted
 
     def _told(self, request: requests.Draw, values: list[Any], found: Longer | None) -> requests.Drawn:
         """Write the inputs; say how many elements there are, and what they stand for where that is more."""
@@ -312,15 +301,21 @@ class Reference:
         if violation := structure_violation(layouts, is_tuple, native, wants_tuple):
             return requests.Judged(violation)
         actual = outputs()
-        stated = [self._tolerance(own.dtype, tolerances) for own in native]
+        known = {} if tolerances.default else self.loaded.tolerance
+        rtol = known.get("rtol") if tolerances.rtol is None else tolerances.rtol
+        atol = known.get("atol") if tolerances.atol is None else tolerances.atol
+        stated = [replace(tolerance_for(own.dtype, rtol, atol), derived=tolerances.derived) for own in native]
         results = _compared(actual, native, exact, stated)
         if any(result.violation for result in results):
             excusing = self._excusing_few(values, native, exact, self._excusing_pytorch(values, native, stated))
             results = results if excusing == stated else _compared(actual, native, exact, excusing)
-        return _verdict_of(results)
+        found = [result.violation for result in results if result.violation]
+        worst = next((violation for violation in found if violation.reject), found[0] if found else None)
+        note = "; ".join(result.note for result in results if result.note)
+        return requests.Judged(worst, tuple(result.error for result in results), note)
 
     def _excusing_pytorch(self, values: list[Any], native: Outputs, tolerances: list[Tolerance]) -> list[Tolerance]:
-        """With what PyTorch is off by on inputs nearby: of derived inputs, which nobody chose, and of integers."""
+        """With what PyTorch is off by on inputs nearby: of derived inputs, which no one chose, and of integers."""
         forgiving = [t.derived or not own.is_floating_point() for t, own in zip(tolerances, native)]
         if not any(forgiving):
             return tolerances
@@ -386,22 +381,9 @@ class Reference:
             for exact, own in zip(outputs, native)
         ]
 
-    def _tolerance(self, dtype: torch.dtype, asked: requests.Tolerances) -> Tolerance:
-        stated = {} if asked.default else self.loaded.tolerance
-        rtol = stated.get("rtol") if asked.rtol is None else asked.rtol
-        atol = stated.get("atol") if asked.atol is None else asked.atol
-        return replace(tolerance_for(dtype, rtol, atol), derived=asked.derived)
-
 
 def _compared(actual: Outputs, native: Outputs, exact: Exact, tolerances: Sequence[Tolerance]) -> list[Comparison]:
     return [compare(index, *sides) for index, sides in enumerate(zip(actual, native, exact, tolerances))]
-
-
-def _verdict_of(results: list[Comparison]) -> requests.Judged:
-    found = [result.violation for result in results if result.violation]
-    worst = next((violation for violation in found if violation.reject), found[0] if found else None)
-    note = "; ".join(result.note for result in results if result.note)
-    return requests.Judged(worst, tuple(result.error for result in results), note)
 
 
 def _nudged(value: Any) -> Any:

@@ -106,7 +106,7 @@ class Traces:
 
 
 def free_memory() -> None:
-    """Give back what nobody holds any more: mapped files, and memory of the GPU. Raises what a broken context does."""
+    """Give back what nothing holds any more: mapped files, and memory of the GPU. Raises what a broken context does."""
     FILES.forget()
     gc.collect()
     if _uses_gpu():

@@ -1,6 +1,6 @@
 """How far a result moves when its inputs are rounded to float32: no float32 kernel can be held to less.
 
-Errors are judged by the magnitude of the results. Of few elements that hangs on luck: a sum of 262144 normal numbers
+Errors are judged by the magnitude of the results. Of few elements that depends on luck: a sum of 262144 normal numbers
 is 512 in the mean and 0.4 once in a thousand draws, while its terms, and so its error, are as large as ever: 3e-5,
 which is 6e-8 of 512 and 7e-5 of 0.4.
 """

@@ -10,8 +10,8 @@ import torch
 from cutesmith.errors import ContractError, UnavailableError
 
 FAIR_SHARE = 0.5  # of the GPU's memory: a kernel that finds so much free and runs out of it takes too much
-MORE_ROOM = "Judge it with nobody else on the GPU, on one with more memory, or on fewer elements from get_inputs()."
-KEPT_UNUSED = 12 << 30  # bytes; to make them anew takes time that smaller tasks need not spend
+MORE_ROOM = "Judge it with no one else on the GPU, on one with more memory, or on fewer elements from get_inputs()."
+KEPT_UNUSED = 12 << 30  # bytes; to allocate them again takes time that smaller tasks need not spend
 # Captured before any candidate is loaded:
 _initialized, _empty_cache = torch.cuda.is_initialized, torch.cuda.empty_cache
 _allocated, _reserved = torch.cuda.memory_allocated, torch.cuda.memory_reserved
@@ -35,7 +35,7 @@ def release_unused() -> None:
 def room_here() -> Callable[[], float]:
     """A function that says how much of the GPU's memory this process could have still, from 0 to 1; without a GPU 1.
 
-    The driver is asked now; later the function asks nobody, so that it may be called while a stream is held.
+    The driver is asked now; later the function asks nothing, so that it may be called while a stream is held.
     """
     if not _initialized():  # type: ignore[no-untyped-call,unused-ignore]
         return whole_gpu

@@ -110,7 +110,7 @@ def copy_of(value: Any) -> Any:
 class Guarded:
     """A tensor between two zones of known bytes, so that a write beside it shows.
 
-    `poison` fills tensor and zones: memory that nobody writes then reads as NaN (or a large number), never as a result.
+    `poison` fills tensor and zones: unwritten memory then reads as NaN (or a large number), never as a result.
     With `zone_bytes` 0 there are no zones: the emulated GPU knows where a tensor ends.
     """
 
@@ -176,7 +176,7 @@ class Guarded:
             self.alias((source.numel(),), (1,), torch.uint8).copy_(source)
 
     def zones_intact(self) -> bool:
-        """Whether nobody wrote beside the tensor."""
+        """Whether nothing wrote beside the tensor."""
         zones = (self.raw[: self.begin], self.raw[self.end :])
         return all(bool((zone == self.poison).all()) for zone in zones)
 

@@ -23,7 +23,7 @@ GPU_ONLY = {
     "stream order",
     "timed outputs",
     "persisting L2",
-    "warm-up taken anew",
+    "warm-up measured again",
     "physical floor",
     "parent's clock",
     "compute-sanitizer",
