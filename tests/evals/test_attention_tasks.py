@@ -121,7 +121,7 @@ def problems(task: str, dtype: torch.dtype | None) -> list[str]:
     exact, made = (sides if isinstance(sides, tuple) else (sides,) for sides in (exact, made))
     tolerance = tolerance_for(native[0].dtype, None, None)
     judged = (compare(i, m.to(n.dtype), n, e, tolerance) for i, (m, n, e) in enumerate(zip(made, native, exact)))
-    return [comparison.problem for comparison in judged if comparison.problem]
+    return [comparison.violation.text for comparison in judged if comparison.violation]
 
 
 @pytest.mark.slow

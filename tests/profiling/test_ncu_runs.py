@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.errors import CandidateError, UsageError
+from cutesmith.judge.transfer.requests import TensorFile
 from cutesmith.profiling.ncu_metrics import SECTIONS
 from cutesmith.profiling.ncu_run import MOST_LAUNCHES, NcuRequest, collect, find_ncu
 from cutesmith.profiling.profiling import ProfileOptions, profile_kernel
@@ -28,7 +29,7 @@ def request_for(folder: Path, ncu: str, **fields) -> NcuRequest:
     exchange = folder / "exchange"
     exchange.mkdir()
     kernel = folder / "kernel.py"
-    usual = {"timeout": 20, "inputs": []}
+    usual = {"timeout": 20, "inputs": ()}
     return NcuRequest(ncu=ncu, path=kernel, folder=exchange, arch="sm_90a", **{**usual, **fields})
 
 
@@ -248,8 +249,8 @@ def test_an_input_that_is_a_link_leads_nowhere(tmp_path, write_file):
     write_file(ADDITION)
     (tmp_path / "secret").write_bytes(bytes(16))
     link = tmp_path / "exchange" / "inputs" / "0"
-    layout = {"dtype": "float32", "shape": [4], "stride": [1], "misaligned_bytes": 0, "file": str(link), "bytes": 16}
-    request = request_for(tmp_path, fake_ncu(tmp_path, profiling=WRAPPING), device="cpu", timeout=60, inputs=[layout])
+    given = TensorFile("float32", (4,), (1,), 0, file=str(link), bytes=16)
+    request = request_for(tmp_path, fake_ncu(tmp_path, profiling=WRAPPING), device="cpu", timeout=60, inputs=(given,))
     link.parent.mkdir()
     link.symlink_to(tmp_path / "secret")
     with pytest.raises(CandidateError, match="symbolic links"):
