@@ -1,4 +1,4 @@
-"""Matrices between shared memory and registers: the layout of the PTX ISA lane by lane, and recordings of an H200."""
+"""Matrices between shared memory and registers: recordings of an H200, spaces, broken warps, refusals."""
 
 from __future__ import annotations
 
@@ -33,43 +33,15 @@ def vector(count, first=0):
     return "{" + ", ".join(f"%r{first + index}" for index in range(count)) + "}"
 
 
-@pytest.mark.parametrize("trans", ["", ".trans"])
-@pytest.mark.parametrize("count", [1, 2, 4])
-@pytest.mark.parametrize("space", [".shared", ".shared::cta", ""])
-def test_loads(count, trans, space):
+@pytest.mark.parametrize("space", [".shared::cta", ""])
+def test_rows_are_found_in_every_space_and_at_an_offset(space):
     memory, rows = scattered(3)
-    values = {f"%r{register}": np.zeros((3, 32)) for register in range(count)} | {"%rd9": rows * np.uint64(16) - 32}
-    code = f"ldmatrix.sync.aligned.m8n8.x{count}{trans}{space}.b16 {vector(count)}, [%rd9+32];"
+    values = {f"%r{register}": np.zeros((3, 32)) for register in range(8)}
+    values |= {"%r9": rows * np.uint64(16), "%rd9": rows * np.uint64(16) - 32}
+    code = f"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {vector(4)}, [%r9];"
+    code += f"ldmatrix.sync.aligned.m8n8.x4{space}.b16 {vector(4, 4)}, [%rd9+32];"
     hand = Hand(code, values, memory=memory).run()
-    halves = memory.data.view(np.uint16).reshape(3, 64, 8)
-    for warp in range(3):
-        for matrix in range(count):
-            elements = np.stack([halves[warp, int(rows[warp, 8 * matrix + row])] for row in range(8)])
-            elements = elements.T if trans else elements
-            for lane in range(32):
-                low, high = elements[lane // 4, 2 * (lane % 4)], elements[lane // 4, 2 * (lane % 4) + 1]
-                assert hand[f"%r{matrix}"][warp, lane] == int(low) | int(high) << 16
-
-
-@pytest.mark.parametrize("trans", ["", ".trans"])
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_stores(count, trans):
-    memory, rows = scattered(2, seed=1)
-    before = memory.data.copy()
-    generator = np.random.default_rng(2)
-    values = {f"%r{register}": generator.integers(0, 2**32, (2, 32), np.uint64) for register in range(count)}
-    code = f"stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%r9], {vector(count)};"
-    hand = Hand(code, values | {"%r9": rows * np.uint64(16)}, memory=memory).run()
-    expected = before.view(np.uint16).reshape(2, 64, 8).copy()
-    for warp in range(2):
-        for matrix in range(count):
-            for lane in range(32):
-                word = int(hand[f"%r{matrix}"][warp, lane])
-                for half in range(2):
-                    row, column = lane // 4, 2 * (lane % 4) + half
-                    row, column = (column, row) if trans else (row, column)
-                    expected[warp, int(rows[warp, 8 * matrix + row]), column] = word >> 16 * half & 0xFFFF
-    assert (memory.data.view(np.uint16).reshape(2, 64, 8) == expected).all()
+    assert all((hand[f"%r{register}"] == hand[f"%r{register + 4}"]).all() for register in range(4))
 
 
 def test_transposing_twice_is_nothing():

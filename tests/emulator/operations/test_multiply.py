@@ -102,34 +102,6 @@ def test_special_values():
     assert dot(ones(0, value=2.0**-70), ones(0, value=2.0**-79)).view(np.uint32) == 1  # subnormal numbers are kept
 
 
-def test_registers_hold_what_the_manual_says():
-    """m16n8k16: the tables of the PTX ISA, element by element, for two warps at once."""
-    generator = np.random.default_rng(3)
-    a, b, c = (generator.integers(-9, 10, (2, *shape)).astype(np.float32) for shape in ((16, 16), (16, 8), (16, 8)))
-    half = lambda x: int(np.float32(x).view(np.uint32)) >> 16
-    word = lambda x: int(np.float32(x).view(np.uint32))
-    registers = {f"%r{index}": np.zeros((2, 32), np.uint64) for index in range(14)}
-    for warp in range(2):
-        for lane in range(32):
-            group, quad = lane // 4, lane % 4
-            for i in range(8):
-                row = group if i < 2 or 4 <= i < 6 else group + 8
-                column = quad * 2 + (i & 1) + (8 if i >= 4 else 0)
-                registers[f"%r{4 + i // 2}"][warp, lane] |= np.uint64(half(a[warp, row, column]) << 16 * (i & 1))
-            for i in range(4):
-                row = quad * 2 + (i & 1) + (8 if i >= 2 else 0)
-                registers[f"%r{8 + i // 2}"][warp, lane] |= np.uint64(half(b[warp, row, group]) << 16 * (i & 1))
-                row = group if i < 2 else group + 8
-                registers[f"%r{10 + i}"][warp, lane] = word(c[warp, row, quad * 2 + (i & 1)])
-    hand = Hand(CODE, registers).run()
-    d = a @ b + c
-    for warp in range(2):
-        for lane in range(32):
-            for i in range(4):
-                expected = d[warp, lane // 4 + (8 if i >= 2 else 0), lane % 4 * 2 + (i & 1)]
-                assert hand[f"%r{i}"][warp, lane] == word(expected)
-
-
 def test_constants_and_shared_registers_as_operands():
     """D may be C's registers, and C may be written as constants."""
     one = np.full((1, 32), 0x3F80_3F80, np.uint64)
