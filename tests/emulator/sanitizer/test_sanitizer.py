@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cutesmith.emulator.machine.suspensions import lane_operation
+from cutesmith.emulator.program.abi import Space
+from cutesmith.emulator.sanitizer.cells import MAX_SITE
 from tests.emulator.machine.ptx_launches import emulate, zeros
 
 # %r1: thread, %r2: its word of `tile`, %d2: its word of array 0 (by its number in the grid), %d1: array 0
@@ -198,6 +201,21 @@ ld.shared::cluster.u32 %r5, [%r4];
 st.global.u32 [%d2], %r5;"""
     outcome = run(code, zeros(128), grid=2, cluster=2, block=64)
     assert ("race" in outcome.kinds or "uninitialised_read" in outcome.kinds) is not wait
+
+
+@lane_operation("testsite.store")
+def store_beyond_the_last_site(batch):
+    """A store by an instruction whose number a cell cannot hold."""
+    data = np.zeros((len(batch.lanes), 4), np.uint8)
+    addresses = batch.address(batch.instruction.operands[0])
+    batch.memory.store(batch.lanes, Space.SHARED, addresses, data, MAX_SITE + 6)
+
+
+def test_instructions_of_numbers_that_no_cell_holds_are_ordered_like_others():
+    code = f"bar.sync 0;\n{neighbour('{middle}', write='testsite.store [%r2];')}"
+    assert run(code.format(middle="bar.sync 0;"), block=128).findings == ()
+    outcome = run(code.format(middle=NOTHING), block=128)
+    assert ("race", (READ + 1, 0)) in zip(outcome.kinds, outcome.lines, strict=True)
 
 
 def test_reused_shared_memory_in_a_loop_needs_two_barriers():
