@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     start = time.perf_counter()
     os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")  # the DSL asks for it when it is imported
-    from cutesmith.references.api import render_pages
+    from cutesmith.references.api_pages import render_pages
 
     folder = options.out or resources.folder("references")
     texts = render_pages()

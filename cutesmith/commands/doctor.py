@@ -18,7 +18,7 @@ from typing import ClassVar
 from cutesmith.commands._run import command, report, verb_parser
 from cutesmith.devices import SM_VERSIONS, Device, list_devices, sm_of_name
 from cutesmith.errors import UnavailableError
-from cutesmith.references.version import written_for
+from cutesmith.references.sections import written_for
 from cutesmith.verbs.kernel_verbs import DOCTOR
 from cutesmith.verdicts import ExitCode, Verdict
 

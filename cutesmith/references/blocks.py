@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cutesmith.devices import parse_arch
 from cutesmith.errors import CutesmithError, UsageError
-from cutesmith.references.sections import FENCE, Page
+from cutesmith.references.sections import Page, fences
 
 PROGRAMS = ("run", "compile", "fails")
 KINDS = {
@@ -54,9 +54,10 @@ class Block:
 def read_blocks(page: Page) -> tuple[Block | BlockError, ...]:
     """The page's blocks in order, with an error in the place of each whose tag is none."""
     found: list[Block | BlockError] = []
-    for line, info, source in _fences(page.lines):
+    for line, end, info in fences(page.lines):
+        source = "\n".join(page.lines[line : end - 1]) + "\n"
         try:
-            found.append(_block(page.name, line, info, source))
+            found.append(_block(page.name, line, info if end <= len(page.lines) else "unclosed", source))
         except BlockError as error:
             found.append(error)
     return tuple(found)
@@ -66,19 +67,6 @@ def programs(pages: Iterable[Page]) -> dict[str, Block]:
     """Every compile, run and fails block by name; a name that comes twice is the check's to find."""
     blocks = (block for page in pages for block in read_blocks(page))
     return {block.name: block for block in blocks if isinstance(block, Block) and block.is_program}
-
-
-def _fences(lines: list[str]) -> Iterable[tuple[int, str, str]]:
-    start, fence, info = 0, "", ""
-    for number, line in enumerate(lines, 1):
-        mark = FENCE.match(line)
-        if not fence and mark:
-            start, fence, info = number, mark[1], mark[2].strip()
-        elif fence and mark and mark[1].startswith(fence) and not mark[2].strip():
-            yield start, info, "\n".join(lines[start : number - 1]) + "\n"
-            fence = ""
-    if fence:
-        yield start, "unclosed", ""
 
 
 def _block(page: str, line: int, info: str, source: str) -> Block:

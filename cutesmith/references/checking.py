@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from textwrap import dedent
 
 from cutesmith import resources
 from cutesmith.lint import name_rules
@@ -12,7 +14,6 @@ from cutesmith.lint.source import Source, SyntaxFault
 from cutesmith.lint.symbols import SymbolTable, load_symbols
 from cutesmith.references import prose, script_calls
 from cutesmith.references.blocks import Block, BlockError, programs, read_blocks
-from cutesmith.references.excerpts import is_excerpt
 from cutesmith.references.programs import Outcome, execute
 from cutesmith.references.sections import Page, read_pages
 
@@ -44,14 +45,11 @@ def check_page(page: Page, pages: Iterable[Page] | None = None) -> list[Complain
     """What can be checked without executing anything: text, structure, tags, fragments, names in programs."""
     every = list(pages) if pages is not None else read_pages(page.path.parent)
     symbols, known = load_symbols(), programs([p for p in every if p.name != page.name] + [page])
-    found = check_text(page, symbols)
-    found += [Complaint(page.name, line, text) for line, text in _structure(page)]
-    if page.name == GLOSSARY:
-        found += [Complaint(page.name, line, text) for line, text in prose.check_terms(page)]
+    remarks = [*_structure(page), *_repeated(page, every), *(prose.check_terms(page) if page.name == GLOSSARY else ())]
     for block in read_blocks(page):
-        remarks = (block.message,) if isinstance(block, BlockError) else _block(block, known, symbols)
-        found += [Complaint(page.name, block.line, text) for text in remarks]
-    found += [Complaint(page.name, line, text) for line, text in _repeated(page, every)]
+        wrong = (block.message,) if isinstance(block, BlockError) else _block(block, known, symbols)
+        remarks += [(block.line, text) for text in wrong]
+    found = check_text(page, symbols) + [Complaint(page.name, line, text) for line, text in remarks]
     return sorted(found, key=lambda complaint: complaint.line)
 
 
@@ -136,3 +134,22 @@ def _repeated(page: Page, pages: Iterable[Page]) -> Iterator[prose.Remark]:
     for block in read_blocks(page):
         if isinstance(block, Block) and block.is_program and names.count(block.name) > 1:
             yield block.line, f"the name {block.name} is taken by another block"
+
+
+def is_excerpt(excerpt: str, whole: str, *, gap: str) -> bool:
+    """Whether the lines stand in `whole` in a row, common indentation aside; a line `gap` skips any number of lines."""
+    lines = whole.splitlines()
+    parts = groupby(excerpt.splitlines(), lambda line: line.strip() == gap)
+    runs = [list(group) for is_gap, group in parts if not is_gap]
+    position = 0
+    for run in runs:
+        starts = range(position, len(lines) - len(run) + 1)
+        found = next((i for i in starts if _normal(run) == _normal(lines[i : i + len(run)])), None)
+        if found is None:
+            return False
+        position = found + len(run)
+    return bool(runs)
+
+
+def _normal(lines: list[str]) -> list[str]:
+    return [line.rstrip() for line in dedent("\n".join(lines)).split("\n")]

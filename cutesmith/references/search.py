@@ -42,7 +42,10 @@ def search(query: str, pages: Iterable[Page] | None = None, *, limit: int = 5) -
     scores = Bm25(bags).scores(dict.fromkeys(words, 1.0))
     hits = []
     for section, bag, score in zip(sections, bags, scores):
-        score += sum(_literal(name, section) for name in literals) + _asked_for(section, words)
+        score += sum(_literal(name, section) for name in literals)
+        heading = set(words_of(section.heading))
+        if heading and heading <= set(words):  # that is what was meant: a term of the glossary, an API name
+            score += WHOLE_HEADING
         if score > 0:
             hits.append((score, section, tuple(dict.fromkeys(w for w in words if w in bag))))
     best = sorted(hits, key=lambda hit: (-hit[0], hit[1].page, hit[1].line))[:limit]
@@ -84,12 +87,6 @@ def _bag(section: Section) -> Counter[str]:
     return bag
 
 
-def _asked_for(section: Section, words: Sequence[str]) -> float:
-    """A heading all of whose words are asked for is what was meant: a term of the glossary, an API name."""
-    heading = set(words_of(section.heading))
-    return WHOLE_HEADING if heading and heading <= set(words) else 0.0
-
-
 def _literal(name: str, section: Section) -> float:
     whole = re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)")
     short = re.compile(rf"(?<!\w){re.escape(name.rsplit('.', 1)[-1])}(?!\w)")
@@ -104,10 +101,9 @@ def _lines(section: Section, words: Sequence[str], literals: Sequence[str]) -> t
     """The lines of a section that hold most of the query, in the order of the page."""
     first = 0 if section.text.startswith("- ") else 1  # the heading itself answers nothing
     numbered = list(enumerate(section.text.splitlines(), section.line))[first:]
-    rated = [(_agreement(line, words, literals), number, line.strip()) for number, line in numbered]
+    rated = [
+        (len(set(words) & set(words_of(line))) + 5 * sum(name in line for name in literals), number, line.strip())
+        for number, line in numbered
+    ]
     best = sorted((r for r in rated if r[0]), key=lambda r: (-r[0], r[1]))[:SHOWN]
     return tuple((number, line) for _, number, line in sorted(best, key=lambda r: r[1]))
-
-
-def _agreement(line: str, words: Sequence[str], literals: Sequence[str]) -> int:
-    return len(set(words) & set(words_of(line))) + 5 * sum(name in line for name in literals)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutesmith.examples.search import synonyms
+from cutesmith.examples.search import words
 from cutesmith.examples.search.fit import fit
 from cutesmith.examples.search.query import compounds, read_query
 from cutesmith.examples.search.words import parts, stem, tokens
@@ -113,7 +113,7 @@ def test_odd_queries_are_read_without_an_error(query):
 
 def test_every_synonym_belongs_to_a_term():
     old = {"sm_60", "sm_70", "sm_75"}
-    assert synonyms.MORE.keys() <= {*OPERATIONS, *FEATURES, *DTYPES, *ARCHS, *old}
+    assert words.MORE.keys() <= {*OPERATIONS, *FEATURES, *DTYPES, *ARCHS, *old}
 
 
 def test_words_and_stems():

@@ -8,7 +8,7 @@ import pytest
 
 from cutesmith.commands.build_api_reference import main
 from cutesmith.lint.symbols import load_symbols
-from cutesmith.references.api.entries import read_entries, summarise
+from cutesmith.references.api_pages import read_entries, summarise
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutesmith import resources
-from cutesmith.references.api import PAGES, render_pages
+from cutesmith.references.api_pages import PAGES, render_pages
 from cutesmith.references.checking import check_page, check_text, run_page
 from cutesmith.references.sections import Page, read_pages
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cutesmith.examples.index.records import Example
 
 NATIVE, RUNS, PORT, FOREIGN = "native", "runs", "port", "foreign"
-VALUES = {NATIVE: 1.0, RUNS: 0.75, PORT: 0.5, FOREIGN: 0.0}
+_RUNS, _PORT = 0.75, 0.5  # of 1.0 for an example of the very architecture
 _FAMILY = 0.8  # runs, and misses next to nothing: sm_80 on sm_86, sm_120 on sm_121
 _NEWER = 0.3  # does not run, but the nearer its generation the more carries over
 _STEP = 0.1  # what each generation between costs an example that runs
@@ -30,11 +30,6 @@ class Fit:
     note: str = ""
 
 
-def number(arch: str) -> int:
-    """90 for `sm_90a`."""
-    return int(re.sub(r"\D", "", arch))
-
-
 def fit(example: Example, target: str) -> Fit:
     """How `example` fits the architecture `target`: the best over the architectures that it was written for."""
     fits = (_fit_of(example, arch, target) for arch in example.arch)
@@ -42,29 +37,23 @@ def fit(example: Example, target: str) -> Fit:
 
 
 def _fit_of(example: Example, arch: str, target: str) -> Fit:
-    have, want = number(arch), number(target)
+    have, want = (int(re.sub(r"\D", "", name)) for name in (arch, target))
+    generations = sum(have < first <= want for first in _GENERATIONS) - sum(
+        want < first <= have for first in _GENERATIONS
+    )
     if have == want:
-        return Fit(NATIVE, VALUES[NATIVE])
+        return Fit(NATIVE, 1.0)
     if have > want:
-        value = _NEWER - _STEP * (_generation(have) - _generation(want))
-        return Fit(FOREIGN, value, f"written for {arch}, which is newer than {target}: it does not run there")
+        note = f"written for {arch}, which is newer than {target}: it does not run there"
+        return Fit(FOREIGN, _NEWER + _STEP * generations, note)
+    if have in _TCGEN05 and want in _TCGEN05:
+        return Fit(RUNS, _FAMILY, f"written for {arch}, of the family of {target}")
     if have in _TCGEN05:
-        return _from_tcgen05(example, arch, target)
+        note = f"written for {arch}: {target} has neither tcgen05 nor tensor memory, and 99 KB of shared memory"
+        return Fit(FOREIGN, 0.0, note)
     if have == 90 and "wgmma" in example.features:
-        unit, value = ("tcgen05.mma", VALUES[PORT]) if want in _TCGEN05 else ("mma.sync", VALUES[PORT] - _STEP)
+        unit, value = ("tcgen05.mma", _PORT) if want in _TCGEN05 else ("mma.sync", _PORT - _STEP)
         note = f"written for {arch}: {target} has no wgmma; pipeline and warp roles carry over, the MMA becomes {unit}"
         return Fit(PORT, value, note)
-    same = have // 10 == want // 10
-    value = _FAMILY if same else VALUES[RUNS] - _STEP * (_generation(want) - _generation(have))
+    value = _FAMILY if have // 10 == want // 10 else _RUNS - _STEP * generations
     return Fit(RUNS, value, f"written for {arch}; it runs on {target} as well, without what is new there")
-
-
-def _from_tcgen05(example: Example, arch: str, target: str) -> Fit:
-    if number(target) not in _TCGEN05:
-        note = f"written for {arch}: {target} has neither tcgen05 nor tensor memory, and 99 KB of shared memory"
-        return Fit(FOREIGN, VALUES[FOREIGN], note)
-    return Fit(RUNS, _FAMILY, f"written for {arch}, of the family of {target}")
-
-
-def _generation(sm: int) -> int:
-    return sum(sm >= first for first in _GENERATIONS)

@@ -10,8 +10,7 @@ from difflib import get_close_matches
 from functools import cache
 
 from cutesmith.devices import SM_VERSIONS
-from cutesmith.examples.search.synonyms import MORE
-from cutesmith.examples.search.words import SHORT, STOPWORDS, parts, stem, stems, tokens
+from cutesmith.examples.search.words import MORE, SHORT, STOPWORDS, parts, stem, stems, tokens
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
 from cutesmith.verdicts import UnderstoodQuery
 

@@ -91,9 +91,10 @@ def find_examples(
     else:
         ranked = _listed([index[place] for place in among], archs, tests)
     best = list({one.example.id: one for one in reversed(ranked)}.values())[::-1][:limit]
+    nothing = f"no example for {query!r}" if query else "no example passes the filters"
     return FindVerdict(
         exit_code=ExitCode.PASSED if best else ExitCode.WRONG_RESULT,
-        summary=_summary(best, query),
+        summary=f"nearest: {best[0].example.id}" if best else nothing,
         seconds=time.monotonic() - start,
         query=query,
         understood=asked.understood(),
@@ -229,12 +230,6 @@ def _listed(among: Sequence[Example], archs: Sequence[str], tests: Sequence[_Tes
     fits = ((example, fit(example, archs[0]) if archs else None) for example in among)
     ranked = [_Ranked(example, one.value if one else 0.0, one, matched) for example, one in fits]
     return sorted(ranked, key=lambda one: (-one.score, not one.example.meets_contract, one.example.id))
-
-
-def _summary(best: Sequence[_Ranked], query: str) -> str:
-    if not best:
-        return f"no example for {query!r}" if query else "no example passes the filters"
-    return f"nearest: {best[0].example.id}"
 
 
 def _advice(first: _Ranked, archs: Sequence[str]) -> str:

@@ -1,25 +1,142 @@
-"""One public name of the DSL as an entry: how it is called, what its docstring says first, where it runs."""
+"""The `api-*.md` pages, generated from the installed DSL, so that no name in them can be invented or stale."""
 
 from __future__ import annotations
 
 import enum
 import functools
+import importlib
 import inspect
 import re
 import types
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from cutesmith.lint.symbols import SymbolTable
+from cutesmith.lint.symbols import SymbolTable, load_symbols
+from cutesmith.references.sections import slug
 
+DOCUMENTATION = "https://docs.nvidia.com/cutlass/media/docs/pythonDSL/cute_dsl_api.html"
 HIDDEN = frozenset({"self", "cls", "loc", "ip"})  # MLIR's location and insertion point are filled in by the DSL
 LONGEST_SUMMARY = 170
 _SENTENCE = re.compile(r"(.+?[.:!?])(?:\s|$)", re.DOTALL)
 _INNER = re.compile(r"^_|Traits?$|(?:Base|_base)Op$|_impl$")
 _STARS = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
 _ARCHS = re.compile(r"\*\*Supported architectures:\*\*\s*([^\n]+)")
+
+
+@dataclass(frozen=True)
+class ApiPage:
+    """One generated page: its file, its title, a sentence of what is on it, and its chapters, one a module."""
+
+    file: str
+    title: str
+    about: str
+    modules: tuple[str, ...]
+
+
+PAGES = (
+    ApiPage(
+        "api-core.md",
+        "API: cutlass and cutlass.cute",
+        "Types, decorators, layouts, tensors, copies, MMA and arithmetic.",
+        ("cutlass", "cutlass.cute", "cutlass.cute.math", "cutlass.cute.typing"),
+    ),
+    ApiPage(
+        "api-arch.md",
+        "API: cutlass.cute.arch",
+        "Thread indices, synchronisation, mbarriers, shuffles, atomics, conversions: instructions by name.",
+        ("cutlass.cute.arch",),
+    ),
+    ApiPage(
+        "api-nvgpu.md",
+        "API: cutlass.cute.nvgpu",
+        "Copy and MMA operations of each architecture: warp, warpgroup (wgmma), cpasync and TMA, tcgen05.",
+        ("cutlass.cute.nvgpu", *(f"cutlass.cute.nvgpu.{name}" for name in ("warp", "warpgroup", "cpasync", "tcgen05"))),
+    ),
+    ApiPage(
+        "api-runtime-utils.md",
+        "API: runtime, pipelines, memory, utilities",
+        "From a framework's tensors to launches: conversion, fake tensors, pipelines, allocators, schedulers, testing.",
+        (
+            "cutlass.cute.runtime",
+            "cutlass.pipeline",
+            "cutlass.memory",
+            "cutlass.utils",
+            "cutlass.utils.hopper_helpers",
+            "cutlass.utils.blackwell_helpers",
+            "cutlass.utils.blockscaled_layout",
+            "cutlass.torch",
+            "cutlass.testing",
+            "cutlass.cute.viz",
+            "cutlass.cute.ffi",
+            "cutlass.cute.export",
+            "cutlass.jax",
+        ),
+    ),
+)
+
+
+def render_pages() -> dict[str, str]:
+    """File name → text of every page, from the installed DSL; raises UnavailableError when there is none."""
+    symbols, seen = load_symbols(), set[str]()
+    return {page.file: _page(page, symbols, seen) for page in PAGES}
+
+
+def _page(page: ApiPage, symbols: SymbolTable, seen: set[str]) -> str:
+    every = {module: _chapter(module, symbols, seen) for module in page.modules}
+    chapters = {module: lines for module, lines in every.items() if lines}
+    contents = [f"- [{module}](#{slug(module)})" for module in chapters] + ["- [Sources](#sources)"]
+    introduction = f"""\
+# {page.title}
+
+{page.about} Generated from **nvidia-cutlass-dsl {symbols.version}** by `scripts/build_api_reference.py`. Each name
+has one line: its parameters (without `loc` and `ip`, which the DSL fills in) and the first sentence of the
+package's own docstring. The architectures follow where the docstring names them, and the members of classes
+and enumerations. Struck names are deprecated.
+"""
+    sources = f"""\
+- Signatures and quoted sentences: nvidia-cutlass-dsl {symbols.version}, modules {", ".join(page.modules)} \
+(NVIDIA; the package's licence holds for the quotations).
+- NVIDIA's own pages: <{DOCUMENTATION}>
+"""
+    parts = [f"{introduction}\n## Contents\n\n" + "\n".join(contents) + "\n"]
+    parts += [f"\n## {module}\n\n{lines}" for module, lines in chapters.items()]
+    return "".join([*parts, f"\n## Sources\n\n{sources}"])
+
+
+def _chapter(module: str, symbols: SymbolTable, seen: set[str]) -> str:
+    """The lines of a module, grouped by the file that defines each name; a name stands once on all pages."""
+    prefix = module.removeprefix("cutlass.") if module.startswith("cutlass.cute") else module  # as kernels write it
+    found = read_entries(importlib.import_module(module), prefix, symbols)
+    entries = [entry for entry in found if not _told(entry, module, symbols, seen)]
+    groups = groupby(sorted(entries, key=lambda e: (e.home, e.name)), key=lambda e: e.home)
+    return "\n".join(
+        "\n".join([f"### {prefix}: {home}", "", *(line for entry in group for line in _lines(entry)), ""])
+        for home, group in groups
+    )
+
+
+def _told(entry: Entry, module: str, symbols: SymbolTable, seen: set[str]) -> bool:
+    """Whether the same object was listed under another name before; marks it as told."""
+    reference = symbols.resolve(f"{module}.{entry.name.rsplit('.', 1)[-1]}").reference
+    if reference in seen and not entry.deprecated:
+        return True
+    if reference[:2] in ("c:", "f:"):
+        seen.add(reference)
+    return False
+
+
+def _lines(entry: Entry) -> Iterator[str]:
+    if entry.deprecated:
+        yield f"- ~~`{entry.name}`~~ deprecated: {entry.deprecated.replace('`', '')}"
+        return
+    archs = f" *{entry.archs}*" if entry.archs else ""
+    summary = f" — {entry.summary}" if entry.summary else ""
+    yield f"- **`{entry.name}{entry.call}`**{summary}{archs}"
+    if entry.members:
+        yield f"  - {', '.join(f'`{member}`' for member in entry.members)}"
 
 
 @dataclass(frozen=True)
@@ -41,18 +158,14 @@ def read_entries(module: types.ModuleType, prefix: str, symbols: SymbolTable) ->
     What it defines in its own files and leaves out of `__all__` is there too (`cute.arch.warp_reduction` is such),
     but for traits and parts of an implementation.
     """
-    for name in sorted({*getattr(module, "__all__", ()), *_unlisted(module)}):
-        value, warning = _value(module, name)
+    for name in sorted({*getattr(module, "__all__", ()), *(n for n in dir(module) if not _INNER.search(n))}):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            value = getattr(module, name, None)
         if not name.startswith("_") and _belongs(value, name, module):
-            yield _entry(f"{prefix}.{name}", value, _deprecation(module, name, symbols) or warning)
-
-
-def _value(module: types.ModuleType, name: str) -> tuple[Any, str]:
-    """The value of a name and what reading it warns of; None where it cannot be read."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        value = getattr(module, name, None)
-    return value, str(caught[0].message) if caught else ""
+            found = symbols.resolve(f"{module.__name__}.{name}").deprecations
+            deprecated = " ".join(found[-1][1].split()) if found else ""
+            yield _entry(f"{prefix}.{name}", value, deprecated or (str(caught[0].message) if caught else ""))
 
 
 def _belongs(value: Any, name: str, module: types.ModuleType) -> bool:
@@ -65,19 +178,10 @@ def _belongs(value: Any, name: str, module: types.ModuleType) -> bool:
     return _home(value).startswith(module.__name__)
 
 
-def _unlisted(module: types.ModuleType) -> list[str]:
-    return [name for name in dir(module) if not _INNER.search(name)]
-
-
 def _home(value: Any) -> str:
     """The module that defines a value; of a partial call that of its function."""
     function = value.func if isinstance(value, functools.partial) else value
     return str(getattr(function, "__module__", "") or "values")
-
-
-def _deprecation(module: types.ModuleType, name: str, symbols: SymbolTable) -> str:
-    found = symbols.resolve(f"{module.__name__}.{name}")
-    return " ".join(found.deprecations[-1][1].split()) if found.deprecations else ""
 
 
 def _entry(name: str, value: Any, deprecated: str) -> Entry:
@@ -123,13 +227,10 @@ def summarise(text: str) -> str:
 def _archs(value: Any, text: str) -> str:
     admissible = getattr(value, "admissible_archs", None) if inspect.isclass(value) else None
     if admissible:
-        return ", ".join(sorted({str(arch).rsplit(".", 1)[-1] for arch in admissible}, key=_arch_key))
+        names = {str(arch).rsplit(".", 1)[-1] for arch in admissible}
+        return ", ".join(sorted(names, key=lambda arch: (int(re.sub(r"\D", "", arch) or 0), arch)))
     found = _ARCHS.search(text)
     return found[1].strip().rstrip(".") if found else ""
-
-
-def _arch_key(arch: str) -> tuple[int, str]:
-    return int(re.sub(r"\D", "", arch) or 0), arch
 
 
 def _call(value: Any) -> str:
