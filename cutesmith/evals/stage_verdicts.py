@@ -38,6 +38,7 @@ class StageVerdict(_Whole):
     exit_code: ExitCode
     summary: str = ""
     rule: str = ""
+    mechanism: str = ""  # the check that found what is wrong (`Mechanism`)
     ran_on: str = ""
     archs: tuple[CompiledArch, ...] = ()
     timings: tuple[StageTiming, ...] = ()
@@ -47,10 +48,17 @@ class StageVerdict(_Whole):
     algorithmic_bytes: int | None = None
 
 
+class TriedKernel(_Whole):
+    """A kernel that the offline generator tried; `verify` is None where it did not come so far."""
+
+    verify: StageVerdict | None = None
+
+
 class GenerationVerdict(StageVerdict):
     """What the offline generator or a session said of its work; `ending` is None unless there was a session."""
 
     kernel: str = ""
+    tried: tuple[TriedKernel, ...] = ()
     unmatched: str = ""
     ending: str | None = None
     model: str = ""

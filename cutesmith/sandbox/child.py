@@ -17,7 +17,7 @@ from typing import Any
 
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.sandbox.confinement import die_with_parent, limit_resources
-from cutesmith.sandbox.failures import mechanism_of
+from cutesmith.sandbox.failures import mechanism_of, out_of_host_memory
 from cutesmith.sandbox.messages import Handler, Request, decode, encode, imported, name_of, reply_type
 from cutesmith.verdicts import ExitCode, Mechanism, Rule, strict_json
 
@@ -93,7 +93,7 @@ def describe(error: BaseException) -> Raised:
         message=str(error)[-4000:],
         hint="",
         rule=None,
-        mechanism=Mechanism.EXCEPTION,
+        mechanism=Mechanism.MEMORY_LIMIT if out_of_host_memory(error) else Mechanism.EXCEPTION,
         traceback=text[-8000:],
         exit_code=ExitCode.CRASHED,
         ours=False,

@@ -52,7 +52,9 @@ def mechanism_of(error: BaseException) -> Mechanism:
     if isinstance(own := getattr(error, "mechanism", None), Mechanism):
         return own
     if isinstance(error, ContractError):
-        return mechanism_of(error.__cause__) if isinstance(error.__cause__, CandidateError) else Mechanism.CONTRACT
+        cause = error.__cause__
+        told = isinstance(cause, CandidateError) or (cause is not None and out_of_host_memory(cause))
+        return mechanism_of(cause) if cause is not None and told else Mechanism.CONTRACT
     if isinstance(error, SystemExit):
         return Mechanism.VANISHED_WORKER
     if out_of_host_memory(error):

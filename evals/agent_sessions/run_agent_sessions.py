@@ -30,6 +30,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
+from cutesmith.agent.outcome import KeepVersion, RecordVerdict, effects_of, judgements  # noqa: E402
 from cutesmith.sandbox.shared_fork_server import lend_fork_server  # noqa: E402
 
 SCENARIOS = Path(__file__).resolve().parent
@@ -183,9 +184,10 @@ class Came:
             names[digest((session / DRAFT).read_text("utf-8"))] = "draft"
         kernel = session / "kernel.py"
         first = next((event["seq"] for event in events if event["kind"] == "line"), len(events))
-        effects = [effect for event in events for effect in event.get("effects", ())]
+        effects = [effect for event in events for effect in effects_of(event)]
+        verdicts = [effect.verdict for effect in effects if isinstance(effect, (KeepVersion, RecordVerdict))]
         return cls(
-            place="gpu" if any(e.get("verdict", {}).get("ran_on") == "gpu" for e in effects) else "emulator",
+            place="gpu" if any(verdict.get("ran_on") == "gpu" for verdict in verdicts) else "emulator",
             result=json.loads((session / "result.json").read_text("utf-8"))
             if (session / "result.json").is_file()
             else {},
@@ -194,7 +196,7 @@ class Came:
             draft=unasked([e for e in events if e["seq"] < first]),
             turns=turns_of(events),
             closing=unasked([e for e in events if e["seq"] > first]),
-            checkpoints=[names.get(digest(e["text"]), "other") for e in effects if e["do"] == "checkpoint"],
+            checkpoints=[names.get(digest(e.text), "other") for e in effects if isinstance(e, KeepVersion)],
         )
 
 
@@ -211,22 +213,18 @@ def turns_of(events: Sequence[Mapping[str, Any]]) -> list[list[str]]:
             turns.append([])
         elif event["kind"] == "tool":
             error = ["error"] if event["is_error"] else []
-            turns[-1].append(" · ".join([event["name"], *map(said, _judged(event)), *error]))
+            turns[-1].append(" · ".join([event["name"], *map(said, judgements(event)), *error]))
     return turns
 
 
 def unasked(events: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the judge said without a tool call."""
-    return [said(effect) for event in events if event["kind"] == "judged" for effect in _judged(event)]
+    return [said(effect) for event in events if event["kind"] == "judged" for effect in judgements(event)]
 
 
-def _judged(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [effect for effect in event.get("effects", ()) if effect["do"] == "judged"]
-
-
-def said(effect: Mapping[str, Any]) -> str:
+def said(effect: RecordVerdict) -> str:
     """A judged effect in words: stage, status, and the rule of a rejection or of lint's first error."""
-    verdict = effect["verdict"]
+    verdict = effect.verdict
     errors = [finding["rule"] for finding in verdict.get("findings", ()) if finding["severity"] == "error"]
     rule = (verdict.get("rule") if verdict["status"] == "rejected" else "") or next(iter(errors), "")
     return " ".join(filter(None, (verdict["stage"], verdict["status"], rule)))

@@ -25,6 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from cutesmith.agent.outcome import judgements  # noqa: E402
 from cutesmith.evals.records import KERNEL, Attempt, Cost, Machine, Timing  # noqa: E402
 
 RECORDED = ROOT / "evals" / "results" / "h200"
@@ -80,9 +81,9 @@ def sessions(recorded: Path, folder: Path) -> Iterator[Attempt]:
         events = [json.loads(line) for line in (session / "transcript.jsonl").read_text(encoding="utf-8").splitlines()]
         kept = folder / "kernels" / session.name / "0"
         shutil.copytree(session, kept, dirs_exist_ok=True)
-        judged = [effect for event in events for effect in event.get("effects", ()) if effect["do"] == "judged"]
-        stages = {e["verdict"]["stage"]: e["verdict"] for e in judged if e["sha256"] == result["sha256"]}
-        stages = stages or {effect["verdict"]["stage"]: effect["verdict"] for effect in judged}
+        judged = [effect for event in events for effect in judgements(event)]
+        delivered = [effect for effect in judged if effect.sha256 == result["sha256"]]
+        stages = {effect.verdict["stage"]: effect.verdict for effect in delivered or judged}
         yield attempt_of(
             {**result, "task": session.name},
             stages,

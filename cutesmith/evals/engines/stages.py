@@ -34,6 +34,7 @@ from cutesmith.evals.engines.jobs import (
 )
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.evals.stage_verdicts import GenerationVerdict, StageVerdict
+from cutesmith.sandbox.failures import mechanism_of
 from cutesmith.sandbox.gpu_lock import recorded_holds
 from cutesmith.sandbox.scratch import FILES, scratch_folder
 from cutesmith.sandbox.shared_fork_server import lend_fork_server
@@ -204,19 +205,19 @@ def said(stage: str, judge: Callable[[], Verdict]) -> StageVerdict:
     """A stage's verdict; what the judge raises is one too."""
     try:
         return StageVerdict.model_validate(encodable(judge().to_dict()))
-    except CandidateError as error:
-        return failure(stage, error.exit_code, str(error), rule=str(error.rule or ""), log_tail=error.log_tail[-TAIL:])
     except CutesmithError as error:
-        return failure(stage, error.exit_code, str(error))
+        rule, tail = (error.rule, error.log_tail) if isinstance(error, CandidateError) else (None, "")
+        more = {"rule": str(rule or ""), "log_tail": tail[-TAIL:], "mechanism": mechanism_of(error).value}
+        return failure(stage, error.exit_code, str(error), **more)
     except Exception as error:  # a bug of ours: it must not end the run, and it says nothing of the kernel
         tail = "".join(traceback.format_exception(error))[-TAIL:]
         return failure(stage, ExitCode.INTERNAL, f"{type(error).__name__}: {error}", log_tail=tail)
 
 
-def failure(stage: str, code: ExitCode, summary: str, *, rule: str = "", log_tail: str = "") -> StageVerdict:
-    """The verdict of a stage that gave none of its own."""
+def failure(stage: str, code: ExitCode, summary: str, **more: str) -> StageVerdict:
+    """The verdict of a stage that gave none of its own; `more` are further fields of it."""
     fields = {"stage": stage, "status": code.name.lower(), "exit_code": code, "summary": summary}
-    return StageVerdict.model_validate(encodable({**fields, "rule": rule, "log_tail": log_tail}))
+    return StageVerdict.model_validate(encodable({**fields, "rule": "", "log_tail": "", **more}))
 
 
 def _with_gpu_state(result: StageResult, verdict: StageVerdict, settings: JudgeSettings) -> StageResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
@@ -11,7 +10,7 @@ from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, VERIFY
 from cutesmith.evals.records import KERNEL, LIBRARY, Cost, Judgement, Timing
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.evals.stage_verdicts import GenerationVerdict, StageTiming, StageVerdict
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import ExitCode, Mechanism
 
 CANDIDATE = "candidate"  # what the benchmark calls the kernel
 DECIDES = (ExitCode.DOES_NOT_COMPILE, ExitCode.USAGE, ExitCode.REJECTED)
@@ -22,10 +21,6 @@ CUT_SHORT = (ModelFailed.name, Interrupted.name)
 """Endings of a session that a resumed one can go on from."""
 MADE = "generate"  # the stage that an attempt without a kernel ended in
 SUMMARY = 2000  # characters
-HOST_MEMORY = re.compile(
-    r"the reference used more than [\d.]+ GiB of host memory|can't allocate memory(: you tried to allocate \d+ bytes)?"
-)
-"""What the judge's own side says when `get_inputs()` and the reference are too large for this machine."""
 
 Verdicts = Mapping[str, StageVerdict]
 
@@ -106,9 +101,15 @@ def says_nothing(generation: GenerationVerdict, kind: str) -> bool:
 
 
 def too_little_memory(verdict: StageVerdict) -> str:
-    """Why this machine cannot hold the problem, so that the verdict says nothing of the kernel; "" where it can."""
-    found = HOST_MEMORY.search(verdict.summary) if verdict.exit_code == ExitCode.USAGE else None
-    return f"this machine has too little memory to judge it: {found[0]}" if found else ""
+    """Why this machine cannot hold the problem, so that the verdict says nothing of the kernel; "" where it can.
+
+    USAGE: the judge's own side met the limit, with `get_inputs()` or the reference. A kernel that meets it crashes.
+    """
+    tried = verdict.tried if isinstance(verdict, GenerationVerdict) else ()
+    told = [verdict, *(one.verify for one in tried if one.verify is not None)]
+    if all((one.exit_code, one.mechanism) != (ExitCode.USAGE, Mechanism.MEMORY_LIMIT.value) for one in told):
+        return ""
+    return f"this machine has too little memory to judge it: {verdict.summary[:SUMMARY]}"
 
 
 def too_little_on_the_gpu(verdict: StageVerdict, taken: str) -> str:

@@ -122,7 +122,7 @@ def draft_kernels(problem: str | Path, arch: str, *, limit: int) -> Draft:
             )  # what the file raised leaves its process alive
             if raised or error.exit_code == ExitCode.USAGE:
                 last_lines = "\n".join(error.log_tail.strip().splitlines()[-12:])
-                raise ContractError(error.message, hint=error.hint or last_lines) from None
+                raise ContractError(error.message, hint=error.hint or last_lines) from error
             raise
     if isinstance(reply, Unmatched):
         raise UnmatchedError(reply.message, operation=reply.operation, hint=reply.hint)

@@ -10,6 +10,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+import torch
 
 from cutesmith.append_log import LogWriteError
 from cutesmith.commands.eval_run import main
@@ -21,6 +22,7 @@ from cutesmith.evals.engines.slot import LostJobError
 from cutesmith.evals.engines.stages import said
 from cutesmith.evals.reading import read_attempts
 from cutesmith.evals.records import Suite
+from cutesmith.evals.running import outcomes
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.running import run_plan
 from cutesmith.evals.running.screen import PlainLines, Quiet
@@ -29,6 +31,7 @@ from cutesmith.evals.running.summary import lines
 from cutesmith.evals.scores.outcomes import UNJUDGED, read_run
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.evals.suites import load_suite
+from cutesmith.judge.reference_side.problem_calls import call_of_file
 from cutesmith.verdicts import ExitCode, VerifyVerdict
 from tests.evals.running.judged_runs import judge, plan, results, run, verdict
 
@@ -96,41 +99,49 @@ def test_a_task_whose_name_is_no_utf8_is_refused_in_one_sentence(tmp_path, capsy
 # A problem that is larger than the machine
 
 TOO_MUCH = "the problem cannot be used: the reference used more than 9.3 GiB of host memory"
-REFUSED = "get_inputs raised RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."
 EMULATED = JudgeSettings(on="emulator")
 
 
-def filling(stage: str, times: int, said: str, code: int = 2, key: str = "verdicts"):
-    """A judge that finds so often too little memory for task 0; `asked` are all its jobs, `beside` those in flight."""
+def filling(stage: str, times: int, said: str, code: int = 2):
+    """A judge that finds so often too little memory for task 0; `asked` are all its jobs."""
     asked = []
 
     def answer(job):
         asked.append((job.id, job.stage))
         if "task 0" not in job.id or job.stage != stage or asked.count((job.id, stage)) > times:
             return judge(job)
-        found = {**verdict(stage, code, "usage"), "summary": said}
-        return report(job, **{key: {stage: found} if key == "verdicts" else found})
+        met = {**verdict("verify", code, "usage"), "summary": said, "mechanism": "memory limit"}
+        made = {**verdict("generate", code, "usage"), "summary": f"no kernel held: {said}", "tried": [{"verify": met}]}
+        return report(job, **({"generation": made} if stage == "draft" else {"verdicts": {stage: met}}))
 
     answer.asked = asked
     return answer
 
 
-@pytest.mark.parametrize("said", [TOO_MUCH, REFUSED])
-def test_what_finds_room_once_nobody_is_beside_it_has_its_verdict(tmp_path, said):
-    answer = filling("verify", 1, said)
+def test_what_finds_room_once_nothing_is_beside_it_has_its_verdict(tmp_path):
+    answer = filling("verify", 1, TOO_MUCH)
     assert run(plan(tmp_path, 4, judge=EMULATED), tmp_path / "run", answer).done == 4
     assert results(tmp_path / "run")["level1/task 0", 0]["status"] == "verified"
 
 
-@pytest.mark.parametrize(("stage", "agent", "key"), [("verify", "", "verdicts"), ("draft", "draft", "generation")])
-def test_a_problem_for_which_the_machine_is_too_small_stays_open(tmp_path, stage, agent, key):
-    answer = filling(stage, 99, f"task 0.py: no kernel held: verify says: {TOO_MUCH}", key=key)
+@pytest.mark.parametrize(("stage", "agent"), [("verify", ""), ("draft", "draft")])
+def test_a_problem_for_which_the_machine_is_too_small_stays_open(tmp_path, stage, agent):
+    answer = filling(stage, 99, TOO_MUCH)
     verdict = execute(plan(tmp_path, 3, agent=agent, judge=EMULATED), tmp_path / "run", answer=answer)
     assert (verdict.exit_code, verdict.done) == (7, 2)
-    assert verdict.open["level1/task 0#0"].endswith("too little memory to judge it: " + TOO_MUCH.partition(": ")[2])
+    why = verdict.open["level1/task 0#0"]
+    assert why.startswith("this machine has too little memory to judge it: ") and why.endswith(TOO_MUCH)
     assert answer.asked.count(("level1/task 0#0", stage)) == 2
     again = execute(plan(tmp_path, 3, agent=agent, judge=EMULATED), tmp_path / "run", resume=True)
     assert again.done == 3 and again.exit_code == 0
+
+
+def test_what_the_judges_own_side_cannot_allocate_has_met_the_memory_limit():
+    def judge():
+        call_of_file(lambda: torch.empty(1 << 50), (), "get_inputs")
+
+    found = said("verify", judge)
+    assert outcomes.too_little_memory(found).endswith(found.summary) and "you tried to allocate" in found.summary
 
 
 def test_a_kernel_that_wants_too_much_itself_has_its_verdict(tmp_path):
