@@ -26,8 +26,7 @@ from cutesmith.evals.running.screen import open_screen
 from cutesmith.evals.running.sources import AGENTS, parse_source
 from cutesmith.evals.running.summary import EvalVerdict, lines
 from cutesmith.evals.settings import JudgeSettings, MakerSettings
-from cutesmith.evals.suites import SUITE_NAMES, load_suite
-from cutesmith.evals.suites.tolerances import TOLERANCES
+from cutesmith.evals.suites import SUITE_NAMES, TOLERANCES, load_suite
 from cutesmith.patterns.generation.target import PLACES, Target, choose_target
 from cutesmith.verbs.definition import positive
 

@@ -27,9 +27,9 @@ EXAMPLES = (
 @command
 def main(argv: list[str]) -> int:
     """Run the command; returns its exit code."""
-    from cutesmith.evals.selftest import matrix, records
+    from cutesmith.evals.selftest import matrix
     from cutesmith.evals.selftest.specimens import Specimen, adversarial_folder, specimens
-    from cutesmith.evals.selftest.trial import Outcome, run_all
+    from cutesmith.evals.selftest.trial import Outcome, keep, kept, run_all
 
     options = _options(argv)
     on = options.on or ("gpu" if _has_gpu() else "emulator")
@@ -37,12 +37,12 @@ def main(argv: list[str]) -> int:
     left_out = [specimen for specimen in chosen if not specimen.can_run(on)]
 
     def known(specimen: Specimen) -> Outcome | None:
-        return records.kept(options.out, specimen, on) if options.resume else None
+        return kept(options.out, specimen, on) if options.resume else None
 
     def done(outcome: Outcome) -> None:
         print(f"{outcome.result:6} {outcome.specimen.name}: {outcome.status} {outcome.rule}", file=sys.stderr)
         if options.out:
-            records.keep(options.out, outcome, on)
+            keep(options.out, outcome, on)
 
     outcomes = run_all(chosen, on, jobs=options.jobs, known=known, done=done)
     counts = matrix.counts(outcomes)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
-from pathlib import Path
 
 from cutesmith import __version__, resources
 from cutesmith.devices import current_device
@@ -27,15 +26,10 @@ def sha256(data: bytes) -> str:
 def judge_hash() -> str:
     """Of the judge's own source: other code may judge otherwise."""
     digest = hashlib.sha256()
-    for path in _judge_files():
-        digest.update(f"{path.relative_to(resources.PACKAGE)}\0".encode() + path.read_bytes() + b"\0")
+    for place in (resources.PACKAGE / room for room in JUDGE_ROOMS):
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(f"{path.relative_to(resources.PACKAGE)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()
-
-
-def _judge_files() -> Iterator[Path]:
-    for room in JUDGE_ROOMS:
-        place = resources.PACKAGE / room
-        yield from sorted(place.rglob("*.py")) if place.is_dir() else [place]
 
 
 def this_machine(on: str) -> Machine:

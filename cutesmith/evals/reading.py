@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from cutesmith.agent.settings import WHOLE
 from cutesmith.errors import UsageError
-from cutesmith.evals.records import Attempt
+from cutesmith.evals.records import Attempt, Record
 
 RESULTS, RUN = "results.jsonl", "run.json"
 
@@ -25,29 +24,45 @@ class DamagedLine:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedTask:
+class PlannedTask(Record):
     """A task that the run set out to do, as `run.json` names it; the fields are empty where it gives the id alone.
 
-    `libraries` are the functions of libraries that compute it, None where the run does not say.
+    `libraries` are the functions of libraries that compute it, whether or not the run times them; None where the run
+    does not say.
     """
 
-    id: str
+    task: str = ""  # the id, as the results call it
     level: int = 0
     tags: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
+    id: str
+    sha256: str = ""
     libraries: tuple[str, ...] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_id(cls, given: object) -> object:
+        return {"id": given} if isinstance(given, str) else given
 
-@dataclass(frozen=True, kw_only=True)
-class RunFacts:
-    """What `run.json` says, empty for a folder without one."""
+
+class RunFacts(Record):
+    """What `run.json` says, empty for a folder without one. The suite may be an object with a name."""
 
     suite: str = ""
     agent: str = ""
     command: str = ""
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
     tasks: tuple[PlannedTask, ...] = ()
+
+    @field_validator("suite", mode="before")
+    @classmethod
+    def _name_of(cls, suite: object) -> object:
+        return suite.get("name") or "" if isinstance(suite, dict) else suite
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _line_of(cls, command: object) -> object:
+        return " ".join(map(str, command)) if isinstance(command, list) else command
 
     @property
     def skill(self) -> str:
@@ -90,32 +105,7 @@ def read_facts(folder: Path) -> RunFacts:
     if not path.is_file():
         return RunFacts()
     try:
-        known = json.loads(path.read_bytes())
+        return RunFacts.model_validate_json(path.read_bytes())
     except (ValueError, OSError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", hint="take it away to go without it") from error
-    known = known if isinstance(known, dict) else {}
-    settings, tasks, command = known.get("settings"), known.get("tasks"), known.get("command") or ""
-    return RunFacts(
-        suite=_suite_name(known.get("suite")),
-        agent=str(known.get("agent") or ""),
-        command=" ".join(map(str, command)) if isinstance(command, list) else str(command),
-        settings=settings if isinstance(settings, dict) else {},
-        tasks=tuple(_planned(task) for task in tasks) if isinstance(tasks, list) else (),
-    )
-
-
-def _suite_name(suite: Any) -> str:
-    return str(suite.get("name") or "") if isinstance(suite, dict) else str(suite or "")
-
-
-def _planned(task: Any) -> PlannedTask:
-    if not isinstance(task, dict):
-        return PlannedTask(id=str(task))
-    level, libraries = task.get("level"), task.get("libraries")
-    return PlannedTask(
-        id=str(task.get("id") or ""),
-        level=level if isinstance(level, int) else 0,
-        tags=tuple(map(str, task.get("tags") or ())),
-        dtypes=tuple(map(str, task.get("dtypes") or ())),
-        libraries=tuple(map(str, libraries)) if isinstance(libraries, list) else None,
-    )
+        said = reason(error) if isinstance(error, ValidationError) else str(error)
+        raise UsageError(f"{path} cannot be read: {said}", hint="take it away to go without it") from error

@@ -30,10 +30,9 @@ from cutesmith.evals.keys import sha256  # noqa: E402
 from cutesmith.evals.records import Attempt, Machine, Suite, Task  # noqa: E402
 from cutesmith.evals.running.cache import Cache  # noqa: E402
 from cutesmith.evals.running.folder import RunFolder  # noqa: E402
-from cutesmith.evals.running.gpu_time import GpuTime  # noqa: E402
 from cutesmith.evals.running.pipeline import Pipeline  # noqa: E402
 from cutesmith.evals.running.plan import Plan, Tally  # noqa: E402
-from cutesmith.evals.running.screen import Quiet  # noqa: E402
+from cutesmith.evals.running.screen import Screen  # noqa: E402
 from cutesmith.evals.running.sources import Source  # noqa: E402
 from cutesmith.evals.settings import JudgeSettings, MakerSettings  # noqa: E402
 
@@ -86,7 +85,7 @@ def measure(results: int, scratch: Path) -> dict[str, Any]:
     }
 
 
-class Sampling(Quiet):
+class Sampling(Screen):
     """Looks at this process's memory after every so many results."""
 
     def __init__(self, every: int) -> None:
@@ -98,9 +97,6 @@ class Sampling(Quiet):
         if tally.done % self.every == 0:
             gc.collect()
             self.samples.append((tally.done, resident()))
-
-    def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
-        """Nothing is shown."""
 
 
 def resident() -> int:

@@ -1,13 +1,18 @@
-"""Which GPUs a run may use, as CUDA names them in CUDA_VISIBLE_DEVICES."""
+"""Which GPUs a run may use, and whether this process's GPU still computes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 
-from cutesmith.devices import list_devices, visible_devices
-from cutesmith.errors import UnavailableError, UsageError
+from cutesmith.devices import current_device, lacked_room, list_devices, visible_devices
+from cutesmith.errors import CandidateError, UnavailableError, UsageError
+from cutesmith.sandbox.messages import HandlerMaker, Request
+from cutesmith.sandbox.worker import Limits, run_isolated
+
+PROBE_SECONDS = 180.0
+FREE_SHARE = 0.75  # of the memory: contexts that wait for the next kernel have 0.6 GiB each
 
 
 def choose_gpus(text: str) -> tuple[str, ...]:
@@ -21,7 +26,10 @@ def choose_gpus(text: str) -> tuple[str, ...]:
         return tuple(there)
     wanted = [part.strip() for part in text.split(",") if part.strip()]
     if "," in text and wanted:
-        return _named(wanted, there)
+        if missing := [name for name in wanted if name not in there]:
+            known = ", ".join(there) or "none"
+            raise UnavailableError(f"--gpus: there is no GPU {', '.join(missing)}; there are {known}")
+        return tuple(dict.fromkeys(wanted))
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"--gpus {text}: neither all, nor a number of GPUs, nor indices such as 0,1")
     if int(text) > len(there):
@@ -38,8 +46,59 @@ def visible_gpus() -> list[str]:
     return list(takewhile(lambda name: visible_devices(devices, name), names))
 
 
-def _named(wanted: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
-    missing = [name for name in wanted if name not in there]
-    if missing:
-        raise UnavailableError(f"--gpus: there is no GPU {', '.join(missing)}; there are {', '.join(there) or 'none'}")
-    return tuple(dict.fromkeys(wanted))
+@dataclass(frozen=True)
+class Probed:
+    """Why the GPU can judge nothing at the moment (`lost`), and what others hold of its memory (`taken`); else ""."""
+
+    lost: str = ""
+    taken: str = ""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of the GPU's memory."""
+
+    free: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Compute(Request[Memory]):
+    """One small computation; the reply says how much memory there is."""
+
+
+class Prober:
+    """Answers `Compute`."""
+
+    def handle(self, _request: Compute) -> Memory:
+        """Compute."""
+        import torch
+
+        torch.ones(1024, device="cuda").sum().item()
+        return Memory(*torch.cuda.mem_get_info())
+
+
+def prober() -> HandlerMaker:
+    """What the probing worker runs."""
+    return Prober
+
+
+def probe() -> Probed:
+    """How this process's GPU is, asked in a process of its own: a broken context must not be ours."""
+    if current_device() is None:
+        return Probed(lost="nvidia-smi lists no GPU any more")
+    limits = Limits(wall_seconds=PROBE_SECONDS)
+    try:
+        reply = run_isolated(prober, Compute(), limits=limits, gpu=True)
+    except CandidateError as error:
+        if lacked_room(error.message):
+            return Probed(taken=error.message)
+        return Probed(lost=f"the GPU does not answer: {error.message}")
+    return Probed(taken=taken_of(reply.free, reply.total))
+
+
+def taken_of(free: int, total: int) -> str:
+    """What is said where much of the memory (bytes) is taken while this process judges nothing; else ""."""
+    if free >= FREE_SHARE * total:
+        return ""
+    return f"{(total - free) / 2**30:.1f} of its {total / 2**30:.1f} GiB of memory are taken"

@@ -224,7 +224,7 @@ def _with_gpu_state(result: StageResult, verdict: StageVerdict, settings: JudgeS
     """If the verdict hints it: with why this GPU can judge nothing now, and what others hold of its memory."""
     if settings.on != "gpu" or verdict.exit_code not in SUSPICIOUS:
         return result
-    from cutesmith.evals.engines.gpu_probe import probe
+    from cutesmith.evals.engines.gpus import probe
 
     found = probe()
     return result.model_copy(update={"gpu_lost": found.lost, "gpu_taken": found.taken})

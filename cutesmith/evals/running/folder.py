@@ -9,25 +9,75 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from cutesmith.append_log import AppendLog, LogWriteError
 from cutesmith.checkpoints import write_atomically
 from cutesmith.errors import UsageError
-from cutesmith.evals.reading import RESULTS, RUN, DamagedLine, read_attempts, reason
-from cutesmith.evals.records import Attempt, GpuHold, Record
-from cutesmith.evals.running.description import RunDescription
+from cutesmith.evals.reading import RESULTS, RUN, DamagedLine, PlannedTask, read_attempts, reason
+from cutesmith.evals.records import Attempt, GpuHold, Machine, Record
 from cutesmith.evals.running.sources import folder_name
+from cutesmith.evals.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.stage_verdicts import Generation, JudgedKernel
 from cutesmith.verdicts import strict_json
 
 HOLDS, KERNELS, VERDICTS = "gpu_holds.jsonl", "kernels", "verdicts"
 KERNEL, GENERATION = "kernel.py", "generation.json"
 Kind = TypeVar("Kind", bound=Record)
+SCHEMA = 1
+FIXED = ("suite", "agent", "samples", "settings")
+"""What must be the same when a run is resumed: its results stand side by side."""
 Unit = tuple[str, int]
 """A task's id and the number of the sample: what has one line in results.jsonl."""
+
+
+class Window(Record):
+    """From when to when a process worked on the run (seconds since the epoch); `end` None while it does."""
+
+    begin: float
+    end: float | None = None
+
+
+class RunSettings(Record):
+    """How kernels are made and judged."""
+
+    judge: JudgeSettings
+    maker: MakerSettings
+    tolerance: str = ""
+
+
+class RunDescription(Record):
+    """All of `run.json`; `summary` is the fields of an EvalVerdict."""
+
+    schema_version: int = SCHEMA
+    suite: str
+    agent: str
+    samples: int
+    settings: RunSettings
+    machine: Machine
+    command: tuple[str, ...]
+    gpus: int
+    tasks: tuple[PlannedTask, ...]
+    started: str
+    windows: tuple[Window, ...] = ()
+    finished: str | None = None
+    summary: Any = None
+
+    def difference(self, other: RunDescription) -> str:
+        """What differs of what may not, in words: its name, and both values; "" where nothing does."""
+        before, after = (one.model_dump(mode="json", include=set(FIXED)) for one in (self, other))
+        return _difference(before, after) if before != after else ""
+
+
+def _difference(before: Any, after: Any) -> str:
+    """The first thing that differs."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in after:
+            if before.get(name) != after[name]:
+                return f"{name}: {_difference(before.get(name), after[name])}"
+    return f"{before!r:.80}, not {after!r:.80}"
 
 
 class RunFolder:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from cutesmith.devices import lacked_room
@@ -31,6 +32,7 @@ from cutesmith.evals.engines.jobs import (
     VerifyJob,
 )
 from cutesmith.evals.keys import failure_key, judged_key, sha256
+from cutesmith.evals.reading import DamagedLine
 from cutesmith.evals.records import Attempt, GpuHold, Judgement, Machine, Task
 from cutesmith.evals.running import outcomes
 from cutesmith.evals.running.cache import Cache
@@ -41,7 +43,6 @@ from cutesmith.evals.running.plan import Plan, Tally, TaskFileError, Work, read_
 from cutesmith.evals.running.screen import Screen
 from cutesmith.evals.running.sources import NoKernelError, find_kernel
 from cutesmith.evals.running.turns import Turns
-from cutesmith.evals.settings import JudgeSettings
 from cutesmith.evals.stage_verdicts import Generation, JudgedKernel, StageVerdict
 from cutesmith.verdicts import ExitCode
 
@@ -50,7 +51,7 @@ PATIENCE = 0.5  # seconds between two looks at the clock
 OWN = "compiler"  # of an attempt's seconds: what the compiler itself took, within the check
 STAGE_SHOWN = {CHECK: "compile", VERIFY: VERIFY, BENCHMARK: BENCHMARK}
 TRANSCRIPT = "transcript.jsonl"
-NOBODY = "no process is left that could go on"
+NO_PROCESS = "no process is left that could go on"
 
 
 class Pipeline:
@@ -67,10 +68,14 @@ class Pipeline:
         self._leaders: dict[str, str] = {}
         self._followers: dict[str, list[Work]] = defaultdict(list)
 
-    def take_up(self) -> None:
-        """Count what earlier processes finished; what they left of tasks that are gone stays open."""
+    def take_up(self) -> list[DamagedLine]:
+        """Count what earlier processes finished; returns the lines that are none of that.
+
+        What they left of tasks that are gone stays open.
+        """
+        damaged: list[DamagedLine] = []
         known = {*((task.id, sample) for task, sample in self.plan.units()), *self.plan.gone_units()}
-        for attempt in self.folder.attempts():
+        for attempt in self.folder.attempts(damaged):
             unit = (attempt.task, attempt.sample)
             if unit in known and unit not in self._finished:
                 self._finished.add(unit)
@@ -81,6 +86,7 @@ class Pipeline:
                 self.tally.open[f"{task}#{sample}"] = "the suite no longer has this task"
         for hold in self.folder.holds():
             self.gpu_time.add(hold)
+        return damaged
 
     def run(self) -> Tally:
         """Judge everything that is not finished, until `interrupt` is called; what is finished stays."""
@@ -101,7 +107,8 @@ class Pipeline:
 
     def _feed(self, units: Iterator[tuple[Task, int]], deadline: float) -> bool:
         """Begin attempts while there is room; whether there may be more to begin."""
-        while len(self._flight) < self._limit():
+        workers = sum(self.engine.capacity(stage) for stage in (DRAFT, CHECK, VERIFY))
+        while len(self._flight) < 2 + 2 * workers:  # enough for all who work now, who may become more or fewer
             if time.monotonic() > deadline:
                 self.tally.out_of_time = not self.tally.complete
                 return False
@@ -114,24 +121,20 @@ class Pipeline:
                 self._begin(Work(*unit))
         return True
 
-    def _limit(self) -> int:
-        """Attempts on their way: enough for all who work now, who may become more or fewer."""
-        return 2 + 2 * sum(self.engine.capacity(stage) for stage in (DRAFT, CHECK, VERIFY))
-
     def _submit(self) -> None:
         """Hand over what the engine has room for; what is nearest to its end comes first."""
         for stage in reversed(STAGES):
             ready = self._ready[stage]
             while ready and not self.engine.capacity(stage):
-                self._leave_open(ready.popleft(), NOBODY)
+                self._leave_open(ready.popleft(), NO_PROCESS)
             while ready and self.engine.room(stage) and self._turns.open_to(stage):
                 self._hand_over(ready.popleft(), stage)
         if (stage := self._turns.next_stage) and not self.engine.capacity(stage):
-            work, _ = self._turns.alone()
+            work = self._turns.alone()
             self._turns.leave(work)
-            self._leave_open(work, NOBODY)
-        elif stage and self._turns.nobody_there and self.engine.room(stage):
-            self._hand_over(*self._turns.alone())
+            self._leave_open(work, NO_PROCESS)
+        elif stage and self._turns.free and self.engine.room(stage):
+            self._hand_over(self._turns.alone(), stage)
 
     def _hand_over(self, work: Work, stage: str) -> None:
         self._turns.enter(work, stage)
@@ -195,7 +198,9 @@ class Pipeline:
         if stage:
             self._ready[stage].append(work)
         else:
-            self._judged(work)
+            again = _packed(work.key) in self._keys
+            judgement = outcomes.judged(work.verdicts)
+            self._finish(work, self._attempt(work, judgement, machine=self.plan.machine, cached=again))
 
     # Waiting for another that does the same
 
@@ -206,38 +211,27 @@ class Pipeline:
             self._followers[what].append(work)
         return leader == work.id
 
-    def _release(self, work: Work) -> None:
-        """What waited for this one begins again: it finds the result, or leads itself."""
-        for what in [what for what, leader in self._leaders.items() if leader == work.id]:
-            del self._leaders[what]
-            for follower in self._followers.pop(what, ()):
-                self._begin(Work(follower.task, follower.sample))
-
     # Jobs and reports
 
     def _job(self, work: Work, stage: str) -> Job:
         plan, settings = self.plan, self.plan.judging(work.task)
-        task, seconds = File(name=work.task.path.name, data=work.problem), _patience(stage, settings)
+        job: Callable[..., Job]
+        # Seconds after which a stage's process hangs: every stage keeps limits of its own, far below.
+        calls = {CHECK: 4, VERIFY: 30, BENCHMARK: 10, DRAFT: 60, SESSION: 720}[stage]
+        seconds = 600.0 + calls * max(settings.timeout, settings.benchmark_timeout if stage == BENCHMARK else 0.0)
         if stage == DRAFT:
-            return DraftJob(id=work.id, seconds=seconds, task=task, settings=settings, maker=plan.maker)
-        if stage == SESSION:
-            return SessionJob(
-                id=work.id,
-                seconds=seconds,
-                task=task,
-                settings=settings,
-                agent=plan.source.agent(work.task.id),
-                options=plan.maker.session_options(),
-                folder=str(self.folder.kernel_folder(work.unit)),
-            )
-        kernel = File(name=KERNEL, data=work.kernel)
-        if stage == BENCHMARK:
-            libraries = plan.libraries(work.task)
-            return BenchmarkJob(
-                id=work.id, seconds=seconds, task=task, settings=settings, kernel=kernel, libraries=libraries
-            )
-        kind = CheckJob if stage == CHECK else VerifyJob
-        return kind(id=work.id, seconds=seconds, task=task, settings=settings, kernel=kernel)
+            job = partial(DraftJob, maker=plan.maker)
+        elif stage == SESSION:
+            folder = str(self.folder.kernel_folder(work.unit))
+            agent, options = plan.source.agent(work.task.id), plan.maker.session_options()
+            job = partial(SessionJob, agent=agent, options=options, folder=folder)
+        else:
+            kernel = File(name=KERNEL, data=work.kernel)
+            job = partial({CHECK: CheckJob, VERIFY: VerifyJob, BENCHMARK: BenchmarkJob}[stage], kernel=kernel)
+            if stage == BENCHMARK:
+                job = partial(job, libraries=plan.libraries(work.task))
+        task = File(name=work.task.path.name, data=work.problem)
+        return job(id=work.id, seconds=seconds, task=task, settings=settings)
 
     def _take(self, report: Report) -> None:
         work = self._flight[report.id]
@@ -265,20 +259,19 @@ class Pipeline:
     def _lost(self, work: Work, report: Report) -> None:
         """Another try; an attempt that loses its judge's process each time ends as an internal error."""
         work.tries[report.stage] += 1
-        if report.result is not None:
-            self._note_lost_gpu(report.result.gpu or report.worker, report.lost)
+        gpu = report.result.gpu or report.worker if report.result else ""
+        if report.result and gpu not in self.tally.lost_gpus:
+            self.tally.lost_gpus[gpu] = report.lost
+            self.screen.lost_gpu(gpu, report.lost)
         gpu_is_gone = report.gpu_is_lost or not self.engine.capacity(report.stage)
         if gpu_is_gone and (work.tries[report.stage] > 2 * TRIES or not self.engine.capacity(report.stage)):
             self._leave_open(work, report.lost)
         elif gpu_is_gone or work.tries[report.stage] < TRIES:
             self._ready[report.stage].append(work)
         else:
-            self._without_verdict(work, report)
-
-    def _note_lost_gpu(self, gpu: str, why: str) -> None:
-        if gpu not in self.tally.lost_gpus:
-            self.tally.lost_gpus[gpu] = why
-            self.screen.lost_gpu(gpu, why)
+            summary = f"the judge's process was lost {TRIES} times: {report.lost}"
+            stage, work.worker = STAGE_SHOWN.get(report.stage, MADE), report.worker
+            self._without_kernel(work, outcomes.not_judged(stage, "internal", ExitCode.INTERNAL, summary))
 
     def _take_kernel(self, work: Work, report: Report, result: StageResult) -> None:
         verdict = result.generation
@@ -338,19 +331,9 @@ class Pipeline:
 
     # The end of an attempt
 
-    def _judged(self, work: Work) -> None:
-        again = _packed(work.key) in self._keys
-        attempt = self._attempt(work, outcomes.judged(work.verdicts), machine=self.plan.machine, cached=again)
-        self._finish(work, attempt)
-
     def _without_kernel(self, work: Work, judgement: Judgement) -> None:
         work.key = work.key or failure_key(work.task.id, self._source(work), work.sample, self.plan.maker)
         self._finish(work, self._attempt(work, judgement, machine=Machine()), keep=False)
-
-    def _without_verdict(self, work: Work, report: Report) -> None:
-        summary = f"the judge's process was lost {TRIES} times: {report.lost}"
-        stage, work.worker = STAGE_SHOWN.get(report.stage, MADE), report.worker
-        self._without_kernel(work, outcomes.not_judged(stage, "internal", ExitCode.INTERNAL, summary))
 
     def _attempt(self, work: Work, judgement: Judgement, *, machine: Machine, cached: bool = False) -> Attempt:
         """The attempt of this run that came to this."""
@@ -400,8 +383,12 @@ class Pipeline:
         self._end(work)
 
     def _end(self, work: Work) -> None:
+        """What waited for this one begins again: it finds the result, or leads itself."""
         self._flight.pop(work.id, None)
-        self._release(work)
+        for what in [what for what, leader in self._leaders.items() if leader == work.id]:
+            del self._leaders[what]
+            for follower in self._followers.pop(what, ()):
+                self._begin(Work(follower.task, follower.sample))
 
 
 def _packed(key: str) -> bytes:
@@ -410,9 +397,3 @@ def _packed(key: str) -> bytes:
         return bytes.fromhex(key)
     except ValueError:
         return key.encode()
-
-
-def _patience(stage: str, settings: JudgeSettings) -> float:
-    """Seconds after which a stage's process hangs: every stage keeps limits of its own, far below."""
-    calls = {CHECK: 4, VERIFY: 30, BENCHMARK: 10, DRAFT: 60, SESSION: 720}[stage]
-    return 600.0 + calls * max(settings.timeout, settings.benchmark_timeout if stage == BENCHMARK else 0.0)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from cutesmith.errors import UsageError
 from cutesmith.evals.engines.jobs import Engine
-from cutesmith.evals.reading import RESULTS, DamagedLine
+from cutesmith.evals.reading import RESULTS, PlannedTask
+from cutesmith.evals.records import Task
 from cutesmith.evals.running.cache import Cache
-from cutesmith.evals.running.description import SCHEMA, DescribedTask, RunDescription, RunSettings, Window
-from cutesmith.evals.running.folder import RunFolder
+from cutesmith.evals.running.folder import SCHEMA, RunDescription, RunFolder, RunSettings, Window
 from cutesmith.evals.running.outcomes import now
 from cutesmith.evals.running.pipeline import Pipeline
 from cutesmith.evals.running.plan import Plan
@@ -42,11 +42,12 @@ def run_plan(
         about = _described(plan, command, gone)
         if known is not None:
             about = _as_begun(about, known, path)
-        before = _ended(about.windows, path / RESULTS)
+        last = (path / RESULTS).stat().st_mtime  # a process that was killed worked until its last result
+        before = tuple(Window(begin=one.begin, end=one.end or max(one.begin, last)) for one in about.windows)
         folder.describe(about.model_copy(update={"windows": (*before, Window(begin=began, end=None))}))
         pipeline = Pipeline(plan, folder, engine, cache, screen)
-        _say_damage(folder)
-        pipeline.take_up()
+        for line in pipeline.take_up():
+            print(f"warning: {RESULTS}, line {line.number} is not an attempt: {line.reason}", file=sys.stderr)
         pipeline.gpu_time.earlier = sum(window.end - window.begin for window in before if window.end is not None)
         with _interruptible(pipeline), contextlib.closing(engine):
             tally = pipeline.run()
@@ -59,7 +60,7 @@ def run_plan(
     return verdict
 
 
-def _described(plan: Plan, command: Sequence[str], gone: Sequence[DescribedTask]) -> RunDescription:
+def _described(plan: Plan, command: Sequence[str], gone: Sequence[PlannedTask]) -> RunDescription:
     return RunDescription(
         schema_version=SCHEMA,
         suite=plan.suite.name,
@@ -69,9 +70,15 @@ def _described(plan: Plan, command: Sequence[str], gone: Sequence[DescribedTask]
         machine=plan.machine,
         command=tuple(command),
         gpus=plan.gpus,
-        tasks=(*map(DescribedTask.of, plan.suite.tasks), *gone),
+        tasks=(*map(_planned, plan.suite.tasks), *gone),
         started=now(),
     )
+
+
+def _planned(task: Task) -> PlannedTask:
+    libraries = tuple(library.name for library in task.libraries)
+    same = {name: getattr(task, name) for name in ("level", "tags", "dtypes", "id", "sha256")}
+    return PlannedTask(task=task.id, **same, libraries=libraries)
 
 
 def _as_begun(about: RunDescription, known: RunDescription, path: Path) -> RunDescription:
@@ -87,20 +94,6 @@ def _as_begun(about: RunDescription, known: RunDescription, path: Path) -> RunDe
         listed = one_line(f"{', '.join(changed[:4])}{' and others' * (len(changed) > 4)}")
         print(f"warning: changed since the run began, earlier results stay: {listed}", file=sys.stderr)
     return about.model_copy(update={"started": known.started, "windows": known.windows})
-
-
-def _ended(windows: Sequence[Window], results: Path) -> tuple[Window, ...]:
-    """The windows of earlier processes; one that was killed worked until its last result."""
-    last = results.stat().st_mtime
-    return tuple(Window(begin=one.begin, end=one.end or max(one.begin, last)) for one in windows)
-
-
-def _say_damage(folder: RunFolder) -> None:
-    damaged: list[DamagedLine] = []
-    for _ in folder.attempts(damaged):
-        pass
-    for line in damaged:
-        print(f"warning: {RESULTS}, line {line.number} is not an attempt: {line.reason}", file=sys.stderr)
 
 
 @contextlib.contextmanager

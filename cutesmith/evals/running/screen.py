@@ -6,8 +6,7 @@ import os
 import sys
 import time
 from collections import deque
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from cutesmith.evals.records import COMPILED, EAGER, KERNEL, Attempt
 from cutesmith.evals.running.gpu_time import GpuTime
@@ -20,76 +19,40 @@ LAST = 8  # verdicts that the live table shows
 LONGEST = 150
 
 
-class Screen(Protocol):
-    """Whoever shows a run. Use as a context manager."""
+class Screen:
+    """Shows nothing; its kinds show the lines that `say` is given. Use as a context manager."""
 
-    def __enter__(self) -> Screen: ...
+    def __enter__(self) -> Screen:  # noqa: PYI034 - typing.Self needs Python 3.11
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        """Show one line."""
 
     def finished(self, attempt: Attempt, tally: Tally) -> None:
         """An attempt has its line in results.jsonl."""
+        self.say(f"[{tally.done}/{tally.total}] {described(attempt)}")
 
     def left_open(self, unit: str, why: str) -> None:
         """An attempt could not be judged."""
+        self.say(f"open: {unit}: {why}")
 
     def lost_gpu(self, gpu: str, why: str) -> None:
         """A GPU does not answer: it is given no more work."""
+        self.say(f"lost: {gpu}: {why}")
 
     def waits(self, unit: str, stage: str) -> None:
-        """An attempt found the GPU's memory full, and waits until nobody else is there."""
+        """An attempt found the GPU's memory full, and waits until no other is there."""
+        self.say(WAITS.format(unit=unit, stage=stage))
 
     def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
         """Time went by; `flight` attempts are on their way."""
 
 
-class Quiet:
-    """Shows nothing."""
-
-    def __enter__(self) -> Quiet:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def finished(self, attempt: Attempt, tally: Tally) -> None:
-        """Nothing is shown."""
-
-    def left_open(self, unit: str, why: str) -> None:
-        """Nothing is shown."""
-
-    def lost_gpu(self, gpu: str, why: str) -> None:
-        """Nothing is shown."""
-
-    def waits(self, unit: str, stage: str) -> None:
-        """Nothing is shown."""
-
-    def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
-        """Nothing is shown."""
-
-
-class PlainLines(Quiet):
+class PlainLines(Screen):
     """A line for each attempt; falls silent when the stream takes no more."""
-
-    def finished(self, attempt: Attempt, tally: Tally) -> None:
-        """Print what it came to."""
-        self.say(f"[{tally.done}/{tally.total}] {described(attempt)}")
-
-    def left_open(self, unit: str, why: str) -> None:
-        """Print why."""
-        self.say(f"open: {unit}: {why}")
-
-    def lost_gpu(self, gpu: str, why: str) -> None:
-        """Print why."""
-        self.say(f"lost: {gpu}: {why}")
-
-    def waits(self, unit: str, stage: str) -> None:
-        """Print for what."""
-        self.say(WAITS.format(unit=unit, stage=stage))
 
     def say(self, text: str) -> None:
         """Print one line."""
@@ -99,42 +62,32 @@ class PlainLines(Quiet):
             self.say = lambda text: None  # type: ignore[method-assign]
 
 
-class LiveTable(Quiet):
+class LiveTable(Screen):
     """Counts, rate, GPU time and the last verdicts, redrawn in place."""
 
     def __init__(self, gpus: int) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._gpus, self._began, self._at_first = gpus, time.monotonic(), None
+        self._gpus, self._began = gpus, time.monotonic()
         self._last: deque[str] = deque(maxlen=LAST)
         self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=False)
         self._done_before: int | None = None
 
-    def __enter__(self) -> LiveTable:
+    def __enter__(self) -> Screen:  # noqa: PYI034 - typing.Self needs Python 3.11
         self._live.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._live.__exit__(None, None, None)
+
+    def say(self, text: str) -> None:
+        """Add it to the last lines."""
+        self._last.append(one_line(text))
 
     def finished(self, attempt: Attempt, tally: Tally) -> None:
-        """Add it to the last verdicts."""
-        self._last.append(one_line(described(attempt)))
-
-    def left_open(self, unit: str, why: str) -> None:
-        """The same."""
-        self._last.append(one_line(f"open: {unit}: {why}"))
-
-    def lost_gpu(self, gpu: str, why: str) -> None:
-        """The same."""
-        self._last.append(one_line(f"lost: {gpu}: {why}"))
-
-    def waits(self, unit: str, stage: str) -> None:
-        """The same."""
-        self._last.append(one_line(WAITS.format(unit=unit, stage=stage)))
+        """Add it to the last lines; how many are done stands above them."""
+        self.say(described(attempt))
 
     def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
         """Draw."""
@@ -156,7 +109,8 @@ def headline(tally: Tally, flight: int, seconds: float, done_now: int, busy: flo
     left = tally.total - tally.done
     parts = [f"{tally.done}/{tally.total} done", f"{tally.solved} solved", f"{flight} on their way"]
     if rate:
-        parts += [f"{60 * rate:.1f} a minute", f"about {_minutes(left / rate)} to go"]
+        to_go = f"{left / rate:.0f} s" if left < 90 * rate else f"{left / rate / 60:.0f} min"
+        parts += [f"{60 * rate:.1f} a minute", f"about {to_go} to go"]
     if busy is not None:
         parts.append(f"GPU busy {100 * busy:.0f} %")
     if tally.open:
@@ -185,14 +139,10 @@ def one_line(text: str) -> str:
     return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
 
 
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-
-
-def open_screen(*, quiet: bool, gpus: int) -> Any:
+def open_screen(*, quiet: bool, gpus: int) -> Screen:
     """The screen that fits stderr."""
     if quiet:
-        return Quiet()
+        return Screen()
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return PlainLines()
     return LiveTable(gpus)

@@ -1,4 +1,4 @@
-"""Who is on a GPU, and who must be there with nobody beside it, since its memory was too small for both."""
+"""Who is on a GPU, and who must be there with no other beside it, since its memory was too small for both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cutesmith.evals.running.plan import Work
 
 
 class Turns:
-    """The run's jobs on GPUs. Those that wait to be alone come next, one at a time; nobody begins until one is done."""
+    """The run's jobs on GPUs. Those that wait to be alone come next, one at a time, before any other begins."""
 
     def __init__(self) -> None:
         self._there: set[str] = set()
@@ -41,12 +41,12 @@ class Turns:
         return self._waiting[0][1] if self._waiting else ""
 
     @property
-    def nobody_there(self) -> bool:
+    def free(self) -> bool:
         """Whether the first that waits would be alone."""
         return not self._there
 
-    def alone(self) -> tuple[Work, str]:
-        """The first that waits: from here on nobody else begins until it leaves."""
-        work, stage = self._waiting.popleft()
+    def alone(self) -> Work:
+        """The first that waits: from here on no other begins until it leaves."""
+        work, _ = self._waiting.popleft()
         self._alone = work.id
-        return work, stage
+        return work

@@ -14,7 +14,7 @@ A planned task without any attempt is not solved either: no denominator shrinks 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -261,4 +261,4 @@ def _described(planned: PlannedTask | None, id: str, outcomes: list[Outcome]) ->
     if not outcomes:
         return known
     attempt = outcomes[0].attempt
-    return replace(known, level=attempt.level, tags=attempt.tags, dtypes=attempt.dtypes)
+    return known.model_copy(update={"level": attempt.level, "tags": attempt.tags, "dtypes": attempt.dtypes})

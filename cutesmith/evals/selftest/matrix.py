@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from cutesmith.evals.selftest.specimens import Specimen
 from cutesmith.evals.selftest.trial import Outcome
 from cutesmith.judge.exploits import EXPLOITS
 
-NOT_HERE = "needs {}"
+SENTENCE = 162  # characters of a verdict's sentence
 
 
 def markdown(outcomes: Sequence[Outcome], left_out: Sequence[Specimen] = ()) -> str:
     """All three tables; `left_out` are kernels that this machine cannot show."""
-    parts = [
-        "## Exploits\n\n" + rows_table(outcomes, left_out),
-        "## Mechanisms\n\n" + mechanisms_table(outcomes),
-        "## Kernels\n\n" + kernels_table(outcomes),
-    ]
-    return "\n\n".join(parts)
+    tables = {
+        "Exploits": rows_table(outcomes, left_out),
+        "Mechanisms": mechanisms_table(outcomes),
+        "Kernels": kernels_table(outcomes),
+    }
+    return "\n\n".join(f"## {name}\n\n{table}" for name, table in tables.items())
 
 
 def rows_table(outcomes: Sequence[Outcome], left_out: Sequence[Specimen] = ()) -> str:
@@ -32,7 +33,7 @@ def rows_table(outcomes: Sequence[Outcome], left_out: Sequence[Specimen] = ()) -
         alike = [outcome for outcome in outcomes if outcome.specimen.rule == row and outcome.specimen.honest]
         absent = [specimen for specimen in left_out if specimen.rule == row]
         shown = [_verdict(outcome) for outcome in cheats]
-        shown += [f"{s.name}: {NOT_HERE.format(s.needs)}" for s in absent if not s.honest]
+        shown += [f"{s.name}: needs {s.needs}" for s in absent if not s.honest]
         caught = sorted({outcome.caught_by for outcome in cheats if outcome.result == "right"})
         passed = [outcome.specimen.name for outcome in alike if outcome.result == "right"]
         lines.append([row, exploit.what, exploit.defence, "; ".join(shown), ", ".join(caught), ", ".join(passed)])
@@ -60,23 +61,15 @@ def kernels_table(outcomes: Sequence[Outcome]) -> str:
     lines = []
     for row in (outcome.row() for outcome in outcomes):
         cells = [str(row[key]) for key in ("rule", "kernel", "expected", "got", "result")]
-        lines.append([*cells, f"{row['seconds']:.0f}", _shortened(row["sentence"])])
+        lines.append([*cells, f"{row['seconds']:.0f}", shorten(row["sentence"], SENTENCE, placeholder=" …")])
     return _table(("rule", "kernel", "expected", "got", "result", "seconds", "verdict"), lines)
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    cells = [[_cell(text) for text in line] for line in [head, ["---"] * len(head), *lines]]
+    cells = [
+        [" ".join(text.replace("|", "/").split()) for text in line] for line in [head, ["---"] * len(head), *lines]
+    ]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "/").split())
-
-
-def _shortened(text: str, width: int = 160) -> str:
-    """One line, cut at a word."""
-    text = _cell(text)
-    return text if len(text) <= width else text[:width].rsplit(" ", 1)[0] + " …"
 
 
 def counts(outcomes: Sequence[Outcome]) -> dict[str, Any]:

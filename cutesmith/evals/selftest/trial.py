@@ -16,11 +16,13 @@ from typing import Any
 
 from cutesmith import resources
 from cutesmith.audit.problem_audit import AuditVerdict
+from cutesmith.checkpoints import write_atomically
 from cutesmith.devices import lacked_room
 from cutesmith.evals.selftest.specimens import Specimen
 from cutesmith.sandbox.shared_fork_server import lend_fork_server
 from cutesmith.verdicts import ExitCode, Mechanism
 
+FOLDER = "verdicts"  # of the outcomes: one JSON file a kernel
 NO_END = -1  # the exit code of a command that had to be ended
 COMMAND_SECONDS = 900  # a timed-out case is ended by the judge long before
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s'\"/,;:()]+/)+(?=[^\s'\"/,;:()])")  # of an absolute path, up to its name
@@ -93,13 +95,10 @@ class Outcome:
 
 def command_of(specimen: Specimen, on: str) -> list[str]:
     """The command line that judges a specimen on "compile", "emulator" or "gpu"."""
-    if specimen.command == "audit":
-        return [sys.executable, "-m", "cutesmith.evals.selftest.audit_one", str(specimen.path), specimen.timeout]
     command = [sys.executable, "-m", "cutesmith", specimen.command, str(specimen.path), "--json"]
     command += ["--timeout", specimen.timeout, *specimen.options.split()]
-    if specimen.command == "verify":
-        return [*command, "--on", on]
-    return [*command, "--quick", "--no-compile-baseline"]
+    more = {"verify": ["--on", on], "benchmark": ["--quick", "--no-compile-baseline"], "audit": []}
+    return [*command, *more[specimen.command]]
 
 
 def run_one(specimen: Specimen, on: str) -> Outcome:
@@ -111,13 +110,8 @@ def run_one(specimen: Specimen, on: str) -> Outcome:
         summary = f"the command itself did not end within {COMMAND_SECONDS} s"
         return Outcome(specimen=specimen, exit_code=NO_END, summary=summary, seconds=time.monotonic() - begin)
     verdict, summary = _read(stdout, stderr)
-    return Outcome(
-        specimen=specimen,
-        exit_code=code,
-        summary=summary,
-        seconds=time.monotonic() - begin,
-        verdict=verdict,
-    )
+    seconds = time.monotonic() - begin
+    return Outcome(specimen=specimen, exit_code=code, summary=summary, seconds=seconds, verdict=verdict)
 
 
 def _finished(command: Sequence[str]) -> tuple[int, str, str]:
@@ -147,6 +141,8 @@ def _read(stdout: str, stderr: str) -> tuple[dict[str, Any], str]:
         verdict = json.loads(stdout)
     except ValueError:
         return {}, (stderr or stdout)[-300:]
+    if isinstance(verdict, dict) and verdict.get("problems"):  # an audit of several files, of which there is one
+        verdict = verdict["problems"][0]
     return (verdict, str(verdict.get("summary", ""))) if isinstance(verdict, dict) else ({}, stdout[-300:])
 
 
@@ -179,3 +175,31 @@ def run_all(
     with ThreadPoolExecutor(jobs) as pool:
         outcomes = list(pool.map(judged, [specimen for specimen in chosen if specimen.can_run(on)]))
     return [settled(outcome) for outcome in outcomes]
+
+
+def keep(folder: Path, outcome: Outcome, on: str) -> None:
+    """Write one outcome with the hash of its kernel and where it was judged, so that an interrupted trial can go on.
+
+    It replaces an older one.
+    """
+    path = _path(folder, outcome.specimen)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = {"on": on, "sha256": outcome.specimen.sha256, "exit_code": outcome.exit_code, "summary": outcome.summary}
+    record |= {"seconds": round(outcome.seconds, 1), "verdict": outcome.verdict}
+    write_atomically(path, (json.dumps(record, indent=1) + "\n").encode())
+
+
+def kept(folder: Path, specimen: Specimen, on: str) -> Outcome | None:
+    """The outcome of the very same file in the same place; None where there is none that can be read."""
+    try:
+        record = json.loads(_path(folder, specimen).read_text(encoding="utf-8"))
+        if (record["on"], record["sha256"]) != (on, specimen.sha256):
+            return None
+        named = {name: record[name] for name in ("exit_code", "summary", "seconds", "verdict")}
+    except (OSError, ValueError, KeyError, TypeError):  # not there, cut in the middle, or of another kind
+        return None
+    return Outcome(specimen=specimen, **named)
+
+
+def _path(folder: Path, specimen: Specimen) -> Path:
+    return folder / FOLDER / f"{specimen.name}.json"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cutesmith.errors import UsageError
 from cutesmith.evals.records import Library
+from cutesmith.evals.suites.metadata import constants
 from cutesmith.problems import contract
 
 NAME = "TASKS"
@@ -37,23 +38,10 @@ def libraries_of(folder: Path) -> Mapping[str, tuple[Library, ...]]:
 def read_library(path: Path) -> dict[str, str]:
     """Functions by the ids of tasks. Raises UsageError for a file without them, ContractError for no Python file."""
     tree = contract.parse(contract.problem_source(path), path)
-    named = next((value for name, value in _assigned(tree) if name == NAME), None)
-    tasks = _literal(named)
+    tasks = dict(constants(tree)).get(NAME)
     if not isinstance(tasks, dict) or not all(isinstance(text, str) for pair in tasks.items() for text in pair):
         raise UsageError(f"{path}: it names no {NAME}", hint=HINT)
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     if missing := sorted(set(tasks.values()) - defined):
         raise UsageError(f"{path}: {NAME} names functions that it does not define: {', '.join(missing)}", hint=HINT)
     return tasks
-
-
-def _assigned(tree: ast.Module) -> list[tuple[str, ast.expr]]:
-    single = [node for node in tree.body if isinstance(node, ast.Assign) and len(node.targets) == 1]
-    return [(node.targets[0].id, node.value) for node in single if isinstance(node.targets[0], ast.Name)]
-
-
-def _literal(node: ast.expr | None) -> object:
-    try:
-        return None if node is None else ast.literal_eval(node)
-    except ValueError:
-        return None

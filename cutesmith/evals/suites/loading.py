@@ -1,4 +1,10 @@
-"""`load_suite`: a suite of ours, KernelBench, a folder of problem files or one file."""
+"""`load_suite`: a suite of ours, KernelBench, a folder of problem files or one file; `tolerance_of` a task.
+
+A checkout of KernelBench as tasks: `KernelBench/level1/19_ReLU.py` is "level1/19_ReLU". No copy of it is kept here.
+Its 250 problems are levels 1 to 3. Level 4 is left out: those 20 files fetch whole models from the Hugging Face hub,
+and a worker has no network.
+KernelBench: Ouyang et al. 2025, https://github.com/ScalingIntelligence/KernelBench.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +19,6 @@ from pathlib import Path
 from cutesmith import resources
 from cutesmith.errors import UsageError
 from cutesmith.evals.records import Suite, Task
-from cutesmith.evals.suites.checkout import problems_of_checkout
 from cutesmith.evals.suites.libraries import libraries_of
 from cutesmith.evals.suites.metadata import read_task
 from cutesmith.unicode import encodable
@@ -23,6 +28,12 @@ KERNELBENCH = "kernelbench"
 SUITE_NAMES = ("core", *LEVELS, "speed", KERNELBENCH)
 FOLDERS: dict[str, tuple[str, ...]] = {"core": LEVELS, "speed": ("speed",), **{name: (name,) for name in LEVELS}}
 Ids = Iterable[tuple[str, Path]]
+CHECKOUT = "KernelBench"
+GET = "git clone https://github.com/ScalingIntelligence/KernelBench, then --path KernelBench"
+TOLERANCES = ("strict", KERNELBENCH)
+KERNELBENCH_FULL, KERNELBENCH_HALF = 1e-4, 1e-2
+"""rtol = atol of fp32, and of fp16 and bf16: `get_tolerance_for_precision` in KernelBench's src/kernelbench/eval.py."""
+HALVES = frozenset({"fp16", "bf16"})
 
 
 def load_suite(
@@ -51,7 +62,8 @@ def load_suite(
     if libraries is None and str(name_or_path) in FOLDERS:
         libraries = resources.libraries()
     _require_known(suite, ids)
-    kept = tuple(task for task in suite.tasks if _wanted(task, ids, levels, tags))
+    kept = [task for task in suite.tasks if not ids or any(_is_called(task, wanted) for wanted in ids)]
+    kept = [task for task in kept if (not levels or task.level in levels) and set(tags) <= set(task.tags)]
     if not kept:
         raise UsageError(f"no task of {suite.name} is left of {len(suite.tasks)}", hint=_about(suite))
     known = libraries_of(Path(libraries)) if libraries is not None else {}
@@ -59,33 +71,38 @@ def load_suite(
 
 
 def _named(name: str, checkout: Path | None) -> Suite:
-    if name == KERNELBENCH:
-        return _kernelbench(checkout)
+    if name == KERNELBENCH:  # its problems draw with `torch.rand`, hence fp32; they are judged by its own tolerance
+        suite = _suite(KERNELBENCH, problems_of_checkout(checkout), tolerance=KERNELBENCH)
+        tasks = (replace(task, dtypes=task.dtypes or ("fp32",), tags=(KERNELBENCH,)) for task in suite.tasks)
+        return replace(suite, tasks=tuple(tasks))
     if name in FOLDERS:
         root = resources.tasks()
         return _suite(name, (pair for folder in FOLDERS[name] for pair in _files_of(root / folder, root)))
-    return _of_path(Path(name))
-
-
-def _kernelbench(checkout: Path | None) -> Suite:
-    """Its problems draw with `torch.rand`, hence fp32; they are judged by its own tolerance."""
-    suite = _suite(KERNELBENCH, problems_of_checkout(checkout), tolerance=KERNELBENCH)
-    return replace(
-        suite, tasks=tuple(replace(task, dtypes=task.dtypes or ("fp32",), tags=(KERNELBENCH,)) for task in suite.tasks)
-    )
-
-
-def _of_path(path: Path) -> Suite:
+    path = Path(name)
     if path.is_file():
         return _suite(path.stem, [(path.stem, path)])
     if path.is_dir():
         return _suite(path.resolve().name, _files_of(path, path))
-    close = get_close_matches(str(path), SUITE_NAMES, n=1)
+    close = get_close_matches(name, SUITE_NAMES, n=1)
     meant = f"Did you mean {close[0]}? " if close else ""
     raise UsageError(
         f"{path}: no suite, folder or file of this name",
         hint=f"{meant}Suites: {', '.join(SUITE_NAMES)}; or a folder of problem files, or one file.",
     )
+
+
+def problems_of_checkout(checkout: Path | None) -> Ids:
+    """Ids and files of KernelBench's levels; `checkout` is the repository's root or the folder that holds `level1`.
+
+    Raises UsageError where there is none.
+    """
+    if checkout is None:
+        raise UsageError("the suite kernelbench needs --path: where its checkout is", hint=GET)
+    for root in (checkout / CHECKOUT, checkout):
+        files = [path for path in root.glob("level[123]/*.py") if re.fullmatch(r"\d+_.*", path.name)]
+        if files:
+            return [(f"{path.parent.name}/{path.stem}", path) for path in files]
+    raise UsageError(f"{checkout}: no checkout of KernelBench: it has no {CHECKOUT}/level1/1_….py", hint=GET)
 
 
 def _files_of(folder: Path, root: Path) -> Ids:
@@ -98,20 +115,19 @@ def _files_of(folder: Path, root: Path) -> Ids:
 
 
 def _suite(name: str, files: Ids, *, tolerance: str = "strict") -> Suite:
-    tasks = (read_task(path, _utf8(task_id, path), tolerance=tolerance) for task_id, path in files)
-    return Suite(name=encodable(name), tasks=tuple(sorted(tasks, key=lambda task: _order(task.id))))
+    """Results and kernels are found by a task's id: it is UTF-8, else UsageError. Numbers in it are in their order."""
+    tasks = []
+    for task_id, path in files:
+        if encodable(task_id) != task_id:
+            raise UsageError(f"{encodable(str(path))}: the file's name is no UTF-8", hint="Rename the file.")
+        tasks.append(read_task(path, task_id, tolerance=tolerance))
+    return Suite(name=encodable(name), tasks=tuple(sorted(tasks, key=_order)))
 
 
-def _utf8(task_id: str, path: Path) -> str:
-    """The id, by which results and kernels are found: they are UTF-8. Raises UsageError."""
-    if encodable(task_id) != task_id:
-        raise UsageError(f"{encodable(str(path))}: the file's name is no UTF-8", hint="Rename the file.")
-    return task_id
-
-
-def _order(text: str) -> list[tuple[int, str]]:
+def _order(task: Task) -> list[tuple[int, str]]:
     """2 before 10, and each number before any word."""
-    return [(int(part), "") if part.isdigit() else (1 << 62, part) for part in re.split(r"([0-9]+)", text) if part]
+    parts = filter(None, re.split(r"([0-9]+)", task.id))
+    return [(int(part), "") if part.isdigit() else (1 << 62, part) for part in parts]
 
 
 def _require_distinct(suite: Suite) -> None:
@@ -131,16 +147,10 @@ def _require_known(suite: Suite, ids: Sequence[str]) -> None:
             raise UsageError(f"{suite.name} has no task {wanted!r:.80}", hint=hint)
 
 
-def _wanted(task: Task, ids: Sequence[str], levels: Collection[int], tags: Collection[str]) -> bool:
-    by_id = not ids or any(_is_called(task, wanted) for wanted in ids)
-    return by_id and (not levels or task.level in levels) and set(tags) <= set(task.tags)
-
-
 def _is_called(task: Task, wanted: str) -> bool:
     last = task.id.rpartition("/")[2]
-    return wanted in (task.id, last, last.partition("_")[0] if last[:1].isdigit() else last) or fnmatchcase(
-        task.id, wanted
-    )
+    number = last.partition("_")[0] if last[:1].isdigit() else last
+    return wanted in (task.id, last, number) or fnmatchcase(task.id, wanted)
 
 
 def _about(suite: Suite) -> str:
@@ -149,3 +159,17 @@ def _about(suite: Suite) -> str:
     tags = [tag for tag, _ in Counter(tag for task in suite.tasks for tag in task.tags).most_common(8)]
     first = ", ".join(task.id for task in suite.tasks[:3])
     return f"Levels: {', '.join(map(str, levels))}; tags: {', '.join(tags) or 'none'}; tasks such as {first}."
+
+
+def tolerance_of(task: Task, name: str = "") -> dict[str, float] | None:
+    """`{"rtol", "atol"}` for verify, or None for the judge's own (the file's TOLERANCE, else by dtype).
+
+    `name` overrides the task's. Raises UsageError for a tolerance that does not exist.
+    """
+    chosen = name or task.tolerance
+    if chosen not in TOLERANCES:
+        raise UsageError(f"--tolerance {chosen}: there is no such tolerance", hint=f"Use {' or '.join(TOLERANCES)}.")
+    if chosen == "strict":
+        return None
+    number = KERNELBENCH_HALF if HALVES & set(task.dtypes) else KERNELBENCH_FULL
+    return {"rtol": number, "atol": number}

@@ -120,7 +120,7 @@ def _assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
 
 
 def constant(node: ast.expr, known: Mapping[str, Any]) -> Any:
-    """A literal, a known name, a tuple or list (as a tuple) of such, or arithmetic of numbers below 2**63.
+    """A literal, a known name, a tuple, list (as a tuple) or dict of such, or arithmetic of numbers below 2**63.
 
     Raises ValueError, ArithmeticError or TypeError for anything else.
     """
@@ -130,6 +130,9 @@ def constant(node: ast.expr, known: Mapping[str, Any]) -> Any:
         return known[node.id]
     if isinstance(node, (ast.Tuple, ast.List)):
         return tuple(constant(item, known) for item in node.elts)
+    if isinstance(node, ast.Dict):
+        keys = (constant(key, known) for key in node.keys if key is not None)
+        return dict(zip(keys, (constant(value, known) for value in node.values), strict=True))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -constant(node.operand, known)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:

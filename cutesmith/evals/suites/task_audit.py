@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutesmith.audit.problem_audit import BYTES_PER_SECOND, LEAST_US, AuditVerdict, ProblemAuditor
-from cutesmith.evals.records import Suite, Task
+from cutesmith.evals.records import Task
 from cutesmith.problems import contract
 from cutesmith.timing.roofline import Floor, Work, floor_of
 
 STRICT = frozenset(
-    {
-        *("changes-input", "no-float64", "overflow", "unused-scalar", "unused-state", "constant-output", "same-values"),
-        *("no-sets", "many-sets", "slow-on-cpu"),
-    }
+    """changes-input no-float64 overflow unused-scalar unused-state constant-output same-values no-sets many-sets
+    slow-on-cpu""".split()
 )
 """Warnings of the problem audit that a task of ours must not have."""
 
@@ -38,26 +36,24 @@ LEAST_SETS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class TaskAudit:
-    """A task, what the problem audit says of it, its least time on an H200, and every fault in a sentence."""
+    """What the problem audit says of a task, its least time on an H200, and every fault in a sentence."""
 
-    task: Task
     verdict: AuditVerdict
     floor: Floor | None
     faults: tuple[str, ...]
-
-
-def audit_suite(suite: Suite, auditor: ProblemAuditor) -> Iterator[TaskAudit]:
-    """Audit every task of a suite, in its order; they share the auditor's child."""
-    for task in suite.tasks:
-        yield audit_task(task, auditor)
 
 
 def audit_task(task: Task, auditor: ProblemAuditor) -> TaskAudit:
     """Audit one task; whatever is wrong with it is among the faults."""
     verdict = auditor.audit(task.path)
     floor = floor_on_h200(verdict)
-    faults = (*metadata_faults(task), *_faults_of(verdict), *_floor_faults(floor))
-    return TaskAudit(task=task, verdict=verdict, floor=floor, faults=faults)
+    faults = [*metadata_faults(task), *([] if verdict.passed else [verdict.summary])]
+    faults += [f"{found.rule}: {found.message}" for found in verdict.warnings if found.rule in STRICT]
+    if verdict.passed and len(verdict.sets) < LEAST_SETS:
+        faults.append(f"get_input_sets() has {len(verdict.sets)} of at least {LEAST_SETS} sets")
+    if floor is not None and floor.us <= LEAST_US:
+        faults.append(f"its floor is {floor.us:.3g} µs on an H200: less than {LEAST_US:g}, where a launch is measured")
+    return TaskAudit(verdict=verdict, floor=floor, faults=tuple(faults))
 
 
 def metadata_faults(task: Task) -> Iterator[str]:
@@ -81,16 +77,3 @@ def floor_on_h200(verdict: AuditVerdict) -> Floor | None:
     if verdict.work is None:
         return None
     return floor_of(Work(verdict.work.bytes, verdict.work.flops or {}), BYTES_PER_SECOND, H200_FLOPS_PER_SECOND)
-
-
-def _faults_of(verdict: AuditVerdict) -> Iterator[str]:
-    if not verdict.passed:
-        yield verdict.summary
-    yield from (f"{found.rule}: {found.message}" for found in verdict.warnings if found.rule in STRICT)
-    if verdict.passed and len(verdict.sets) < LEAST_SETS:
-        yield f"get_input_sets() has {len(verdict.sets)} of at least {LEAST_SETS} sets"
-
-
-def _floor_faults(floor: Floor | None) -> Iterator[str]:
-    if floor is not None and floor.us <= LEAST_US:
-        yield f"its floor is {floor.us:.3g} µs on an H200: less than {LEAST_US:g}, where a launch is measured"

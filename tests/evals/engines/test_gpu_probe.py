@@ -3,7 +3,7 @@
 import pytest
 
 from cutesmith.devices import current_device
-from cutesmith.evals.engines.gpu_probe import probe, taken_of
+from cutesmith.evals.engines.gpus import probe, taken_of
 
 GIB = 1 << 30
 

@@ -13,7 +13,7 @@ from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.pipeline import Pipeline
 from cutesmith.evals.running.plan import Plan
-from cutesmith.evals.running.screen import Quiet
+from cutesmith.evals.running.screen import Screen
 from cutesmith.evals.running.sources import parse_source
 from cutesmith.evals.settings import JudgeSettings, MakerSettings
 
@@ -96,7 +96,7 @@ def run(a_plan, folder: Path, answer=judge, *, cache=None, engine=None, folder_c
     """The tally of a pipeline over an engine that answers at once."""
     engine = engine or InstantEngine(answer)
     with folder_class(folder) as opened:
-        pipeline = Pipeline(a_plan, opened, engine, Cache(cache), Quiet())
+        pipeline = Pipeline(a_plan, opened, engine, Cache(cache), Screen())
         pipeline.take_up()
         return pipeline.run()
 

@@ -25,7 +25,7 @@ from cutesmith.evals.records import Suite
 from cutesmith.evals.running import outcomes
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.running import run_plan
-from cutesmith.evals.running.screen import PlainLines, Quiet
+from cutesmith.evals.running.screen import PlainLines, Screen
 from cutesmith.evals.running.sources import parse_source
 from cutesmith.evals.running.summary import lines
 from cutesmith.evals.scores.outcomes import UNJUDGED, read_run
@@ -42,7 +42,7 @@ PROBLEM = "def reference_fn(x):\n    return x\n\ndef get_inputs():\n    return [
 
 def execute(a_plan, folder, *, resume=False, answer=judge):
     return run_plan(
-        a_plan, folder, InstantEngine(answer), Cache(None), Quiet(), resume=resume, command=["--agent", "x"]
+        a_plan, folder, InstantEngine(answer), Cache(None), Screen(), resume=resume, command=["--agent", "x"]
     )
 
 

@@ -18,7 +18,7 @@ from cutesmith.evals.records import Library
 from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
 from cutesmith.evals.running.running import run_plan
-from cutesmith.evals.running.screen import Quiet
+from cutesmith.evals.running.screen import Screen
 from evals.studies import run_agreement
 from tests.evals.running import killed_runs
 from tests.evals.running.judged_runs import judge, plan, results, run
@@ -71,7 +71,7 @@ def test_a_line_that_is_no_attempt_is_said_and_judged_again(tmp_path, capsys):
 
 def execute(a_plan, folder, *, resume=False, engine=None):
     engine = engine or InstantEngine(judge)
-    return run_plan(a_plan, folder, engine, Cache(None), Quiet(), resume=resume, command=["--agent", "x"])
+    return run_plan(a_plan, folder, engine, Cache(None), Screen(), resume=resume, command=["--agent", "x"])
 
 
 def test_a_run_describes_itself_and_what_it_came_to(tmp_path):

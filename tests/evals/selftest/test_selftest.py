@@ -9,9 +9,9 @@ import pytest
 
 from cutesmith.commands.eval_selftest import main
 from cutesmith.errors import UsageError
-from cutesmith.evals.selftest import matrix, records
+from cutesmith.evals.selftest import matrix
 from cutesmith.evals.selftest.specimens import Specimen, adversarial_folder, read_specimen, specimens
-from cutesmith.evals.selftest.trial import Outcome, command_of, run_all
+from cutesmith.evals.selftest.trial import Outcome, command_of, keep, kept, run_all
 from cutesmith.judge.exploits import EXPLOITS
 from cutesmith.verdicts import Mechanism
 
@@ -145,15 +145,15 @@ def test_a_trial_goes_on_with_what_it_has_unless_the_kernel_or_the_place_is_anot
     path = tmp_path / "kernel.py"
     path.write_text("# rule: R1\n# expect: rejected\n")
     judged = outcome(read_specimen(path), 8, "R1", "k.py: it returns an old result")
-    records.keep(tmp_path, judged, "gpu")
-    assert records.kept(tmp_path, judged.specimen, "gpu") == judged
-    assert records.kept(tmp_path, judged.specimen, "emulator") is None
+    keep(tmp_path, judged, "gpu")
+    assert kept(tmp_path, judged.specimen, "gpu") == judged
+    assert kept(tmp_path, judged.specimen, "emulator") is None
     written = tmp_path / "verdicts" / "kernel.json"
     written.write_text(written.read_text()[:60])
-    assert records.kept(tmp_path, judged.specimen, "gpu") is None
-    records.keep(tmp_path, judged, "gpu")
+    assert kept(tmp_path, judged.specimen, "gpu") is None
+    keep(tmp_path, judged, "gpu")
     path.write_text("# rule: R1\n# expect: crashed\n")
-    assert records.kept(tmp_path, read_specimen(path), "gpu") is None
+    assert kept(tmp_path, read_specimen(path), "gpu") is None
 
 
 def test_to_go_on_needs_the_folder(capsys):

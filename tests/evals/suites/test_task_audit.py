@@ -9,7 +9,7 @@ import pytest
 
 from cutesmith.audit.problem_audit import ProblemAuditor
 from cutesmith.evals.suites import load_suite
-from cutesmith.evals.suites.task_audit import TaskAudit, audit_suite, audit_task
+from cutesmith.evals.suites.task_audit import TaskAudit, audit_task
 
 SOUND = '''"""A product of {rows} rows."""
 import torch
@@ -102,9 +102,3 @@ def test_a_task_whose_sizes_belong_together_is_tried_on_its_own_sets(tmp_path: P
 def test_a_refused_set_is_a_fault_all_the_same(tmp_path: Path, auditor: ProblemAuditor) -> None:
     found = audited(tmp_path, BOUND.replace("table[order]", "table[order].view(-1, 5, 32)"), auditor)
     assert any("get_input_sets()" in fault and "invalid for input" in fault for fault in found.faults)
-
-
-def test_a_suite_is_audited_in_its_order(tmp_path: Path, auditor: ProblemAuditor) -> None:
-    for name in ("b", "a"):
-        (tmp_path / f"{name}.py").write_text(SOUND.format(rows=4096), encoding="utf-8")
-    assert [found.task.id for found in audit_suite(load_suite(tmp_path), auditor)] == ["a", "b"]
