@@ -17,7 +17,8 @@ from typing import ClassVar
 
 from cutesmith import __version__
 from cutesmith.errors import UsageError
-from cutesmith.skill import promises
+from cutesmith.references import script_calls
+from cutesmith.resources import FOLDERS
 from cutesmith.skill.content import dsl_version, read_record
 from cutesmith.skill.front_matter import FrontMatter, FrontMatterError, read_front_matter
 from cutesmith.verdicts import ExitCode, Finding, Verdict
@@ -32,6 +33,11 @@ EXCLUDED = ("Triton", "cuTile", "CUDA C++")
 """What the description must send elsewhere, after the word "not"."""
 MOST_LINES = 499
 MOST_TOKENS = 4999
+DEEPEST = 1
+"""Folders of a linked path: a page that a client loads stands one level below SKILL.md."""
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^()\s]+)\)")
+_PATH = re.compile(rf"(?<![\w./-])((?:{'|'.join(FOLDERS)})/[\w./-]*\w)")
+_SPAN = re.compile(r"`([^`]+)`")
 
 TOOLS_OF_CLIENTS = re.compile(
     r"\b(WebFetch|WebSearch|TodoWrite|NotebookEdit|MultiEdit|str_replace\w*|apply_patch|run_shell_command|run_terminal_cmd"
@@ -64,11 +70,19 @@ def check_skill(folder: Path) -> ManifestVerdict:
     if not path.is_file():
         raise UsageError(f"{folder} has no SKILL.md", hint="cutesmith skill validate DIR takes a skill's folder.")
     text = path.read_text(encoding="utf-8")
-    matter, findings = _read(text)
-    findings += [f for rule in RULES for f in rule(matter, folder)] if matter else []
-    findings += list(promises.check(text, root_of(folder)))
-    findings += list(_ask_skills_ref(folder))
-    body = matter.body if matter else text
+    body, findings = text, []
+    try:
+        matter = read_front_matter(text)
+        body = matter.body
+        findings += [finding for rule in RULES for finding in rule(matter, folder)]
+    except FrontMatterError as error:
+        findings.append(_finding("front-matter", error.line, error.message, error.hint))
+    findings += _check_promises(text, root_of(folder))
+    validator = importlib.util.find_spec("skills_ref")
+    if validator:
+        from skills_ref import validate
+
+        findings += [_finding("skills-ref", 1, message) for message in validate(folder.resolve())]
     summary = f"{len(findings)} findings" if findings else "the manifest keeps every rule"
     return ManifestVerdict(
         exit_code=ExitCode.LINT if findings else ExitCode.PASSED,
@@ -77,7 +91,7 @@ def check_skill(folder: Path) -> ManifestVerdict:
         findings=tuple(sorted(findings, key=lambda finding: finding.line)),
         body_lines=_lines_of(body),
         estimated_tokens=estimated_tokens(body),
-        skills_ref="asked" if _has_skills_ref() else "not installed",
+        skills_ref="asked" if validator else "not installed",
     )
 
 
@@ -103,13 +117,6 @@ def _lines_of(body: str) -> int:
 
 def _finding(rule: str, line: int, message: str, fix: str = "") -> Finding:
     return Finding(rule=rule, severity="error", line=line, column=1, message=message, fix=fix)
-
-
-def _read(text: str) -> tuple[FrontMatter | None, list[Finding]]:
-    try:
-        return read_front_matter(text), []
-    except FrontMatterError as error:
-        return None, [_finding("front-matter", error.line, error.message, error.hint)]
 
 
 def _check_keys(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
@@ -184,12 +191,23 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _has_skills_ref() -> bool:
-    return importlib.util.find_spec("skills_ref") is not None
+def _check_promises(text: str, root: Path) -> Iterator[Finding]:
+    """What the text names must exist below `root`: links, paths, scripts and their options, API names of the DSL."""
+    from cutesmith.references.checking import check_text
+    from cutesmith.references.sections import Page
 
-
-def _ask_skills_ref(folder: Path) -> Iterator[Finding]:
-    if _has_skills_ref():
-        from skills_ref import validate
-
-        yield from (_finding("skills-ref", 1, message) for message in validate(folder.resolve()))
+    for number, line in enumerate(text.split("\n"), 1):
+        for target in _LINK.findall(_SPAN.sub("", line)):
+            path = target.partition("#")[0]
+            far = path.startswith(("/", "../")) or path.rstrip("/").count("/") > DEEPEST
+            if far and not re.match(r"[a-z]+:", target):
+                yield _finding("links", number, f"{target} is not at most one folder below SKILL.md")
+        for path in _PATH.findall(line):
+            if not (root / path).exists() and not re.search(r"[A-Z]{2,}|\*", path.rpartition("/")[2]):
+                yield _finding("paths", number, f"{path} does not exist")
+    scripts = root / "scripts"
+    calls = [call for call in script_calls.in_text(text) if (scripts / f"{call.script}.py").is_file()]
+    for line_number, message in script_calls.faults(calls, scripts):
+        yield _finding("options", line_number, message)
+    for complaint in check_text(Page(root / "SKILL.md", text)):
+        yield _finding("references", complaint.line, complaint.message)

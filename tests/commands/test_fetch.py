@@ -123,21 +123,20 @@ def test_a_broken_proxy_or_certificate_of_the_environment_is_usage(run, monkeypa
     assert variable in out
 
 
-def test_an_interrupt_ends_a_download_at_once_and_leaves_nothing(index, tmp_path):
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_an_interrupt_or_a_kill_ends_a_download_at_once_and_leaves_nothing(index, tmp_path, sent, code):
     reached = threading.Event()
     with http.serving() as server:
         server.answers[f"/{ROOT}/cute/hopper/fmha.py"] = [http.half_then_silent(TEXT, reached)]
-        script = ROOT_FOLDER / "scripts" / "fetch_example.py"
         options = ["--index", index, "--out", tmp_path / "out", "--mirror", server.address]
+        command = [sys.executable, ROOT_FOLDER / "scripts/fetch_example.py", "fmha", *options]
         environment = {**os.environ, "CUTESMITH_CACHE": str(tmp_path / "cache")}
-        with subprocess.Popen(
-            [sys.executable, script, "fmha", *options], stderr=subprocess.PIPE, env=environment
-        ) as one:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as one:
             assert reached.wait(20)
-            one.send_signal(signal.SIGINT)
+            one.send_signal(sent)
             _, errors = one.communicate(timeout=20)  # the server is silent for longer
-    assert (one.returncode, errors) == (130, b"")
-    assert not (tmp_path / "out").exists()
+    assert (one.returncode, errors) == (code, b"")
+    assert not (tmp_path / "out").exists() and not (tmp_path / "cache").exists()
 
 
 WITHOUT_HTTPX = """

@@ -71,18 +71,13 @@ def test_the_commit_is_filled_into_a_mirror(server, fetch):
     assert only(fetch(mirror=f"{server.address}/raw/{{commit}}/")).state == "downloaded"
 
 
-def test_the_second_time_no_server_is_asked(server, fetch, tmp_path):
-    server.answers[PATH] = [http.whole(TEXT)]
-    fetch()
-    states = [only(fetch(out=tmp_path / "other", **more)).state for more in ({}, {"offline": True})]
-    assert (states, server.asked[PATH]) == (["cached", "unchanged"], 1)
-
-
-def test_a_refresh_asks_with_the_etag_and_keeps_what_has_not_changed(server, fetch, tmp_path):
+def test_the_second_time_no_server_is_asked_and_a_refresh_asks_with_the_etag(server, fetch, tmp_path):
     server.answers[PATH] = [http.by_etag(TEXT, '"v1"')]
     fetch()
-    done = only(fetch(out=tmp_path / "other", refresh=True))
-    assert (done.state, done.note) == ("cached", "the server has not changed it")
+    ways = ({}, {"offline": True}, {"refresh": True, "out": tmp_path / "third"})
+    again = [only(fetch(**{"out": tmp_path / "other", **more})) for more in ways]
+    assert [done.state for done in again] == ["cached", "unchanged", "cached"]
+    assert again[-1].note == "the server has not changed it"
     assert [head.get("if-none-match") for head in server.headers] == [None, '"v1"']
 
 
@@ -160,19 +155,14 @@ def test_a_redirect_to_the_file_is_followed(server, fetch):
     assert only(fetch()).state == "downloaded"
 
 
-def test_no_network_is_exit_7_with_what_works_without(fetch):
+def test_without_network_or_offline_is_exit_7_with_what_works_without(fetch, server):
     with http.serving() as closed:
         address = closed.address
-    verdict = fetch(mirror=address)
-    assert (verdict.exit_code, only(verdict).kind) == (ExitCode.UNAVAILABLE, "no_network")
-    assert "--offline" in only(verdict).hint
-    assert "--mirror" in only(verdict).hint
-
-
-def test_offline_asks_nobody(server, fetch):
-    server.answers[PATH] = [http.whole(TEXT)]
-    verdict = fetch(offline=True)
-    assert (verdict.exit_code, only(verdict).kind, server.asked.total()) == (7, "not_cached", 0)
+    for options, kind in (({"mirror": address}, "no_network"), ({"offline": True}, "not_cached")):
+        verdict = fetch(**options)
+        assert (verdict.exit_code, only(verdict).kind) == (ExitCode.UNAVAILABLE, kind)
+        assert "--offline" in only(verdict).hint and "--mirror" in only(verdict).hint
+    assert server.asked.total() == 0
 
 
 def test_a_path_that_is_gone_names_the_examples_that_come_closest(fetch):
@@ -224,24 +214,16 @@ def test_one_id_fetched_by_many_at_once_is_whole(server, fetch, tmp_path):
     assert [path.read_bytes() for path in files(tmp_path / "out")] == [TEXT]
 
 
-def test_an_id_named_twice_is_fetched_once(server, fetch):
+def test_ids_are_named_once_by_their_last_part_and_an_unknown_one_is_usage(server, fetch):
     server.answers[PATH] = [http.whole(TEXT)]
     assert only(fetch(ids=[EXAMPLE.id, EXAMPLE.id])).state == "downloaded"
-
-
-def test_an_unknown_id_is_usage_before_anything_is_fetched(server, fetch):
-    with pytest.raises(UsageError) as error:
-        fetch(ids=[EXAMPLE.id, "cutlass/hoper/dense_gem"], index=(EXAMPLE,))
-    assert "no example 'cutlass/hoper/dense_gem'" in error.value.message
-    assert error.value.hint == f"Did you mean {EXAMPLE.id}?"
-    assert server.asked.total() == 0
-
-
-def test_the_last_part_of_an_id_is_enough_where_it_is_unique(server, fetch):
-    server.answers[PATH] = [http.whole(TEXT)]
     assert only(fetch(ids=["dense_gemm"], index=(EXAMPLE,))).id == EXAMPLE.id
     with pytest.raises(UsageError, match="no example 'dense_gemm'"):
         fetch(ids=["dense_gemm"], index=(EXAMPLE, cutlass("ampere/dense_gemm")))
+    with pytest.raises(UsageError, match="no example 'cutlass/hoper/dense_gem'") as error:
+        fetch(ids=[EXAMPLE.id, "cutlass/hoper/dense_gem"], index=(EXAMPLE,))
+    assert error.value.hint == f"Did you mean {EXAMPLE.id}?"
+    assert server.asked.total() == 1
 
 
 def test_a_cache_that_cannot_be_written_stops_nobody(server, fetch, tmp_path):
