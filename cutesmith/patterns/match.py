@@ -33,14 +33,15 @@ def plan_kernel(graph: Graph, arch: str) -> PatternPlan[Any]:
 
 
 def first_match(graph: Graph, matchers: Sequence[Matcher]) -> PatternPlan[Any]:
-    """The first matcher's plan that there is; all refused: the UnmatchedError of the one that came furthest."""
+    """The first plan that there is; all refused: the UnmatchedError of the matcher that came furthest, with advice."""
     refusals: list[UnmatchedError] = []
     for matcher in matchers:
         try:
             return matcher(graph)
         except UnmatchedError as refusal:
             refusals.append(refusal)
-    raise with_advice(most_helpful(graph, refusals))
+    furthest = most_helpful(graph, refusals)
+    raise UnmatchedError(furthest.message, operation=furthest.operation, hint=NEEDS_MODEL)
 
 
 def most_helpful(graph: Graph, refusals: Sequence[UnmatchedError]) -> UnmatchedError:
@@ -51,11 +52,3 @@ def most_helpful(graph: Graph, refusals: Sequence[UnmatchedError]) -> UnmatchedE
     order = {node.where: position for position, node in enumerate(graph.nodes())}
     order |= {node.op: position for position, node in enumerate(graph.nodes()) if node.op not in order}
     return max(refusals, key=lambda refusal: order.get(refusal.operation, -1))
-
-
-def with_advice(refusal: UnmatchedError) -> UnmatchedError:
-    """The same refusal, saying that a model is needed (once)."""
-    if "model" in refusal.hint:
-        return refusal
-    hint = f"{refusal.hint}\n{NEEDS_MODEL}" if refusal.hint else NEEDS_MODEL
-    return UnmatchedError(refusal.message, operation=refusal.operation, hint=hint)

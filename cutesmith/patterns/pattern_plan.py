@@ -1,14 +1,57 @@
-"""What every pattern answers with once it has matched a graph."""
+"""What every pattern answers with once it has matched a graph, and what its kernel is free to choose."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from cutesmith.patterns.configuration import Configuration
 from cutesmith.runtime.tiling import TiledShape, Tiling
 
-C = TypeVar("C", bound=Configuration)
+
+@dataclass(frozen=True)
+class Configuration:
+    """The fields of a pattern's own are numbers and words; the kernel is right for each of their values."""
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-able, in the order of the fields."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class ElementwiseConfiguration(Configuration):
+    """Threads a block, elements a vector, and vectors a thread, all loaded before the first is used."""
+
+    threads: int
+    vector: int
+    vectors: int
+
+
+@dataclass(frozen=True)
+class RowsConfiguration(Configuration):
+    """How a row is spread over threads, where it waits between visits, and the cache hints of its accesses.
+
+    An access has at most `vector` elements; `elements_per_thread` decides how many threads a row gets. A block has
+    `min_threads` (short rows share one) to `max_threads`; longer rows are split over up to `max_cluster` blocks. A
+    thread keeps up to `resident_elements` in registers; of a longer row it loads `reload_elements` at a time, and the
+    row waits in `shared_bytes` of shared memory a block where it fits. `hints` (none, stream, keep, last) are for
+    loads, `stores` (none, first) for stores. `threads_per_sm` limits registers so that as many threads fit; 0 does not.
+    """
+
+    vector: int = 8
+    elements_per_thread: int = 32
+    min_threads: int = 128
+    max_threads: int = 1024
+    max_cluster: int = 1
+    resident_elements: int = 64
+    reload_elements: int = 32
+    shared_bytes: int = 0
+    hints: str = "none"
+    stores: str = "none"
+    threads_per_sm: int = 0
+
+
+C = TypeVar("C", bound=ElementwiseConfiguration | RowsConfiguration)
 
 
 class PatternPlan(Protocol[C]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from types import MappingProxyType
 from typing import Any
 
 from cutesmith.devices import WARP_SIZE, Device, SmVersion, occupancy, parse_arch
@@ -49,7 +48,7 @@ class Tiling:
     blocks_per_sm: int = 0
     tma: bool = False
     nonportable_cluster: bool = False
-    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    settings: dict[str, object] = field(default_factory=dict)
 
     @property
     def total_smem(self) -> int:

@@ -13,12 +13,12 @@ from cutesmith.checkpoints import CheckpointStore
 from cutesmith.commands.generate import summary_lines
 from cutesmith.devices import Device, current_device
 from cutesmith.errors import ContractError, UnavailableError, UsageError
-from cutesmith.patterns.elementwise.configuration import ElementwiseConfiguration
 from cutesmith.patterns.generation.candidates import Candidate
-from cutesmith.patterns.generation.drafting import Draft, Rendered, Skipped
+from cutesmith.patterns.generation.drafting import Draft, Drafted
 from cutesmith.patterns.generation.generate import Generation, generate_kernel
 from cutesmith.patterns.generation.output_folder import OutputFolder
 from cutesmith.patterns.generation.target import Target
+from cutesmith.patterns.pattern_plan import ElementwiseConfiguration
 from cutesmith.problems.contract import inspect
 from cutesmith.report.generate_page import render_report
 from cutesmith.runtime.tiling import Tiling
@@ -204,15 +204,14 @@ class ScriptedStages:
             raise KeyboardInterrupt
 
 
-SKIPPED = (
-    Skipped(ElementwiseConfiguration(4096, 8, 1), Tiling(threads=4096), ("4096 threads a block: at most 1024",)),
-)
+REFUSAL = "4096 threads a block: at most 1024"
+SKIPPED = (Drafted(ElementwiseConfiguration(4096, 8, 1), Tiling(threads=4096), refusals=(REFUSAL,)),)
 
 
 def play(tmp_path: Path, stages: ScriptedStages, *, benchmark: bool = True) -> tuple[GenerateVerdict, str]:
     counts = [32 * number for number in range(1, len(stages.medians) + 1)]
     kernels = tuple(
-        Rendered(ElementwiseConfiguration(threads, 8, 1), Tiling(threads=threads), f"# candidate {number}\n")
+        Drafted(ElementwiseConfiguration(threads, 8, 1), Tiling(threads=threads), f"# candidate {number}\n")
         for number, threads in enumerate(counts, start=1)
     )
     draft, folder = Draft("elementwise", kernels, 1, 1, skipped=SKIPPED), OutputFolder(tmp_path / "out")

@@ -1,4 +1,4 @@
-"""The pattern that comes furthest says what stands in the way, and the advice is given once."""
+"""The pattern that comes furthest says what stands in the way, and is followed by advice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Reduction
-from cutesmith.patterns.match import first_match, most_helpful, plan_kernel, with_advice
+from cutesmith.patterns.match import first_match, most_helpful, plan_kernel
 from cutesmith.patterns.pattern_plan import PatternPlan
 
 X = Node("input", (), (4, 8), "float32", Input.whole(0, (4, 8), (8, 1)))
@@ -42,11 +42,6 @@ def test_the_refusal_that_came_furthest_is_raised(operation: str) -> None:
 def test_ties_go_to_the_first_matcher() -> None:
     refusals = [UnmatchedError("first", operation="exp"), UnmatchedError("second", operation="exp")]
     assert most_helpful(GRAPH, refusals).message == "first"
-
-
-def test_advice_is_given_once_and_keeps_the_hint() -> None:
-    advised = with_advice(UnmatchedError("m", operation="o", hint="h"))
-    assert advised.hint.startswith("h\n") and with_advice(advised) is advised
 
 
 def test_the_first_pattern_that_takes_the_graph_plans_it() -> None:

@@ -13,8 +13,8 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.patterns.graph.nodes import Graph, Input, nodes_of
 from cutesmith.patterns.graph.operations import POINTWISE
+from cutesmith.patterns.pattern_plan import RowsConfiguration
 from cutesmith.patterns.rows.analysis import _lower_variances, analyse
-from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.rows.plan import match
 from cutesmith.patterns.rows.spread import spread_row
 from cutesmith.patterns.tracing.trace import trace_function

@@ -12,7 +12,7 @@ from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.generation.drafting import render_valid
 from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Reduction
 from cutesmith.patterns.match import plan_kernel
-from cutesmith.patterns.rows.configuration import RowsConfiguration
+from cutesmith.patterns.pattern_plan import RowsConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.runtime.tiling import Tiling
 

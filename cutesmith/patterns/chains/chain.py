@@ -10,7 +10,7 @@ from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Scalar, Sized, with_values
 from cutesmith.patterns.graph.size_laws import SizeLaw
-from cutesmith.patterns.rows.configuration import RowsConfiguration
+from cutesmith.patterns.pattern_plan import RowsConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
 from cutesmith.patterns.writing.naming import fresh_name, safe_names
 from cutesmith.patterns.writing.sections import join_sections

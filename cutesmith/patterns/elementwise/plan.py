@@ -13,10 +13,10 @@ import math
 from dataclasses import dataclass
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.elementwise.configuration import ElementwiseConfiguration
 from cutesmith.patterns.elementwise.kernel import ElementwiseKernel, value_of, write_kernel
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import LEAVES, Graph, Input, Node
+from cutesmith.patterns.pattern_plan import ElementwiseConfiguration
 from cutesmith.patterns.writing.templating import render_template
 from cutesmith.runtime.tiling import TiledShape, Tiling
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cutesmith.patterns.configuration import Configuration
-from cutesmith.patterns.generation.drafting import Skipped
+from cutesmith.patterns.generation.drafting import Drafted
+from cutesmith.patterns.pattern_plan import Configuration
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.verdicts import (
     VERIFIED,
@@ -91,7 +91,7 @@ class Candidate:
         return {**head, **{verdict.stage: verdict.to_dict() for verdict in self.verdicts}}
 
 
-def skipped_row(number: int, skipped: Skipped) -> dict[str, Any]:
+def skipped_row(number: int, skipped: Drafted) -> dict[str, Any]:
     """The row of a configuration that was refused before it became a candidate."""
     return {
         "number": number,

@@ -5,15 +5,11 @@ A problem file is as untrusted as a kernel: it is run in a worker without a GPU,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
-from cutesmith.patterns.configuration import Configuration
-from cutesmith.patterns.elementwise.configuration import ElementwiseConfiguration
-from cutesmith.patterns.pattern_plan import C, PatternPlan
-from cutesmith.patterns.rows.configuration import RowsConfiguration
+from cutesmith.patterns.pattern_plan import C, ElementwiseConfiguration, PatternPlan, RowsConfiguration
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.problems.contract import hold, inspect
 from cutesmith.runtime.tiling import Tiling
@@ -21,28 +17,20 @@ from cutesmith.sandbox.messages import HandlerMaker, Request
 from cutesmith.sandbox.worker import Limits, Worker, confine
 from cutesmith.verdicts import ExitCode
 
-if TYPE_CHECKING:
-    pass
-
 TRACE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Rendered:
-    """A configuration that the device runs, its tiling, and its source: a section, or the whole kernel file."""
+class Drafted:
+    """A configuration and its tiling: the source that a device runs, or why it would refuse that uncompiled.
 
-    configuration: Configuration
+    `source` is a kernel section, in a `Draft` the whole kernel file.
+    """
+
+    configuration: ElementwiseConfiguration | RowsConfiguration
     tiling: Tiling
-    source: str
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A configuration that the device would refuse, so that nothing was compiled, and why."""
-
-    configuration: Configuration
-    tiling: Tiling
-    refusals: tuple[str, ...]
+    source: str = ""
+    refusals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,32 +42,10 @@ class Draft:
     """
 
     pattern: str
-    kernels: tuple[Rendered, ...]
+    kernels: tuple[Drafted, ...]
     algorithmic_bytes: int
     algorithmic_flops: int
-    skipped: tuple[Skipped, ...] = ()
-
-
-@dataclass(frozen=True)
-class Section:
-    """A configuration with its tiling (as `Tiling.to_dict` has it): a kernel's section, or why a device refuses it."""
-
-    configuration: ElementwiseConfiguration | RowsConfiguration
-    tiling: dict[str, object]
-    source: str = ""
-    refusals: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Drafted:
-    """The problem's source, and the sections that a pattern renders for it."""
-
-    source: str
-    pattern: str
-    sections: tuple[Section, ...]
-    skipped: tuple[Section, ...]
-    algorithmic_bytes: int
-    algorithmic_flops: int
+    skipped: tuple[Drafted, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,8 +58,8 @@ class Unmatched:
 
 
 @dataclass(frozen=True)
-class TraceProblem(Request[Drafted | Unmatched]):
-    """Trace a problem file and render at most `limit` kernels for it."""
+class TraceProblem(Request[Draft | Unmatched]):
+    """Trace a problem file and write at most `limit` kernels for it."""
 
     path: str
     arch: str
@@ -117,32 +83,14 @@ def draft_kernels(problem: str | Path, arch: str, *, limit: int) -> Draft:
         try:
             reply = worker.call(TraceProblem(str(path), arch, limit))
         except CandidateError as error:
-            raised = (
-                error.exit_code == ExitCode.CRASHED and worker.alive
-            )  # what the file raised leaves its process alive
+            raised = error.exit_code == ExitCode.CRASHED and worker.alive  # it leaves the process alive
             if raised or error.exit_code == ExitCode.USAGE:
                 last_lines = "\n".join(error.log_tail.strip().splitlines()[-12:])
                 raise ContractError(error.message, hint=error.hint or last_lines) from error
             raise
     if isinstance(reply, Unmatched):
         raise UnmatchedError(reply.message, operation=reply.operation, hint=reply.hint)
-    return _assemble(reply, path, arch)
-
-
-def _assemble(reply: Drafted, path: Path, arch: str) -> Draft:
-    kernels = []
-    for section in reply.sections:
-        source = assemble_kernel(
-            section.source,
-            reply.source,
-            problem=path.name,
-            pattern=reply.pattern,
-            configuration=section.configuration.to_dict(),
-            arch=arch,
-        )
-        kernels.append(Rendered(section.configuration, Tiling.from_dict(section.tiling), source))
-    skipped = tuple(Skipped(one.configuration, Tiling.from_dict(one.tiling), one.refusals) for one in reply.skipped)
-    return Draft(reply.pattern, tuple(kernels), reply.algorithmic_bytes, reply.algorithmic_flops, skipped)
+    return reply
 
 
 def drafter() -> HandlerMaker:
@@ -157,8 +105,8 @@ def drafter() -> HandlerMaker:
 class Drafter:
     """Answers `TraceProblem` in a confined process."""
 
-    def handle(self, request: TraceProblem) -> Drafted | Unmatched:
-        """Trace, match and render."""
+    def handle(self, request: TraceProblem) -> Draft | Unmatched:
+        """Trace, match, render and assemble."""
         from cutesmith.patterns.match import plan_kernel
         from cutesmith.patterns.tracing.trace import trace_problem
         from cutesmith.problems.loading import load_file
@@ -174,36 +122,36 @@ class Drafter:
             rendered, skipped = render_valid(plan, request.arch, request.limit)
         except UnmatchedError as refusal:
             return Unmatched(refusal.message, refusal.operation, refusal.hint)
-        return Drafted(
-            loaded.source,
-            plan.pattern,
-            tuple(Section(_known(one), one.tiling.to_dict(), one.source) for one in rendered),
-            tuple(Section(_known(one), one.tiling.to_dict(), refusals=one.refusals) for one in skipped),
-            plan.algorithmic_bytes,
-            plan.algorithmic_flops,
+        kernels = []
+        for section in rendered:
+            source = assemble_kernel(
+                section.source,
+                loaded.source,
+                problem=Path(request.path).name,
+                pattern=plan.pattern,
+                configuration=section.configuration.to_dict(),
+                arch=request.arch,
+            )
+            kernels.append(replace(section, source=source))
+        return Draft(
+            plan.pattern, tuple(kernels), plan.algorithmic_bytes, plan.algorithmic_flops, skipped=tuple(skipped)
         )
 
 
-def _known(item: Rendered | Skipped) -> ElementwiseConfiguration | RowsConfiguration:
-    assert isinstance(item.configuration, (ElementwiseConfiguration, RowsConfiguration))
-    return item.configuration
-
-
-def render_valid(plan: PatternPlan[C], arch: str, limit: int) -> tuple[list[Rendered], list[Skipped]]:
+def render_valid(plan: PatternPlan[C], arch: str, limit: int) -> tuple[list[Drafted], list[Drafted]]:
     """The first `limit` configurations that `arch` would run, rendered, and those that were skipped before them.
 
     Raises UnmatchedError with the first refusal where none is left.
     """
-    rendered: list[Rendered] = []
-    skipped: list[Skipped] = []
+    rendered, skipped = list[Drafted](), list[Drafted]()
     for configuration in plan.configurations(arch):
         if len(rendered) == limit:
             break
         tiling = plan.tiling(configuration)
         if refusals := tiling.validate(plan.tiled_shape(), arch):
-            skipped.append(Skipped(configuration, tiling, refusals))
+            skipped.append(Drafted(configuration, tiling, refusals=refusals))
         else:
-            rendered.append(Rendered(configuration, tiling, plan.render(configuration)))
+            rendered.append(Drafted(configuration, tiling, plan.render(configuration)))
     if skipped and not rendered:
         why = skipped[0].refusals[0]
         raise UnmatchedError(f"no configuration of {plan.pattern} runs on {arch}: {why}", operation=plan.pattern)

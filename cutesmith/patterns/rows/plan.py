@@ -14,8 +14,8 @@ from cutesmith.devices import parse_arch
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.nodes import Graph, Node, for_traced_sizes
+from cutesmith.patterns.pattern_plan import RowsConfiguration
 from cutesmith.patterns.rows.analysis import RowsAnalysis, analyse, output_space
-from cutesmith.patterns.rows.configuration import RowsConfiguration
 from cutesmith.patterns.rows.kernel import RowsKernel, write_kernel
 from cutesmith.patterns.rows.parts import root_of
 from cutesmith.patterns.rows.proposals import proposals

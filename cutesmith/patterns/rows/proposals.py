@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from cutesmith.devices import SmVersion
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
+from cutesmith.patterns.pattern_plan import RowsConfiguration
 from cutesmith.patterns.rows.analysis import RowsAnalysis
-from cutesmith.patterns.rows.configuration import RowsConfiguration
 
 BLOCK_BYTES = 100_000
 """Of a row that one block keeps in shared memory: two such blocks fit an SM."""
