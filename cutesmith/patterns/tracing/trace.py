@@ -241,12 +241,11 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         return self.node_of(value) if isinstance(value, torch.Tensor) else value
 
     def _decomposed(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """What PyTorch's own decomposition does instead, where it has one."""
+        """What PyTorch does instead: below autograd, as anywhere else, or else in its table of decompositions."""
         from torch._decomp import decomposition_table
 
-        decomposition = decomposition_table.get(func)
-        if decomposition is None and func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
-            decomposition = func.decompose
+        composite = func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+        decomposition = func.decompose if composite else decomposition_table.get(func)
         if decomposition is None:
             raise self.build.unmatched("is in no pattern")
         origin = self.build.origin

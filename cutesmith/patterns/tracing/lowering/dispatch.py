@@ -71,6 +71,16 @@ class Lowering:
         node = self.operand(value, dtype)
         return self.build.cast(node, dtype) if node.op in ("constant", "scalar") and is_float(dtype) else node
 
+    def truth(self, x: Node) -> Node:
+        """Whether the value is not 0, as a bool."""
+        return x if x.dtype == "bool" else self.build("ne", x, 0)
+
+    def clamped(self, x: Node, least: Operand | None, most: Operand | None) -> Node:
+        """`x` between the bounds; NaN in x or in a bound tensor is carried. Where least > most the result is most."""
+        for op, bound in (("maximum", least), ("minimum", most)):
+            x = x if bound is None else self.build(op, x, self.operand(bound), dtype=self.dtype)
+        return x
+
     def promoted(self, *values: Operand) -> str:
         """The dtype that PyTorch promotes tensors and numbers to."""
         from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes

@@ -27,11 +27,6 @@ def _distance(low: Lowering, x: Node, target: Node) -> Node:
     return low.build("abs", low.build("sub", *low.operands(x, target)))
 
 
-@lowers("l1_loss")
-def _l1(low: Lowering, x: Node, target: Node, reduction: int = MEAN) -> Node:
-    return _reduce(low, _distance(low, x, target), reduction)
-
-
 @lowers("smooth_l1_loss")
 def _smooth_l1(low: Lowering, x: Node, target: Node, reduction: int = MEAN, beta: float = 1.0) -> Node:
     build, distance, bound = low.build, _distance(low, x, target), low.operand(beta)
@@ -83,16 +78,6 @@ def _bce_with_logits(
         tail = build("mul", tail, factor)
     loss = build("add", build("mul", build("sub", 1.0, target), x), tail)
     return _reduce(low, loss if weight is None else build("mul", loss, low.operand(weight)), reduction)
-
-
-@lowers("kl_div")
-def _kl_div(low: Lowering, x: Node, target: Node, reduction: int = MEAN, *, log_target: bool = False) -> Node:
-    build = low.build
-    x, target = low.operands(x, target)
-    if log_target:
-        return _reduce(low, build("mul", build("exp", target), build("sub", target, x)), reduction)
-    entropy = build("where", build("eq", target, 0), 0.0, build("mul", target, build("log", target)))
-    return _reduce(low, build("sub", entropy, build("mul", target, x)), reduction)
 
 
 @lowers("nll_loss_forward", "nll_loss2d_forward")

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 
 
-def _shifted(low: Lowering, x: Node, dim: int) -> tuple[Node, Node, tuple[int, ...]]:
-    """x - max, its exponential, and the reduced dimension."""
-    build = low.build
-    dims = (dim % max(1, len(x.shape)),)
+def _shifted(low: Lowering, x: Node, dim: int) -> tuple[Node, Node, Node]:
+    """x - max, its exponential, and the sum of that."""
+    build, dims, x = low.build, (dim % max(1, len(x.shape)),), low.operand(x)
     shifted = build("sub", x, build.reduce("max", x, dims, low.kind), dtype=low.kind)
-    return shifted, build("exp", shifted), dims
+    powers = build("exp", shifted)
+    return shifted, powers, build.reduce("sum", powers, dims, low.kind)
 
 
-@lowers("_softmax", "softmax")
-def _softmax(low: Lowering, x: Node, dim: int, *rest: Any, **named: Any) -> Node:
-    x = low.operand(x)
-    _, powers, dims = _shifted(low, x, dim)
-    return low.build("div", powers, low.build.reduce("sum", powers, dims, low.kind), dtype=low.dtype)
+@lowers("_softmax")
+def _softmax(low: Lowering, x: Node, dim: int, half_to_float: bool) -> Node:
+    _, powers, total = _shifted(low, x, dim)
+    return low.build("div", powers, total)
 
 
-@lowers("_log_softmax", "log_softmax")
-def _log_softmax(low: Lowering, x: Node, dim: int, *rest: Any, **named: Any) -> Node:
-    x = low.operand(x)
-    shifted, powers, dims = _shifted(low, x, dim)
-    total = low.build.reduce("sum", powers, dims, low.kind)
-    return low.build("sub", shifted, low.build("log", total), dtype=low.dtype)
+@lowers("_log_softmax")
+def _log_softmax(low: Lowering, x: Node, dim: int, half_to_float: bool) -> Node:
+    shifted, _, total = _shifted(low, x, dim)
+    return low.build("sub", shifted, low.build("log", total))
 
 
 def _normalised(low: Lowering, x: Node, dims: Sequence[int], eps: float) -> tuple[Node, Node, Node]:
@@ -47,32 +43,12 @@ def _affine(low: Lowering, value: Node, weight: Node | None, bias: Node | None) 
     return low.build.retype(value, low.dtype)
 
 
-@lowers("native_layer_norm", "layer_norm")
+@lowers("native_layer_norm")
 def _layer_norm(
-    low: Lowering,
-    x: Node,
-    shape: Sequence[int],
-    weight: Node | None = None,
-    bias: Node | None = None,
-    eps: float = 1e-5,
-) -> tuple[Node | None, ...] | Node:
-    dims = range(len(x.shape) - len(shape), len(x.shape))
-    value, mean, rstd = _normalised(low, low.operand(x), dims, eps)
-    result = _affine(low, value, weight, bias)
-    return result if len(low.shapes) == 1 else (result, mean, rstd)
-
-
-@lowers("rms_norm", "_fused_rms_norm")
-def _rms_norm(
-    low: Lowering, x: Node, shape: Sequence[int], weight: Node | None = None, eps: float | None = None
-) -> tuple[Node | None, ...] | Node:
-    build, x = low.build, low.operand(x)
-    epsilon = {"float64": 2.220446049250313e-16}.get(x.dtype, 1.1920928955078125e-07) if eps is None else eps
-    dims = range(len(x.shape) - len(shape), len(x.shape))
-    mean_square = build.reduce("mean", build("mul", x, x), dims, low.kind)
-    rstd = build("rsqrt", build("add", mean_square, low.operand(epsilon)))
-    result = _affine(low, build("mul", x, rstd), weight, None)
-    return result if len(low.shapes) == 1 else (result, rstd)
+    low: Lowering, x: Node, shape: Sequence[int], weight: Node | None, bias: Node | None, eps: float
+) -> tuple[Node, Node, Node]:
+    value, mean, rstd = _normalised(low, low.operand(x), range(len(x.shape) - len(shape), len(x.shape)), eps)
+    return _affine(low, value, weight, bias), mean, rstd
 
 
 @lowers("native_group_norm")
@@ -101,12 +77,20 @@ def _group_norm(
     return result, build.reshape(mean, (batch, groups)), build.reshape(rstd, (batch, groups))
 
 
-@lowers("native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit")
-def _batch_norm(low: Lowering, x: Node, weight: Node | None, bias: Node | None, *rest: Any) -> tuple[Node | None, ...]:
+@lowers("native_batch_norm")
+def _batch_norm(
+    low: Lowering,
+    x: Node,
+    weight: Node | None,
+    bias: Node | None,
+    mean: Node | None,
+    variance: Node | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Node | None, ...]:
     """Inference: per-channel scale and shift from the running statistics; training reduces over the batch."""
-    mean, variance = rest[0], rest[1]
-    training, eps = (rest[2] if len(rest) == 5 else False), rest[-1]
-    if training or not isinstance(mean, Node) or not isinstance(variance, Node):
+    if training or mean is None or variance is None:
         raise low.build.unmatched("normalises with the statistics of the batch")
     build, channel = low.build, (x.shape[1],) + (1,) * (len(x.shape) - 2)
     mean, variance = (low.operand(build.reshape(value, channel)) for value in (mean, variance))

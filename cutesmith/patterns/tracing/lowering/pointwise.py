@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from cutesmith.patterns.graph.dtypes import is_float
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.operations import POINTWISE, Kind, Pointwise
-from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
+from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, Rule, lowers
 
 
 def _register(row: Pointwise) -> None:
@@ -17,7 +18,7 @@ def _register(row: Pointwise) -> None:
     @lowers(*row.aten)
     def lower(low: Lowering, *operands: Operand) -> Node:
         if row.kind is Kind.LOGIC:
-            return low.build(row.name, *(_truth(low, x) for x in operands))
+            return low.build(row.name, *(low.truth(low.operand(x, low.promoted(x))) for x in operands))
         if row.kind is Kind.COMPARISON:
             dtype = low.promoted(*operands)
             return low.build(row.name, *(low.rounded(x, dtype) for x in operands))
@@ -28,11 +29,6 @@ def _register(row: Pointwise) -> None:
                 return x if row.kind is Kind.ROUNDING else low.build.constant(False, "bool")
             return low.build(row.name, x)
         return low.build(row.name, *low.operands(*operands), dtype=low.dtype)
-
-
-def _truth(low: Lowering, x: Operand) -> Node:
-    node = low.operand(x, low.promoted(x))
-    return node if node.dtype == "bool" else low.build("ne", node, 0)
 
 
 for _row in POINTWISE.values():
@@ -52,27 +48,6 @@ def _round(low: Lowering, x: Node, *, decimals: int = 0) -> Node:
     return build(back, build("round", build(there, x, ten)), ten, dtype=low.dtype)
 
 
-@lowers("frac")
-def _frac(low: Lowering, x: Node) -> Node:
-    return low.build("sub", x, low.build("trunc", x), dtype=low.dtype)
-
-
-@lowers("sign", "sgn")
-def _sign(low: Lowering, x: Node) -> Node:
-    return x if x.dtype == "bool" else low.build("sign", x, dtype=low.dtype)
-
-
-@lowers("square")
-def _square(low: Lowering, x: Node) -> Node:
-    (x,) = low.operands(x)
-    return low.build("mul", x, x, dtype=low.dtype)
-
-
-@lowers("positive", "conj", "resolve_conj", "resolve_neg")
-def _positive(low: Lowering, x: Node) -> Node:
-    return x
-
-
 # Two operands
 
 
@@ -89,23 +64,13 @@ def _add(low: Lowering, a: Operand, b: Operand, alpha: Operand = 1) -> Node:
     return low.build("add", *low.operands(a, _scaled(low, b, alpha)), dtype=low.dtype)
 
 
-@lowers("sub", "subtract")
-def _sub(low: Lowering, a: Operand, b: Operand, alpha: Operand = 1) -> Node:
-    return low.build("sub", *low.operands(a, _scaled(low, b, alpha)), dtype=low.dtype)
-
-
-@lowers("rsub")
-def _rsub(low: Lowering, a: Operand, b: Operand, alpha: Operand = 1) -> Node:
-    return low.build("sub", *low.operands(b, _scaled(low, a, alpha)), dtype=low.dtype)
-
-
-@lowers("mul", "multiply")
+@lowers("mul")
 def _mul(low: Lowering, a: Operand, b: Operand) -> Node:
     op = "logical_and" if low.dtype == "bool" else "mul"
     return low.build(op, *low.operands(a, b), dtype=low.dtype)
 
 
-@lowers("div", "divide", "true_divide")
+@lowers("div")
 def _div(low: Lowering, a: Operand, b: Operand, *, rounding_mode: str | None = None) -> Node:
     if rounding_mode is None:
         return low.build("div", *low.operands(a, b), dtype=low.dtype)
@@ -122,31 +87,6 @@ def _pow(low: Lowering, a: Operand, b: Operand) -> Node:
     return low.build("pow", *low.operands(a, b), dtype=low.dtype)
 
 
-@lowers("bitwise_not")
-def _bitwise_not(low: Lowering, x: Node) -> Node:
-    return low.build("logical_not" if x.dtype == "bool" else "bitwise_not", x, dtype=low.dtype)
-
-
-# Comparisons
-
-
-@lowers("isfinite")
-def _isfinite(low: Lowering, x: Node) -> Node:
-    if not is_float(x.dtype):
-        return low.build.constant(True, "bool")
-    return low.build("lt", low.build("abs", x), math.inf)
-
-
-def _register_infinity(aten: str, value: float) -> None:
-    @lowers(aten)
-    def infinity(low: Lowering, x: Node) -> Node:
-        return low.build("eq", x, value) if is_float(x.dtype) else low.build.constant(False, "bool")
-
-
-_register_infinity("isposinf", math.inf)
-_register_infinity("isneginf", -math.inf)
-
-
 @lowers("signbit")
 def _signbit(low: Lowering, x: Node) -> Node:
     if is_float(x.dtype):
@@ -157,49 +97,18 @@ def _signbit(low: Lowering, x: Node) -> Node:
 # Selection
 
 
-@lowers("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+@lowers("where.self")
 def _where(low: Lowering, condition: Node, a: Operand, b: Operand) -> Node:
-    condition = condition if condition.dtype == "bool" else low.build("ne", condition, 0)
-    return low.build("where", condition, *low.operands(a, b), dtype=low.dtype)
+    return low.build("where", low.truth(condition), *low.operands(a, b), dtype=low.dtype)
 
 
-@lowers("masked_fill")
-def _masked_fill(low: Lowering, x: Node, mask: Node, value: Operand) -> Node:
-    return low.build("where", mask, *low.operands(value, x), dtype=low.dtype)
+def _avoiding_nan(op: str, low: Lowering, a: Operand, b: Operand) -> Node:
+    a, b = low.operands(a, b)
+    result = low.build(op, a, b)
+    if not is_float(low.dtype):
+        return result
+    return low.build("where", low.build("isnan", a), b, low.build("where", low.build("isnan", b), a, result))
 
-
-def _bounded(low: Lowering, op: str, x: Node, bound: Operand | None) -> Node:
-    return x if bound is None else low.build(op, x, low.operand(bound), dtype=low.dtype)
-
-
-@lowers("clamp", "clip")
-def _clamp(low: Lowering, x: Node, min: Operand | None = None, max: Operand | None = None) -> Node:
-    """NaN in x or in a bound tensor is carried; where min > max the result is max."""
-    return _bounded(low, "minimum", _bounded(low, "maximum", low.operand(x), min), max)
-
-
-@lowers("clamp_min")
-def _clamp_min(low: Lowering, x: Node, min: Operand) -> Node:
-    return _bounded(low, "maximum", low.operand(x), min)
-
-
-@lowers("clamp_max")
-def _clamp_max(low: Lowering, x: Node, max: Operand) -> Node:
-    return _bounded(low, "minimum", low.operand(x), max)
-
-
-def _register_nan_avoiding(aten: str, op: str) -> None:
-    @lowers(aten)
-    def nan_avoiding(low: Lowering, a: Operand, b: Operand) -> Node:
-        a, b = low.operands(a, b)
-        if not is_float(low.dtype):
-            return low.build(op, a, b, dtype=low.dtype)
-        either = low.build("where", low.build("isnan", b), a, low.build(op, a, b))
-        return low.build("where", low.build("isnan", a), b, either, dtype=low.dtype)
-
-
-_register_nan_avoiding("fmax", "maximum")
-_register_nan_avoiding("fmin", "minimum")
 
 _LIMITS = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38}
 
@@ -229,30 +138,6 @@ def _lerp(low: Lowering, start: Node, end: Node, weight: Operand) -> Node:
     near_start = build("add", a, build("mul", w, difference))
     near_end = build("sub", b, build("mul", difference, build("sub", 1.0, w)))
     return build("where", build("lt", build("abs", w), 0.5), near_start, near_end, dtype=low.dtype)
-
-
-@lowers("addcmul")
-def _addcmul(low: Lowering, x: Node, a: Node, b: Node, *, value: Operand = 1) -> Node:
-    product = low.build("mul", *low.operands(_scaled(low, a, value), b))
-    return low.build("add", low.operand(x), product, dtype=low.dtype)
-
-
-@lowers("addcdiv")
-def _addcdiv(low: Lowering, x: Node, a: Node, b: Node, *, value: Operand = 1) -> Node:
-    quotient = low.build("div", *low.operands(_scaled(low, a, value), b))
-    return low.build("add", low.operand(x), quotient, dtype=low.dtype)
-
-
-@lowers("logaddexp")
-def _logaddexp(low: Lowering, a: Node, b: Node) -> Node:
-    return low.build.retype(_log_add(low, a, b), low.dtype)
-
-
-@lowers("logaddexp2")
-def _logaddexp2(low: Lowering, a: Node, b: Node) -> Node:
-    build = low.build
-    in_e = _log_add(low, *(build("mul", value, math.log(2)) for value in low.operands(a, b)))
-    return build("div", in_e, math.log(2), dtype=low.dtype)
 
 
 def _log_add(low: Lowering, a: Operand, b: Operand) -> Node:
@@ -297,7 +182,7 @@ def _heaviside(low: Lowering, x: Node, values: Node) -> Node:
     return build("where", build("eq", x, 0), values, step, dtype=low.dtype)
 
 
-@lowers("xlogy", "special_xlogy")
+@lowers("xlogy")
 def _xlogy(low: Lowering, x: Operand, y: Operand) -> Node:
     """x·log(y), 0 where x is 0, NaN where y is NaN."""
     build = low.build
@@ -306,7 +191,7 @@ def _xlogy(low: Lowering, x: Operand, y: Operand) -> Node:
     return build("where", build("isnan", y), y, product, dtype=low.dtype)
 
 
-@lowers("logit", "special_logit")
+@lowers("logit")
 def _logit(low: Lowering, x: Node, eps: float | None = None) -> Node:
     build = low.build
     (x,) = low.operands(x)
@@ -315,7 +200,7 @@ def _logit(low: Lowering, x: Node, eps: float | None = None) -> Node:
     return build("log", build("div", x, build("sub", 1.0, x)), dtype=low.dtype)
 
 
-@lowers("sinc", "special_sinc")
+@lowers("sinc")
 def _sinc(low: Lowering, x: Node) -> Node:
     build = low.build
     (x,) = low.operands(x)
@@ -324,25 +209,15 @@ def _sinc(low: Lowering, x: Node) -> Node:
     return build("where", build("eq", x, 0), one, build("div", build("sin", angle), angle), dtype=low.dtype)
 
 
-@lowers("deg2rad")
-def _deg2rad(low: Lowering, x: Node) -> Node:
-    return low.build("mul", low.operand(x), math.pi / 180, dtype=low.dtype)
-
-
-@lowers("rad2deg")
-def _rad2deg(low: Lowering, x: Node) -> Node:
-    return low.build("mul", low.operand(x), 180 / math.pi, dtype=low.dtype)
-
-
 # Types and copies
 
 
-@lowers("_to_copy", "to", "type_as", "prims.convert_element_type")
+@lowers("_to_copy", "prims.convert_element_type")
 def _to_copy(low: Lowering, x: Node, *_: Any, **__: Any) -> Node:
     return low.build.cast(x, low.dtype)
 
 
-@lowers("clone", "detach", "alias", "lift", "contiguous", "view_of", "prims.view_of", "_reshape_copy")
+@lowers("clone", "detach", "alias", "lift", "prims.view_of")
 def _same(low: Lowering, x: Node, *_: Any, **__: Any) -> Node:
     return low.build.reshape(x, tuple(low.shapes[0]))
 
@@ -350,3 +225,40 @@ def _same(low: Lowering, x: Node, *_: Any, **__: Any) -> Node:
 @lowers("copy")
 def _copy(low: Lowering, x: Node, source: Node, *_: Any) -> Node:
     return low.build.cast(source, x.dtype)
+
+
+# What one expression says
+
+
+def _with_product(op: str, low: Lowering, x: Node, a: Node, b: Node, *, value: Operand = 1) -> Node:
+    """x + value·a·b, or a/b."""
+    return low.build("add", low.operand(x), low.build(op, *low.operands(_scaled(low, a, value), b)))
+
+
+def _log_add_2(low: Lowering, a: Node, b: Node) -> Node:
+    in_e = _log_add(low, *(low.build("mul", value, math.log(2)) for value in low.operands(a, b)))
+    return low.build("div", in_e, math.log(2))
+
+
+_EXPRESSIONS: dict[str, Rule] = {
+    "frac": lambda low, x: low.build("sub", x, low.build("trunc", x)),
+    "sign": lambda low, x: x if x.dtype == "bool" else low.build("sign", x),
+    "sgn": lambda low, x: x if x.dtype == "bool" else low.build("sign", x),
+    "sub": lambda low, a, b, alpha=1: low.build("sub", *low.operands(a, _scaled(low, b, alpha)), dtype=low.dtype),
+    "rsub": lambda low, a, b, alpha=1: low.build("sub", *low.operands(b, _scaled(low, a, alpha)), dtype=low.dtype),
+    "bitwise_not": lambda low, x: low.build("logical_not" if x.dtype == "bool" else "bitwise_not", x),
+    "masked_fill": lambda low, x, mask, value: low.build("where", mask, *low.operands(value, x), dtype=low.dtype),
+    "clamp": lambda low, x, min=None, max=None: low.clamped(low.operand(x), min, max),
+    "clamp_min": lambda low, x, min: low.clamped(low.operand(x), min, None),
+    "clamp_max": lambda low, x, max: low.clamped(low.operand(x), None, max),
+    "fmax": partial(_avoiding_nan, "maximum"),
+    "fmin": partial(_avoiding_nan, "minimum"),
+    "addcmul": partial(_with_product, "mul"),
+    "addcdiv": partial(_with_product, "div"),
+    "logaddexp": _log_add,
+    "logaddexp2": _log_add_2,
+    "deg2rad": lambda low, x: low.build("mul", low.operand(x), math.pi / 180),
+    "rad2deg": lambda low, x: low.build("mul", low.operand(x), 180 / math.pi),
+}
+for _name, _rule in _EXPRESSIONS.items():
+    lowers(_name)(_rule)

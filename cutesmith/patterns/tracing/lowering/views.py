@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,19 +10,20 @@ import torch
 
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.graph.views import push_permute, push_slice
-from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
+from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, Rule, lowers
 
 
-@lowers(
-    "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten", "_reshape_alias", "prims.squeeze"
-)
+@lowers("view", "_unsafe_view", "unsqueeze", "squeeze", "_reshape_alias", "prims.squeeze")
 def _reshape(low: Lowering, x: Node, *_: Any, **__: Any) -> Node:
-    if "view.dtype" in low.build.origin:
-        raise low.build.unmatched("reinterprets the bits of a tensor")
     return low.build.reshape(x, tuple(low.shapes[0]))
 
 
-@lowers("expand", "broadcast_to", "expand_as", "prims.broadcast_in_dim")
+@lowers("view.dtype")
+def _reinterpret(low: Lowering, x: Node, dtype: Any) -> Node:
+    raise low.build.unmatched("reinterprets the bits of a tensor")
+
+
+@lowers("expand", "prims.broadcast_in_dim")
 def _expand(low: Lowering, x: Node, *_: Any, **__: Any) -> Node:
     return low.build.expand(x, tuple(low.shapes[0]))
 
@@ -31,7 +33,7 @@ def _permute(low: Lowering, x: Node, dims: Sequence[int]) -> Node:
     return push_permute(low.build, x, [dim % len(x.shape) for dim in dims])
 
 
-@lowers("transpose", "swapaxes", "swapdims")
+@lowers("transpose")
 def _transpose(low: Lowering, x: Node, first: int, second: int) -> Node:
     order = list(range(len(x.shape)))
     if order:
@@ -39,7 +41,7 @@ def _transpose(low: Lowering, x: Node, first: int, second: int) -> Node:
     return push_permute(low.build, x, order)
 
 
-@lowers("t", "numpy_T", "mT")
+@lowers("t")
 def _t(low: Lowering, x: Node) -> Node:
     return push_permute(low.build, x, list(range(len(x.shape)))[::-1])
 
@@ -53,35 +55,18 @@ def _slice(
     return push_slice(low.build, x, dim, first, low.shapes[0][dim], step)
 
 
-@lowers("narrow")
-def _narrow(low: Lowering, x: Node, dim: int, start: int, length: int) -> Node:
-    dim = dim % len(x.shape)
-    return push_slice(low.build, x, dim, start % max(1, x.shape[dim]), length)
-
-
 @lowers("select")
 def _select(low: Lowering, x: Node, dim: int, index: int) -> Node:
     dim = dim % len(x.shape)
     return low.build.drop_dims(push_slice(low.build, x, dim, index % x.shape[dim], 1), [dim])
 
 
-def _pieces(low: Lowering, x: Node, dim: int) -> tuple[Node, ...]:
-    dim, start, pieces = dim % len(x.shape), 0, []
-    for shape in low.shapes:
-        pieces.append(push_slice(low.build, x, dim, start, shape[dim]))
-        start += shape[dim]
-    return tuple(pieces)
-
-
-@lowers("split", "chunk", "split_with_sizes", "tensor_split")
+@lowers("split", "split_with_sizes")
 def _split(low: Lowering, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
-    return _pieces(low, x, dim)
-
-
-@lowers("unbind")
-def _unbind(low: Lowering, x: Node, dim: int = 0) -> tuple[Node, ...]:
     dim = dim % len(x.shape)
-    return tuple(low.build.drop_dims(push_slice(low.build, x, dim, at, 1), [dim]) for at in range(x.shape[dim]))
+    lengths = [shape[dim] for shape in low.shapes]
+    starts = itertools.accumulate(lengths, initial=0)
+    return tuple(push_slice(low.build, x, dim, start, length) for start, length in zip(starts, lengths))
 
 
 def _input_only(low: Lowering, x: Node, code: str, view: Callable[[torch.Tensor], torch.Tensor]) -> Node:
@@ -112,30 +97,15 @@ def _filled(low: Lowering, value: Operand) -> Node:
     return low.build.expand(low.operand(value), tuple(low.shapes[0]))
 
 
-@lowers("full", "scalar_tensor", "full_like", "new_full")
-def _full(low: Lowering, *args: Any, **kwargs: Any) -> Node:
-    value = kwargs["fill_value"] if "fill_value" in kwargs else args[0] if len(args) == 1 else args[-1]
-    return _filled(low, value)
+@lowers("full", "scalar_tensor", "full_like", "new_full", "fill")
+def _full(low: Lowering, *args: Any, fill_value: Operand | None = None, **_: Any) -> Node:
+    return _filled(low, args[-1] if fill_value is None else fill_value)
 
 
-@lowers("fill")
-def _fill(low: Lowering, x: Node, value: Operand) -> Node:
-    return _filled(low, value)
-
-
-@lowers("zeros", "zeros_like", "new_zeros", "zero")
-def _zeros(low: Lowering, *_: Any, **__: Any) -> Node:
-    return _filled(low, 0)
-
-
-@lowers("ones", "ones_like", "new_ones")
-def _ones(low: Lowering, *_: Any, **__: Any) -> Node:
-    return _filled(low, 1)
-
-
-@lowers("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")
-def _empty(low: Lowering, *_: Any, **__: Any) -> Node:
-    return _filled(low, 0)
+for _value, _names in enumerate(
+    ("zeros zeros_like new_zeros zero empty empty_like new_empty empty_strided", "ones ones_like new_ones")
+):
+    lowers(*_names.split())(lambda low, *_, value=_value, **__: _filled(low, value))
 
 
 @lowers("arange.default", "arange.start", "arange.start_step")
@@ -149,24 +119,19 @@ def _arange(low: Lowering, *args: Operand, **_: Any) -> Node:
     return build("add", build("mul", coordinate, low.operand(step)), low.operand(start), dtype=low.dtype)
 
 
-def _triangle(low: Lowering, x: Node, comparison: str, diagonal: int) -> Node:
+def _triangle(comparison: str) -> Rule:
     """Keeps x where column - row compares with `diagonal`."""
-    build, rank = low.build, len(x.shape)
-    row, column = (build.iota(x.shape[-2:], dim) for dim in (0, 1))
-    inside = build(comparison, build("sub", column, row), diagonal)
-    zero = build.constant(0, low.kind)
-    assert rank >= 2
-    return build("where", inside, low.operand(x), zero, dtype=low.dtype)
+
+    def triangle(low: Lowering, x: Node, diagonal: int = 0) -> Node:
+        row, column = (low.build.iota(x.shape[-2:], dim) for dim in (0, 1))
+        inside = low.build(comparison, low.build("sub", column, row), diagonal)
+        return low.build("where", inside, low.operand(x), low.build.constant(0, low.kind), dtype=low.dtype)
+
+    return triangle
 
 
-@lowers("tril")
-def _tril(low: Lowering, x: Node, diagonal: int = 0) -> Node:
-    return _triangle(low, x, "le", diagonal)
-
-
-@lowers("triu")
-def _triu(low: Lowering, x: Node, diagonal: int = 0) -> Node:
-    return _triangle(low, x, "ge", diagonal)
+lowers("tril")(_triangle("le"))
+lowers("triu")(_triangle("ge"))
 
 
 @lowers("gather")
