@@ -44,7 +44,7 @@ def recorded_launches(plan, function, inputs, folder: Path) -> int:
 
 def as_list(result):
     """What a function returned, one output or several."""
-    return list(result) if isinstance(result, tuple) else [result]
+    return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
 def move(value):

@@ -31,8 +31,13 @@ def _arithmetic(op: str) -> Rule:
     return lambda low, x, dim=None, keepdim=False, *, dtype=None: reduced(low, op, low.operand(x), dim)
 
 
-def _extreme(low: Lowering, op: str, x: Node, dims: Dims) -> Node:
-    return reduced(low, op if x.dtype != "bool" else {"max": "any", "min": "all"}[op], x, dims)
+def _extreme(low: Lowering, op: str, x: Node, dims: Dims, index: int = 0) -> Node:
+    return reduced(low, op if x.dtype != "bool" else {"max": "any", "min": "all"}[op], x, dims, index)
+
+
+@lowers("aminmax")
+def _both_extremes(low: Lowering, x: Node, *, dim: int | None = None, keepdim: bool = False) -> tuple[Node, Node]:
+    return _extreme(low, "min", x, dim), _extreme(low, "max", x, dim, 1)
 
 
 def _extreme_with_index(op: str) -> Rule:
