@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,11 @@ from cutesmith.judge.candidate_side.requests import Loaded
 from cutesmith.judge.candidate_side.trial import Trial
 from cutesmith.judge.candidate_side.watching import Surroundings
 from cutesmith.judge.reference_side.reference import Reference
+from cutesmith.judge.reference_side.requests import Judge as JudgeOutputs
+from cutesmith.judge.reference_side.requests import Load, Tolerances
 from cutesmith.judge.rounds import VerifyOptions
+from cutesmith.judge.transfer.requests import Start
+from cutesmith.judge.transfer.tensors import write_tensor
 from cutesmith.judge.verification import Judge
 from cutesmith.sandbox.messages import decode, encode, reply_type
 
@@ -75,6 +79,30 @@ class LocalJudge(Judge):
             yield LocalWorker(reference), LocalWorker(candidate)
 
 
-def verdict_here(path: Path, *, on: str):
+class ShortJudge(LocalJudge):
+    """The same without derived cases, which other tests show."""
+
+    def _load(self, *args):
+        return replace(super()._load(*args), derived=())
+
+
+def verdict_here(path: Path, *, on: str = "emulator", judge: type[Judge] = LocalJudge, **options: Any):
     """What `verify_kernel` says of a trusted file, without processes; everything else is the same."""
-    return LocalJudge(path=path, problem=path, options=VerifyOptions()).verdict(on)
+    return judge(path=path, problem=path, options=VerifyOptions(**options)).verdict(on)
+
+
+def reference_of(folder: Path, formula: str, **start: Any) -> Reference:
+    """The process of a problem on the CPU, with `reference_fn(x)` as this formula."""
+    path = folder / "problem.py"
+    path.write_text(f"import torch\ndef reference_fn(x): return {formula}\ndef get_inputs(): return [torch.ones(64)]\n")
+    reference = Reference()
+    reference.start(Start("cpu", **start))
+    reference.load(Load("cpu", str(path), 1))
+    return reference
+
+
+def said_of(reference: Reference, folder: Path, values: Any, output: Any, **tolerances: Any):
+    """What a reference says of an output for these values."""
+    reference.drawn["a"] = [values]
+    given = (write_tensor(output, folder / "y"),)
+    return reference.judge(JudgeOutputs("a", given, False, Tolerances(**tolerances)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -15,7 +13,7 @@ from cutesmith.judge.reference_side.cases import fit
 from cutesmith.judge.reference_side.full_inputs import too_much
 from cutesmith.judge.reference_side.longer_cases import Growth, long_sizes, narrow
 from cutesmith.verdicts import ExitCode
-from tests.judge.in_process import LocalJudge, VerifyOptions
+from tests.judge.in_process import ShortJudge, verdict_here
 from tests.judge.long_rows import long_rows
 
 pytestmark = pytest.mark.timeout(300)
@@ -98,16 +96,8 @@ def test_an_odd_long_size_stays_whole():
     assert cases(growth(torch.empty(70_001, 64)))[0][:2] == (70_001, 70_001)
 
 
-class LengthsOnly(LocalJudge):
-    """The judge without the cases that other tests show."""
-
-    def _load(self, *args):
-        return replace(super()._load(*args), derived=())
-
-
 def verdict_at_length(write_file, **changes):
-    path = write_file(long_rows(**changes))
-    return LengthsOnly(path=path, problem=path, options=VerifyOptions()).verdict("emulator")
+    return verdict_here(write_file(long_rows(**changes)), judge=ShortJudge)
 
 
 FAULTS = {
@@ -153,7 +143,7 @@ def test_a_launch_that_is_refused_at_full_size_fails_the_kernel(write_file):
     )
     text = text.replace("block, _, _ = cute.arch.block_idx()", "_, block, _ = cute.arch.block_idx()")
     path = write_file(text.replace("blocks, _, _ = cute", "_, blocks, _ = cute"))
-    verdict = LengthsOnly(path=path, problem=path, options=VerifyOptions()).verdict("emulator")
+    verdict = verdict_here(path, judge=ShortJudge)
     assert verdict.exit_code == ExitCode.DOES_NOT_COMPILE and "grid y is 66000" in verdict.summary
     assert [case.passed for case in verdict.cases] == [True, False]
 

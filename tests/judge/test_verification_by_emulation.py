@@ -2,68 +2,158 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+import torch
+
+from cutesmith.emulator.device import emulated_device
+from cutesmith.errors import ContractError
+from cutesmith.judge.candidate_side.candidate import load_kernel
+from cutesmith.judge.candidate_side.recorded_call import record_call
+from cutesmith.judge.rounds import VerifyOptions
+from cutesmith.judge.transfer import tensors
+from cutesmith.judge.verification import Judge
 from cutesmith.verdicts import ExitCode
-from tests.judge.in_process import verdict_here
+from tests.judge.in_process import ShortJudge, verdict_here
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = ROOT / "tests" / "kernels"
-FAULTS = ROOT / "evals" / "planted_faults"
+ADVERSARIAL = ROOT / "evals" / "adversarial"
+REVERSE = (ROOT / "tests" / "kernels" / "smem_reverse.py").read_text()
+SEGMENTS = ROOT / "tests" / "kernels" / "first_of_segments.py"
 
 
 def test_what_the_sanitizer_finds_is_a_crash_with_its_line():
-    verdict = verdict_here(FAULTS / "race_reverse.py", on="emulator")
+    verdict = verdict_here(ROOT / "evals" / "planted_faults" / "race_reverse.py")
     assert verdict.exit_code == ExitCode.CRASHED and verdict.ran_on == "emulator"
     assert "race at race_reverse.py:" in verdict.summary and "race_reverse.py:20" in verdict.summary
 
 
-def test_a_kernel_that_is_not_launched_is_refused(write_file):
-    source = (KERNELS / "smem_reverse.py").read_text().replace("    _compiled(x, y)\n", "")
-    verdict = verdict_here(write_file(source), on="emulator")
-    assert (verdict.exit_code, verdict.rule) == (ExitCode.REJECTED, "W1"), verdict.summary
-    assert "launched no CuTe kernel" in verdict.summary
+@pytest.mark.parametrize(
+    ("line", "instead", "code", "rule", "words"),
+    [
+        ("    _compiled(x, y)\n", "", ExitCode.REJECTED, "W1", "launched no CuTe kernel"),
+        (
+            "    cute.arch.sync_threads()\n",
+            '    cute.arch.inline_ptx("wgmma.fence.sync.aligned;")\n',
+            ExitCode.UNAVAILABLE,
+            "",
+            "wgmma.fence",
+        ),
+    ],
+    ids=["not launched", "an instruction that is not executed"],
+)
+def test_a_kernel_is_refused_that_is(write_file, line, instead, code, rule, words):
+    verdict = verdict_here(write_file(REVERSE.replace(line, instead)))
+    assert (verdict.exit_code, verdict.rule) == (code, rule) and words in verdict.summary, verdict.summary
 
 
 def test_empty_inputs_need_no_launch_though_an_output_is_not_empty(write_file):
-    source = (KERNELS / "smem_reverse.py").read_text()
+    source, sets = REVERSE, "def get_input_sets():\n    yield [torch.randn(0, device='cuda')]\n\n\ndef get_inputs():"
     for old, new in (
-        (
-            "    _compiled(x, y)\n    return y",
-            "    if x.numel():\n        _compiled(x, y)\n    return y, torch.zeros(2, device=x.device)",
-        ),
+        ("    _compiled(x, y)\n", "    if x.numel():\n        _compiled(x, y)\n"),
+        ("    return y", "    return y, torch.zeros(2, device=x.device)"),
         ("x.view(-1, THREADS).flip(1).reshape(-1)", "x.view(-1, THREADS).flip(1).reshape(-1), torch.zeros(2)"),
-        (
-            "def get_inputs():",
-            "def get_input_sets():\n    yield [torch.randn(0, device='cuda')]\n\n\ndef get_inputs():",
-        ),
+        ("def get_inputs():", sets),
         ("    if _compiled is None:", "    if _compiled is None and x.numel():"),
     ):
         assert old in source
         source = source.replace(old, new)
-    verdict = verdict_here(write_file(source), on="emulator")
+    verdict = verdict_here(write_file(source))
     assert verdict.exit_code == ExitCode.PASSED, verdict.summary
 
 
-UNKNOWN = """
-    cute.arch.inline_ptx("wgmma.fence.sync.aligned;")
-"""
+# Code that computes in less than any type of its problem is said to, and fails by a tolerance of its own (O9)
 
 
-def test_an_instruction_that_is_not_executed_is_never_a_pass(write_file):
-    source = (KERNELS / "smem_reverse.py").read_text().replace("    cute.arch.sync_threads()\n", UNKNOWN)
-    verdict = verdict_here(write_file(source), on="emulator")
-    assert verdict.exit_code == ExitCode.UNAVAILABLE and "wgmma.fence" in verdict.summary
+def test_a_tolerance_of_its_own_lets_no_narrow_code_pass():
+    verdict = verdict_here(ADVERSARIAL / "o9_own_tolerance.py", judge=ShortJudge, seeds=1)
+    assert (verdict.exit_code, verdict.rule) == (ExitCode.WRONG_RESULT, "O9"), verdict.summary
+    assert "1 x cvt.rn.f16.f32, first at o9_own_tolerance.py:27" in verdict.summary
+    assert "only this file's own TOLERANCE lets it pass" in verdict.summary
 
 
-PROBLEM = """
-import torch
+@pytest.mark.parametrize(
+    ("name", "tolerances", "said"),
+    [
+        ("o9_own_tolerance", {"rtol": 1e-2, "atol": 1e-2}, "less than any type of the problem has"),
+        ("o9_honest_half_asked_for", {}, ""),
+        ("o9_honest_last_store", {}, ""),
+    ],
+)
+def test_narrow_code_passes_by_a_tolerance_that_was_asked_for_and_where_types_explain_it(name, tolerances, said):
+    verdict = verdict_here(ADVERSARIAL / f"{name}.py", judge=ShortJudge, seeds=1, **tolerances)
+    assert verdict.exit_code == ExitCode.PASSED, verdict.summary
+    explanation = verdict.cases[0].explanation
+    assert explanation.endswith(said) and bool(explanation) == bool(said)
 
 
-def reference_fn(x, y):
-    return torch.relu(x) * y
+def test_where_a_gpu_runs_the_kernel_it_is_compiled_once_more_to_see(tmp_path):
+    path = ADVERSARIAL / "o9_own_tolerance.py"
+    compiled = Judge(path=path, problem=path, options=VerifyOptions())._compiled(tmp_path, "sm_90a")
+    assert compiled.counts["cvt.rn.f16.f32"] == 1
 
 
-def get_inputs():
-    return [torch.randn(513, 256, device="cuda"), torch.randn(513, 256, device="cuda")]
-"""
+# A file whose inputs' sizes belong together says of which sizes its smaller inputs are
+
+
+def test_get_inputs_runs_with_the_sizes_that_the_file_declares():
+    verdict = verdict_here(SEGMENTS)
+    assert verdict.exit_code == ExitCode.PASSED, verdict.summary
+    assert verdict.reduced == "39999x64 as 99x64"
+    own, whole = verdict.cases[:2]
+    assert own.inputs == "float32[99, 64], int64[51] for float32[39999, 64], int64[20001]"
+    assert whole.name == "launches at full size" and whole.explanation == "recorded, not executed: 20,000 blocks"
+    assert [case.name for case in verdict.cases if not case.name.startswith("derived")] == [own.name, whole.name]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("50", "EMULATED_SIZES is 50, no dict"), ('{"rows": 50}', "get_inputs(**EMULATED_SIZES) raised TypeError")],
+)
+def test_what_cannot_be_sizes_breaks_the_contract(write_file, text, complaint):
+    source = SEGMENTS.read_text().replace('EMULATED_SIZES = {"segments": 50}', f"EMULATED_SIZES = {text}")
+    verdict = verdict_here(write_file(source))
+    assert verdict.exit_code == ContractError.exit_code and complaint in verdict.summary
+
+
+# Indices that wrap at the size of `get_inputs()` fail a kernel that is right at all sizes that are executed
+
+
+class FullSizeOnly(ShortJudge):
+    """The judge without longer cases either."""
+
+    def _load(self, *args):
+        return replace(super()._load(*args), long_sizes=())
+
+
+def recorded(name):
+    """The call on 2^31 + 32768 elements of which there is no memory."""
+    path = ADVERSARIAL / f"{name}.py"
+    shapes = ((1 << 31) // 4096 + 8, 4096), (4096,)
+    layouts = [tensors.describe_layout(torch.empty(shape, dtype=torch.bfloat16, device="meta")) for shape in shapes]
+    with emulated_device("sm_90a") as device:
+        return record_call(device, load_kernel(path), layouts, path)
+
+
+def test_an_index_of_32_bits_that_wraps_is_named_with_its_line():
+    call = recorded("o11_wraps_at_32_bits")
+    assert call.wraps.startswith("an index of 32 bits wraps at this size: o11_wraps_at_32_bits.py:25: thread (0, 0, 0)")
+    assert "of input 0 (4,295,032,832 bytes) and accesses byte -" in call.wraps and "cutlass.Int64(row)" in call.wraps
+
+
+def test_an_index_of_64_bits_is_not_and_what_was_tried_is_said():
+    call = recorded("o11_honest_64_bits")
+    assert not call.wraps
+    assert call.remark == "the addresses of 26 blocks, the last among them, were computed: no index wraps"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "code"), [("o11_wraps_at_16_bits", ExitCode.WRONG_RESULT), ("o11_honest_packed_rows", ExitCode.PASSED)]
+)
+def test_a_row_of_16_bits_is_told_from_one_that_is_put_together(name, code):
+    verdict = verdict_here(ADVERSARIAL / f"{name}.py", judge=FullSizeOnly, seeds=1)
+    assert verdict.exit_code == code, verdict.summary
+    assert ("an index of 16 bits wraps" in verdict.cases[1].explanation) == (code != ExitCode.PASSED)

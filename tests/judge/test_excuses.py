@@ -1,0 +1,117 @@
+"""Where a result may be off by more: roundings of integers, sums that are small by luck, PyTorch right by luck."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cutesmith.judge.reference_side.comparison import tolerance_for
+from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements
+from tests.judge.in_process import reference_of, said_of
+
+ROUNDED = "(x * (1 / 3)).round().to(torch.int32)"  # a third is no float32: near halves PyTorch rounds otherwise
+COLUMNS = 1 << 17
+
+
+@pytest.mark.parametrize(
+    ("change", "places", "wrong"),
+    [(1, 1, ""), (2, 1, "1 of 65536 elements differ"), (1, 60000, "60000 of 65536 elements differ")],
+)
+def test_one_step_is_forgiven_where_pytorch_is_right_by_luck_and_two_steps_or_many_are_not(
+    tmp_path, change, places, wrong
+):
+    torch.manual_seed(0)
+    values = torch.randint(-(2**22), 2**22, (256, 256)).float() * 3  # thirds of these are integers, never near a half
+    reference = reference_of(tmp_path, ROUNDED)
+    output = reference.loaded.reference_fn(values)
+    output.view(-1)[:places] += change
+    violation = said_of(reference, tmp_path, values, output).violation
+    assert violation is None if not wrong else wrong in violation.text
+
+
+def test_positions_are_no_roundings(tmp_path):
+    torch.manual_seed(0)
+    values = torch.randn(256, 256)
+    output = values.argmax(-1)
+    output[0] += 1
+    violation = said_of(reference_of(tmp_path, "x.argmax(-1)"), tmp_path, values, output).violation
+    assert "1 of 256 elements differ" in violation.text
+
+
+def test_pytorch_being_right_by_luck_blames_no_kernel(tmp_path):
+    reference = reference_of(tmp_path, "(x.float() + 100 - 100).mean()")
+    values = torch.full((1,), 2.0**-17 * 9)  # a multiple of the spacing at 100: nothing is lost
+
+    def judged(steps, derived):
+        return said_of(reference, tmp_path, values, torch.tensor(2.0**-17 * steps), derived=derived)
+
+    assert judged(10, False).violation and judged(20, True).violation
+    assert not judged(10, True).violation and "ill-conditioned" in judged(10, True).note
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """A function: what is said of `outputs` as the sums of rows of `values`."""
+    reference = reference_of(tmp_path, "x.sum(-1)")
+    return lambda values, outputs, **tolerance: said_of(reference, tmp_path, values, outputs, **tolerance)
+
+
+def unlucky(rows):
+    """Rows of normal numbers that come to about 0.01."""
+    torch.manual_seed(3)
+    values = torch.randn(rows, COLUMNS)
+    values[:, -1] -= (values.double().sum(-1) - 0.01).float()
+    return values
+
+
+def in_float32(values):
+    """Each of 512 threads adds its own, then they are added: every order of float32 additions is as good."""
+    return sum(values.view(values.shape[0], -1, 512).unbind(1), torch.zeros(values.shape[0], 512)).sum(-1)
+
+
+def test_a_float32_sum_that_is_small_by_luck_passes_and_says_why_but_not_by_a_tolerance_of_the_user(judged):
+    values = unlucky(1)
+    relative = (in_float32(values) - values.double().sum(-1)).abs() / values.double().sum(-1).abs()
+    assert relative > 1.2e-4, "out of tolerance, were it not for its terms"
+    verdict = judged(values, in_float32(values))
+    assert verdict.violation is None and "roundings of the inputs to float32 move it" in verdict.note
+    assert judged(values, in_float32(values), rtol=1e-5, atol=0.0).violation
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrower_sums_do_not(judged, dtype):
+    values = unlucky(1)
+    assert judged(values, values.to(dtype).float().sum(-1)).violation
+    assert judged(values, values.double().sum(-1).float() + 2e-3).violation
+
+
+def test_of_many_outputs_the_magnitude_is_known(judged):
+    values = unlucky(16)
+    assert judged(values, in_float32(values)).violation
+    assert not depends_on_luck(values.sum(-1), values.double().sum(-1), tolerance_for(torch.float32, None, None))
+
+
+def shares(x):
+    assert (x.sum(-1) == 1).all(), "no shares"
+    return (x * torch.arange(4.0).to(x.dtype)).sum(-1)
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        (lambda x: x.floor().sum(-1), torch.full((1, 64), 3.0)),
+        (lambda x: (x == 3).double().sum(-1), torch.full((1, 64), 3.0)),
+        (lambda x: x.argmax(-1), torch.arange(64.0)[None]),
+        (shares, torch.full((1, 4), 0.25)),
+    ],
+    ids=["jumps", "compares", "is a position", "refuses what is rounded"],
+)
+def test_roundings_of_the_inputs_excuse_nothing_where_a_result(function, values):
+    assert movements(function, [values], [function(values.double())]) == [0.0]
+
+
+def test_a_result_moves_as_much_as_its_terms_were_rounded():
+    values = unlucky(1)
+    (moved,) = movements(lambda x: x.sum(-1), [values], [values.double().sum(-1)])
+    one_rounding = 2.0**-24 * float(values.double().square().sum().sqrt()) / 3**0.5
+    assert 0.2 * one_rounding < moved < 4 * one_rounding
