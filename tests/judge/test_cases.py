@@ -1,5 +1,6 @@
 """Inputs with fewer rows for the emulated GPU."""
 
+import pytest
 import torch
 
 from cutesmith.judge.reference_side.cases import fit, resize, shrink, smaller_sizes
@@ -9,24 +10,24 @@ def shapes(values):
     return [tuple(value.shape) for value in values if isinstance(value, torch.Tensor)]
 
 
-def test_the_largest_outer_dimension_is_halved_until_it_fits():
-    x, residual, weight = torch.randn(512, 64), torch.randn(512, 64), torch.randn(64)
-    assert shapes(shrink([x, residual, weight, 1e-6], 4096)) == [(16, 64), (16, 64), (64,)]
+SMALLER = {
+    "the largest outer dimension is halved": ([(512, 64), (512, 64), (64,)], 4096, [(16, 64), (16, 64), (64,)]),
+    "an odd size stays odd, as the last row is why there are 129": ([(129, 64)], 4096, [(33, 64)]),
+    "so does another": ([(3, 1001, 64)], 4096, [(3, 15, 64)]),
+    "columns stay": ([(4, 5000)], 1000, [(1, 5000)]),
+    "and a vector": ([(5000,)], 1000, [(5000,)]),
+    "and a size that is a last dimension somewhere": ([(64, 64), (64,)], 100, [(64, 64), (64,)]),
+    "scales and labels of rows": ([(512, 64), (512,), (512,), (64,)], 2048, [(16, 64), (16,), (16,), (64,)]),
+    "where rows are columns neither shrinks alone": ([(1024, 1024), (1024,)], 1 << 18, [(1024, 1024), (1024,)]),
+    "but both do": ([(1024, 1024), (1024, 1024), (1024,)], 1 << 17, [(256, 256), (256, 256), (256,)]),
+    "far too many columns shrink": ([(1 << 16,)], 1 << 12, [(1 << 12,)]),
+    "and stay divisible": ([(2, 100_008)], 1000, [(2, 384)]),
+}
 
 
-def test_an_odd_size_stays_odd():
-    """129 rows are there because of the last one."""
-    assert shapes(shrink([torch.randn(129, 64)], 4096)) == [(33, 64)]
-    assert shapes(shrink([torch.randn(3, 1001, 64)], 4096)) == [(3, 15, 64)]
-
-
-def test_columns_stay_however_many():
-    assert shapes(shrink([torch.randn(4, 5000)], 1000)) == [(1, 5000)]
-    assert shapes(shrink([torch.randn(5000)], 1000)) == [(5000,)]
-
-
-def test_a_size_that_is_a_last_dimension_somewhere_stays():
-    assert shapes(shrink([torch.randn(64, 64), torch.randn(64)], 100)) == [(64, 64), (64,)]
+@pytest.mark.parametrize(("given", "most", "smaller"), SMALLER.values(), ids=SMALLER)
+def test_inputs_with_fewer_elements(given, most, smaller):
+    assert shapes(shrink([*map(torch.randn, given), 1e-6], most)) == smaller
 
 
 def test_labels_stay_inside_what_they_index():
@@ -38,25 +39,8 @@ def test_labels_stay_inside_what_they_index():
 
 def test_small_inputs_are_left_alone():
     x = torch.randn(8, 8)
-    assert torch.equal(shrink([x, 3], 64)[0], x)
-    assert shrink([x, 3], 64)[1] == 3
-
-
-def test_a_vector_of_rows_shrinks_with_them():
-    """A scale and a label of each row; a bias of each column stays."""
-    x, scale, label, bias = torch.randn(512, 64), torch.randn(512), torch.randint(64, (512,)), torch.randn(64)
-    assert shapes(shrink([x, scale, label, bias], 2048)) == [(16, 64), (16,), (16,), (64,)]
-
-
-def test_where_rows_are_columns_too_neither_shrinks_alone():
-    square, bias = torch.randn(1024, 1024), torch.randn(1024)
-    assert shapes(shrink([square, bias], 1 << 18)) == [(1024, 1024), (1024,)]
-    assert shapes(shrink([square, square, bias], 1 << 17)) == [(256, 256), (256, 256), (256,)]
-
-
-def test_columns_of_far_too_many_elements_shrink_and_stay_divisible():
-    assert shapes(shrink([torch.randn(1 << 16)], 1 << 12)) == [(1 << 12,)]
-    assert shapes(shrink([torch.randn(2, 100_008)], 1000)) == [(2, 384)]
+    same, three = shrink([x, 3], 64)
+    assert torch.equal(same, x) and three == 3
 
 
 def test_a_reference_that_refuses_gets_the_next_best():

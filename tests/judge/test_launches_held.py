@@ -53,40 +53,24 @@ def problems(kernel_fn, gate, tmp_path):
     return [(found.rule, found.reject) for found in candidate._without_launches(step)]
 
 
-def test_what_a_launch_writes_is_missing_without_it(tmp_path):
+def launching(gate, x, y):
+    gate.launch(x, y)
+    return y
+
+
+@pytest.mark.parametrize(
+    ("kernel", "found", "held"),
+    [
+        (lambda gate, x: launching(gate, x, torch.empty_like(x)), [], 1),
+        (lambda gate, x: (launching(gate, x, torch.empty_like(x)), torch.relu(x))[1], [("W2", True)], 1),
+        (lambda gate, x: launching(gate, x, torch.zeros_like(x)), [], 1),
+        (lambda gate, x: torch.relu(x), [], 0),
+    ],
+    ids=["its launch alone writes", "a decoy answers without it", "zeros to add to may stay", "no launch was seen"],
+)
+def test_what_there_is_without_launches_where(tmp_path, kernel, found, held):
     gate = Gate()
-
-    def kernel_fn(x):
-        y = torch.empty_like(x)
-        gate.launch(x, y)
-        return y
-
-    assert problems(kernel_fn, gate, tmp_path) == [] and gate.held == 1
-
-
-def test_an_answer_that_needs_no_launch_is_a_decoys(tmp_path):
-    gate = Gate()
-
-    def kernel_fn(x):
-        gate.launch(x, torch.empty_like(x))
-        return torch.relu(x)
-
-    assert problems(kernel_fn, gate, tmp_path) == [("W2", True)]
-
-
-def test_zeros_to_add_to_may_stay(tmp_path):
-    gate = Gate()
-
-    def kernel_fn(x):
-        y = torch.zeros_like(x)
-        gate.launch(x, y)
-        return y
-
-    assert problems(kernel_fn, gate, tmp_path) == []
-
-
-def test_nothing_follows_where_no_launch_was_seen(tmp_path):
-    assert problems(torch.relu, Gate(), tmp_path) == []
+    assert problems(lambda x: kernel(gate, x), gate, tmp_path) == found and gate.held == held
 
 
 def run_reports(kernel_fn, gate, tmp_path):
@@ -95,18 +79,15 @@ def run_reports(kernel_fn, gate, tmp_path):
     inputs = [tensors.write_value(values, tmp_path / "0")]
     poisons = (tensors.NAN_POISON, LARGE_POISON)
     steps = tuple(Step(tuple(inputs), False, p, str(tmp_path / str(p))) for p in poisons)
-    candidate.surroundings = None
     return candidate.run(Run(steps)).steps, values
 
 
 def test_who_launches_nothing_where_launches_are_seen_has_no_cute_kernel(tmp_path):
-    rules = {}
-    for blind in (False, True):
+    for blind, said in ((False, ["kernel_fn launched no CuTe kernel"]), (True, [])):
         gate = Gate()
         gate.blind = blind
         reports, _ = run_reports(torch.relu, gate, tmp_path)
-        rules[blind] = [found.text for found in reports[0].violations]
-    assert rules == {False: ["kernel_fn launched no CuTe kernel"], True: []}
+        assert [found.text for found in reports[0].violations] == said
 
 
 def test_a_maximum_that_passes_over_nan_meets_a_number_beyond_its_input(tmp_path):
@@ -172,14 +153,10 @@ def test_the_gate_stands_between_an_engine_and_the_runtime_of_the_installed_dsl(
     assert (gate.held, gate.launches) == (1, 0)
 
 
-def test_an_engine_without_the_runtime_is_left_alone():
-    gate, engine = LaunchGate(), Engine()
-    gate.take(engine, ["libtvm_ffi.so"])
-    assert engine.registered == {}
-
-
-def test_an_engine_whose_runtime_is_not_found_leaves_the_gate_blind():
-    gate = LaunchGate()
+def test_an_engine_without_the_runtime_is_left_alone_and_one_whose_runtime_is_not_found_blinds_the_gate():
+    without, gate = Engine(), LaunchGate()
+    LaunchGate().take(without, ["libtvm_ffi.so"])
+    assert without.registered == {}
     gate.take(Engine(), find_runtime_libraries())
     assert not gate.blind
     gate.take(Engine(), ["libtvm_ffi.so"])

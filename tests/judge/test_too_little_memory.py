@@ -32,10 +32,16 @@ def run(tmp_path, kernel_fn, share, transfer=None):
     return candidate.handle(Run((Step(tuple(inputs), False, 0x5A, str(tmp_path / "outputs")),)))
 
 
-def test_a_kernel_that_had_half_of_the_memory_takes_too_much(tmp_path):
+@pytest.mark.parametrize(
+    ("kernel_fn", "share", "largest"),
+    [(greedy, 0.5, 24), (greedy, 0.1, 48), (lambda x, y: x.no_such_thing, 0.1, 24)],
+    ids=["takes more than half of the memory", "asks for more beside small inputs", "fails in another way"],
+)
+def test_a_kernel_is_to_blame_that(tmp_path, kernel_fn, share, largest):
     with pytest.raises(CandidateError) as caught:
-        run(tmp_path, greedy, 0.5)
-    assert caught.value.exit_code == ExitCode.CRASHED and lacked_room(caught.value.message)
+        run(tmp_path, kernel_fn, share, Transfer(largest))
+    assert caught.value.exit_code == ExitCode.CRASHED
+    assert lacked_room(caught.value.message) == (kernel_fn is greedy)
 
 
 def test_one_that_was_left_less_is_not_to_blame(tmp_path):
@@ -52,18 +58,6 @@ def test_who_changed_the_judge_s_process_is_rejected_all_the_same(tmp_path, monk
     with pytest.raises(CandidateError) as caught:
         run(tmp_path, kernel_fn, 0.1)
     assert caught.value.exit_code == ExitCode.REJECTED
-
-
-def test_small_inputs_leave_a_kernel_all_the_room_that_it_can_ask_for(tmp_path):
-    with pytest.raises(CandidateError) as caught:
-        run(tmp_path, greedy, 0.1, Transfer(48))
-    assert caught.value.exit_code == ExitCode.CRASHED
-
-
-def test_another_failure_is_its_own_however_little_was_left(tmp_path):
-    with pytest.raises(CandidateError) as caught:
-        run(tmp_path, lambda x, y: x.no_such_thing, 0.1)
-    assert caught.value.exit_code == ExitCode.CRASHED
 
 
 class FullTransfer(Transfer):

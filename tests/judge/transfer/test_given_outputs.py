@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from cutesmith.errors import CandidateError
-from cutesmith.judge.reference_side.reference import Reference
-from cutesmith.judge.reference_side.requests import Judge, Load
+from cutesmith.judge.reference_side.requests import Judge
 from cutesmith.judge.rounds import same_bytes
 from cutesmith.judge.transfer.given_outputs import MOST_BYTES, require_own
 from cutesmith.judge.transfer.plain_files import open_plain
@@ -17,6 +16,7 @@ from cutesmith.judge.transfer.requests import TensorFile
 from cutesmith.judge.transfer.tensors import write_tensor
 from cutesmith.sandbox.messages import MalformedError, decode, encode
 from cutesmith.verdicts import ExitCode
+from tests.judge.in_process import reference_of
 
 
 def test_a_plain_file_is_the_one_that_was_opened_whatever_becomes_of_its_name(tmp_path):
@@ -83,24 +83,17 @@ def test_an_output_that_is_said_to_be_elsewhere_is_a_forgery(tmp_path):
 @pytest.mark.parametrize("size", [-1, MOST_BYTES + 1])
 def test_a_size_that_cannot_be_true_is_a_forgery(tmp_path, size):
     require_own([said(tmp_path / "0", MOST_BYTES)], tmp_path)
-    with pytest.raises(
-        CandidateError, match="output 0 is said to have .* bytes; the judge takes up to 64 GiB"
-    ) as caught:
+    with pytest.raises(CandidateError, match="is said to have .* bytes; the judge takes up to 64 GiB") as caught:
         require_own([said(tmp_path / "0", size)], tmp_path)
     assert caught.value.exit_code == ExitCode.REJECTED and caught.value.rule == "H2"
 
 
 @pytest.fixture
 def judged(tmp_path):
-    """A function: the reference's word on an output file that somebody changed once it was written."""
+    """A function: the reference's word on an output file that something changed once it was written."""
 
     def judge(change):
-        problem = tmp_path / "problem.py"
-        problem.write_text(
-            "import torch\ndef reference_fn(x): return x + 1\ndef get_inputs(): return [torch.ones(64)]\n"
-        )
-        reference = Reference()
-        reference.load(Load("cpu", str(problem), 1))
+        reference = reference_of(tmp_path, "x + 1")
         reference.drawn["a"] = [torch.arange(64.0)]
         output = write_tensor(torch.arange(64.0) + 1, tmp_path / "0")
         change(tmp_path / "0")
@@ -110,11 +103,7 @@ def judged(tmp_path):
 
 
 def link_to(secret):
-    def change(path):
-        path.unlink()
-        path.symlink_to(secret)
-
-    return change
+    return lambda path: (path.unlink(), path.symlink_to(secret))
 
 
 def test_the_reference_says_nothing_of_a_file_to_which_a_link_leads(judged, tmp_path):
@@ -129,8 +118,16 @@ def test_a_file_that_was_cut_is_meddled_with_too(judged):
     assert judged(lambda path: os.truncate(path, 10)).violation.rule == "H2"
 
 
-def test_bits_are_compared_of_plain_files_alone(tmp_path):
-    one, two = (write_tensor(torch.ones(8), tmp_path / name) for name in ("a", "b"))
-    assert same_bytes([one], [two], {})
-    link_to(tmp_path / "a")(tmp_path / "b")
-    assert not same_bytes([one], [two], {})
+@pytest.mark.timeout(20)
+def test_bytes_are_compared_of_plain_files_as_far_as_their_tensors_go(tmp_path):
+    (tmp_path / "a").write_bytes(b"12345678")
+    (tmp_path / "b").write_bytes(b"1234----longer")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    os.mkfifo(tmp_path / "pipe")
+
+    def same(first, second, size, other_size=None):
+        return same_bytes([said(tmp_path / first, size)], [said(tmp_path / second, other_size or size)], {})
+
+    assert same("a", "b", 4) and not same("a", "b", 5) and not same("a", "b", 4, 5)
+    assert not same("a", "link", 4) and not same("none", "a", 4)
+    assert not same("a", "a", 1 << 60) and not same("pipe", "pipe", 4), "no file is so long, and a pipe is none"
