@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 
 from cutesmith.profiling.ncu_metrics import SECTOR_BYTES, ProfiledKernel
 
@@ -57,7 +57,7 @@ WAITS: dict[str, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ProfileAdvice:
     """A remark: what is wrong and what to do, the metric that says so, and a section of `references/`.
 
@@ -105,19 +105,29 @@ def busiest(kernel: ProfiledKernel) -> tuple[str, float]:
     return max(known.items(), key=lambda item: item[1], default=("", 0.0))
 
 
-_METRICS = {
-    "the tensor pipe": "sm__pipe_tensor_cycles_active",
-    "DRAM": "gpu__dram_throughput",
-    "L2": "lts__throughput",
-    "L1 and shared memory": "l1tex__throughput",
-    "the multiprocessors": "sm__throughput",
-}
-_BOUND = {
-    "the tensor pipe": (LARGE_GEMM, "as a product should be: what is left is fewer bytes and less power"),
-    "DRAM": (FLOORS, "near the roof; only fewer bytes make it faster: fuse, narrower types, one visit"),
-    "L2": (VISITS, "data is read again from L2: keep it in registers or shared memory"),
-    "L1 and shared memory": (BANKS, "fewer and wider accesses, no conflicts, more work in registers"),
-    "the multiprocessors": (ARITHMETIC, "fewer instructions: packed arithmetic, wider accesses, indices computed once"),
+# Of each unit: the metric of its load, where to read on, and what to do where it is at its roof.
+_UNITS = {
+    "the tensor pipe": (
+        "sm__pipe_tensor_cycles_active",
+        LARGE_GEMM,
+        "as a product should be: what is left is fewer bytes and less power",
+    ),
+    "DRAM": (
+        "gpu__dram_throughput",
+        FLOORS,
+        "near the roof; only fewer bytes make it faster: fuse, narrower types, one visit",
+    ),
+    "L2": ("lts__throughput", VISITS, "data is read again from L2: keep it in registers or shared memory"),
+    "L1 and shared memory": (
+        "l1tex__throughput",
+        BANKS,
+        "fewer and wider accesses, no conflicts, more work in registers",
+    ),
+    "the multiprocessors": (
+        "sm__throughput",
+        ARITHMETIC,
+        "fewer instructions: packed arithmetic, wider accesses, indices computed once",
+    ),
 }
 
 
@@ -125,58 +135,49 @@ def _bound(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
     unit, percent = busiest(kernel)
     if not unit:
         return
-    metric, (reference, remedy) = _METRICS[unit], _BOUND[unit]
+    metric, reference, remedy = _UNITS[unit]
     if percent >= BUSY:
         text = f"bound by {unit}, busy {percent:.0f} % of the peak: {remedy}"
-        yield ProfileAdvice(kind="bound", message=text, metric=metric, value=percent, reference=reference, weight=1.0)
     elif percent < IDLE:
         text = f"bound by latency: the busiest unit, {unit}, is busy {percent:.0f} % of its peak, so warps wait"
-        yield ProfileAdvice(kind="bound", message=text, metric=metric, value=percent, reference=STALLS, weight=1.0)
+        reference = STALLS
     else:
         text = f"{unit} is busiest with {percent:.0f} % of its peak: neither a roof nor idle"
-        yield ProfileAdvice(kind="bound", message=text, metric=metric, value=percent, reference=FLOORS, weight=1.0)
+        reference = FLOORS
+    yield ProfileAdvice("bound", text, metric, reference, percent, 1.0)
 
 
 def _uncoalesced(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
     pressure = max(kernel.l1_percent or 0.0, kernel.l2_percent or 0.0, kernel.dram_percent or 0.0) / 100
-    for noun, used, sectors in (
-        ("loads", kernel.load_bytes_per_sector, kernel.load_sectors_per_request),
-        ("stores", kernel.store_bytes_per_sector, kernel.store_sectors_per_request),
+    cure = "let neighbouring lanes take neighbouring elements"
+    for noun, way, used, sectors in (
+        ("loads", "ld", kernel.load_bytes_per_sector, kernel.load_sectors_per_request),
+        ("stores", "st", kernel.store_bytes_per_sector, kernel.store_sectors_per_request),
     ):
-        way, cure = noun[0:2].replace("lo", "ld"), "let neighbouring lanes take neighbouring elements"
         if used and used < _UNCOALESCED * SECTOR_BYTES:
             each = f", {sectors:.3g} sectors a request" if sectors else ""
             text = f"global {noun} use {used:.3g} of the 32 bytes of each sector{each}: {cure}"
             metric = f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{way}"
-            yield _uncoalesced_remark(text, metric, used, (1 - used / SECTOR_BYTES) * pressure)
+            weight = (1 - used / SECTOR_BYTES) * pressure
+            yield ProfileAdvice("uncoalesced", text, metric, COALESCING, used, weight)
         elif not used and sectors and sectors > _VECTOR_SECTORS:
             text = f"global {noun} of {sectors:.3g} sectors a request where 16-byte vectors need 16: {cure}"
             metric = f"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{way}"
-            yield _uncoalesced_remark(text, metric, sectors, (1 - _VECTOR_SECTORS / sectors) * pressure)
-
-
-def _uncoalesced_remark(text: str, metric: str, value: float, weight: float) -> ProfileAdvice:
-    return ProfileAdvice(
-        kind="uncoalesced", message=text, metric=metric, value=value, reference=COALESCING, weight=weight
-    )
+            weight = (1 - _VECTOR_SECTORS / sectors) * pressure
+            yield ProfileAdvice("uncoalesced", text, metric, COALESCING, sectors, weight)
 
 
 def _bank_conflicts(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
-    for noun, conflicts, wavefronts in (
-        ("loads", kernel.shared_load_conflicts, kernel.shared_load_wavefronts),
-        ("stores", kernel.shared_store_conflicts, kernel.shared_store_wavefronts),
+    for noun, way, conflicts, wavefronts in (
+        ("loads", "ld", kernel.shared_load_conflicts, kernel.shared_load_wavefronts),
+        ("stores", "st", kernel.shared_store_conflicts, kernel.shared_store_wavefronts),
     ):
         if conflicts and wavefronts and conflicts >= _CONFLICTS * wavefronts:
             share = min(1.0, conflicts / wavefronts)
             text = f"{100 * share:.0f} % of the wavefronts of shared {noun} are bank conflicts: swizzle or pad the rows"
-            yield ProfileAdvice(
-                kind="bank conflict",
-                message=text,
-                metric=f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{'ld' if noun == 'loads' else 'st'}",
-                value=conflicts,
-                reference=BANKS,
-                weight=share * (kernel.l1_percent or 0.0) / 100,
-            )
+            metric = f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{way}"
+            weight = share * (kernel.l1_percent or 0.0) / 100
+            yield ProfileAdvice("bank conflict", text, metric, BANKS, conflicts, weight)
 
 
 def _local_memory(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
@@ -188,8 +189,7 @@ def _local_memory(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
         cause, cure = "an array is indexed by what is only known at run time", "unroll its loop (range_constexpr)"
         where = STACK
     text = f"{SECTOR_BYTES * sectors / 1e3:.4g} kB go through local memory: {cause}; {cure}"
-    metric = "l1tex__t_sectors_pipe_lsu_mem_local_op_ld + _st"
-    yield ProfileAdvice(kind="local memory", message=text, metric=metric, value=sectors, reference=where, weight=0.3)
+    yield ProfileAdvice("local memory", text, "l1tex__t_sectors_pipe_lsu_mem_local_op_ld + _st", where, sectors, 0.3)
 
 
 def _extra_traffic(kernel: ProfiledKernel, tensor_bytes: float | None) -> Iterator[ProfileAdvice]:
@@ -198,38 +198,22 @@ def _extra_traffic(kernel: ProfiledKernel, tensor_bytes: float | None) -> Iterat
         return
     times = kernel.dram_bytes / tensor_bytes
     text = f"DRAM moved {times:.2g} times the bytes of inputs and outputs: something is read or written again"
+    text = f"{text}; fuse, keep it in registers, or ask L2 to keep it"
+    weight = (1 - 1 / times) * (kernel.dram_percent or 0.0) / 100
     yield ProfileAdvice(
-        kind="extra traffic",
-        message=f"{text}; fuse, keep it in registers, or ask L2 to keep it",
-        metric="dram__bytes_read + dram__bytes_write",
-        value=kernel.dram_bytes,
-        reference=VISITS,
-        weight=(1 - 1 / times) * (kernel.dram_percent or 0.0) / 100,
+        "extra traffic", text, "dram__bytes_read + dram__bytes_write", VISITS, kernel.dram_bytes, weight
     )
 
 
 def _waves(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
-    blocks, sms, waves = _product(kernel.grid), kernel.multiprocessors, kernel.waves
+    blocks, sms, waves = prod(kernel.grid), kernel.multiprocessors, kernel.waves
     if sms and blocks < sms:
         text = f"{blocks} blocks for {sms} multiprocessors: smaller tiles, or cut the reduction (split-K)"
-        yield ProfileAdvice(
-            kind="small grid",
-            message=text,
-            metric="launch__grid_size",
-            value=blocks,
-            reference=WAVES,
-            weight=1 - blocks / sms,
-        )
+        yield ProfileAdvice("small grid", text, "launch__grid_size", WAVES, blocks, 1 - blocks / sms)
     elif waves and waves > 1 and (lost := 1 - waves / ceil(waves)) >= _TAIL:
         text = f"{waves:.3g} waves of blocks: the last leaves {100 * lost:.0f} % of all places empty; another tile size"
-        yield ProfileAdvice(
-            kind="tail wave",
-            message=f"{text}, or a persistent grid",
-            metric="launch__waves_per_multiprocessor",
-            value=waves,
-            reference=WAVES,
-            weight=lost,
-        )
+        text = f"{text}, or a persistent grid"
+        yield ProfileAdvice("tail wave", text, "launch__waves_per_multiprocessor", WAVES, waves, lost)
 
 
 def _tensor_pipe(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
@@ -237,14 +221,8 @@ def _tensor_pipe(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
     percent = kernel.tensor_percent or 0.0
     if least < percent < most and (kernel.dram_percent or 0.0) < BUSY:
         text = f"the tensor pipe works {percent:.0f} % of the time: more stages, overlap the epilogue, larger tiles"
-        yield ProfileAdvice(
-            kind="idle tensor pipe",
-            message=text,
-            metric="sm__pipe_tensor_cycles_active",
-            value=percent,
-            reference=STAGES,
-            weight=(most - percent) / 100,
-        )
+        weight = (most - percent) / 100
+        yield ProfileAdvice("idle tensor pipe", text, "sm__pipe_tensor_cycles_active", STAGES, percent, weight)
 
 
 def _waiting(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
@@ -258,14 +236,9 @@ def _waiting(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
         if reason in WAITS and share >= 0.15:
             subject, cure = WAITS[reason]
             text = f"warps spend {100 * share:.0f} % of their time waiting for {subject}: {cure}{by_design}"
-            yield ProfileAdvice(
-                kind="stall",
-                message=text,
-                metric=f"% of all smsp__average_warps_issue_stalled: {reason}",
-                value=100 * share,
-                reference=LOADS_EARLY if reason == "long_scoreboard" else STALLS,
-                weight=share * idle,
-            )
+            metric = f"% of all smsp__average_warps_issue_stalled: {reason}"
+            reference = LOADS_EARLY if reason == "long_scoreboard" else STALLS
+            yield ProfileAdvice("stall", text, metric, reference, 100 * share, share * idle)
     yield from _occupancy(kernel, idle)
 
 
@@ -277,14 +250,8 @@ def _occupancy(kernel: ProfiledKernel, idle: float) -> Iterator[ProfileAdvice]:
         f"at most {possible:.0f} % of an SM's warps fit, limited by {kernel.occupancy_limiter or 'the launch'} "
         f"({kernel.registers} registers a thread): less of it a block, or more bytes in flight by each warp"
     )
-    yield ProfileAdvice(
-        kind="occupancy",
-        message=text,
-        metric="sm__maximum_warps_per_active_cycle_pct",
-        value=possible,
-        reference=OCCUPANCY,
-        weight=idle * (1 - possible / 100) / 2,
-    )
+    weight = idle * (1 - possible / 100) / 2
+    yield ProfileAdvice("occupancy", text, "sm__maximum_warps_per_active_cycle_pct", OCCUPANCY, possible, weight)
 
 
 def _uneven(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
@@ -292,16 +259,4 @@ def _uneven(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
     if not possible or achieved is None or achieved >= _UNEVEN * possible:
         return
     text = f"{achieved:.0f} % of the warps were there where {possible:.0f} % fit: blocks of unequal length, or too few"
-    yield ProfileAdvice(
-        kind="uneven",
-        message=text,
-        metric="sm__warps_active",
-        value=achieved,
-        reference=WAVES,
-        weight=(1 - achieved / possible) / 4,
-    )
-
-
-def _product(triple: tuple[int, int, int]) -> int:
-    x, y, z = triple
-    return x * y * z
+    yield ProfileAdvice("uneven", text, "sm__warps_active", WAVES, achieved, (1 - achieved / possible) / 4)
