@@ -29,7 +29,7 @@ PARTS_OF_MEMORY = 8  # drawing holds a few copies, some of them wider
 
 _ERROR, _WARNING = "error", "warning"
 ADVICE: dict[str, tuple[str, str, str]] = {
-    "refused": (_ERROR, "get_input_sets", "Mend reference_fn, or leave these inputs out."),
+    "refused": (_ERROR, "get_input_sets", "Fix reference_fn, or leave these inputs out."),
     "random": (_ERROR, "reference_fn", "Make what is random an input, such as a mask or noise; switch dropout off."),
     "nan": (_ERROR, "get_inputs", "Draw inputs where the function is defined, such as positive ones for a logarithm."),
     "infinite": (_ERROR, "get_inputs", "Draw inputs that give finite results."),

@@ -12,7 +12,7 @@ import os
 import struct
 import sys
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cutesmith.errors import CandidateError, CutesmithError
@@ -88,26 +88,17 @@ def read_frame(descriptor: int) -> dict[str, Any] | None:
 def describe(error: BaseException) -> Raised:
     """An exception as a reply: our own errors keep their exit code, all others mean that the candidate crashed."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    told = Raised(
+    ours = error if isinstance(error, CutesmithError) else None
+    mechanism = Mechanism.MEMORY_LIMIT if out_of_host_memory(error) else Mechanism.EXCEPTION
+    return Raised(
         kind=type(error).__name__,
-        message=str(error)[-4000:],
-        hint="",
-        rule=None,
-        mechanism=Mechanism.MEMORY_LIMIT if out_of_host_memory(error) else Mechanism.EXCEPTION,
-        traceback=text[-8000:],
-        exit_code=ExitCode.CRASHED,
-        ours=False,
-    )
-    if not isinstance(error, CutesmithError):
-        return told
-    return replace(
-        told,
-        message=error.message,
-        hint=error.hint,
+        message=ours.message if ours else str(error)[-4000:],
+        hint=ours.hint if ours else "",
         rule=error.rule if isinstance(error, CandidateError) else None,
-        mechanism=mechanism_of(error),
-        exit_code=int(error.exit_code),
-        ours=True,
+        mechanism=mechanism_of(ours) if ours else mechanism,
+        traceback=text[-8000:],
+        exit_code=int(ours.exit_code if ours else ExitCode.CRASHED),
+        ours=ours is not None,
     )
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutesmith.sandbox.environment import FREE_READS
 from cutesmith.sandbox.readable import compiler_folders, proc_files, readable_paths
 
 PR_SET_PDEATHSIG = 1
@@ -37,7 +38,6 @@ _NET = 0b11  # bind and connect TCP (ABI 4)
 _SCOPES = 0b11  # abstract unix sockets and signals (ABI 6)
 # CUDA opens its devices for writing, threads write their own names. Not /dev itself: /dev/shm holds others' tensors.
 WRITABLE_DEVICES = ("/dev/nvidia*", "/dev/dxg", "/dev/null", "/dev/zero", "/dev/tty", "/proc/self/task")
-FREE_READS = "CUTESMITH_FREE_READS"  # set to anything: files stay readable, for a machine whose driver needs more
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,7 @@ _ABIS = {"x86_64": _X86_64, "aarch64": _AARCH64}
 
 _LOAD, _JUMP_EQUAL, _JUMP_SET, _JUMP_GE, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
-_NUMBER, _ARCHITECTURE, _ARGUMENT_0 = (
-    0,
-    4,
-    16,
-)  # offsets in struct seccomp_data (low word of a little-endian argument)
+_NUMBER, _ARCHITECTURE, _ARGUMENT_0 = 0, 4, 16  # in struct seccomp_data; low word of a little-endian argument
 _CLONE_THREAD = 0x00010000
 _CLONE_NEW = 0x7E020000  # every namespace: in one of users a process is root
 _X32_BIT = 0x40000000
@@ -107,6 +103,11 @@ def die_with_parent(signal_number: int = 9) -> None:
 def hide_memory() -> None:
     """Keep every other process of this user from reading this one's memory and environment, which hold keys."""
     _libc().prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def show_memory() -> None:
+    """Undo `hide_memory`: the judge must be able to read a worker's marks."""
+    _libc().prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
 def limit_resources(*, file_bytes: int, memory_bytes: int | None) -> bool:
@@ -228,7 +229,7 @@ def _allow_beneath(ruleset: int, path: Path, rights: int) -> None:
             raise OSError(ctypes.get_errno(), f"landlock refused a rule for {path}")
     finally:
         if path.is_relative_to("/proc"):
-            _held.append(descriptor)  # a rule is an inode's, and /proc makes new ones once nobody holds the old
+            _held.append(descriptor)  # a rule is an inode's, and /proc makes new ones once the old are no longer held
         else:
             os.close(descriptor)
 

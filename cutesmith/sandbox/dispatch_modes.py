@@ -15,7 +15,7 @@ class LightMode(TorchDispatchMode):  # type: ignore[misc,no-untyped-call,unused-
     """A dispatch mode whose subclasses define `dispatched(func, args, kwargs)` in place of `__torch_dispatch__`.
 
     Torch keeps its compiler out of a mode by importing it at the first operation, which takes 1.5 s of CPU time in
-    every process. Here that happens only once somebody else has imported it, as who compiles a function must.
+    every process. Here that happens only once other code has imported it, as code that compiles a function must.
     """
 
     @classmethod

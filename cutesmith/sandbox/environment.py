@@ -9,26 +9,32 @@ from pathlib import Path
 
 from cutesmith.sandbox.processes import ProcessTree
 
-# Names that a compiler, CUDA or the DSL needs; nothing that names a mode, a secret or this project.
-ALLOWED_VARIABLES = frozenset(
-    {
-        *("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "CC", "CXX", "VIRTUAL_ENV", "OMP_NUM_THREADS"),
-        *("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRITON_PTXAS_PATH"),
-        "TORCHINDUCTOR_COMPILE_THREADS",
-        *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CUTE_DSL_ARCH", "CUTE_DSL_LIBS"),
-        *("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS"),
-        "CUTESMITH_FREE_READS",  # `confinement.confine` takes it away again
-    }
+_MACHINE = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "CC",
+    "CXX",
+    "VIRTUAL_ENV",
+    "OMP_NUM_THREADS",
 )
+_CUDA = ("CUDA_HOME", "CUDA_PATH", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
+_COMPILERS = ("TRITON_PTXAS_PATH", "TORCHINDUCTOR_COMPILE_THREADS", "CUTE_DSL_LIBS")
+_MULTICAST = ("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
+_CHOSEN = ("CUDA_VISIBLE_DEVICES", "CUTE_DSL_ARCH")  # of each worker; the judge's own where nothing else is asked for
+FREE_READS = "CUTESMITH_FREE_READS"  # set to anything: files stay readable, for a machine whose driver needs more
+
+# Names that a compiler, CUDA or the DSL needs; nothing that names a mode, a secret or this project, but `FREE_READS`,
+# which `confinement.confine` takes away again.
+ALLOWED_VARIABLES = frozenset((*_MACHINE, *_CUDA, *_COMPILERS, *_MULTICAST, *_CHOSEN, FREE_READS))
 
 # What a forked worker takes on after the fork; every other variable must be as it was when the libraries were imported.
-PER_WORKER = frozenset(
-    {
-        *("HOME", "TMPDIR", "XDG_CACHE_HOME", "PYTHONPATH", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
-        *("CUTE_DSL_ARCH", "CUTE_DSL_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "QUACK_CACHE_DIR"),
-        ProcessTree.MARK,
-    }
-)
+_FOLDERS = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUTE_DSL_CACHE_DIR")
+_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "QUACK_CACHE_DIR")
+PER_WORKER = frozenset((*_FOLDERS, *_CACHES, *_CHOSEN, "PYTHONPATH", "OMP_NUM_THREADS", ProcessTree.MARK))
 PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 FORK_SERVER_ROOM = "FORK_SERVER_ROOM"  # a long variable of the fork server: a worker's environment takes its place
 
@@ -37,7 +43,7 @@ def clean_environment(scratch: Path, extra: Mapping[str, str] | None = None) -> 
     """The child's whole environment: the allow-list, its folders, and where to import this package from."""
     kept = {name: value for name, value in os.environ.items() if name in ALLOWED_VARIABLES}
     found = (entry for entry in sys.path if entry and os.path.isdir(entry) and entry != PACKAGE_ROOT)
-    folders = {name: str(scratch) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUTE_DSL_CACHE_DIR")}
+    folders = dict.fromkeys(_FOLDERS, str(scratch))
     python = {
         "PYTHONPATH": os.pathsep.join([PACKAGE_ROOT, *found]),
         "PYTHONDONTWRITEBYTECODE": "1",

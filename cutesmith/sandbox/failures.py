@@ -38,7 +38,8 @@ def describe_failure(path: Path, error: BaseException) -> CandidateError:
         return _internal(error)
     compiles = any(kind.__module__.split(".")[0] == "cutlass" for kind in type(error).__mro__)
     code = ExitCode.DOES_NOT_COMPILE if compiles else ExitCode.CRASHED
-    line = _line_in(path, error)
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    line = next((frame.lineno for frame in frames if Path(frame.filename).name == path.name), None)
     text = str(error).strip() or "(no message)"
     where = f"{path.name}:{line}" if line else path.name
     rule, hint = refusal(error)
@@ -71,7 +72,7 @@ def out_of_host_memory(error: BaseException) -> bool:
 
 
 def _of_the_emulator(error: BaseException) -> bool:
-    """Whether the emulated GPU's code, or a library that it called, raised it; too little memory is nobody's bug."""
+    """Whether the emulated GPU's code, or a library that it called, raised it; too little memory is not a bug."""
     files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
     last = next((file for file in reversed(files) if not _NUMERICS & set(file.parts)), Path())
     return last.is_relative_to(_EMULATOR) and not isinstance(error, MemoryError)
@@ -84,9 +85,3 @@ def _internal(error: BaseException) -> CandidateError:
 
 def _traceback_of(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))[-8000:]
-
-
-def _line_in(path: Path, error: BaseException) -> int:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame.lineno or 0 for frame in frames if Path(frame.filename).name == path.name]
-    return own[-1] if own else 0

@@ -42,7 +42,7 @@ class ForkedProcess:
     def __init__(self, fork_server: ForkServer, pid: int) -> None:
         self.pid = pid
         self._fork_server = fork_server
-        self._descriptor = os.pidfd_open(pid)  # the fork server keeps the zombie, so the pid is nobody else's
+        self._descriptor = os.pidfd_open(pid)  # the fork server keeps the zombie, so no other process has its pid
         self._lock = threading.Lock()
         self._code: int | None = None
 
@@ -89,7 +89,7 @@ class ForkServer:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody may still need it: a worker, or a judge that it was lent to."""
+        """Whether it may still be needed: by a worker, or a judge that it was lent to."""
         return self.living > 0 or self.lent
 
     def fork(self, order: Fork, descriptors: Sequence[int]) -> ForkedProcess:
@@ -156,22 +156,19 @@ def start_fork_server(key: Mapping[str, str]) -> ForkServer:
     """A fork server of this process's own; it imports nothing before the first worker is asked for."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     folder = tempfile.mkdtemp(prefix="fork-server-")  # the fork server removes it, also after a killed judge
-    with theirs:
-        fork_server = ForkServer(ours, key, _start(key, theirs.fileno(), folder))
-    fork_server._folder = folder
-    return fork_server
-
-
-def _start(key: Mapping[str, str], descriptor: int, folder: str) -> subprocess.Popen[bytes]:
     known = {name: value for name, value in key.items() if value}
     more = {**known, **SINGLE_THREADED, FORK_SERVER_ROOM: "-" * ROOM_BYTES, "PYTHONPATH": PACKAGE_ROOT}
-    return subprocess.Popen(
-        [sys.executable, "-m", "cutesmith.sandbox.fork_server_process", str(descriptor)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,  # the worker that is started instead meets it again, and says so
-        cwd=folder,
-        env=clean_environment(Path(folder), more),
-        pass_fds=(descriptor,),
-        start_new_session=True,
-    )
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cutesmith.sandbox.fork_server_process", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # the worker that is started instead meets it again, and says so
+            cwd=folder,
+            env=clean_environment(Path(folder), more),
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+    fork_server = ForkServer(ours, key, process)
+    fork_server._folder = folder
+    return fork_server

@@ -21,10 +21,10 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from cutesmith.sandbox.child import serve_within
-from cutesmith.sandbox.confinement import die_with_parent, hide_memory
+from cutesmith.sandbox.confinement import die_with_parent, hide_memory, show_memory
 from cutesmith.sandbox.environment import FORK_SERVER_ROOM
 from cutesmith.sandbox.fork_server_orders import Answer, Fork, Forked, Order, Reap, Reaped, Refused, Serve
-from cutesmith.sandbox.fresh_start import import_path, renew, renew_dsl, show_memory
+from cutesmith.sandbox.fresh_start import import_path, renew, renew_dsl
 from cutesmith.sandbox.messages import decode, encode
 
 ORDER_BYTES = 1 << 18
@@ -89,7 +89,10 @@ class Desk:
     def _attend(self, judge: Judge) -> None:
         received = judge.receive()
         if received is None:
-            self._dismiss(judge)
+            descriptor = judge.socket.fileno()
+            self._poller.unregister(descriptor)
+            del self.judges[descriptor]
+            judge.close()
             return
         order, descriptors = received
         if isinstance(order, Serve):
@@ -97,21 +100,12 @@ class Desk:
         elif isinstance(order, Reap):
             judge.reply(judge.reap(order.pid))
         else:
-            judge.reply(self._forked(judge, order, descriptors))
-
-    def _dismiss(self, judge: Judge) -> None:
-        descriptor = judge.socket.fileno()
-        self._poller.unregister(descriptor)
-        del self.judges[descriptor]
-        judge.close()
-
-    def _forked(self, judge: Judge, order: Fork, pipes: Sequence[int]) -> Forked | Refused:
-        answer = _fork(order, pipes, [known.socket for known in self.judges.values()])
-        for descriptor in pipes:
-            os.close(descriptor)
-        if isinstance(answer, Forked):
-            judge.workers.add(answer.pid)
-        return answer
+            answer = _fork(order, descriptors, [known.socket for known in self.judges.values()])
+            for pipe in descriptors:
+                os.close(pipe)
+            if isinstance(answer, Forked):
+                judge.workers.add(answer.pid)
+            judge.reply(answer)
 
 
 def _fork(order: Fork, pipes: Sequence[int], judges: Sequence[socket.socket]) -> Forked | Refused:

@@ -14,9 +14,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from cutesmith.sandbox.confinement import PR_SET_DUMPABLE
 
 ENV_START, ENV_END = 47, 48  # fields 50 and 51 of /proc/PID/stat, counted from the state; see proc(5)
 
@@ -33,12 +30,18 @@ def renew(environment: Mapping[str, str], own_path: Sequence[str]) -> None:
     sys.path[:] = import_path(os.getcwd(), environment, own_path)
     tempfile.tempdir = None
     renew_dsl()
-    _renew_threads(before, environment)
-    _renew_random_state()
+    threads = environment.get("OMP_NUM_THREADS")
+    if threads and threads != before.get("OMP_NUM_THREADS") and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(int(threads))
+    # New seeds from the system; Python's own `random` takes one at every fork.
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()  # of the CPU alone: this must not ask for CUDA
 
 
 def _write_block(environment: Mapping[str, str]) -> None:
-    """Write the environment where /proc/PID/environ reads it: whoever descends from this process carries it too."""
+    """Write the environment where /proc/PID/environ reads it: descendants of this process carry it too."""
     fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     start, end = int(fields[ENV_START]), int(fields[ENV_END])
     block = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
@@ -52,20 +55,6 @@ def import_path(folder: str, environment: Mapping[str, str], own_path: Sequence[
     """What Python makes of a start in `folder` by `-m`: the folder, PYTHONPATH, and what it finds itself."""
     named = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     return list(dict.fromkeys([folder, *named, *own_path]))
-
-
-def _renew_threads(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    threads = now.get("OMP_NUM_THREADS")
-    if threads != before.get("OMP_NUM_THREADS") and threads and "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(int(threads))
-
-
-def _renew_random_state() -> None:
-    """New seeds from the system; Python's own `random` takes one at every fork."""
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
-    if "torch" in sys.modules:
-        sys.modules["torch"].default_generator.seed()  # of the CPU alone: this must not ask for CUDA
 
 
 def renew_dsl() -> None:
@@ -83,15 +72,6 @@ def renew_dsl() -> None:
     vars(helpers)["default_generated_ir_path"] = helpers.get_default_generated_ir_path()
     facts._FACTS_CACHE_DIR[0] = None
     for dsl in sys.modules[base + "dsl"].DSLSingletonMeta._instances.values():
-        _renew_instance(dsl, helpers, facts)
-
-
-def _renew_instance(dsl: Any, helpers: Any, facts: Any) -> None:
-    dsl.envar = dsl._env_class(dsl.name)
-    folder = os.path.join(helpers.get_default_generated_ir_path(dsl.envar.prefix), "pyir_class_facts")
-    facts.configure_facts_cache(folder, enabled=not dsl.envar.disable_file_caching)
-
-
-def show_memory() -> None:
-    """Undo `hide_memory`: the judge must be able to read a worker's marks."""
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+        dsl.envar = dsl._env_class(dsl.name)
+        folder = os.path.join(helpers.get_default_generated_ir_path(dsl.envar.prefix), "pyir_class_facts")
+        facts.configure_facts_cache(folder, enabled=not dsl.envar.disable_file_caching)

@@ -1,8 +1,8 @@
 """An advisory lock on one GPU, so that measurements of several processes do not disturb each other.
 
 Shared while something merely uses the GPU, exclusive while it is timed. Two files: all who wait for the exclusive lock
-or have it hold the gate together, and a sharer enters when nobody does. So no stream of sharers starves a timing, and
-timings that wait follow each other before anybody shares again: each change of kind waits for the slowest sharer.
+or have it hold the gate together, and a sharer enters when the gate is free. So no stream of sharers starves a timing,
+and timings that wait follow each other before the GPU is shared again: a change of kind waits for the slowest sharer.
 """
 
 from __future__ import annotations

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith.sandbox.processes import ProcessTree
 from cutesmith.sandbox.scratch import content_of
+from cutesmith.unicode import plain_text
 from cutesmith.verdicts import Mechanism
 
 GIB = 1 << 30
@@ -56,18 +58,38 @@ class Watch:
             hint = "Return fewer elements from get_inputs(), or hold less at once."
             text = f"used more than {limits.memory_bytes / GIB:.1f} GiB of host memory"
             return Excess(text, hint, Mechanism.MEMORY_LIMIT)
-        return self._excess_of_files(min(limits.folder_bytes, self.room), limits.files)
-
-    def _excess_of_files(self, most_bytes: int, most_entries: int) -> Excess | None:
-        content = content_of(self.folder, most_entries)
+        content, most_bytes = content_of(self.folder, limits.files), min(limits.folder_bytes, self.room)
         if content.bytes > most_bytes:
             return Excess(f"wrote more than {most_bytes / GIB:.1f} GiB of files", "Keep none: a kernel needs no files.")
-        if content.entries > most_entries:
-            return Excess(f"made more than {most_entries} files", "Keep none: a kernel needs no files.")
+        if content.entries > limits.files:
+            return Excess(f"made more than {limits.files} files", "Keep none: a kernel needs no files.")
         if content.hidden:
-            return Excess("made a folder that nobody can look into", "Make none: a kernel needs no folders.")
+            return Excess("made a folder that cannot be looked into", "Make none: a kernel needs no folders.")
         return None
 
-    def kill(self) -> None:
-        """End all of its processes."""
-        self.tree.kill()
+
+class LogTail:
+    """The last bytes of what processes print into a pipe, and how many before them were dropped."""
+
+    def __init__(self) -> None:
+        self._kept, self.dropped = bytearray(), 0
+
+    def drain(self, pipe: int, most: int) -> bool:
+        """Read what is in a pipe that does not block, and keep the last `most` bytes; False once no one can write."""
+        for _ in range(64):  # bounded, so that a kernel that prints for ever cannot hold the watchdog
+            try:
+                part = os.read(pipe, 1 << 20)
+            except BlockingIOError:
+                return True
+            if not part:
+                return False
+            self._kept += part
+            if (excess := len(self._kept) - most) > 0:
+                del self._kept[:excess]
+                self.dropped += excess
+        return True
+
+    @property
+    def text(self) -> str:
+        """What is kept, without what acts on a terminal."""
+        return plain_text(bytes(self._kept).decode(errors="replace"))

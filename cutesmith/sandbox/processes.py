@@ -40,7 +40,7 @@ class _Stat:
 
 
 class ProcessTree:
-    """A worker, its descendants, and whoever carries its mark in the environment."""
+    """A worker, its descendants, and all processes that carry its mark in the environment."""
 
     MARK = "WORKER_ID"
 
@@ -52,8 +52,9 @@ class ProcessTree:
 
     def members(self) -> list[int]:
         """Pids of the living, zombies left out."""
-        stats = [entry for entry in map(_stat, _pids()) if entry is not None]
-        # A root that somebody else reaped may have given its pid to a stranger.
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        stats = [entry for entry in map(_stat, pids) if entry is not None]
+        # A root that was reaped elsewhere may have given its pid to a stranger.
         found = {entry.pid for entry in stats if (entry.pid, entry.start) == (self.root, self._start)}
         for _ in range(3):  # parents may come after their children in /proc
             found |= {entry.pid for entry in stats if entry.parent in found or self._is_ours(entry)}
@@ -64,14 +65,10 @@ class ProcessTree:
             return True
         key = (entry.pid, entry.start)
         if key not in self._seen:  # the environment of a process does not change but by exec
-            self._seen[key] = self._carries_mark(entry.pid)
+            self._seen[key] = False
+            with contextlib.suppress(OSError):
+                self._seen[key] = self._mark in Path(f"/proc/{entry.pid}/environ").read_bytes().split(b"\0")
         return self._seen[key]
-
-    def _carries_mark(self, pid: int) -> bool:
-        try:
-            return self._mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
 
     def usage(self) -> Usage:
         """How many processes there are and the memory they hold, shared pages counted once for each.
@@ -86,7 +83,8 @@ class ProcessTree:
         """SIGKILL to all, again until none is left: a fork bomb may be quicker than one pass."""
         for attempt in range(50):
             for pid in self.members():
-                _kill(pid)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)  # it is gone, or set-uid, which no-new-privileges rules out
             if not self.members():
                 return
             time.sleep(0.002 * (attempt + 1))
@@ -110,17 +108,6 @@ def _available() -> list[int]:
         with contextlib.suppress(OSError, ValueError):  # "max" is no number
             found.append(int(Path("/sys/fs/cgroup", name).read_text()))
     return found
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return  # gone meanwhile, or a set-uid program, which no-new-privileges rules out
-
-
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def _stat(pid: int) -> _Stat | None:

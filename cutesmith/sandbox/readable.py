@@ -17,51 +17,46 @@ import shlex
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from cutesmith.verdicts import Rule
 
-# Folders (with all beneath) and files of the system that hold nobody's data.
-SYSTEM = (
-    *("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/nix/store", "/gnu/store", "/sys"),
-    *("/opt/cuda*", "/opt/nvidia*", "/run/nvidia*", "/run/opengl-driver*", "/etc/nvidia*", "/etc/OpenCL"),
-    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime"),
-    *("/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/etc/os-release", "/etc/timezone", "/etc/locale.alias"),
-)
-DEVICES = (
-    *("/dev/nvidia*", "/dev/dxg", "/dev/infiniband", "/dev/gdrdrv"),
-    *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"),
-)
+# Folders (with all beneath) and files of the system that hold no person's data.
+FOLDERS = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/nix/store", "/gnu/store", "/sys")
+DRIVERS = ("/opt/cuda*", "/opt/nvidia*", "/run/nvidia*", "/run/opengl-driver*", "/etc/nvidia*", "/etc/OpenCL")
+LOADER = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/nsswitch.conf")
+NAMES = ("/etc/passwd", "/etc/group", "/etc/os-release", "/etc/timezone", "/etc/localtime", "/etc/locale.alias")
+GPU_DEVICES = ("/dev/nvidia*", "/dev/dxg", "/dev/infiniband", "/dev/gdrdrv")
+PLAIN_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+SYSTEM = (*FOLDERS, *DRIVERS, *LOADER, *NAMES, *GPU_DEVICES, *PLAIN_DEVICES)
 # Of /proc what tells of the machine and of this process's own memory map; never an environment or a command line.
-PROC = (
-    *("meminfo", "cpuinfo", "stat", "devices", "version", "filesystems", "modules", "loadavg", "uptime", "cgroups"),
-    *("driver", "sys"),
-)
-PROC_SELF = (
-    *("maps", "smaps", "smaps_rollup", "numa_maps", "status", "stat", "statm", "auxv", "limits", "sched", "schedstat"),
-    *("mounts", "mountinfo", "cgroup", "oom_score", "oom_score_adj"),
-)
+PROC_HARDWARE = ("meminfo", "cpuinfo", "devices", "driver", "modules")
+PROC_SYSTEM = ("stat", "version", "filesystems", "loadavg", "uptime", "cgroups", "sys")
+PROC_MEMORY = ("maps", "smaps", "smaps_rollup", "numa_maps", "statm", "auxv", "oom_score", "oom_score_adj")
+PROC_STATE = ("status", "stat", "limits", "sched", "schedstat", "mounts", "mountinfo", "cgroup")
 INPUTS = "inputs"  # the folder beside a worker's scratch where the judge puts what the kernel is called with
 READS = (
     "A kernel may read only installed Python packages, system libraries and its current folder: pass data as inputs, "
     "and write constants into the file."
 )
 WRITES = "A kernel may write only into its current folder, which is gone afterwards: return what it computes."
-CALLS = "A kernel may start no process and no program, open no socket and signal nobody."
+CALLS = "A kernel may start no process and no program, open no socket and signal no other process."
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "as", "ld")
 FOLDER_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUTE_DSL_LIBS", "TRITON_PTXAS_PATH")
 
 
 def readable_paths() -> list[Path]:
     """Folders and files that a confined process may read, as they are at this moment; each exists."""
-    known = _outermost(_sound(_python() | set(_matching((*SYSTEM, *DEVICES))) | _library_folders()))
-    beside = {path for path in _imported() | _library_files() if not _within(os.path.realpath(path), known)}
+    system = {path for pattern in SYSTEM for path in glob.glob(pattern)}
+    known = _outermost(_sound(_python() | system | _library_folders()))
+    within = tuple(f"{folder}/" for folder in known)
+    beside = {path for path in _imported() | _library_files() if not os.path.realpath(path).startswith(within)}
     return _outermost([*known, *_sound(beside)])
 
 
 def compiler_folders() -> list[Path]:
-    """The installations of this machine's compilers, as PATH, CC and CXX find them, for whom may start programs."""
+    """The installations of the machine's compilers, as PATH, CC and CXX find them, for workers that may start them."""
     named = [shlex.split(os.environ.get(name, ""))[:1] for name in ("CC", "CXX")]
     found = {shutil.which(name) for name in (*COMPILERS, *(first for words in named for first in words))}
     folders = [Path(os.path.realpath(path)).parent for path in found if path]
@@ -70,8 +65,9 @@ def compiler_folders() -> list[Path]:
 
 def proc_files() -> list[Path]:
     """The files of /proc that a confined process may read: /proc/self is the calling process here."""
-    own = (f"/proc/{os.getpid()}/{name}" for name in PROC_SELF)
-    return [path for path in map(Path, (*(f"/proc/{name}" for name in PROC), *own)) if path.exists()]
+    own = (f"/proc/{os.getpid()}/{name}" for name in (*PROC_MEMORY, *PROC_STATE))
+    machine = (f"/proc/{name}" for name in (*PROC_HARDWARE, *PROC_SYSTEM))
+    return [path for path in map(Path, (*machine, *own)) if path.exists()]
 
 
 def refusal(error: BaseException) -> tuple[Rule | None, str]:
@@ -89,12 +85,8 @@ def refusal(error: BaseException) -> tuple[Rule | None, str]:
     except PermissionError:
         return Rule.R5, READS
     except OSError:
-        return Rule.H5, WRITES
+        pass
     return Rule.H5, WRITES
-
-
-def _matching(patterns: Iterable[str]) -> list[str]:
-    return [path for pattern in patterns for path in glob.glob(pattern)]
 
 
 def _python() -> set[str]:
@@ -160,15 +152,11 @@ def _sound(paths: Iterable[str]) -> list[Path]:
 
 
 def _too_wide(path: Path) -> bool:
-    """Whether allowing this folder would allow somebody's whole home folder, /tmp, or the machine."""
+    """Whether allowing this folder would allow a person's whole home folder, /tmp, or the machine."""
     people = [Path(place) for place in ("/home", "/root", "/tmp", "/var/tmp", "/dev/shm", "/etc")]
     with contextlib.suppress(KeyError):  # a user without an entry has no home to protect
         people.append(Path(pwd.getpwuid(os.getuid()).pw_dir).resolve())
     return path.parent == Path("/home") or any(place.is_relative_to(path) for place in people)
-
-
-def _within(path: str, folders: Sequence[Path]) -> bool:
-    return any(path.startswith(f"{folder}/") for folder in folders)
 
 
 def _outermost(paths: Iterable[Path]) -> list[Path]:

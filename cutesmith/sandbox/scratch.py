@@ -1,7 +1,7 @@
 """Folders for what a judging writes: gone when it ends, however a candidate left them, and after a killed judge too.
 
-A folder stands beside a file that its judge holds locked. Whoever makes the next one there takes away those that nobody
-holds any more: in /dev/shm they would be memory of the machine until it is started anew.
+A folder stands beside a file that its judge holds locked. The next judge that makes one there removes those that are no
+longer held: in /dev/shm they would take memory of the machine until it is started again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def remove_abandoned(place: Path, prefix: str = PREFIX) -> None:
 def remove_folder(folder: Path) -> None:
     """Remove a folder whatever is in it: nested deeper than a path reaches, closed to its owner.
 
-    Links are not followed, also where somebody puts them in place meanwhile. What the system does not let go stays.
+    Links are not followed, also where a process puts them in place meanwhile. What the system does not let go stays.
     """
     with contextlib.suppress(OSError):
         if folder.is_symlink():
@@ -102,7 +102,7 @@ class Content:
 
 
 def content_of(folder: Path, most_entries: int = 1 << 60) -> Content:
-    """What lies below a folder to which somebody may be writing; counting ends after so many entries and one."""
+    """What lies below a folder to which a process may be writing; counting ends after so many entries and one."""
     total, count, hidden, waiting = 0, 0, False, [str(folder)]
     links: set[tuple[int, int]] = set()
     while waiting and count <= most_entries:
@@ -124,7 +124,7 @@ def _held(home: Path) -> int:
     """The descriptor of a file there that has its name once it is locked, so that no other takes it for abandoned."""
     unnamed = home / UNNAMED
     descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    with contextlib.suppress(OSError):  # a file system without locks: then nobody else removes the folder
+    with contextlib.suppress(OSError):  # a file system without locks: then no other judge removes the folder
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         unnamed.rename(home / HELD)
     return descriptor
@@ -151,7 +151,9 @@ def _remove_home(home: Path) -> None:
 def _emptied(here: int, top: int, names: Iterator[str]) -> list[str]:
     """Remove the files of an open folder, move its folders into `top`, so that no path is long; their new names."""
     moved = []
-    for entry in _entries(here):
+    with os.scandir(here) as entries:
+        found = list(entries)
+    for entry in found:
         with contextlib.suppress(OSError):
             if entry.is_dir(follow_symlinks=False):
                 os.rename(entry.name, name := next(names), src_dir_fd=here, dst_dir_fd=top)
@@ -159,11 +161,6 @@ def _emptied(here: int, top: int, names: Iterator[str]) -> list[str]:
             else:
                 os.unlink(entry.name, dir_fd=here)
     return moved
-
-
-def _entries(folder: int) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        return list(entries)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""The fork server of this process: started at its first worker, or lent by the process that started this one.
+"""How a worker's process starts: forked from this process's fork server where possible, else as a program of its own.
 
-Whatever a fork server cannot do, the judge does without it: `fork_worker` then says why. A long-lived process that runs
-verbs as children (`verb_process.run_verb`) lends them its own, over a socket that only they inherit, so that the
+The fork server starts at the first worker, or the process that started this one lends its own: a long-lived process
+that runs verbs as children (`verb_process.run_verb`) lends it to them over a socket that only they inherit, so that the
 libraries are imported once for all of them.
 """
 
@@ -13,18 +13,24 @@ import hashlib
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from cutesmith.sandbox.child import Program
 from cutesmith.sandbox.environment import ALLOWED_VARIABLES, PACKAGE_ROOT, PER_WORKER, clean_environment
 from cutesmith.sandbox.fork_server import ForkedProcess, ForkServer, ForkServerError, start_fork_server
 from cutesmith.sandbox.fork_server_orders import Fork
+from cutesmith.sandbox.messages import encode
 
 OFF = "CUTESMITH_NO_FORK_SERVER"
 LENT = "CUTESMITH_FORK_SERVER"  # in a verb's environment: the descriptor, and what both must have in common
 _SAME_THREADS = "OMP_NUM_THREADS"  # can be set for a worker, but not be taken back
+
+WorkerProcess = ForkedProcess | subprocess.Popen[bytes]
+"""What both ways have in common: `pid`, `poll`, and `wait`, which raises `subprocess.TimeoutExpired`."""
 
 
 class _Shared:
@@ -49,10 +55,8 @@ class _Shared:
 
     def _fits(self, fork_server: ForkServer, key: Mapping[str, str]) -> bool:
         """False for a fork server of another environment that is in use; one that is not, or is dead, is put away."""
-        if fork_server.alive and fork_server.key == key:
-            return True
-        if fork_server.alive and fork_server.busy:
-            return False
+        if fork_server.alive and (fork_server.key == key or fork_server.busy):
+            return fork_server.key == key
         self._put_away(fork_server)
         return True
 
@@ -61,7 +65,7 @@ class _Shared:
         self.fork_server = None
 
     def failed(self, fork_server: ForkServer) -> None:
-        """Put one away that never forked a worker, and try no other: the next would fail alike."""
+        """Put one away that never forked a worker, and try no other: the next would fail, too."""
         with self.lock:
             if fork_server.forked == 0 and fork_server is self.fork_server:
                 self._given_up = True
@@ -86,12 +90,32 @@ SHARED = _Shared()
 atexit.register(SHARED.close)
 
 
-def fork_worker(order: Fork, descriptors: Sequence[int]) -> ForkedProcess | str:
-    """A worker forked from this process's fork server; or why it has to be started as a program of its own.
+def start_worker(order: Fork, descriptors: tuple[int, int, int]) -> tuple[WorkerProcess, str]:
+    """A worker in a session of its own, with no descriptors but its pipes and /dev/null; and why it was not forked.
 
     `descriptors` are the worker's ends of the pipes for requests, replies and log. CUTESMITH_NO_FORK_SERVER turns
     forking off.
     """
+    forked = _fork_worker(order, descriptors)
+    if not isinstance(forked, str):
+        return forked, ""
+    requests, replies, log = descriptors
+    program = json.dumps(encode(order.program, Program))
+    executed = subprocess.Popen(
+        [sys.executable, "-m", "cutesmith.sandbox.child", program, str(requests), str(replies)],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        cwd=order.scratch,
+        env=order.environment,
+        pass_fds=(requests, replies),
+        start_new_session=True,
+    )
+    return executed, forked
+
+
+def _fork_worker(order: Fork, descriptors: Sequence[int]) -> ForkedProcess | str:
+    """The worker, or why it has to be started as a program of its own: a fork server cannot do everything."""
     common = clean_environment(Path("/"))
     if os.environ.get(OFF):
         return f"{OFF} is set"

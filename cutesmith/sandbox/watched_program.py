@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith.sandbox.environment import clean_environment
-from cutesmith.sandbox.limits import Limits, Watch
+from cutesmith.sandbox.limits import Limits, LogTail, Watch
 from cutesmith.sandbox.processes import ProcessTree
-from cutesmith.unicode import plain_text
 
 WATCH_SECONDS = 0.1
 
@@ -54,7 +53,7 @@ def run_watched(
     try:
         return _watch(process, watch, limits)
     finally:
-        watch.kill()
+        watch.tree.kill()
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
@@ -62,38 +61,20 @@ def run_watched(
 
 def _watch(process: subprocess.Popen[bytes], watch: Watch, limits: Limits) -> Finished:
     assert process.stdout is not None
-    pipe, kept, open_ = process.stdout.fileno(), bytearray(), True
+    pipe, log, open_ = process.stdout.fileno(), LogTail(), True
     os.set_blocking(pipe, False)
     deadline, watched = time.monotonic() + limits.wall_seconds, 0.0
     while True:
         if open_ and select.select([pipe], [], [], WATCH_SECONDS)[0]:
-            open_ = _drain(pipe, kept, limits.log_bytes)
+            open_ = log.drain(pipe, limits.log_bytes)
         elif not open_:
             time.sleep(WATCH_SECONDS)
         if (code := process.poll()) is not None:
-            _drain(pipe, kept, limits.log_bytes)
-            return Finished(code, _text(kept))
+            log.drain(pipe, limits.log_bytes)
+            return Finished(code, log.text)
         if (now := time.monotonic()) > deadline:
-            return Finished(-1, _text(kept), f"did not finish within {limits.wall_seconds:g} s", timed_out=True)
+            return Finished(-1, log.text, f"did not finish within {limits.wall_seconds:g} s", timed_out=True)
         if now > watched + WATCH_SECONDS:
             watched = now
             if excess := watch.excess(limits):
-                return Finished(-1, _text(kept), excess.what)
-
-
-def _drain(pipe: int, kept: bytearray, most: int) -> bool:
-    """Keep the tail of what is there; False once every writer has closed it."""
-    for _ in range(64):  # bounded: a kernel may print for ever
-        try:
-            part = os.read(pipe, 1 << 20)
-        except BlockingIOError:
-            return True
-        if not part:
-            return False
-        kept += part
-        del kept[: max(0, len(kept) - most)]
-    return True
-
-
-def _text(kept: bytearray) -> str:
-    return plain_text(bytes(kept).decode(errors="replace"))
+                return Finished(-1, log.text, excess.what)

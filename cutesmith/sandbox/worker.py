@@ -1,9 +1,9 @@
 """A confined child process that runs a candidate: limits, a private pipe, and a kill that reaches every descendant.
 
-`Worker` starts `child.py` in a session of its own with a clean environment and a scratch folder (`launching.py` says by
-which way). It bounds wall-clock time, memory, processes, files and the log (`limits.py`); which files may be read and
-written is `confine()`'s business. Not covered: using the GPU's memory and time (a watchdog ends the process, not the
-kernel in flight), and, where the system has no Landlock or seccomp, what `confine()` then reports as off.
+`Worker` starts `child.py` in a session of its own with a clean environment and a scratch folder, forked where possible
+(`shared_fork_server.py`). It bounds wall-clock time, memory, processes, files and the log (`limits.py`); `confine()`
+rules which files may be read and written. Not covered: using the GPU's memory and time (a watchdog ends the process,
+not the kernel in flight), and, where the system has no Landlock or seccomp, what `confine()` then reports as off.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Generic
 
 from cutesmith.errors import CandidateError
 from cutesmith.sandbox.child import HEADER, MAX_FRAME_BYTES, Program, Raised, request_frame, write_frame
 from cutesmith.sandbox.confinement import confine
 from cutesmith.sandbox.environment import clean_environment
-from cutesmith.sandbox.launching import Launch, WorkerProcess
-from cutesmith.sandbox.limits import GIB, Limits, Watch
+from cutesmith.sandbox.fork_server_orders import Fork
+from cutesmith.sandbox.limits import GIB, Limits, LogTail, Watch
 from cutesmith.sandbox.messages import Entry, R, Request, decode, name_of, phase_of, reply_type
 from cutesmith.sandbox.processes import ProcessTree
 from cutesmith.sandbox.scratch import Scratch
-from cutesmith.unicode import encodable, plain_text
+from cutesmith.sandbox.shared_fork_server import WorkerProcess, start_worker
+from cutesmith.unicode import encodable
 from cutesmith.verdicts import ExitCode, Mechanism, Rule, Violation
 
 __all__ = ["GIB", "Limits", "Worker", "clean_environment", "confine", "phases", "run_isolated"]
@@ -77,8 +77,7 @@ class Worker:
         self._own_scratch = scratch is None
         self.scratch = Path() if scratch is None else Path(scratch).resolve()
         self.environment = dict(environment or {})
-        self._log = bytearray()
-        self._log_dropped = 0
+        self._log = LogTail()
         self._process: WorkerProcess | None = None
         self._verdict: CandidateError | None = None
         self.not_forked = ""  # why, where it is a program of its own, whose imports take seconds
@@ -92,9 +91,7 @@ class Worker:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def start(self) -> None:
@@ -108,16 +105,11 @@ class Worker:
         self._log_pipe, log = os.pipe()
         token = secrets.token_hex(8)
         address_space = None if self.gpu else self.limits.memory_bytes + 8 * GIB  # libraries map more than they touch
-        self._process, self.not_forked = Launch(
-            program=Program(
-                name_of(self.entry), tuple(map(name_of, self.preload)), self.limits.file_bytes, address_space
-            ),
-            scratch=self.scratch,
-            environment={**clean_environment(self.scratch, self.environment), ProcessTree.MARK: token},
-            requests=requests,
-            replies=replies,
-            log=log,
-        ).start()
+        preload = tuple(map(name_of, self.preload))
+        program = Program(name_of(self.entry), preload, self.limits.file_bytes, address_space)
+        environment = {**clean_environment(self.scratch, self.environment), ProcessTree.MARK: token}
+        order = Fork(program, str(self.scratch), environment)
+        self._process, self.not_forked = start_worker(order, (requests, replies, log))
         for descriptor in (requests, replies, log):
             os.close(descriptor)
         os.set_blocking(self._log_pipe, False)
@@ -131,7 +123,7 @@ class Worker:
     def serve_as(self, other: Worker) -> None:
         """From now on be bounded, named and counted as another worker, which is not started."""
         self.limits, self.subject, self.seconds = other.limits, other.subject, {}
-        self._log, self._log_dropped, self.beside = bytearray(), 0, ()
+        self._log, self.beside = LogTail(), ()
 
     @property
     def alive(self) -> bool:
@@ -146,8 +138,8 @@ class Worker:
     @property
     def log_tail(self) -> str:
         """The last lines of what the child printed, with a remark on how much was dropped."""
-        text = plain_text(bytes(self._log).decode(errors="replace"))
-        return f"[{self._log_dropped} bytes of log dropped]\n{text}" if self._log_dropped else text
+        dropped = f"[{self._log.dropped} bytes of log dropped]\n" if self._log.dropped else ""
+        return f"{dropped}{self._log.text}"
 
     def call(self, request: Request[R], *, timeout: float | None = None) -> R:
         """The handler's reply to one request.
@@ -193,29 +185,19 @@ class Worker:
             if self._log_pipe in ready and not self._drain_log():
                 poller.unregister(self._log_pipe)
             if self._replies in ready:
-                if not self._read_reply(buffer):
-                    raise self._end(self._gone())
+                with contextlib.suppress(BlockingIOError):
+                    if not (part := os.read(self._replies, 1 << 20)):
+                        raise self._end(self._gone())
+                    buffer += part
                 if (frame := self._complete(buffer)) is not None:
                     return frame
             if time.monotonic() > deadline:
-                raise self._end(
-                    self._error(
-                        f"{self.subject} did not finish within {seconds:g} s", ExitCode.TIMED_OUT, Mechanism.TIME_LIMIT
-                    )
-                )
+                what = f"did not finish within {seconds:g} s"
+                raise self._end(self._error(what, ExitCode.TIMED_OUT, Mechanism.TIME_LIMIT))
             for other in self.beside:
                 with contextlib.suppress(CandidateError):  # its own next call says it
                     other._watch_when_due()
             self._watch_when_due()
-
-    def _read_reply(self, buffer: bytearray) -> bool:
-        """Append what has come; False at the end of the pipe."""
-        try:
-            part = os.read(self._replies, 1 << 20)
-        except BlockingIOError:
-            return True
-        buffer += part
-        return bool(part)
 
     def _complete(self, buffer: bytearray) -> bytes | None:
         if len(buffer) < HEADER.size:
@@ -263,42 +245,22 @@ class Worker:
         excess = self._watched.excess(self.limits)
         self._next_watch = now + max(WATCH_SECONDS, WATCH_REST * (time.monotonic() - now))
         if excess:
-            text = f"{self.subject} {excess.what}"
-            raise self._end(self._error(text, ExitCode.CRASHED, excess.mechanism, hint=excess.hint))
+            raise self._end(self._error(excess.what, ExitCode.CRASHED, excess.mechanism, hint=excess.hint))
 
     def _drain_log(self) -> bool:
-        """Keep the tail of what was printed; False once every writer has closed it."""
-        for _ in range(64):  # bounded, so that a kernel that prints for ever cannot hold the watchdog
-            try:
-                part = os.read(self._log_pipe, 1 << 20)
-            except BlockingIOError:
-                return True
-            if not part:
-                return False
-            self._log += part
-            if (excess := len(self._log) - self.limits.log_bytes) > 0:
-                del self._log[:excess]
-                self._log_dropped += excess
-        return True
+        return self._log.drain(self._log_pipe, self.limits.log_bytes)
 
     def _gone(self) -> CandidateError:
         """Why the child is no longer there: the signal's name, or the code it left with."""
         assert self._process is not None
         try:
             code = self._process.wait(timeout=5)
+            self._drain_log()
+            what = f"left the process with exit code {code} before answering"
+            what = f"was ended by {_signal_name(-code)}" if code < 0 else what
         except subprocess.TimeoutExpired:
-            return self._error(
-                f"{self.subject} closed the pipe to its parent", ExitCode.CRASHED, Mechanism.VANISHED_WORKER
-            )
-        self._drain_log()
-        if code < 0:
-            text = f"{self.subject} was ended by {_signal_name(-code)}"
-            return self._error(text, ExitCode.CRASHED, Mechanism.VANISHED_WORKER)
-        return self._error(
-            f"{self.subject} left the process with exit code {code} before answering",
-            ExitCode.CRASHED,
-            Mechanism.VANISHED_WORKER,
-        )
+            what = "closed the pipe to its parent"
+        return self._error(what, ExitCode.CRASHED, Mechanism.VANISHED_WORKER)
 
     def _forged(self) -> CandidateError:
         text = f"{self.subject} wrote to the pipe that carries the result"
@@ -306,28 +268,26 @@ class Worker:
         return CandidateError.rejecting(violation, log_tail=self.log_tail)
 
     def _error(self, what: str, code: ExitCode, mechanism: Mechanism, *, hint: str = "") -> CandidateError:
-        return CandidateError(what, code, hint=hint, log_tail=self.log_tail, mechanism=mechanism)
+        message = f"{self.subject} {what}"
+        return CandidateError(message, code, hint=hint, log_tail=self.log_tail, mechanism=mechanism)
 
     def _end(self, verdict: CandidateError) -> CandidateError:
         self._verdict = verdict
-        self._kill()
+        self.kill()
         return verdict
-
-    def _kill(self) -> None:
-        process = self._process  # another thread may close this worker meanwhile
-        if process is not None:
-            self._watched.kill()
-            process.wait()
 
     def kill(self) -> None:
         """End the child at once, from any thread: a call that waits raises CandidateError (CRASHED)."""
-        self._kill()
+        process = self._process  # another thread may close this worker meanwhile
+        if process is not None:
+            self._watched.tree.kill()
+            process.wait()
 
     def close(self) -> None:
         """Kill whatever of the child is left and remove a scratch folder of its own."""
         if self._process is None:
             return
-        self._kill()
+        self.kill()
         for descriptor in (self._requests, self._replies, self._log_pipe):
             os.close(descriptor)
         self._process = None
@@ -341,18 +301,12 @@ def phases(**workers: Worker) -> dict[str, float]:
     A worker that had to import its libraries says so at its start: "kernel start (not forked: 2 threads)"; and one that
     was started though a host keeps such processes: "reference start (not kept: os.environ)".
     """
-    return {
-        f"{who} {what}{_remark(worker, what)}": round(took, 3)
-        for who, worker in workers.items()
-        for what, took in worker.seconds.items()
-    }
-
-
-def _remark(worker: Worker, what: str) -> str:
-    if what != "start":
-        return ""
-    reasons = {"not forked": worker.not_forked, "not kept": worker.not_kept}
-    return "".join(f" ({title}: {reason})" for title, reason in reasons.items() if reason)
+    found: dict[str, float] = {}
+    for who, worker in workers.items():
+        reasons = {"not forked": worker.not_forked, "not kept": worker.not_kept}
+        remarks = {"start": "".join(f" ({title}: {reason})" for title, reason in reasons.items() if reason)}
+        found |= {f"{who} {what}{remarks.get(what, '')}": round(took, 3) for what, took in worker.seconds.items()}
+    return found
 
 
 def _signal_name(number: int) -> str:

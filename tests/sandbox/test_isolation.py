@@ -204,7 +204,7 @@ def test_a_large_file_is_refused():
         ({"action": "hold_by_a_file", "bytes": 800 << 20}, "used more than 0.6 GiB of host memory"),
         ({"action": "many_files", "count": 200, "size": 1 << 20}, "wrote more than 0.1 GiB of files"),
         ({"action": "many_files", "count": 3000, "size": 0}, "made more than 2500 files"),
-        ({"action": "nested", "depth": 2000}, "made a folder that nobody can look into"),
+        ({"action": "nested", "depth": 2000}, "made a folder that cannot be looked into"),
     ],
 )
 def test_what_no_process_shows_is_watched_too(action, said):

@@ -12,7 +12,8 @@ from reading_handlers import Look, factory
 
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
-from cutesmith.sandbox.confinement import FREE_READS, landlock_abi
+from cutesmith.sandbox.confinement import landlock_abi
+from cutesmith.sandbox.environment import FREE_READS
 from cutesmith.sandbox.readable import _linked_from, readable_paths
 from cutesmith.sandbox.worker import Limits, run_isolated
 
