@@ -14,10 +14,9 @@ from cutesmith import __version__, resources
 from cutesmith.commands._run import command, command_parser, report
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.skill import installation
-from cutesmith.skill.archive import Archive, write_archive
-from cutesmith.skill.clients import ALL, SKILLS_FOLDERS, targets, write_manifests
 from cutesmith.skill.content import skill_files
-from cutesmith.skill.installation import Copy
+from cutesmith.skill.installation import ALL, SKILLS_FOLDERS, Copy, targets
+from cutesmith.skill.release import Archive, write_archive, write_manifests
 from cutesmith.verdicts import ExitCode, Verdict
 
 DESCRIPTION = """\

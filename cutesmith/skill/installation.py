@@ -5,7 +5,15 @@ changed file beside the new one (`references/faq.md.yours`), and uninstalling le
 copy are never followed.
 
 A new copy is written beside the old one and then renamed into its place. A process that is killed leaves the old copy
-or the new one; after a kill just between the two renames, the next install or uninstall puts the old one back.
+or the new one; after a kill just between the two renames, the next install puts the old one back.
+
+Where clients look for skills, below a project and below the home folder (sources, read in November 2026):
+- Claude Code: `.claude/skills/NAME` (https://code.claude.com/docs/en/skills).
+- Codex: `.agents/skills` from the working folder up to the repository's root (https://developers.openai.com/codex/skills).
+- Gemini CLI: `.gemini/skills` or its alias `.agents/skills`, which comes first (https://geminicli.com/docs/cli/skills).
+- Cursor: `.agents/skills` and `.cursor/skills` (https://cursor.com/docs/skills).
+- GitHub Copilot: `.github/skills`, `.claude/skills` or `.agents/skills` of a repository, `~/.copilot/skills` or
+  `~/.agents/skills` (https://docs.github.com/en/copilot/concepts/agents/about-agent-skills).
 """
 
 from __future__ import annotations
@@ -15,13 +23,18 @@ import fcntl
 import itertools
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cutesmith.errors import UsageError
+from cutesmith.resources import SKILL_NAME
 from cutesmith.skill.content import KEPT_SUFFIX, RECORD, Record, digest, mode_of, read_record, record_of
 
+CLAUDE, AGENTS = ".claude/skills", ".agents/skills"
+SKILLS_FOLDERS = {"claude": CLAUDE, "codex": AGENTS, "gemini": AGENTS, "cursor": AGENTS, "copilot": AGENTS}
+"""Client → its skills folder, relative to a project and to the home folder."""
+ALL = "all"
 ABSENT, FOREIGN, BROKEN, STALE, CHANGED, CURRENT = "absent", "foreign", "broken", "stale", "changed", "current"
 
 
@@ -45,6 +58,25 @@ class Copy:
     missing: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+
+
+def targets(clients: Iterable[str], base: Path) -> dict[Path, tuple[str, ...]]:
+    """The skill's folder below `base` (a project or the home folder) for the clients, each with whom it serves.
+
+    Raises UsageError when `base` is no folder, or when a link on the way leads out of it.
+    """
+    root, wanted = base.resolve(), set(clients)
+    if not root.is_dir():
+        raise UsageError(f"{base} is no folder", hint="--project takes an existing folder.")
+    found: dict[Path, tuple[str, ...]] = {}
+    for name, relative in SKILLS_FOLDERS.items():
+        if wanted.isdisjoint({name, ALL}):
+            continue
+        path = (root / relative).resolve()
+        if not path.is_relative_to(root):
+            raise UsageError(f"{root / relative} leads out of {root}, to {path}", hint="Remove that link.")
+        found[path / SKILL_NAME] = (*found.get(path / SKILL_NAME, ()), name)
+    return found
 
 
 def examine(root: Path, files: Mapping[str, Path] | None = None, *, clients: tuple[str, ...] = ()) -> Copy:

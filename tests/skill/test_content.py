@@ -16,10 +16,9 @@ import pytest
 
 from cutesmith import __version__, resources
 from cutesmith.errors import UnavailableError
-from cutesmith.skill.archive import write_archive
-from cutesmith.skill.clients import plugin_manifests
 from cutesmith.skill.content import RECORD, read_record, skill_files, tree
 from cutesmith.skill.installation import install
+from cutesmith.skill.release import plugin_manifests, write_archive
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP = "cute-dsl-kernels/"

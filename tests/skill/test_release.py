@@ -1,4 +1,4 @@
-"""Skills folders by client, and plugin manifests: one version, paths that hold, the keys that the clients document."""
+"""Plugin manifests: one version, paths that hold, and the keys that each client documents."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith import __version__, resources
-from cutesmith.errors import UsageError
-from cutesmith.skill import clients
+from cutesmith.skill.release import plugin_manifests, repository_manifests
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = {"name", "version", "description", "author", "license", "keywords"}
@@ -22,20 +21,10 @@ KEYS = {
 }
 
 
-def test_a_link_inside_the_project_is_followed_and_one_that_leads_out_is_refused(tmp_path):
-    (tmp_path / ".agents").mkdir()
-    (tmp_path / ".claude").symlink_to(".agents")
-    folder = tmp_path.resolve() / ".agents/skills" / resources.SKILL_NAME
-    assert clients.targets(["all"], tmp_path) == {folder: tuple(clients.SKILLS_FOLDERS)}
-    (tmp_path / ".agents/skills").symlink_to("/")
-    with pytest.raises(UsageError, match="leads out of"):
-        clients.targets(["codex"], tmp_path)
-
-
 @pytest.mark.parametrize("name", KEYS)
 def test_the_repository_has_the_manifests_of_this_version(name):
     text = (ROOT / name).read_text(encoding="utf-8")
-    assert text == clients.repository_manifests()[name], "run: cutesmith skill manifests"
+    assert text == repository_manifests()[name], "run: cutesmith skill manifests"
     fields = json.loads(text)
     assert (set(fields), fields["name"]) == (KEYS[name], "cutesmith")
     assert fields.get("version", __version__) == __version__
@@ -51,7 +40,7 @@ def test_the_repository_has_the_manifests_of_this_version(name):
 
 
 def test_a_plugin_archive_holds_a_manifest_for_every_client_without_paths():
-    fields = {name: json.loads(text) for name, text in clients.plugin_manifests().items()}
+    fields = {name: json.loads(text) for name, text in plugin_manifests().items()}
     assert set(fields) == {*KEYS, "plugin.json"}
     assert set(fields["plugin.json"]) == PLUGIN | {"$schema"}
     assert not [name for name in fields if {"skills", "contextFileName"} & set(fields[name])], "skills/ is the default"
