@@ -10,7 +10,7 @@ import torch
 
 from cutesmith.judge.candidate_side.stream_hold import HOLD, LONGEST_HOLD_S, StreamHold
 from cutesmith.judge.verification import verify_kernel
-from tests.emulator.machine.ptx_launches import address_of, emulate
+from tests.emulator.machine.launches import address_of, emulate
 
 ADVERSARIAL = Path(__file__).parents[2] / "evals" / "adversarial"
 FOREVER = (1 << 63) - 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutesmith.emulator.faults import UnsupportedInstruction
-from tests.emulator.machine.ptx_launches import emulate, zeros
+from tests.emulator.machine.launches import emulate, zeros
 
 CODE = """ld.param.u64 %d1, [p0];
 ld.param.u64 %d2, [p1];

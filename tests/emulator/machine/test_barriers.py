@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutesmith.emulator.faults import KernelFault
-from tests.emulator.machine import bench
+from tests.emulator.machine import launches
 
 SHARED = """
 .shared .align 4 .b8 s[4096];
@@ -19,7 +19,7 @@ SPIN = "mov.u32 %r9, 0; {name}: add.u32 %r9, %r9, 1; setp.lt.u32 %p9, %r9, 5000;
 def fault(code: str, *arrays: np.ndarray, **shape) -> KernelFault:
     """The fault that the code ends in."""
     with pytest.raises(KernelFault) as caught:
-        bench.run(code, *arrays, **shape)
+        launches.run(code, *arrays, **shape)
     return caught.value
 
 
@@ -35,10 +35,8 @@ xor.b32 %r7, %r2, 252; add.u32 %r7, %r3, %r7; ld.shared.u32 %r8, [%r7];
 """
     )
     out = np.zeros(128, np.uint32)
-    run = bench.prepare(code + bench.store_result("%r8") + "ret;", out, block=(128, 1, 1))
-    assert run.run().findings == ()
+    assert launches.run(code + launches.store_result("%r8") + "ret;", out, block=(128, 1, 1)).findings == ()
     assert out.tolist() == [lane ^ 63 for lane in range(128)]
-    assert run.memory.ordered == [("lanes", 64), ("lanes", 64)]
 
 
 def test_producers_arrive_and_consumers_wait():
@@ -56,10 +54,8 @@ ld.shared.u32 %r8, [%r4+-128];
 """
     )
     out = np.zeros(64, np.uint32)
-    run = bench.prepare(code + bench.store_result("%r8") + "ret;", out, block=(64, 1, 1))
-    run.run()
+    assert launches.run(code + launches.store_result("%r8") + "ret;", out, block=(64, 1, 1)).findings == ()
     assert out[32:].tolist() == [100 + lane for lane in range(32)]
-    assert run.memory.ordered == [("lanes", 64)]
 
 
 def test_a_barrier_is_used_again_and_again():
@@ -75,7 +71,7 @@ add.u32 %r6, %r6, 1; setp.lt.u32 %p2, %r6, 10; @%p2 bra LOOP;
 """
     )
     out = np.zeros(64, np.uint32)
-    bench.run(code + bench.store_result("%r8") + "ret;", out, block=(64, 1, 1))
+    launches.run(code + launches.store_result("%r8") + "ret;", out, block=(64, 1, 1))
     assert out.tolist() == [45] * 64
 
 
@@ -90,16 +86,16 @@ add.u32 %r6, %r6, 1; setp.lt.u32 %p2, %r6, 10; @%p2 bra LOOP;
     ],
 )
 def test_reductions_over_a_block(operation, expected):
-    code = SHARED + f"setp.lt.u32 %p1, %r1, 20; {operation};" + bench.store_result("%r8") + "ret;"
+    code = SHARED + f"setp.lt.u32 %p1, %r1, 20; {operation};" + launches.store_result("%r8") + "ret;"
     out = np.zeros(192, np.uint32)
-    bench.run(code, out, grid=(2, 1, 1), block=(96, 1, 1))
+    launches.run(code, out, grid=(2, 1, 1), block=(96, 1, 1))
     assert out.tolist() == [expected] * 192
 
 
 def test_whole_warps_that_exited_are_not_waited_for():
     code = SHARED + "setp.ge.u32 %p1, %r1, 64; @%p1 ret; bar.sync 0; mov.u32 %r8, 5;"
     out = np.zeros(128, np.uint32)
-    report = bench.run(code + bench.store_result("%r8") + "ret;", out, block=(128, 1, 1))
+    report = launches.run(code + launches.store_result("%r8") + "ret;", out, block=(128, 1, 1))
     assert out.tolist() == [5] * 64 + [0] * 64
     assert report.findings == ()
 
@@ -107,25 +103,25 @@ def test_whole_warps_that_exited_are_not_waited_for():
 def test_blocks_that_are_no_multiple_of_a_warp():
     code = SHARED + "st.shared.u32 [%r4], %r1; bar.sync 0; ld.shared.u32 %r8, [s+156];"
     out = np.zeros(80, np.uint32)
-    report = bench.run(code + bench.store_result("%r8") + "ret;", out, grid=(2, 1, 1), block=(40, 1, 1))
+    report = launches.run(code + launches.store_result("%r8") + "ret;", out, grid=(2, 1, 1), block=(40, 1, 1))
     assert out.tolist() == [39] * 80
     assert report.findings == ()
 
 
 def test_two_instructions_of_one_barrier_within_a_warp_are_divergent():
     code = SHARED + "and.b32 %r6, %r1, 1; setp.eq.u32 %p1, %r6, 0; @%p1 bra A; bar.sync 0; ret; A: bar.sync 0; ret;"
-    report = bench.run(code, block=(64, 1, 1))
+    report = launches.run(code, block=(64, 1, 1))
     assert {finding.kind for finding in report.findings} == {"divergent_barrier"}
     assert "a part of a warp" in report.findings[0].message
 
 
 def test_barriers_that_are_not_aligned_may_diverge():
     code = SHARED + "and.b32 %r6, %r1, 1; setp.eq.u32 %p1, %r6, 0; @%p1 bra A; barrier.sync 0; ret; A: barrier.sync 0;"
-    assert bench.run(code + "ret;", block=(64, 1, 1)).findings == ()
+    assert launches.run(code + "ret;", block=(64, 1, 1)).findings == ()
 
 
 def test_a_part_of_a_warp_that_exited_is_divergent():
-    report = bench.run(SHARED + "setp.ge.u32 %p1, %r1, 40; @%p1 ret; bar.sync 0; ret;", block=(64, 1, 1))
+    report = launches.run(SHARED + "setp.ge.u32 %p1, %r1, 40; @%p1 ret; bar.sync 0; ret;", block=(64, 1, 1))
     (finding,) = report.findings
     assert finding.kind == "divergent_barrier"
     assert finding.thread == (32, 0, 0)
@@ -133,7 +129,7 @@ def test_a_part_of_a_warp_that_exited_is_divergent():
 
 
 def test_a_deadlock_names_the_missing_warps_and_where_they_are():
-    code = SHARED + "setp.eq.u32 %p1, %r5, 2; @%p1 bra OTHER; bar.sync 0; ret; OTHER: bar.sync 4, 96; ret;"
+    code = SHARED + "setp.eq.u32 %p1, %r5, 2; @%p1 bra OTHER; bar.sync 0; ret;\nOTHER: bar.sync 4, 96; ret;"
     error = fault(code, block=(96, 1, 1), grid=(3, 1, 1))
     first, second = error.findings
     assert first.kind == second.kind == "deadlock"
@@ -174,22 +170,21 @@ xor.b32 %r7, %r1, 1; mapa.shared::cluster.u32 %r8, %r5, %r7; ld.shared::cluster.
 barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;
 """
     out = np.zeros(128, np.uint32)
-    run = bench.prepare(code + bench.store_result("%r10") + "ret;", out, grid=(4, 1, 1), cluster=(2, 1, 1))
-    run.run()
+    report = launches.run(code + launches.store_result("%r10") + "ret;", out, grid=(4, 1, 1), cluster=(2, 1, 1))
+    assert report.findings == ()
     expected = [100 * (1 - block % 2) + lane for block in range(4) for lane in range(32)]
     assert out.tolist() == expected
-    assert ("release", 128) in run.memory.ordered or ("release", 64) in run.memory.ordered
 
 
 def test_a_block_that_leaves_its_cluster_is_not_waited_for():
     code = CLUSTER + "setp.eq.u32 %p1, %r1, 1; @%p1 ret; barrier.cluster.arrive; barrier.cluster.wait; mov.u32 %r8, 3;"
     out = np.zeros(64, np.uint32)
-    bench.run(code + bench.store_result("%r8") + "ret;", out, grid=(2, 1, 1), cluster=(2, 1, 1))
+    launches.run(code + launches.store_result("%r8") + "ret;", out, grid=(2, 1, 1), cluster=(2, 1, 1))
     assert out.tolist() == [3] * 32 + [0] * 32
 
 
 def test_a_cluster_barrier_that_a_block_never_reaches():
-    code = CLUSTER + "setp.eq.u32 %p1, %r1, 1; @%p1 bra B; barrier.cluster.arrive; barrier.cluster.wait; ret; B: bar.sync 1, 64; ret;"  # fmt: skip  # noqa: E501
+    code = CLUSTER + "setp.eq.u32 %p1, %r1, 1; @%p1 bra B; barrier.cluster.arrive; barrier.cluster.wait; ret;\nB: bar.sync 1, 64; ret;"  # fmt: skip  # noqa: E501
     error = fault(code, grid=(2, 1, 1), cluster=(2, 1, 1))
     assert "threads of (1, 0, 0) have not arrived" in error.findings[0].message + error.findings[1].message
 

@@ -10,7 +10,7 @@ import pytest
 from cutesmith.emulator.errors import LaunchRefused
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.machine.settings import Settings
-from tests.emulator.machine import bench
+from tests.emulator.machine import launches
 
 FLAT = """
 mov.u32 %r20, %tid.x; mov.u32 %r21, %tid.y; mov.u32 %r22, %tid.z; mov.u32 %r23, %ntid.x; mov.u32 %r24, %ntid.y;
@@ -19,7 +19,7 @@ mov.u32 %r26, %ctaid.x; mov.u32 %r27, %ctaid.y; mov.u32 %r28, %ctaid.z;
 mov.u32 %r29, %nctaid.x; mov.u32 %r30, %nctaid.y;
 mad.lo.u32 %r31, %r28, %r30, %r27; mad.lo.u32 %r31, %r31, %r29, %r26; // block in grid
 mov.u32 %r32, %ntid.z; mul.lo.u32 %r33, %r23, %r24; mul.lo.u32 %r33, %r33, %r32; mad.lo.u32 %r34, %r31, %r33, %r25;
-ld.param.u64 %rd1, [p0]; mul.wide.u32 %rd2, %r34, 4; add.s64 %rd3, %rd1, %rd2;
+ld.param.u64 %d1, [p0]; mul.wide.u32 %d2, %r34, 4; add.s64 %d3, %d1, %d2;
 """
 
 
@@ -27,7 +27,7 @@ def values_of(register: str, **shape) -> np.ndarray:
     """What a special register holds, by block in the grid and thread in the block."""
     grid, block = shape["grid"], shape["block"]
     out = np.zeros((int(np.prod(grid)), int(np.prod(block))), np.uint32)
-    bench.run(f"{FLAT} mov.u32 %r1, {register}; st.global.u32 [%rd3], %r1; ret;", out, **shape)
+    launches.run(f"{FLAT} mov.u32 %r1, {register}; st.global.u32 [%d3], %r1; ret;", out, **shape)
     return out
 
 
@@ -37,8 +37,8 @@ SHAPE = {"grid": (4, 6, 2), "block": (5, 4, 3), "cluster": (2, 3, 1)}
 @pytest.mark.parametrize("lanes_per_wave", [1, 500, 32768])
 def test_every_thread_runs_once_whatever_the_waves(lanes_per_wave):
     out = np.zeros(48 * 60, np.uint32)
-    code = f"{FLAT} ld.global.u32 %r1, [%rd3]; add.u32 %r1, %r1, 1; st.global.u32 [%rd3], %r1; ret;"
-    report = bench.run(code, out, settings=Settings(lanes_per_wave=lanes_per_wave), **SHAPE)
+    code = f"{FLAT} ld.global.u32 %r1, [%d3]; add.u32 %r1, %r1, 1; st.global.u32 [%d3], %r1; ret;"
+    report = launches.run(code, out, settings=Settings(lanes_per_wave=lanes_per_wave), **SHAPE)
     assert (out == 1).all()
     assert report.waves == {1: 8, 500: 8, 32768: 1}[lanes_per_wave]  # whole clusters, at least one
     assert report.instructions == 48 * 60 * (len(report.program.instructions))
@@ -66,7 +66,7 @@ def test_dynamic_shared_memory_starts_behind_the_static():
 mov.u32 %r1, fixed; mov.u32 %r2, %dynamic_smem_size; mov.u32 %r3, %total_smem_size;
 """
     out = np.zeros(32, np.uint32)
-    bench.run(code + bench.store_result("%r3") + "ret;", out, dynamic_smem=300)
+    launches.run(code + launches.store_result("%r3") + "ret;", out, dynamic_smem=300)
     assert (out == 384).all()  # 320 bytes in units of 128
 
 
@@ -79,14 +79,14 @@ mov.u32 %r1, fixed; mov.u32 %r2, %dynamic_smem_size; mov.u32 %r3, %total_smem_si
     ],
 )
 def test_a_launch_over_the_limits_is_refused_before_anything_runs(shape, says):
-    run = bench.prepare("ret;", **shape)
+    run = launches.prepare("ret;", **shape)
     with pytest.raises(LaunchRefused, match="sm_90 refuses to launch k: .*" + says):
         run.run()
     assert run.waves == 0
 
 
 def test_resident_blocks_follow_registers_and_shared_memory():
-    run = bench.prepare("ret;", block=(256, 1, 1), dynamic_smem=100_000)
+    run = launches.prepare("ret;", block=(256, 1, 1), dynamic_smem=100_000)
     assert run.resident_blocks == 2 * 132
     run.kernel = replace(run.kernel, registers=255)
     assert run.resident_blocks == 132
@@ -94,4 +94,4 @@ def test_resident_blocks_follow_registers_and_shared_memory():
 
 def test_an_unknown_instruction_is_named():
     with pytest.raises(UnsupportedInstruction, match="tcgen05.alloc"):
-        bench.prepare("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%rd1], 32; ret;")
+        launches.prepare("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%d1], 32; ret;")

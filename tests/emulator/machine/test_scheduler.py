@@ -11,7 +11,7 @@ from cutesmith.emulator.instructions.table import execution_of
 from cutesmith.emulator.machine.barriers import BlockBarrierSuspension
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.machine.suspensions import LaneSuspension
-from tests.emulator.machine import bench
+from tests.emulator.machine import launches
 
 SHUFFLE = "shfl.sync.bfly.b32 %r3, %r2, 1, 31, {mask};"
 
@@ -23,7 +23,9 @@ LOOP: setp.ge.u32 %p1, %r2, %r1; @%p1 bra END; add.u32 %r2, %r2, 1; bra LOOP;
 END:
 """
     out = np.zeros(64, np.uint32)
-    report = bench.run(code + bench.store_result("%r2") + "ret;", out, block=(64, 1, 1), settings=Settings(fuel=5))
+    report = launches.run(
+        code + launches.store_result("%r2") + "ret;", out, block=(64, 1, 1), settings=Settings(fuel=5)
+    )
     assert out.tolist() == list(range(64))
     assert report.completed
 
@@ -37,7 +39,7 @@ SPIN: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 100; @%p2 bra SPIN;
 EVEN: {SHUFFLE.format(mask=-1)}
 """
     out = np.zeros(64, np.uint32)
-    bench.run(code + bench.store_result("%r3") + "ret;", out, grid=(2, 1, 1), settings=Settings(fuel=8))
+    launches.run(code + launches.store_result("%r3") + "ret;", out, grid=(2, 1, 1), settings=Settings(fuel=8))
     assert out.tolist() == [10 * (lane ^ 1) for lane in range(32)] * 2
 
 
@@ -48,7 +50,7 @@ setp.lt.u32 %p1, %r1, 16; selp.b32 %r6, 0xffff, 0xffff0000, %p1;
 {SHUFFLE.format(mask="%r6")}
 """
     out = np.zeros(32, np.uint32)
-    report = bench.run(code + bench.store_result("%r3") + "ret;", out)
+    report = launches.run(code + launches.store_result("%r3") + "ret;", out)
     assert out.tolist() == [10 * (lane ^ 1) for lane in range(32)]
     assert report.findings == ()
 
@@ -59,14 +61,14 @@ mov.u32 %r1, %tid.x; mov.u32 %r2, %r1; setp.ge.u32 %p1, %r1, 8; @%p1 ret;
 {SHUFFLE.format(mask=-1)}
 """
     out = np.full(32, 99, np.uint32)
-    bench.run(code + bench.store_result("%r3") + "ret;", out)
+    launches.run(code + launches.store_result("%r3") + "ret;", out)
     assert out.tolist() == [lane ^ 1 for lane in range(8)] + [99] * 24
 
 
 def test_a_lane_outside_its_own_mask_is_named():
     code = f"mov.u32 %r1, %tid.x; mov.u32 %r2, %r1; {SHUFFLE.format(mask=0xFFFF)} ret;"
     with pytest.raises(KernelFault) as caught:
-        bench.run(code)
+        launches.run(code)
     (finding,) = caught.value.findings
     assert finding.kind == "invalid_operand"
     assert finding.thread == (16, 0, 0)
@@ -80,7 +82,7 @@ bar.sync 0; ret;
 LOW: {SHUFFLE.format(mask=-1)} bar.sync 0; ret;
 """
     with pytest.raises(KernelFault) as caught:
-        bench.run(code)
+        launches.run(code)
     message = next(f.message for f in caught.value.findings if "shfl" in f.message)
     assert "lanes 0-15 of warp 0" in message
     assert "lanes 16-31 of warp 0 wait at" in message
@@ -94,36 +96,36 @@ activemask.b32 %r2;
 END:
 """
     out = np.zeros(32, np.uint32)
-    bench.run(code + bench.store_result("%r2") + "ret;", out)
+    launches.run(code + launches.store_result("%r2") + "ret;", out)
     assert out.tolist() == [0] * 4 + [0xFFFF_FFF0] * 28
 
 
 def test_an_endless_loop_ends_at_the_step_limit():
     with pytest.raises(EndlessLoop, match=r"64 threads of 2 blocks still run after .* thread \(0, 0, 0\)"):
-        bench.run("LOOP: bra LOOP;", grid=(2, 1, 1), settings=Settings(step_limit=1_000_000))
+        launches.run("LOOP: bra LOOP;", grid=(2, 1, 1), settings=Settings(step_limit=1_000_000))
 
 
 def test_steps_count_over_all_waves():
     code = "mov.u32 %r1, 0; LOOP: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 64; @%p1 bra LOOP; ret;"
     settings = Settings(lanes_per_wave=32, fuel=16, step_limit=10_000)
-    report = bench.run(code, grid=(4, 1, 1), settings=settings)
+    report = launches.run(code, grid=(4, 1, 1), settings=settings)
     assert report.waves == 4
     with pytest.raises(EndlessLoop):
-        bench.run(code, grid=(64, 1, 1), settings=settings)
+        launches.run(code, grid=(64, 1, 1), settings=settings)
 
 
 def test_blocks_hand_over_through_memory_while_they_spin():
     """Block 0 waits for a flag that block 1 writes: both must run although the first never gives way by itself."""
     code = """
-ld.param.u64 %rd1, [p1]; mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; @%p1 bra WRITE;
-SPIN: ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN;
+ld.param.u64 %d1, [p1]; mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; @%p1 bra WRITE;
+SPIN: ld.volatile.global.u32 %r2, [%d1]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN;
 bra END;
-WRITE: mov.u32 %r2, 7; st.volatile.global.u32 [%rd1], %r2;
+WRITE: mov.u32 %r2, 7; st.volatile.global.u32 [%d1], %r2;
 END:
 """
     out, flag = np.zeros(64, np.uint32), np.zeros(1, np.uint32)
-    report = bench.run(
-        code + bench.store_result("%r2") + "ret;", out, flag, grid=(2, 1, 1), settings=Settings(lanes_per_wave=32)
+    report = launches.run(
+        code + launches.store_result("%r2") + "ret;", out, flag, grid=(2, 1, 1), settings=Settings(lanes_per_wave=32)
     )
     assert out.tolist() == [7] * 64
     assert report.waves == 1  # a kernel that waits on memory gets the blocks that a GPU holds at once
@@ -131,18 +133,19 @@ END:
 
 def test_a_block_that_waits_for_one_beyond_what_the_gpu_holds_is_told():
     code = """
-ld.param.u64 %rd1, [p0]; mov.u32 %r1, %ctaid.x; mov.u32 %r3, %nctaid.x; sub.u32 %r3, %r3, 1;
+ld.param.u64 %d1, [p0]; mov.u32 %r1, %ctaid.x; mov.u32 %r3, %nctaid.x; sub.u32 %r3, %r3, 1;
 setp.eq.u32 %p1, %r1, %r3; @%p1 bra WRITE;
-SPIN: ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN;
+SPIN: ld.volatile.global.u32 %r2, [%d1]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN;
 ret;
-WRITE: st.volatile.global.u32 [%rd1], 1; ret;
+WRITE: st.volatile.global.u32 [%d1], 1; ret;
 """
+    settings = Settings(step_limit=20_000_000, sanitize=False)
     with pytest.raises(EndlessLoop) as caught:
-        bench.run(code, np.zeros(1, np.uint32), grid=(5000, 1, 1), settings=Settings(step_limit=20_000_000))
+        launches.run(code, np.zeros(1, np.uint32), grid=(5000, 1, 1), settings=settings)
     assert "blocks have not started" in caught.value.hint
 
 
 def test_suspension_points_have_their_kinds():
-    run = bench.prepare("bar.sync 0; nanosleep.u32 5; membar.gl; ret;")
+    run = launches.prepare("bar.sync 0; nanosleep.u32 5; membar.gl; ret;")
     kinds = [type(execution_of(point.instruction)) for point in run.program.suspension_points]
     assert kinds == [BlockBarrierSuspension, LaneSuspension, LaneSuspension]

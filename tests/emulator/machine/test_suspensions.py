@@ -11,7 +11,7 @@ from cutesmith.emulator.faults import KernelFault
 from cutesmith.emulator.instructions import table
 from cutesmith.emulator.machine.machine import Unit
 from cutesmith.emulator.machine.suspensions import Suspension, lane_operation
-from tests.emulator.machine.bench import run, store_result
+from tests.emulator.machine.launches import run, store_result
 
 GROUP = 128
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutesmith.emulator.faults import UnsupportedInstruction
-from tests.emulator.machine.ptx_launches import emulate, zeros
+from tests.emulator.machine.launches import emulate, zeros
 
 # each thread copies its 16 bytes of array 0 to its place in `tile`; %d5: its 16 bytes of array 1
 PROLOGUE = """mov.u32 %r1, %tid.x;

@@ -6,7 +6,7 @@ import pytest
 
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.operations.mbarrier_state import MOST_ARRIVALS, MOST_BYTES, Mbarrier, MbarrierError
-from tests.emulator.machine.ptx_launches import emulate, zeros
+from tests.emulator.machine.launches import emulate, zeros
 
 # %r1: thread, %r8: the mbarrier at the start of `tile`, %r2: the thread's word behind it, %p1: thread 0
 PROLOGUE = """mov.u32 %r1, %tid.x;

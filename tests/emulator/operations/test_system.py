@@ -9,7 +9,7 @@ import pytest
 from cutesmith.emulator.faults import KernelFault, UnsupportedInstruction
 from cutesmith.emulator.operations.printing import ArgumentBuffer, format_text
 from cutesmith.emulator.state.findings import MOST_PRINTED, Printed
-from tests.emulator.machine import bench
+from tests.emulator.machine import launches
 
 
 def printed(template: str, layout: str, *values: object, strings: dict[int, str] | None = None) -> str:
@@ -55,22 +55,22 @@ def test_printed_text_is_bounded():
 
 def test_a_trap_names_its_first_thread():
     with pytest.raises(KernelFault, match="executed `trap`") as caught:
-        bench.run("mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 9; @%p1 ret; trap;", grid=(2, 1, 1))
+        launches.run("mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 9; @%p1 ret; trap;", grid=(2, 1, 1))
     (finding,) = caught.value.findings
     assert (finding.kind, finding.thread, finding.block, finding.count) == ("trap", (9, 0, 0), (0, 0, 0), 46)
 
 
 def test_register_counts_are_those_that_the_hardware_takes():
-    assert bench.run("setmaxnreg.dec.sync.aligned.u32 24; setmaxnreg.inc.sync.aligned.u32 240; ret;").completed
+    assert launches.run("setmaxnreg.dec.sync.aligned.u32 24; setmaxnreg.inc.sync.aligned.u32 240; ret;").completed
     with pytest.raises(KernelFault, match="setmaxnreg to 30 registers"):
-        bench.run("setmaxnreg.inc.sync.aligned.u32 30; ret;")
+        launches.run("setmaxnreg.inc.sync.aligned.u32 30; ret;")
 
 
 def test_dependent_launches_find_the_one_before_finished():
     code = "griddepcontrol.wait; griddepcontrol.launch_dependents; nanosleep.u32 100; ret;"
-    assert bench.run(code, grid=(3, 1, 1)).completed
+    assert launches.run(code, grid=(3, 1, 1)).completed
 
 
 def test_functions_that_the_driver_does_not_have_are_named():
     with pytest.raises(UnsupportedInstruction, match="fence.invented"):
-        bench.run("fence.invented; ret;")
+        launches.run("fence.invented; ret;")

@@ -10,7 +10,7 @@ from cutesmith.emulator.program.abi import CONTEXT_WORDS
 from cutesmith.emulator.sanitizer import cells
 from cutesmith.emulator.sanitizer.clocks import Clocks, LaunchClocks
 from cutesmith.emulator.sanitizer.layout import Sanitizer
-from tests.emulator.machine.ptx_launches import emulate, zeros
+from tests.emulator.machine.launches import emulate, zeros
 
 
 def wave(blocks=2, threads=64, cluster=1):

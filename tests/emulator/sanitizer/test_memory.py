@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutesmith.emulator.state.allocations import Allocation, Allocations
-from tests.emulator.machine.ptx_launches import address_of, emulate, emulate_in, zeros
+from tests.emulator.machine.launches import address_of, emulate, zeros
 
 LANE = """mov.u32 %r1, %tid.x;
 mul.wide.u32 %d3, %r1, 4;
@@ -90,7 +90,7 @@ def test_shared_memory_has_bounds(address, text):
 
 
 def test_dynamic_shared_memory_extends_the_bounds():
-    code = "mov.u32 %r1, {};\nst.shared.u32 [%r1+{}], %r1;\nret;"
+    code = "mov.u32 %r1, {};\nmov.u32 %r2, tile;\nst.shared.u32 [%r1+{}], %r1;\nret;"
     declare = ".extern .shared .align 16 .b8 dynamic[];"
     assert emulate(code.format("dynamic", 252), declare=declare, dynamic=256, block=1).findings == ()
     outcome = emulate(code.format("dynamic", 256), declare=declare, dynamic=256, block=1)
@@ -174,9 +174,10 @@ ret;"""
     target = zeros(1)
     allocations = Allocations()
     allocations.add_array(target, address_of(0), "array 0")
-    assert emulate_in(allocations, 1, code, declare, (1, 1, 1, 0)).findings == ()
+    options = {"allocations": allocations, "declare": declare, "block": 1}
+    assert emulate(code, target, **options).findings == ()
     assert target[0] == 25
-    outcome = emulate_in(allocations, 1, code.replace("[%d2+4]", "[%d2+8]"), declare, (1, 1, 1, 0))
+    outcome = emulate(code.replace("[%d2+4]", "[%d2+8]"), target, **options)
     assert "4 bytes past the end of the variable step" in message(outcome)
 
 

@@ -8,7 +8,7 @@ import pytest
 from cutesmith.emulator.machine.suspensions import lane_operation
 from cutesmith.emulator.program.abi import Space
 from cutesmith.emulator.sanitizer.cells import MAX_SITE
-from tests.emulator.machine.ptx_launches import emulate, zeros
+from tests.emulator.machine.launches import emulate, zeros
 
 # %r1: thread, %r2: its word of `tile`, %d2: its word of array 0 (by its number in the grid), %d1: array 0
 PROLOGUE = """mov.u32 %r1, %tid.x;
