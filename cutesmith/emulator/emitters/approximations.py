@@ -27,7 +27,6 @@ from cutesmith.emulator.emitters.formats import (
 )
 from cutesmith.emulator.emitters.packed import part_format, parts
 from cutesmith.emulator.emitters.unit import unit
-from cutesmith.emulator.instructions.forms import forms
 from cutesmith.emulator.instructions.table import native
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.ptx.syntax import Instruction
@@ -37,7 +36,7 @@ _HIGH_INFINITY = 0x7FF00000  # upper half of an f64
 _TURNS = float_constant(0x22F983 * 2.0**-26 + 2.0**-3)  # 1 / (2 pi) as ptxas writes it: 0x3E22F983
 
 
-@native(*forms("rcp.approx", ("", "ftz"), ("f32",)))
+@native("rcp.approx{,.ftz}.f32")
 def reciprocal(emitter: Emitter, instruction: Instruction) -> None:
     """1 / a."""
     value = emitter.value(instruction.operands[1], 32)
@@ -54,7 +53,7 @@ def reciprocal(emitter: Emitter, instruction: Instruction) -> None:
 _RESCALED = {"sqrt": "0.000244140625", "rsqrt": "4096.0"}
 
 
-@native(*forms("sqrt.approx", ("", "ftz"), ("f32",)), *forms("rsqrt.approx", ("", "ftz"), ("f32",)))
+@native("{sqrt,rsqrt}.approx{,.ftz}.f32")
 def square_root(emitter: Emitter, instruction: Instruction) -> None:
     """sqrt(a) or 1 / sqrt(a)."""
     value = emitter.value(instruction.operands[1], 32)
@@ -67,7 +66,7 @@ def square_root(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], result, 32)
 
 
-@native(*forms("lg2.approx", ("", "ftz"), ("f32",)))
+@native("lg2.approx{,.ftz}.f32")
 def logarithm(emitter: Emitter, instruction: Instruction) -> None:
     """log2(a)."""
     value = emitter.value(instruction.operands[1], 32)
@@ -81,7 +80,7 @@ def logarithm(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], result, 32)
 
 
-@native(*forms("ex2.approx", ("", "ftz"), ("f32",)))
+@native("ex2.approx{,.ftz}.f32")
 def exponential(emitter: Emitter, instruction: Instruction) -> None:
     """2^a."""
     value = emitter.value(instruction.operands[1], 32)
@@ -96,7 +95,7 @@ def exponential(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], result, 32)
 
 
-@native(*forms("sin.approx", ("", "ftz"), ("f32",)), *forms("cos.approx", ("", "ftz"), ("f32",)))
+@native("{sin,cos}.approx{,.ftz}.f32")
 def circular(emitter: Emitter, instruction: Instruction) -> None:
     """sin(a) or cos(a): a in turns, rounded toward zero, goes to the unit."""
     value = emitter.value(instruction.operands[1], 32)
@@ -112,7 +111,7 @@ def hyperbolic_tangent(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], unit(emitter, "tanh", value), 32)
 
 
-@native(*forms("div", ("approx", "full"), ("", "ftz"), ("f32",)))
+@native("div.{approx,full}{,.ftz}.f32")
 def divide(emitter: Emitter, instruction: Instruction) -> None:
     """a * (1 / b); without `.ftz` both are scaled where b is subnormal, and by 1/4 where `.full` meets a huge b."""
     a, b = (emitter.value(operand, 32) for operand in instruction.operands[1:])

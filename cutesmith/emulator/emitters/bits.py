@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from cutesmith.emulator.emitters.comparisons import assign_predicates
-from cutesmith.emulator.instructions.forms import forms, integer_type, take, type_bits
+from cutesmith.emulator.instructions.forms import integer_type, take, type_bits
 from cutesmith.emulator.instructions.table import native
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.ptx.syntax import Immediate, Instruction, Operand, Pair
@@ -228,7 +228,7 @@ def field_mask(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], mask, 32)
 
 
-@native(*forms("szext", ("clamp", "wrap"), ("u32", "s32")))
+@native("szext.{clamp,wrap}.{u32,s32}")
 def extend_field(emitter: Emitter, instruction: Instruction) -> None:
     """`szext.mode.type d, a, n`: the low n bits of a, sign- or zero-extended; n of 32 or more keeps a (`.clamp`)."""
     wrap, signed = instruction.modifiers[0] == "wrap", instruction.modifiers[-1] == "s32"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from cutesmith.emulator.instructions.forms import BITS, INTEGERS, IntegerType, forms, integer_type, take, type_bits
+from cutesmith.emulator.instructions.forms import IntegerType, integer_type, take, type_bits
 from cutesmith.emulator.instructions.table import native
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.ptx.syntax import Instruction, Operand, Pair
 
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs")
-BOOLEANS = ("", "and", "or", "xor")
+_COMPARISON = "{eq,ne,lt,le,gt,ge,lo,ls,hi,hs}{,.and,.or,.xor}"
+_TYPES = "{u16,s16,u32,s32,u64,s64,b16,b32,b64}"
 _UNSIGNED = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
 _ONE = {"u32": "-1", "s32": "-1", "f32": str(0x3F800000)}
 
 
-@native(*forms("setp", COMPARISONS, BOOLEANS, (*INTEGERS, *BITS)))
+@native(f"setp.{_COMPARISON}.{_TYPES}")
 def set_predicate(emitter: Emitter, instruction: Instruction) -> None:
     """`setp.cmp.bool.type p|q, a, b, c`: p = (a cmp b) bool c, q = !(a cmp b) bool c."""
     kind = integer_type(instruction, instruction.modifiers[-1])
@@ -37,7 +37,7 @@ def assign_predicates(
 
 def combine(emitter: Emitter, instruction: Instruction, holds: str, other: str) -> str:
     """`holds bool other` by the instruction's boolean operation; `holds` where it has none."""
-    boolean = next((word for word in instruction.modifiers if word in BOOLEANS), "")
+    boolean = next((word for word in instruction.modifiers if word in ("and", "or", "xor")), "")
     if bool(boolean) != bool(other):
         raise emitter.unsupported("a boolean operation and a third predicate go together")
     return emitter.op(f"{boolean} i1 {{}}, {{}}", holds, other) if boolean else holds
@@ -53,7 +53,7 @@ def _compare(emitter: Emitter, instruction: Instruction, kind: IntegerType, a: O
     return emitter.op(f"icmp {condition} i{kind.bits} {{}}, {{}}", x, y)
 
 
-@native(*forms("set", COMPARISONS, BOOLEANS, tuple(_ONE), (*INTEGERS, *BITS)))
+@native(f"set.{_COMPARISON}.{{u32,s32,f32}}." + _TYPES)
 def set_value(emitter: Emitter, instruction: Instruction) -> None:
     """`set.cmp.bool.dtype.stype`: all ones (1.0 for f32) where it holds, else zero; the source is an integer."""
     kind = integer_type(instruction, instruction.modifiers[-1])

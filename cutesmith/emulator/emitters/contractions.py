@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutesmith.emulator.emitters.floats import FTZ, apply
+from cutesmith.emulator.emitters.floats import apply
 from cutesmith.emulator.emitters.formats import FORMATS
-from cutesmith.emulator.instructions.forms import forms
 from cutesmith.emulator.instructions.table import native
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.program.contraction import FUSED
@@ -15,7 +14,7 @@ from cutesmith.emulator.ptx.syntax import Instruction
 _NEGATED = {"add": None, "subtract_product": 0, "subtract_addend": 2}
 
 
-@native(*forms(FUSED, tuple(_NEGATED), FTZ, ("f32",)), *forms(FUSED, tuple(_NEGATED), ("f64",)))
+@native(f"{FUSED}.{{add,subtract_product,subtract_addend}}{{.f32,.ftz.f32,.f64}}")
 def fused(emitter: Emitter, instruction: Instruction) -> None:
     """`fma.rn`, with one operand's sign changed for a difference."""
     how, *kind = instruction.modifiers

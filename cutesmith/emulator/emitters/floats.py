@@ -7,7 +7,7 @@ multiply-add is an exact product plus an addition rounded to odd, then rounded o
 
 from __future__ import annotations
 
-from cutesmith.emulator.emitters.comparisons import BOOLEANS, assign_predicates, combine
+from cutesmith.emulator.emitters.comparisons import assign_predicates, combine
 from cutesmith.emulator.emitters.formats import (
     F16,
     F32,
@@ -25,7 +25,6 @@ from cutesmith.emulator.emitters.formats import (
     to_double,
     widen,
 )
-from cutesmith.emulator.instructions.forms import forms
 from cutesmith.emulator.instructions.table import native
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.ptx.syntax import Instruction
@@ -35,8 +34,8 @@ COMPARISONS = {
     "equ": "ueq", "neu": "une", "ltu": "ult", "leu": "ule", "gtu": "ugt", "geu": "uge",
 }  # fmt: skip
 """LLVM's predicate of each comparison."""
-MODES = ("", *ROUNDINGS)
-FTZ = ("", "ftz")
+COMPARED = "{" + ",".join(COMPARISONS) + "}{,.and,.or,.xor}"
+"""The pattern of a comparison with a boolean operation."""
 _INSTRUCTIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 F64_QUIET = 1 << 51
 OUT_OF_BOUNDS = 0x7FF7  # found by trying all 2^16 patterns on an H200; the same for f16 and bf16
@@ -45,25 +44,13 @@ _NAN_ORDER = {"div": (1, 0), "fma": (0, 2, 1), "mad": (0, 2, 1)}  # of f64 opera
 _LLVM_ROUNDING = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
 
 
-@native(*forms("add", MODES, FTZ, ("", "sat"), ("f32",)), *forms("add", MODES, ("f64",)))
-@native(*forms("sub", MODES, FTZ, ("", "sat"), ("f32",)), *forms("sub", MODES, ("f64",)))
-@native(*forms("mul", MODES, FTZ, ("", "sat"), ("f32",)), *forms("mul", MODES, ("f64",)))
-@native(*forms("fma", ROUNDINGS, FTZ, ("", "sat"), ("f32",)), *forms("fma", ROUNDINGS, ("f64",)))
-@native(*forms("mad", ROUNDINGS, FTZ, ("", "sat"), ("f32",)), *forms("mad", ROUNDINGS, ("f64",)))
-@native(*forms("div", ROUNDINGS, FTZ, ("f32",)), *forms("div", ROUNDINGS, ("f64",)))
-@native(*forms("rcp", ROUNDINGS, FTZ, ("f32",)), *forms("rcp", ROUNDINGS, ("f64",)))
-@native(*forms("sqrt", ROUNDINGS, FTZ, ("f32",)), *forms("sqrt", ROUNDINGS, ("f64",)))
-@native(*forms("add", ("", "rn"), FTZ, ("", "sat"), ("f16",)), *forms("add", ("", "rn"), ("bf16",)))
-@native(*forms("sub", ("", "rn"), FTZ, ("", "sat"), ("f16",)), *forms("sub", ("", "rn"), ("bf16",)))
-@native(*forms("mul", ("", "rn"), FTZ, ("", "sat"), ("f16",)), *forms("mul", ("", "rn"), ("bf16",)))
-@native(*forms("fma", ("rn",), FTZ, ("", "sat", "relu"), ("f16",)), *forms("fma", ("rn",), ("", "relu"), ("bf16",)))
-@native(*forms("fma", ("rn",), ("oob",), ("", "relu"), ("f16", "bf16")))
-@native(*forms("min", FTZ, ("", "NaN"), ("", "xorsign.abs"), ("f32", "f16")))
-@native(*forms("max", FTZ, ("", "NaN"), ("", "xorsign.abs"), ("f32", "f16")))
-@native(*forms("min", ("", "NaN"), ("", "xorsign.abs"), ("bf16",)), "min.f64")
-@native(*forms("max", ("", "NaN"), ("", "xorsign.abs"), ("bf16",)), "max.f64")
-@native(*forms("abs", FTZ, ("f32", "f16")), "abs.bf16", "abs.f64")
-@native(*forms("neg", FTZ, ("f32", "f16")), "neg.bf16", "neg.f64")
+@native("{add,sub,mul}{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32", "{add,sub,mul}{,.rn,.rz,.rm,.rp}.f64")
+@native("{fma,mad}{.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32", "{fma,mad}{.rn,.rz,.rm,.rp}.f64")
+@native("{div,rcp,sqrt}{.rn,.rz,.rm,.rp}{,.ftz}.f32", "{div,rcp,sqrt}{.rn,.rz,.rm,.rp}.f64")
+@native("{add,sub,mul}{,.rn}{,.ftz}{,.sat}.f16", "{add,sub,mul}{,.rn}.bf16")
+@native("fma.rn{,.ftz}{,.sat,.relu}.f16", "fma.rn{,.relu}.bf16", "fma.rn.oob{,.relu}.{f16,bf16}")
+@native("{min,max}{,.ftz}{,.NaN}{,.xorsign.abs}.{f32,f16}", "{min,max}{,.NaN}{,.xorsign.abs}.bf16", "{min,max}.f64")
+@native("{abs,neg}{,.ftz}.{f32,f16}", "{abs,neg}.{bf16,f64}")
 def arithmetic(emitter: Emitter, instruction: Instruction) -> None:
     """One scalar result from one to three scalars of the same format."""
     form = FORMATS[instruction.modifiers[-1]]
@@ -310,8 +297,7 @@ def extremum(
     return emitter.select(no_number, kind, nan, chosen)
 
 
-@native(*forms("setp", COMPARISONS, BOOLEANS, FTZ, ("f32", "f16")))
-@native(*forms("setp", COMPARISONS, BOOLEANS, ("f64", "bf16")))
+@native(f"setp.{COMPARED}{{,.ftz}}.{{f32,f16}}", f"setp.{COMPARED}.{{f64,bf16}}")
 def set_predicate(emitter: Emitter, instruction: Instruction) -> None:
     """`setp.cmp.bool.type p|q, a, b, c` on floats."""
     form = FORMATS[instruction.modifiers[-1]]
@@ -331,10 +317,8 @@ def compare(emitter: Emitter, instruction: Instruction, form: Format, values: li
 _TRUE = {"u32": -1, "s32": -1, "u16": -1, "s16": -1, "f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
 
 
-@native(*forms("set", COMPARISONS, BOOLEANS, FTZ, ("u32", "s32", "f32"), ("f32",)))
-@native(*forms("set", COMPARISONS, BOOLEANS, ("u32", "s32", "f32"), ("f64",)))
-@native(*forms("set", COMPARISONS, BOOLEANS, FTZ, ("u16", "s16", "u32", "s32", "f16"), ("f16",)))
-@native(*forms("set", COMPARISONS, BOOLEANS, ("u16", "s16", "u32", "s32", "bf16"), ("bf16",)))
+@native(f"set.{COMPARED}{{,.ftz}}.{{u32,s32,f32}}.f32", f"set.{COMPARED}.{{u32,s32,f32}}.f64")
+@native(f"set.{COMPARED}{{,.ftz}}.{{u16,s16,u32,s32,f16}}.f16", f"set.{COMPARED}.{{u16,s16,u32,s32,bf16}}.bf16")
 def set_value(emitter: Emitter, instruction: Instruction) -> None:
     """`set.cmp.bool.dtype.stype d, a, b, c`: all ones (1.0 in a float type) where it holds, else zero."""
     target, form = instruction.modifiers[-2], FORMATS[instruction.modifiers[-1]]
@@ -345,7 +329,7 @@ def set_value(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(destination, emitter.select(holds, f"i{bits}", str(_TRUE[target]), "0"), bits)
 
 
-@native("testp.finite", "testp.infinite", "testp.number", "testp.notanumber", "testp.normal", "testp.subnormal")
+@native("testp.{finite,infinite,number,notanumber,normal,subnormal}")
 def test_property(emitter: Emitter, instruction: Instruction) -> None:
     """`testp.property.type p, a`; zero counts as normal."""
     test, name = instruction.modifiers

@@ -1,22 +1,22 @@
 """Integer arithmetic: add, sub, mul, mad and their carry chains, div, rem, min, max, sad, dot products.
 
 Semantics: PTX ISA, "Integer Arithmetic Instructions" and "Extended-Precision Integer Arithmetic Instructions". Division
-by zero is undefined there; here it gives what GPUs give: all ones, and the dividend as remainder.
+by zero is undefined there; here it gives what GPUs give: all ones.
 """
 
 from __future__ import annotations
 
-from cutesmith.emulator.instructions.forms import INTEGERS, PAIRS, IntegerType, forms, integer_type, take
+from cutesmith.emulator.instructions.forms import IntegerType, integer_type, take
 from cutesmith.emulator.instructions.roles import CONDITION_CODE
 from cutesmith.emulator.instructions.table import native
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.ptx.syntax import Instruction, Register
 
 _CARRY = Register(CONDITION_CODE)
-_WIDE = ("u32", "s32", "u64", "s64")
+_TYPES = "{u16,s16,u32,s32,u64,s64}"
 
 
-@native(*forms("add", INTEGERS), *forms("sub", INTEGERS))
+@native("{add,sub}." + _TYPES)
 def add_or_subtract(emitter: Emitter, instruction: Instruction) -> None:
     """`add.type d, a, b` and `sub`, modulo 2^bits."""
     bits = integer_type(instruction, instruction.modifiers[-1]).bits
@@ -33,8 +33,7 @@ def add_saturated(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], emitter.intrinsic(name, "i32", f"i32 {a}", f"i32 {b}"), 32)
 
 
-@native(*forms("add.cc", _WIDE), *forms("sub.cc", _WIDE))
-@native(*forms("addc", ("", "cc"), _WIDE), *forms("subc", ("", "cc"), _WIDE))
+@native("{add.cc,sub.cc,addc,addc.cc,subc,subc.cc}.{u32,s32,u64,s64}")
 def add_with_carry(emitter: Emitter, instruction: Instruction) -> None:
     """`add.cc`, `addc`, `sub.cc`, `subc`: the carry (borrow) flag joins two of them."""
     bits = integer_type(instruction, instruction.modifiers[-1]).bits
@@ -101,7 +100,7 @@ def _product(emitter: Emitter, instruction: Instruction) -> tuple[str, int]:
     return emitter.resize(emitter.op(f"lshr i{2 * bits} {{}}, {bits}", product), 2 * bits, bits), bits
 
 
-@native(*forms("div", INTEGERS), *forms("rem", INTEGERS))
+@native("{div,rem}." + _TYPES)
 def divide(emitter: Emitter, instruction: Instruction) -> None:
     """`div` and `rem`, towards zero; by zero: all ones (an H200's answer to both). INT_MIN / -1 wraps."""
     kind = integer_type(instruction, instruction.modifiers[-1])
@@ -118,7 +117,7 @@ def divide(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], emitter.select(zero, f"i{bits}", "-1", result), bits)
 
 
-@native(*forms("abs", ("s16", "s32", "s64")))
+@native("abs.{s16,s32,s64}")
 def absolute(emitter: Emitter, instruction: Instruction) -> None:
     """`abs`; of INT_MIN it is INT_MIN."""
     bits = integer_type(instruction, instruction.modifiers[-1]).bits
@@ -127,7 +126,7 @@ def absolute(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], result, bits)
 
 
-@native(*forms("neg", ("s16", "s32", "s64")))
+@native("neg.{s16,s32,s64}")
 def negate(emitter: Emitter, instruction: Instruction) -> None:
     """`neg`: zero minus a."""
     bits = integer_type(instruction, instruction.modifiers[-1]).bits
@@ -135,7 +134,7 @@ def negate(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], emitter.op(f"sub i{bits} 0, {{}}", value), bits)
 
 
-@native(*forms("min", INTEGERS), *forms("max", INTEGERS), "min.relu.s32", "max.relu.s32")
+@native("{min,max}." + _TYPES, "{min,max}.relu.s32")
 def extremum(emitter: Emitter, instruction: Instruction) -> None:
     """`min` and `max`; `.relu` clamps the result to zero from below."""
     kind = integer_type(instruction, instruction.modifiers[-1])
@@ -154,8 +153,7 @@ def _minmax(emitter: Emitter, which: str, bits: int, a: str, b: str) -> str:
     return emitter.intrinsic(f"llvm.{which}.i{bits}", f"i{bits}", f"i{bits} {a}", f"i{bits} {b}")
 
 
-@native(*forms("add", PAIRS), *forms("sub", PAIRS), *forms("neg", ("s16x2",)))
-@native(*forms("min", ("", "relu"), PAIRS), *forms("max", ("", "relu"), PAIRS))
+@native("{add,sub,min,max,min.relu,max.relu}.{u16x2,s16x2}", "neg.s16x2")
 def pairwise(emitter: Emitter, instruction: Instruction) -> None:
     """`add`, `sub`, `neg`, `min` and `max` of two 16-bit integers in one register."""
     relu = "relu" in take(instruction, "relu")

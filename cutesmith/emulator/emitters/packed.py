@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from cutesmith.emulator.emitters.comparisons import BOOLEANS, combine
-from cutesmith.emulator.emitters.floats import COMPARISONS, FTZ, apply, compare
-from cutesmith.emulator.emitters.formats import FORMATS, ROUNDINGS, Format
-from cutesmith.emulator.instructions.forms import forms
+from cutesmith.emulator.emitters.comparisons import combine
+from cutesmith.emulator.emitters.floats import COMPARED, apply, compare
+from cutesmith.emulator.emitters.formats import FORMATS, Format
 from cutesmith.emulator.instructions.table import native
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.ptx.syntax import Instruction, Operand, Pair
 
-_NEAREST = ("", "rn")
 
-
-@native(*forms("add", _NEAREST, FTZ, ("", "sat"), ("f16x2",)), *forms("add", _NEAREST, ("bf16x2",)))
-@native(*forms("sub", _NEAREST, FTZ, ("", "sat"), ("f16x2",)), *forms("sub", _NEAREST, ("bf16x2",)))
-@native(*forms("mul", _NEAREST, FTZ, ("", "sat"), ("f16x2",)), *forms("mul", _NEAREST, ("bf16x2",)))
-@native(*forms("fma", ("rn",), FTZ, ("", "sat", "relu"), ("f16x2",)), *forms("fma", ("rn",), ("", "relu"), ("bf16x2",)))
-@native(*forms("fma", ("rn",), ("oob",), ("", "relu"), ("f16x2", "bf16x2")))
-@native(*forms("min", FTZ, ("", "NaN"), ("", "xorsign.abs"), ("f16x2",)))
-@native(*forms("max", FTZ, ("", "NaN"), ("", "xorsign.abs"), ("f16x2",)))
-@native(*forms("min", ("", "NaN"), ("", "xorsign.abs"), ("bf16x2",)))
-@native(*forms("max", ("", "NaN"), ("", "xorsign.abs"), ("bf16x2",)))
-@native(*forms("abs", FTZ, ("f16x2",)), "abs.bf16x2", *forms("neg", FTZ, ("f16x2",)), "neg.bf16x2")
-@native(*forms("add", ("", *ROUNDINGS), FTZ, ("f32x2",)), *forms("sub", ("", *ROUNDINGS), FTZ, ("f32x2",)))
-@native(*forms("mul", ("", *ROUNDINGS), FTZ, ("f32x2",)), *forms("fma", ROUNDINGS, FTZ, ("f32x2",)))
+@native("{add,sub,mul}{,.rn}{,.ftz}{,.sat}.f16x2", "{add,sub,mul}{,.rn}.bf16x2")
+@native("fma.rn{,.ftz}{,.sat,.relu}.f16x2", "fma.rn{,.relu}.bf16x2", "fma.rn.oob{,.relu}.{f16,bf16}x2")
+@native("{min,max}{,.ftz}{,.NaN}{,.xorsign.abs}.f16x2", "{min,max}{,.NaN}{,.xorsign.abs}.bf16x2")
+@native("{abs,neg}{,.ftz}.f16x2", "{abs,neg}.bf16x2")
+@native("{add,sub,mul}{,.rn,.rz,.rm,.rp}{,.ftz}.f32x2", "fma{.rn,.rz,.rm,.rp}{,.ftz}.f32x2")
 def packed_arithmetic(emitter: Emitter, instruction: Instruction) -> None:
     """The scalar instruction on each half."""
     form = part_format(instruction)
@@ -44,7 +34,7 @@ def parts(emitter: Emitter, operand: Operand, form: Format) -> list[str]:
     return emitter.unpack(emitter.value(operand, 2 * form.bits), 2 * form.bits, form.bits)
 
 
-@native(*forms("setp", COMPARISONS, BOOLEANS, FTZ, ("f16x2",)), *forms("setp", COMPARISONS, BOOLEANS, ("bf16x2",)))
+@native(f"setp.{COMPARED}{{,.ftz}}.f16x2", f"setp.{COMPARED}.bf16x2")
 def set_predicates(emitter: Emitter, instruction: Instruction) -> None:
     """`setp.cmp.bool.f16x2 p|q, a, b, c`: p of the low halves, q of the high ones."""
     destination, a, b, *combined = instruction.operands
@@ -62,8 +52,7 @@ def _compared(emitter: Emitter, instruction: Instruction, a: Operand, b: Operand
     return [combine(emitter, instruction, compare(emitter, instruction, form, list(pair)), other) for pair in pairs]
 
 
-@native(*forms("set", COMPARISONS, BOOLEANS, FTZ, ("f16x2",), ("f16x2",)))
-@native(*forms("set", COMPARISONS, BOOLEANS, ("bf16x2",), ("bf16x2",)))
+@native(f"set.{COMPARED}{{,.ftz}}.f16x2.f16x2", f"set.{COMPARED}.bf16x2.bf16x2")
 def set_values(emitter: Emitter, instruction: Instruction) -> None:
     """`set.cmp.bool.f16x2.f16x2 d, a, b, c`: 1.0 or 0.0 in each half."""
     destination, a, b, *combined = instruction.operands

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +10,6 @@ from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.ptx.syntax import Immediate, Instruction
 from cutesmith.emulator.ptx.types import bits_of
 
-HALF_INTEGERS = ("u16", "s16")
-INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
-BITS = ("b16", "b32", "b64")
-PAIRS = ("u16x2", "s16x2")
 _TYPES = frozenset(
     "pred b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f16 bf16 f32 f64 f16x2 bf16x2 u16x2 s16x2".split()
 )
@@ -44,14 +39,6 @@ def type_bits(instruction: Instruction, name: str) -> int:
     if name not in _TYPES:
         raise UnsupportedInstruction(instruction, f"type .{name}")
     return bits_of(name)
-
-
-def forms(opcode: str, *choices: Iterable[str]) -> tuple[str, ...]:
-    """Opcodes with every combination of modifiers: `forms("min", ("", "relu"), ("s32",))`; "" stands for none."""
-    names = [opcode]
-    for choice in choices:
-        names = [f"{name}.{modifier}" if modifier else name for name in names for modifier in choice]
-    return tuple(names)
 
 
 def take(instruction: Instruction, *known: str) -> set[str]:

@@ -7,6 +7,8 @@ when it is imported; `instruction_set.py` imports them all.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -31,18 +33,25 @@ class Suspension:
 _TABLE: dict[str, Native | Suspension] = {}
 
 
-def register(execution: Native | Suspension, *opcodes: str) -> None:
-    """Say how instructions whose opcode begins with one of these are executed."""
-    for opcode in opcodes:
+def expand(pattern: str) -> list[str]:
+    """All texts of a pattern: `{a,b}` stands for either text, `{,x}` for nothing or x, `{{` and `}}` for braces."""
+    pieces = re.split(r"\{([^{}]*)\}", pattern.replace("{{", "\1").replace("}}", "\2"))
+    choices = [piece.split(",") if index % 2 else [piece] for index, piece in enumerate(pieces)]
+    return ["".join(choice).replace("\1", "{").replace("\2", "}") for choice in itertools.product(*choices)]
+
+
+def register(execution: Native | Suspension, *patterns: str) -> None:
+    """Say how instructions are executed whose opcode begins with a text of one of these patterns (see `expand`)."""
+    for opcode in itertools.chain.from_iterable(map(expand, patterns)):
         assert opcode not in _TABLE, f"{opcode} is in the table twice"
         _TABLE[opcode] = execution
 
 
-def native(*opcodes: str) -> Callable[[Emit], Emit]:
+def native(*patterns: str) -> Callable[[Emit], Emit]:
     """Register a function that emits LLVM IR for these opcodes."""
 
     def enter(emit: Emit) -> Emit:
-        register(Native(emit), *opcodes)
+        register(Native(emit), *patterns)
         return emit
 
     return enter

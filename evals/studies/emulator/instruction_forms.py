@@ -2,7 +2,7 @@
 
 A form such as `setp.lt.f32 p|p, f32, f32, p` is one instruction (or several, after `;`) whose operands are the names of
 KINDS: the first operand of a statement is what it writes, the others are loaded from memory; literals stay as they are.
-`{a,b}` in a pattern stands for either text and `{,x}` for nothing or x, as in a shell.
+`{a,b}` in a pattern stands for either text and `{,x}` for nothing or x.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+
+from cutesmith.emulator.instructions.table import expand
 
 KINDS = {
     "p": 1, "u8": 8, "s8": 8, "u16": 16, "s16": 16, "b16": 16, "u32": 32, "s32": 32, "b32": 32,
@@ -22,7 +23,6 @@ KINDS = {
 (0, 4)."""
 
 _WORD = re.compile(r"\b(" + "|".join(sorted(KINDS, key=len, reverse=True)) + r")\b")
-_ALTERNATIVES = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,6 @@ def _split_destination(operands: str) -> tuple[str, str]:
         if character == "," and not depth:
             return operands[:place], operands[place + 1 :].strip()
     return operands, ""
-
-
-def expand(pattern: str) -> list[str]:
-    """All texts of a pattern; `{{` and `}}` stand for braces of PTX itself."""
-    pattern = pattern.replace("{{", "\1").replace("}}", "\2")
-    pieces = _ALTERNATIVES.split(pattern)
-    choices = [piece.split(",") if index % 2 else [piece] for index, piece in enumerate(pieces)]
-    return ["".join(choice).replace("\1", "{").replace("\2", "}") for choice in product(*choices)]
 
 
 INTEGER = """

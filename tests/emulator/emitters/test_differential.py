@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.instructions.table import expand
 from evals.studies.emulator import differential, unit_survey
 from evals.studies.emulator.emulated import execute
-from evals.studies.emulator.instruction_forms import GROUPS, Form, expand, forms
+from evals.studies.emulator.instruction_forms import GROUPS, Form, forms
 from evals.studies.emulator.instruction_operands import operands
 
 
