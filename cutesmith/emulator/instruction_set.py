@@ -7,13 +7,11 @@ from cutesmith.emulator.emitters import (
     atomics,
     bits,
     comparisons,
-    contractions,
     conversions,
-    floats,
+    float_instructions,
     integers,
     memory,
     moves,
-    packed,
 )
 from cutesmith.emulator.errors import PtxSyntaxError
 from cutesmith.emulator.instructions.table import Native, execution_of
@@ -24,7 +22,7 @@ from cutesmith.emulator.program.build import build
 from cutesmith.emulator.ptx.syntax import Instruction, Module
 
 NATIVE = (
-    approximations, atomics, bits, comparisons, contractions, conversions, floats, integers, memory, moves, packed,
+    approximations, atomics, bits, comparisons, conversions, float_instructions, integers, memory, moves,
 )  # fmt: skip
 SUSPENDING = (async_copies, async_stores, barriers, cluster_barriers, matrices, mbarriers, multiply, system, warps)
 

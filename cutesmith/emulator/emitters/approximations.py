@@ -6,13 +6,13 @@ the result back, as the machine code of sm_90 does.
 
 from __future__ import annotations
 
+from cutesmith.emulator.emitters.float_instructions import assign_numbers, format_of, numbers
 from cutesmith.emulator.emitters.floats import F64_DEFAULT_NAN, F64_QUIET
 from cutesmith.emulator.emitters.formats import (
     BF16,
     F16,
     F32,
     F64,
-    FORMATS,
     Format,
     canonical,
     float_constant,
@@ -25,7 +25,6 @@ from cutesmith.emulator.emitters.formats import (
     to_double,
     widen,
 )
-from cutesmith.emulator.emitters.packed import part_format, parts
 from cutesmith.emulator.emitters.unit import unit
 from cutesmith.emulator.instructions.table import native
 from cutesmith.emulator.native.emitter import Emitter
@@ -158,21 +157,13 @@ def _product_bits(emitter: Emitter, a: str, b: str) -> str:
 # Narrow formats and f64 -----------------------------------------------------------------------------------------------
 
 
-@native("ex2.approx.f16", "ex2.approx.ftz.bf16", "tanh.approx.f16", "tanh.approx.bf16")
+@native("{ex2,tanh}.approx.f16{,x2}", "ex2.approx.ftz.bf16{,x2}", "tanh.approx.bf16{,x2}")
 def half_precision(emitter: Emitter, instruction: Instruction) -> None:
-    """2^a or tanh(a) of an f16 or bf16."""
-    value = emitter.value(instruction.operands[1], 16)
-    form = FORMATS[instruction.modifiers[-1]]
-    emitter.assign(instruction.operands[0], _cut_off(emitter, instruction.opcode, value, form), 16)
-
-
-@native("ex2.approx.f16x2", "ex2.approx.ftz.bf16x2", "tanh.approx.f16x2", "tanh.approx.bf16x2")
-def packed_half_precision(emitter: Emitter, instruction: Instruction) -> None:
-    """2^a or tanh(a) of both halves."""
-    form = part_format(instruction)
-    halves = parts(emitter, instruction.operands[1], form)
-    results = [_cut_off(emitter, instruction.opcode, half, form) for half in halves]
-    emitter.assign(instruction.operands[0], emitter.pack(results, 32), 32)
+    """2^a or tanh(a) of an f16 or bf16, or of both halves."""
+    form, _ = format_of(instruction)
+    destination, source = instruction.operands
+    values = numbers(emitter, instruction, source)
+    assign_numbers(emitter, destination, [_cut_off(emitter, instruction.opcode, value, form) for value in values], 16)
 
 
 def _cut_off(emitter: Emitter, function: str, value: str, form: Format) -> str:

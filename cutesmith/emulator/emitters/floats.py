@@ -1,18 +1,16 @@
-"""Float arithmetic on scalars: f16, bf16, f32 and f64 with every rounding, `.ftz`, `.sat`, `.relu`; comparisons.
+"""Float arithmetic on bit patterns: f16, bf16, f32 and f64 with every rounding, `.ftz`, `.sat`, `.relu`; comparisons.
 
-Functions take and give bit patterns, so that `packed.py` applies them to the parts of a register. An f16 or bf16 sum or
+`float_instructions.py` applies it to registers and their parts. An f16 or bf16 sum or
 product is computed in float, whose 24 bits make the second rounding harmless (Figueroa 1995: 24 >= 2 * 11 + 2); a fused
 multiply-add is an exact product plus an addition rounded to odd, then rounded once.
 """
 
 from __future__ import annotations
 
-from cutesmith.emulator.emitters.comparisons import assign_predicates, combine
 from cutesmith.emulator.emitters.formats import (
     F16,
     F32,
     F64,
-    FORMATS,
     ROUNDINGS,
     Format,
     canonical,
@@ -25,7 +23,6 @@ from cutesmith.emulator.emitters.formats import (
     to_double,
     widen,
 )
-from cutesmith.emulator.instructions.table import native
 from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.ptx.syntax import Instruction
 
@@ -34,29 +31,12 @@ COMPARISONS = {
     "equ": "ueq", "neu": "une", "ltu": "ult", "leu": "ule", "gtu": "ugt", "geu": "uge",
 }  # fmt: skip
 """LLVM's predicate of each comparison."""
-COMPARED = "{" + ",".join(COMPARISONS) + "}{,.and,.or,.xor}"
-"""The pattern of a comparison with a boolean operation."""
 _INSTRUCTIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 F64_QUIET = 1 << 51
 OUT_OF_BOUNDS = 0x7FF7  # found by trying all 2^16 patterns on an H200; the same for f16 and bf16
 F64_DEFAULT_NAN = 0xFFF8 << 48
 _NAN_ORDER = {"div": (1, 0), "fma": (0, 2, 1), "mad": (0, 2, 1)}  # of f64 operands: the last NaN wins, as on an H200
 _LLVM_ROUNDING = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
-
-
-@native("{add,sub,mul}{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32", "{add,sub,mul}{,.rn,.rz,.rm,.rp}.f64")
-@native("{fma,mad}{.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32", "{fma,mad}{.rn,.rz,.rm,.rp}.f64")
-@native("{div,rcp,sqrt}{.rn,.rz,.rm,.rp}{,.ftz}.f32", "{div,rcp,sqrt}{.rn,.rz,.rm,.rp}.f64")
-@native("{add,sub,mul}{,.rn}{,.ftz}{,.sat}.f16", "{add,sub,mul}{,.rn}.bf16")
-@native("fma.rn{,.ftz}{,.sat,.relu}.f16", "fma.rn{,.relu}.bf16", "fma.rn.oob{,.relu}.{f16,bf16}")
-@native("{min,max}{,.ftz}{,.NaN}{,.xorsign.abs}.{f32,f16}", "{min,max}{,.NaN}{,.xorsign.abs}.bf16", "{min,max}.f64")
-@native("{abs,neg}{,.ftz}.{f32,f16}", "{abs,neg}.{bf16,f64}")
-def arithmetic(emitter: Emitter, instruction: Instruction) -> None:
-    """One scalar result from one to three scalars of the same format."""
-    form = FORMATS[instruction.modifiers[-1]]
-    destination, *sources = instruction.operands
-    values = [emitter.value(operand, form.bits) for operand in sources]
-    emitter.assign(destination, apply(emitter, instruction, form, values), form.bits)
 
 
 def apply(emitter: Emitter, instruction: Instruction, form: Format, values: list[str]) -> str:
@@ -297,68 +277,9 @@ def extremum(
     return emitter.select(no_number, kind, nan, chosen)
 
 
-@native(f"setp.{COMPARED}{{,.ftz}}.{{f32,f16}}", f"setp.{COMPARED}.{{f64,bf16}}")
-def set_predicate(emitter: Emitter, instruction: Instruction) -> None:
-    """`setp.cmp.bool.type p|q, a, b, c` on floats."""
-    form = FORMATS[instruction.modifiers[-1]]
-    destination, a, b, *combined = instruction.operands
-    holds = compare(emitter, instruction, form, [emitter.value(operand, form.bits) for operand in (a, b)])
-    assign_predicates(emitter, instruction, destination, holds, combined)
-
-
 def compare(emitter: Emitter, instruction: Instruction, form: Format, values: list[str]) -> str:
     """Whether the comparison named by the first modifier holds (i1)."""
     if "ftz" in instruction.modifiers:
         values = [flush(emitter, value, form) for value in values]
     numbers = [widen(emitter, value, form) for value in values]
     return emitter.op(f"fcmp {COMPARISONS[instruction.modifiers[0]]} {_computed_in(form)} {{}}, {{}}", *numbers)
-
-
-_TRUE = {"u32": -1, "s32": -1, "u16": -1, "s16": -1, "f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
-
-
-@native(f"set.{COMPARED}{{,.ftz}}.{{u32,s32,f32}}.f32", f"set.{COMPARED}.{{u32,s32,f32}}.f64")
-@native(f"set.{COMPARED}{{,.ftz}}.{{u16,s16,u32,s32,f16}}.f16", f"set.{COMPARED}.{{u16,s16,u32,s32,bf16}}.bf16")
-def set_value(emitter: Emitter, instruction: Instruction) -> None:
-    """`set.cmp.bool.dtype.stype d, a, b, c`: all ones (1.0 in a float type) where it holds, else zero."""
-    target, form = instruction.modifiers[-2], FORMATS[instruction.modifiers[-1]]
-    destination, a, b, *combined = instruction.operands
-    holds = compare(emitter, instruction, form, [emitter.value(operand, form.bits) for operand in (a, b)])
-    holds = combine(emitter, instruction, holds, emitter.value(combined[0], 1) if combined else "")
-    bits = 16 if target.endswith("16") else 32
-    emitter.assign(destination, emitter.select(holds, f"i{bits}", str(_TRUE[target]), "0"), bits)
-
-
-@native("testp.{finite,infinite,number,notanumber,normal,subnormal}")
-def test_property(emitter: Emitter, instruction: Instruction) -> None:
-    """`testp.property.type p, a`; zero counts as normal."""
-    test, name = instruction.modifiers
-    form = FORMATS[name]
-    kind, op = f"i{form.bits}", emitter.op
-    value = magnitude_of(emitter, emitter.value(instruction.operands[1], form.bits), form)
-    zero, subnormal, finite, number = (
-        op(f"icmp ult {kind} {{}}, {limit}", value)
-        for limit in (1, form.least_normal, form.infinity, form.infinity + 1)
-    )
-    holds = {
-        "finite": finite,
-        "infinite": op("xor i1 {}, {}", number, finite),
-        "number": number,
-        "notanumber": op("xor i1 {}, true", number),
-        "normal": op("or i1 {}, {}", zero, op("xor i1 {}, {}", finite, subnormal)),
-        "subnormal": op("xor i1 {}, {}", subnormal, zero),
-    }[test]
-    emitter.assign(instruction.operands[0], holds, 1)
-
-
-@native("copysign.f32", "copysign.f64")
-def copy_sign(emitter: Emitter, instruction: Instruction) -> None:
-    """`copysign d, a, b`: b with the sign of a."""
-    form = FORMATS[instruction.modifiers[-1]]
-    a, b = (emitter.value(operand, form.bits) for operand in instruction.operands[1:])
-    sign = emitter.op(f"and i{form.bits} {{}}, {form.sign}", a)
-    emitter.assign(
-        instruction.operands[0],
-        emitter.op(f"or i{form.bits} {{}}, {{}}", sign, magnitude_of(emitter, b, form)),
-        form.bits,
-    )
