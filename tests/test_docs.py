@@ -25,7 +25,7 @@ PATH = re.compile(r"[\w*][\w./*-]*(?:\.(?:py|md|json|jsonl|j2|toml|css|js|svg|pn
 LINK = re.compile(r"\]\(([^()#\s]+)(?:#[^)]*)?\)")
 SYMBOL = re.compile(r"[A-Za-z_][\w.]*(?:\([^`]*\))?")
 PROSE = [
-    *(page for page in PAGES if page.name != "evals.md"),
+    *PAGES,
     *(ROOT / name for name in ("skill/cute-dsl-kernels/SKILL.md", "examples_index/README.md", "evals/README.md")),
     *sorted((ROOT / "references").glob("*.md")),
 ]
