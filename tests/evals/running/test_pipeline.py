@@ -8,8 +8,20 @@ import pytest
 
 from cutesmith.evals.engines.instant_engine import InstantEngine
 from cutesmith.evals.engines.jobs import Report, StageResult
+from cutesmith.evals.scores.outcomes import UNJUDGED, read_run
 from cutesmith.evals.settings import JudgeSettings
-from tests.evals.running.judged_runs import failing, judge, kernel_text, kernels, plan, report, results, run, verdict
+from tests.evals.running.judged_runs import (
+    failing,
+    judge,
+    kernels,
+    plan,
+    report,
+    results,
+    run,
+    saying,
+    timing,
+    verdict,
+)
 
 
 def only(folder):
@@ -32,70 +44,62 @@ def test_a_kernel_that_passes_has_its_times_and_where_all_is_kept(tmp_path):
 
 
 def test_of_several_libraries_the_fastest_counts_and_one_that_failed_says_why(tmp_path):
-    own = {"name": "candidate", "samples_us": [2.0], "median_us": 2.0, "host_us": 1.0, "error": ""}
-    slow = {"name": "a.py:f", "samples_us": [5.0], "median_us": 5.0, "host_us": None, "error": ""}
-    fast = {**slow, "name": "b.py:f", "samples_us": [4.0], "median_us": 4.0}
-    wrong = {"name": "c.py:f", "samples_us": [], "median_us": 0.0, "host_us": None, "error": "no baseline: output 0"}
-    for number, (timings, best) in enumerate((([own, wrong, slow, fast], "b.py:f"), ([own, wrong], "c.py:f"))):
-        said = {"benchmark": verdict("benchmark", timings=timings, floor_us=1.0, floor_kind="bytes")}
-        answer = lambda job, said=said: report(job, verdicts=said) if job.stage == "benchmark" else judge(job)
-        run(plan(tmp_path, 1), tmp_path / f"run{number}", answer)
-        line = only(tmp_path / f"run{number}")
+    wrong = timing("c.py:f", error="no baseline: output 0")
+    several = [wrong, timing("a.py:f", 5.0), timing("b.py:f", 4.0)]
+    for best, libraries in (("b.py:f", several), ("c.py:f", [wrong])):
+        said = verdict("benchmark", timings=[timing("candidate", 2.0), *libraries])
+        run(plan(tmp_path, 1), tmp_path / best, saying("benchmark", verdicts={"benchmark": said}))
+        line = only(tmp_path / best)
         assert line["timings"]["library"] == line["timings"][best]
     assert line["timings"]["library"] == {"error": "no baseline: output 0"}
 
 
 @pytest.mark.parametrize(
-    ("stage", "code", "status", "correct", "last"),
+    ("stage", "code", "status", "correct"),
     [
-        ("verify", 1, "wrong_result", False, "verify"),
-        ("verify", 8, "rejected", False, "verify"),
-        ("verify", 5, "crashed", False, "verify"),
-        ("benchmark", 8, "rejected", False, "benchmark"),
-        ("benchmark", 1, "wrong_result", False, "benchmark"),
-        ("benchmark", 6, "timed_out", True, "benchmark"),  # verified; it could not be timed
+        ("verify", 1, "wrong_result", False),
+        ("verify", 8, "rejected", False),
+        ("verify", 5, "crashed", False),
+        ("benchmark", 8, "rejected", False),
+        ("benchmark", 1, "wrong_result", False),
+        ("benchmark", 6, "timed_out", True),  # verified; it could not be timed
     ],
 )
-def test_what_a_stage_holds_against_a_kernel(tmp_path, stage, code, status, correct, last):
+def test_what_a_stage_holds_against_a_kernel(tmp_path, stage, code, status, correct):
     run(plan(tmp_path, 1), tmp_path / "run", failing(stage, code, status, rule="R1" if code == 8 else ""))
     line = only(tmp_path / "run")
-    assert (line["stage"], line["status"], line["exit_code"], line["correct"]) == (last, status, code, correct)
+    assert (line["stage"], line["status"], line["exit_code"], line["correct"]) == (stage, status, code, correct)
     assert line.get("rule", "") == ("R1" if code == 8 else "")
 
 
-def test_lint_is_advice_and_a_compiler_that_crashed_does_not_decide(tmp_path):
-    def answer(job):
-        if job.stage != "check":
-            return judge(job)
-        said = {"lint": verdict("lint", 3, "lint"), "compile": verdict("compile", 5, "crashed", archs=[])}
-        return report(job, verdicts=said)
+def checking(lint, compiled):
+    said = {"lint": verdict("lint", *lint), "compile": verdict("compile", *compiled, archs=[])}
+    return saying("check", verdicts=said)
 
-    run(plan(tmp_path, 1), tmp_path / "run", answer)
+
+def test_lint_is_advice_and_a_compiler_that_crashed_does_not_decide(tmp_path):
+    run(plan(tmp_path, 1), tmp_path / "run", checking((3, "lint"), (5, "crashed")))
     assert only(tmp_path / "run")["correct"]
 
 
 def test_what_does_not_compile_never_meets_a_gpu(tmp_path):
-    def answer(job):
-        assert job.stage == "check"
-        said = {"lint": verdict("lint"), "compile": verdict("compile", 4, "does_not_compile", archs=[])}
-        return report(job, verdicts=said)
-
+    answer = checking((), (4, "does_not_compile"))
     run(plan(tmp_path, 1), tmp_path / "run", answer)
     assert only(tmp_path / "run")["status"] == "does_not_compile"
+    assert [stage for _, stage in answer.asked] == ["check"]
 
 
-def test_without_a_gpu_nothing_is_timed(tmp_path):
-    answer = failing("verify", 0, "verified on the emulated GPU", ran_on="emulator")
-    run(plan(tmp_path, 1, judge=JudgeSettings(on="auto")), tmp_path / "run", answer)
+@pytest.mark.parametrize(
+    ("on", "ran_on", "correct"),
+    [("auto", "emulator", True), ("compile", "compile", False)],
+    ids=["emulated", "compiled"],
+)
+def test_without_a_gpu_nothing_is_timed_and_compiled_is_not_correct(tmp_path, on, ran_on, correct):
+    answer = failing("verify", 0, "its status", ran_on=ran_on)
+    run(plan(tmp_path, 1, judge=JudgeSettings(on=on)), tmp_path / "run", answer)
     line = only(tmp_path / "run")
-    assert line["correct"] and line["stage"] == "verify" and "timings" not in line
-
-
-def test_compiled_is_not_correct(tmp_path):
-    answer = failing("verify", 0, "compiled", ran_on="compile")
-    run(plan(tmp_path, 1, judge=JudgeSettings(on="compile")), tmp_path / "run", answer)
-    line = only(tmp_path / "run")
-    assert not line["correct"] and line["exit_code"] == 0 and line["status"] == "compiled"
+    assert (line["stage"], line["status"], line["exit_code"]) == ("verify", "its status", 0)
+    assert line["correct"] == correct and "timings" not in line
 
 
 def test_a_missing_kernel_counts_and_the_run_goes_on(tmp_path):
@@ -114,63 +118,52 @@ def test_a_task_that_vanishes_or_changes_is_an_attempt_with_that_error(tmp_path)
     lines = [results(tmp_path / "run")[task.id, 0] for task in a_plan.suite.tasks]
     assert [line["status"] for line in lines] == ["no task", "passed", "no task"]
     assert "No such file" in lines[0]["summary"] and "was changed" in lines[2]["summary"] and tally.complete
+    assert [outcome.outcome for outcome in read_run(tmp_path / "run").outcomes] == [UNJUDGED, UNJUDGED, "timed"]
 
 
 def test_the_same_kernel_is_judged_once(tmp_path):
-    agent, asked = kernels(tmp_path, 4, text="the same"), []
+    agent, answer = kernels(tmp_path, 4, text="the same"), saying("")
     a_plan = plan(tmp_path, 1, agent, samples=4)
     for sample in range(4):
         (tmp_path / "made" / "task 0").mkdir(exist_ok=True)
         (tmp_path / "made" / "task 0" / f"{sample}.py").write_text("the same" if sample else "another")
-
-    def answer(job):
-        asked.append((job.id, job.stage))
-        return judge(job)
-
     tally = run(a_plan, tmp_path / "run", answer)
     lines = results(tmp_path / "run")
-    assert len(asked) == 6 and tally.cached == 2 and tally.complete
+    assert len(answer.asked) == 6 and tally.cached == 2 and tally.complete
     assert len({line["key"] for line in lines.values()}) == 2
     assert {line["kernel"] for line in lines.values()} == {f"kernels/level1/task 0/{n}/kernel.py" for n in range(4)}
 
 
 def test_the_offline_generator_is_asked_once_for_all_samples_of_a_task(tmp_path):
-    asked = []
-
-    def answer(job):
-        asked.append(job.stage)
-        return judge(job)
-
+    answer = saying("")
     tally = run(plan(tmp_path, 2, "draft", samples=3), tmp_path / "run", answer)
-    assert asked.count("draft") == 2 and asked.count("verify") == 2 and (tally.done, tally.cached) == (6, 4)
+    stages = [stage for _, stage in answer.asked]
+    assert stages.count("draft") == stages.count("verify") == 2 and (tally.done, tally.cached) == (6, 4)
 
 
-def test_a_session_is_asked_for_every_sample(tmp_path):
-    script = tmp_path / "script.json"
-    script.write_text("[]")
+@pytest.fixture
+def script(tmp_path):
+    """The --agent of a scripted session."""
+    (tmp_path / "script.json").write_text("[]")
+    return f"script:{tmp_path / 'script.json'}"
+
+
+def test_a_session_is_asked_for_every_sample(tmp_path, script):
     folders = []
 
     def answer(job):
         if job.stage == "session":
             folders.append(job.folder)
-            assert job.agent == f"script:{script}"
+            assert job.agent == script
         return judge(job)
 
-    run(plan(tmp_path, 1, f"script:{script}", samples=2), tmp_path / "run", answer)
+    run(plan(tmp_path, 1, script, samples=2), tmp_path / "run", answer)
     assert folders == [str(tmp_path / "run" / "kernels" / "level1" / "task 0" / str(n)) for n in range(2)]
 
 
-def test_a_model_that_does_not_answer_leaves_the_attempt_open(tmp_path):
-    script = tmp_path / "script.json"
-    script.write_text("[]")
-    a_plan = plan(tmp_path, 2, f"script:{script}")
-
-    def silent(job):
-        if job.stage != "session" or "task 0" not in job.id:
-            return judge(job)
-        return report(job, generation=verdict("agent", 7, "unavailable"))
-
-    tally = run(a_plan, tmp_path / "run", silent)
+def test_a_model_that_does_not_answer_leaves_the_attempt_open(tmp_path, script):
+    a_plan, silent = plan(tmp_path, 2, script), verdict("agent", 7, "unavailable")
+    tally = run(a_plan, tmp_path / "run", saying("session", task="task 0", generation=silent))
     assert not tally.complete and list(tally.open) == ["level1/task 0#0"] and len(results(tmp_path / "run")) == 1
     assert run(a_plan, tmp_path / "run").complete
 
@@ -186,13 +179,10 @@ def test_a_model_that_does_not_answer_leaves_the_attempt_open(tmp_path):
         ("claude", {"ending": "model failed", "exit_code": 0, "kernel": "kernel.py"}, "open", 0),
     ],
 )
-def test_no_kernel_is_the_makers_doing_unless_a_model_failed(tmp_path, kind, said, status, code):
-    (tmp_path / "script.json").write_text("[]")
-
-    def answer(job):
-        return report(job, generation=verdict("agent", status="whatever") | said)
-
-    agent = f"script:{tmp_path / 'script.json'}" if kind == "script" else kind
+def test_no_kernel_is_the_makers_doing_unless_a_model_failed(tmp_path, script, kind, said, status, code):
+    generation = verdict("agent", status="whatever") | said
+    agent = script if kind == "script" else kind
+    answer = saying("draft" if kind == "draft" else "session", generation=generation)
     tally = run(plan(tmp_path, 1, agent), tmp_path / "run", answer)
     if status == "open":
         assert list(tally.open) == ["level1/task 0#0"]
@@ -204,7 +194,7 @@ def test_a_lost_judge_is_replaced_and_a_kernel_that_ends_every_judge_is_an_error
     lost = []
 
     def answer(job):
-        if job.stage == "verify" and (kernel_text(job) == "kernel 0" or not lost):
+        if job.stage == "verify" and (job.kernel.data == b"kernel 0" or not lost):
             lost.append(job.id)
             return Report(id=job.id, stage=job.stage, lost="it was ended by SIGKILL", worker="gpu0")
         return judge(job)
@@ -275,12 +265,12 @@ class Crowded(InstantEngine):
         job = on_gpu[self.fails]
         self._waiting.remove(job)
         self.failed.append((job.id, job.stage))
-        return [report(job, verdicts={job.stage: {**verdict("verify", 5, "crashed"), "summary": NO_ROOM}})]
+        return [report(job, verdicts={job.stage: verdict("verify", 5, "crashed", summary=NO_ROOM)})]
 
 
 @pytest.mark.parametrize("fails", [0, -1], ids=["the first", "the last"])
 def test_memory_that_neighbours_hold_is_no_fault_of_the_kernel(tmp_path, fails):
-    """Who lacked room once has the GPUs to itself until it is done: nobody begins beside it."""
+    """Who lacked room once has the GPUs to itself until it is done: no other begins beside it."""
     engine = Crowded(judge, fails)
     assert run(plan(tmp_path, 6), tmp_path / "run", engine=engine).solved == 6
     assert engine.failed and len(set(engine.failed)) == len(engine.failed), "once each"
@@ -294,84 +284,49 @@ def test_memory_that_neighbours_hold_is_no_fault_of_the_kernel(tmp_path, fails):
     ],
 )
 def test_what_even_alone_finds_no_room_without_its_fault_stays_open(tmp_path, code, status, taken, why):
-    asked = []
-
-    def answer(job):
-        if job.stage != "verify" or "task 0" not in job.id:
-            return judge(job)
-        asked.append(job.id)
-        return report(
-            job, verdicts={"verify": {**verdict("verify", code, status), "summary": NO_ROOM}}, gpu_taken=taken
-        )
-
+    said = {"verify": verdict("verify", code, status, summary=NO_ROOM)}
+    answer = saying("verify", task="task 0", verdicts=said, gpu_taken=taken)
     tally = run(plan(tmp_path, 3), tmp_path / "run", answer)
-    assert len(asked) == 2 and tally.solved == 2 and tally.open["level1/task 0#0"].startswith(why)
+    assert answer.asked.count(("level1/task 0#0", "verify")) == 2
+    assert tally.solved == 2 and tally.open["level1/task 0#0"].startswith(why)
     assert run(plan(tmp_path, 3), tmp_path / "run").solved == 3
 
 
-@pytest.mark.parametrize("even_alone", [True, False])
-def test_a_baseline_without_room_is_timed_again_alone(tmp_path, even_alone):
+@pytest.mark.parametrize("times", [1, 99], ids=["beside others", "even alone"])
+def test_a_baseline_without_room_is_timed_again_alone(tmp_path, times):
     """A neighbour must not take the baseline from a kernel; one that has no room even then says so."""
-    own = {"name": "candidate", "samples_us": [2.0], "median_us": 2.0, "host_us": 1.0, "error": ""}
-    eager = {**own, "name": "eager", "median_us": 4.0}
-    fallen = {**eager, "samples_us": [], "median_us": 0.0, "error": f"the baseline raised OutOfMemoryError: {NO_ROOM}"}
-    asked = []
-
-    def answer(job):
-        if job.stage != "benchmark" or "task 0" not in job.id:
-            return judge(job)
-        asked.append(job.id)
-        timings = [own, fallen if len(asked) == 1 or even_alone else eager]
-        return report(
-            job, verdicts={"benchmark": verdict("benchmark", timings=timings, floor_us=1.0, floor_kind="bytes")}
-        )
-
+    fallen = timing("eager", error=f"the baseline raised OutOfMemoryError: {NO_ROOM}")
+    said = {"benchmark": verdict("benchmark", timings=[timing("candidate", 2.0), fallen])}
+    answer = saying("benchmark", task="task 0", times=times, verdicts=said)
     run(plan(tmp_path, 3), tmp_path / "run", answer)
     line = results(tmp_path / "run")["level1/task 0", 0]
-    assert len(asked) == 2 and line["correct"]
-    assert ("out of memory" in line["timings"]["eager"].get("error", "")) == even_alone
-    assert even_alone or line["timings"]["eager"]["median_us"] == 4.0
+    assert answer.asked.count(("level1/task 0#0", "benchmark")) == 2 and line["correct"]
+    eager = line["timings"]["eager"]
+    assert eager["median_us"] == 4.0 if times == 1 else "out of memory" in eager["error"]
 
 
 @pytest.mark.parametrize(("code", "status"), [(5, "crashed"), (2, "usage")])
 def test_a_kernel_that_fills_the_memory_alone_has_its_verdict(tmp_path, code, status):
     """Be it in its own call or later in the reference's, beside inputs that are small."""
-    asked = []
-
-    def answer(job):
-        asked.append(job.id)
-        if job.stage != "verify" or "task 0" not in job.id:
-            return judge(job)
-        return report(job, verdicts={"verify": {**verdict("verify", code, status), "summary": NO_ROOM}})
-
+    answer = failing("verify", code, status, task="task 0", summary=NO_ROOM)
     run(plan(tmp_path, 3), tmp_path / "run", answer)
-    line = results(tmp_path / "run")["level1/task 0", 0]
-    assert line["status"] == status and asked.count("level1/task 0#0") == 3  # check, and verify twice
+    assert results(tmp_path / "run")["level1/task 0", 0]["status"] == status
+    assert [stage for unit, stage in answer.asked if unit == "level1/task 0#0"] == ["check", "verify", "verify"]
 
 
 def test_a_gpu_that_others_hold_is_asked_again_and_then_the_attempt_stays_open(tmp_path):
-    asked = []
-
-    def answer(job):
-        if job.stage == "benchmark" and (job.id == "level1/task 0#0" or not asked):
-            asked.append(job.id)
-            return report(job, verdicts={"benchmark": verdict("benchmark", 7, "unavailable")})
-        return judge(job)
-
+    answer = failing("benchmark", 7, "unavailable", task="task 0")
     tally = run(plan(tmp_path, 2), tmp_path / "run", answer)
-    assert list(tally.open) == ["level1/task 0#0"] and asked.count("level1/task 0#0") == 3 and tally.solved == 1
+    assert list(tally.open) == ["level1/task 0#0"] and tally.solved == 1
+    assert answer.asked.count(("level1/task 0#0", "benchmark")) == 3
     assert run(plan(tmp_path, 2), tmp_path / "run").solved == 2
 
 
 def test_earlier_outcomes_are_taken_from_the_cache_and_marked(tmp_path):
-    a_plan, cache = plan(tmp_path, 2), tmp_path / "cache"
+    a_plan, cache, unasked = plan(tmp_path, 2), tmp_path / "cache", saying("")
     run(a_plan, tmp_path / "one", cache=cache)
-
-    def nobody(job):
-        raise AssertionError("nothing is to be judged")
-
-    tally = run(a_plan, tmp_path / "two", nobody, cache=cache)
-    assert (tally.cached, tally.solved) == (2, 2)
+    tally = run(a_plan, tmp_path / "two", unasked, cache=cache)
+    assert (tally.cached, tally.solved, unasked.asked) == (2, 2, [])
     one, two = results(tmp_path / "one"), results(tmp_path / "two")
     assert {key: line | {"cached": True} for key, line in one.items()} == two
     assert (tmp_path / "two" / two["level1/task 0", 0]["verdicts"]).is_file()

@@ -15,13 +15,10 @@ from cutesmith.errors import UsageError
 from cutesmith.evals.engines.instant_engine import InstantEngine
 from cutesmith.evals.reading import read_facts
 from cutesmith.evals.records import Library
-from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import RunFolder
-from cutesmith.evals.running.running import run_plan
-from cutesmith.evals.running.screen import Screen
 from evals.studies import run_agreement
 from tests.evals.running import killed_runs
-from tests.evals.running.judged_runs import judge, plan, results, run
+from tests.evals.running.judged_runs import execute, judge, plan, results, run, saying
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -40,7 +37,7 @@ def test_killed_at_every_write_and_resumed_it_comes_to_the_same():
 
 
 def test_what_is_finished_is_not_asked_for_again_and_what_is_open_is(tmp_path):
-    a_plan, asked = plan(tmp_path, 4), []
+    a_plan, answer = plan(tmp_path, 4), saying("")
     run(a_plan, tmp_path / "run")
     file = tmp_path / "run" / "results.jsonl"
     whole = file.read_bytes()
@@ -48,13 +45,8 @@ def test_what_is_finished_is_not_asked_for_again_and_what_is_open_is(tmp_path):
     file.write_bytes(b"".join(lines[:2]) + lines[2][:50])
     for path in (tmp_path / "run" / "verdicts").iterdir():
         path.unlink()
-
-    def answer(job):
-        asked.append(job.id)
-        return judge(job)
-
     assert run(a_plan, tmp_path / "run", answer).complete
-    assert set(asked) == {task.id + "#0" for task in a_plan.suite.tasks[2:]}
+    assert {unit for unit, _ in answer.asked} == {task.id + "#0" for task in a_plan.suite.tasks[2:]}
     assert file.read_bytes().startswith(b"".join(lines[:2])) and len(results(tmp_path / "run")) == 4
 
 
@@ -67,11 +59,6 @@ def test_a_line_that_is_no_attempt_is_said_and_judged_again(tmp_path, capsys):
     verdict = execute(a_plan, tmp_path / "run", resume=True)
     assert "line 2 is not an attempt" in capsys.readouterr().err
     assert verdict.done == 3 and len(file.read_text().splitlines()) == 4
-
-
-def execute(a_plan, folder, *, resume=False, engine=None):
-    engine = engine or InstantEngine(judge)
-    return run_plan(a_plan, folder, engine, Cache(None), Screen(), resume=resume, command=["--agent", "x"])
 
 
 def test_a_run_describes_itself_and_what_it_came_to(tmp_path):
@@ -185,14 +172,8 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(tmp_path):
 def test_memory_does_not_grow_with_the_results(tmp_path):
     """A small one of evals/studies/bench_controller_memory.py; seven kilobytes kept of each result would be seen."""
     out = tmp_path / "memory.json"
-    command = [
-        sys.executable,
-        ROOT / "evals" / "studies" / "bench_controller_memory.py",
-        "--results",
-        "300",
-        "--out",
-        out,
-    ]
+    study = ROOT / "evals" / "studies" / "bench_controller_memory.py"
+    command = [sys.executable, study, "--results", "300", "--out", out]
     if not Path("/dev/shm").is_dir():
         command += ["--scratch", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
