@@ -90,7 +90,7 @@ def judge(job):
 
 
 def saying(stage: str, *, task: str = "", times: int = 99, **result):
-    """A judge that gives this result so many times for that stage of these tasks, and passes all else; it has `asked`."""
+    """A judge that gives this result so often for that stage of these tasks, else passes; `asked`: units and stages."""
 
     def answer(job):
         answer.asked.append((job.id, job.stage))
