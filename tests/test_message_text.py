@@ -29,7 +29,7 @@ LEFT = {
     "report/session/session.py: summary": SHOWS,
     "runtime/trial_processes.py: message": OTHERS,
     "sandbox/worker.py: message": "a JSON object of that name, no sentence",
-    "timing/race.py: message": OTHERS,
+    "timing/benchmark.py: message": OTHERS,
 }
 """File of the package and name -> why it may stay. The list must not grow."""
 

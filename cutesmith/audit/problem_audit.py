@@ -1,7 +1,7 @@
 """Whether a problem file is worth solving: its reference runs, depends on its inputs alone and on all of them.
 
 The reference runs on a CPU in a confined child, on fewer rows than get_inputs() has where there are many. Not covered:
-whether the function is the one that somebody meant, and how it behaves at full size.
+whether the function is the one that its author meant, and how it behaves at full size.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar
 
 from cutesmith.audit.requests import CountedWork, Found, Load, Start, Try
@@ -162,9 +161,7 @@ class ProblemAuditor:
     def __enter__(self) -> ProblemAuditor:  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._close()
 
     def stop(self) -> None:
@@ -224,7 +221,7 @@ class ProblemAuditor:
         self._worker.start()
         if self._stopped:  # meanwhile: `stop` came before there was a child
             self._worker.kill()
-        self._confinement = self._worker.call(Start(), timeout=START_SECONDS).confinement
+        self._confinement = self._worker.call(Start(), timeout=START_SECONDS)
         return self._worker
 
     def _failed(self, blank: AuditVerdict, path: Path, error: CandidateError) -> AuditVerdict:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from cutesmith.audit.problem_draws import ELEMENTS, MOST_SETS, Problem, bytes_of, elements_of, tensors_of
-from cutesmith.audit.requests import CountedWork, Found, Load, Loaded, Start, Started, Tried, Try
+from cutesmith.audit.requests import CountedWork, Found, Load, Loaded, Start, Tried, Try
 from cutesmith.audit.ties import OtherTies, with_many_ties
 from cutesmith.audit.trials import Influence, Run, exact, run, same_bits, with_random_masks
 from cutesmith.errors import ContractError
@@ -39,16 +39,16 @@ class AuditWorker:
         self.problem: Problem | None = None
         self.arch = ""
 
-    def handle(self, request: Start | Load | Try) -> Started | Loaded | Tried:
+    def handle(self, request: Start | Load | Try) -> dict[str, bool] | Loaded | Tried:
         """Answer; what the file does wrong is a finding or a ContractError."""
         if isinstance(request, Start):
             return self.start()
         return self.load(request) if isinstance(request, Load) else self.try_out()
 
-    def start(self) -> Started:
+    def start(self) -> dict[str, bool]:
         """Everything is imported; from here on nothing is written outside of the scratch folder."""
         torch.set_num_threads(1)  # the tensors are small, and threads that wait cost time
-        return Started(confine())
+        return confine()
 
     def load(self, request: Load) -> Loaded:
         """Run the file, first for its shapes, then for its values; the reply tells of its inputs."""

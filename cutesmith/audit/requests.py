@@ -8,15 +8,8 @@ from cutesmith.sandbox.messages import Request
 
 
 @dataclass(frozen=True)
-class Started:
-    """Which layers of the confinement held."""
-
-    confinement: dict[str, bool]
-
-
-@dataclass(frozen=True)
-class Start(Request[Started]):
-    """Confine the process."""
+class Start(Request[dict[str, bool]]):
+    """Confine the process, and tell which layers of the confinement hold."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from cutesmith.errors import CandidateError
 from cutesmith.judge.rounds import START_SECONDS, loading, too_slow
 from cutesmith.problems import contract
 from cutesmith.profiling.requests import Emulate, Emulated, Prepare, Start, TraceRequest
+from cutesmith.sandbox.failures import own_code
 from cutesmith.sandbox.messages import HandlerMaker
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker
@@ -54,8 +55,9 @@ def emulate_kernel(
 
 
 def emulator() -> HandlerMaker:
-    """What an emulating worker runs: its imports, and the class of its handler."""
-    from cutesmith.profiling.emulation_worker import Emulation
+    """What an emulating worker runs: its imports, whose failure is not the kernel's, and the class of its handler."""
+    with own_code():
+        from cutesmith.profiling.emulation_worker import Emulation
 
     return Emulation
 

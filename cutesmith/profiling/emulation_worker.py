@@ -6,12 +6,21 @@ import contextlib
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from cutesmith.compiling.compile_errors import describe_error
 from cutesmith.devices import parse_arch
+from cutesmith.emulator.device import EmulatedDevice, emulated_device
+from cutesmith.emulator.faults import Finding, own_line
+from cutesmith.emulator.machine.launch import LaunchReport
+from cutesmith.emulator.machine.settings import Settings
+from cutesmith.emulator.profiling.advice import advise, busiest_pipes, floor_us, line_clocks
+from cutesmith.emulator.profiling.launch_profile import AccessProfile, LaunchProfile, profile_of
+from cutesmith.emulator.profiling.sampling import Profiler
+from cutesmith.emulator.ptx.printer import format_instruction
+from cutesmith.emulator.tracer import Step, Tracer, format_value
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.judge.candidate_side.candidate import candidate_code, start_device
 from cutesmith.judge.reference_side.cases import Fitted, fit, size_of
@@ -33,14 +42,6 @@ from cutesmith.verdicts import (
     TraceStep,
 )
 
-if TYPE_CHECKING:
-    from cutesmith.emulator.device import EmulatedDevice
-    from cutesmith.emulator.faults import Finding
-    from cutesmith.emulator.machine.launch import LaunchReport
-    from cutesmith.emulator.profiling.launch_profile import AccessProfile, LaunchProfile
-    from cutesmith.emulator.profiling.sampling import Profiler
-    from cutesmith.emulator.tracer import Step, Tracer
-
 CLOCK_HZ = 1.98e9  # the highest of an H200: a floor must not be above what a GPU can do
 _PRINTED = 20_000
 _PARAMETER = re.compile(r"\bkernel_\w+_param_(?=\d)")  # the DSL's names are long
@@ -56,10 +57,6 @@ class Emulation:
                 return self.prepare(request)
             if isinstance(request, Emulate):
                 return self.emulate()
-            import cutesmith.emulator.device
-            import cutesmith.emulator.profiling.launch_profile
-            import cutesmith.emulator.tracer  # noqa: F401
-
             start_device("emulator")
             return None
 
@@ -105,9 +102,6 @@ class Emulation:
         return None
 
     def _load(self) -> None:
-        from cutesmith.emulator.device import emulated_device
-        from cutesmith.emulator.machine.settings import Settings
-
         request = self.request
         with contextlib.ExitStack() as opened:
             emulated = emulated_device(request.arch, settings=Settings(), observer=self.profiler or self.tracer)
@@ -143,8 +137,6 @@ class Emulation:
         return fitted.values
 
     def _launch(self, number: int, report: LaunchReport) -> EmulatedLaunch:
-        from cutesmith.emulator.profiling.launch_profile import profile_of
-
         launch, profile = report.launch, None
         if self.profiler is not None and number < len(self.profiler.samples):
             processors = parse_arch(self.request.arch).sm.multiprocessors
@@ -165,8 +157,6 @@ class Emulation:
 
 
 def _described(profile: LaunchProfile, processors: int) -> EmulatedProfile:
-    from cutesmith.emulator.profiling.advice import advise, busiest_pipes, floor_us, line_clocks
-
     lines = tuple(
         EmulatedLine(
             file=line.file,
@@ -221,9 +211,6 @@ def _place_of(tracer: Tracer) -> str:
 
 
 def _observers(request: Prepare) -> tuple[Profiler | None, Tracer | None]:
-    from cutesmith.emulator.profiling.sampling import Profiler
-    from cutesmith.emulator.tracer import Tracer
-
     wanted = request.trace
     if request.profile or wanted is None:
         return Profiler() if request.profile else None, None
@@ -244,8 +231,6 @@ def _bytes_of(values: Sequence[Any]) -> int:
 
 
 def _fault(finding: Finding, path: Path) -> EmulatedFault:
-    from cutesmith.emulator.faults import own_line
-
     return EmulatedFault(
         kind=finding.kind.value,
         message=finding.message,
@@ -258,10 +243,6 @@ def _fault(finding: Finding, path: Path) -> EmulatedFault:
 
 
 def _step(step: Step, path: Path) -> TraceStep:
-    from cutesmith.emulator.faults import own_line
-    from cutesmith.emulator.ptx.printer import format_instruction
-    from cutesmith.emulator.tracer import format_value
-
     values = {name: format_value(step.instruction, bits) for name, bits in step.values}
     where = own_line(step.instruction.location, path) if step.instruction.location else ""
     text = _PARAMETER.sub("param_", format_instruction(step.instruction))

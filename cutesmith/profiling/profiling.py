@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -171,8 +171,8 @@ class Profiling:
 
     def _draw(self, folder: Path, device: str, arch: str) -> Drawn:
         """Inputs from a secret seed, drawn where no candidate runs; an untrusted problem is confined."""
-        limits = Limits(wall_seconds=self.options.timeout, memory_bytes=fair_memory(96 * GIB), processes=512)
-        limits = replace(limits, file_bytes=32 * GIB)
+        memory = fair_memory(96 * GIB)
+        limits = Limits(wall_seconds=self.options.timeout, memory_bytes=memory, file_bytes=32 * GIB, processes=512)
         reference = reference_process(
             why=untrusted(self.path, self.problem, asked=self.options.confine_problem),
             limits=limits,
@@ -222,14 +222,8 @@ class Profiling:
     def _static(self, why: CandidateError | UnavailableError | None = None) -> ProfileVerdict:
         """Counts on the emulated GPU; `why` it is not ncu."""
         problem = None if self.problem == self.path else self.problem
-        emulated = emulate_kernel(
-            self.path,
-            problem=problem,
-            arch=self.options.arch,
-            full=self.options.full,
-            profile=True,
-            timeout=self.options.timeout,
-        )
+        arch, full, timeout = self.options.arch, self.options.full, self.options.timeout
+        emulated = emulate_kernel(self.path, problem=problem, arch=arch, full=full, profile=True, timeout=timeout)
         return self._counted(emulated, why)
 
     def _counted(self, emulated: EmulateVerdict, why: CandidateError | UnavailableError | None) -> ProfileVerdict:
@@ -272,10 +266,8 @@ class Profiling:
         return ProfileVerdict(exit_code=code, summary=summary, path=str(self.path), **fields)
 
 
-@contextlib.contextmanager
-def _locked(device: str, *, exclusive: bool) -> Iterator[None]:
-    with gpu_lock(exclusive=exclusive) if device == "cuda" else contextlib.nullcontext():
-        yield
+def _locked(device: str, *, exclusive: bool) -> contextlib.AbstractContextManager[None]:
+    return gpu_lock(exclusive=exclusive) if device == "cuda" else contextlib.nullcontext()
 
 
 def _input_bytes(inputs: Sequence[Value]) -> int:

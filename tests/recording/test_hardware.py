@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from cutesmith.compiling.compilation_reports import kernel_reports
+from cutesmith.compiling.compilation_worker import kernel_reports
 from cutesmith.devices import current_device, sm_of_name
 from cutesmith.problems.loading import load_file
 from cutesmith.recording.open_session import session
