@@ -18,6 +18,7 @@ from cutesmith.emulator.requirements import import_emulator
 from cutesmith.errors import CandidateError
 from cutesmith.judge import entries as judging
 from cutesmith.judge.entries import candidate
+from cutesmith.judge.transfer.requests import Start
 from cutesmith.patterns.generation import drafting
 from cutesmith.profiling import emulation
 from cutesmith.recording.dsl_import import import_dsl
@@ -286,7 +287,7 @@ def test_on_a_gpu_every_worker_is_forked():
 def test_forked_workers_use_the_gpu_and_the_fork_server_does_not(full_fork_server):
     for _ in range(2):
         with Worker(candidate, preload=(import_dsl,), gpu=True, environment=DSL_ENVIRONMENT) as worker:
-            worker.call(Act({"do": "start", "device": "cuda", "arch": "sm_90a"}))
+            worker.call(Start("cuda", "sm_90a"))
             assert parent_of(worker) == full_fork_server.pid
             assert "libcuda.so" in Path(f"/proc/{worker._process.pid}/maps").read_text()
     descriptors = Path(f"/proc/{full_fork_server.pid}/fd").iterdir()
