@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutesmith.emulator.emitters import (
+from cutesmith.emulator.emitters import (  # noqa: F401  # noqa: F401
     approximations,
     atomics,
     bits,
@@ -15,16 +15,11 @@ from cutesmith.emulator.emitters import (
 )
 from cutesmith.emulator.errors import PtxSyntaxError
 from cutesmith.emulator.instructions.table import Native, execution_of
-from cutesmith.emulator.machine import barriers, cluster_barriers
-from cutesmith.emulator.operations import async_copies, async_stores, matrices, mbarriers, multiply, system, warps
+from cutesmith.emulator.machine import barriers, cluster_barriers  # noqa: F401
+from cutesmith.emulator.operations import async_copies, matrices, mbarriers, multiply, system, warps  # noqa: F401
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.program.build import build
 from cutesmith.emulator.ptx.syntax import Instruction, Module
-
-NATIVE = (
-    approximations, atomics, bits, comparisons, conversions, float_instructions, integers, memory, moves,
-)  # fmt: skip
-SUSPENDING = (async_copies, async_stores, barriers, cluster_barriers, matrices, mbarriers, multiply, system, warps)
 
 
 def build_program(module: Module, entry: str) -> Program:

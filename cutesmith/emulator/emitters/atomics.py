@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from cutesmith.emulator.emitters.floats import compute, extremum
 from cutesmith.emulator.emitters.formats import F32, FORMATS, Format, flush, round_float, widen
+from cutesmith.emulator.emitters.memory import VECTORS, space_and_elements
 from cutesmith.emulator.emitters.moves import SPACES
 from cutesmith.emulator.instructions.forms import type_bits
 from cutesmith.emulator.instructions.table import native
@@ -30,7 +31,6 @@ _TYPES: dict[str, frozenset[str]] = {
     "exch": _INTEGERS | {"b32", "b64", "b128", "f32", "f64"},
     "cas": _INTEGERS | {"b16", "b32", "b64", "b128", "f32", "f64"},
 }
-_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 _ORDERS = frozenset("relaxed acquire release acq_rel cta cluster gpu sys L2::cache_hint noftz".split())
 
 
@@ -68,15 +68,13 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
 def read_form(emitter: Emitter, instruction: Instruction) -> Form:
     """The parts of an atomic's name; raises UnsupportedInstruction for what is not executed."""
     *words, kind = instruction.modifiers
-    spaces = [word for word in words if word in SPACES]
     operations = [word for word in words if word in _TYPES]
-    vectors = [word for word in words if word in _VECTORS]
-    if strange := set(words) - {*spaces, *operations, *vectors} - _ORDERS:
+    if strange := set(words) - {*operations, *SPACES, *VECTORS} - _ORDERS:
         raise emitter.unsupported(f".{sorted(strange)[0]}")
-    if len(operations) != 1 or len(spaces) > 1 or len(vectors) > 1 or kind not in _TYPES[operations[0]]:
+    if len(operations) != 1 or kind not in _TYPES[operations[0]]:
         raise emitter.unsupported(f"{'.'.join(operations)} of .{kind}")
-    space = SPACES[spaces[0]] if spaces else Space.GENERIC
-    return Form(space, operations[0], kind, _VECTORS[vectors[0]] if vectors else 1)
+    space, elements = space_and_elements(emitter, words)
+    return Form(space, operations[0], kind, elements)
 
 
 def _combined(emitter: Emitter, form: Form, bits: int, old: str, given: list[str]) -> str:

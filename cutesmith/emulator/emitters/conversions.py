@@ -104,8 +104,7 @@ def clamp(emitter: Emitter, value: str, bits: int, target: IntegerType) -> str:
     return value
 
 
-@native(*(f"cvt.pack.sat.{kind}.s32" for kind in ("u16", "s16")))
-@native(*(f"cvt.pack.sat.{kind}.s32.b32" for kind in ("u8", "s8", "u4", "s4", "u2", "s2")))
+@native("cvt.pack.sat.{u16,s16}.s32", "cvt.pack.sat.{u8,s8,u4,s4,u2,s2}.s32.b32")
 def convert_pack(emitter: Emitter, instruction: Instruction) -> None:
     """`cvt.pack.sat.dtype.s32{.b32} d, a, b{, c}`: b lowest, a next, both saturated; above them the low part of c."""
     name = instruction.modifiers[2]

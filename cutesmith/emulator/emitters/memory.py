@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from cutesmith.emulator.emitters.moves import SPACES
@@ -11,10 +12,9 @@ from cutesmith.emulator.native.emitter import Emitter
 from cutesmith.emulator.program.abi import Access, Space
 from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Symbol
 
-_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
-_CACHE_HINTS = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"}
+VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 _ORDERS = {"weak", "relaxed", "acquire", "release", "volatile", "mmio"}
-_SCOPES = {"cta", "cluster", "gpu", "sys"}
+_KNOWN = {*SPACES, *VECTORS, *_ORDERS, *"ca cg cs lu cv wb wt nc cta cluster gpu sys".split()}
 _EVICTIONS = ("L1::evict_", "L1::no_allocate", "L2::evict_", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B")
 
 
@@ -60,16 +60,20 @@ def store(emitter: Emitter, instruction: Instruction) -> None:
 def read_form(emitter: Emitter, instruction: Instruction) -> Form:
     """Space, type and vector width of a load or store; a modifier that is not known is refused."""
     *modifiers, kind = instruction.modifiers
-    spaces = [word for word in modifiers if word in SPACES]
-    vectors = [word for word in modifiers if word in _VECTORS]
     for word in modifiers:
-        if word not in (*spaces, *vectors, *_CACHE_HINTS, *_ORDERS, *_SCOPES) and not word.startswith(_EVICTIONS):
+        if word not in _KNOWN and not word.startswith(_EVICTIONS):
             raise emitter.unsupported(f".{word}")
-    if len(spaces) > 1 or len(vectors) > 1:
+    space, elements = space_and_elements(emitter, modifiers)
+    return Form(space, kind, elements, ordered=not _ORDERS.isdisjoint(set(modifiers) - {"weak"}))
+
+
+def space_and_elements(emitter: Emitter, words: Iterable[str]) -> tuple[Space, int]:
+    """The state space (generic where none is named) and vector width in modifiers; two of either are refused."""
+    spaces = [SPACES[word] for word in words if word in SPACES] or [Space.GENERIC]
+    elements = [VECTORS[word] for word in words if word in VECTORS] or [1]
+    if len(spaces) > 1 or len(elements) > 1:
         raise emitter.unsupported("two spaces or two vector widths")
-    space = SPACES[spaces[0]] if spaces else Space.GENERIC
-    ordered = not _ORDERS.isdisjoint(set(modifiers) - {"weak"})
-    return Form(space, kind, _VECTORS[vectors[0]] if vectors else 1, ordered)
+    return spaces[0], elements[0]
 
 
 def _pointer(emitter: Emitter, form: Form, operand: Operand, size: int, kind: Access) -> str:

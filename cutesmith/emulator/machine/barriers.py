@@ -226,8 +226,4 @@ class BlockBarrierSuspension(Suspension):
         return f"for barrier {number}, where {arrived} of {expected} threads have arrived: {absent}"
 
 
-_ACTIONS = ("sync", "arrive", "red.popc", "red.and", "red.or")
-table.register(
-    BlockBarrierSuspension(),
-    *(f"{name}.{action}" for name in ("bar", "bar.cta", "barrier", "barrier.cta") for action in _ACTIONS),
-)
+table.register(BlockBarrierSuspension(), "{bar,barrier}{,.cta}.{sync,arrive,red.popc,red.and,red.or}")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from functools import partial
+from typing import ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -153,31 +154,29 @@ class PresentSuspension(Suspension):
         return [free]
 
 
-def lane_operation(*opcodes: str, waits_for: Reason | None = None) -> Callable[[LaneHandler], LaneHandler]:
+_Handler = TypeVar("_Handler", LaneHandler, WarpHandler)
+
+
+def _registered(
+    kind: Callable[[_Handler], table.Suspension], patterns: tuple[str, ...]
+) -> Callable[[_Handler], _Handler]:
+    def enter(handler: _Handler) -> _Handler:
+        table.register(kind(handler), *patterns)
+        return handler
+
+    return enter
+
+
+def lane_operation(*patterns: str, waits_for: Reason | None = None) -> Callable[[LaneHandler], LaneHandler]:
     """Register a handler that executes these opcodes for any lanes that have arrived, in any combination."""
-
-    def enter(handler: LaneHandler) -> LaneHandler:
-        table.register(LaneSuspension(handler, waits_for), *opcodes)
-        return handler
-
-    return enter
+    return _registered(partial(LaneSuspension, waits_for=waits_for), patterns)
 
 
-def warp_operation(*opcodes: str, masked: bool = False) -> Callable[[WarpHandler], WarpHandler]:
+def warp_operation(*patterns: str, masked: bool = False) -> Callable[[WarpHandler], WarpHandler]:
     """Register a handler that needs the lanes of a warp together: all live ones, or all of the membermask."""
-
-    def enter(handler: WarpHandler) -> WarpHandler:
-        table.register(WarpSuspension(handler, masked), *opcodes)
-        return handler
-
-    return enter
+    return _registered(partial(WarpSuspension, masked=masked), patterns)
 
 
-def present_operation(*opcodes: str) -> Callable[[WarpHandler], WarpHandler]:
+def present_operation(*patterns: str) -> Callable[[WarpHandler], WarpHandler]:
     """Register a handler that takes the lanes of a warp that are there."""
-
-    def enter(handler: WarpHandler) -> WarpHandler:
-        table.register(PresentSuspension(handler), *opcodes)
-        return handler
-
-    return enter
+    return _registered(PresentSuspension, patterns)

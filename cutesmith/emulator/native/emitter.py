@@ -192,10 +192,6 @@ class Emitter:
             return self.pack([self.value(part, bits // len(operand.elements)) for part in operand.elements], bits)
         raise self.unsupported(f"operand {operand!r} has no single value")
 
-    def float_value(self, operand: Operand, kind: str) -> str:
-        """The operand as an SSA name of LLVM type `kind`: "half", "bfloat", "float" or "double"."""
-        return self.to_float(self.value(operand, FLOAT_BITS[kind]), kind)
-
     def to_float(self, bits: str, kind: str) -> str:
         """Integer bits as a float of the same width."""
         return self.op(f"bitcast i{FLOAT_BITS[kind]} {{}} to {kind}", bits)
@@ -224,10 +220,6 @@ class Emitter:
         self._known[operand.name] = value
         self.emit(f"store i{width} {value}, ptr {alloca(operand.name)}")
         self.assigned(operand.name, value, width)
-
-    def assign_float(self, operand: Operand, value: str, kind: str) -> None:
-        """Set a register from a float of LLVM type `kind`."""
-        self.assign(operand, self.to_bits(value, kind), FLOAT_BITS[kind])
 
     def begin(self) -> None:
         """The current instruction is about to be executed (its guard holds); instrumentation overrides this."""

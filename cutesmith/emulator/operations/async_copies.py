@@ -16,8 +16,7 @@ _HINTS = frozenset(("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"))
 _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 
 
-@lane_operation("cp.async.ca.shared.global", "cp.async.ca.shared::cta.global")
-@lane_operation("cp.async.cg.shared.global", "cp.async.cg.shared::cta.global")
+@lane_operation("cp.async.{ca,cg}.shared{,::cta}.global")
 def copy(batch: LaneBatch) -> None:
     """`cp.async.{ca,cg}.shared.global [dst], [src], size{, src-size | ignore-src}{, cache-policy}`."""
     instruction = batch.instruction

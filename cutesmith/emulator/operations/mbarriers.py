@@ -1,4 +1,4 @@
-"""`mbarrier` instructions: on mbarriers in shared memory, those of other blocks of the cluster included.
+"""`mbarrier` instructions on mbarriers in shared memory, those of other blocks of the cluster included; `st.async`.
 
 Arrivals release and waits acquire unless they are `.relaxed`; the race check is told of both. `try_wait` suspends the
 lane until the phase is over. It gives up and says no only when no other lane can go on, as a GPU does after a time.
@@ -11,13 +11,14 @@ from functools import partial
 
 import numpy as np
 
+from cutesmith.emulator.emitters.memory import VECTORS
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.machine import Machine
 from cutesmith.emulator.machine.suspensions import lane_operation
 from cutesmith.emulator.operations.mbarrier_state import Mbarrier, MbarrierError
 from cutesmith.emulator.program.abi import SHARED_BASE, Access, Array, Space
-from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Sink
+from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Sink, Vector
 from cutesmith.emulator.state.wave import Wave
 
 _SPACES = {"shared": Space.SHARED, "shared::cta": Space.SHARED, "shared::cluster": Space.SHARED}
@@ -77,9 +78,30 @@ def count_bytes(batch: LaneBatch) -> None:
     _update(batch, address, lambda barrier, index: barrier.expect_bytes(sign * int(amounts[index])), releases=False)
 
 
-def complete_bytes(batch: LaneBatch, address: Operand, count: int) -> None:
-    """`count` bytes of each lane, written by an asynchronous store of its own, have arrived."""
-    _update(batch, address, lambda barrier, index: barrier.expect_bytes(-count))
+_DTYPES = {f"{letter}{bits}": np.dtype(f"u{bits // 8}") for letter in "busf" for bits in (32, 64)}
+_STORE_WORDS = frozenset(("async", "weak", "shared::cluster", "mbarrier::complete_tx::bytes", "v2", "v4"))
+
+
+@lane_operation("st.async")
+def store_asynchronously(batch: LaneBatch) -> None:
+    """`st.async.shared::cluster.mbarrier::complete_tx::bytes{.v2,.v4}.type [a], b, [object]`.
+
+    The bytes arrive at once here. Who reads them without waiting for the mbarrier races with who sent them.
+    """
+    instruction = batch.instruction
+    *words, kind = instruction.modifiers
+    unknown = sorted(set(words) - _STORE_WORDS) + [kind] * (kind not in _DTYPES)
+    if unknown or "mbarrier::complete_tx::bytes" not in words:
+        raise UnsupportedInstruction(instruction, f".{unknown[0]}" if unknown else "no mbarrier counts it")
+    dtype, count = _DTYPES[kind], next((VECTORS[word] for word in words if word in VECTORS), 1)
+    address, value, barrier = instruction.operands
+    parts = value.elements if isinstance(value, Vector) else (value,)
+    if len(parts) != count or not isinstance(address, Address):
+        raise UnsupportedInstruction(instruction, f"{len(parts)} registers for {count} elements")
+    values = np.stack([batch.read(part, dtype) for part in parts], axis=1)
+    data = values.view(np.uint8).reshape(len(batch.lanes), -1)
+    batch.memory.store(batch.lanes, Space.SHARED, batch.address(address), data, instruction.number)
+    _update(batch, barrier, lambda state, index: state.expect_bytes(-data.shape[1]))
 
 
 def arrive_for_copies(batch: LaneBatch, *, expected: bool) -> None:

@@ -10,9 +10,9 @@ import ctypes
 import functools
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
+from cutesmith.emulator.native.jit import machine_code
 from cutesmith.emulator.program.abi import Array
 
 LANES = 8
@@ -175,10 +175,4 @@ def _function(name: str, pointers: int, integers: int) -> Any:
 @functools.cache
 def _engine() -> Any:
     """The execution engine, which owns the code."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    machine = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=2)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_IR), machine)
-    engine.finalize_object()
-    return engine
+    return machine_code(_IR)
