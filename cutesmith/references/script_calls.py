@@ -11,9 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutesmith.references.sections import fences, outside_fences
+
 _SCRIPT = re.compile(r"scripts/(\w+)\.py")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 _SPAN = re.compile(r"`([^`]+)`")
+_COMMAND = re.compile(r"(?:.*\\\n)*.+")  # a line of shell with its continuations
 _HELP_SECONDS = 60
 
 
@@ -28,19 +31,13 @@ class Call:
 
 def in_text(text: str) -> Iterator[Call]:
     """Every call of a script in code: in fenced lines (with continuations) and in inline code."""
-    fenced, pending, start = False, "", 0
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.lstrip().startswith(("```", "~~~")):
-            fenced, pending = not fenced, ""
-            continue
-        if fenced:
-            start = start if pending else number
-            pending += line.rstrip("\\")
-            if not line.endswith("\\"):
-                yield from in_code(pending, start)
-                pending = ""
-        else:
-            yield from (call for span in _SPAN.findall(line) for call in in_code(span, number))
+    lines = text.split("\n")
+    for number, line in outside_fences(lines):
+        yield from (call for span in _SPAN.findall(line) for call in in_code(span, number))
+    for start, end, _ in fences(lines):
+        source = "\n".join(lines[start : end - 1])
+        for command in _COMMAND.finditer(source):
+            yield from in_code(command[0].replace("\\\n", " "), start + 1 + source.count("\n", 0, command.start()))
 
 
 def in_code(code: str, line: int) -> Iterator[Call]:

@@ -44,34 +44,20 @@ def read_front_matter(text: str) -> FrontMatter:
     if lines[0] != "---" or "---" not in lines[1:]:
         raise FrontMatterError("SKILL.md starts with a line ---, keys and values, and a line ---", 1)
     end = lines.index("---", 1)
-    values, found = _read(lines[1:end])
-    return FrontMatter(values, "\n".join(lines[end + 1 :]), end + 2, found)
-
-
-def _read(lines: list[str]) -> tuple[dict[str, Value], dict[str, int]]:
-    values: dict[str, Value] = {}
-    found: dict[str, int] = {}
-    position = 0
-    while position < len(lines):
-        number, line = position + 2, lines[position]
-        position += 1
-        if not line.strip():
-            continue
+    blocks: list[tuple[int, str, list[str]]] = []  # the line of a key, its text, the indented lines below it
+    for number, line in enumerate(lines[1:end], 2):
+        if blocks and (line.startswith(" ") or not line.strip()):
+            blocks[-1][2].append(line)
+        elif line.strip():
+            blocks.append((number, line, []))
+    matter = FrontMatter({}, "\n".join(lines[end + 1 :]), end + 2)
+    for number, line, block in blocks:
         key = _KEY.match(line)
-        if not key or key[1] in values or "\t" in line:
+        if not key or key[1] in matter.values or "\t" in line:
             raise FrontMatterError(f"{line!r} is no `key: value`, or the key stands twice", number)
-        block = _indented(lines, position)
-        values[key[1]] = _value((key[2] or "").strip(), block, number)
-        found[key[1]] = number
-        position += len(block)
-    return values, found
-
-
-def _indented(lines: list[str], start: int) -> list[str]:
-    end = start
-    while end < len(lines) and (lines[end].startswith(" ") or not lines[end].strip()):
-        end += 1
-    return lines[start:end]
+        matter.values[key[1]] = _value((key[2] or "").strip(), block, number)
+        matter.lines[key[1]] = number
+    return matter
 
 
 def _value(head: str, block: list[str], number: int) -> Value:

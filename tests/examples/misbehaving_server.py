@@ -72,32 +72,24 @@ def status(code: int, **headers: object) -> Answer:
     return lambda handler: _head(handler, code, Content_Length=0, **headers)
 
 
-def whole(data: bytes, **headers: object) -> Answer:
+def announced(length: int, data: bytes, **headers: object) -> Answer:
+    """A Content-Length, which need not be that of the data; then the connection is closed."""
+
     def answer(handler: BaseHTTPRequestHandler) -> None:
-        _head(handler, 200, Content_Length=len(data), **headers)
+        _head(handler, 200, Content_Length=length, **headers)
         handler.wfile.write(data)
 
     return answer
+
+
+def whole(data: bytes, **headers: object) -> Answer:
+    return announced(len(data), data, **headers)
 
 
 def by_etag(data: bytes, etag: str) -> Answer:
     """304 for whoever names the ETag, the data for all others."""
-
-    def answer(handler: BaseHTTPRequestHandler) -> None:
-        known = handler.headers.get("If-None-Match") == etag
-        (status(304, ETag=etag) if known else whole(data, ETag=etag))(handler)
-
-    return answer
-
-
-def announced(length: int, data: bytes) -> Answer:
-    """A Content-Length that is not that of the data; then the connection is closed."""
-
-    def answer(handler: BaseHTTPRequestHandler) -> None:
-        _head(handler, 200, Content_Length=length)
-        handler.wfile.write(data)
-
-    return answer
+    known, others = status(304, ETag=etag), whole(data, ETag=etag)
+    return lambda handler: (known if handler.headers.get("If-None-Match") == etag else others)(handler)
 
 
 def dripping(data: bytes, seconds: float) -> Answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -66,8 +65,9 @@ def test_an_example_is_downloaded_checked_and_put_where_its_imports_hold(server,
     assert server.headers[0]["user-agent"].startswith("cutesmith/")
 
 
-def test_the_commit_is_filled_into_a_mirror(server, fetch):
-    server.answers[f"/raw/{COMMIT}{PATH}"] = [http.whole(TEXT)]
+def test_the_commit_is_filled_into_a_mirror_and_a_redirect_is_followed(server, fetch):
+    server.answers[f"/raw/{COMMIT}{PATH}"] = [http.redirect("/moved")]
+    server.answers["/moved"] = [http.whole(TEXT)]
     assert only(fetch(mirror=f"{server.address}/raw/{{commit}}/")).state == "downloaded"
 
 
@@ -149,12 +149,6 @@ def test_a_retry_after_is_waited_for_as_seconds_and_as_a_date(server, fetch):
     assert 0.9 < time.monotonic() - start < 8, "not the 9 seconds of its own"
 
 
-def test_a_redirect_to_the_file_is_followed(server, fetch):
-    server.answers[PATH] = [http.redirect("/moved")]
-    server.answers["/moved"] = [http.whole(TEXT)]
-    assert only(fetch()).state == "downloaded"
-
-
 def test_without_network_or_offline_is_exit_7_with_what_works_without(fetch, server):
     with http.serving() as closed:
         address = closed.address
@@ -196,8 +190,7 @@ def test_several_are_fetched_at_once_and_one_that_fails_stops_no_other(server, f
 
         return answer
 
-    for n, example in enumerate(examples):
-        server.answers[f"/{example.path}"] = [slow(n)]
+    server.answers |= {f"/{example.path}": [slow(n)] for n, example in enumerate(examples)}
     verdict = fetch(*examples)
     states = [example.state for example in verdict.examples]
     assert states == ["downloaded"] * 5 + ["failed"] + ["downloaded"] * 6
@@ -236,11 +229,8 @@ def test_a_cache_that_cannot_be_written_stops_nobody(server, fetch, tmp_path):
 
 def test_progress_hears_of_every_example_and_the_event_loop_of_another_thread_is_no_matter(server, tmp_path):
     server.answers[PATH] = [http.whole(TEXT)]
-    heard: list[str] = []
+    heard: list[FetchedExample] = []
     options = FetchOptions(out=tmp_path / "o", cache=tmp_path / "c", mirror=server.address, limits=QUICK)
-    thread = threading.Thread(
-        target=lambda: fetch_examples([EXAMPLE.id], (EXAMPLE,), options, progress=lambda done: heard.append(done.state))
-    )
-    thread.start()
-    thread.join(10)
-    assert heard == ["downloaded"]
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(fetch_examples, [EXAMPLE.id], (EXAMPLE,), options, progress=heard.append).result(10)
+    assert [done.state for done in heard] == ["downloaded"]

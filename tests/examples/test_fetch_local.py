@@ -108,34 +108,22 @@ def test_a_checkout_serves_without_network_and_without_cache(fetch, checkout, tm
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_moved_path_is_found_in_the_checkout_by_its_hash(fetch, checkout, tmp_path):
-    checkout(f"{ROOT}/cute/another.py", b"other")
-    folder = checkout("examples/new/place.py")
-    (done,) = fetch(cutlass(), mirror=str(folder)).examples
-    assert (done.kind, done.hint) == ("not_found", "It is at examples/new/place.py there.")
-
-
-def test_a_checkout_of_another_commit_shows_both_hashes(fetch, checkout, tmp_path):
+def test_a_checkout_of_another_commit_names_the_commit_and_where_a_moved_file_is(fetch, checkout, tmp_path):
     example = cutlass()
     folder = checkout(example.path, b"newer")
     (done,) = fetch(example, mirror=str(folder)).examples
     assert (done.kind, files(tmp_path / "out")) == ("hash_mismatch", [])
-    assert example.sha256 in done.error
-    assert sha256_of(b"newer") in done.error
+    assert example.sha256 in done.error and sha256_of(b"newer") in done.error
     assert f"git -C {folder} checkout {example.version[:12]}" in done.hint
+    (folder / example.path).unlink()
+    (done,) = fetch(example, mirror=str(checkout("examples/new/place.py"))).examples
+    assert (done.kind, done.hint) == ("not_found", "It is at examples/new/place.py there.")
 
 
 def test_a_mirror_that_is_no_folder_is_usage(fetch, tmp_path):
     with pytest.raises(FetchError, match="is no folder") as error:
         fetch(cutlass(), mirror=str(tmp_path / "none"))
     assert error.value.exit_code == ExitCode.USAGE
-
-
-def siblings_of(text: bytes, *paths: str):
-    """An example of that text, and others at those paths below the examples' folder."""
-    example = cutlass("hopper/attention/fmha", text)
-    others = [cutlass(f"n{i}", path=f"{ROOT}/{path}") for i, path in enumerate(paths)]
-    return example, others
 
 
 @pytest.mark.parametrize(
@@ -157,24 +145,18 @@ def siblings_of(text: bytes, *paths: str):
     ],
 )
 def test_the_examples_that_an_example_imports_are_read_from_its_text(fetch, checkout, text, path, found):
-    example, (other,) = siblings_of(text, path)
+    example, other = cutlass("hopper/attention/fmha", text), cutlass("other", path=f"{ROOT}/{path}")
     (done,) = fetch(example, other, mirror=str(checkout(example.path, text))).examples
     assert done.siblings == ((other.id,) if found else ())
 
 
 def test_siblings_are_brought_with_theirs_and_each_once(fetch, checkout, tmp_path):
-    example, others = siblings_of(b"from a import x\nfrom b import y", "cute/hopper/a.py", "cute/hopper/b.py")
-    texts = {
-        example.path: b"from a import x\nfrom b import y",
-        others[0].path: b"import b",
-        others[1].path: b"import a",
-    }
-    index = [cutlass(e.id.removeprefix("cutlass/"), texts[e.path], path=e.path) for e in (example, *others)]
-    folder = [checkout(path, text) for path, text in texts.items()][0]
+    texts = {"fmha": b"from a import x\nfrom b import y", "a": b"import b", "b": b"import a"}
+    index = [cutlass(f"hopper/{name}", text) for name, text in texts.items()]
+    folder = [checkout(example.path, texts[example.title.removeprefix("hopper/")]) for example in index][0]
     verdict = fetch(*index, mirror=str(folder), with_siblings=True)
-    assert [done.id for done in verdict.examples] == [example.id, "cutlass/n0", "cutlass/n1"]
-    root = "cutlass/cute/hopper"
-    assert files(tmp_path / "out") == [f"{root}/a.py", f"{root}/attention/fmha.py", f"{root}/b.py"]
+    assert [done.id for done in verdict.examples] == [f"cutlass/hopper/{name}" for name in texts]
+    assert files(tmp_path / "out") == [f"cutlass/cute/hopper/{name}.py" for name in sorted(texts)]
 
 
 @pytest.mark.parametrize(
@@ -187,21 +169,16 @@ def test_a_path_of_the_index_that_leads_out_is_refused(fetch, checkout, tmp_path
     assert files(tmp_path) == ["checkout/x.py"]
 
 
-def test_a_link_in_out_that_leads_out_of_it_is_refused(fetch, checkout, tmp_path):
-    example = cutlass()
+def test_a_link_in_out_or_in_a_mirror_that_leads_out_of_it_is_refused(fetch, checkout, tmp_path):
+    example, elsewhere = cutlass(), tmp_path / "elsewhere"
+    elsewhere.mkdir()
     (tmp_path / "out").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "out/cutlass").symlink_to(tmp_path / "elsewhere")
-    (done,) = fetch(example, mirror=str(checkout(example.path))).examples
-    assert (done.kind, files(tmp_path / "elsewhere")) == ("unsafe_path", [])
-
-
-def test_a_link_in_a_mirror_that_leads_out_of_it_is_refused(fetch, checkout, tmp_path):
-    (tmp_path / "secret.py").write_bytes(TEXT)
-    folder = checkout("README.py")
-    (folder / "link.py").symlink_to(tmp_path / "secret.py")
-    (done,) = fetch(cutlass(path="link.py"), mirror=str(folder)).examples
-    assert done.kind == "unsafe_path"
+    (tmp_path / "out/cutlass").symlink_to(elsewhere)
+    folder = checkout(example.path)
+    (folder / "link.py").symlink_to(PROJECT / "pyproject.toml")
+    for record in (example, cutlass(path="link.py")):
+        (done,) = fetch(record, mirror=str(folder)).examples
+        assert (done.kind, files(elsewhere)) == ("unsafe_path", [])
 
 
 def test_a_file_that_was_edited_is_not_replaced_unless_asked(fetch, checkout):
@@ -216,17 +193,14 @@ def test_a_file_that_was_edited_is_not_replaced_unless_asked(fetch, checkout):
     assert (again.state, Path(done.path).read_bytes()) == ("copied", TEXT)
 
 
-def test_nothing_that_was_fetched_is_run(fetch, checkout, tmp_path):
+def test_nothing_that_was_fetched_is_run_and_an_out_that_is_a_file_is_said(fetch, checkout, tmp_path):
     text = f"open({str(tmp_path / 'ran')!r}, 'w')\nimport os\n".encode()
     example = cutlass(data=text)
-    assert fetch(example, mirror=str(checkout(example.path, text))).exit_code == ExitCode.PASSED
+    folder = str(checkout(example.path, text))
+    assert fetch(example, mirror=folder).exit_code == ExitCode.PASSED
     assert not (tmp_path / "ran").exists()
-
-
-def test_out_that_is_a_file_is_said(fetch, checkout, tmp_path):
-    example = cutlass()
-    (tmp_path / "out").write_text("")
-    (done,) = fetch(example, mirror=str(checkout(example.path))).examples
+    (tmp_path / "file").write_text("")
+    (done,) = fetch(example, mirror=folder, out=tmp_path / "file").examples
     assert (done.kind, done.exit_code) == ("not_writable", ExitCode.UNAVAILABLE)
 
 
@@ -282,6 +256,5 @@ def test_the_cache_is_where_the_system_and_the_user_want_it():
 
 def test_the_address_is_that_of_the_pinned_commit():
     example = cutlass()
-    assert sources.address(example, "") == (
-        f"https://raw.githubusercontent.com/NVIDIA/cutlass/{example.version}/{example.path}"
-    )
+    github = "https://raw.githubusercontent.com/NVIDIA/cutlass"
+    assert sources.address(example, "") == f"{github}/{example.version}/{example.path}"

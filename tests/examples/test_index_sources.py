@@ -55,9 +55,8 @@ def facts(text: str, path: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple
 
 
 def test_what_a_docstring_speaks_of_is_no_feature():
-    found, archs, dtypes = facts(ELEMENTWISE, f"{FOLDER}/cute/ampere/kernel/elementwise/add.py")
-    assert found == ("vectorized_copy", "predication")
-    assert (archs, dtypes) == (("sm_80",), ("float16",))
+    path = f"{FOLDER}/cute/ampere/kernel/elementwise/add.py"
+    assert facts(ELEMENTWISE, path) == (("vectorized_copy", "predication"), ("sm_80",), ("float16",))
 
 
 def test_a_hopper_class():
@@ -65,12 +64,15 @@ def test_a_hopper_class():
     assert {"tma", "wgmma", "cluster", "register_reallocation", "named_barrier", "alpha_beta", "pipeline"} <= set(found)
     assert not {"tcgen05", "mma_sync", "persistent"} & set(found)
     assert (archs, dtypes) == (("sm_90a",), ("float32", "bfloat16"))
-    assert features.symbols(source_of(HOPPER)) == ("HopperGemm",)
 
 
-def test_a_module_that_launches_nothing_has_its_public_names():
-    assert features.symbols(source_of(BLACKWELL_HELPER)) == ("ceil_div",)
-    assert features.symbols(source_of("class _Only:\n    pass\n")) == ("_Only",)
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [(HOPPER, ("HopperGemm",)), (BLACKWELL_HELPER, ("ceil_div",)), ("class _Only:\n    pass\n", ("_Only",))],
+    ids=["launched", "public", "private"],
+)
+def test_symbols_are_what_is_launched_else_the_public_names(text, names):
+    assert features.symbols(source_of(text)) == names
 
 
 @pytest.mark.parametrize(
@@ -97,12 +99,9 @@ def test_bytes_beside_four_bit_floats_are_carriers():
     assert features.dtypes(source_of("a = cutlass.Int4\nb = cutlass.Int8\n")) == ("int8", "int4")
 
 
-def test_every_rule_is_of_the_vocabulary():
+def test_every_rule_is_of_the_vocabulary_and_reads_strings_but_no_docstrings():
     assert (features.RULES.keys() | features.STRING_RULES.keys()) <= features.FEATURES.keys()
     assert set(features.NUMERIC.values()) <= features.DTYPES.keys()
-
-
-def test_options_and_ptx_are_read_from_strings_but_not_from_docstrings():
     assert features.features(source_of('f(options="--enable-tvm-ffi")')) == ("tvm_ffi",)
     assert features.features(source_of('"""Compile with --enable-tvm-ffi."""')) == ()
 
@@ -131,14 +130,10 @@ def test_a_file_that_cannot_be_read_says_where(name: str, data: bytes, said: str
         read_source(tmp_path / name, name)
 
 
-def test_the_licence_is_what_the_file_states():
-    assert source_of(ELEMENTWISE).licence == "BSD-3-Clause"
-    assert source_of("x = 1").licence == ""
-
-
 def test_examples_of_a_checkout_leave_out_tests_and_package_markers(tmp_path: Path):
     found = [path.removeprefix(f"{FOLDER}/") for path, _ in rebuilding.example_files(write_tree(tmp_path))]
     assert found == sorted(path for path in FILES if path.endswith(("add.py", "gemm.py", "moe_utils.py", ".ipynb")))
+    assert (source_of(ELEMENTWISE).licence, source_of("x = 1").licence) == ("BSD-3-Clause", "")
 
 
 def test_ids_are_short_and_where_two_would_be_alike_whole():
@@ -190,21 +185,28 @@ def test_a_kernel_that_describes_itself_badly(line: str, instead: str, error: ty
         kernels.described(read_source(file, "kernels/softmax_rows.py"), file)
 
 
-def test_records_of_a_package_that_is_not_installed_stay_as_they_are(tmp_path: Path):
+@pytest.fixture
+def curate(tmp_path: Path):
+    """A function that makes `path` the one module of a package that the curation describes; gives the index's root."""
+
+    def curate(path: str) -> Path:
+        (tmp_path / "curation").mkdir()
+        line = entry("x").replace(f"{FOLDER}/x", path)
+        (tmp_path / "curation/packages.jsonl").write_text(line + "\n", encoding="utf-8")
+        return tmp_path
+
+    return curate
+
+
+def test_records_of_a_package_that_is_not_installed_stay_as_they_are(curate):
     absent = rebuilding.Package("cutesmith-has-no-such-package", "quack", "MIT", ("quack/",))
-    curated = tmp_path / "curation" / "packages.jsonl"
-    curated.parent.mkdir()
-    curated.write_text(entry("x").replace(f"{FOLDER}/x", "quack/softmax.py") + "\n", encoding="utf-8")
     standing = replace(next(e for e in read_index() if e.id == "quack/softmax"), repository=absent.distribution)
-    kept = rebuilding.packaged(tmp_path, [standing], [absent])
+    kept = rebuilding.packaged(curate("quack/softmax.py"), [standing], [absent])
     assert kept.examples == (standing,)
     assert kept.notes == ("cutesmith-has-no-such-package is not installed: its records were not compared",)
 
 
-def test_curation_of_a_module_that_no_package_has_is_a_fault(tmp_path: Path):
-    curated = tmp_path / "curation" / "packages.jsonl"
-    curated.parent.mkdir()
-    curated.write_text(entry("x").replace(f"{FOLDER}/x", "quack/no_such_module.py") + "\n", encoding="utf-8")
-    rebuilt = rebuilding.packaged(tmp_path, [])
+def test_curation_of_a_module_that_no_package_has_is_a_fault(curate):
+    rebuilt = rebuilding.packaged(curate("quack/no_such_module.py"), [])
     assert rebuilt.examples == ()
     assert rebuilt.faults == ("quack/no_such_module.py: curation describes it, no installed package has it",)

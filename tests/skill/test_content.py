@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,7 +17,7 @@ import pytest
 
 from cutesmith import __version__, resources
 from cutesmith.errors import UnavailableError
-from cutesmith.skill.content import RECORD, read_record, skill_files, tree
+from cutesmith.skill.content import RECORD, digest, read_record, skill_files, tree
 from cutesmith.skill.installation import install
 from cutesmith.skill.release import plugin_manifests, write_archive
 
@@ -87,29 +88,32 @@ def test_the_wheel_carries_the_same_bytes(files, unpacked_wheel):
         assert (unpacked_wheel / place).read_bytes() == files[name].read_bytes(), name
 
 
+def run(package: Path, folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Python in `folder`, where `cutesmith` is imported from `package`."""
+    command, environment = [sys.executable, *arguments], {**os.environ, "PYTHONPATH": str(package)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+
+
+INSTALL = ("-m", "cutesmith", "skill", "install", "--project", ".", "--client")
+
+
 def test_the_package_of_the_wheel_has_the_tasks(unpacked_wheel, tmp_path):
     code = "from cutesmith.evals.suites import load_suite; print(load_suite('core').tasks[0].path)"
-    environment = {**os.environ, "PYTHONPATH": str(unpacked_wheel)}
-    found = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, env=environment, text=True, timeout=60)
+    found = run(unpacked_wheel, tmp_path, "-c", code).stdout
     assert Path(found.strip()).is_relative_to(unpacked_wheel / "cutesmith/_content/tasks/level1")
 
 
 def test_the_package_of_the_wheel_finds_them_and_installs_them(files, unpacked_wheel, tmp_path):
-    command = [sys.executable, "-m", "cutesmith", "skill", "install", "--client", "claude", "--project", tmp_path]
-    environment = {**os.environ, "PYTHONPATH": str(unpacked_wheel)}
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=60)
+    run(unpacked_wheel, tmp_path, *INSTALL, "claude").check_returncode()
     copy = tmp_path / ".claude/skills/cute-dsl-kernels"
-    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
-    assert read_record(copy).files == hashes
+    assert read_record(copy).files == {name: digest(path) for name, path in files.items()}
     assert (copy / "cutesmith/resources.py").is_file()
     assert not (copy / "cutesmith/_content").exists()
 
 
-def test_an_installed_copy_gives_what_was_installed(installed, tmp_path, files):
+def test_an_installed_copy_gives_what_was_installed(installed, tmp_path):
     """Its own package finds its files, and a copy of the copy is the same copy."""
-    command = [sys.executable, "-m", "cutesmith", "skill", "install", "--client", "codex", "--project", tmp_path]
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=60)
+    run(installed, tmp_path, *INSTALL, "codex").check_returncode()
     copy = tmp_path / ".agents/skills/cute-dsl-kernels"
     assert (copy / RECORD).read_bytes() == (installed / RECORD).read_bytes()
 
@@ -121,20 +125,11 @@ def test_an_archive_has_the_same_bytes_each_time_and_holds_the_copy(copied, inst
     second = write_archive(tmp_path / f"two.{ending}", dict(reversed(copied.items())))
     assert (first.sha256, first.size) == (second.sha256, second.size)
     assert hashlib.sha256(Path(first.path).read_bytes()).hexdigest() == first.sha256
-    unpack(Path(first.path), tmp_path / "unpacked")
+    shutil.unpack_archive(first.path, tmp_path / "unpacked", **({} if ending == "zip" else {"filter": "data"}))
     copy = tmp_path / "unpacked" / TOP
     assert {p.relative_to(copy).as_posix() for p in copy.rglob("*") if p.is_file()} == {*copied, RECORD}
     assert (copy / RECORD).read_bytes() == (installed / RECORD).read_bytes()
     assert install(copy, copied).action == "unchanged"
-
-
-def unpack(archive: Path, target: Path) -> None:
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive) as zipped:
-            zipped.extractall(target)
-    else:
-        with tarfile.open(archive) as tarred:
-            tarred.extractall(target, filter="data")
 
 
 def test_an_archive_names_no_owner_and_no_time(copied, tmp_path):
@@ -151,19 +146,18 @@ def test_a_plugin_archive_holds_the_skill_and_the_manifests_of_the_clients(copie
     archive = write_archive(tmp_path / "plugin.zip", copied, as_plugin=True)
     names = set(zipfile.ZipFile(archive.path).namelist())
     skill = f"cutesmith/skills/{TOP}"
-    assert {name for name in names if not name.startswith(skill)} == {
-        f"cutesmith/{name}" for name in plugin_manifests()
+    assert names == {
+        *(f"cutesmith/{name}" for name in plugin_manifests()),
+        *(skill + name for name in (*copied, RECORD)),
     }
-    assert {f"{skill}SKILL.md", f"{skill}scripts/doctor.py", f"{skill}{RECORD}"} <= names
 
 
 def test_a_package_that_is_not_whole_says_so(unpacked_wheel, tmp_path):
     code = "from cutesmith.skill.content import skill_files; skill_files()"
-    (tmp_path / "cutesmith").symlink_to(unpacked_wheel / "cutesmith")
-    whole = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert whole.returncode == 0, whole.stderr
-    (unpacked_wheel / "cutesmith/_content/SKILL.md").rename(tmp_path / "SKILL.md")
-    broken = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    (tmp_path / "SKILL.md").rename(unpacked_wheel / "cutesmith/_content/SKILL.md")
+    assert run(unpacked_wheel, tmp_path, "-c", code).returncode == 0
+    content = unpacked_wheel / "cutesmith/_content"
+    (content / "SKILL.md").rename(content / "kept")
+    broken = run(unpacked_wheel, tmp_path, "-c", code)
+    (content / "kept").rename(content / "SKILL.md")
     assert "UnavailableError: no SKILL.md in" in broken.stderr
     assert resources.MEND in broken.stderr
