@@ -12,7 +12,6 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 from cutesmith.problems import contract
 from cutesmith.verdicts import Mechanism, Rule, Violation
@@ -88,6 +87,8 @@ CUDA_API_ALLOWED = frozenset(
 )
 CACHE_SETTINGS = ("Limit", "Persisting", "accessPolicy", "StreamSetAttribute", "StreamAttr")
 PATCHABLE = frozenset({"torch", "time", "builtins", "json", "os", "sys", "cutlass", "math", "functools"})
+KERNEL_DECORATORS = ("cutlass.cute.kernel", "cutlass.cute.core.kernel")
+TRACED_DECORATORS = ("cutlass.cute.kernel", "cutlass.cute.jit", "cutlass.jit")
 PUBLIC_VARIABLES = ("CUTE_DSL_", "CUDA_", "CUTLASS_")
 
 
@@ -128,7 +129,8 @@ class _Scope:
         for statement in tree.body:
             self._take(statement)
         functions = [d for group in self.definitions.values() for d in group]
-        self.has_device_function = any(_is_kernel(node, self) for function in functions for node in ast.walk(function))
+        nodes = [node for function in functions for node in ast.walk(function)]
+        self.has_device_function = any(self.decorated(node, KERNEL_DECORATORS) for node in nodes)
         self.reached = self._reach()
 
     def _take(self, statement: ast.stmt) -> None:
@@ -145,7 +147,7 @@ class _Scope:
         """("host" | "device", definition): what host code reaches, then what only traced code does."""
         host = self._closure([*self.definitions.get("kernel_fn", ()), *self.module_level], into_device=False)
         both = self._closure(host, into_device=True)
-        kinds = [("device" if s not in host or _is_device(s, self) else "host", s) for s in both]
+        kinds = [("device" if s not in host or self.decorated(s, TRACED_DECORATORS) else "host", s) for s in both]
         functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         return [(kind, statement) for kind, statement in kinds if isinstance(statement, functions)]
 
@@ -156,10 +158,15 @@ class _Scope:
             if statement in seen:
                 continue
             seen[statement] = None
-            if into_device or not _is_device(statement, self):
+            if into_device or not self.decorated(statement, TRACED_DECORATORS):
                 names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
                 remaining += [definition for name in names for definition in self.definitions.get(name, ())]
         return list(seen)
+
+    def decorated(self, node: ast.AST, names: Sequence[str]) -> bool:
+        """Whether a definition has one of these decorators, called or not."""
+        found = [d.func if isinstance(d, ast.Call) else d for d in getattr(node, "decorator_list", [])]
+        return any(self.dotted(decorator) in names for decorator in found)
 
     def dotted(self, node: ast.AST) -> str:
         """`F.softmax` as `torch.nn.functional.softmax`; empty when the expression is no dotted imported name."""
@@ -195,21 +202,6 @@ def _defines_only_reference(statement: ast.stmt) -> bool:
     return bool(names) and all(name in contract.PROBLEM_NAMES for name in names)
 
 
-def _decorators(function: ast.AST, scope: _Scope) -> list[str]:
-    found = getattr(function, "decorator_list", [])
-    return [scope.dotted(d.func if isinstance(d, ast.Call) else d) for d in found]
-
-
-def _is_kernel(function: ast.AST, scope: _Scope) -> bool:
-    return any(name in ("cutlass.cute.kernel", "cutlass.cute.core.kernel") for name in _decorators(function, scope))
-
-
-def _is_device(function: ast.AST, scope: _Scope) -> bool:
-    return any(
-        name in ("cutlass.cute.kernel", "cutlass.cute.jit", "cutlass.jit") for name in _decorators(function, scope)
-    )
-
-
 class _Reader:
     """Reads one statement: "module" (runs at import), "host" (runs for kernel_fn) or "device" (traced by the DSL)."""
 
@@ -227,7 +219,7 @@ class _Reader:
             if name in ("annotation", "returns", "type_comment"):
                 continue
             for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST) and not (child is not root and _is_device(child, self.scope)):
+                if isinstance(child, ast.AST) and (child is root or not self.scope.decorated(child, TRACED_DECORATORS)):
                     yield from self._nodes(child)
 
     def _check(self, node: ast.AST) -> Iterator[_Sign]:
@@ -314,7 +306,7 @@ class _Reader:
 
     def _fallback(self, node: ast.AST) -> Iterator[_Sign]:
         """Rule W3: an error that is swallowed lets something else take the kernel's place."""
-        if isinstance(node, ast.Try) and any(not _raises(handler) for handler in node.handlers):
+        if isinstance(node, ast.Try) and any(not isinstance(h.body[-1], ast.Raise) for h in node.handlers):
             message = "an except clause swallows the kernel's failure"
             yield self._at(node, Rule.W3, message, "let the error surface, or raise a clearer one in its place")
         if isinstance(node, ast.Call) and self.scope.dotted(node.func) == "contextlib.suppress":
@@ -332,18 +324,9 @@ class _Reader:
                 yield self._at(node, Rule.W1, f"kernel_fn uses {dotted}", fix)
             elif dotted.split(".")[0] in FOREIGN:
                 yield self._at(node, Rule.W1, f"kernel_fn uses {dotted}, which is not CuTe DSL", fix)
-        if _is_compute_method(node) and not self.scope.dotted(node.func):
-            yield self._at(node, Rule.W1, f"kernel_fn computes with torch: .{node.func.attr}()", fix)
-
-
-def _is_compute_method(node: ast.AST) -> TypeGuard[_MethodCall]:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in COMPUTE_METHODS
-
-
-class _MethodCall(ast.Call):
-    """A call of the form `value.method(…)`."""
-
-    func: ast.Attribute
+        method = node.func if isinstance(node, ast.Call) else None
+        if isinstance(method, ast.Attribute) and method.attr in COMPUTE_METHODS and not self.scope.dotted(method):
+            yield self._at(node, Rule.W1, f"kernel_fn computes with torch: .{method.attr}()", fix)
 
 
 def _torch_allowed(dotted: str) -> bool:
@@ -354,11 +337,6 @@ def _torch_allowed(dotted: str) -> bool:
     if parts[1] == "Tensor":
         return len(parts) == 2
     return parts[1] in TORCH_ALLOWED or parts[1].startswith(TORCH_DTYPES) and parts[1] not in _NOT_DTYPES
-
-
-def _raises(handler: ast.ExceptHandler) -> bool:
-    """Whether the handler always ends by raising."""
-    return bool(handler.body) and isinstance(handler.body[-1], ast.Raise)
 
 
 def _environment_key(node: ast.AST, scope: _Scope) -> str | None:

@@ -36,6 +36,6 @@ def confined_reference() -> HandlerMaker:
 
 def device_time() -> HandlerMaker:
     """The process in which PyTorch's profiler watches a candidate."""
-    from cutesmith.judge.device_time_worker import DeviceTime
+    from cutesmith.judge.one_process import DeviceTime
 
     return DeviceTime

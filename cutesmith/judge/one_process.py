@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from cutesmith.judge.candidate_side.candidate import load_kernel
+import torch
+from torch.autograd import DeviceType  # type: ignore[attr-defined,unused-ignore]
+from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import ProfilerActivity, profile
+
+from cutesmith.judge.candidate_side.candidate import load_kernel, start_device
+from cutesmith.judge.candidate_side.requests import Profile
 from cutesmith.judge.reference_side.problem_calls import load_problem
 from cutesmith.problems import contract
 from cutesmith.sandbox.confinement import confine
+
+CALLS = 3
 
 
 def load_confined(path: Path, problem: Path, *, confined: bool = False) -> tuple[list[Any], Callable[..., Any]]:
@@ -27,3 +35,27 @@ def load_confined(path: Path, problem: Path, *, confined: bool = False) -> tuple
     if not early:
         confine()
     return inputs, load_kernel(path)
+
+
+class DeviceTime:
+    """The handler of `Profile`: the child of `device_time`."""
+
+    def handle(self, request: Profile) -> tuple[tuple[str, float], ...]:
+        """What ran on the device in some calls of the kernel."""
+        start_device("cuda")
+        with profile(activities=[ProfilerActivity.CUDA]):  # its libraries are loaded before files are out of reach
+            torch.zeros(1, device="cuda")
+        inputs, kernel = load_confined(Path(request.path), Path(request.problem), confined=request.confined)
+        kernel(*inputs)  # compiles
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            for _ in range(CALLS):
+                kernel(*inputs)
+            torch.cuda.synchronize()
+        return tuple(on_device(seen.events() or ()))
+
+
+def on_device(events: Iterable[FunctionEvent]) -> list[tuple[str, float]]:
+    """Name and microseconds of what ran on the device."""
+    ran = [event for event in events if event.device_type == DeviceType.CUDA]
+    return [(event.name, event.time_range.end - event.time_range.start) for event in ran]

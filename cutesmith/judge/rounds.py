@@ -16,8 +16,7 @@ from cutesmith.judge.candidate_side.requests import CallReport, Opcodes, Ran, Ru
 from cutesmith.judge.problem_process import reference_call, reference_reply
 from cutesmith.judge.reference_side.requests import Draw, Drawn, Judge, Judged, Tolerances, Types
 from cutesmith.judge.transfer.chunks import LARGEST_FILE, hand_over
-from cutesmith.judge.transfer.given_outputs import require_own
-from cutesmith.judge.transfer.plain_files import open_plain
+from cutesmith.judge.transfer.given_outputs import open_plain, require_own
 from cutesmith.judge.transfer.requests import Scalar, Start, TensorFile, Value
 from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.readable import INPUTS

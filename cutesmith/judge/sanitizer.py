@@ -21,9 +21,8 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "memcheck": ("--report-api-errors", "no", "--padding", "512"),
     "racecheck": (),
 }
-NO_CACHING = {
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"
-}  # else a tensor's neighbours in PyTorch's pool hide what is past it
+# With caching a tensor's neighbours in PyTorch's pool hide what is past it:
+NO_CACHING = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 LOCATIONS = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/cuda/bin/compute-sanitizer")
 MOST_MEMORY = 48 * GIB  # of the tool and the kernel
 FOUND = 71  # the exit code that we ask for when errors are found
@@ -65,18 +64,8 @@ def check(path: Path, problem: Path, *, timeout: float, confined: bool = False) 
 def _checked(case: CaseReport, program: str, tool: str, arguments: Sequence[str], timeout: float) -> CaseReport:
     """What the tool found of the case."""
     with scratch_folder() as scratch:
-        command = [
-            program,
-            "--tool",
-            tool,
-            *TOOLS[tool],
-            "--error-exitcode",
-            str(FOUND),
-            "--print-limit",
-            "5",
-            "--target-processes",
-        ]
-        command += ["application-only", sys.executable, "-c", _RUN, *arguments]
+        command = [program, "--tool", tool, *TOOLS[tool], "--error-exitcode", str(FOUND), "--print-limit", "5"]
+        command += ["--target-processes", "application-only", sys.executable, "-c", _RUN, *arguments]
         limits = Limits(wall_seconds=timeout, memory_bytes=fair_memory(MOST_MEMORY))
         finished = run_watched(command, cwd=scratch, limits=limits, environment=NO_CACHING)
     if finished.stopped:

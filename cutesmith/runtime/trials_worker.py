@@ -123,7 +123,7 @@ class Trials:
 def _read(value: Value) -> Any:
     if isinstance(value, Scalar):
         return tensors.read_scalar(value)
-    return tensors.Guarded.of_file(value, "cuda", zone_bytes=0).tensor  # what lies beside it is not checked
+    return tensors.read_tensor(value, "cuda", zone_bytes=0)  # what lies beside it is not checked
 
 
 def _refusal(plan_fn: Callable[..., Any], values: Sequence[Any]) -> str:

@@ -10,7 +10,7 @@ from torch.autograd.profiler_util import FunctionEvent
 
 from cutesmith.judge import device_time
 from cutesmith.judge.device_time import judged
-from cutesmith.judge.device_time_worker import on_device
+from cutesmith.judge.one_process import on_device
 from cutesmith.verdicts import CaseReport
 
 CASE = CaseReport(name="device time", inputs="get_inputs()")

@@ -7,7 +7,7 @@ import torch
 
 from cutesmith.emulator.errors import LaunchRefused
 from cutesmith.emulator.faults import KernelFault
-from cutesmith.judge.candidate_side.declining import declines
+from cutesmith.judge.candidate_side.trial import declines
 from cutesmith.judge.reference_side import full_inputs
 from cutesmith.judge.reference_side.cases import fit
 from cutesmith.judge.reference_side.full_inputs import too_much

@@ -1,27 +1,36 @@
 """One call of `kernel_fn` at full size whose launches are written down and not executed: can a GPU start them at all?
 
-Shapes and strides are those of `get_inputs()`, values only those that host code may read (see `reference.full_size`).
+Shapes and strides are those of `get_inputs()`, values only those that host code may read (see `reference.full_layout`).
+The launches also show whether an index wraps at that size (emulator/positions).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from cutesmith.emulator.errors import LaunchRefused
-from cutesmith.judge.candidate_side.index_width import indices_wrap, memory_named
+from cutesmith.emulator.faults import own_line
+from cutesmith.emulator.positions.search import Searched, Tensor, Wrap, search
 from cutesmith.judge.candidate_side.requests import FullSizeCall
 from cutesmith.judge.candidate_side.watching import KernelWatch
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout
 
 if TYPE_CHECKING:
-    from cutesmith.emulator.device import EmulatedDevice
+    from cutesmith.emulator.device import EmulatedDevice, Unexecuted
 
 Input = Scalar | TensorFile | TensorLayout
 MOST_BYTES = 8 << 30  # of inputs as memory that nothing touches, where host code does not work without
+MOST_LAUNCHES = 8  # of different kernels or grids: each is run for some seconds at most
+_WIDER = (
+    "make it cutlass.Int64 before it is multiplied: cutlass.Int64(row) * columns, or x[cutlass.Int64(row), None], "
+    "since a tensor with static strides multiplies in the width of its index"
+)
 
 
 def record_call(
@@ -36,9 +45,8 @@ def record_call(
     except LaunchRefused:
         raise
     except Exception:  # noqa: BLE001 - it may want values, or memory that it keeps from an earlier call
-        if (
-            size := sum(0 if isinstance(value, Scalar) else tensors.bytes_spanned(value) for value in inputs)
-        ) > MOST_BYTES:
+        size = sum(0 if isinstance(value, Scalar) else tensors.bytes_spanned(value) for value in inputs)
+        if size > MOST_BYTES:
             return FullSizeCall(untried=f"host code wants values, and the inputs have {size / 2**30:.1f} GiB")
     try:
         return _recorded(device, kernel, inputs, path, storage=True)
@@ -55,8 +63,8 @@ def _recorded(
         with watch:
             outputs = kernel(*arguments)
         device.check()  # what ended a launch reaches host code only as an error number
-        named = memory_named(device, arguments, outputs)
-    wraps, remark = indices_wrap(device, launches, named, path)
+        named = _memory_named(device, arguments, outputs)
+    wraps, remark = _indices_wrap(device, launches, named, path)
     blocks = tuple(prod(held.launch.grid) for held in launches)
     return FullSizeCall(blocks, dict(watch.computed), wraps=wraps, remark=remark)
 
@@ -67,3 +75,42 @@ def _input(value: Input, storage: bool) -> Any:
     if storage and isinstance(value, TensorFile):
         return tensors.read_tensor(value, "cuda")
     return tensors.empty_like(value)
+
+
+def _memory_named(device: EmulatedDevice, inputs: Sequence[Any], outputs: Any) -> dict[int, tuple[str, bool]]:
+    """By the address of memory: "input 0" or "output 0", and whether it is an output's; within `unexecuted`."""
+    results = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+    named = {address: (f"input {index}", False) for index, address in _addresses(device, inputs)}
+    return named | {address: (f"output {index}", True) for index, address in _addresses(device, results)}
+
+
+def _addresses(device: EmulatedDevice, values: Iterable[Any]) -> list[tuple[int, int]]:
+    tensors = [(index, value) for index, value in enumerate(values) if type(value) is torch.Tensor]
+    return [(index, device.memory_of(value)) for index, value in tensors if value.numel()]
+
+
+def _indices_wrap(
+    device: EmulatedDevice, launches: Sequence[Unexecuted], named: dict[int, tuple[str, bool]], path: Path
+) -> tuple[str, str]:
+    """What is wrong with an index, or empty; and a remark on what was tried, empty where nothing had to be."""
+    different = {(held.launch.kernel, held.launch.grid): held for held in launches}
+    searched = []
+    for held in list(different.values())[:MOST_LAUNCHES]:
+        places = [(named.get(memory[0], ("a workspace", False)), memory) for memory in held.memory]
+        searched.append(search(held, [Tensor(name, *memory, out) for (name, out), memory in places], device.sm))
+        if (wrap := searched[-1].wrap) is not None:
+            return _sentence(wrap, path), ""
+    return "", _remark(searched)
+
+
+def _sentence(wrap: Wrap, path: Path) -> str:
+    where = f"{own_line(wrap.location, path)}: thread {wrap.thread} of block {wrap.block}"
+    means = f"means byte {wrap.meant:,} of {wrap.tensor.name} ({wrap.tensor.size:,} bytes) and accesses byte"
+    return f"an index of {wrap.bits} bits wraps at this size: {where} {means} {wrap.got:,}; {_WIDER}"
+
+
+def _remark(searched: Sequence[Searched]) -> str:
+    if untried := next((each.untried for each in searched if each.untried), ""):
+        return f"whether an index wraps at this size could not be tried: {untried}"
+    blocks = sum(each.blocks for each in searched)
+    return f"the addresses of {blocks} blocks, the last among them, were computed: no index wraps" if blocks else ""

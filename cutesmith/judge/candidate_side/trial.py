@@ -13,17 +13,21 @@ from math import prod
 from typing import Any
 
 from cutesmith.compiling.narrowing import Compiled
-from cutesmith.emulator.errors import EndlessLoop, LaunchRefused
+from cutesmith.emulator.errors import EmulationError, EndlessLoop, LaunchRefused
 from cutesmith.emulator.faults import own_line
 from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.candidate import Candidate, candidate_code, load_kernel
-from cutesmith.judge.candidate_side.declining import declines
 from cutesmith.judge.candidate_side.recorded_call import record_call
 from cutesmith.judge.candidate_side.requests import FullSize, FullSizeCall, Opcodes, Ran, Run
 from cutesmith.sandbox.messages import Request
 from cutesmith.verdicts import ExitCode
 
 MOST_STEPS = 100_000_000  # of a limited call (emulator.machine.settings): about ten seconds
+MISTAKES = (
+    (NameError, AttributeError, TypeError, LookupError, ArithmeticError, ImportError, SyntaxError, RecursionError)
+    + (MemoryError, OSError, EOFError, BufferError, StopIteration, SystemError, UnicodeError)
+    + (EmulationError,)  # found while the kernel ran
+)
 
 
 class Trial(Candidate):
@@ -86,3 +90,19 @@ class Trial(Candidate):
                 code = ExitCode.DOES_NOT_COMPILE if refused else error.exit_code
                 call = FullSizeCall(error=error.message, exit_code=code)
         return replace(call, changes=self.changes())
+
+
+def declines(error: BaseException | None) -> bool:
+    """Whether raising this is a refusal, which a kernel chose or the DSL's checks of its arguments or launch made.
+
+    Whatever says "these inputs are not for me" counts: ValueError, NotImplementedError, an assertion, the kernel's own
+    exceptions, the RuntimeErrors of torch. What Python raises by itself where code is wrong does not, nor does it once
+    the DSL has wrapped it, nor an error of CUDA, which is of a launch that went ahead.
+    """
+    if isinstance(error, LaunchRefused):
+        return True
+    if not isinstance(error, Exception) or isinstance(error, MISTAKES) or "CUDA" in str(error):
+        return False
+    inner = error.__cause__ or error.__context__
+    of_the_dsl = any(kind.__module__.split(".")[0] == "cutlass" for kind in type(error).__mro__)
+    return not (of_the_dsl and inner is not None and not declines(inner))

@@ -15,6 +15,7 @@ import torch
 
 Values = list[Any]
 ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; small, so that a case costs nothing
+SMALL_SIZES = (64, 24, 4, 2)  # layouts need no large tensors
 OF_VALUES = ("large offset", "tiny values", "large values", "NaN and Inf")  # cases that change no shape
 FAR_TOO_MANY = 8  # times the elements that are wanted: slow; above, inputs are hopeless where nothing is executed fast
 LEAST_COLUMNS = 256
@@ -170,21 +171,15 @@ def _fit_indices(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     return torch.where(tensor >= 0, tensor % min(bounds), tensor) if bounds else tensor
 
 
-def _odd(inputs: Values) -> Values:
-    sizes = _sizes(inputs)
-    return resize(inputs, {size: ODD_SIZES[min(i, len(ODD_SIZES) - 1)] for i, size in enumerate(sizes)})
-
-
 def _empty(inputs: Values) -> Values:
     """The outermost dimension becomes 0, every other one small."""
     sizes = _sizes(inputs)
     return resize(inputs, {**dict.fromkeys(sizes[:-1], 8), sizes[-1]: 0}) if sizes else inputs
 
 
-def _small(inputs: Values) -> Values:
-    """Layouts need no large tensors."""
-    sizes = _sizes(inputs)
-    return resize(inputs, {size: (64, 24, 4, 2)[min(i, 3)] for i, size in enumerate(sizes)})
+def _resized(inputs: Values, new: Sequence[int]) -> Values:
+    """New sizes for the distinct dimensions, the last one first; those beyond take the last of `new`."""
+    return resize(inputs, {size: new[min(index, len(new) - 1)] for index, size in enumerate(_sizes(inputs))})
 
 
 def _each(change: Callable[[torch.Tensor], torch.Tensor], inputs: Values) -> Values:
@@ -230,11 +225,11 @@ def _specials(tensor: torch.Tensor) -> torch.Tensor:
 
 
 _DERIVATIONS: dict[str, Callable[[Values], Values]] = {
-    "odd sizes": _odd,
+    "odd sizes": lambda inputs: _resized(inputs, ODD_SIZES),
     "empty": _empty,
-    "strided rows": lambda inputs: _each(_strided, _small(inputs)),
-    "transposed memory": lambda inputs: _each(_transposed, _small(inputs)),
-    "misaligned": lambda inputs: _each(_misaligned, _small(inputs)),
+    "strided rows": lambda inputs: _each(_strided, _resized(inputs, SMALL_SIZES)),
+    "transposed memory": lambda inputs: _each(_transposed, _resized(inputs, SMALL_SIZES)),
+    "misaligned": lambda inputs: _each(_misaligned, _resized(inputs, SMALL_SIZES)),
     "large offset": _floats(lambda tensor: tensor + 1000),
     "tiny values": _floats(lambda tensor: tensor * 2**-12),
     "large values": _floats(lambda tensor: tensor * 64),

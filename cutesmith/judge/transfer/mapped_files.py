@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from cutesmith.errors import UnavailableError
-from cutesmith.judge.transfer.plain_files import open_plain
+from cutesmith.judge.transfer.given_outputs import open_plain
 
 KEPT_BYTES = 1 << 30  # a larger file is mapped for one copy: what stays counts as memory of the process
 

@@ -88,9 +88,9 @@ def empty_like(layout: TensorLayout) -> torch.Tensor:
     return torch.empty_strided(layout.shape, layout.stride, dtype=dtype_of(layout), device="cuda")
 
 
-def read_tensor(description: TensorFile, device: str) -> torch.Tensor:
-    """A described tensor on `device`, strides kept, in storage of its own."""
-    return Guarded.of_file(description, device).tensor
+def read_tensor(description: TensorFile, device: str, *, zone_bytes: int = GUARD_BYTES) -> torch.Tensor:
+    """A described tensor on `device`, strides kept, in storage of its own; `zone_bytes` as of `Guarded`."""
+    return Guarded.holding(description, read_bytes(description), device, zone_bytes=zone_bytes).tensor
 
 
 def read_bytes(description: TensorFile) -> torch.Tensor | None:
@@ -141,11 +141,6 @@ class Guarded:
         keep: Any = torch.autograd._unsafe_preserve_version_counter  # type: ignore[attr-defined,unused-ignore]
         with keep(tensor):  # 0, as that of what torch.empty gives
             return tensor.set_(self._memory, self._first // dtype.itemsize, tuple(shape), tuple(stride))
-
-    @classmethod
-    def of_file(cls, description: TensorFile, device: str, *, zone_bytes: int = GUARD_BYTES) -> Guarded:
-        """The described tensor, read from its file."""
-        return cls.holding(description, read_bytes(description), device, zone_bytes=zone_bytes)
 
     @classmethod
     def holding(

@@ -10,8 +10,7 @@ import torch
 from cutesmith.errors import CandidateError
 from cutesmith.judge.reference_side.requests import Judge
 from cutesmith.judge.rounds import same_bytes
-from cutesmith.judge.transfer.given_outputs import MOST_BYTES, require_own
-from cutesmith.judge.transfer.plain_files import open_plain
+from cutesmith.judge.transfer.given_outputs import MOST_BYTES, open_plain, require_own
 from cutesmith.judge.transfer.requests import TensorFile
 from cutesmith.judge.transfer.tensors import write_tensor
 from cutesmith.sandbox.messages import MalformedError, decode, encode
