@@ -53,7 +53,14 @@ class KeptReference:
         return wanted
 
     def _give_back(self, process: ProblemProcess) -> None:
-        self._parted = _why_to_part(process)
+        """Keep it, unless it failed, or something was left when it had been told to forget."""
+        self._parted = "it failed"
+        if process.sound:
+            try:
+                left = process.call(Forget(), timeout=FORGET_SECONDS)
+                self._parted = f"{', '.join(left[:3])} was left" if left else ""
+            except CandidateError as error:
+                self._parted = error.message
         if self._parted:
             process.close()
         else:
@@ -64,17 +71,6 @@ class KeptReference:
         kept, self.process = self.process, None
         if kept is not None:
             kept.close()
-
-
-def _why_to_part(process: ProblemProcess) -> str:
-    """What keeps a process from serving again, when it has been told to forget; empty where nothing does."""
-    if not process.sound:
-        return "it failed"
-    try:
-        left = process.call(Forget(), timeout=FORGET_SECONDS)
-    except CandidateError as error:
-        return error.message
-    return f"{', '.join(left[:3])} was left" if left else ""
 
 
 _hosts: list[KeptReference] = []

@@ -260,12 +260,8 @@ def test_the_baselines_of_an_own_problem_are_confined(tmp_path, outside):
     path.write_text(path.read_text().replace("torch.randn(33, 20)", 'torch.randn(33, 20, device="cuda")'))
     for name in ("candidate", INPUTS):
         (tmp_path / name).mkdir()
-    options = {
-        "limits": Limits(wall_seconds=60),
-        "scratch": tmp_path / "reference",
-        "environment": {"PYTHONPATH": HERE},
-    }
-    with ProblemProcess(posing_baselines, why=OWN, **options) as process:
+    limits, where = Limits(wall_seconds=60), {"scratch": tmp_path / "reference", "environment": {"PYTHONPATH": HERE}}
+    with ProblemProcess(posing_baselines, why=OWN, limits=limits, **where) as process:
         reference_call(process, Start("cuda"))
         load = Load("cuda", str(path), 1)
         assert set(reference_call(process, load).confinement) == LAYERS

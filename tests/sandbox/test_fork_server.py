@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from isolation_handlers import Act, factory
+from sandbox_handlers import Act, factory
 
 from cutesmith.audit import problem_audit
 from cutesmith.compiling import compilation
@@ -143,7 +143,7 @@ def test_nothing_outlives_a_killed_judge(tmp_path):
 import os, signal, sys
 sys.path[:0] = sys.argv[1].split(os.pathsep)
 from cutesmith.sandbox.worker import Worker
-from isolation_handlers import Act, factory
+from sandbox_handlers import Act, factory
 worker = Worker(factory, environment={"PYTHONPATH": sys.argv[1]})
 worker.start()
 reply = worker.call(Act({"action": "modules"}))
@@ -187,7 +187,7 @@ LENT_VERB = """
 import os, sys, time
 sys.path[:0] = sys.argv[1].split(os.pathsep)
 from cutesmith.sandbox.worker import Worker
-from isolation_handlers import Act, factory
+from sandbox_handlers import Act, factory
 print([name for name in os.environ if name.startswith("CUTESMITH_N")], flush=True)
 with Worker(factory, environment={"PYTHONPATH": sys.argv[1]}) as worker:
     reply = worker.call(Act({"action": "modules"}))

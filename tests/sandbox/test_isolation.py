@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from isolation_handlers import Act, factory
+from sandbox_handlers import Act, factory
 
 from cutesmith.errors import CandidateError
 from cutesmith.judge.entries import candidate

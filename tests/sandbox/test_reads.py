@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from reading_handlers import Look, factory
+from sandbox_handlers import Act, factory
 
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
@@ -26,7 +26,7 @@ needs_landlock = pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has
 
 def ask(action, *folders, scratch=None, gpu=False, limits=LIMITS, environment=(), **request):
     environment = {"PYTHONPATH": os.pathsep.join([*PATHS, *map(str, folders)]), **dict(environment)}
-    request = Look({"action": action, **request})
+    request = Act({"action": action, **request})
     return run_isolated(factory, request, limits=limits, scratch=scratch, gpu=gpu, environment=environment)
 
 

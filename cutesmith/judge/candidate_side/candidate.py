@@ -189,9 +189,8 @@ class Candidate:
             synchronize(self.device)
         outputs, violations = take_outputs(returned)
         for index, output in enumerate(outputs):
-            mine = tensors.memory_range(output)
-            ranges = [(i, b.guarded.address_range()) for i, b in enumerate(self.buffers) if b.guarded is not None]
-            violations += [_alias(index, number) for number, theirs in ranges if tensors.overlap(mine, theirs)][:1]
+            shared = [i for i, b in enumerate(self.buffers) if b.guarded is not None and b.guarded.overlaps(output)]
+            violations += [_alias(index, number) for number in shared[:1]]
         violations += self._damage(watch) + self._faults(found) + written_late(outputs, first, early)
         self.kept += list(zip(outputs, early))
         folder = Path(step.outputs)

@@ -106,16 +106,12 @@ class DeviceOnlyMemory:
         if (item.storage.data_ptr(), item.storage.nbytes()) != (item.address, size):
             self._find(WRITTEN)  # it was resized or exchanged where no operation was seen
             return
-        if not _all_pattern(item.address, size):
+        # All is the pattern where the first byte is and each is as the one before it.
+        first = ctypes.c_ubyte.from_address(item.address).value
+        if first != PATTERN or _memcmp(item.address, item.address + 1, size - 1):
             self._find(WRITTEN)
         ctypes.memmove(item.address, item.room, size)
 
     def _find(self, sentence: str) -> None:
         if sentence not in self.tampering:
             self.tampering.append(sentence)
-
-
-def _all_pattern(address: int, size: int) -> bool:
-    """Whether so many bytes are the pattern: the first is, and each is as the one before it."""
-    first = ctypes.c_ubyte.from_address(address).value
-    return first == PATTERN and _memcmp(address, address + 1, size - 1) == 0

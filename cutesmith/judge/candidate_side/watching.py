@@ -25,13 +25,9 @@ from cutesmith.sandbox.dispatch_modes import LightMode
 from cutesmith.verdicts import Mechanism, Rule, Violation
 
 ALLOCATIONS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
-CONSTANTS = frozenset(
-    {"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full"}
-)
-HARMLESS = frozenset(
-    {"zero_", "fill_", "record_stream", "lift_fresh", "detach_", "sym_size", "sym_stride", "is_pinned"}
-)
+CONSTANTS = frozenset("zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full".split())
 FILLS = frozenset({"zero_", "fill_"})
+HARMLESS = FILLS | {"record_stream", "lift_fresh", "detach_", "sym_size", "sym_stride", "is_pinned"}
 MOST_FILLS = 64  # of a call: who writes an output element by element computes with torch
 COPIES = frozenset({"clone", "copy_", "_to_copy"})
 _frames = sys._current_frames  # captured before any candidate is loaded
@@ -79,12 +75,11 @@ class KernelWatch(LightMode):
             result = func(*args, **kwargs)
         if made:
             result = self._guard(result, keep_values=name in CONSTANTS)
-        if self._memory is not None and name != "lift_fresh" and not _shares_memory(func):
+        if self._memory is not None and name != "lift_fresh" and not _aliases(func):
             self._memory.note_result(result)  # what is lifted was filled by the host
         if made:
             return result
-        if name in FILLS:
-            self._fills += 1
+        self._fills += name in FILLS
         if name in FILLS and self._fills > MOST_FILLS:
             self.computed[f"more than {MOST_FILLS} times {name}"] = self._fills
         elif name in COPIES and _keeps_values(args, result):
@@ -105,16 +100,12 @@ class KernelWatch(LightMode):
 
 
 def _is_view(func: Any) -> bool:
-    return any(alias is not None and not alias.is_write for alias in _aliases(func))
-
-
-def _shares_memory(func: Any) -> bool:
-    """Whether an operation gives memory that it was given: views, and whatever works in place."""
-    return any(alias is not None for alias in _aliases(func))
+    return any(not alias.is_write for alias in _aliases(func))
 
 
 def _aliases(func: Any) -> list[Any]:
-    return [value.alias_info for value in func._schema.returns]
+    """What an operation gives of the memory that it was given: views, and whatever works in place."""
+    return [value.alias_info for value in func._schema.returns if value.alias_info is not None]
 
 
 def _keeps_values(args: tuple[Any, ...], result: Any) -> bool:
@@ -137,14 +128,9 @@ class Surroundings:
         """Everything that is no longer what it was."""
         now = dict(_identities())
         changed = [name for name, identity in self._identities.items() if now.get(name) != identity]
-        found = [
-            Violation(
-                Rule.H1 if name.startswith("cutesmith.") else Rule.T4,
-                Mechanism.IDENTITIES,
-                f"the kernel replaced {name}",
-            )
-            for name in changed
-        ]
+        rules = [Rule.H1 if name.startswith("cutesmith.") else Rule.T4 for name in changed]
+        replaced = [f"the kernel replaced {name}" for name in changed]
+        found = [Violation(rule, Mechanism.IDENTITIES, text) for rule, text in zip(rules, replaced)]
         if (extra := len(_frames()) - self._threads) > 0:
             text = f"the kernel left {extra} background thread{'s' if extra > 1 else ''} running"
             found.append(Violation(Rule.T2, Mechanism.THREADS, text))

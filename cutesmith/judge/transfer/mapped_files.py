@@ -60,16 +60,13 @@ class MappedFiles:
             if write and status.st_size < size:
                 _lengthen(descriptor, path, size)
             if known is None or known.file != file or known.bytes.numel() < size:
+                self._mappings.pop((str(path), write), None)
                 known = _Mapping(file, _mapped(descriptor, size, write=write))
-                self._keep((str(path), write), known)
+                if size <= KEPT_BYTES:
+                    self._mappings[str(path), write] = known
             return known.bytes[:size]
         finally:
             os.close(descriptor)
-
-    def _keep(self, key: tuple[str, bool], mapping: _Mapping) -> None:
-        self._mappings.pop(key, None)
-        if mapping.bytes.numel() <= KEPT_BYTES:
-            self._mappings[key] = mapping
 
 
 def _lengthen(descriptor: int, path: Path, size: int) -> None:

@@ -175,10 +175,11 @@ class Guarded:
         zones = (self.raw[: self.begin], self.raw[self.end :])
         return all(bool((zone == self.poison).all()) for zone in zones)
 
-    def address_range(self) -> tuple[int, int]:
-        """First and one past the last device address of the tensor."""
-        base = self.raw.data_ptr()
-        return base + self.begin, base + self.end
+    def overlaps(self, other: torch.Tensor) -> bool:
+        """Whether an element of another tensor lies on a byte of this one."""
+        base, first = self.raw.data_ptr(), other.data_ptr()
+        end = first + span_of(other.shape, other.stride()) * other.element_size()
+        return max(base + self.begin, first) < min(base + self.end, end)
 
 
 def _as_own_storage(part: torch.Tensor) -> torch.UntypedStorage:
@@ -186,17 +187,6 @@ def _as_own_storage(part: torch.Tensor) -> torch.UntypedStorage:
     capsule = torch.utils.dlpack.to_dlpack(part)  # type: ignore[attr-defined,unused-ignore]
     owned: torch.Tensor = torch.utils.dlpack.from_dlpack(capsule)
     return owned.untyped_storage()
-
-
-def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
-    """First and one past the last address that the tensor's elements touch."""
-    begin = tensor.data_ptr()
-    return begin, begin + span_of(tensor.shape, tensor.stride()) * tensor.element_size()
-
-
-def overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
-    """Whether two address ranges share a byte."""
-    return max(first[0], second[0]) < min(first[1], second[1])
 
 
 def bytes_of_values(values: Sequence[Any]) -> int:
