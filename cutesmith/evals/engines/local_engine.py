@@ -9,7 +9,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutesmith.evals.engines.jobs import BENCHMARK, CHECK, DRAFT, SESSION, VERIFY, Job, Report
@@ -49,12 +49,21 @@ class LocalEngine:
 
     def __init__(self, slots: Slots) -> None:
         self._done: queue.Queue[Report] = queue.Queue()
-        common = {"OMP_NUM_THREADS": str(_threads(slots)), **os.environ}
-        self._pools = {
-            "make": _Pool(self._done, _named("make", slots.makers, slots.gpus, common)),
-            "check": _Pool(self._done, _named("check", slots.checks, (), without_secrets(common))),
-            "judge": _Pool(self._done, _judges(slots, without_secrets(common))),
+        processes = slots.makers + slots.checks + slots.judges * max(1, len(slots.gpus))
+        threads = max(1, len(os.sched_getaffinity(0)) // processes)  # together they have the cores: waiting ones spin
+        common = {"OMP_NUM_THREADS": str(threads), **os.environ}
+        gpus = slots.gpus or ("",)
+        judges = [(f"gpu{gpu}" if gpu else f"cpu{n}", gpu) for n in range(slots.judges) for gpu in gpus]
+        named = {
+            "make": [(f"make{n}", gpus[n % len(gpus)]) for n in range(slots.makers)],  # one GPU each, in turn
+            "check": [(f"check{n}", "") for n in range(slots.checks)],
+            "judge": judges,
         }
+        self._pools = {}
+        for pool, slots_of in named.items():  # makers alone are given keys, for their models
+            base = common if pool == "make" else without_secrets(common)
+            made = [Slot(name, {**base, "CUDA_VISIBLE_DEVICES": gpu}) for name, gpu in slots_of]
+            self._pools[pool] = _Pool(self._done, made)
 
     def capacity(self, stage: str) -> int:
         """Slots of the stage's pool that still serve."""
@@ -87,28 +96,6 @@ class LocalEngine:
             pool.close()
 
 
-def _threads(slots: Slots) -> int:
-    """Threads of each process, so that all of them together have the cores: waiting ones spin."""
-    processes = slots.makers + slots.checks + slots.judges * max(1, len(slots.gpus))
-    return max(1, len(os.sched_getaffinity(0)) // processes)
-
-
-def _named(kind: str, count: int, gpus: Sequence[str], base: Mapping[str, str]) -> list[Slot]:
-    """Slots that may use one GPU each, in turn; none without GPUs. Makers alone are given keys, for their models."""
-    devices = [gpus[number % len(gpus)] if gpus else "" for number in range(count)]
-    return [Slot(f"{kind}{number}", _seeing(base, device)) for number, device in enumerate(devices)]
-
-
-def _judges(slots: Slots, base: Mapping[str, str]) -> list[Slot]:
-    if not slots.gpus:
-        return [Slot(f"cpu{number}", _seeing(base, "")) for number in range(slots.judges)]
-    return [Slot(f"gpu{gpu}", _seeing(base, gpu)) for _ in range(slots.judges) for gpu in slots.gpus]
-
-
-def _seeing(base: Mapping[str, str], gpu: str) -> dict[str, str]:
-    return {**base, "CUDA_VISIBLE_DEVICES": gpu}
-
-
 class _Pool:
     """Slots that serve one queue, a thread each."""
 
@@ -126,8 +113,8 @@ class _Pool:
         with self._lock:  # before or after the last slot went, never in between
             self.outstanding += 1
             self._jobs.put((URGENCY.get(job.stage, 2), next(self._numbers), job))
-            nobody = self.alive == 0
-        if nobody:
+            none_left = self.alive == 0
+        if none_left:
             self._give_back()
 
     def ask_to_close(self) -> None:
@@ -144,7 +131,7 @@ class _Pool:
             slot.end()
         for thread in self._threads:
             thread.join(timeout=10)
-        for slot in self._slots:  # one may have begun anew while the others were ended
+        for slot in self._slots:  # one may have begun again while the others were ended
             slot.end()
 
     def _serve(self, slot: Slot) -> None:

@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,12 @@ class RayCluster:
 
     def nodes(self) -> list[Node]:
         """Those that are alive and offer a core."""
-        found = [_node(node, node["Resources"]) for node in self.ray.nodes() if node["Alive"]]
-        return [node for node in found if node.cpus]
+        found = []
+        for about in self.ray.nodes():
+            cpus, gpus = (int(about["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
+            if about["Alive"] and cpus:
+                found.append(Node(id=about["NodeID"], address=about["NodeManagerAddress"], cpus=cpus, gpus=gpus))
+        return found
 
     def device(self) -> Device | None:
         """The GPU of the first node that offers one; None when none does. Raises UnavailableError."""
@@ -134,11 +138,6 @@ class RayCluster:
         self._stdout.close()
 
 
-def _node(about: Mapping[str, Any], has: Mapping[str, float]) -> Node:
-    cpus, gpus = int(has.get("CPU", 0)), int(has.get("GPU", 0))
-    return Node(id=about["NodeID"], address=about["NodeManagerAddress"], cpus=cpus, gpus=gpus)
-
-
 def reason(error: BaseException) -> str:
     """What Ray says of a failure, in one line."""
     text = str(error)
@@ -169,21 +168,15 @@ def _require_cluster(address: str) -> None:
     """Ask in a process of its own: `ray.init` waits for minutes, with messages of its own, for what is no cluster."""
     if address != "auto" and (address.count(":") != 1 or not address.rpartition(":")[2].isdecimal()):
         raise UsageError(f"--address {address}: neither auto nor HOST:PORT", hint="HOST:6379, as `ray start` says it.")
-    asked = [] if address == "auto" else ["--address", address]
-    if asked and not _listens(*address.split(":")):
-        raise UnavailableError(f"nothing listens at {address}", hint=NO_CLUSTER)
-    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", *asked]
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
+    if address != "auto":
+        host, port = address.split(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+        except (OSError, OverflowError):
+            raise UnavailableError(f"nothing listens at {address}", hint=NO_CLUSTER) from None
+        command += ["--address", address]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=CONNECT_SECONDS, stdin=subprocess.DEVNULL)
-    except subprocess.TimeoutExpired:
+        subprocess.run(command, capture_output=True, timeout=CONNECT_SECONDS, stdin=subprocess.DEVNULL, check=True)
+    except subprocess.SubprocessError:
         raise UnavailableError(f"no Ray cluster answers at {address}", hint=NO_CLUSTER) from None
-    if done.returncode:
-        raise UnavailableError(f"no Ray cluster answers at {address}", hint=NO_CLUSTER)
-
-
-def _listens(host: str, port: str) -> bool:
-    try:
-        with socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS):
-            return True
-    except (OSError, OverflowError):
-        return False

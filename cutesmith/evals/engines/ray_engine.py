@@ -41,7 +41,7 @@ class Worker:
     call: Any
     born: float
     ready: bool = False
-    retired: bool = False  # its GPU is lost; it keeps its share, so that Ray gives that GPU to nobody
+    retired: bool = False  # its GPU is lost; it keeps its share, so that Ray gives that GPU to no other
     gpu: str = ""
     job: Job | None = None
     deadline: float = float("inf")
@@ -66,7 +66,7 @@ class RayEngine:
     """An `Engine` on a cluster. `machine` is what every node must be like; others are left out, and said so."""
 
     def __init__(self, cluster: RayCluster, staffing: Staffing, machine: Machine, sessions: LocalEngine) -> None:
-        """Hire on every node and wait until all have greeted; raises UnavailableError when nobody can judge."""
+        """Hire on every node and wait until all have greeted; raises UnavailableError when no node can judge."""
         self._cluster, self._staffing, self._machine, self._sessions = cluster, staffing, machine, sessions
         self._workers: list[Worker] = []
         self._queues: dict[str, list[tuple[int, int, Job]]] = {pool: [] for pool in ("make", "check", "judge")}
@@ -112,7 +112,9 @@ class RayEngine:
             left = max(0.0, deadline - time.monotonic())
             self._listen(min(left, GLANCE) if self._in_sessions else left)
             if self._in_sessions:
-                self._take_sessions()
+                ended = self._sessions.completed(0.001)
+                self._in_sessions -= len(ended)
+                self._reports += ended
             if self._reports or not left:
                 found, self._reports = self._reports, []
                 return found
@@ -200,11 +202,6 @@ class RayEngine:
             self._lost_on.setdefault(worker.job.id, set()).add(worker.node.id)
             self._reports.append(_lost(worker.job, f"{where}: {why}", where))
 
-    def _take_sessions(self) -> None:
-        found = self._sessions.completed(0.001)
-        self._in_sessions -= len(found)
-        self._reports += found
-
     # Workers
 
     def _begin(self) -> None:
@@ -215,15 +212,14 @@ class RayEngine:
                 self._listen(1.0)
             self._reports.clear()
             if not any(worker.ready and worker.post.pool == "judge" for worker in self._workers):
-                raise UnavailableError(self._nobody(), hint="`ray status` says what the cluster has.")
+                reasons = "; ".join(self._left_out.values())
+                what = "with a GPU " if self._staffing.judges_on_gpu else ""
+                why = f"can judge{': ' + reasons if reasons else ' within two minutes'}"
+                wrong = f"no node of the Ray cluster {what}{why}"
+                raise UnavailableError(wrong, hint="`ray status` says what the cluster has.")
         except BaseException:
             self.close()
             raise
-
-    def _nobody(self) -> str:
-        reasons = "; ".join(self._left_out.values())
-        what = "with a GPU " if self._staffing.judges_on_gpu else ""
-        return f"no node of the Ray cluster {what}can judge{': ' + reasons if reasons else ' within two minutes'}"
 
     def _survey(self) -> None:
         """Part with nodes that are gone, hire for posts that are free."""
@@ -258,9 +254,13 @@ class RayEngine:
 
     def _welcome(self, worker: Worker, greeting: Greeting) -> None:
         """Its outcomes must mean the same as those of all others: the same versions, judge and kind of GPU."""
-        different = _differences(self._machine, greeting, gpu=bool(worker.post.gpus))
-        if different:
-            self._leave_out(worker.node, different)
+        theirs, not_there = dict(greeting.machine), () if worker.post.gpus else ("device", "driver")
+        ours = {name: value for name, value in self._machine if name not in not_there}
+        words = [f"{name} {theirs[name]} there, {ours[name]} here" for name in ours if theirs[name] != ours[name]]
+        if not words and greeting.judge != judge_hash():
+            words = ["another source of cutesmith there"]
+        if words:
+            self._leave_out(worker.node, ", ".join(words))
         else:
             worker.ready, worker.gpu = True, greeting.gpu
 
@@ -272,16 +272,6 @@ class RayEngine:
         print(f"warning: {self._left_out[node.id]}", file=sys.stderr)
         for worker in [worker for worker in self._workers if worker.node.id == node.id]:
             self._lose(worker, why)
-
-
-def _differences(machine: Machine, greeting: Greeting, *, gpu: bool) -> str:
-    """What differs between a worker's node and the run, in words."""
-    theirs = dict(greeting.machine)
-    ours = {name: value for name, value in machine if gpu or name not in ("device", "driver")}
-    words = [f"{name} {theirs[name]} there, {ours[name]} here" for name in ours if theirs[name] != ours[name]]
-    if not words and greeting.judge != judge_hash():
-        words = ["another source of cutesmith there"]
-    return ", ".join(words)
 
 
 def _lost(job: Job, why: str, worker: str = "") -> Report:

@@ -48,11 +48,15 @@ class Slot:
 
     def run(self, job: Job) -> StageResult:
         """The job's result; raises LostJobError when the process dies or takes longer than the job may."""
-        process = self._live_process()
+        if self._process is not None and (self._process.poll() is not None or self._served >= JOBS_BEFORE_RENEWAL):
+            self.end()
+        process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
         try:
             write_frame(process.stdin.fileno(), job.model_dump(mode="json"))
-            result = StageResult.model_validate_json(self._reply(process.stdout.fileno(), job.seconds))
+            replies, deadline = process.stdout.fileno(), time.monotonic() + job.seconds
+            (size,) = HEADER.unpack(_read(replies, HEADER.size, deadline))
+            result = StageResult.model_validate_json(_read(replies, size, deadline))
         except (OSError, ValueError) as error:
             raise self._lost(f"{job.stage}: {error}") from error
         self._served += 1
@@ -78,15 +82,7 @@ class Slot:
             with contextlib.suppress(OSError):
                 stream.close()  # type: ignore[union-attr]
 
-    def _live_process(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and (self._process.poll() is not None or self._served >= JOBS_BEFORE_RENEWAL):
-            self.end()
-        if self._process is None:
-            self._start()
-        assert self._process is not None
-        return self._process
-
-    def _start(self) -> None:
+    def _start(self) -> subprocess.Popen[bytes]:
         self._served, self._log = 0, tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         path = os.pathsep.join(p for p in (str(resources.PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if p)
         with lend_fork_server(self._environment) as (variables, descriptors):
@@ -99,11 +95,7 @@ class Slot:
                 pass_fds=descriptors,
                 start_new_session=True,
             )
-
-    def _reply(self, descriptor: int, seconds: float) -> bytes:
-        deadline = time.monotonic() + seconds
-        (size,) = HEADER.unpack(_read(descriptor, HEADER.size, deadline))
-        return _read(descriptor, size, deadline)
+        return self._process
 
     def _lost(self, what: str) -> LostJobError:
         """End what is left of the process; says how it went and what it said last."""

@@ -14,6 +14,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from cutesmith.errors import CandidateError, CutesmithError
@@ -94,21 +95,10 @@ def _verify(job: VerifyJob) -> StageResult:
     from cutesmith.timing.entries import import_alike
 
     settings = job.settings
+    verify = partial(verify_kernel, on=settings.on, arch=settings.arch, rtol=settings.rtol, atol=settings.atol)
+    verify = partial(verify, seeds=settings.seeds, timeout=settings.timeout, alike=import_alike)
     with _files(job, job.kernel) as (task, kernel):
-        verdict = said(
-            VERIFY,
-            lambda: verify_kernel(
-                kernel,
-                problem=task,
-                on=settings.on,
-                rtol=settings.rtol,
-                atol=settings.atol,
-                arch=settings.arch,
-                seeds=settings.seeds,
-                timeout=settings.timeout,
-                alike=import_alike,
-            ),
-        )
+        verdict = said(VERIFY, lambda: verify(kernel, problem=task))
     return _with_gpu_state(StageResult(verdicts={VERIFY: verdict}), verdict, settings)
 
 
@@ -116,21 +106,12 @@ def _benchmark(job: BenchmarkJob) -> StageResult:
     from cutesmith.timing.benchmark import benchmark_kernel
 
     settings = job.settings
+    benchmark = partial(benchmark_kernel, arch=settings.arch, rtol=settings.rtol, atol=settings.atol)
+    benchmark = partial(benchmark, rounds=settings.rounds, timeout=settings.benchmark_timeout)
     with _files(job, job.kernel) as (task, kernel):
-        verdict = said(
-            BENCHMARK,
-            lambda: benchmark_kernel(
-                kernel,
-                problem=task,
-                baselines=written_libraries(job.libraries, kernel.parent / LIBRARIES),
-                rounds=settings.rounds,
-                compiled=settings.compile_baseline,
-                timeout=settings.benchmark_timeout,
-                arch=settings.arch,
-                rtol=settings.rtol,
-                atol=settings.atol,
-            ),
-        )
+        baselines = written_libraries(job.libraries, kernel.parent / LIBRARIES)
+        benchmark = partial(benchmark, compiled=settings.compile_baseline, baselines=baselines)
+        verdict = said(BENCHMARK, lambda: benchmark(kernel, problem=task))
     return _with_gpu_state(StageResult(verdicts={BENCHMARK: verdict}), verdict, settings)
 
 
@@ -150,20 +131,11 @@ def _draft(job: DraftJob) -> StageResult:
     from cutesmith.patterns.generation.generate import generate_kernel
 
     settings, maker = job.settings, job.maker
+    on = "compile" if maker.configurations == 1 else settings.on
+    generate = partial(generate_kernel, arch=settings.arch, on=on, benchmark=False, use_cache=maker.race_cache)
     with _files(job) as (task, kernel):
         out = kernel.parent / "out"
-        verdict = said(
-            DRAFT,
-            lambda: generate_kernel(
-                task,
-                arch=settings.arch,
-                out=out,
-                on="compile" if maker.configurations == 1 else settings.on,
-                configurations_limit=maker.configurations,
-                benchmark=False,
-                use_cache=maker.race_cache,
-            ),
-        )
+        verdict = said(DRAFT, lambda: generate(task, out=out, configurations_limit=maker.configurations))
         return _with_gpu_state(_generated(verdict, out / KERNEL), verdict, settings)
 
 
@@ -174,9 +146,10 @@ def _session(job: SessionJob) -> StageResult:
 
     folder, options = Path(job.folder), [f"--agent={job.agent}", "--yes", "--quiet", *job.options]
     with _files(job) as (task, _):
-        if _begun(folder / FILE):
+        if (folder / FILE).is_file() and b'"kind": "session"' in (folder / FILE).read_bytes():
             options += [f"--resume={folder}"]
         else:
+            shutil.rmtree(folder, ignore_errors=True)  # what a process left that was killed before it began
             options += [f"--out={folder}", f"--on={job.settings.on}", f"--arch={job.settings.arch}", "--", str(task)]
         try:
             verb = run_verb("generate", *options, keys=True, lender=lend_fork_server)
@@ -191,14 +164,6 @@ def _generated(verdict: StageVerdict, kernel: Path) -> StageResult:
     generation = GenerationVerdict.model_validate(verdict.plain())
     there = generation.kernel and kernel.is_file()
     return StageResult(generation=generation, kernel=File(name=KERNEL, data=kernel.read_bytes()) if there else None)
-
-
-def _begun(transcript: Path) -> bool:
-    """Whether there is a session to go on with; what a process left that was killed before is taken away."""
-    if transcript.is_file() and b'"kind": "session"' in transcript.read_bytes():
-        return True
-    shutil.rmtree(transcript.parent, ignore_errors=True)
-    return False
 
 
 def said(stage: str, judge: Callable[[], Verdict]) -> StageVerdict:

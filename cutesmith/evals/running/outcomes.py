@@ -30,15 +30,11 @@ def next_stage(verdicts: Verdicts, settings: JudgeSettings) -> str:
     if "lint" not in verdicts:
         return CHECK
     if VERIFY not in verdicts:
-        return "" if _stopped(verdicts) else VERIFY
+        return "" if "compile" not in verdicts or verdicts["compile"].exit_code in DECIDES else VERIFY
     verified = verdicts[VERIFY]
     if verified.exit_code == ExitCode.PASSED and verified.ran_on == "gpu" and settings.times:
         return "" if BENCHMARK in verdicts else BENCHMARK
     return ""
-
-
-def _stopped(verdicts: Verdicts) -> bool:
-    return "compile" not in verdicts or verdicts["compile"].exit_code in DECIDES
 
 
 def judged(verdicts: Verdicts) -> Judgement:
@@ -64,16 +60,15 @@ def judged(verdicts: Verdicts) -> Judgement:
 
 
 def _timings(timed: Sequence[StageTiming]) -> dict[str, Timing]:
-    timings = {KERNEL if timing.name == CANDIDATE else timing.name: _timing(timing) for timing in timed}
+    timings = {}
+    for one in timed:
+        median_us = one.median_us if one.samples_us else None
+        timing = Timing(samples_us=one.samples_us, median_us=median_us, host_us=one.host_us, error=one.error)
+        timings[KERNEL if one.name == CANDIDATE else one.name] = timing
     others = [timing for name, timing in timings.items() if ":" in name]
     if others:  # the fastest; where none could be timed, what the first says of itself
         timings[LIBRARY] = min(others, key=lambda timing: timing.median_us or float("inf"))
     return timings
-
-
-def _timing(timing: StageTiming) -> Timing:
-    median_us = timing.median_us if timing.samples_us else None
-    return Timing(samples_us=timing.samples_us, median_us=median_us, host_us=timing.host_us, error=timing.error)
 
 
 def cost_of(generation: GenerationVerdict | None) -> Cost:

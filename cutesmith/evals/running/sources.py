@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,21 +72,12 @@ def find_kernel(folder: Path, task: str, sample: int) -> bytes:
     NAME.py and NAME/kernel.py. A link may point to where it likes within the folder, and nowhere else.
     """
     root = os.path.realpath(folder)
-    for relative in _places(task, sample):
-        path = os.path.join(root, relative)
-        if os.path.lexists(path):
-            return _read(path, root, relative)
-    raise NoKernelError(f"{folder.name} holds no kernel for {task}, sample {sample}", "missing")
-
-
-def _places(task: str, sample: int) -> Iterator[str]:
     for name in dict.fromkeys((task, task.rpartition("/")[2])):
-        yield f"{name}/{sample}.py"
-        yield f"{name}/{sample}/kernel.py"
-        yield f"kernels/{name}/{sample}/kernel.py"
-        if sample == 0:
-            yield f"{name}.py"
-            yield f"{name}/kernel.py"
+        places = [f"{name}/{sample}.py", f"{name}/{sample}/kernel.py", f"kernels/{name}/{sample}/kernel.py"]
+        for relative in (*places, f"{name}.py", f"{name}/kernel.py") if sample == 0 else places:
+            if os.path.lexists(path := os.path.join(root, relative)):
+                return _read(path, root, relative)
+    raise NoKernelError(f"{folder.name} holds no kernel for {task}, sample {sample}", "missing")
 
 
 def _read(path: str, root: str, shown: str) -> bytes:
@@ -112,16 +102,12 @@ def _read(path: str, root: str, shown: str) -> bytes:
 
 def folder_name(text: str) -> str:
     """A task's id as a relative path that stays below its folder, whatever the id says; different for different ids."""
-    parts = text.split("/")
-    if all(_harmless(part) for part in parts):
+
+    def harmless(part: str) -> bool:
+        plain = part.isprintable() and "\\" not in part and len(part.encode()) < 200
+        return bool(part) and part == part.strip() and not part.startswith(".") and plain
+
+    if all(map(harmless, text.split("/"))):
         return text
-    return "_".join(filter(None, ("".join(c if c.isalnum() else "-" for c in text)[:60], _short_hash(text))))
-
-
-def _harmless(part: str) -> bool:
-    plain = part.isprintable() and "\\" not in part and len(part.encode()) < 200
-    return bool(part) and part == part.strip() and not part.startswith(".") and plain
-
-
-def _short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    short_hash = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    return "_".join(filter(None, ("".join(c if c.isalnum() else "-" for c in text)[:60], short_hash)))

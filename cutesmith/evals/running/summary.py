@@ -52,9 +52,15 @@ class EvalVerdict(Verdict):
 
 def summarize(folder: Path, suite: str, agent: str, tally: Tally, gpu: GpuUse, seconds: float) -> EvalVerdict:
     """The verdict of a run's process."""
+    code, summary = ExitCode.PASSED, f"{suite} by {agent}: {tally.done} of {tally.total} attempts judged"
+    summary += f", {tally.solved} solved"
+    if not tally.complete:
+        why = "interrupted" if tally.interrupted else "out of time" if tally.out_of_time else "not all could be judged"
+        summary += f"; {why}; go on with: cutesmith eval run --resume --out {folder}"
+        code = ExitCode.TIMED_OUT if tally.out_of_time and not tally.open else ExitCode.UNAVAILABLE
     return EvalVerdict(
-        exit_code=_code(tally),
-        summary=_sentence(folder, suite, agent, tally),
+        exit_code=code,
+        summary=summary,
         seconds=round(seconds, 1),
         folder=str(folder),
         suite=suite,
@@ -72,34 +78,14 @@ def summarize(folder: Path, suite: str, agent: str, tally: Tally, gpu: GpuUse, s
     )
 
 
-def _code(tally: Tally) -> ExitCode:
-    if tally.complete:
-        return ExitCode.PASSED
-    return ExitCode.TIMED_OUT if tally.out_of_time and not tally.open else ExitCode.UNAVAILABLE
-
-
-def _sentence(folder: Path, suite: str, agent: str, tally: Tally) -> str:
-    head = f"{suite} by {agent}: {tally.done} of {tally.total} attempts judged, {tally.solved} solved"
-    if tally.complete:
-        return head
-    why = "interrupted" if tally.interrupted else "out of time" if tally.out_of_time else "not all could be judged"
-    return f"{head}; {why}; go on with: cutesmith eval run --resume --out {folder}"
-
-
 def judging_seconds(folder: Path) -> dict[str, float]:
     """Median, 90th percentile and most of what judging one kernel took beyond its own compilation, in seconds."""
-    took = sorted(_judging(folder))
+    judged = (attempt.seconds for attempt in read_attempts(folder) if not attempt.cached)
+    took = sorted(sum(s.get(stage, 0.0) for stage in JUDGING) - s.get(OWN, 0.0) for s in judged if "verify" in s)
     if not took:
         return {}
     deciles = quantiles(took, n=10, method="inclusive") if len(took) > 1 else [took[0]] * 9
     return {"median": round(deciles[4], 2), "p90": round(deciles[8], 2), "most": round(took[-1], 2)}
-
-
-def _judging(folder: Path) -> Iterator[float]:
-    for attempt in read_attempts(folder):
-        seconds = attempt.seconds
-        if "verify" in seconds and not attempt.cached:
-            yield sum(seconds.get(stage, 0.0) for stage in JUDGING) - seconds.get(OWN, 0.0)
 
 
 def lines(verdict: EvalVerdict) -> Iterator[str]:

@@ -105,16 +105,14 @@ def specimens(folder: Path, prefixes: Iterable[str] = ()) -> list[Specimen]:
     Raises UsageError for a header that is wrong, and when no name starts so.
     """
     chosen = tuple(prefixes)
-    found = [read_specimen(path) for path in sorted(folder.glob("*.py"))] + _also_honest(folder)
+    found = [read_specimen(path) for path in sorted(folder.glob("*.py"))]
+    listed = folder / ALSO_HONEST
+    for line in listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else ():
+        if line.strip() and not line.startswith("#"):
+            path, _, needs = line.partition(" ")
+            specimen = read_specimen(folder.parents[1] / path)
+            found.append(replace(specimen, timeout="300", needs=needs.strip() or specimen.needs))
     found = [specimen for specimen in found if not chosen or specimen.name.startswith(chosen)]
     if not found:
         raise UsageError(f"no kernel for {' '.join(chosen) or folder}", hint=f"Names are those of {folder}/*.py.")
     return found
-
-
-def _also_honest(folder: Path) -> list[Specimen]:
-    listed = folder / ALSO_HONEST
-    lines = listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else []
-    entries = [line.partition(" ") for line in lines if line.strip() and not line.startswith("#")]
-    found = [(read_specimen(folder.parents[1] / path), needs.strip()) for path, _, needs in entries]
-    return [replace(specimen, timeout="300", needs=needs or specimen.needs) for specimen, needs in found]
