@@ -20,6 +20,7 @@ TASKS_OWN = "each task's own"
 SKILL = "skill"
 """Among what differs: how much of the skill the two runs' sessions had, as `RunFacts.skill` says it."""
 OF_THE_SKILL = ("setting maker skill", "setting maker hidden_pages")
+SOLVED = {"both": (True, True), "first": (True, False), "second": (False, True), "neither": (False, False)}
 NOISE = 0.03
 """Change of a speed-up that two runs of the same kernel may show: medians of two runs agree within 3 %."""
 
@@ -83,7 +84,9 @@ def compare_runs(first: Run, second: Run, baseline: str = EAGER, noise: float = 
     names = sorted(mine.keys() & theirs.keys())
     pairs = [(mine[name], theirs[name]) for name in names]
     changes, ratios = _changes(pairs, baseline, noise)
-    shares = np.array([_share(after) - _share(before) for before, after in pairs])
+    solved = [(before.solved, after.solved) for before, after in pairs]
+    shares = np.array([after.share_correct - before.share_correct for before, after in pairs])
+    share = _paired(shares, np.broadcast_to(shares, (replicates_of(len(shares)), len(shares))))
     different = differences(first, second)
     return Comparison(
         first=first.name,
@@ -92,32 +95,20 @@ def compare_runs(first: Run, second: Run, baseline: str = EAGER, noise: float = 
         tasks=len(names),
         only_first=len(mine) - len(names),
         only_second=len(theirs) - len(names),
-        solved=_solved(pairs),
-        share=_of_differences(_paired(shares, np.broadcast_to(shares, (replicates_of(len(shares)), len(shares))))),
+        solved={name: sum(were == both for were in solved) for name, both in SOLVED.items()},
+        share=among(share, -1.0, 1.0) if is_a_point(share) else share,  # all the same: that is not certain (`of_share`)
         solved_p=sign_test(int((shares > 0).sum()), int((shares < 0).sum())),
-        flips=[_flip(before, after) for before, after in pairs if before.solved != after.solved],
+        flips=[
+            Flip(task=old.task.id, gained=new.solved, before=verdict_line(old), after=verdict_line(new))
+            for old, new in pairs
+            if old.solved != new.solved
+        ],
         speed=exponential(_paired(np.log([change.ratio for change in changes]), ratios)),
         speed_p=sign_test(sum(c.ratio > 1 for c in changes), sum(c.ratio < 1 for c in changes)),
         changes=sorted(changes, key=lambda change: change.ratio),
         different=different,
         other_device="device" in different,
     )
-
-
-def _share(task: TaskResult) -> float:
-    return sum(outcome.correct for outcome in task.judged) / len(task.judged) if task.judged else 0.0
-
-
-def _solved(pairs: Sequence[tuple[TaskResult, TaskResult]]) -> dict[str, int]:
-    names = {(True, True): "both", (True, False): "first", (False, True): "second", (False, False): "neither"}
-    counts = dict.fromkeys(names.values(), 0)
-    for before, after in pairs:
-        counts[names[before.solved, after.solved]] += 1
-    return counts
-
-
-def _flip(before: TaskResult, after: TaskResult) -> Flip:
-    return Flip(task=before.task.id, gained=after.solved, before=verdict_line(before), after=verdict_line(after))
 
 
 def verdict_line(task: TaskResult) -> str:
@@ -137,22 +128,18 @@ def _changes(
         return [], np.empty((replicates_of(0), 0))
     before, after = (task_matrices(tasks, [baseline])[baseline] for tasks in zip(*pairs))
     ratios = after.values[LOG_SPEEDUP] - before.values[LOG_SPEEDUP]
-    # The two runs' samples are independent: the same seed must not draw them alike.
+    # The two runs' samples are independent: the same seed must not draw the same for both.
     drawn = after.replicates[LOG_SPEEDUP].astype(np.float64) - before.replicates[LOG_SPEEDUP][::-1]
     places = np.flatnonzero(np.isfinite(ratios))
     old, new = (np.exp(matrix.values[LOG_SPEEDUP]).tolist() for matrix in (before, after))
-    changes = [
-        _change(pairs[place][0].task.id, old[place], new[place], interval(drawn[:, place]), noise)
-        for place in places.tolist()
-    ]
+    changes = []
+    for place in places.tolist():
+        ratio, logs = new[place] / old[place], interval(drawn[:, place])
+        low, high = (math.exp(bound) for bound in logs) if logs else (ratio, ratio)
+        sure = (low > 1.0 or high < 1.0) and abs(math.log(ratio)) > math.log1p(noise)
+        known = {"before": old[place], "after": new[place], "ratio": ratio, "interval": (low, high)}
+        changes.append(Change(task=pairs[place][0].task.id, **known, beyond_noise=sure))
     return changes, drawn[:, places]
-
-
-def _change(task: str, before: float, after: float, logs: Interval | None, noise: float) -> Change:
-    ratio = after / before
-    low, high = (math.exp(bound) for bound in logs) if logs else (ratio, ratio)
-    sure = (low > 1.0 or high < 1.0) and abs(math.log(ratio)) > math.log1p(noise)
-    return Change(task=task, before=before, after=after, ratio=ratio, interval=(low, high), beyond_noise=sure)
 
 
 def _paired(values: Floats, replicates: Floats) -> Score:
@@ -162,11 +149,6 @@ def _paired(values: Floats, replicates: Floats) -> Score:
     chosen = resampled_tasks(len(values), generator("pairs"), len(replicates))
     means = nan_mean(np.take_along_axis(replicates, chosen, axis=1))
     return Score(value=float(np.mean(values)), interval=interval(means), over=len(values))
-
-
-def _of_differences(share: Score) -> Score:
-    """A difference of shares that is the same for all tasks: drawing them again says "certain", as in `of_share`."""
-    return among(share, -1.0, 1.0) if is_a_point(share) else share
 
 
 def differences(first: Run, second: Run) -> dict[str, tuple[str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutesmith.evals.scores.bootstrap import LEVEL, generator, replicates_of, resampled_tasks
 from cutesmith.evals.scores.estimators import Floats
@@ -41,19 +42,14 @@ def fast_curve(tasks: Sequence[TaskResult], baseline: str, p: Floats, seed: str)
     return Curve(p=p, share=share, low=low, high=high, tasks=len(inside))
 
 
-def _samples(tasks: Sequence[TaskResult], baseline: str, count: int) -> tuple[Floats, Floats, Floats]:
+def _samples(tasks: Sequence[TaskResult], baseline: str, count: int) -> tuple[NDArray[np.intp], Floats, Floats]:
     """Of each judged sample its task's place, its weight within the task, and its speed-up followed by replicates."""
-    rows = [
-        (
-            place,
-            1 / len(task.judged),
-            np.append(outcome.speedup(baseline), Resampled(outcome, count).speedups(baseline)),
-        )
-        for place, task in enumerate(tasks)
-        for outcome in task.judged
-    ]
-    owners, weights, speedups = zip(*rows) if rows else ((), (), np.empty((0, count + 1)))
-    return np.array(owners, dtype=np.intp), np.array(weights), np.nan_to_num(np.array(speedups), nan=0.0)
+    owned = [(place, len(task.judged), outcome) for place, task in enumerate(tasks) for outcome in task.judged]
+    speedups = np.empty((len(owned), count + 1))
+    for row, (_, _, outcome) in zip(speedups, owned):
+        row[:] = np.append(outcome.speedup(baseline), Resampled(outcome, count).speedups(baseline))
+    owners, judged = (np.array([item[column] for item in owned], dtype=np.intp) for column in (0, 1))
+    return owners, 1 / judged, np.nan_to_num(speedups, nan=0.0)
 
 
 def _share(speedups: Floats, weights: Floats, p: Floats) -> Floats:

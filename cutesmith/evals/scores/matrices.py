@@ -44,15 +44,12 @@ def task_matrices(tasks: Sequence[TaskResult], baselines: Sequence[str]) -> dict
     for place, task in enumerate(tasks):
         drawn = [Resampled(outcome, count) for outcome in task.judged]
         for baseline, (values, replicates) in zip(baselines, empty):
-            values[:, place] = _statistics(task.speedups(baseline)[:, None], _floors(task))[:, 0]
+            known = [np.array([share]) for o in task.judged if (share := o.floor_share()) is not None]
+            values[:, place] = _statistics(task.speedups(baseline)[:, None], known)[:, 0]
             speedups = np.array([sample.speedups(baseline) for sample in drawn] or [np.zeros(count)])
-            floors = [sample.floor_shares() for sample in drawn if sample.has_floor]
+            floors = [sample.floor_shares() for sample in drawn if sample.outcome.floor_share() is not None]
             replicates[:, :, place] = _statistics(speedups, floors)
     return {baseline: TaskMatrix(*arrays) for baseline, arrays in zip(baselines, empty)}
-
-
-def _floors(task: TaskResult) -> list[Floats]:
-    return [np.array([share]) for outcome in task.judged if (share := outcome.floor_share()) is not None]
 
 
 def _statistics(speedups: Floats, floors: Sequence[Floats]) -> Floats:
@@ -94,11 +91,6 @@ class Resampled:
         known = [medians for other, medians in self.medians.items() if other != KERNEL]
         return np.min(known, axis=0) if known else None
 
-    @property
-    def has_floor(self) -> bool:
-        """Whether its share of the roofline is known."""
-        return self.outcome.floor_share() is not None
-
     def floor_shares(self) -> Floats:
-        """Replicates of the share of the roofline; the floor itself is one measured number."""
+        """Replicates of the share of the roofline where it is known; the floor itself is one measured number."""
         return (self.outcome.attempt.floor_us or np.nan) / self.medians[KERNEL]

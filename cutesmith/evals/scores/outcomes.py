@@ -13,6 +13,7 @@ A planned task without any attempt is not solved either: no denominator shrinks 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,7 +68,12 @@ class Outcome:
     def of(cls, attempt: Attempt) -> Outcome:
         """What an attempt came to."""
         times = {name: Times.of(timing) for name, timing in attempt.timings.items()}
-        return cls(attempt=attempt.model_copy(update={"timings": {}}), outcome=_outcome(attempt, times), times=times)
+        outcome = UNJUDGED if attempt.exit_code in _SAYS_NOTHING else FAILED
+        if attempt.exit_code == ExitCode.REJECTED:
+            outcome = REJECTED
+        elif attempt.correct:
+            outcome = TIMED if KERNEL in times and len(times[KERNEL].samples) else UNTIMED
+        return cls(attempt=attempt.model_copy(update={"timings": {}}), outcome=outcome, times=times)
 
     @property
     def correct(self) -> bool:
@@ -98,14 +104,6 @@ class Outcome:
         return name in self.times or (name == FASTEST and len(self.times) > 1)
 
 
-def _outcome(attempt: Attempt, times: Mapping[str, Times]) -> str:
-    if attempt.exit_code == ExitCode.REJECTED:
-        return REJECTED
-    if attempt.correct:
-        return TIMED if KERNEL in times and len(times[KERNEL].samples) else UNTIMED
-    return UNJUDGED if attempt.exit_code in _SAYS_NOTHING else FAILED
-
-
 @dataclass(frozen=True, kw_only=True)
 class TaskResult:
     """One task of a run and what was made for it, () when it was not attempted."""
@@ -123,6 +121,11 @@ class TaskResult:
         """Whether any kernel is correct."""
         return any(outcome.correct for outcome in self.outcomes)
 
+    @property
+    def share_correct(self) -> float:
+        """Of the judged samples; 0 without any."""
+        return sum(outcome.correct for outcome in self.judged) / max(1, len(self.judged))
+
     @cached_property
     def state(self) -> str:
         """The best of its outcomes, NOT_ATTEMPTED without any."""
@@ -130,7 +133,7 @@ class TaskResult:
 
     def best(self, baseline: str = EAGER) -> Outcome | None:
         """Its fastest correct kernel against the baseline, else a correct one, else its last attempt."""
-        return max(self.outcomes, key=lambda o: (o.correct, _or_least(o.speedup(baseline))), default=None)
+        return max(self.outcomes, key=lambda o: (o.correct, np.nan_to_num(o.speedup(baseline), nan=-1.0)), default=None)
 
     def speedups(self, baseline: str) -> Floats:
         """One number a judged sample, as `estimators.is_fast` takes them; a single 0 where nothing was judged."""
@@ -144,10 +147,6 @@ class TaskResult:
         if baseline == LIBRARY and self.task.libraries is not None:
             return not self.task.libraries
         return bool(timed)
-
-
-def _or_least(value: float) -> float:
-    return value if value == value else -1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,10 +168,8 @@ class Run:
     @cached_property
     def machines(self) -> tuple[Machine, ...]:
         """The machines that judged something, most used first."""
-        seen: dict[Machine, int] = {}
-        for outcome in self.outcomes:
-            if outcome.attempt.machine != Machine():
-                seen[outcome.attempt.machine] = seen.get(outcome.attempt.machine, 0) + 1
+        seen = Counter(outcome.attempt.machine for outcome in self.outcomes)
+        del seen[Machine()]
         return tuple(sorted(seen, key=lambda machine: (-seen[machine], machine.model_dump_json())))
 
     @property
@@ -238,13 +235,15 @@ def run_of(
         before = latest.setdefault((attempt.task, attempt.source, attempt.sample), outcome)
         if attempt.finished >= before.attempt.finished:
             latest[attempt.task, attempt.source, attempt.sample] = outcome
-    by_task: dict[str, list[Outcome]] = {task.id: [] for task in facts.tasks}
+    planned = {task.id: task for task in facts.tasks}
+    by_task: dict[str, list[Outcome]] = {id: [] for id in planned}
     for key in sorted(latest):
         by_task.setdefault(key[0], []).append(latest[key])
-    planned = {task.id: task for task in facts.tasks}
-    tasks = (
-        TaskResult(task=_described(planned.get(id), id, found), outcomes=tuple(found)) for id, found in by_task.items()
-    )
+    tasks = []
+    for id, found in by_task.items():  # the results say what is known of a task; its libraries `run.json` alone
+        task = planned.get(id) or PlannedTask(id=id)
+        said = {name: getattr(found[0].attempt, name) for name in ("level", "tags", "dtypes")} if found else {}
+        tasks.append(TaskResult(task=task.model_copy(update=said), outcomes=tuple(found)))
     return Run(
         name=name or folder.resolve().name,
         folder=folder,
@@ -253,12 +252,3 @@ def run_of(
         damaged=tuple(damaged),
         superseded=count - len(latest),
     )
-
-
-def _described(planned: PlannedTask | None, id: str, outcomes: list[Outcome]) -> PlannedTask:
-    """What is known of a task: the results say it, `run.json` where there are none; its libraries `run.json` alone."""
-    known = planned or PlannedTask(id=id)
-    if not outcomes:
-        return known
-    attempt = outcomes[0].attempt
-    return known.model_copy(update={"level": attempt.level, "tags": attempt.tags, "dtypes": attempt.dtypes})

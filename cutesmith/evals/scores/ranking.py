@@ -47,7 +47,12 @@ def rank(runs: Iterable[Run], baseline: str = FASTEST) -> list[Table]:
 
 
 def _table(runs: Sequence[Run], baseline: str) -> Table:
-    scored = [_scored(run, baseline) for run in runs]
+    scored = []
+    for run in runs:
+        names = (baseline, *(name for name in run.baselines if name != baseline))
+        matrices = task_matrices(run.tasks, names)
+        card = scorecard("all tasks", run.tasks, np.arange(len(run.tasks)), matrices, run.name)
+        scored.append((run, matrices[baseline], card))
     scored.sort(key=lambda item: (-(item[1].values[FAST_1].mean() if item[0].tasks else 0.0), item[0].name))
     standings, leader, place = list[Standing](), 0, 1
     for index, (run, matrix, card) in enumerate(scored):
@@ -58,13 +63,6 @@ def _table(runs: Sequence[Run], baseline: str) -> Table:
     title = f"{', '.join(runs[0].suites) or 'unnamed suite'} on {runs[0].devices}"
     title += f", tolerance {runs[0].tolerance}" if runs[0].tolerance else ""
     return Table(title=title, tasks=len(runs[0].tasks), standings=standings)
-
-
-def _scored(run: Run, baseline: str) -> tuple[Run, TaskMatrix, Scorecard]:
-    names = (baseline, *(name for name in run.baselines if name != baseline))
-    matrices = task_matrices(run.tasks, names)
-    card = scorecard("all tasks", run.tasks, np.arange(len(run.tasks)), matrices, run.name)
-    return run, matrices[baseline], card
 
 
 def surely_below(lower: TaskMatrix, upper: TaskMatrix) -> bool:

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutesmith.evals.scores.estimators import Floats, best_at_k, pass_at_k
+from cutesmith.evals.scores.estimators import best_at_k, pass_at_k
 from cutesmith.evals.scores.matrices import TaskMatrix, task_matrices
 from cutesmith.evals.scores.outcomes import NOT_ATTEMPTED, OUTCOMES, Run, TaskResult
-from cutesmith.evals.scores.summaries import Score, exponential, of_share, score_of_tasks, summarise
+from cutesmith.evals.scores.summaries import Score, Summary, exponential, of_share, score_of_tasks, summarise
 
 
 @dataclass(frozen=True, kw_only=True)
-class Against:
+class Against(Summary):
     """What a run is worth against one baseline.
 
-    `fast` holds fast_p by p, over `tasks` tasks; `untimed` of these are correct without both times and count as fast
+    The summary is over `tasks` tasks; `untimed` of these are correct without both times and count as fast
     for p = 0 alone. Speed-ups are over the tasks with a correct kernel that was timed beside the baseline, each once.
     `outside`: tasks for which there is no such baseline, solved or not.
     """
 
     baseline: str
     tasks: int
-    fast: Mapping[float, Score]
-    geometric_mean: Score
-    median: Score
     untimed: int
     outside: int
 
@@ -63,20 +59,13 @@ def run_scorecards(run: Run) -> dict[str, list[Scorecard]]:
 
 def groups_of(tasks: Sequence[TaskResult]) -> dict[str, dict[str, NDArray[np.intp]]]:
     """Places of the tasks by level, tag and dtype; a task with several tags is in each of their groups."""
-    named: dict[str, Sequence[Iterable[str]]] = {
-        "level": [(f"level {task.task.level}",) if task.task.level else () for task in tasks],
-        "tag": [task.task.tags for task in tasks],
-        "dtype": [task.task.dtypes for task in tasks],
-    }
-    return {kind: _places(names) for kind, names in named.items()}
-
-
-def _places(names: Sequence[Iterable[str]]) -> dict[str, NDArray[np.intp]]:
-    found: dict[str, list[int]] = {}
-    for place, own in enumerate(names):
-        for name in dict.fromkeys(own):
-            found.setdefault(name, []).append(place)
-    return {name: np.array(found[name]) for name in sorted(found)}
+    found: dict[str, dict[str, list[int]]] = {"level": {}, "tag": {}, "dtype": {}}
+    for place, task in enumerate(task.task for task in tasks):
+        levels = (f"level {task.level}",) if task.level else ()
+        for kind, names in zip(found.values(), (levels, task.tags, task.dtypes)):
+            for name in dict.fromkeys(names):
+                kind.setdefault(name, []).append(place)
+    return {kind: {name: np.array(places[name]) for name in sorted(places)} for kind, places in found.items()}
 
 
 def scorecard(
@@ -108,20 +97,14 @@ def scorecard(
 def against(baseline: str, tasks: Sequence[TaskResult], matrix: TaskMatrix, seed: str) -> Against:
     """The scores against one baseline."""
     inside = np.array([place for place, task in enumerate(tasks) if not task.lacks(baseline)], dtype=np.intp)
-    summary = summarise(matrix.of(inside), seed)
+    speedups = [tasks[place].speedups(baseline) for place in inside]
     return Against(
+        **vars(summarise(matrix.of(inside), seed)),
         baseline=baseline,
         tasks=len(inside),
-        fast=summary.fast,
-        geometric_mean=summary.geometric_mean,
-        median=summary.median,
-        untimed=sum(_is_untimed(tasks[place].speedups(baseline)) for place in inside),
+        untimed=sum(bool(np.isnan(known).any() and not (known > 0).any()) for known in speedups),
         outside=len(tasks) - len(inside),
     )
-
-
-def _is_untimed(speedups: Floats) -> bool:
-    return bool(np.isnan(speedups).any() and not (speedups > 0).any())
 
 
 def pass_at(tasks: Sequence[TaskResult], seed: str) -> dict[int, Score]:
@@ -129,7 +112,11 @@ def pass_at(tasks: Sequence[TaskResult], seed: str) -> dict[int, Score]:
 
     A task without a judged sample counts as 0; one with fewer than k judged samples is left out of that k: `over`.
     """
-    return {k: of_share(_at_k(tasks, k, seed, functools.partial(_pass, k=k))) for k in budgets(tasks)}
+
+    def passing(task: TaskResult, k: int) -> float:
+        return pass_at_k(len(task.judged), sum(outcome.correct for outcome in task.judged), k)
+
+    return {k: of_share(_at_k(tasks, k, seed, passing)) for k in budgets(tasks)}
 
 
 def best_at(tasks: Sequence[TaskResult], baseline: str, seed: str) -> dict[int, Score]:
@@ -137,27 +124,19 @@ def best_at(tasks: Sequence[TaskResult], baseline: str, seed: str) -> dict[int, 
 
     So a wrong, an untimed and a slower kernel count as 1, and a task as the mean logarithm over all draws of k samples.
     """
-    logs = {k: _at_k(tasks, k, seed, functools.partial(_log_best, baseline=baseline, k=k)) for k in budgets(tasks)}
-    return {k: exponential(score) for k, score in logs.items()}
+
+    def log_best(task: TaskResult, k: int) -> float:
+        return best_at_k(np.log(np.fmax(task.speedups(baseline), 1.0)).tolist(), k)
+
+    return {k: exponential(_at_k(tasks, k, seed, log_best)) for k in budgets(tasks)}
 
 
 def budgets(tasks: Sequence[TaskResult]) -> list[int]:
     """1, 2, 4 … up to the most judged samples of any task, and that number."""
     most = max((len(task.judged) for task in tasks), default=0)
-    return sorted(
-        {1 << power for power in range(most.bit_length()) if 1 << power <= most} | ({most} if most else set())
-    )
+    return sorted({*(1 << power for power in range(most.bit_length())), *([most] if most else [])})
 
 
-def _at_k(tasks: Sequence[TaskResult], k: int, seed: str, value: Callable[[TaskResult], float]) -> Score:
+def _at_k(tasks: Sequence[TaskResult], k: int, seed: str, value: Callable[[TaskResult, int], float]) -> Score:
     counted = [task for task in tasks if not task.judged or len(task.judged) >= k]
-    return score_of_tasks(np.array([value(task) if task.judged else 0.0 for task in counted]), seed)
-
-
-def _pass(task: TaskResult, k: int) -> float:
-    return pass_at_k(len(task.judged), sum(outcome.correct for outcome in task.judged), k)
-
-
-def _log_best(task: TaskResult, baseline: str, k: int) -> float:
-    gains = np.log(np.fmax(task.speedups(baseline), 1.0))
-    return best_at_k(gains.tolist(), k)
+    return score_of_tasks(np.array([value(task, k) if task.judged else 0.0 for task in counted]), seed)

@@ -24,6 +24,9 @@ class Score:
     over: int = 0
 
 
+NO_SCORE = Score(value=None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """fast_p by p, geometric mean and median of the speed-up, median share of the floor."""
@@ -37,16 +40,19 @@ class Summary:
 def summarise(matrix: TaskMatrix, seed: str) -> Summary:
     """The statistics over all tasks of the matrix; equal seeds draw equal tasks."""
     tasks = matrix.values.shape[1]
-    chosen = resampled_tasks(tasks, generator("tasks", seed), matrix.replicates.shape[1]) if tasks else None
-    values = _statistics(matrix.values)
-    replicates = _statistics(_drawn(matrix.replicates, chosen)) if chosen is not None else values
-    over = [tasks] * len(THRESHOLDS) + [int(np.isfinite(matrix.values[row]).sum()) for row in _ROWS]
-    scores = [_score(*item) for item in zip(values, replicates, over)]
-    scores = [*map(of_share, scores[: len(THRESHOLDS)]), *scores[len(THRESHOLDS) :]]
-    return Summary(fast=dict(zip(THRESHOLDS, scores)), geometric_mean=scores[-3], median=scores[-2], floor=scores[-1])
-
-
-_ROWS = (LOG_SPEEDUP, LOG_SPEEDUP, FLOOR)
+    values = replicates = _statistics(matrix.values)
+    if tasks:
+        chosen = resampled_tasks(tasks, generator("tasks", seed), matrix.replicates.shape[1])
+        drawn = np.take_along_axis(matrix.replicates, np.broadcast_to(chosen, matrix.replicates.shape), axis=2)
+        replicates = _statistics(drawn)
+    rows = (LOG_SPEEDUP, LOG_SPEEDUP, FLOOR)
+    over = [tasks] * len(THRESHOLDS) + [int(np.isfinite(matrix.values[row]).sum()) for row in rows]
+    scores = [
+        Score(value=float(value), interval=interval(known), over=count) if count and np.isfinite(value) else NO_SCORE
+        for value, known, count in zip(values, replicates, over)
+    ]
+    fast = dict(zip(THRESHOLDS, map(of_share, scores)))
+    return Summary(fast=fast, geometric_mean=scores[-3], median=scores[-2], floor=scores[-1])
 
 
 def _statistics(values: NDArray[np.floating]) -> list[Floats]:
@@ -56,28 +62,18 @@ def _statistics(values: NDArray[np.floating]) -> list[Floats]:
     return [*shares, np.exp(nan_mean(logs)), np.exp(nan_median(logs)), nan_median(values[FLOOR])]
 
 
-def _drawn(replicates: NDArray[np.float32], chosen: NDArray[np.intp]) -> NDArray[np.float32]:
-    return np.take_along_axis(replicates, np.broadcast_to(chosen, replicates.shape), axis=2)
-
-
-def _score(value: Floats, replicates: Floats, over: int) -> Score:
-    if not over or not np.isfinite(value):
-        return Score(value=None)
-    return Score(value=float(value), interval=interval(replicates), over=over)
-
-
 def score_of_tasks(values: Floats, seed: str) -> Score:
     """The mean of one number a task, with an interval over tasks alone."""
     if not len(values):
-        return Score(value=None)
+        return NO_SCORE
     chosen = resampled_tasks(len(values), generator("tasks", seed), replicates_of(len(values)))
     return Score(value=float(values.mean()), interval=interval(values[chosen].mean(axis=1)), over=len(values))
 
 
 def of_share(score: Score) -> Score:
-    """A share of tasks, from 0 to 1: where all are alike, drawing them again says "certain", and `among` stands for it.
+    """A share of tasks, from 0 to 1: where all have the same, drawing them again says "certain".
 
-    So 10 of 10 is 72 to 100 %.
+    `among` stands for it: 10 of 10 is 72 to 100 %.
     """
     return among(score, 0.0, 1.0) if is_a_point(score) else score
 
