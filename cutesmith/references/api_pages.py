@@ -187,8 +187,12 @@ def _home(value: Any) -> str:
 def _entry(name: str, value: Any, deprecated: str) -> Entry:
     described = value.func if isinstance(value, functools.partial) else value
     text = inspect.getdoc(described) or "" if callable(value) else ""
-    if text == (inspect.getdoc(type(value)) or None) or _inherited(value, text):
+    if text == (inspect.getdoc(type(value)) or None):
         text = ""
+    elif inspect.isclass(value):  # of a base, of an enumeration, or the signature that `dataclass` writes
+        own = vars(value).get("__doc__") or ""
+        inherited = not own.strip() or own.startswith(f"{value.__name__}(") or text.startswith("An enumeration")
+        text = "" if inherited else text
     return Entry(
         name=name,
         home=_home(value).rsplit(".", 1)[-1],
@@ -198,14 +202,6 @@ def _entry(name: str, value: Any, deprecated: str) -> Entry:
         deprecated=deprecated,
         members=tuple(_members(value)),
     )
-
-
-def _inherited(value: Any, text: str) -> bool:
-    """Whether a class shows a docstring that is not its own: a base's, or the signature that `dataclass` writes."""
-    if not inspect.isclass(value):
-        return False
-    own = vars(value).get("__doc__") or ""
-    return not own.strip() or own.startswith(f"{value.__name__}(") or text.startswith("An enumeration")
 
 
 def summarise(text: str) -> str:

@@ -45,9 +45,12 @@ def check_page(page: Page, pages: Iterable[Page] | None = None) -> list[Complain
     """What can be checked without executing anything: text, structure, tags, fragments, names in programs."""
     every = list(pages) if pages is not None else read_pages(page.path.parent)
     symbols, known = load_symbols(), programs([p for p in every if p.name != page.name] + [page])
-    remarks = [*_structure(page), *_repeated(page, every), *(prose.check_terms(page) if page.name == GLOSSARY else ())]
+    names = [b.name for p in every for b in read_blocks(p) if isinstance(b, Block) and b.is_program]
+    remarks = [*_structure(page), *(prose.check_terms(page) if page.name == GLOSSARY else ())]
     for block in read_blocks(page):
-        wrong = (block.message,) if isinstance(block, BlockError) else _block(block, known, symbols)
+        wrong = [block.message] if isinstance(block, BlockError) else [*_block(block, known, symbols)]
+        if isinstance(block, Block) and block.is_program and names.count(block.name) > 1:
+            wrong.append(f"the name {block.name} is taken by another block")
         remarks += [(block.line, text) for text in wrong]
     found = check_text(page, symbols) + [Complaint(page.name, line, text) for line, text in remarks]
     return sorted(found, key=lambda complaint: complaint.line)
@@ -126,14 +129,6 @@ def _structure(page: Page) -> Iterator[prose.Remark]:
         yield tops[0].line, f"the contents list every ## heading in order; wrong: {odd}"
     if not page.name.startswith(GENERATED) and not SHORTEST <= len(page.lines) <= LONGEST:
         yield 1, f"a page has {SHORTEST} to {LONGEST} lines, this one {len(page.lines)}"
-
-
-def _repeated(page: Page, pages: Iterable[Page]) -> Iterator[prose.Remark]:
-    """Program names that another block has too."""
-    names = [b.name for p in pages for b in read_blocks(p) if isinstance(b, Block) and b.is_program]
-    for block in read_blocks(page):
-        if isinstance(block, Block) and block.is_program and names.count(block.name) > 1:
-            yield block.line, f"the name {block.name} is taken by another block"
 
 
 def is_excerpt(excerpt: str, whole: str, *, gap: str) -> bool:

@@ -76,16 +76,13 @@ def read_record(root: Path) -> Record | None:
     try:
         fields = json.loads((root / RECORD).read_text(encoding="utf-8"))
         files = {str(name): str(sha) for name, sha in fields["files"].items()}
-        if fields["name"] != resources.SKILL_NAME or any(_leads_out(name) for name in files):
+        parts = (part for name in files for part in name.split("/"))
+        leads_out = any(part in ("", ".", "..") or "\\" in part or ":" in part for part in parts)
+        if fields["name"] != resources.SKILL_NAME or leads_out:
             return None
         return Record(str(fields["version"]), str(fields["dsl_version"]), files)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _leads_out(name: str) -> bool:
-    """Whether a recorded path could name something outside the copy."""
-    return "\\" in name or ":" in name or any(part in ("", ".", "..") for part in name.split("/"))
 
 
 def dsl_version() -> str:

@@ -90,37 +90,33 @@ def test_the_arch_filter_keeps_what_runs_or_can_be_ported(arch, first, never):
     assert not never & set(found)
 
 
-def test_own_kernels_that_meet_the_contract_are_preferred_when_equally_near():
-    twins = (record("hopper/a", "softmax"), record("hopper/b", "softmax", meets_contract=True))
-    assert ids(find("softmax", index=twins)) == ["hopper/b", "hopper/a"]
-    assert ids(find("softmax fp8", index=(record("x/a", "softmax", dtypes="float8_e4m3fn"), twins[1])))[0] == "x/a"
+RARE = record("x/late", "gemm", "sm_100a", title="kahan gemm")
+BACKWARD = record("blackwell/flash_bwd", "attention_backward", "sm_100a", "backward tcgen05")
+TWINS = (record("x/a", "softmax"), record("x/b", "softmax", meets_contract=True))
 
 
-def test_an_example_stands_before_the_part_of_a_library_that_is_equally_near():
-    twins = (record("a", "softmax", source="package"), record("b", "softmax"))
-    assert ids(find("softmax", index=twins)) == ["b", "a"]
-
-
-def test_a_rare_word_and_the_operation_outweigh_the_architecture():
-    rare = record("x/late", "gemm", "sm_100a", title="kahan gemm")
-    assert ids(find("hopper gemm kahan", index=(*INDEX, rare)))[0] == "x/late"
-    backward = record("blackwell/flash_bwd", "attention_backward", "sm_100a", "backward tcgen05")
-    assert ids(find("flash attention backward h100", index=(*INDEX, backward)))[0] == "blackwell/flash_bwd"
-
-
-def test_of_what_is_too_new_the_nearest_generation_comes_first():
-    newer = (record("x/a", "softmax", "sm_100a"), record("x/b", "softmax", "sm_90a"))
-    assert ids(find("softmax on an A100", index=newer)) == ["x/b", "x/a"]
+@pytest.mark.parametrize(
+    ("query", "index", "first"),
+    [
+        ("softmax", TWINS, "x/b"),  # our own kernels meet the contract
+        ("softmax fp8", (record("x/a", "softmax", dtypes="float8_e4m3fn"), TWINS[1]), "x/a"),
+        ("softmax", (record("a", "softmax", source="package"), record("b", "softmax")), "b"),  # not part of a library
+        ("hopper gemm kahan", (*INDEX, RARE), "x/late"),  # a rare word outweighs the architecture
+        ("flash attention backward h100", (*INDEX, BACKWARD), "blackwell/flash_bwd"),  # so does the operation
+        ("softmax on an A100", (record("a", "softmax", "sm_100a"), record("b", "softmax")), "b"),  # nearer generation
+    ],
+)
+def test_of_examples_that_are_nearly_equal_the_better_start_comes_first(query, index, first):
+    assert ids(find(query, index=index))[0] == first
 
 
 def test_the_shorter_of_two_is_preferred_and_more_so_for_a_learner():
     pair = (record("x/left", lines=1500, features="tma"), record("x/right", lines=60))
     assert ids(find("gemm", index=pair)) == ["x/right", "x/left"]
     assert ids(find("gemm tma", index=pair)) == ["x/left", "x/right"]
-    ahead = [
-        first.score - second.score for first, second in (find(q, index=pair).examples for q in ("gemm", "easy gemm"))
-    ]
-    assert ahead[1] > 5 * ahead[0]
+    found = (find(query, index=pair).examples for query in ("gemm", "easy gemm"))
+    little, much = (first.score - second.score for first, second in found)
+    assert much > 5 * little
 
 
 def test_filters_are_hard_and_take_synonyms():
@@ -177,13 +173,10 @@ def test_without_results_it_says_which_filter_to_relax():
     assert "without --arch" not in verdict.hint
 
 
-def test_without_a_known_word_it_says_so():
+def test_without_a_known_word_or_any_word_it_says_so():
     verdict = find("zzz qqq")
     assert (verdict.exit_code, verdict.summary) == (ExitCode.WRONG_RESULT, "no example for 'zzz qqq'")
     assert verdict.hint.startswith("No word of the query is in the index.")
-
-
-def test_neither_words_nor_filters_is_usage():
     with pytest.raises(UsageError, match="needs words or a filter"):
         find(" ")
 

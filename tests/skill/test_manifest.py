@@ -69,11 +69,8 @@ def test_our_manifest_keeps_every_rule_in_the_repository_and_installed(installed
         assert verdict.passed
         assert verdict.body_lines < 500
         assert verdict.estimated_tokens < 5000
-
-
-def test_our_manifest_names_the_versions_that_it_is_for():
-    metadata = read_front_matter(resources.manifest().read_text(encoding="utf-8")).values["metadata"]
-    assert metadata == {"version": __version__, "cute-dsl": dsl_version()}
+        metadata = read_front_matter((folder / "SKILL.md").read_text(encoding="utf-8")).values["metadata"]
+        assert metadata == {"version": __version__, "cute-dsl": dsl_version()}
 
 
 def test_the_reference_validator_accepts_the_installed_copy(installed):
@@ -91,6 +88,7 @@ def test_a_good_manifest_has_no_findings(skill):
     ("old", "new", "rule", "line", "message"),
     [
         ("license: Apache", "licence: Apache", "keys", 4, "licence is no key of the format"),
+        (f"description: {DESCRIPTION}\n", "", "keys", 1, "description is missing"),
         ("license: Apache-2.0", "license: ''", "keys", 4, "license has 0 characters"),
         (f"version: '{__version__}'", "version: 0.1", "front-matter", 6, "'0.1' is not read as this text"),
         (f"version: '{__version__}'", "version: '0.0.1'", "versions", 5, f"for version 0.0.1, here is {__version__}"),
@@ -123,14 +121,6 @@ def test_each_rule_is_broken_once(skill, old, new, rule, line, message):
     assert (rule, line) in [(found[0], found[1]) for found in skill(old, new) if message in found[2]]
 
 
-def test_the_folder_must_have_the_skills_name(skill):
-    assert ("name", 2) in [found[:2] for found in skill(folder="kernels")]
-
-
-def test_missing_keys_are_told(skill):
-    assert "description is missing" in [found[2] for found in skill(f"description: {DESCRIPTION}\n", "")]
-
-
 def test_a_script_whose_help_fails_is_told(skill, tmp_path):
     skill()
     (tmp_path / "cute-dsl-kernels/scripts/doctor.py").write_text("raise SystemExit(3)")
@@ -138,7 +128,8 @@ def test_a_script_whose_help_fails_is_told(skill, tmp_path):
     assert {finding.message for finding in findings} == {"scripts/doctor.py --help fails"}
 
 
-def test_no_manifest_is_usage(tmp_path):
+def test_the_folder_has_the_skills_name_and_a_manifest(skill, tmp_path):
+    assert ("name", 2) in [found[:2] for found in skill(folder="kernels")]
     with pytest.raises(UsageError, match="has no SKILL.md"):
         check_skill(tmp_path)
 

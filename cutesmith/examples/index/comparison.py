@@ -34,24 +34,20 @@ class Change:
 
 def compare(old: Iterable[Example], new: Iterable[Example]) -> tuple[Change, ...]:
     """What became of `old` in `new`, sorted by kind and path; equal records are left out."""
-    before, after = _by_path(old), _by_path(new)
+    before, after = ({example.path: example for example in examples} for examples in (old, new))
     moves = _moves([before[p] for p in before.keys() - after.keys()], [after[p] for p in after.keys() - before.keys()])
     sources = {move.was for move in moves} | {move.path for move in moves}
     changes = [*moves]
     changes += [Change("gone", before[p].id, p) for p in before.keys() - after.keys() - sources]
     changes += [Change("new", after[p].id, p) for p in after.keys() - before.keys() - sources]
-    changes += [_edit(before[p], after[p]) for p in before.keys() & after.keys() if before[p] != after[p]]
+    for path in before.keys() & after.keys():
+        one, other = before[path], after[path]
+        if one.sha256 != other.sha256:
+            changes.append(Change("changed", other.id, path, likeness=likeness(one, other)))
+        elif one != other:
+            kind = "restamped" if replace(one, version=other.version) == other else "described"
+            changes.append(Change(kind, other.id, path))
     return tuple(sorted(changes, key=lambda change: (change.kind, change.path)))
-
-
-def _by_path(examples: Iterable[Example]) -> dict[str, Example]:
-    return {example.path: example for example in examples}
-
-
-def _edit(old: Example, new: Example) -> Change:
-    if old.sha256 != new.sha256:
-        return Change("changed", new.id, new.path, likeness=likeness(old, new))
-    return Change("restamped" if replace(old, version=new.version) == new else "described", new.id, new.path)
 
 
 def _moves(gone: Sequence[Example], new: Sequence[Example]) -> list[Change]:

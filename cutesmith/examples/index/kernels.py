@@ -40,11 +40,19 @@ def described(source: Source, file: Path) -> Example:
         if name not in fields:
             said = f"{source.path}: its docstring has no line `{name}: …`"
             raise UsageError(said, hint="See examples/index/kernels.py")
+    word = fields["Operation"].strip(" .")
+    operation = canonical(NEAREST.get(word, word), OPERATIONS)
+    if operation is None:
+        hint = "Operations are listed in cutesmith/examples/vocabulary.py"
+        raise UsageError(f"{source.path}: no operation {word!r}", hint=hint)
+    archs = {part.strip(" .+") for part in fields["Arch"].split(",")}
+    if unknown := sorted(archs - ARCHS.keys()):
+        raise UsageError(f"{source.path}: no arch {unknown}", hint=f"One of {', '.join(ARCHS)}")
     read = facts(source, id=f"cutesmith/{file.stem}", kind="cutesmith", repository="", version="", licence="Apache-2.0")
     return replace(
         read,
-        operation=_operation(fields["Operation"].strip(" ."), source.path),
-        arch=_archs(fields["Arch"], source.path),
+        operation=operation,
+        arch=in_order(archs, ARCHS),
         dtypes=in_order({*read.dtypes, *(DTYPES.keys() & set(_words(source)))}, DTYPES),
         features=in_order({*read.features, *filter(None, _features(source).values())}, FEATURES),
         summary=_first_sentence(source.docstring),
@@ -65,21 +73,6 @@ def _features(source: Source) -> dict[str, str | None]:
 def _words(source: Source) -> list[str]:
     words = dict(FIELD.findall(source.docstring)).get("Features", "").split(",")
     return [word.strip(" .") for word in words if word.strip(" .")]
-
-
-def _operation(word: str, path: str) -> str:
-    name = canonical(NEAREST.get(word, word), OPERATIONS)
-    if name is None:
-        hint = "Operations are listed in cutesmith/examples/vocabulary.py"
-        raise UsageError(f"{path}: no operation {word!r}", hint=hint)
-    return name
-
-
-def _archs(text: str, path: str) -> tuple[str, ...]:
-    archs = {part.strip(" .+") for part in text.split(",")}
-    if not archs <= ARCHS.keys():
-        raise UsageError(f"{path}: no arch {sorted(archs - ARCHS.keys())}", hint=f"One of {', '.join(ARCHS)}")
-    return in_order(archs, ARCHS)
 
 
 def _lesson(source: Source) -> str:

@@ -57,27 +57,23 @@ class Example:
 def read_index(path: Path | None = None) -> tuple[Example, ...]:
     """Every record, in the order of the file; raises UsageError with the line where one is broken."""
     file = path or resources.folder("examples_index") / FILE
-    return tuple(
-        _record(line, file, number)
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
-        if line.strip()
-    )
+    examples = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            if line.strip():
+                read = json.loads(line).items()
+                fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in read}
+                examples.append(Example(**fields))
+        except (ValueError, TypeError, AttributeError) as error:
+            hint = "Rebuild it: scripts/update_examples_index.py --help"
+            raise UsageError(f"{file}:{number}: no example record: {error}", hint=hint) from error
+    return tuple(examples)
 
 
 def write_index(examples: Iterable[Example], path: Path) -> None:
     """Write the records sorted by id, one JSON object a line."""
     lines = [json.dumps(asdict(e), ensure_ascii=False) for e in sorted(examples, key=lambda e: e.id)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _record(line: str, file: Path, number: int) -> Example:
-    try:
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(line).items()}
-        return Example(**fields)
-    except (ValueError, TypeError) as error:
-        raise UsageError(
-            f"{file}:{number}: no example record: {error}", hint="Rebuild it: scripts/update_examples_index.py --help"
-        ) from error
 
 
 def table(examples: Sequence[Example]) -> str:

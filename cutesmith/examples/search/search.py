@@ -91,6 +91,11 @@ def find_examples(
     else:
         ranked = _listed([index[place] for place in among], archs, tests)
     best = list({one.example.id: one for one in reversed(ranked)}.values())[::-1][:limit]
+    hint = ""
+    if not best:
+        hint = _relax(query, asked, archs, tests, index, corpus)
+    elif best[0].fit and best[0].fit.kind != NATIVE:
+        hint = f"Nothing nearer was written for {' or '.join(archs)}: {best[0].fit.note}."
     nothing = f"no example for {query!r}" if query else "no example passes the filters"
     return FindVerdict(
         exit_code=ExitCode.PASSED if best else ExitCode.WRONG_RESULT,
@@ -99,7 +104,7 @@ def find_examples(
         query=query,
         understood=asked.understood(),
         examples=tuple(map(_found, best)),
-        hint=_advice(best[0], archs) if best else _relax(query, asked, archs, tests, index, corpus),
+        hint=hint,
     )
 
 
@@ -230,13 +235,6 @@ def _listed(among: Sequence[Example], archs: Sequence[str], tests: Sequence[_Tes
     fits = ((example, fit(example, archs[0]) if archs else None) for example in among)
     ranked = [_Ranked(example, one.value if one else 0.0, one, matched) for example, one in fits]
     return sorted(ranked, key=lambda one: (-one.score, not one.example.meets_contract, one.example.id))
-
-
-def _advice(first: _Ranked, archs: Sequence[str]) -> str:
-    """What to know before starting from the first one."""
-    if first.fit is None or first.fit.kind == NATIVE:
-        return ""
-    return f"Nothing nearer was written for {' or '.join(archs)}: {first.fit.note}."
 
 
 def _relax(
