@@ -7,12 +7,11 @@ import pytest
 from cutesmith.devices import SM_VERSIONS
 from cutesmith.emulator.device import Unexecuted
 from cutesmith.emulator.positions.search import LARGE, Tensor, search
-from cutesmith.recording.cubin import CubinKernel
-from cutesmith.recording.sessions import Launch, Module
+from cutesmith.recording.sessions import Module
+from tests.emulator.machine.launches import KERNEL, launch
 
 SM = SM_VERSIONS[90]
 INPUT, OUTPUT = 0x7F00_0000_0000, 0x7F80_0000_0000
-KERNEL = CubinKernel(name="k", registers=32, stack_bytes=0, static_smem_bytes=0, code_bytes=0)
 TEXT = """
 .version 8.8
 .target sm_90a
@@ -38,26 +37,13 @@ ret;
 """
 
 
-def searched(code, elements, *, grid=0, returned=True):
+def searched(code, elements, *, returned=True):
     """What is found in a copy of 16-bit elements, 128 a block, whose position `code` makes of %r3 into %d4."""
-    grid = grid or -(-elements // 128)
-    parameters = tuple(address.to_bytes(8, "little") for address in (INPUT, OUTPUT))
-    launch = Launch(
-        kernel="k",
-        grid=(grid, 1, 1),
-        block=(128, 1, 1),
-        cluster=(1, 1, 1),
-        dynamic_smem=0,
-        smem_limit=1 << 20,
-        nonportable_cluster=False,
-        stream=0,
-        attributes={},
-        parameters=parameters,
-    )
+    recorded = launch((INPUT, OUTPUT), grid=(-(-elements // 128), 1, 1), block=(128, 1, 1))
     ptx = TEXT.format(code=code)
     module = Module(function="k", arch="sm_90a", seconds=0.0, ptx=ptx, cubin=b"", kernels={}, spills={})
     tensors = [Tensor("input 0", INPUT, 2 * elements), Tensor("output 0", OUTPUT, 2 * elements, returned)]
-    return search(Unexecuted(launch, KERNEL, module, ()), tensors, SM)
+    return search(Unexecuted(recorded, KERNEL, module, ()), tensors, SM)
 
 
 BEYOND_31, BEYOND_32 = (1 << 31) + 1000, (1 << 32) + 1000

@@ -25,11 +25,8 @@ from cutesmith.emulator.operations.fragments import (
 from cutesmith.emulator.operations.native_sums import fused_multiply_add
 from cutesmith.emulator.program.abi import WARP, Array
 from cutesmith.emulator.ptx.syntax import Instruction, Operand
+from cutesmith.emulator.ptx.types import bits_of
 
-_BITS = {
-    "f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "e4m3": 8, "e5m2": 8, "f64": 64,
-    "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1, "s32": 32,
-}  # fmt: skip
 _SHAPES = {
     "f16": ("m16n8k8", "m16n8k16"),
     "bf16": ("m16n8k8", "m16n8k16"),
@@ -70,11 +67,6 @@ class Multiplication:
     def family(self) -> str:
         """Which arithmetic: a floating-point format, "fp8", or integers by width."""
         return _FAMILIES[self.a]
-
-
-def element_bits(name: str) -> int:
-    """Bits of an element in a register: 32 for tf32."""
-    return _BITS[name]
 
 
 @functools.cache
@@ -118,7 +110,7 @@ def multiply(warps: Warps) -> None:
     if not len(warps.members):
         return
     d, a, b, c = instruction.operands
-    bits, result_bits = _BITS[form.a], _BITS[form.result]
+    bits, result_bits = bits_of(form.a), bits_of(form.result)
     order = fragment_order("c", form.m, N, result_bits)
     product = compute(
         form,
@@ -188,5 +180,5 @@ def _multiply_integers(form: Multiplication, a: Array, b: Array, c: Array) -> Ar
 
 def _signed(bits: Array, name: str) -> Array:
     values = bits.astype(np.int32)
-    width = _BITS[name]
+    width = bits_of(name)
     return values - ((values >> (width - 1)) << width) if name.startswith("s") else values

@@ -1,4 +1,4 @@
-"""Running one PTX entry on the emulated GPU, over host memory that nothing checks: the counterpart of `driver.py`."""
+"""Running one PTX entry on the emulated GPU: the counterpart of `driver.py`."""
 
 from __future__ import annotations
 
@@ -9,38 +9,29 @@ import numpy as np
 from cutesmith.devices import SM_VERSIONS
 from cutesmith.emulator.instruction_set import build_program
 from cutesmith.emulator.machine.launch import LaunchRun
+from cutesmith.emulator.machine.memory import Memory
 from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.native.jit import compile_program
 from cutesmith.emulator.ptx.parser import parse
-from cutesmith.emulator.state.wave import Wave
+from cutesmith.emulator.sanitizer.access import access_ir
+from cutesmith.emulator.state.allocations import Allocations
 from cutesmith.recording.cubin import CubinKernel
 from cutesmith.recording.sessions import Launch
 from evals.studies.emulator.driver import THREADS
 
-_ACCESS = """define ptr @access(ptr, i32, i32, i64 %address, i32, i32, i32) alwaysinline {
-%pointer = inttoptr i64 %address to ptr
-ret ptr %pointer
-}"""
 _KERNEL = CubinKernel(name="test", registers=64, stack_bytes=0, static_smem_bytes=0, code_bytes=0)
 
 
-class _HostMemory:
-    """Global memory is the host's own; there is no other."""
+def execute(ptx: str, inputs: np.ndarray[Any, Any], words: int, tensor_core_sm: int = 0) -> np.ndarray[Any, Any]:
+    """Run entry `test(out, in)` with one thread for each column of `inputs` (uint64); `words` output words.
 
-    module_symbols: dict[str, int] = {}
-
-    def attach(self, wave: Wave) -> None:
-        """Nothing to fill in."""
-
-    def drain(self) -> None:
-        """No faults are found."""
-
-
-def execute(ptx: str, inputs: np.ndarray[Any, Any], words: int) -> np.ndarray[Any, Any]:
-    """Run entry `test(out, in)` with one thread for each column of `inputs` (uint64); `words` output words."""
-    inputs, outputs = np.ascontiguousarray(inputs), np.zeros(words, np.uint64)
+    `tensor_core_sm`: see Settings.
+    """
+    arrays = np.zeros(words, np.uint64), np.ascontiguousarray(inputs)
+    allocations = Allocations()
+    for array, name in zip(arrays, ("out", "in")):
+        allocations.add_array(array, array.ctypes.data, name)
     program = build_program(parse(ptx), "test")
-    native = compile_program(program, _ACCESS)
     launch = Launch(
         kernel="test",
         grid=(inputs.shape[1] // THREADS, 1, 1),
@@ -51,7 +42,9 @@ def execute(ptx: str, inputs: np.ndarray[Any, Any], words: int) -> np.ndarray[An
         nonportable_cluster=False,
         stream=0,
         attributes={},
-        parameters=tuple(array.ctypes.data.to_bytes(8, "little") for array in (outputs, inputs)),
+        parameters=tuple(array.ctypes.data.to_bytes(8, "little") for array in arrays),
     )
-    LaunchRun(program, native, launch, _KERNEL, SM_VERSIONS[90], _HostMemory(), Settings()).run()  # type: ignore[arg-type]
-    return outputs
+    memory = Memory(program, allocations, sanitize=False)
+    settings = Settings(sanitize=False, tensor_core_sm=tensor_core_sm)
+    LaunchRun(program, compile_program(program, access_ir()), launch, _KERNEL, SM_VERSIONS[90], memory, settings).run()
+    return arrays[0]

@@ -12,9 +12,10 @@ import numpy as np
 
 from cutesmith.emulator.emitters.formats import FORMATS, Format
 from cutesmith.emulator.operations.fragments import N, a_layout, b_layout, c_layout, pack
-from cutesmith.emulator.operations.multiply import Multiplication, element_bits
+from cutesmith.emulator.operations.multiply import Multiplication
 from cutesmith.emulator.operations.tensor_core import container, decode
 from cutesmith.emulator.program.abi import Array
+from cutesmith.emulator.ptx.types import bits_of
 from evals.studies.emulator.instruction_operands import random_words
 
 SETS = 32
@@ -159,9 +160,7 @@ def _integer_matrices(stream: Stream, kind: str, form: Multiplication) -> tuple[
         c = np.where(stream.chance(0.5, *c.shape), np.uint64(0x7FFF_FFF0), np.uint64(0x8000_000F))
         a = np.where(stream.chance(0.5, *a.shape), np.uint64(0x80), np.uint64(0x7F))
         b = np.where(stream.chance(0.5, *b.shape), np.uint64(0xFF), np.uint64(0x78))
-    return tuple(
-        x & np.uint64((1 << bits) - 1) for x, bits in ((a, element_bits(form.a)), (b, element_bits(form.b)), (c, 32))
-    )  # type: ignore[return-value]
+    return tuple(x & np.uint64((1 << bits) - 1) for x, bits in ((a, bits_of(form.a)), (b, bits_of(form.b)), (c, 32)))  # type: ignore[return-value]
 
 
 def kinds_of(form: Multiplication) -> tuple[str, ...]:
@@ -175,9 +174,9 @@ def registers(name: str, kind: str, form: Multiplication) -> Array:
     draw = _integer_matrices if form.result == "s32" else _float_matrices
     a, b, c = draw(stream, kind, form)
     parts = [
-        _spread_over_lanes(a, a_layout(form.m, form.k, element_bits(form.a)), element_bits(form.a)),
-        _spread_over_lanes(b, b_layout(form.k, element_bits(form.b)), element_bits(form.b)),
-        _spread_over_lanes(c, c_layout(form.m, element_bits(form.result)), element_bits(form.result)),
+        _spread_over_lanes(a, a_layout(form.m, form.k, bits_of(form.a)), bits_of(form.a)),
+        _spread_over_lanes(b, b_layout(form.k, bits_of(form.b)), bits_of(form.b)),
+        _spread_over_lanes(c, c_layout(form.m, bits_of(form.result)), bits_of(form.result)),
     ]
     return np.concatenate(parts, axis=1)
 

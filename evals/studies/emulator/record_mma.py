@@ -2,8 +2,7 @@
 """Warp-wide instructions and matrix multiplications: the emulated GPU against a real one, bit by bit.
 
 python evals/studies/emulator/record_mma.py --record OUT  on a machine with a GPU: run every form, keep what it wrote
-python evals/studies/emulator/record_mma.py --replay  anywhere: run the same PTX on the emulator and compare; forms of
-    shared memory are held to the recording in tests/emulator/operations
+python evals/studies/emulator/record_mma.py --replay  anywhere: run the same PTX on the emulator and compare
 python evals/studies/emulator/record_mma.py --assemble  anywhere with ptxas: do all forms assemble?
 
 The forms are in `warp_forms.py`, the inputs of matrices in `mma_inputs.py`; both come from a counter hash, so that only
@@ -98,9 +97,9 @@ def compare(form: Form, kind: str, results: Array, recording: Any) -> Comparison
 
 
 def replay(execute: Execute, path: Path = RECORDING) -> Iterator[Comparison]:
-    """Compare every form that needs no shared memory with the recording."""
+    """Compare every form with the recording."""
     recording = np.load(path)
-    return (compare(form, kind, run(form, kind, execute), recording) for form, kind in cases() if not form.shared)
+    return (compare(form, kind, run(form, kind, execute), recording) for form, kind in cases())
 
 
 def assemble() -> int:

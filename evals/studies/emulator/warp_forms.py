@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutesmith.emulator.operations.fragments import N
-from cutesmith.emulator.operations.multiply import element_bits, parse_multiplication
+from cutesmith.emulator.operations.multiply import parse_multiplication
 from cutesmith.emulator.program.abi import Array
+from cutesmith.emulator.ptx.types import bits_of
 from evals.studies.emulator.driver import THREADS
 from evals.studies.emulator.mma_inputs import SETS, Stream, kinds_of, registers
 
@@ -99,7 +100,7 @@ def multiplication(name: str) -> Form:
     """The form of an `mma.sync`."""
     form = parse_multiplication(name)
     assert form is not None, name
-    per = [max(1, 32 // element_bits(kind)) for kind in (form.a, form.b, form.result)]
+    per = [max(1, 32 // bits_of(kind)) for kind in (form.a, form.b, form.result)]
     a, b, c = (size // WARP // p for size, p in zip((form.m * form.k, form.k * N, form.m * N), per))
     body = f"{name} {_vector('o', 0, c)}, {_vector('i', 0, a)}, {_vector('i', a, b)}, {_vector('i', a + b, c)};"
     return Form(name, a + b + c, c, body, kinds_of(form), 64 if form.a == "f64" else 32)

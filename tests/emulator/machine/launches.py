@@ -77,7 +77,16 @@ def prepare(
             allocations.add_array(array, address_of(number), f"array {number}", fresh=number in fresh)
     settings = settings or Settings()
     program = program_of(code, len(arrays), declare)
-    recorded = Launch(
+    native = compile_program(program, access_ir(), Instrumentation(profile=True))
+    memory = Memory(program, allocations, sanitize=settings.sanitize)
+    addresses = [address_of(number) for number in range(len(arrays))]
+    recorded = launch(addresses, grid=grid, block=block, cluster=cluster, dynamic_smem=dynamic_smem)
+    return LaunchRun(program, native, recorded, KERNEL, SM_VERSIONS[90], memory, settings)
+
+
+def launch(addresses, *, grid=(1, 1, 1), block=(32, 1, 1), cluster=(1, 1, 1), dynamic_smem=0) -> Launch:
+    """A launch of the kernel `k`, whose parameters are these addresses."""
+    return Launch(
         kernel="k",
         grid=grid,
         block=block,
@@ -87,11 +96,8 @@ def prepare(
         nonportable_cluster=False,
         stream=0,
         attributes={},
-        parameters=tuple(address_of(number).to_bytes(8, "little") for number in range(len(arrays))),
+        parameters=tuple(address.to_bytes(8, "little") for address in addresses),
     )
-    native = compile_program(program, access_ir(), Instrumentation(profile=True))
-    memory = Memory(program, allocations, sanitize=settings.sanitize)
-    return LaunchRun(program, native, recorded, KERNEL, SM_VERSIONS[90], memory, settings)
 
 
 def program_of(code, arrays, declare="") -> Program:

@@ -70,7 +70,7 @@ def test_a_lane_out_of_fuel_gives_way_and_goes_on_where_it_was():
     machine.run(profile=True)
     loop = next(iter(machine.program.regions[0].back_edges))[1]
     assert (machine.status == preempted_at(loop)).all() and not machine.out.any()
-    assert counts[loop] == 7 * 31  # the first time, and 30 back edges
+    assert counts[0] == 7 and counts[loop] == 7 * 31  # the first time, and 30 back edges
     for _ in range(3):
         machine.run(loop)
     assert (machine.status == EXITED).all() and (machine.out == machine.wanted()).all()
@@ -122,15 +122,6 @@ END:
     machine.run()
     assert machine.out.tolist() == [100, 200, 300, 0, 0]
     assert machine.status.tolist() == [EXITED, EXITED, EXITED, FAULTED, FAULTED]
-
-
-def test_a_profile_counts_how_often_each_basic_block_ran():
-    machine = Launch(program(LOOP), 5, steps=12)
-    counts = np.zeros(len(machine.program.basic_blocks), np.uint64)
-    machine.context[Context.COUNTS] = counts.ctypes.data
-    machine.run(profile=True)
-    loop = next(iter(machine.program.regions[0].back_edges))[1]
-    assert counts[0] == 5 and counts[loop] == 60
 
 
 def test_the_log_has_every_access_and_says_what_it_lost():
@@ -262,8 +253,3 @@ def test_code_is_made_inside_a_confined_worker(tmp_path: Path):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(sys.platform.startswith("linux")), "1.0"]
-
-
-def test_program_text_is_the_same_each_time():
-    assert program_text(program(LOOP)) == program_text(program(LOOP))
-    assert program_text(program(LOOP)) != program_text(program(LOOP), Instrumentation(profile=True))

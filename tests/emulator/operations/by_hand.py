@@ -15,11 +15,7 @@ from cutesmith.emulator.program.abi import SPECIAL_REGISTERS, WARP
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.ptx.syntax import Instruction
 from cutesmith.emulator.state.wave import Wave
-from evals.studies.emulator.mma_inputs import SETS
-from evals.studies.emulator.warp_forms import Form
 from tests.emulator.native.straight import straight
-
-WARP_OPCODES = ("mma", "shfl", "vote", "match", "redux", "elect", "activemask", "ldmatrix", "stmatrix", "movmatrix")
 
 
 class Rows:
@@ -94,39 +90,3 @@ def _program(code: str, names: set[str]) -> Program:
     """Straight code whose frame has a row for every register that it names, and for `names`."""
     declared = set(straight(code, (), ()).function.registers)
     return straight(code, tuple(sorted(names | set(re.findall(r"%\w+", code)) & declared)), ())
-
-
-def run_form(form: Form, kind: str, tensor_core_sm: int = 90) -> np.ndarray:
-    """What a recorded form writes (sets, writes, 32), its warp operations executed by their handlers.
-
-    The few other instructions of a form (which lanes take part, where predicates go) are done here.
-    """
-    inputs = form.inputs(kind)
-    declared = (
-        f".reg .b{form.bits} %i<{form.reads}>, %o<{form.writes}>; .reg .b32 %t<4>, %lane, %smem; .reg .pred %q<2>;\n"
-    )
-    body = form.body.replace("@%q0 bra DONE;", "").replace("bar.sync 0;", "")
-    values = {f"%i{register}": inputs[:, register] for register in range(form.reads)}
-    values |= {f"%o{register}": np.zeros((SETS, WARP)) for register in range(form.writes)}
-    if "%q1" in form.body:
-        values["%q1"] = inputs[:, 0] & np.uint64(1)
-    if form.shared:
-        values["%t1"] = inputs[:, 4] * np.uint64(16)
-    hand = Hand(body, values, declared)
-    hand.wave.tensor_core_sm = tensor_core_sm
-    if form.name.startswith("ldmatrix"):
-        rows = inputs[:, :4].transpose(0, 2, 1).astype(np.uint32)
-        hand.memory.data[:] = np.ascontiguousarray(rows).view(np.uint8).reshape(SETS, -1)
-    active = np.ones((SETS, WARP), bool)
-    if "%q0" in form.body:
-        active = (inputs[:, 3] >> np.arange(WARP, dtype=np.uint64) & np.uint64(1)).astype(bool)
-    for instruction in hand.program.instructions:
-        if instruction.opcode in WARP_OPCODES:
-            hand.step(instruction, active)
-        elif instruction.opcode == "selp":
-            target, *_, predicate = instruction.operands
-            hand[target.name] = hand[predicate.name] * active
-    results = np.stack([hand[f"%o{register}"] for register in range(form.writes)], axis=1)
-    if form.name.startswith("stmatrix"):
-        results = hand.memory.data.view(np.uint32).reshape(SETS, WARP, 4).transpose(0, 2, 1)
-    return results.astype(f"u{form.bits // 8}")

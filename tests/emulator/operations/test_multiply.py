@@ -1,4 +1,4 @@
-"""Matrix multiplications: every recorded result of an H200, the documented layouts, what other SMs do differently."""
+"""Matrix multiplications: operands, special values, what other SMs do differently (test_recorded.py has the rest)."""
 
 from __future__ import annotations
 
@@ -8,34 +8,10 @@ import pytest
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.operations.multiply import Multiplication, compute, parse_multiplication
 from cutesmith.emulator.operations.tensor_core import tensor_core_of
-from evals.studies.emulator.mma_inputs import SETS
-from evals.studies.emulator.record_mma import RECORDING, compare
-from evals.studies.emulator.warp_forms import FORMS, MULTIPLICATIONS
-from tests.emulator.operations.by_hand import Hand, run_form
+from tests.emulator.operations.by_hand import Hand
 
 BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
-FORM = {form.name: form for form in FORMS}
 CODE = f"{BF16} {{%r0, %r1, %r2, %r3}}, {{%r4, %r5, %r6, %r7}}, {{%r8, %r9}}, {{%r10, %r11, %r12, %r13}};"
-
-
-@pytest.fixture(scope="module")
-def recording():
-    with np.load(RECORDING) as arrays:
-        yield {name: arrays[name] for name in arrays.files}
-
-
-@pytest.mark.parametrize("name", MULTIPLICATIONS)
-def test_every_bit_is_that_of_the_h200(name, recording):
-    form = FORM[name]
-    found = [compare(form, kind, run_form(form, kind), recording) for kind in form.kinds]
-    assert not [one.line() for one in found if one.differing]
-
-
-@pytest.mark.parametrize("name", [BF16, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"])
-def test_recording_tells_generations_apart(name, recording):
-    for sm in (80, 75, 70):
-        wrong = compare(FORM[name], "spread", run_form(FORM[name], "spread", sm), recording)
-        assert len(wrong.differing) > SETS // 2, sm
 
 
 def dot(a, b, c=0.0, sm=90, kind="bf16", result="f32"):
