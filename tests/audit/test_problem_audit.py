@@ -20,6 +20,8 @@ SETS = "def get_input_sets():\n    yield [torch.{}]\n    yield [torch.{}]\n"
 BF16 = 'torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)'
 VECTOR = 'torch.randn(4096, device="cuda")'
 DRAWS = f"def get_inputs(): return [{VECTOR}]\n"
+MASK = 'torch.rand(4096, 4096, device="cuda") < 0.5'
+COUNT = 'torch.randint(1, 9, (), device="cuda")'
 
 
 @pytest.fixture(scope="module")
@@ -39,18 +41,24 @@ def audit(auditor, write_file):
     return run
 
 
+def fn(text):
+    """A reference in a line, written as a lambda is: "x, y: x + y"."""
+    parameters, result = text.split(": ", 1)
+    return f"def reference_fn({parameters}): return {result}"
+
+
 def rules(verdict, severity=None):
     return [finding.rule for finding in verdict.findings if severity in (None, finding.severity)]
 
 
-SQUARE = "def reference_fn(x): return x * x"
+SQUARE = fn("x: x * x")
 
 
 @pytest.mark.parametrize(
     ("reference", "inputs", "rule", "said"),
     [
-        ("def reference_fn(x): return x + torch.rand_like(x)", [MATRIX], "random", "draws random numbers"),
-        ("def reference_fn(x): return torch.nn.functional.dropout(x, 0.5)", [MATRIX], "random", "dropout"),
+        (fn("x: x + torch.rand_like(x)"), [MATRIX], "random", "draws random numbers"),
+        (fn("x: torch.nn.functional.dropout(x, 0.5)"), [MATRIX], "random", "dropout"),
         (
             "def reference_fn(x):\n    torch.manual_seed(0)\n    return x + torch.rand_like(x)",
             [MATRIX],
@@ -63,18 +71,13 @@ SQUARE = "def reference_fn(x): return x * x"
             "random",
             "two results for the same inputs",
         ),
-        ("def reference_fn(x, y): return 2 * x", [MATRIX, VECTOR], "unused-input", "input 1 (y) does not change"),
-        ("def reference_fn(x, y): return x + y - y", [MATRIX, VECTOR], "unused-input", "input 1 (y)"),
-        (
-            "def reference_fn(x, mask): return x.masked_fill(mask & ~mask, 0)",
-            [MATRIX, 'torch.rand(4096, 4096, device="cuda") < 0.5'],
-            "unused-input",
-            "input 1 (mask)",
-        ),
-        ("def reference_fn(x): return torch.ones_like(x)", [MATRIX], "constant", "the same result"),
-        ("def reference_fn(x): return torch.softmax(x, -1).sum(-1)", [MATRIX], "constant", "the same result"),
-        ("def reference_fn(x): return torch.log(x)", [MATRIX], "nan", "output 0 is NaN in 50 %"),
-        ("def reference_fn(x): return x / 0", [MATRIX], "infinite", "output 0 is infinite everywhere"),
+        (fn("x, y: 2 * x"), [MATRIX, VECTOR], "unused-input", "input 1 (y) does not change"),
+        (fn("x, y: x + y - y"), [MATRIX, VECTOR], "unused-input", "input 1 (y)"),
+        (fn("x, mask: x.masked_fill(mask & ~mask, 0)"), [MATRIX, MASK], "unused-input", "input 1 (mask)"),
+        (fn("x: torch.ones_like(x)"), [MATRIX], "constant", "the same result"),
+        (fn("x: torch.softmax(x, -1).sum(-1)"), [MATRIX], "constant", "the same result"),
+        (fn("x: torch.log(x)"), [MATRIX], "nan", "output 0 is NaN in 50 %"),
+        (fn("x: x / 0"), [MATRIX], "infinite", "output 0 is infinite everywhere"),
         (SQUARE, ['torch.randn(1 << 20, 1 << 20, device="cuda")'], "too-many-bytes", "more than the 60 GB"),
         (
             SQUARE,
@@ -95,7 +98,7 @@ def test_what_is_no_function_of_all_its_inputs_is_refused(audit, reference, inpu
     [
         ("def reference_fn(x):\n    return x @ x[:3]", [MATRIX], "reference_fn raised RuntimeError in line 3"),
         ("def reference_fn(x): x.relu_()", [MATRIX], "reference_fn returned NoneType, not a tensor"),
-        ("def reference_fn(x, y): return x", [MATRIX], "does not take the 1 inputs"),
+        (fn("x, y: x"), [MATRIX], "does not take the 1 inputs"),
         (SQUARE, ["torch.randn(8, 8)"], "input 0 is on cpu"),
         (SQUARE, ["'text'"], "input 0 is a str"),
         (SQUARE, ["0.5"], "no tensor with elements"),
@@ -116,17 +119,13 @@ def test_a_broken_file_is_told_in_a_sentence(audit, reference, inputs, said):
 @pytest.mark.parametrize(
     ("reference", "inputs", "rule"),
     [
-        ("def reference_fn(x): return x.relu_()", [MATRIX], "changes-input"),
-        ("def reference_fn(x, eps): return x * 2", [MATRIX, "1e-5"], "unused-scalar"),
-        (
-            "def reference_fn(x): return torch.exp(20 * x)",
-            ['torch.randn(4096, 4096, device="cuda", dtype=torch.float16)'],
-            "overflow",
-        ),
-        ("def reference_fn(x): return x * 2, x.abs() >= 0", [MATRIX], "constant-output"),
-        ("def reference_fn(x): return torch.topk(x, 4).indices", [BF16], "ties"),
-        ("def reference_fn(x): return torch.argsort(x)", [MATRIX], "ties"),
-        ("def reference_fn(x): return x.median(-1).indices", [BF16], "ties"),
+        (fn("x: x.relu_()"), [MATRIX], "changes-input"),
+        (fn("x, eps: x * 2"), [MATRIX, "1e-5"], "unused-scalar"),
+        (fn("x: torch.exp(20 * x)"), ['torch.randn(4096, 4096, device="cuda", dtype=torch.float16)'], "overflow"),
+        (fn("x: x * 2, x.abs() >= 0"), [MATRIX], "constant-output"),
+        (fn("x: torch.topk(x, 4).indices"), [BF16], "ties"),
+        (fn("x: torch.argsort(x)"), [MATRIX], "ties"),
+        (fn("x: x.median(-1).indices"), [BF16], "ties"),
         ("def reference_fn(x):\n    assert x.dtype != torch.float64\n    return 2 * x", [MATRIX], "no-float64"),
         (SQUARE, ['torch.randn(64, 64, device="cuda")'], "tiny"),
         (SQUARE, ['torch.randn(1 << 17, 1 << 16, device="cuda", dtype=torch.float16)'], ""),
@@ -142,38 +141,32 @@ def test_what_is_only_remarked(audit, reference, inputs, rule):
     ("reference", "inputs"),
     [
         pytest.param(
-            "def reference_fn(x, y, mask): return torch.where(mask, x, y)",
+            fn("x, y, mask: torch.where(mask, x, y)"),
             [MATRIX, MATRIX, 'torch.zeros(4096, 4096, device="cuda", dtype=torch.bool)'],
             id="x matters only where a mask is set that get_inputs leaves empty",
         ),
         pytest.param(
-            "def reference_fn(x, w, b): return torch.nn.functional.layer_norm(x, x.shape[-1:], w, b)",
+            fn("x, w, b: torch.nn.functional.layer_norm(x, x.shape[-1:], w, b)"),
             [MATRIX, 'torch.ones(4096, device="cuda")', 'torch.zeros(4096, device="cuda")'],
             id="weights as they are initialised",
         ),
         pytest.param(
-            "def reference_fn(x, target): return torch.nn.functional.cross_entropy(x, target, reduction='none')",
+            fn("x, target: torch.nn.functional.cross_entropy(x, target, reduction='none')"),
             [MATRIX, 'torch.full((4096,), 7, device="cuda")'],
-            id="labels that are all alike",
+            id="labels that are all equal",
         ),
+        pytest.param(fn("x, n: x * n.item()"), [MATRIX, COUNT], id="a reference that needs values"),
         pytest.param(
-            "def reference_fn(x, n): return x * n.item()",
-            [MATRIX, 'torch.randint(1, 9, (), device="cuda")'],
-            id="a reference that needs values",
-        ),
-        pytest.param(
-            "def reference_fn(q, k): return torch.softmax(q @ k.transpose(-1, -2), -1)",
+            fn("q, k: torch.softmax(q @ k.transpose(-1, -2), -1)"),
             ['torch.randn(2, 8, 4096, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2)'],
             id="products",
         ),
         pytest.param(
-            "def reference_fn(x): return torch.sort(x, stable=True)[1], x.argmax(-1), torch.topk(x, 4)[0]",
+            fn("x: torch.sort(x, stable=True)[1], x.argmax(-1), torch.topk(x, 4)[0]"),
             [BF16],
             id="equal values whose order is fixed, or shows in no result",
         ),
-        pytest.param(
-            "def reference_fn(x): return (x > 3).any(-1)", [MATRIX], id="a bool that is nearly always the same"
-        ),
+        pytest.param(fn("x: (x > 3).any(-1)"), [MATRIX], id="a bool that is nearly always the same"),
     ],
 )
 def test_an_honest_problem_is_accepted_without_a_word(audit, reference, inputs):
@@ -184,7 +177,7 @@ def test_an_honest_problem_is_accepted_without_a_word(audit, reference, inputs):
 def test_the_verdict_tells_of_full_size_and_of_what_was_tried(audit):
     sets = SETS.format("randn(33, 7, device='cuda'), 2.0", "randn(0, 4, device='cuda'), 2.0")
     verdict = audit(
-        "def reference_fn(x, alpha): return (alpha * x).half()",
+        fn("x, alpha: (alpha * x).half()"),
         'torch.randn(1 << 16, 1 << 15, device="cuda"), 0.5',
         more=f"TOLERANCE = {{'rtol': 1e-2}}\n{sets}",
     )
@@ -202,24 +195,22 @@ def test_ties_name_the_operation_and_whether_they_are_drawn(audit):
     rare = audit(f"def reference_fn(x):\n    {route}", MATRIX).findings
     assert [finding.rule for finding in rare] == ["ties"] and "stable=True" in rare[0].fix
     assert "in which topk takes equal values, where values are equal, or NaN" in rare[0].message
-    drawn = audit("def reference_fn(x): return torch.sort(x, descending=True)[1]", BF16).findings
+    drawn = audit(fn("x: torch.sort(x, descending=True)[1]"), BF16).findings
     assert "in which sort takes equal values, in what is drawn" in drawn[0].message
 
 
 def test_work_at_full_size_is_counted_or_declared(audit):
-    product = audit("def reference_fn(x, y): return (x.float() @ y.float()).to(x.dtype)", BF16, BF16)
+    product = audit(fn("x, y: (x.float() @ y.float()).to(x.dtype)"), BF16, BF16)
     assert product.work == CountedWork(3 * 2 * 4096**2, {"bfloat16": 2 * 4096**3})
     declared = audit(SQUARE, MATRIX, more="ALGORITHMIC_FLOPS = 12\ndef ALGORITHMIC_BYTES(x): return 7 * x.shape[0]\n")
     assert declared.work == CountedWork(7 * 4096, {"float32": 12})
-    needs_values = audit(
-        "def reference_fn(x, n): return x * n.item()", MATRIX, 'torch.randint(1, 9, (), device="cuda")'
-    )
+    needs_values = audit(fn("x, n: x * n.item()"), MATRIX, COUNT)
     assert needs_values.work.flops is None
 
 
 def test_every_input_set_is_tried(audit):
     refused = SETS.format("randn(32, 7, device='cuda')", "randn(33, 7, device='cuda')")
-    verdict = audit("def reference_fn(x): return x.view(-1, 16).sum(-1)", MATRIX, more=refused)
+    verdict = audit(fn("x: x.view(-1, 16).sum(-1)"), MATRIX, more=refused)
     assert rules(verdict, "error") == ["refused"] and "get_input_sets()[1]" in verdict.summary
     other = 'def get_input_sets(): return [[torch.randn(8, 8, device="cuda", dtype=torch.float16)]]'
     assert rules(audit(SQUARE, MATRIX, more=other)) == ["other-outputs"]
@@ -231,7 +222,7 @@ def test_a_seed_inside_get_inputs_is_remarked(audit):
 
 
 def test_a_reference_that_takes_one_size_only_is_tried_at_that_size(audit):
-    verdict = audit("def reference_fn(x): return x.view(8, 256, 1024).sum(0)", 'torch.randn(2048, 1024, device="cuda")')
+    verdict = audit(fn("x: x.view(8, 256, 1024).sum(0)"), 'torch.randn(2048, 1024, device="cuda")')
     assert verdict.passed and verdict.tried == "float32[2048, 1024]"
 
 

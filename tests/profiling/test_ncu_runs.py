@@ -20,6 +20,7 @@ from cutesmith.sandbox.child import describe
 from cutesmith.sandbox.watched_program import run_watched
 from cutesmith.sandbox.worker import Limits
 from cutesmith.verdicts import ExitCode
+from tests.processes import running
 from tests.profiling.ncu_samples import COPY, DONE, KERNEL, PAGE, REPORT, SPIN, fake_ncu, raw_page, telling
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,13 +137,7 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     assert error.exit_code == ExitCode.TIMED_OUT and time.monotonic() - begin < 10
     assert "did not finish within 0.5 s (in the profiled call of kernel_fn)" in error.message
     assert "--timeout" in error.hint
-    assert _command_line((tmp_path / "pid").read_text().strip()) == ""
-
-
-def _command_line(pid: str) -> str:
-    """Empty for a process that is gone, or dead and waits to be fetched."""
-    path = Path("/proc", pid, "cmdline")
-    return path.read_text() if path.exists() else ""
+    assert not running(int((tmp_path / "pid").read_text()))
 
 
 def test_ncu_that_hangs_before_the_kernel_is_there_is_named_itself(tmp_path):

@@ -27,6 +27,7 @@ from cutesmith.sandbox import shared_fork_server
 from cutesmith.sandbox.messages import name_of
 from cutesmith.sandbox.worker import Worker, run_isolated
 from cutesmith.timing import entries as timing
+from tests.processes import running, status_of, until
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "handlers")])}
@@ -47,27 +48,8 @@ def ask(action, *, environment=ENVIRONMENT, **request):
     return run_isolated(factory, Act({"action": action, **request}), environment=environment)
 
 
-def status_of(pid, name):
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(line.split()[1] for line in lines if line.startswith(f"{name}:"))
-
-
 def parent_of(worker):
     return int(status_of(worker._process.pid, "PPid"))
-
-
-def running(pid):
-    try:
-        return status_of(pid, "State") != "Z"
-    except OSError:
-        return False
-
-
-def until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_forked_worker_is_as_if_it_had_been_started_alone(full_fork_server, monkeypatch, tmp_path):
