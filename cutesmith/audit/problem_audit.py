@@ -130,12 +130,6 @@ class AuditVerdict(Verdict):
         return tuple(finding for finding in self.findings if finding.severity == _WARNING)
 
 
-def audit_problem(path: str | Path, *, arch: str | None = None, timeout: float = 60.0) -> AuditVerdict:
-    """Audit one file in a child of its own; see `ProblemAuditor.audit`."""
-    with ProblemAuditor(arch=arch, timeout=timeout) as auditor:
-        return auditor.audit(path)
-
-
 def auditor() -> HandlerMaker:
     """What an auditing worker runs: its imports, and the class of its handler."""
     import torch._dynamo  # noqa: F401 - a decomposition imports it: 1.5 s of CPU time in every worker
@@ -149,7 +143,7 @@ class ProblemAuditor:
     """Audits problem files, one after the other, in one confined child; use as a context manager.
 
     `timeout`: seconds for loading a file, and again for trying it. A file that ends the child costs the next one a
-    start. Files share the child: audit what you do not trust with `audit_problem`.
+    start. Files share the child: what you do not trust gets an auditor of its own.
     """
 
     def __init__(self, *, arch: str | None = None, timeout: float = 60.0) -> None:

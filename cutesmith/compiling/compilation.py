@@ -18,7 +18,7 @@ from cutesmith.devices import DEFAULT_ARCHS, parse_arch
 from cutesmith.errors import CandidateError, UsageError
 from cutesmith.problems import contract
 from cutesmith.sandbox.messages import HandlerMaker
-from cutesmith.sandbox.worker import Limits, Pending, Worker
+from cutesmith.sandbox.worker import Pending, Worker
 from cutesmith.verdicts import ArchReport, CompileVerdict, ExitCode
 
 DEFAULT_TIMEOUT = 120.0
@@ -30,7 +30,6 @@ def compile_kernel(
     *,
     problem: str | Path | None = None,
     timeout: float = DEFAULT_TIMEOUT,
-    limits: Limits | None = None,
     keep_dir: str | Path | None = None,
 ) -> CompileVerdict:
     """Compile the file's kernel for each architecture and report what every launch of it uses.
@@ -45,25 +44,18 @@ def compile_kernel(
     contract.inspect_kernel(path, with_problem=problem is not None)
     if problem is not None:
         contract.inspect(problem)
-    with _Compilations(timeout, limits or Limits()) as compilations:
+    with _Compilations(timeout) as compilations:
         reports = tuple(compilations.report(path, problem, arch, keep_dir) for arch in targets)
     return _verdict(path, reports, time.perf_counter() - started, compilations.narrow)
 
 
-def compile_siblings(
-    paths: Sequence[str | Path],
-    arch: str,
-    *,
-    jobs: int = 1,
-    timeout: float = DEFAULT_TIMEOUT,
-    limits: Limits | None = None,
-) -> Iterator[CompileVerdict]:
+def compile_siblings(paths: Sequence[str | Path], arch: str, *, jobs: int = 1) -> Iterator[CompileVerdict]:
     """A verdict for each of several files of one origin, in order; they share `jobs` workers, since importing the DSL
     takes seconds. Raises as `compile_kernel` does.
     """
     (target,) = _targets((arch,))
     with contextlib.ExitStack() as opened:
-        workers = [opened.enter_context(_Compilations(timeout, limits or Limits())) for _ in range(jobs)]
+        workers = [opened.enter_context(_Compilations(DEFAULT_TIMEOUT)) for _ in range(jobs)]
         for first in range(0, len(paths), jobs):
             started, batch = time.perf_counter(), list(zip(workers, paths[first : first + jobs], strict=False))
             for compilations, path in batch:
@@ -103,8 +95,8 @@ def compiler() -> HandlerMaker:
 class _Compilations:
     """One worker for all architectures; a new one where the last died."""
 
-    def __init__(self, timeout: float, limits: Limits) -> None:
-        self._timeout, self._limits = timeout, limits
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
         self._worker: Worker | None = None
         self._pending: Pending[CompiledFile] | None = None
         self._lost = CandidateError("ask() comes first", ExitCode.INTERNAL)
@@ -154,7 +146,7 @@ class _Compilations:
             if self._worker is not None:
                 self._worker.close()
             # The GPU, where there is one, stays out of reach: nothing here needs it.
-            self._worker = Worker(compiler, limits=self._limits, environment={"CUDA_VISIBLE_DEVICES": ""})
+            self._worker = Worker(compiler, environment={"CUDA_VISIBLE_DEVICES": ""})
             self._worker.start()
         return self._worker
 

@@ -17,7 +17,7 @@ Triple = tuple[int, int, int]
 
 PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNIT = re.compile(r"(?P<prefix>[numkKMGT]?)(?:second|byte|[Hh]z|s)(?:/(?P<per>[numkKMGT]?)(?:second|s))?(?:/.*)?")
-_SAID = re.compile(r"==(ERROR|WARNING)==\s*(.*)")
+_ERROR = "==ERROR=="
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ def read_raw_page(text: str) -> RawPage:
     return RawPage(tuple(launches.values()))
 
 
-def remarks(text: str, kind: str = "ERROR") -> list[str]:
-    """What the profiler said after `==ERROR==` (or `==WARNING==`), in order."""
-    return [match[2].strip() for line in text.splitlines() if (match := _SAID.match(line)) and match[1] == kind]
+def complaints(text: str) -> list[str]:
+    """What the profiler said after `==ERROR==`, in order."""
+    return [line.removeprefix(_ERROR).strip() for line in text.splitlines() if line.startswith(_ERROR)]
 
 
 def _rows(text: str) -> Iterator[list[str] | None]:

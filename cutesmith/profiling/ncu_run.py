@@ -26,7 +26,7 @@ from pathlib import Path
 from cutesmith.errors import CandidateError, UsageError
 from cutesmith.judge.transfer.requests import Value
 from cutesmith.profiling.ncu_metrics import SECTIONS
-from cutesmith.profiling.ncu_reader import RawLaunch, read_raw_page, remarks
+from cutesmith.profiling.ncu_reader import RawLaunch, complaints, read_raw_page
 from cutesmith.profiling.requests import ProfileFile, Progress
 from cutesmith.sandbox.messages import decode, encode
 from cutesmith.sandbox.processes import fair_memory
@@ -170,7 +170,7 @@ def _import(request: NcuRequest, limits: Limits, run: _Ended) -> Finished:
     bounded = replace(limits, wall_seconds=_IMPORT_SECONDS, log_bytes=_IMPORT_BYTES)
     finished = _run(command, request, bounded, request.folder)
     if finished.stopped or finished.code:
-        said = _joined(remarks(finished.output)) or finished.stopped or f"exit code {finished.code}"
+        said = _joined(complaints(finished.output)) or finished.stopped or f"exit code {finished.code}"
         raise run.unavailable(f"ncu cannot read its own report: {said}", tail=finished.output)
     return finished
 
@@ -192,7 +192,7 @@ class _Ended:
     @property
     def _errors(self) -> list[str]:
         """What ncu complained of; from its standard output only if no candidate was there to write on it."""
-        return remarks(self.log if self.log or self._loaded else self.finished.output)
+        return complaints(self.log if self.log or self._loaded else self.finished.output)
 
     @property
     def _loaded(self) -> bool:

@@ -129,25 +129,24 @@ def _lower(which: int, value: int) -> bool:
 
 
 def confine(
-    scratch: Path | None = None,
     *,
     readable: Sequence[Path] = (),
     writable: Sequence[Path] = (),
     keep_capabilities: bool = False,
     programs: bool = False,
 ) -> dict[str, bool]:
-    """Refuse what a kernel has no business with: writes outside `scratch` (default: the current folder) and `writable`,
-    reads of anything but these, `readable` and the installation (`readable.readable_paths`), new processes, programs,
-    sockets and signals to others, and root's capabilities. To be called in a worker once its libraries and CUDA are up,
-    just before candidate code is loaded; it cannot be undone. Returns which of the layers this system gave: "landlock"
-    is the one of writes, "reads" that of reads. `keep_capabilities` is for a profiler, whose counters a driver may give
-    to administrators alone; `programs` lets compilers be started, which are confined as whoever starts them, and
-    read, wherever they are installed.
+    """Refuse what a kernel has no business with: writes outside the current folder and `writable`, reads of
+    anything but these, `readable` and the installation (`readable.readable_paths`), new processes, programs, sockets
+    and signals to others, and root's capabilities. To be called in a worker once its libraries and CUDA are up, just
+    before candidate code is loaded; it cannot be undone. Returns which of the layers this system gave: "landlock" is
+    the one of writes, "reads" that of reads. `keep_capabilities` is for a profiler, whose counters a driver may give to
+    administrators alone; `programs` lets compilers be read, wherever they are installed, and started: they are confined
+    as the process that starts them.
     """
     free_reads = os.environ.pop(FREE_READS, "") != ""
     if not sys.platform.startswith("linux"):
         return {"no_new_privileges": False, "landlock": False, "reads": False, "seccomp": False}
-    scratch = Path.cwd() if scratch is None else scratch
+    scratch = Path.cwd()
     privileges = _libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
     if not keep_capabilities:
         _drop_capabilities()

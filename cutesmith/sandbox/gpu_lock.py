@@ -46,10 +46,10 @@ def recorded_holds() -> Iterator[list[Hold]]:
 
 
 @contextlib.contextmanager
-def gpu_lock(*, exclusive: bool, index: int = 0, timeout: float = 900.0, folder: Path | None = None) -> Iterator[None]:
-    """Hold GPU `index`; raises UnavailableError when it stays taken for `timeout` seconds."""
+def gpu_lock(*, exclusive: bool, timeout: float = 900.0, folder: Path | None = None) -> Iterator[None]:
+    """Hold the visible GPU, by files in `folder`; raises UnavailableError if it is not free in `timeout` seconds."""
     where = Path(tempfile.gettempdir()) if folder is None else folder
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", str(index)).replace("/", "_") or str(index)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").replace("/", "_") or "0"
     paths = [where / f"cutesmith-gpu-{visible}.{name}" for name in ("gate", "lock")]
     asked, deadline = time.time(), time.monotonic() + timeout
     with contextlib.ExitStack() as stack:

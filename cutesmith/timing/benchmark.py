@@ -30,7 +30,6 @@ def benchmark_kernel(
     problem: str | Path | None = None,
     baselines: Sequence[str] = (),
     rounds: int = ROUNDS,
-    eager: bool = True,
     compiled: bool = True,
     timeout: float = 300.0,
     arch: str | None = None,
@@ -46,7 +45,6 @@ def benchmark_kernel(
     """
     options = BenchmarkOptions(
         baselines=tuple(baselines),
-        eager=eager,
         compiled=compiled,
         rounds=rounds,
         timeout=timeout,
@@ -64,8 +62,6 @@ def time_candidates(
     paths: Sequence[str | Path],
     problem: str | Path,
     *,
-    rounds: int = QUICK_ROUNDS,
-    timeout: float = 120.0,
     arch: str | None = None,
     confine_problem: bool = False,
 ) -> list[Timing]:
@@ -74,7 +70,7 @@ def time_candidates(
     One that fails has `error` set and no samples; nothing is judged here. Raises UnavailableError without a GPU and
     ContractError when the problem cannot be used.
     """
-    options = BenchmarkOptions(eager=False, compiled=False, rounds=rounds, timeout=timeout, arch=arch)
+    options = BenchmarkOptions(compiled=False, rounds=QUICK_ROUNDS, timeout=120.0, arch=arch)
     files = [Path(path) for path in paths]
     found = [untrusted(file, problem_of(file, problem), asked=confine_problem) for file in files]
     why = next((why for why in found if why is not None), None)

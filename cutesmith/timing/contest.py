@@ -56,7 +56,6 @@ class BenchmarkOptions:
     """
 
     baselines: tuple[str, ...] = ()
-    eager: bool = True
     compiled: bool = True
     rounds: int = ROUNDS
     timeout: float = 300.0
@@ -212,7 +211,7 @@ class Contest:
 
     def _baselines(self, reference: Worker) -> list[Contender]:
         """Load and warm up each baseline; one that fails or needs what is not installed is listed with its error."""
-        wanted = [requests.Baseline("eager")] if self.options.eager else []
+        wanted = [requests.Baseline("eager")]
         if self.options.compiled:
             wanted.append(requests.Baseline("torch.compile", mode=COMPILE_MODE))
         wanted += [file_baseline(text) for text in self.options.baselines]

@@ -128,9 +128,9 @@ class Stopwatch:
             function(*copies[index % len(copies)])
         self._synchronize()
 
-    def copy_bytes_per_second(self, byte_count: int = 1 << 30) -> float:
+    def copy_bytes_per_second(self) -> float:
         """Bandwidth of a large device-to-device copy, counting bytes read and written; median of rounds."""
-        byte_count = min(byte_count, torch.cuda.mem_get_info()[0] // 8)
+        byte_count = min(1 << 30, torch.cuda.mem_get_info()[0] // 8)
         source = torch.randint(0, 127, (byte_count,), dtype=torch.int8, device="cuda")
         target = torch.empty_like(source)
         samples, _ = self.round(lambda a, b: a.copy_(b), [(target, source)], launches=12, host_us=10)
