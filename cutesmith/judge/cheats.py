@@ -137,11 +137,13 @@ class _Scope:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             if statement.name not in REFERENCE_NAMES:
                 self.definitions.setdefault(statement.name, []).append(statement)
-        elif not _is_main_guard(statement) and not _defines_only_reference(statement):
+        elif not _is_main_guard(statement):
+            names = list(contract.defined_names(statement))
+            if names and all(name in contract.PROBLEM_NAMES for name in names):
+                return
             self.module_level.append(statement)
-            for name in contract.defined_names(statement):
-                if not isinstance(statement, (ast.Import, ast.ImportFrom)):
-                    self.definitions.setdefault(name, []).append(statement)
+            for name in [] if isinstance(statement, (ast.Import, ast.ImportFrom)) else names:
+                self.definitions.setdefault(name, []).append(statement)
 
     def _reach(self) -> list[tuple[str, ast.stmt]]:
         """("host" | "device", definition): what host code reaches, then what only traced code does."""
@@ -197,11 +199,6 @@ def _is_main_guard(statement: ast.stmt) -> bool:
     return any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(statement.test))
 
 
-def _defines_only_reference(statement: ast.stmt) -> bool:
-    names = list(contract.defined_names(statement))
-    return bool(names) and all(name in contract.PROBLEM_NAMES for name in names)
-
-
 class _Reader:
     """Reads one statement: "module" (runs at import), "host" (runs for kernel_fn) or "device" (traced by the DSL)."""
 
@@ -245,10 +242,8 @@ class _Reader:
         )
         for name in names:
             package = name.split(".")[0]
-            if package in EVASIVE_MODULES:
-                yield self._at(
-                    node, EVASIVE_MODULES[package], f"a kernel has no use for {package}", "remove the import"
-                )
+            if rule := EVASIVE_MODULES.get(package):
+                yield self._at(node, rule, f"a kernel has no use for {package}", "remove the import")
             elif package in FOREIGN or name.startswith(("torch.utils.cpp_extension", "torch._inductor")):
                 yield self._at(node, Rule.W1, f"{name} is not CuTe DSL", "write the computation as a @cute.kernel")
 

@@ -106,17 +106,8 @@ def _held_by_a_thread(byte_count):
     return {}
 
 
-def _break_contract():
-    raise ContractError("no get_inputs", hint="def get_inputs(): ...")
-
-
-def _raise_text(text):
-    raise ValueError(text)
-
-
-def _raise_passing(code):
-    error = ContractError("all is well")
-    error.exit_code = code
+def _raise(error, **fields):
+    vars(error).update(fields)
     raise error
 
 
@@ -319,9 +310,9 @@ ACTIONS = {
     "started": lambda r: _started(),
     "descriptors": lambda r: {"open": [int(fd) for fd in os.listdir("/proc/self/fd")]},
     "raise": lambda r: {"value": 1 / 0},
-    "contract": lambda r: _break_contract(),
-    "passing_error": lambda r: _raise_passing(r["code"]),
-    "raise_text": lambda r: _raise_text(r["text"]),
+    "contract": lambda r: _raise(ContractError("no get_inputs", hint="def get_inputs(): ...")),
+    "passing_error": lambda r: _raise(ContractError("all is well"), exit_code=r["code"]),
+    "raise_text": lambda r: _raise(ValueError(r["text"])),
     "exit": lambda r: sys.exit(0),
     "os_exit": lambda r: os._exit(0),
     "segfault": lambda r: {"value": ctypes.string_at(0)},

@@ -14,7 +14,6 @@ from cutesmith.judge.reference_side.full_inputs import too_much
 from cutesmith.judge.reference_side.longer_cases import Growth, long_sizes, narrow
 from cutesmith.verdicts import ExitCode
 from tests.judge.in_process import ShortJudge, verdict_here
-from tests.judge.long_rows import long_rows
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -96,6 +95,78 @@ def test_an_odd_long_size_stays_whole():
     assert cases(growth(torch.empty(70_001, 64)))[0][:2] == (70_001, 70_001)
 
 
+SOURCE = """
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
+
+THREADS = 32
+
+
+@cute.kernel
+def scale_kernel(mX: cute.Tensor, mW: cute.Tensor, mY: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    blocks, _, _ = cute.arch.grid_dim()
+    for row in range(block, LAST_ROW, blocks):
+        for column in range(thread, LAST_COLUMN, THREADS):
+            mY[row, column] = mX[row, column] * mW[INDEX]
+
+
+@cute.jit
+def scale(mX: cute.Tensor, mW: cute.Tensor, mY: cute.Tensor, stream):
+    scale_kernel(mX, mW, mY).launch(grid=[cutlass.min(mX.shape[0], BLOCKS), 1, 1], block=[THREADS, 1, 1], stream=stream)
+
+
+@functools.cache
+def compiled():
+    rows, columns = cute.sym_int(), KNOWN_COLUMNS
+    x, y = (make_fake_compact_tensor(cutlass.Float32, (rows, columns), stride_order=(1, 0)) for _ in range(2))
+    w, stream = make_fake_compact_tensor(cutlass.Float32, (rows,)), make_fake_stream(use_tvm_ffi_env_stream=True)
+    return cute.compile(scale, x, w, y, stream, options="--enable-tvm-ffi")
+
+
+def kernel_fn(x, w):
+    REFUSAL
+    y = torch.empty_like(x)
+    compiled()(x, w, y)
+    return y
+
+
+def reference_fn(x, w):
+    return x * w[:, None]
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLUMNS, device="cuda"), torch.randn(ROWS, device="cuda")]
+
+
+DERIVED_SHAPES = PROMISED
+"""
+HONEST = {  # kernels that scale rows, honest or, with other words, wrong only where the inputs are long
+    "LAST_ROW": "mX.shape[0]",
+    "LAST_COLUMN": "mX.shape[1]",
+    "INDEX": "row % mX.shape[0]",
+    "BLOCKS": "2048",
+    "KNOWN_COLUMNS": "cute.sym_int()",
+    "REFUSAL": "pass",
+    "ROWS": "4096",
+    "COLUMNS": "2048",
+    "PROMISED": "True",
+}
+
+
+def long_rows(**changes: str) -> str:
+    """The file with these of its words changed."""
+    text = SOURCE
+    for word in sorted(HONEST, key=len, reverse=True):
+        text = text.replace(word, {**HONEST, **changes}[word])
+    return text
+
+
 def verdict_at_length(write_file, **changes):
     return verdict_here(write_file(long_rows(**changes)), judge=ShortJudge)
 
@@ -138,26 +209,30 @@ def test_where_columns_are_known_they_stay_in_longer_cases(write_file):
 
 
 def test_a_launch_that_is_refused_at_full_size_fails_the_kernel(write_file):
-    text = long_rows(ROWS="66000", COLUMNS="64").replace(
-        "[cutlass.min(mX.shape[0], 2048), 1, 1]", "[1, mX.shape[0], 1]"
-    )
-    text = text.replace("block, _, _ = cute.arch.block_idx()", "_, block, _ = cute.arch.block_idx()")
-    path = write_file(text.replace("blocks, _, _ = cute", "_, blocks, _ = cute"))
-    verdict = verdict_here(path, judge=ShortJudge)
+    text = long_rows(ROWS="66000", COLUMNS="64")
+    for old, new in (
+        ("[cutlass.min(mX.shape[0], 2048), 1, 1]", "[1, mX.shape[0], 1]"),
+        ("block, _, _ = cute.arch.block_idx()", "_, block, _ = cute.arch.block_idx()"),
+        ("blocks, _, _ = cute", "_, blocks, _ = cute"),
+    ):
+        text = text.replace(old, new)
+    verdict = verdict_here(write_file(text), judge=ShortJudge)
     assert verdict.exit_code == ExitCode.DOES_NOT_COMPILE and "grid y is 66000" in verdict.summary
     assert [case.passed for case in verdict.cases] == [True, False]
 
 
-def test_a_kernel_that_raises_only_at_full_size_crashes(write_file):
-    verdict = verdict_at_length(write_file, REFUSAL="undefined if x.shape[0] == 4096 and x.shape[1] > 100 else None")
-    assert verdict.exit_code == ExitCode.CRASHED
-    assert "raises at full size" in verdict.summary and "NameError" in verdict.summary
-
-
-def test_torch_at_full_size_alone_is_rejected(write_file):
-    refusal = "if x.shape[0] == 4096 and x.shape[1] > 100:\n        return x * w[:, None]"
+@pytest.mark.parametrize(
+    ("statement", "code", "rule", "words"),
+    [
+        ("undefined", ExitCode.CRASHED, "", ("raises at full size", "NameError")),
+        ("return x * w[:, None]", ExitCode.REJECTED, "W1", ("computes with torch (mul) at full size",)),
+    ],
+)
+def test_what_a_kernel_does_only_at_full_size_counts(write_file, statement, code, rule, words):
+    refusal = f"if x.shape[0] == 4096 and x.shape[1] > 100:\n        {statement}"
     verdict = verdict_at_length(write_file, REFUSAL=refusal)
-    assert (verdict.exit_code, verdict.rule) == (ExitCode.REJECTED, "W1"), verdict.summary
+    assert (verdict.exit_code, verdict.rule) == (code, rule), verdict.summary
+    assert all(word in verdict.summary for word in words)
 
 
 class Unsupported(Exception):

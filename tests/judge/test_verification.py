@@ -15,9 +15,11 @@ from cutesmith.judge.reference_side.problem_calls import names_beside
 from cutesmith.judge.reference_side.reference import Reference
 from cutesmith.judge.reference_side.requests import Load
 from cutesmith.judge.reference_side.structure import structure_violation
+from cutesmith.judge.rounds import VerifyOptions
+from cutesmith.judge.transfer.chunks import LARGEST_FILE
 from cutesmith.judge.transfer.requests import TensorLayout
 from cutesmith.judge.transfer.tensors import GUARD_BYTES, Guarded, read_tensor, write_tensor
-from cutesmith.judge.verification import verify_kernel
+from cutesmith.judge.verification import Judge, verify_kernel
 from cutesmith.verdicts import CaseOutcome, ExitCode
 from tests.judge.in_process import verdict_here
 
@@ -93,10 +95,11 @@ WRONG = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("largest", [LARGEST_FILE, 0], ids=["files", "chunks"])
 @pytest.mark.parametrize("name", WRONG)
-def test_each_wrong_is_called_by_its_name(tmp_path, name):
+def test_each_wrong_is_called_by_its_name(tmp_path, name, largest):
     expression, before, rule, code = WRONG[name]
-    verdict = verdict_of(tmp_path, kernel_returning(expression, before))
+    verdict = verdict_of(tmp_path, kernel_returning(expression, before), largest_file=largest)
     assert (verdict.rule, verdict.exit_code) == (rule, code), verdict.summary
     assert code != ExitCode.USAGE or "not a tensor or a tuple of tensors" in verdict.summary
 
@@ -111,10 +114,12 @@ def test_bytes_that_equal_the_poison_by_chance_were_written():
     assert never_written([masks[0], [torch.ones(3, dtype=torch.bool)]]) == 4  # another shape says nothing
 
 
+@pytest.mark.parametrize("largest", [LARGEST_FILE, 0], ids=["files", "chunks"])
 @pytest.mark.parametrize("key", ["x.data_ptr()", "(x.data_ptr(), x._version)", "(id(x), x._version)"])
-def test_a_result_cached_by_identity_is_a_replay(tmp_path, key):
+def test_a_result_cached_by_identity_is_a_replay(tmp_path, key, largest):
     before = f"key = {key}\nif key not in RESULTS:\n    {WRITE}\n    RESULTS[key] = (x, y)"
-    verdict = verdict_of(tmp_path, kernel_returning("RESULTS[key][1]", before, "RESULTS = {}"))
+    kernel = kernel_returning("RESULTS[key][1]", before, "RESULTS = {}")
+    verdict = verdict_of(tmp_path, kernel, largest_file=largest)
     assert (verdict.exit_code, verdict.rule) == (ExitCode.REJECTED, "R1"), verdict.summary
 
 
@@ -310,11 +315,13 @@ def test_a_file_that_never_finishes_loading_is_to_blame(tmp_path, where):
     assert verdict.seconds < 60
 
 
-def test_the_whole_path_through_two_processes(tmp_path):
+@pytest.mark.parametrize("largest", [LARGEST_FILE, 0], ids=["files", "chunks"])
+def test_the_whole_path_through_two_confined_processes(tmp_path, largest):
     path = tmp_path / "kernel.py"
     path.write_text(PROBLEM + HONEST)
-    verdict = verify_kernel(path, on="cpu", seeds=1)
+    verdict = Judge(path=path, problem=path, options=VerifyOptions(seeds=1, largest_file=largest)).verdict("cpu")
     assert verdict.exit_code == ExitCode.PASSED, verdict.summary
+    assert verdict.cases[0].outputs and all(verdict.confinement.values())
     assert verdict.status == "verified" and verdict.ran_on == "cpu"
     assert set(verdict.confinement) == {"no_new_privileges", "landlock", "reads", "seccomp"}
     assert json.loads(verdict.to_json())["cases"]

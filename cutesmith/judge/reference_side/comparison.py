@@ -155,8 +155,9 @@ def _output_error(
     """The numbers of an output, and the element at a flat position, which is the worst."""
     if position is not None:
         place = _unravelled(position, actual.shape)
-        pair = [_number(side[place].item()) for side in (actual, expected)]
-        numbers |= {"worst_index": place, "worst_actual": pair[0], "worst_expected": pair[1]}
+        pair = [float(side[place].item()) for side in (actual, expected)]
+        told = [value if math.isfinite(value) else str(value) for value in pair]
+        numbers |= {"worst_index": place, "worst_actual": told[0], "worst_expected": told[1]}
     dtype = str(actual.dtype).removeprefix("torch.")
     return OutputError(output=index, dtype=dtype, shape=tuple(actual.shape), elements=actual.numel(), **numbers)
 
@@ -376,7 +377,3 @@ def _unravelled(position: int, shape: Sequence[int]) -> tuple[int, ...]:
         position, index = divmod(position, size)
         place.append(index)
     return tuple(reversed(place))
-
-
-def _number(value: float) -> float | str:
-    return float(value) if math.isfinite(value) else str(float(value))

@@ -60,7 +60,8 @@ class FullInputs:
 
     def ran_as(self, values: Sequence[Any]) -> tuple[str, str]:
         """The shape of the largest input, such as "16384x8192", and what it is among other `values`."""
-        largest = max(range(len(self.values)), key=lambda index: _elements(self.values[index]))
+        elements = [value.numel() if isinstance(value, torch.Tensor) else -1 for value in self.values]
+        largest = elements.index(max(elements))
         full, smaller = ("x".join(map(str, inputs[largest].shape)) for inputs in (self.values, values))
         return full, smaller
 
@@ -95,29 +96,14 @@ class _Products(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-
         return result
 
 
-def _of_matrices(result: torch.Tensor, left: torch.Tensor, _right: torch.Tensor) -> int:
-    return result.numel() * left.shape[-1]
-
-
-def _of_attention(_result: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> int:
-    return 2 * query.numel() * key.shape[-2]
-
-
-def _of_convolution(result: torch.Tensor, _values: torch.Tensor, weight: torch.Tensor) -> int:
-    return result.numel() * weight[0].numel()
-
-
-def _of_einsum(result: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> int:
-    """Exact for one product of matrices, and more for a batch of them."""
-    return math.isqrt(result.numel() * left.numel() * right.numel())
-
-
 _WITH_ADDEND = ("addmm", "baddbmm")
-_PRODUCTS: dict[str, Callable[..., int]] = {
-    **dict.fromkeys(("matmul", "__matmul__", "mm", "bmm", "mv", "linear", *_WITH_ADDEND), _of_matrices),
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _of_convolution),
-    "scaled_dot_product_attention": _of_attention,
-    "einsum": _of_einsum,
+_MATRICES = ("matmul", "__matmul__", "mm", "bmm", "mv", "linear", *_WITH_ADDEND)
+_PRODUCTS: dict[str, Callable[..., int]] = {  # of the result and two factors
+    **dict.fromkeys(_MATRICES, lambda result, left, _: result.numel() * left.shape[-1]),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), lambda result, _, weight: result.numel() * weight[0].numel()),
+    "scaled_dot_product_attention": lambda _, query, key: 2 * query.numel() * key.shape[-2],
+    # Exact for one product of matrices, and more for a batch of them:
+    "einsum": lambda result, left, right: math.isqrt(result.numel() * left.numel() * right.numel()),
 }
 
 
@@ -126,7 +112,3 @@ def _described(value: Any, path: Path) -> Scalar | TensorFile | TensorLayout:
         return tensors.write_value(value, path)
     readable = not value.is_floating_point() and value.numel() * value.element_size() <= MOST_INTEGER_BYTES
     return tensors.write_value(value, path) if readable else tensors.describe_layout(value)
-
-
-def _elements(value: Any) -> int:
-    return value.numel() if isinstance(value, torch.Tensor) else -1

@@ -25,27 +25,20 @@ from cutesmith.sandbox.messages import Request
 
 LEFT_BYTES = 64 << 20  # of GPU memory that stays allocated: workspaces of libraries
 
-_STATES: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
-    ("torch", torch, ("get_default_dtype", "get_default_device", "get_float32_matmul_precision", "get_num_threads")),
-    ("torch", torch, ("is_grad_enabled", "is_inference_mode_enabled", "are_deterministic_algorithms_enabled")),
-    ("torch", torch, ("is_autocast_enabled", "is_deterministic_algorithms_warn_only_enabled")),
-    ("torch.backends.cudnn", torch.backends.cudnn, ("enabled", "benchmark", "deterministic", "allow_tf32")),
-    ("torch.backends.mkldnn", torch.backends.mkldnn, ("enabled", "deterministic", "allow_tf32")),
-    ("torch.backends.cuda.matmul", torch.backends.cuda.matmul, ("allow_tf32", "allow_fp16_accumulation")),
-    (
-        "torch.backends.cuda.matmul",
-        torch.backends.cuda.matmul,
-        ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"),
-    ),
-    (
-        "torch.backends.cuda",
-        torch.backends.cuda,
-        ("flash_sdp_enabled", "mem_efficient_sdp_enabled", "math_sdp_enabled", "cudnn_sdp_enabled"),
-    ),
-    ("torch.backends.cuda", torch.backends.cuda, ("preferred_linalg_library", "preferred_blas_library")),
-    ("torch._C", torch._C, ("_len_torch_function_stack", "_len_torch_dispatch_stack")),
-    ("os", os, ("getcwd",)),
-    ("sys", sys, ("getrecursionlimit",)),
+_STATES: tuple[tuple[str, Any, str], ...] = (
+    ("torch", torch, "get_default_dtype get_default_device get_float32_matmul_precision get_num_threads"),
+    ("torch", torch, "is_grad_enabled is_inference_mode_enabled are_deterministic_algorithms_enabled"),
+    ("torch", torch, "is_autocast_enabled is_deterministic_algorithms_warn_only_enabled"),
+    ("torch.backends.cudnn", torch.backends.cudnn, "enabled benchmark deterministic allow_tf32"),
+    ("torch.backends.mkldnn", torch.backends.mkldnn, "enabled deterministic allow_tf32"),
+    ("torch.backends.cuda.matmul", torch.backends.cuda.matmul, "allow_tf32 allow_fp16_accumulation"),
+    ("torch.backends.cuda.matmul", torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
+    ("torch.backends.cuda.matmul", torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+    ("torch.backends.cuda", torch.backends.cuda, "flash_sdp_enabled mem_efficient_sdp_enabled math_sdp_enabled"),
+    ("torch.backends.cuda", torch.backends.cuda, "cudnn_sdp_enabled preferred_linalg_library preferred_blas_library"),
+    ("torch._C", torch._C, "_len_torch_function_stack _len_torch_dispatch_stack"),
+    ("os", os, "getcwd"),
+    ("sys", sys, "getrecursionlimit"),
 )
 _OWNERS = (torch, torch.Tensor, torch.nn, torch.nn.Module, torch.nn.functional, builtins, math, random)
 _CLASSES = (torch.Tensor.__name__, torch.nn.Module.__name__)
@@ -86,7 +79,9 @@ class Traces:
         found += [f"{owner}.{name}" for owner, names in functions.items() for name in self._other(owner, names)]
         found += ["os.environ"] * (dict(os.environ) != self._environment)
         found += ["sys.path"] * (sys.path != self._path)
-        return found + list(self._strange_modules()) + list(_memory())
+        left = torch.cuda.memory_allocated() if _uses_gpu() else 0
+        memory = [f"{left} bytes of the GPU's memory"] if left > LEFT_BYTES else []
+        return found + list(self._strange_modules()) + memory
 
     def _other(self, owner: str, now: dict[str, Any]) -> list[str]:
         """Names whose function is another; new ones hide others in a class, and in a module nothing."""
@@ -119,14 +114,9 @@ def _uses_gpu() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call,unused-ignore]
 
 
-def _memory() -> Iterator[str]:
-    if _uses_gpu() and (left := torch.cuda.memory_allocated()) > LEFT_BYTES:
-        yield f"{left} bytes of the GPU's memory"
-
-
 def _states() -> Iterator[tuple[str, Any]]:
     for title, owner, names in _STATES:
-        for name in names:
+        for name in names.split():
             yield f"{title}.{name}", _state(owner, name)
 
 
