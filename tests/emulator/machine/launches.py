@@ -125,6 +125,30 @@ def program_of(code, arrays, declare="") -> Program:
     return build_program(parse(text), "k")
 
 
+_SET = {"r": "cvt.u32.u64 {}, %d47;", "d": "mov.b64 {}, %d47;", "p": "setp.ne.u64 {}, %d47, 0;"}
+_GET = {"r": "cvt.u64.u32 %d47, {};", "p": "selp.u64 %d47, 1, 0, {};"}
+
+
+def run_warps(code, values, *outputs, active=None, **options) -> list[np.ndarray]:
+    """What registers hold after PTX has run in the warps of one block, uint64 (warps, 32) for each of `outputs`.
+
+    `values`: registers that are set before, (warps, 32). Lanes that are not `active` have exited, and give 0.
+    """
+    shape = np.shape(next(iter(values.values())))
+    values = {**values, "%p19": np.ones(shape) if active is None else active}
+    arrays = [np.asarray(value).astype(np.uint64).ravel() for value in values.values()]
+    arrays += [zeros(arrays[0].size, np.uint64) for _ in outputs]
+    lines = ["mov.u32 %r49, %tid.x; mul.wide.u32 %d49, %r49, 8;"]
+    places = [f"ld.param.u64 %d48, [p{number}]; add.u64 %d48, %d48, %d49;" for number in range(len(arrays))]
+    for place, name in zip(places, values):
+        lines.append(f"{place} ld.global.u64 %d47, [%d48]; {_SET[name[1]].format(name)}")
+    lines.append(f"@!%p19 ret;\n{code}")
+    for place, name in zip(places[len(values) :], outputs):
+        lines.append(f"{place} {_GET[name[1]].format(name)} st.global.u64 [%d48], %d47;")
+    run("\n".join([*lines, "ret;"]), *arrays, block=(arrays[0].size, 1, 1), **options)
+    return [array.reshape(shape) for array in arrays[len(values) :]]
+
+
 def store_result(register: str) -> str:
     """PTX that writes a 32-bit register to `p0[global thread index]`."""
     return f"""

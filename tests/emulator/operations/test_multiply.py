@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.machine.settings import Settings
 from cutesmith.emulator.operations.multiply import Multiplication, compute, parse_multiplication
 from cutesmith.emulator.operations.tensor_core import tensor_core_of
-from tests.emulator.operations.by_hand import Hand
+from tests.emulator.machine.launches import run_warps
 
 BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 CODE = f"{BF16} {{%r0, %r1, %r2, %r3}}, {{%r4, %r5, %r6, %r7}}, {{%r8, %r9}}, {{%r10, %r11, %r12, %r13}};"
@@ -83,18 +84,8 @@ def test_constants_and_shared_registers_as_operands():
     one = np.full((1, 32), 0x3F80_3F80, np.uint64)
     values = {f"%r{index}": one for index in range(4, 10)} | {f"%r{index}": one * 0 for index in range(4)}
     code = f"{BF16} {{%r0, %r1, %r2, %r3}}, {{%r4, %r5, %r6, %r7}}, {{%r8, %r9}}, {{0f3F800000, 0f40000000, 0, %r3}};"
-    hand = Hand(code, values).run()
-    assert [float(hand[f"%r{i}"][0, 5].astype(np.uint32).view(np.float32)) for i in range(4)] == [17, 18, 16, 16]
-
-
-def test_a_broken_warp_is_reported_and_left_alone():
-    values = {f"%r{index}": np.full((2, 32), index, np.uint64) for index in range(14)}
-    active = np.ones((2, 32), bool)
-    active[1, 9] = False
-    hand = Hand(CODE, values).run(active)
-    (finding,) = hand.wave.findings.all
-    assert finding.kind == "invalid_operand" and "all 32 threads" in finding.message and finding.count == 31
-    assert (hand["%r3"][1] == 3).all() and (hand["%r3"][0] != 3).all()
+    found = run_warps(code, values, "%r0", "%r1", "%r2", "%r3")
+    assert [float(bits[0, 5].astype(np.uint32).view(np.float32)) for bits in found] == [17, 18, 16, 16]
 
 
 def test_the_target_chooses_the_tensor_cores():
@@ -103,10 +94,9 @@ def test_the_target_chooses_the_tensor_cores():
     values = {f"%r{index}": a.copy() for index in range(14)} | {"%r8": b, "%r9": b}
     values["%r4"][0, 0] = 0xBF80_3F80  # A[0, 0] = 1, A[0, 1] = -1
     values["%r6"][0, 0] = 0x3080  # A[0, 8] = 2^-30
-    hand = Hand(CODE, values).run()
-    assert hand["%r0"][0, 0] == 0
-    hand.wave.tensor_core_sm = 80
-    assert hand.run()["%r0"][0, 0] == 0x3080 << 16
+    for sm, expected in ((0, 0), (80, 0x3080 << 16)):
+        (found,) = run_warps(CODE, values, "%r0", settings=Settings(tensor_core_sm=sm))
+        assert found[0, 0] == expected
 
 
 @pytest.mark.parametrize(
@@ -125,7 +115,7 @@ def test_the_target_chooses_the_tensor_cores():
 def test_other_forms_are_refused_by_name(form, why):
     code = f"{form} {{%r0, %r1}}, {{%r2}}, {{%r3}}, {{%r0, %r1}};"
     with pytest.raises(UnsupportedInstruction, match=why) as caught:
-        Hand(code, {f"%r{index}": np.zeros((1, 32)) for index in range(4)}).run()
+        run_warps(code, {"%r0": np.zeros((1, 32))})
     assert f"`{form}`" in str(caught.value)
 
 

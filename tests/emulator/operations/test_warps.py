@@ -1,4 +1,4 @@
-"""Warp operations: forms of which there is no recording (test_recorded.py has the others)."""
+"""Warp operations: what no recording holds (test_recorded.py has the rest): other forms, broken warps, refusals."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from cutesmith.emulator.faults import UnsupportedInstruction
+from cutesmith.emulator.faults import KernelFault, UnsupportedInstruction
 from cutesmith.emulator.operations.warps import lane_mask
-from tests.emulator.operations.by_hand import Hand
+from tests.emulator.machine.launches import run_warps
 
 WARPS = 6
 
@@ -22,29 +22,22 @@ def drawn(seed):
     return generator, active
 
 
-def lanes_of(active):
-    return [(warp, lane) for warp in range(WARPS) for lane in range(32) if active[warp, lane]]
-
-
 def test_a_shuffle_may_overwrite_its_source_and_take_constants():
-    a = np.arange(64, dtype=np.uint64).reshape(2, 32)
-    active = np.arange(64).reshape(2, 32) % 16 > 3
-    hand = Hand("shfl.sync.bfly.b32 %r0, %r0, 16, 31, 0xffffffff;", {"%r0": a}).run(active)
-    assert (hand["%r0"] == np.where(active, a[:, np.arange(32) ^ 16], a)).all()  # inactive lanes keep what they have
+    a = np.arange(64).reshape(2, 32)
+    (found,) = run_warps("shfl.sync.bfly.b32 %r0, %r0, 16, 31, 0xffffffff;", {"%r0": a}, "%r0")
+    assert (found == a[:, np.arange(32) ^ 16]).all()
 
 
 def test_matches_of_64_bits_look_at_all_of_them():
     generator, active = drawn(3)
     a = generator.integers(0, 3, (WARPS, 32), np.uint64)
     a[1:4] = np.where(active[1:4], 2, 1)  # all that take part agree
-    code = "match.any.sync.b32 %r32, %r9, -1; match.all.sync.b32 %r33|%p32, %r9, -1;"
-    code += "match.any.sync.b64 %r64, %rd9, -1; match.all.sync.b64 %r65|%p64, %rd9, -1;"
-    code += "match.all.sync.b64 %r70, %rd9, -1;"
-    values = {name: np.zeros((WARPS, 32)) for name in ("%r32", "%r33", "%r64", "%r65", "%r70", "%p32", "%p64")}
-    hand = Hand(code, values | {"%r9": a, "%rd9": a << np.uint64(62)}).run(active)
-    for wide, narrow in (("%r64", "%r32"), ("%r65", "%r33"), ("%p64", "%p32"), ("%r70", "%r33")):
-        assert (hand[wide] == hand[narrow]).all()
-    assert hand["%p64"][3].any() and not hand["%p64"][0].any()
+    narrow = "match.any.sync.b32 %r1, %r9, -1; match.all.sync.b32 %r2|%p1, %r9, -1; match.all.sync.b32 %r3, %r9, -1;"
+    wide = narrow.replace("b32", "b64").replace("%r9", "%d9")
+    values, outputs = {"%r9": a, "%d9": a << np.uint64(62)}, ("%r1", "%r2", "%p1", "%r3")
+    found = run_warps(wide, values, *outputs, active=active)
+    assert np.array_equal(found, run_warps(narrow, values, *outputs, active=active))
+    assert found[2][3].any() and not found[2][0].any()
 
 
 @pytest.mark.parametrize("absolute", [False, True])
@@ -55,32 +48,22 @@ def test_reductions_of_floats(mode, absolute):
     values[2] = np.where(generator.random(32) < 0.5, 0.0, -0.0)
     values[3, ::3], values[4] = math.nan, -math.nan
     values[5] = np.where(np.arange(32) % 2, math.inf, -math.inf)
-    bits = values.view(np.uint32)
     suffix = ".abs" if absolute else ""
     code = f"redux.sync.{mode}{suffix}.f32 %r0, %r2, -1; redux.sync.{mode}{suffix}.NaN.f32 %r1, %r2, -1;"
-    hand = Hand(code, {"%r0": bits * 0, "%r1": bits * 0, "%r2": bits}).run(active)
-    for warp, lane in lanes_of(active):
+    plain, with_nan = run_warps(code, {"%r2": values.view(np.uint32)}, "%r0", "%r1", active=active)
+    for warp, lane in np.argwhere(active):
         row = np.abs(values[warp][active[warp]]) if absolute else values[warp][active[warp]]
         numbers = [value for value in row if not math.isnan(value)]
         ordered = sorted(numbers, key=lambda value: (value, math.copysign(1, value)))
         best = np.float32((ordered[0] if mode == "min" else ordered[-1]) if ordered else math.nan)
         expected = 0x7FFFFFFF if not ordered else int(best.view(np.uint32))
-        assert hand["%r0"][warp, lane] == expected
-        assert hand["%r1"][warp, lane] == (expected if len(numbers) == len(row) else 0x7FFFFFFF)
+        assert plain[warp, lane] == expected
+        assert with_nan[warp, lane] == (expected if len(numbers) == len(row) else 0x7FFFFFFF)
 
 
 def test_an_election_may_throw_the_lane_away():
-    hand = Hand("elect.sync _|%p0, -1;", {"%p0": np.zeros((1, 32))}).run()
-    assert hand["%p0"][0].tolist() == [1] + [0] * 31
-
-
-def test_a_warp_barrier_tells_the_memory_who_met():
-    _, active = drawn(7)
-    hand = Hand("bar.warp.sync -1; mov.b32 %r0, 0;", {"%r0": np.zeros((WARPS, 32))})
-    hand.step(hand.program.instructions[0], active)
-    assert hand.memory.synchronised == [
-        [32 * warp + int(lane) for lane in np.flatnonzero(row)] for warp, row in enumerate(active)
-    ]
+    (leads,) = run_warps("elect.sync _|%p0, -1;", {"%r0": np.zeros((1, 32))}, "%p0")
+    assert leads[0].tolist() == [1] + [0] * 31
 
 
 def test_masks_have_lane_zero_lowest():
@@ -89,19 +72,60 @@ def test_masks_have_lane_zero_lowest():
     assert lane_mask(lanes).tolist() == [1 | 1 << 9, 1 << 31]
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "shfl.sync.idx.b64 %rd0, %rd1, %r2, %r3, -1;",
-        "vote.sync.ballot.pred %p0, %p1, -1;",
-        "match.any.sync.u32 %r0, %r1, -1;",
-        "redux.sync.add.b32 %r0, %r1, -1;",
-        "redux.sync.add.f32 %r0, %r1, -1;",
-        "redux.sync.min.NaN.s32 %r0, %r1, -1;",
-    ],
+@pytest.mark.parametrize("space", [".shared::cta", ""])
+def test_rows_of_matrices_are_found_in_every_space_and_at_an_offset(space):
+    generator = np.random.default_rng(0)
+    values = {f"%r{register}": generator.integers(0, 2**32, (3, 32)) for register in range(4)}
+    values["%r9"] = generator.permutation(96).reshape(3, 32) * 16
+    code = f"""mov.u32 %r8, tile; mad.lo.u32 %r10, %r49, 16, %r8; add.u32 %r8, %r8, %r9;
+st.shared.v4.b32 [%r10], {{%r0, %r1, %r2, %r3}}; bar.sync 0;
+cvt.u64.u32 %d9, %r8; {"" if space else "cvta.shared.u64 %d9, %d9;"} sub.u64 %d9, %d9, 32;
+ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r0, %r1, %r2, %r3}}, [%r8];
+ldmatrix.sync.aligned.m8n8.x4{space}.b16 {{%r4, %r5, %r6, %r7}}, [%d9+32];"""
+    found = run_warps(code, values, *(f"%r{register}" for register in range(8)))
+    assert np.array_equal(found[:4], found[4:]) and np.any(found)
+
+
+def test_transposing_twice_is_nothing():
+    a = np.random.default_rng(3).integers(0, 2**32, (4, 32), np.uint64)
+    move = "movmatrix.sync.aligned.m8n8.trans.b16"
+    once, twice = run_warps(f"{move} %r1, %r0; {move} %r2, %r1;", {"%r0": a}, "%r1", "%r2")
+    assert (twice == a).all() and not (once == a).all()
+    assert once[0, 1] & np.uint64(0xFFFF) == a[0, 8] & np.uint64(0xFFFF)  # (0, 2) is (2, 0)
+
+
+BROKEN = ("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r9], {%r0};", "ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [%d9];",
+          "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%d1, %d2}, {%d3}, {%d4}, {%d1, %d2};")  # fmt: skip
+
+
+@pytest.mark.parametrize("code", BROKEN)
+def test_a_broken_warp_is_reported(code):
+    active = np.arange(64).reshape(2, 32) != 41
+    with pytest.raises(KernelFault) as caught:
+        run_warps(f"mov.u32 %r9, tile; {code}", {"%r0": np.zeros((2, 32))}, active=active)
+    (finding,) = (finding for finding in caught.value.findings if finding.kind == "invalid_operand")
+    assert "all 32 threads" in finding.message and finding.count == 31
+
+
+REFUSED = (
+    "shfl.sync.idx.b64 %d0, %d1, %r2, %r3, -1;",
+    "vote.sync.ballot.pred %p0, %p1, -1;",
+    "match.any.sync.u32 %r0, %r1, -1;",
+    "redux.sync.add.b32 %r0, %r1, -1;",
+    "redux.sync.add.f32 %r0, %r1, -1;",
+    "redux.sync.min.NaN.s32 %r0, %r1, -1;",
+    "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r0, %r1}, [%r9];",
+    "ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.b6x16_p32 {%r0}, [%r9];",
+    "ldmatrix.sync.aligned.m8n8.x3.shared.b16 {%r0, %r1, %r2}, [%r9];",
+    "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r0}, [%r9];",
+    "ldmatrix.sync.aligned.m8n8.x1.global.b16 {%r0}, [%r9];",
+    "stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%r9], {%r0};",
+    "movmatrix.sync.aligned.m8n8.b16 %r0, %r1;",
 )
-def test_forms_that_do_not_exist_are_refused(code):
-    names = ("%rd0", "%rd1", "%r0", "%r1", "%r2", "%r3", "%p0", "%p1")
-    used = {name: np.zeros((1, 32)) for name in names if name in code}
-    with pytest.raises(UnsupportedInstruction, match=code.split()[0]):
-        Hand(code, used).run()
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_forms_that_do_not_exist_are_refused_by_name(code):
+    with pytest.raises(UnsupportedInstruction) as caught:
+        run_warps(code, {"%r0": np.zeros((1, 32))})
+    assert f"`{code.split()[0]}`" in str(caught.value)
