@@ -7,17 +7,18 @@ of the row. Row values (means, maxima, …) are statements between the stages.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Node, Scalar
-from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, Space, TensorUse, output_space
+from cutesmith.patterns.rows.analysis import Degrees, RowsAnalysis, Space, output_space
 from cutesmith.patterns.rows.parts import Accumulator, Output, Phase, Stage, highest, lowest, root_of, store_type
 from cutesmith.patterns.rows.sized import sized_code
 from cutesmith.patterns.writing.expressions import Emitter, literal
 
 LOG2E = repr(math.log2(math.e))
+PAST_THE_ROW = "Int32(0x7FFFFFFF)"
+COMBINED_BY = {"sum": "add", "mean": "add", "prod": "mul", "any": "or", "all": "and"}
 
 
 class StageWriter:
@@ -37,35 +38,25 @@ class StageWriter:
         self._uses = {(id(use.node), use.space): use for use in analysis.uses}
         self._counter = 0
         self._unpacks: list[str] = []  # of the phase being written
-        for use in analysis.uses:
-            if use.role == "row":
-                self._load_row(use)
+        for use in (use for use in analysis.uses if use.role == "row"):
+            loaded = f"m_{use.name}[read_row]"
+            code = f"{loaded} != 0" if use.node.dtype == "bool" else f"{loaded}.to({COMPUTE_TYPE[use.node.dtype]})"
+            self.prologue.append(f"{use.name}_row = {code}")
+            self._row_names[use.space][id(use.node)] = f"{use.name}_row"
 
     def write(self, outputs: list[Output]) -> tuple[list[Stage], list[str], list[str]]:
         """All stages, the row statements that follow the last one, and the stores of the row outputs."""
+        elements = [output for output in outputs if output.role == "element"]
         stages = []
         for level, reductions in enumerate(self.analysis.reductions):
-            stages.append(self._reduction_stage(level, reductions, self._ready(outputs, level)))
-        last = [output for output in outputs if output.role == "element" and not self._written(output, stages)]
+            ready = [output for output in elements if self.analysis.level(output.node) == level]
+            stages.append(self._reduction_stage(level, reductions, ready))
+        last = [output for output in elements if not any(output in stage.stores for stage in stages)]
         if last:
             stages.append(self._output_stage(last))
         rows = [self._row_output(output) for output in outputs if output.role == "row"]
         statements, self._pending = self._pending, []
         return stages, statements, rows
-
-    def _ready(self, outputs: list[Output], level: int) -> list[Output]:
-        return [o for o in outputs if o.role == "element" and self.analysis.level(o.node) == level]
-
-    def _written(self, output: Output, stages: list[Stage]) -> bool:
-        return any(output in stage.stores for stage in stages)
-
-    def _load_row(self, use: TensorUse) -> None:
-        name = f"{use.name}_row"
-        kind = COMPUTE_TYPE[use.node.dtype]
-        loaded = f"m_{use.name}[read_row]"
-        code = f"{loaded} != 0" if use.node.dtype == "bool" else f"{loaded}.to({kind})"
-        self.prologue.append(f"{name} = {code}")
-        self._row_names[use.space][id(use.node)] = name
 
     # Row values
 
@@ -92,27 +83,20 @@ class StageWriter:
         if node.is_reduction:
             raise AssertionError(f"{node.op} is read before its stage")
         if node.op == "degrees":
-            return self._degrees(node, space)
+            total, kind = self.row_value(node.inputs[0], space), COMPUTE_TYPE[node.dtype]
+            divisor = f"{kind}(max(plan.columns - {Degrees.of(node).correction}, 0))"
+            self._pending.append(f"{total}_var = {total} / {divisor}")
+            return f"{total}_var"
         if node.op == "reshape":
             (child,) = node.inputs
             return self.row_value(child, self.analysis.child_space(node, child, space))
         if node.op == "gather":
             return self._gather(node)
         if node.op == "iota":
-            return self._row_coordinate(node)
+            if self.analysis.rows_rank != 1:
+                raise UnmatchedError(f"{node.origin or 'iota'} counts one of several row dimensions", operation="iota")
+            return "row.to(Int64)"
         return None
-
-    def _degrees(self, node: Node, space: Space) -> str:
-        total = self.row_value(node.inputs[0], space)
-        kind = COMPUTE_TYPE[node.dtype]
-        correction = Degrees.of(node).correction
-        self._pending.append(f"{total}_var = {total} / {kind}(max(plan.columns - {correction}, 0))")
-        return f"{total}_var"
-
-    def _row_coordinate(self, node: Node) -> str:
-        if self.analysis.rows_rank != 1:
-            raise UnmatchedError(f"{node.origin or 'iota'} counts one of several row dimensions", operation="iota")
-        return "row.to(Int64)"
 
     def _gather(self, node: Node) -> str:
         """x[row, index]: the expression of x evaluated at one column, from scalar loads that hit L2."""
@@ -122,8 +106,7 @@ class StageWriter:
         if early:
             self._early_index(at, index)
         else:
-            picked = self.row_value(index, "full")
-            self._pending.append(f"{at} = {picked}.to(Int32)")
+            self._pending.append(f"{at} = {self.row_value(index, 'full')}.to(Int32)")
         emitter = Emitter(
             lambda child: self._leaf_at(child, at, early),
             fast=self.fast,
@@ -138,15 +121,13 @@ class StageWriter:
     def _early_index(self, at: str, index: Node) -> None:
         """Compute a column index from row inputs alone, ahead of all row statements, so that its load starts early."""
         saved = self._pending, self._row_names
-        loaded = {
-            (space, id(use.node)): use for use in self.analysis.uses if use.role == "row" for space in [use.space]
-        }
-        names = {
-            space: {key: known[key] for where, key in loaded if where == space} for space, known in saved[1].items()
+        loaded = {(use.space, id(use.node)) for use in self.analysis.uses if use.role == "row"}
+        names: dict[Space, dict[int, str]] = {
+            space: {key: name for key, name in known.items() if (space, key) in loaded}
+            for space, known in self._row_names.items()
         }
         self._pending, self._row_names = self.gathers, names
-        picked = self.row_value(index, "full")
-        self.gathers.append(f"{at} = {picked}.to(Int32)")
+        self.gathers.append(f"{at} = {self.row_value(index, 'full')}.to(Int32)")
         self._pending, self._row_names = saved
 
     def _leaf_at(self, node: Node, at: str, early: bool) -> str | None:
@@ -170,15 +151,13 @@ class StageWriter:
     # Stages
 
     def _reduction_stage(self, level: int, reductions: list[Node], ready: list[Output]) -> Stage:
-        seconds = {id(second): first for second, first in self._pairs(reductions)}
+        pairs = self.analysis.partners
+        seconds = {id(pairs[id(node)]): node for node in reductions if id(node) in pairs}
         stage = Stage(", ".join(f"{node.op} of the row" for node in reductions), level + 1)
-        partners = {id(first): node for node in reductions for first in [seconds.get(id(node))] if first is not None}
         emitter = self._element_emitter(stage)
         fused: list[Accumulator] = []
-        for node in reductions:
-            if id(node) in seconds:
-                continue
-            accumulator = self._accumulator(node, partners.get(id(node)))
+        for node in (node for node in reductions if id(node) not in pairs):
+            accumulator = self._accumulator(node, seconds.get(id(node)))
             stage.accumulators.append(accumulator)
             if accumulator.kind == "plain":
                 self._accumulate(emitter, accumulator, stage)
@@ -193,10 +172,6 @@ class StageWriter:
         for accumulator in stage.accumulators:
             self._finish(accumulator)
         return stage
-
-    def _pairs(self, reductions: list[Node]) -> list[tuple[Node, Node]]:
-        partners = self.analysis.partners
-        return [(node, partners[id(node)]) for node in reductions if id(node) in partners]
 
     def _output_stage(self, outputs: list[Output]) -> Stage:
         stage = Stage("write " + ", ".join(output.name for output in outputs), len(self.analysis.reductions) + 1)
@@ -242,25 +217,20 @@ class StageWriter:
         if not self.analysis.is_element(node, "full"):
             return self.row_value(node, "full")
         if node.op == "iota":
-            return f"(index_{stage.number} * plan.vector + v).to(Int64)" if self._one_column_dimension(node) else None
+            if self.analysis.columns_rank != 1:
+                where = node.origin or "iota"
+                raise UnmatchedError(f"{where} counts one of several column dimensions", operation="iota")
+            return f"(index_{stage.number} * plan.vector + v).to(Int64)"
         if node.op != "input":
             return None
         use = self._uses[id(node), "full"]
         if use not in stage.loads:
             stage.loads.append(use)
-        self._unpacks.append(f"{prefix}{use.name} = {self._unpacked(use)}")
+        loaded, kind = f"r_{use.name}[None, c].load()", COMPUTE_TYPE[node.dtype]
+        as_stored = node.dtype == "bool" or STORAGE_TYPE[node.dtype] == kind
+        self._unpacks.append(f"{prefix}{use.name} = {loaded if as_stored else f'{loaded}.to({kind})'}")
         element = f"{prefix}{use.name}[v]"
         return f"({element} != 0)" if node.dtype == "bool" else element
-
-    def _unpacked(self, use: TensorUse) -> str:
-        loaded = f"r_{use.name}[None, c].load()"
-        kind = COMPUTE_TYPE[use.node.dtype]
-        return loaded if use.node.dtype == "bool" or STORAGE_TYPE[use.node.dtype] == kind else f"{loaded}.to({kind})"
-
-    def _one_column_dimension(self, node: Node) -> bool:
-        if self.analysis.columns_rank != 1:
-            raise UnmatchedError(f"{node.origin or 'iota'} counts one of several column dimensions", operation="iota")
-        return True
 
     def _store(self, emitter: Emitter, outputs: list[Output], stage: Stage) -> None:
         for output in outputs:
@@ -278,29 +248,19 @@ class StageWriter:
 
     def _accumulator(self, node: Node, partner: Node | None) -> Accumulator:
         name = self._new(node.op)
-        kind = COMPUTE_TYPE[node.dtype]
         if partner is not None:
             return self._fused_accumulator(node, partner)
-        if node.op in ("argmax", "argmin"):
-            value = COMPUTE_TYPE[node.inputs[0].dtype]
-            value = "Int32" if value == "Boolean" else value
-            combine = f"combine_{node.op}"
-            self.combines.add(combine)
-            start = lowest(value) if node.op == "argmax" else highest(value)
-            return Accumulator(
-                (node,), (f"{name}_value", name), (start, "Int32(0x7FFFFFFF)"), combine, (value, "Int32")
-            )
-        if node.op in ("any", "all"):
-            start, combine = ("Int32(0)", "combine_or") if node.op == "any" else ("Int32(1)", "combine_and")
-            self.combines.add(combine)
-            return Accumulator((node,), (name,), (start,), combine, ("Int32",))
-        family = {"sum": "add", "mean": "add", "prod": "mul", "max": "max", "min": "min"}[node.op]
+        arg = node.op in ("argmax", "argmin")
+        kind = COMPUTE_TYPE[node.inputs[0].dtype if arg else node.dtype]
         kind = "Int32" if kind == "Boolean" else kind
-        start = {"add": literal(0, kind), "mul": literal(1, kind), "max": lowest(kind), "min": highest(kind)}[family]
-        combine = f"combine_{family}"
-        if family in ("max", "min"):
-            combine = {"Float32": f"{combine}_f32", "Float64": f"{combine}_f64"}.get(kind, f"{combine}_int")
+        combine = f"combine_{COMBINED_BY.get(node.op, node.op)}"
+        if node.op in ("max", "min"):
+            combine += {"Float32": "_f32", "Float64": "_f64"}.get(kind, "_int")
         self.combines.add(combine)
+        neutral = {"argmax": lowest, "max": lowest, "argmin": highest, "min": highest}.get(node.op)
+        start = neutral(kind) if neutral else literal(node.op in ("prod", "all"), kind)
+        if arg:
+            return Accumulator((node,), (f"{name}_value", name), (start, PAST_THE_ROW), combine, (kind, "Int32"))
         return Accumulator((node,), (name,), (start,), combine, (kind,))
 
     def _fused_accumulator(self, node: Node, partner: Node) -> Accumulator:
@@ -324,21 +284,27 @@ class StageWriter:
         if accumulator.kind == "online":
             top = f"{accumulator.names[0]}_next"
             stage.opening.append(f"{top} = {accumulator.names[0]}")
-            self._masked(
-                emitter, stage, value, "Float32(-math.inf)", lambda item: f"{top} = combine_max_f32({top}, {item})"
-            )
+            item = self._masked(emitter, stage, value, "Float32(-math.inf)")
+            emitter.lines.append(f"{top} = combine_max_f32({top}, {item})")
         else:
             total = f"{accumulator.names[1]}_total"
             stage.opening.append(f"{total} = Float32(0.0)")
-            self._masked(emitter, stage, value, "Float32(0.0)", lambda item: f"{total} = {total} + {item}")
+            item = self._masked(emitter, stage, value, "Float32(0.0)")
+            emitter.lines.append(f"{total} = {total} + {item}")
 
-    def _masked(self, emitter: Emitter, stage: Stage, value: str, neutral: str, use: Callable[[str], str]) -> None:
-        """`use` of an element, or of `neutral` where the vector lies past the end of the row."""
-        item = self._new("item")
+    def _masked(self, emitter: Emitter, stage: Stage, value: str, neutral: str, *, with_place: bool = False) -> str:
+        """The name of an element's value, or of `neutral` where the vector lies past the end of the row.
+
+        `with_place`: NAME_at is its column; a padded one must lose against every real one, also where those are -inf.
+        """
+        item, index = self._new("item"), f"index_{stage.number}"
         emitter.lines.append(f"{item} = {value}")
-        mask = f"{item} = {item} if index_{stage.number} < plan.vectors else {neutral}"
-        emitter.lines.append(f"if const_expr(not plan.even):\n    {mask}")
-        emitter.lines.append(use(item))
+        masks = [f"{item} = {item} if {index} < plan.vectors else {neutral}"]
+        if with_place:
+            emitter.lines.append(f"{item}_at = {index} * plan.vector + v")
+            masks.append(f"{item}_at = {item}_at if {index} < plan.vectors else {PAST_THE_ROW}")
+        emitter.lines.append("\n    ".join(["if const_expr(not plan.even):", *masks]))
+        return item
 
     def _second_phases(self, stage: Stage, fused: list[Accumulator]) -> None:
         first = stage.phases[-1]
@@ -346,67 +312,52 @@ class StageWriter:
         for accumulator in fused:
             value = emitter.as_type(accumulator.node.inputs[0], "Float32")
             if accumulator.kind == "online":
-                self._sum_exponentials(first, emitter, accumulator, stage, value)
+                first.after += self._sum_exponentials(emitter, accumulator.names, stage, value)
             else:
-                self._sum_deviations(first, emitter, accumulator, stage, value)
+                first.after += self._sum_deviations(emitter, accumulator.names, stage, value)
         self._phase(stage, emitter)
 
-    def _sum_exponentials(
-        self, first: Phase, emitter: Emitter, accumulator: Accumulator, stage: Stage, value: str
-    ) -> None:
-        top, total = accumulator.names
-        first.after += [
+    def _sum_exponentials(self, emitter: Emitter, names: tuple[str, ...], stage: Stage, value: str) -> list[str]:
+        """Statements before the loop, which brings what is summed so far to the new maximum."""
+        top, total = names
+        # Subtract first: the scaled maximum of a row of finfo.min (a masked one) would be -inf, and exp of it NaN.
+        shifted = f"({value} - {top}_shift) * {LOG2E}"
+        power = f"cute.math.exp2({shifted}, fastmath=True)" if self.fast else f"cute.math.exp({value} - {top}_shift)"
+        item = self._masked(emitter, stage, power, "Float32(0.0)")
+        emitter.lines.append(f"{total} = {total} + {item}")
+        return [
             f"{top}_shift = shift_of({top}_next)",
             f"{total} = {total} * {self._rescale}({top}, {top}_shift)",
             f"{top} = {top}_next",
         ]
-        # Subtract first: the scaled maximum of a row of finfo.min (a masked one) would be -inf, and exp of it NaN.
-        shifted = f"({value} - {top}_shift) * {LOG2E}"
-        power = f"cute.math.exp2({shifted}, fastmath=True)" if self.fast else f"cute.math.exp({value} - {top}_shift)"
-        self._masked(emitter, stage, power, "Float32(0.0)", lambda item: f"{total} = {total} + {item}")
 
-    def _sum_deviations(
-        self, first: Phase, emitter: Emitter, accumulator: Accumulator, stage: Stage, value: str
-    ) -> None:
+    def _sum_deviations(self, emitter: Emitter, names: tuple[str, ...], stage: Stage, value: str) -> list[str]:
         """Deviations from the thread's pivot, the mean of its first block of vectors, and their squares.
 
         `_moments` moves both to the mean at the end, so that how the pivot was rounded does not matter: around 1000 a
         float32 mean is off by 3e-5, which squared gaps between the means of threads would keep. The first block is
         part of the row: a pivot far from the row's mean makes the variance as large, and little cancels.
         """
-        count, pivot, residual, deviation = accumulator.names
-        first.after += [
+        count, pivot, residual, deviation = names
+        item = self._masked(emitter, stage, f"{value} - {pivot}", "Float32(0.0)")
+        sums = f"{residual} = {residual} + {item}\n{deviation} = {deviation} + {item} * {item}"
+        emitter.lines.append(sums)
+        return [
             f"{count}_here = count_here(b, place, plan)",
             f"{pivot} = pivot_of({pivot}_total, {count}_here) if {count} == Float32(0.0) else {pivot}",
             f"{count} = {count} + {count}_here",
         ]
-        sums = "{0} = {0} + {1}\n{2} = {2} + {1} * {1}"
-        self._masked(
-            emitter, stage, f"{value} - {pivot}", "Float32(0.0)", lambda item: sums.format(residual, item, deviation)
-        )
 
     def _accumulate(self, emitter: Emitter, accumulator: Accumulator, stage: Stage) -> None:
-        node = accumulator.node
-        x = node.inputs[0]
-        kind = accumulator.types[0]
+        node, names = accumulator.node, accumulator.names
         if node.op in ("any", "all"):
-            condition = emitter.as_type(x, "Boolean")
-            value = f"(Int32(1) if {condition} else Int32(0))"
+            value = f"(Int32(1) if {emitter.as_type(node.inputs[0], 'Boolean')} else Int32(0))"
         else:
-            value = emitter.as_type(x, kind)
-        (start, *_) = accumulator.starts
-        item = self._new("item")
-        emitter.lines.append(f"{item} = {value}")
-        index = f"index_{stage.number}"
-        state, arguments = ", ".join(accumulator.names), item
-        masks = [f"{item} = {item} if {index} < plan.vectors else {start}"]
-        if len(accumulator.names) == 2:
-            # A padded column must lose against every real one, also where the real ones are -inf.
-            emitter.lines.append(f"{item}_at = {index} * plan.vector + v")
-            masks.append(f"{item}_at = {item}_at if {index} < plan.vectors else Int32(0x7FFFFFFF)")
-            arguments = f"{item}, {item}_at"
-        emitter.lines.append("\n    ".join(["if const_expr(not plan.even):", *masks]))
-        emitter.lines.append(f"{state} = {accumulator.combine}({state}, {arguments})")
+            value = emitter.as_type(node.inputs[0], accumulator.types[0])
+        with_place = len(names) == 2
+        item = self._masked(emitter, stage, value, accumulator.starts[0], with_place=with_place)
+        state, given = ", ".join(names), f"{item}, {item}_at" if with_place else item
+        emitter.lines.append(f"{state} = {accumulator.combine}({state}, {given})")
 
     def _finish(self, accumulator: Accumulator) -> None:
         """Statements after the threads have combined, and the names that the reductions' values have from now on."""
