@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -38,6 +40,29 @@ def reserved_names(columns, lane, v, b):
     return (columns * b).softmax(-1) * lane + v
 
 
+def smoothed(x, target):
+    return F.cross_entropy(x, target, reduction="none", label_smoothing=0.1)
+
+
+def quantised(x):
+    value = x.float()
+    scale = value.abs().amax(dim=-1, keepdim=True).clamp(min=1e-8) / 127.0
+    return torch.clamp(torch.round(value / scale), -127, 127).to(torch.int8), scale
+
+
+def special_rows(columns: int, dtype: torch.dtype) -> torch.Tensor:
+    """Rows that are ordinary, hold NaN, Inf, -Inf or both, are -Inf or Inf throughout, or start or end with one."""
+    inf, x = math.inf, normal(9, columns)
+    x[1, columns // 2] = math.nan
+    x[2, columns // 3] = inf
+    x[3, columns // 5] = -inf
+    x[4, 0], x[4, -1] = inf, -inf
+    x[5], x[6] = -inf, inf
+    x[7, 0], x[7, -1] = math.nan, math.nan
+    x[8, : columns // 2] = -inf
+    return x.to(dtype)
+
+
 CASES = {
     "softmax": (lambda x: x.softmax(-1), [normal(64, 4096, dtype=BF16)]),
     "log_softmax": (lambda x: x.log_softmax(-1), [normal(65, 1000)]),
@@ -50,7 +75,7 @@ CASES = {
     "layer_norm_mixed": (lambda x, w: F.layer_norm(x.float(), (x.shape[-1],), w), [normal(9, 64, dtype=BF16), normal(64)]),
     "rms_norm": (rms_with_residual, [normal(64, 4096, dtype=BF16), normal(64, 4096, dtype=BF16, seed=1), normal(4096, dtype=BF16)]),
     "cross_entropy": (cross_entropy, [normal(64, 1000), targets(64, 1000)]),
-    "label_smoothing": (lambda x, t: F.cross_entropy(x, t, reduction="none", label_smoothing=0.1), [normal(64, 1000), targets(64, 1000)]),
+    "label_smoothing": (smoothed, [normal(64, 1000), targets(64, 1000)]),
     "sized": (lambda x: ((x * x.shape[1] ** -0.5).softmax(-1), x.sum(-1) / x.shape[0], x.argmax(-1) + x.shape[1]), [normal(9, 37)]),
     "gather": (lambda x, i: x.log_softmax(-1).gather(-1, i), [normal(9, 37), integers(9, 1, low=0, high=37)]),
     "cosine": (lambda a, b: F.cosine_similarity(a, b, dim=-1), [normal(33, 1000), normal(33, 1000, seed=1)]),
@@ -98,3 +123,18 @@ COMPILED = (
     "transposed one_column no_rows no_columns".split()
 )
 """What is compiled without a GPU; the others only where there is one."""
+
+WIDTHS = {
+    "softmax": lambda x: x.softmax(-1),
+    "moments": lambda x: (F.layer_norm(x, (x.shape[-1],)), x.mean(-1), x.var(-1, correction=0)),
+    "extremes": lambda x: (x.argmax(-1), x.amin(-1), x.sum(-1), x - x.amax(-1, keepdim=True)),
+}
+"""Run on a GPU at many widths."""
+
+SPECIAL = {
+    "softmax": lambda x: (x.softmax(-1), x.log_softmax(-1)),
+    "logsumexp": lambda x: (x.logsumexp(-1), x.sum(-1), x.argmax(-1), x.argmin(-1)),
+    "extremes": lambda x: (x.amax(-1), x.amin(-1), x.mean(-1), x.any(-1), x.all(-1)),
+    "moments": lambda x: (x.var(-1), x.mean(-1), F.layer_norm(x, (x.shape[-1],))),
+}
+"""Run on a GPU on rows with NaN and infinities."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import tempfile
 from pathlib import Path
 
 import torch
@@ -16,13 +17,18 @@ def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> to
 
 
 def load(source: str, folder: Path):
-    """The generated source as a module."""
-    path = folder / "kernel.py"
+    """The generated source as a module, from a folder of its own."""
+    path = Path(tempfile.mkdtemp(dir=folder)) / "kernel.py"
     path.write_text(source)
     spec = importlib.util.spec_from_file_location("generated_kernel", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def first_kernel(plan, folder: Path):
+    """The module of the best guess's kernel."""
+    return load(plan.render(plan.configurations()[0]), folder)
 
 
 def like(value):
@@ -35,7 +41,7 @@ def like(value):
 def recorded_launches(plan, function, inputs, folder: Path) -> int:
     """How many kernels the first configuration launches; its outputs have the shapes and dtypes of the function's."""
     with session("sm_90a") as recorded:
-        outs = as_list(load(plan.render(plan.configurations()[0]), folder).kernel_fn(*map(like, inputs)))
+        outs = as_list(first_kernel(plan, folder).kernel_fn(*map(like, inputs)))
     expected = as_list(function(*inputs))
     assert [(o.shape, o.dtype) for o in outs] == [(e.shape, e.dtype) for e in expected]
     assert not recorded.errors
@@ -64,3 +70,42 @@ def interpret_chain(plan, inputs):
         found = interpret(launch.plan.graph, [*(known[place] for place in launch.takes), *sizes])
         known += found
     return found
+
+
+def compare_on_gpu(plan, configurations, inputs, expected, folder: Path, compare) -> None:
+    """`compare` every configuration's outputs with those expected; a second run must give the same bits."""
+    given = [move(value) for value in inputs]
+    for configuration in configurations:
+        kernel_fn = load(plan.render(configuration), folder).kernel_fn
+        first, second = (as_list(kernel_fn(*given)) for _ in range(2))
+        for ours, again, theirs in zip(first, second, expected, strict=True):
+            assert torch.equal(as_bytes(ours), as_bytes(again))
+            compare(ours.cpu(), theirs)
+
+
+def as_bytes(tensor):
+    return tensor.reshape(-1).view(torch.uint8)  # flat first: a tensor without dimensions has no bytes to view
+
+
+def close(single: float, *, scale: float = 1.0, of_largest: bool = False):
+    """A comparison by tolerances, `scale` times those of the dtype, of which `single` is float32's.
+
+    Dtypes and shapes must be equal. `of_largest`: the absolute tolerance is that of the largest finite value, or of 1.
+    """
+    tolerances = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: single, torch.float64: 1e-12}
+
+    def compare(ours, theirs) -> None:
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        finite = theirs[theirs.isfinite()].abs().double()
+        size = max(1.0, float(finite.max())) if of_largest and finite.numel() else 1.0
+        tolerance = tolerances.get(theirs.dtype, 0) * scale
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance * size, equal_nan=True)
+
+    return compare
+
+
+def exactly(function, inputs) -> list[torch.Tensor]:
+    """What the function gives in float64, in the dtypes that it has for these inputs."""
+    doubles = [v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in inputs]
+    pairs = zip(as_list(function(*doubles)), as_list(function(*inputs)), strict=True)
+    return [value.to(kind.dtype) for value, kind in pairs]

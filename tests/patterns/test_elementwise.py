@@ -16,7 +16,7 @@ from cutesmith.patterns.elementwise.plan import match
 from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
-from tests.patterns.running import like, load, move, normal
+from tests.patterns.running import close, compare_on_gpu, first_kernel, like, load, move, normal
 
 
 def plan_of(function, *inputs):
@@ -71,7 +71,7 @@ def test_misaligned_views_get_narrow_accesses(tmp_path):
     base = torch.empty(64 * 64 + 8, dtype=BF16)
     plan = plan_of(F.relu, base[:4096])
     with session("sm_90a") as recorded:
-        module = load(plan.render(plan.configurations()[0]), tmp_path)
+        module = first_kernel(plan, tmp_path)
         module.kernel_fn(torch.empty(4104, dtype=BF16, device="cuda")[1:4097])
     assert not any(width.startswith("ld.global.v") for width in widths(recorded))
 
@@ -145,7 +145,7 @@ def test_gelu_of_float32_keeps_its_digits_where_it_is_small(tmp_path):
     x = torch.linspace(-12, 12, 20000)  # without 0, where the share of the result is none
     plan = plan_of(F.gelu, x)
     with emulated_device("sm_90a"):
-        out = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(move(x)).cpu()
+        out = first_kernel(plan, tmp_path).kernel_fn(move(x)).cpu()
     exact = x.double() * torch.special.erfc(x.double() * -math.sqrt(0.5)) / 2
     error = ((out.double() - exact) / exact).abs()
     assert all(float(error[x > low].max()) < most for low, most in ((-2, 1e-6), (-6, 3e-6), (-13, 1e-5)))
@@ -187,7 +187,7 @@ def test_the_order_that_reads_a_shared_tensor_once_is_the_same_function(name, tm
 def test_only_what_the_cache_has_lost_by_then_changes_the_order(sizes, strides, found, tmp_path):
     plan = plan_of(lambda x, b: x + b, normal(2, 8), normal(8))
     with session("sm_90a"):
-        module = load(plan.render(plan.configurations()[0]), tmp_path)
+        module = first_kernel(plan, tmp_path)
     assert module.THREADS * module.VECTORS * module.VECTOR == 1024
     ordered = module.reuse_order(sizes, strides, [4, 4])
     assert ordered[0] == (found or (sizes, strides))[0]
@@ -244,14 +244,4 @@ def test_on_gpu(name, tmp_path):
     function, inputs = CASES[name]
     graph = trace_function(function, inputs)
     plan = match(graph)
-    expected = interpret(graph, inputs)
-    on_gpu = [move(value) for value in inputs]
-    for number, configuration in enumerate(plan.configurations()[:3]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        result = load(plan.render(configuration), folder).kernel_fn(*on_gpu)
-        actual = list(result) if graph.returns_tuple else [result]
-        for ours, theirs in zip(actual, expected, strict=True):
-            assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
-            tolerance = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float64: 1e-12}.get(ours.dtype, 2e-6)
-            torch.testing.assert_close(ours.cpu(), theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
+    compare_on_gpu(plan, plan.configurations()[:3], inputs, interpret(graph, inputs), tmp_path, close(2e-6))

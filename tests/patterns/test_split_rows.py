@@ -13,7 +13,17 @@ from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
 from tests.patterns.row_cases import BF16
-from tests.patterns.running import as_list, interpret_chain, like, load, move, normal, recorded_launches
+from tests.patterns.running import (
+    close,
+    compare_on_gpu,
+    exactly,
+    first_kernel,
+    interpret_chain,
+    like,
+    move,
+    normal,
+    recorded_launches,
+)
 
 DIMS = (1, 2, 3)
 IMAGES = normal(2, ENOUGH_PARTS // 2, 32, LONG_ROW // (ENOUGH_PARTS // 2) // 32)
@@ -44,17 +54,11 @@ def plan_of(name):
     return match(trace_function(function, inputs))
 
 
-def exactly(function, inputs):
-    return as_list(function(*(t.double() for t in inputs)))
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_the_launches_together_are_the_function(name):
     function, inputs = CASES[name]
     for ours, theirs in zip(interpret_chain(plan_of(name), inputs), exactly(function, inputs), strict=True):
-        assert ours.dtype == inputs[0].dtype and ours.shape == theirs.shape
-        tolerance = 1e-2 if ours.dtype == BF16 else 1e-4  # what passes between launches is rounded to float32
-        torch.testing.assert_close(ours, theirs.to(ours.dtype), rtol=tolerance, atol=tolerance)
+        close(1e-4)(ours, theirs)  # what passes between launches is rounded to float32
 
 
 def test_every_launch_has_enough_rows_or_little_to_read():
@@ -89,7 +93,7 @@ def test_other_shapes_are_taken(tmp_path):
     shorter, laws = normal(3, 5, 7, 6), [law for launch in plan.launches for law in launch.laws]
     assert [law.value([shorter.shape]) for law in laws] == [7 * 6, 5 * 7 * 6 - 1]
     with session("sm_90a") as recorded:
-        kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+        kernel_fn = first_kernel(plan, tmp_path).kernel_fn
         assert kernel_fn(like(shorter)).shape == shorter.shape
     assert len(recorded.launches) == 3 and not recorded.errors
 
@@ -100,7 +104,7 @@ def test_sizes_of_one_may_be_others_in_another_call(shape, tmp_path):
     plan = match(trace_function(function, [normal(2, 512, 1, 16, 32)]))
     given = normal(*shape, seed=3)
     with emulated_device("sm_90a"):
-        out = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn(move(given)).cpu()
+        out = first_kernel(plan, tmp_path).kernel_fn(move(given)).cpu()
     torch.testing.assert_close(out, function(given))
 
 
@@ -138,10 +142,4 @@ def test_few_long_rows_are_split(rows, pattern):
 def test_on_gpu(name, tmp_path):
     function, inputs = CASES[name]
     plan = plan_of(name)
-    for number, configuration in enumerate(plan.configurations()[:3]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        found = as_list(load(plan.render(configuration), folder).kernel_fn(*map(move, inputs)))
-        for ours, theirs in zip(found, exactly(function, inputs), strict=True):
-            tolerance = 1e-2 if ours.dtype == BF16 else 1e-4
-            torch.testing.assert_close(ours.cpu(), theirs.to(ours.dtype), rtol=tolerance, atol=tolerance)
+    compare_on_gpu(plan, plan.configurations()[:3], inputs, exactly(function, inputs), tmp_path, close(1e-4))

@@ -16,7 +16,17 @@ from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.patterns.writing.sections import join_sections
 from cutesmith.recording.open_session import session
 from tests.patterns.row_cases import BF16, targets
-from tests.patterns.running import as_list, interpret_chain, like, load, move, normal, recorded_launches
+from tests.patterns.running import (
+    as_list,
+    close,
+    compare_on_gpu,
+    exactly,
+    first_kernel,
+    interpret_chain,
+    like,
+    normal,
+    recorded_launches,
+)
 
 LOGITS, OTHER, TARGET = normal(40, 64), normal(40, 64, seed=1), targets(40, 64)
 LARGE = normal(128, WORTHWHILE // 128)
@@ -68,7 +78,7 @@ def test_two_kernels_in_one_file(name, tmp_path):
 def test_other_shapes_compile_the_second_kernel_anew_at_most(tmp_path):
     plan = plan_of("smoothed")
     with session("sm_90a") as recorded:
-        kernel_fn = load(plan.render(plan.configurations()[0]), tmp_path).kernel_fn
+        kernel_fn = first_kernel(plan, tmp_path).kernel_fn
         for rows, columns in ((40, 64), (40, 65), (7, 64)):
             kernel_fn(like(normal(rows, columns)), like(targets(rows, columns)))
     assert (len(recorded.launches), len(recorded.modules)) == (6, 4)
@@ -146,13 +156,4 @@ def test_what_reads_something_different_is_different():
 def test_on_gpu(name, tmp_path):
     function, inputs = CASES[name]
     plan = plan_of(name)
-    expected = as_list(
-        function(*(v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in inputs))
-    )
-    for number, configuration in enumerate(plan.configurations()[:2]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        found = as_list(load(plan.render(configuration), folder).kernel_fn(*map(move, inputs)))
-        for ours, theirs in zip(found, expected, strict=True):
-            tolerance = 1e-2 if ours.dtype in (BF16, torch.float16) else 1e-5
-            torch.testing.assert_close(ours.cpu(), theirs.to(ours.dtype), rtol=tolerance, atol=tolerance)
+    compare_on_gpu(plan, plan.configurations()[:2], inputs, exactly(function, inputs), tmp_path, close(1e-5))

@@ -11,7 +11,7 @@ from cutesmith.emulator.device import emulated_device
 from cutesmith.patterns.rows.plan import match
 from cutesmith.patterns.tracing.trace import trace_function
 from tests.patterns.row_cases import BF16, layer_norm
-from tests.patterns.running import load, move, normal
+from tests.patterns.running import first_kernel, move, normal
 
 
 def plan_of(function, *inputs):
@@ -34,7 +34,7 @@ def test_a_cluster_keeps_a_wide_row_in_its_shared_memory(name, tmp_path):
     function, inputs, cluster = WIDE[name]
     plan = plan_of(function, *inputs)
     with emulated_device("sm_90a"):
-        module = load(plan.render(plan.configurations()[0]), tmp_path)
+        module = first_kernel(plan, tmp_path)
         out = module.kernel_fn(*map(move, inputs)).cpu()
     columns = inputs[0].shape[-1]
     planned = module.plan_rows(columns, math.gcd(columns, 16 // inputs[0].element_size()))
@@ -50,7 +50,7 @@ def test_a_row_that_does_not_fit_its_cluster_is_read_again(tmp_path):
     x = normal(1, 399_999)
     plan = plan_of(lambda x: x.softmax(-1), x)
     with emulated_device("sm_90a"):
-        module = load(plan.render(plan.configurations()[0]), tmp_path)
+        module = first_kernel(plan, tmp_path)
         out = module.kernel_fn(move(x)).cpu()
     planned = module.plan_rows(399_999, 1)
     assert (planned.cluster, planned.shared) == (8, False)
