@@ -51,23 +51,7 @@ class Filters:
     sources: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Test:
-    """One filter: its option as typed, and whether an example passes."""
-
-    shown: str
-    passes: Callable[[Example], bool]
-
-
-@dataclass(frozen=True)
-class _Ranked:
-    """An example with its score, how it fits the asked architecture (None: none was asked), and the reasons."""
-
-    example: Example
-    score: float
-    fit: Fit | None
-    matched: tuple[str, ...]
-    missing: tuple[str, ...] = ()
+Tests = dict[str, Callable[[Example], bool]]  # the option of a filter as typed → whether an example passes
 
 
 def find_examples(
@@ -85,25 +69,25 @@ def find_examples(
     corpus = _corpus(tuple(index))
     asked = read_query(query, corpus.words)
     archs = resolve("arch", filters.arch)[:1] if filters.arch else tuple(asked.named("arch"))
-    among = [place for place, example in enumerate(index) if all(test.passes(example) for test in tests)]
+    among = [place for place, example in enumerate(index) if all(passes(example) for passes in tests.values())]
     if query.strip():
         ranked = _exact(query, [index[place] for place in among]) + _rank(asked, archs, index, corpus, among)
     else:
         ranked = _listed([index[place] for place in among], archs, tests)
-    best = list({one.example.id: one for one in reversed(ranked)}.values())[::-1][:limit]
+    best = list({one.id: one for one in reversed(ranked)}.values())[::-1][:limit]
     hint = ""
     if not best:
         hint = _relax(query, asked, archs, tests, index, corpus)
-    elif best[0].fit and best[0].fit.kind != NATIVE:
-        hint = f"Nothing nearer was written for {' or '.join(archs)}: {best[0].fit.note}."
+    elif best[0].fit not in ("", NATIVE):
+        hint = f"Nothing nearer was written for {' or '.join(archs)}: {best[0].note}."
     nothing = f"no example for {query!r}" if query else "no example passes the filters"
     return FindVerdict(
         exit_code=ExitCode.PASSED if best else ExitCode.WRONG_RESULT,
-        summary=f"nearest: {best[0].example.id}" if best else nothing,
+        summary=f"nearest: {best[0].id}" if best else nothing,
         seconds=time.monotonic() - start,
         query=query,
         understood=asked.understood(),
-        examples=tuple(map(_found, best)),
+        examples=tuple(best),
         hint=hint,
     )
 
@@ -120,29 +104,30 @@ def resolve(kind: str, text: str) -> tuple[str, ...]:
     raise UsageError(f"{OPTIONS[kind]} {text}: the index knows no such {kind}", hint=known)
 
 
-def _tests(filters: Filters, index: Sequence[Example]) -> list[_Test]:
-    tests = []
+def _tests(filters: Filters, index: Sequence[Example]) -> Tests:
+    def holds(wanted: Iterable[str], words: Callable[[Example], Iterable[str]]) -> Callable[[Example], bool]:
+        return lambda example: not set(wanted).isdisjoint(words(example))
+
+    tests: Tests = {}
     if filters.arch:
         arch = resolve("arch", filters.arch)[0]
-        tests.append(_Test(f"--arch {filters.arch}", lambda e: fit(e, arch).kind != FOREIGN))
+        tests[f"--arch {filters.arch}"] = lambda e: fit(e, arch).kind != FOREIGN
     if filters.operations:
-        operations = {name for text in filters.operations for name in resolve("operation", text)}
-        tests.append(_Test(_shown("operation", filters.operations), lambda e: e.operation in operations))
+        operations = [name for text in filters.operations for name in resolve("operation", text)]
+        tests[_shown("operation", filters.operations)] = holds(operations, lambda e: (e.operation,))
     for text in filters.dtypes:
-        group = set(resolve("dtype", text))
-        tests.append(_Test(f"--dtype {text}", lambda e, group=group: bool(group & set(e.dtypes))))  # type: ignore[misc]
+        tests[f"--dtype {text}"] = holds(resolve("dtype", text), lambda e: e.dtypes)
     for text in filters.features:
         name = resolve("feature", text)[0]
-        tests.append(_Test(f"--feature {name}", lambda e, name=name: name in e.features))  # type: ignore[misc]
+        tests[f"--feature {name}"] = holds((name,), lambda e: e.features)
     if filters.sources:
         known = dict.fromkeys([*SOURCES, *(example.id.partition("/")[0] for example in index)])
-        for text in filters.sources:
-            if text.lower() not in known:
+        sources = [text.lower() for text in filters.sources]
+        for text, source in zip(filters.sources, sources):
+            if source not in known:
                 wrong = f"--source {text}: the index has none of that name"
                 raise UsageError(wrong, hint=f"There are: {', '.join(known)}.")
-        sources = {text.lower() for text in filters.sources}
-        shown = _shown("source", filters.sources)
-        tests.append(_Test(shown, lambda e: bool({e.source, e.id.partition("/")[0]} & sources)))
+        tests[_shown("source", filters.sources)] = holds(sources, lambda e: (e.source, e.id.partition("/")[0]))
     return tests
 
 
@@ -174,7 +159,7 @@ def _bag(example: Example) -> Counter[str]:
 
 def _rank(
     query: Query, archs: Sequence[str], index: Sequence[Example], corpus: Bm25, among: Iterable[int]
-) -> list[_Ranked]:
+) -> list[FoundExample]:
     """The examples that agree with the query in a word, an operation or a feature, best first; ties: the shorter first.
 
     Where the query names none of these, the dtype or the architecture is enough.
@@ -195,8 +180,8 @@ def _rank(
         more += OWN * example.meets_contract - OWN * (example.source == "package")
         if query.easy:  # 1 for fifty lines or fewer, 0 for two thousand or more
             more += EASE * min(1.0, max(0.0, math.log(2000 / max(1, example.lines)) / math.log(2000 / 50)))
-        ranked.append(_Ranked(example, round(scores[place] + unit * more, 3), fitting, matched, missing))
-    return sorted(ranked, key=lambda one: (-one.score, one.example.lines, one.example.id))
+        ranked.append(_found(example, round(scores[place] + unit * more, 3), fitting, matched, missing))
+    return sorted(ranked, key=lambda one: (-one.score, one.lines, one.id))
 
 
 def _reasons(
@@ -219,44 +204,38 @@ def _reasons(
     return tuple(ordered), tuple(dict.fromkeys(missing))
 
 
-def _exact(query: str, among: Sequence[Example]) -> list[_Ranked]:
+def _exact(query: str, among: Sequence[Example]) -> list[FoundExample]:
     """The example whose id or path the query is."""
     name = query.strip().removesuffix(".py").lower()
-    return [
-        _Ranked(example, 100.0, None, (f"id {example.id}",))
-        for example in among
-        if name in (example.id, example.path.removesuffix(".py").lower())
-    ]
+    named = (example for example in among if name in (example.id, example.path.removesuffix(".py").lower()))
+    return [_found(example, 100.0, None, (f"id {example.id}",)) for example in named]
 
 
-def _listed(among: Sequence[Example], archs: Sequence[str], tests: Sequence[_Test]) -> list[_Ranked]:
+def _listed(among: Sequence[Example], archs: Sequence[str], tests: Tests) -> list[FoundExample]:
     """What passes the filters where there are no words: as the architecture fits, our own first, then by id."""
-    matched = tuple(test.shown for test in tests)
     fits = ((example, fit(example, archs[0]) if archs else None) for example in among)
-    ranked = [_Ranked(example, one.value if one else 0.0, one, matched) for example, one in fits]
-    return sorted(ranked, key=lambda one: (-one.score, not one.example.meets_contract, one.example.id))
+    found = [_found(example, one.value if one else 0.0, one, tuple(tests)) for example, one in fits]
+    return sorted(found, key=lambda one: (-one.score, not one.meets_contract, one.id))
 
 
-def _relax(
-    query: str, asked: Query, archs: Sequence[str], tests: Sequence[_Test], index: Sequence[Example], corpus: Bm25
-) -> str:
+def _relax(query: str, asked: Query, archs: Sequence[str], tests: Tests, index: Sequence[Example], corpus: Bm25) -> str:
     """Which filter, left out alone, gives results; or that no word is known."""
 
-    def count(kept: Sequence[_Test]) -> int:
-        among = [place for place, example in enumerate(index) if all(test.passes(example) for test in kept)]
+    def count(without: str = "", *, unfiltered: bool = False) -> int:
+        kept = [] if unfiltered else [passes for shown, passes in tests.items() if shown != without]
+        among = [place for place, example in enumerate(index) if all(passes(example) for passes in kept)]
         return len(_rank(asked, archs, index, corpus, among)) if query.strip() else len(among)
 
-    if not tests or not count(()):
-        return (
-            "No word of the query is in the index. Name an operation, an architecture, a dtype or a feature (--help)."
-        )
-    without = {test.shown: count([t for t in tests if t is not test]) for test in tests}
-    helpful = [f"without {shown} there are {n}" for shown, n in without.items() if n]
+    if not tests or not count(unfiltered=True):
+        what_to_name = "an operation, an architecture, a dtype or a feature"
+        return f"No word of the query is in the index. Name {what_to_name} (--help)."
+    helpful = [f"without {shown} there are {n}" for shown in tests if (n := count(shown))]
     return f"Relax a filter: {'; '.join(helpful) or 'no single one suffices, leave out two'}."
 
 
-def _found(one: _Ranked) -> FoundExample:
-    example, fitting = one.example, one.fit
+def _found(
+    example: Example, score: float, fitting: Fit | None, matched: tuple[str, ...], missing: tuple[str, ...] = ()
+) -> FoundExample:
     return FoundExample(
         id=example.id,
         title=example.title,
@@ -270,10 +249,10 @@ def _found(one: _Ranked) -> FoundExample:
         path=example.path,
         lines=example.lines,
         licence=example.licence,
-        score=one.score,
+        score=score,
         fit=fitting.kind if fitting else "",
-        matched=one.matched,
-        missing=one.missing,
+        matched=matched,
+        missing=missing,
         note=fitting.note if fitting else "",
         meets_contract=example.meets_contract,
     )
