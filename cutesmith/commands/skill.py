@@ -60,18 +60,6 @@ class SkillVerdict(Verdict):
 @command
 def main(argv: list[str]) -> int:
     """Run the verb; returns its exit code."""
-    options = _parser().parse_args(argv)
-    start = time.perf_counter()
-    try:
-        verdict, lines = ACTIONS[options.action](options)
-    except OSError as error:
-        message = f"{error.filename or options.action} could not be read or written: {error.strerror or error}"
-        raise UnavailableError(message, hint="What was installed is as it was; check permissions and space.") from error
-    verdict = replace(verdict, seconds=round(time.perf_counter() - start, 3))
-    return report(verdict, as_json=options.json, lines=[*lines, verdict.summary])
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = command_parser("skill", DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("action", choices=tuple(ACTIONS))
     path_help = "archive: the file to write; validate, manifests: a folder"
@@ -84,36 +72,65 @@ def _parser() -> argparse.ArgumentParser:
     force_help = "install over a folder that is not ours; uninstall what was changed too"
     parser.add_argument("--force", action="store_true", help=force_help)
     parser.add_argument("--plugin", action="store_true", help="archive: as a plugin, with the clients' manifests")
-    return parser
+    options = parser.parse_args(argv)
+    start = time.perf_counter()
+    try:
+        verdict, lines = ACTIONS[options.action](options)
+    except OSError as error:
+        message = f"{error.filename or options.action} could not be read or written: {error.strerror or error}"
+        raise UnavailableError(message, hint="What was installed is as it was; check permissions and space.") from error
+    verdict = replace(verdict, seconds=round(time.perf_counter() - start, 3))
+    return report(verdict, as_json=options.json, lines=[*lines, verdict.summary])
 
 
 Outcome = tuple[Verdict, Iterable[str]]
 
 
-def _install(options: argparse.Namespace) -> Outcome:
-    files, folders = skill_files(), _targets(options)
-    for path in folders:  # all are looked at before the first is written
-        installation.refuse_foreign(path, force=options.force)
-    copies = [installation.install(p, files, force=options.force, clients=c) for p, c in folders.items()]
-    summary = f"cute-dsl-kernels {__version__}: {_counted(copy.action for copy in copies)}"
-    return SkillVerdict(action="install", summary=summary, copies=tuple(copies)), _lines(copies)
+def _copies(options: argparse.Namespace) -> Outcome:
+    """Install, uninstall or examine the copy in every folder that is asked for."""
+    folders, force, code = _targets(options), options.force, ExitCode.PASSED
+    if options.action == "install":
+        files = skill_files()
+        for path in folders:  # all are looked at before the first is written
+            installation.refuse_foreign(path, force=force)
+        copies = [installation.install(path, files, force=force, clients=c) for path, c in folders.items()]
+    elif options.action == "uninstall":
+        copies = [installation.uninstall(path, force=force, clients=c) for path, c in folders.items()]
+    else:
+        files = skill_files()
+        copies = [installation.examine(path, files, clients=c) for path, c in folders.items()]
+        installed = {copy.state for copy in copies} - {installation.ABSENT}
+        code = ExitCode.WRONG_RESULT if installed else ExitCode.UNAVAILABLE
+        code = ExitCode.PASSED if installed == {installation.CURRENT} else code
+    counts = Counter(copy.action or copy.state for copy in copies)
+    summary = ", ".join(f"{number} {word}" for word, number in counts.items())
+    if options.action == "install":
+        summary = f"cute-dsl-kernels {__version__}: {summary}"
+    verdict = SkillVerdict(exit_code=code, action=options.action, summary=summary, copies=tuple(copies))
+    return verdict, _lines(copies)
 
 
-def _uninstall(options: argparse.Namespace) -> Outcome:
-    copies = [installation.uninstall(p, force=options.force, clients=c) for p, c in _targets(options).items()]
-    summary = _counted(copy.action for copy in copies)
-    return SkillVerdict(action="uninstall", summary=summary, copies=tuple(copies)), _lines(copies)
+def _targets(options: argparse.Namespace) -> dict[Path, tuple[str, ...]]:
+    if options.path:
+        wrong = f"{options.action} takes no path, and {options.path!r} is one"
+        raise UsageError(wrong, hint=f"cutesmith skill {options.action} --client {ALL} --project {options.path}")
+    clients = options.client or ([ALL] if options.action == "status" else [])
+    if not clients:
+        raise UsageError(f"{options.action} needs --client", hint=f"--client {'|'.join((*SKILLS_FOLDERS, ALL))}")
+    return targets(clients, Path.home() if options.user else Path(options.project or "."))
 
 
-def _status(options: argparse.Namespace) -> Outcome:
-    options.client = options.client or [ALL]
-    files = skill_files()
-    copies = [installation.examine(p, files, clients=c) for p, c in _targets(options).items()]
-    installed = {copy.state for copy in copies} - {installation.ABSENT}
-    code = ExitCode.PASSED if installed == {installation.CURRENT} else ExitCode.WRONG_RESULT
-    code = code if installed else ExitCode.UNAVAILABLE
-    summary = _counted(copy.state for copy in copies)
-    return SkillVerdict(exit_code=code, action="status", summary=summary, copies=tuple(copies)), _lines(copies)
+def _lines(copies: Sequence[Copy]) -> Iterator[str]:
+    for copy in copies:
+        version = f" ({copy.version}, DSL {copy.dsl_version or 'none'})" if copy.version else ""
+        yield f"{copy.action or copy.state:<12}  {','.join(copy.clients):<28}  {copy.path}{version}"
+        yield from (f"{'':14}{reason}" for reason in copy.reasons)
+        for title, names in (("missing", copy.missing), ("changed", copy.changed), ("kept", copy.kept)):
+            if names:
+                more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+                yield f"{'':14}{title}: {', '.join(names[:5])}{more}"
+        if copy.state in (installation.BROKEN, installation.STALE):
+            yield f"{'':14}→ cutesmith skill install --client {copy.clients[0]}"
 
 
 def _archive(options: argparse.Namespace) -> Outcome:
@@ -140,36 +157,10 @@ def _manifests(options: argparse.Namespace) -> Outcome:
 
 
 ACTIONS = {
-    "install": _install,
-    "uninstall": _uninstall,
-    "status": _status,
+    "install": _copies,
+    "uninstall": _copies,
+    "status": _copies,
     "archive": _archive,
     "validate": _validate,
     "manifests": _manifests,
 }
-
-
-def _targets(options: argparse.Namespace) -> dict[Path, tuple[str, ...]]:
-    if options.path:
-        wrong = f"{options.action} takes no path, and {options.path!r} is one"
-        raise UsageError(wrong, hint=f"cutesmith skill {options.action} --client {ALL} --project {options.path}")
-    if not options.client:
-        raise UsageError(f"{options.action} needs --client", hint=f"--client {'|'.join((*SKILLS_FOLDERS, ALL))}")
-    return targets(options.client, Path.home() if options.user else Path(options.project or "."))
-
-
-def _counted(words: Iterable[str]) -> str:
-    return ", ".join(f"{number} {word}" for word, number in Counter(words).items())
-
-
-def _lines(copies: Sequence[Copy]) -> Iterator[str]:
-    for copy in copies:
-        version = f" ({copy.version}, DSL {copy.dsl_version or 'none'})" if copy.version else ""
-        yield f"{copy.action or copy.state:<12}  {','.join(copy.clients):<28}  {copy.path}{version}"
-        yield from (f"{'':14}{reason}" for reason in copy.reasons)
-        for title, names in (("missing", copy.missing), ("changed", copy.changed), ("kept", copy.kept)):
-            if names:
-                more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-                yield f"{'':14}{title}: {', '.join(names[:5])}{more}"
-        if copy.state in (installation.BROKEN, installation.STALE):
-            yield f"{'':14}→ cutesmith skill install --client {copy.clients[0]}"
