@@ -12,8 +12,7 @@ import torch
 
 from cutesmith.audit.problem_draws import ELEMENTS, MOST_SETS, Problem, bytes_of, elements_of, tensors_of
 from cutesmith.audit.requests import CountedWork, Found, Load, Loaded, Start, Tried, Try
-from cutesmith.audit.ties import OtherTies, with_many_ties
-from cutesmith.audit.trials import Influence, Run, exact, run, same_bits, with_random_masks
+from cutesmith.audit.trials import Influence, OtherTies, Run, exact, run, same_bits, with_many_ties, with_random_masks
 from cutesmith.errors import ContractError
 from cutesmith.judge.reference_side.cases import Values, fit
 from cutesmith.judge.reference_side.comparison import tolerance_for

@@ -6,15 +6,15 @@ Runs in a worker; the file's own code is called in here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
-from cutesmith.audit.smaller_factories import SmallerFactories
 from cutesmith.errors import ContractError
 from cutesmith.judge.reference_side.cases import Values, halved, resize, smaller_sizes
 from cutesmith.judge.reference_side.problem_calls import (
@@ -32,6 +32,11 @@ ELEMENTS = 1 << 16  # of all inputs of a draw together
 MOST_SETS = 16
 LEAST_INNER = 8  # of an image or a sequence: convolutions and windows need some
 Draw = Callable[[int], "Values | None"]  # seed -> inputs; None where this way does not lead to any
+_SHAPED = frozenset({torch.rand, torch.randn, torch.zeros, torch.ones, torch.empty, torch.randperm, torch.eye})
+_COUNTED = frozenset({torch.arange, torch.randint})  # ends and bounds are sizes as well: positions, labels
+_FILLED = frozenset({torch.full, torch.empty_strided})  # only the first argument is a shape
+_METHODS = frozenset({torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.Tensor.new_empty})
+_SIZE_NAMES = ("size", "n", "end", "high")
 
 
 @dataclass
@@ -167,3 +172,39 @@ def elements_of(values: Sequence[Any]) -> int:
 def bytes_of(values: Sequence[Any]) -> int:
     """How many bytes the elements of all tensors have."""
     return sum(math.prod(value.shape) * value.element_size() for value in tensors_of(values))
+
+
+class SmallerFactories(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
+    """Within it, torch's factories see `sizes[n]` wherever a size is `n`.
+
+    `get_inputs` of a large problem draws for seconds what is then cut to a few rows; here `torch.randn(16384, 4096)`
+    draws 64 × 4096 straight away. Its user compares the shapes that came out with those that were meant, as code that
+    computes with its own sizes may see the difference.
+    """
+
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self._sizes = sizes
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if func in _SHAPED | _COUNTED:
+            args = tuple(map(self._smaller, args))
+        elif func in _FILLED:
+            args = (*map(self._smaller, args[:1]), *args[1:])
+        elif func in _METHODS:
+            args = (args[0], *map(self._smaller, args[1:]))
+        if func in _SHAPED | _COUNTED | _FILLED | _METHODS:
+            named |= {name: self._smaller(named[name]) for name in _SIZE_NAMES if name in named}
+        return func(*args, **named)
+
+    def _smaller(self, value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return (
+                type(value)(map(self._smaller, value))
+                if type(value) in (tuple, list)
+                else tuple(map(self._smaller, value))
+            )
+        return self._sizes.get(value, value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -9,7 +9,7 @@ from textwrap import wrap
 from cutesmith.commands._emulation_tables import WIDTH, dims, launch_table
 from cutesmith.commands._run import command, log_lines, report, verb_parser
 from cutesmith.errors import UsageError
-from cutesmith.profiling.ncu_advice import ProfileAdvice
+from cutesmith.profiling.advice import ProfileAdvice
 from cutesmith.profiling.ncu_metrics import ProfiledKernel
 from cutesmith.profiling.profiling import ProfileOptions, ProfileVerdict, profile_kernel
 from cutesmith.verbs.kernel_verbs import PROFILE

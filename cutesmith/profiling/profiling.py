@@ -20,11 +20,10 @@ from cutesmith.judge.rounds import START_SECONDS, exchange, loading, new_seed
 from cutesmith.judge.transfer.requests import Start, TensorFile, Value
 from cutesmith.judge.verification import fitting_arch
 from cutesmith.problems import contract
+from cutesmith.profiling.advice import ProfileAdvice, advise, busiest, static_advice
 from cutesmith.profiling.emulation import emulate_kernel
-from cutesmith.profiling.ncu_advice import ProfileAdvice, advise, busiest
 from cutesmith.profiling.ncu_metrics import ProfiledKernel, profiled_kernel
 from cutesmith.profiling.ncu_run import INSTALL, MOST_LAUNCHES, Collected, NcuRequest, collect, find_ncu
-from cutesmith.profiling.static_advice import static_advice
 from cutesmith.sandbox.gpu_lock import gpu_lock
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits

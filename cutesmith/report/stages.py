@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cutesmith.profiling.ncu_advice import ProfileAdvice
+from cutesmith.profiling.advice import ProfileAdvice
 from cutesmith.report.trimming import cut_middle
 from cutesmith.verdicts import (
     VERIFIED,

@@ -6,6 +6,7 @@ Sources: landlock(7), seccomp(2), the UAPI headers `linux/landlock.h`, `linux/se
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import glob
@@ -110,22 +111,16 @@ def show_memory() -> None:
     _libc().prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
-def limit_resources(*, file_bytes: int, memory_bytes: int | None) -> bool:
+def limit_resources(*, file_bytes: int, memory_bytes: int | None) -> None:
     """Lower the rlimits of this process: file size, no core files, and address space unless CUDA needs it (None)."""
     limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, file_bytes)]
     if memory_bytes is not None:
         limits.append((resource.RLIMIT_AS, memory_bytes))
-    return all(_lower(which, value) for which, value in limits)
-
-
-def _lower(which: int, value: int) -> bool:
-    _, hard = resource.getrlimit(which)
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    try:
-        resource.setrlimit(which, (value, value))
-    except (ValueError, OSError):
-        return False
-    return True
+    for which, value in limits:
+        _, hard = resource.getrlimit(which)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(which, (value, value))
 
 
 def confine(

@@ -88,17 +88,11 @@ def work_of(module: Any, inputs: Sequence[Any], bytes_moved: int, counted: Mappi
     stated = contract.check_work(getattr(module, "ALGORITHMIC_BYTES", None), "ALGORITHMIC_BYTES", inputs)
     narrowed: Counter[str] = Counter()
     for dtype, count in counted.items():
-        narrowed[_narrower(dtype, multiplied_dtype(inputs))] += count
-    by_dtype = dict(narrowed) if flops is None else {_busiest(narrowed) or multiplied_dtype(inputs): flops}
+        narrower = min(dtype, multiplied_dtype(inputs), key=lambda name: getattr(torch, name).itemsize)
+        narrowed[narrower] += count
+    busiest = max(narrowed, key=lambda dtype: narrowed[dtype], default=multiplied_dtype(inputs))
+    by_dtype = dict(narrowed) if flops is None else {busiest: flops}
     return Work(bytes_moved if stated is None else stated, {name: count for name, count in by_dtype.items() if count})
-
-
-def _narrower(first: str, second: str) -> str:
-    return min(first, second, key=lambda name: getattr(torch, name).itemsize)
-
-
-def _busiest(counted: Mapping[str, int]) -> str:
-    return max(counted, key=lambda dtype: counted[dtype], default="")
 
 
 def multiplied_dtype(inputs: Sequence[Any]) -> str:

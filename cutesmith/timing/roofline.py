@@ -1,9 +1,15 @@
-"""The least time that some work takes on a measured device: its bytes, or its operations. Imports no torch."""
+"""The least time that some work takes on a device: its bytes, or its operations. Imports no torch.
+
+The device is measured; where that cannot be, `known_rates` says how fast some GPUs copy and multiply. What was measured
+here goes before what a data sheet promises; a data sheet's numbers are never reached.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from cutesmith.devices import parse_arch, sm_of_name
 
 ROOFS = {"bytes": "copy bandwidth", "flops": "a large matrix product's rate"}
 """What a floor's kind is a share of."""
@@ -47,3 +53,58 @@ def floor_of(work: Work, copy_bytes_per_second: float, rates: Rates) -> Floor:
         return Floor(bytes_us, "bytes", None)
     kind = "flops" if 1e6 * seconds > bytes_us else "bytes"
     return Floor(max(bytes_us, 1e6 * seconds), kind, work.total_flops / seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownRates:
+    """Of one product: bytes a second of a large copy, operations a second of a large matrix product by dtype.
+
+    `source` says where the numbers are from, as the end of a sentence.
+    """
+
+    product: str
+    sm: int
+    bytes_per_second: float
+    flops_per_second: Mapping[str, float] = field(default_factory=dict)
+    source: str
+
+
+def _halves(rate: float) -> dict[str, float]:
+    return {"bfloat16": rate, "float16": rate}
+
+
+RATES = (
+    KnownRates(
+        product="H200",
+        sm=90,
+        bytes_per_second=4.26e12,  # evals/results/h200/tasks, the largest of 19 copies; the smallest 4.21e12
+        flops_per_second=_halves(714e12),  # references/patterns-gemm.md: cuBLAS 702 to 714 at 4096 cubed, cold L2
+        source="measured on an H200",
+    ),
+    KnownRates(
+        product="A100",
+        sm=80,
+        bytes_per_second=2.039e12,
+        flops_per_second={**_halves(312e12), "float32": 156e12, "int8": 624e12},  # dense; float32 as TF32
+        source="of the data sheet of an A100 SXM4 80 GB, which no kernel reaches",
+    ),
+    KnownRates(
+        product="B200",
+        sm=100,
+        bytes_per_second=8e12,
+        flops_per_second={**_halves(2250e12), "float32": 1100e12, "float8_e4m3fn": 4500e12, "float8_e5m2": 4500e12},
+        source="of the data sheet of a B200 at 1000 W, which no kernel reaches",
+    ),
+)
+
+
+def known_rates(arch: str, device_name: str = "") -> KnownRates | None:
+    """The rates of the GPU of that name, or without one of the usual product of an architecture; None if not known.
+
+    A GPU of another name than the table's has other memory: nothing is said of it. Raises UsageError for an unknown
+    architecture.
+    """
+    if device_name:
+        sm = sm_of_name(device_name)
+        return next((rates for rates in RATES if sm and rates.sm == sm.number and rates.product in device_name), None)
+    return next((rates for rates in RATES if rates.sm == parse_arch(arch).sm.number), None)

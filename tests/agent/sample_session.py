@@ -15,7 +15,7 @@ from cutesmith.agent.closing import conclude
 from cutesmith.agent.models.model import Usage
 from cutesmith.agent.outcome import AddNote, KeepVersion, RecordVerdict, WriteFile
 from cutesmith.agent.session_state import SessionState
-from cutesmith.profiling.ncu_advice import ProfileAdvice
+from cutesmith.profiling.advice import ProfileAdvice
 from cutesmith.profiling.profiling import ProfileVerdict
 from cutesmith.verdicts import (
     AgentVerdict,

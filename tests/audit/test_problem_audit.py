@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from cutesmith.audit.problem_audit import ADVICE, ProblemAuditor
+from cutesmith.audit.problem_draws import SmallerFactories
 from cutesmith.audit.requests import CountedWork
-from cutesmith.audit.smaller_factories import SmallerFactories
 from cutesmith.audit.trials import Influence
 from cutesmith.verdicts import ExitCode
 

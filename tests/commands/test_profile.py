@@ -11,7 +11,7 @@ import pytest
 from cutesmith.commands._emulation_tables import WIDTH
 from cutesmith.commands.profile import main, table
 from cutesmith.devices import list_devices
-from cutesmith.profiling.ncu_advice import advise
+from cutesmith.profiling.advice import advise
 from cutesmith.profiling.ncu_metrics import profiled_kernel
 from cutesmith.profiling.ncu_reader import read_raw_page
 from cutesmith.profiling.profiling import NO_GPU, ProfileVerdict, profile_kernel

@@ -10,13 +10,12 @@ import pytest
 
 from cutesmith.emulator.profiling import advice as profile_advice
 from cutesmith.errors import CandidateError
-from cutesmith.profiling import ncu_advice, static_advice
-from cutesmith.profiling.ncu_advice import advise
+from cutesmith.profiling import advice as advice_module
+from cutesmith.profiling.advice import REFERENCES, advise
 from cutesmith.profiling.ncu_metrics import profiled_kernel
 from cutesmith.profiling.ncu_reader import complaints, read_raw_page, scale_of
 from cutesmith.profiling.ncu_run import find_ncu
 from cutesmith.profiling.profiling import ProfileOptions, Profiling, profile_kernel
-from cutesmith.profiling.static_advice import REFERENCES
 from cutesmith.references.sections import read_pages
 from cutesmith.verdicts import EmulateVerdict, ExitCode
 from tests.profiling.ncu_samples import COPY, ELAPSED, KERNEL, PAGE, SPIN, STALL, SURROUNDED, details_page, raw_page
@@ -213,13 +212,9 @@ def test_waiting_for_a_barrier_is_named():
 
 def test_every_section_that_advice_names_exists():
     anchors = {f"{page.path.name}#{section.anchor}" for page in read_pages() for section in page.sections}
-    named = {value for module in (ncu_advice, static_advice) for value in vars(module).values() if _is_section(value)}
+    named = {value for value in vars(advice_module).values() if isinstance(value, str) and ".md#" in value}
     assert len(named) >= 15 and named <= anchors, named - anchors
     assert set(REFERENCES.values()) <= anchors
-
-
-def _is_section(value: object) -> bool:
-    return isinstance(value, str) and ".md#" in value
 
 
 def test_every_kind_of_the_emulated_gpu_has_its_section():

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cutesmith.patterns.generation.target import Target
-from cutesmith.timing.known_rates import KnownRates, known_rates
-from cutesmith.timing.roofline import Work, floor_of
+from cutesmith.timing.roofline import KnownRates, Work, floor_of, known_rates
 
 
 def floor_text(audit: Mapping[str, Any], target: Target) -> str:

@@ -1,6 +1,7 @@
-"""What a profile by ncu asks for: what bounds the kernel, then remarks by how much of its time is at stake.
+"""What a profile asks for: what bounds the kernel, then remarks by how much of its time is at stake.
 
-Each remark names the metric that says so and the section of the references that says what to do. 80 % of a peak counts
+Each remark names the metric that says so and the section of the references that says what to do. `advise` weighs what
+ncu measured, `static_advice` repeats the emulated GPU's own remarks. 80 % of a peak counts
 as busy and 60 % as idle, as in ncu's own rules of the section SpeedOfLight.
 """
 
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, prod
+from pathlib import Path
 
 from cutesmith.profiling.ncu_metrics import SECTOR_BYTES, ProfiledKernel
+from cutesmith.verdicts import EmulatedAdvice, EmulateVerdict
 
 BUSY, IDLE = 80.0, 60.0
 _UNCOALESCED = 0.75  # of a sector's bytes asked for
@@ -35,6 +38,12 @@ STACK = "profiling.md#what-does-compile_kernelpy-tell"
 FLOORS = "profiling.md#which-floor-applies"
 LARGE_GEMM = "patterns-gemm.md#what-limits-a-large-gemm"
 ARITHMETIC = "optimizations.md#packed-bf16-and-fp32-arithmetic"
+VECTORS = "optimizations.md#16-byte-vector-loads"
+ATOMICS = "patterns-memory.md#atomics"
+SHUFFLES = "patterns-reduction.md#cutearchwarp_reduction-and-the-butterfly"
+EXP2 = "optimizations.md#exp2-with-log2e-folded-in"
+PROFILE = "profiling.md#emulate_kernelpy---profile"
+PROMOTION = "anti-patterns.md#fp16-promotion-by-a-python-number"
 
 WAITS: dict[str, tuple[str, str]] = {
     "long_scoreboard": (
@@ -55,6 +64,20 @@ WAITS: dict[str, tuple[str, str]] = {
     "sleeping": ("nanosleep", "waits at an mbarrier: find whose arrival is late"),
     "branch_resolving": ("a jump", "waits at an mbarrier are such loops: find whose arrival is late"),
 }
+
+REFERENCES = {
+    "uncoalesced": COALESCING,
+    "narrow": VECTORS,
+    "contention": ATOMICS,
+    "bank conflict": BANKS,
+    "local memory": REGISTERS,
+    "idle lanes": PROFILE,
+    "shuffle": SHUFFLES,
+    "special function": EXP2,
+    "conversion": ARITHMETIC,
+    "fp64": PROMOTION,
+}
+"""Where to read on, by the kind of remark of the emulator's `profiling.advice`."""
 
 
 @dataclass(frozen=True)
@@ -260,3 +283,28 @@ def _uneven(kernel: ProfiledKernel) -> Iterator[ProfileAdvice]:
         return
     text = f"{achieved:.0f} % of the warps were there where {possible:.0f} % fit: blocks of unequal length, or too few"
     yield ProfileAdvice("uneven", text, "sm__warps_active", WAVES, achieved, (1 - achieved / possible) / 4)
+
+
+def static_advice(emulated: EmulateVerdict) -> tuple[ProfileAdvice, ...]:
+    """The remarks of every launch, the largest share of its modelled clocks first."""
+    several = len(emulated.launches) > 1
+    found = [
+        ProfileAdvice(
+            remark.kind,
+            remark.message,
+            metric="modelled clocks",
+            reference=REFERENCES.get(remark.kind, PROFILE),
+            value=round(100 * remark.share, 1),
+            weight=remark.share,
+            kernel=f"launch {number}, {_place(remark, emulated.path)}" if several else _place(remark, emulated.path),
+        )
+        for number, launch in enumerate(emulated.launches)
+        for remark in (launch.profile.advice if launch.profile else ())
+    ]
+    return tuple(sorted(found, key=lambda remark: -remark.weight))
+
+
+def _place(remark: EmulatedAdvice, path: str) -> str:
+    if not remark.line:
+        return "no known line"
+    return f"line {remark.line}" if remark.file == Path(path).name else f"{remark.file}:{remark.line}"
