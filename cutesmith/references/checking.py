@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,8 +12,9 @@ from textwrap import dedent
 from cutesmith import resources
 from cutesmith.lint import name_rules
 from cutesmith.lint.source import Source, SyntaxFault
+from cutesmith.lint.suggestions import did_you_mean
 from cutesmith.lint.symbols import SymbolTable, load_symbols
-from cutesmith.references import prose, script_calls
+from cutesmith.references import script_calls
 from cutesmith.references.blocks import Block, BlockError, programs, read_blocks
 from cutesmith.references.programs import Outcome, execute
 from cutesmith.references.sections import Page, read_pages
@@ -21,6 +23,19 @@ SHORTEST, LONGEST = 120, 350  # lines of a page
 GLOSSARY = "glossary.md"
 GENERATED = "api-"  # pages that build_api_reference.py writes: as long as the API is
 KERNELS = "kernels/"  # fragments may come from our own example kernels
+ALIASES = {
+    "cute": "cutlass.cute",
+    "cutlass": "cutlass",
+    "nvgpu": "cutlass.cute.nvgpu",
+    "cpasync": "cutlass.cute.nvgpu.cpasync",
+    "warpgroup": "cutlass.cute.nvgpu.warpgroup",
+    "pipeline": "cutlass.pipeline",
+}
+_CODE = re.compile(r"(~~)?`([^`]+)`(~~)?")
+_DOTTED = re.compile(rf"(?<![\w./-])({'|'.join(ALIASES)})((?:\.[A-Za-z_]\w*)+)(?![\w/])")
+_TARGET = re.compile(r"(?<!!)\[[^\]]*\]\(([^()\s]+(?:\([^()\s]*\))?)\)")
+
+Remark = tuple[int, str]  # line, what is wrong
 
 
 @dataclass(frozen=True)
@@ -37,7 +52,7 @@ class Complaint:
 
 def check_text(page: Page, symbols: SymbolTable | None = None) -> list[Complaint]:
     """What holds for any Markdown of ours: API names in inline code, relative links, command blocks."""
-    remarks = [*prose.check_names(page, symbols or load_symbols()), *prose.check_links(page)]
+    remarks = [*_check_names(page, symbols or load_symbols()), *_check_links(page)]
     return [Complaint(page.name, line, message) for line, message in remarks]
 
 
@@ -46,7 +61,7 @@ def check_page(page: Page, pages: Iterable[Page] | None = None) -> list[Complain
     every = list(pages) if pages is not None else read_pages(page.path.parent)
     symbols, known = load_symbols(), programs([p for p in every if p.name != page.name] + [page])
     names = [b.name for p in every for b in read_blocks(p) if isinstance(b, Block) and b.is_program]
-    remarks = [*_structure(page), *(prose.check_terms(page) if page.name == GLOSSARY else ())]
+    remarks = [*_structure(page), *(_check_terms(page) if page.name == GLOSSARY else ())]
     for block in read_blocks(page):
         wrong = [block.message] if isinstance(block, BlockError) else [*_block(block, known, symbols)]
         if isinstance(block, Block) and block.is_program and names.count(block.name) > 1:
@@ -115,7 +130,7 @@ def _names(block: Block, symbols: SymbolTable) -> Iterator[str]:
             yield f"{block.name}, line {finding.line}: {finding.rule} {finding.message} {finding.fix}".rstrip()
 
 
-def _structure(page: Page) -> Iterator[prose.Remark]:
+def _structure(page: Page) -> Iterator[Remark]:
     tops = [section for section in page.sections if section.level == 2]
     if not page.sections or page.sections[0].level != 1 or page.sections[0].line != 1:
         yield 1, "a page begins with its title: # Title"
@@ -129,6 +144,63 @@ def _structure(page: Page) -> Iterator[prose.Remark]:
         yield tops[0].line, f"the contents list every ## heading in order; wrong: {odd}"
     if not page.name.startswith(GENERATED) and not SHORTEST <= len(page.lines) <= LONGEST:
         yield 1, f"a page has {SHORTEST} to {LONGEST} lines, this one {len(page.lines)}"
+
+
+def _check_names(page: Page, symbols: SymbolTable) -> Iterator[Remark]:
+    """Every dotted DSL name in inline code exists; a struck one (`~~` around it) does not, or is deprecated."""
+    for number, line in page.prose:
+        for code in _CODE.finditer(line):
+            struck = bool(code[1] and code[3])
+            for name in _DOTTED.finditer(code[2]):
+                if not name[0].endswith((".py", ".md", ".ipynb", ".rst")):
+                    yield from ((number, text) for text in _judge(symbols, name[1], name[2], struck))
+
+
+def _judge(symbols: SymbolTable, alias: str, rest: str, struck: bool) -> Iterator[str]:
+    found = symbols.resolve(ALIASES[alias] + rest)
+    if found.found and not found.deprecations and struck:
+        yield f"`{alias}{rest}` is struck out, but nvidia-cutlass-dsl {symbols.version} has it"
+    elif not found.found and not struck:
+        advice = did_you_mean(symbols, found.parent, found.missing)
+        yield f"nvidia-cutlass-dsl {symbols.version} has no `{alias}{rest}`. {advice}".strip()
+    elif found.deprecations and not struck:
+        yield f"`{alias}{rest}` is deprecated: {found.deprecations[0][1]}"
+
+
+def _check_links(page: Page) -> Iterator[Remark]:
+    """Relative links name files that exist and headings that they have."""
+    for number, line in page.prose:
+        for target in _TARGET.findall(_CODE.sub("", line)):
+            if not re.match(r"[a-z]+:", target):
+                yield from ((number, text) for text in _follow(page, target))
+
+
+def _check_terms(page: Page) -> Iterator[Remark]:
+    """A glossary's entry links to a page that uses its term, or an API name of its definition."""
+    for section in page.sections:
+        for target in _TARGET.findall(section.text) if section.level == 3 else ():
+            file = page.path.parent / target.partition("#")[0]
+            if file.is_file() and not _uses(file.read_text(encoding="utf-8"), section.heading, section.text):
+                yield section.line, f"{file.name} never mentions {section.heading}"
+
+
+def _uses(text: str, term: str, definition: str) -> bool:
+    """Whether a line has all words of one of the alternatives in `term`, endings aside, or a name in code is there."""
+    names = [code[2].rpartition(".")[2] for code in _CODE.finditer(definition)]
+    stems = [[word[: max(4, len(word) - 3)] for word in words.split()] for words in term.lower().split(", ")]
+    lines = text.lower().splitlines()
+    return any(name in text for name in names) or any(
+        all(s in line for s in words) for words in stems for line in lines
+    )
+
+
+def _follow(page: Page, target: str) -> Iterator[str]:
+    file, _, anchor = target.partition("#")
+    path = (page.path.parent / file).resolve() if file else page.path
+    if not path.exists():
+        yield f"the link {target} leads nowhere"
+    elif anchor and path.suffix == ".md" and anchor not in {s.anchor for s in Page.read(path).sections}:
+        yield f"{path.name} has no heading for the anchor #{anchor}"
 
 
 def is_excerpt(excerpt: str, whole: str, *, gap: str) -> bool:

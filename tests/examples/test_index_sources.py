@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cutesmith.errors import ContractError, UsageError
-from cutesmith.examples.index import features, kernels, rebuilding
+from cutesmith.examples.index import features, rebuilding
 from cutesmith.examples.index.features import Source, read_source
 from cutesmith.examples.index.records import read_index
 from tests.examples.cutlass_tree import BLACKWELL_HELPER, ELEMENTWISE, FILES, FOLDER, HOPPER, entry, write_tree
@@ -159,14 +159,14 @@ def test_ids_of_packages():
 
 def test_a_kernel_describes_itself(write_file):
     file = write_file(KERNEL, "softmax_rows.py")
-    record = kernels.described(read_source(file, "kernels/softmax_rows.py"), file)
+    record = rebuilding.described(read_source(file, "kernels/softmax_rows.py"), file)
     assert (record.id, record.operation, record.arch) == ("cutesmith/softmax_rows", "softmax", ("sm_80", "sm_90a"))
     assert record.summary == "Softmax of rows."
     assert record.lesson == "Shows a reduction. Start here when a row is reduced."
     assert record.features == ("vectorized_copy", "block_reduction")
     assert record.dtypes == ("float16",)
     assert record.symbols == ("softmax_kernel", "kernel_fn") and record.meets_contract
-    assert kernels.unknown_words(read_source(file, "kernels/softmax_rows.py")) == ["quantum"]
+    assert rebuilding.unknown_words(read_source(file, "kernels/softmax_rows.py")) == ["quantum"]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_kernel_describes_itself(write_file):
 def test_a_kernel_that_describes_itself_badly(line: str, instead: str, error: type, said: str, write_file):
     file = write_file(KERNEL.replace(line, instead), "softmax_rows.py")
     with pytest.raises(error, match=said):
-        kernels.described(read_source(file, "kernels/softmax_rows.py"), file)
+        rebuilding.described(read_source(file, "kernels/softmax_rows.py"), file)
 
 
 @pytest.fixture

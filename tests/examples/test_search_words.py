@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cutesmith.examples.search import words
-from cutesmith.examples.search.fit import fit
 from cutesmith.examples.search.query import compounds, read_query
+from cutesmith.examples.search.search import fit
 from cutesmith.examples.search.words import parts, stem, tokens
 from cutesmith.examples.vocabulary import ARCHS, DTYPES, FEATURES, OPERATIONS
 from tests.examples.fetch_samples import cutlass
