@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
         sanitize=options.sanitize,
         timeout=options.timeout,
         confine_problem=options.confine_problem,
-        alike=import_alike,
+        preload=import_alike,
     )
     return report(verdict, as_json=options.json, lines=table(verdict))
 

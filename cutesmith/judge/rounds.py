@@ -42,7 +42,7 @@ class VerifyOptions:
     """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call.
 
     `confine_problem`: that of a file of its own too. `largest_file`: bytes of a tensor that moves as one file.
-    `alike`: see `verify_kernel`.
+    `preload`: see `verify_kernel`.
     """
 
     rtol: float | None = None
@@ -53,7 +53,7 @@ class VerifyOptions:
     sanitize: bool = False
     confine_problem: bool = False
     largest_file: int = LARGEST_FILE
-    alike: Callable[[], object] = import_dsl
+    preload: Callable[[], object] = import_dsl
 
 
 @dataclass

@@ -62,7 +62,7 @@ def verify_kernel(
     sanitize: bool = False,
     timeout: float = 120.0,
     confine_problem: bool = False,
-    alike: Callable[[], object] = import_dsl,
+    preload: Callable[[], object] = import_dsl,
 ) -> VerifyVerdict:
     """Verify a kernel file against its own reference, or against that of a separate problem file.
 
@@ -71,7 +71,7 @@ def verify_kernel(
     "auto" takes the GPU, else the emulator, and compiles what that cannot execute and says so (exit 7). "cpu" runs
     `kernel_fn` on CPU tensors: a function that can do that is no CuTe kernel, so this serves the judge's own tests (no
     static checks). `seeds` is the number of draws of each set. A problem in the kernel's own file is confined as the
-    kernel is, any other only with `confine_problem`. `alike` imports what other processes import in which a kernel
+    kernel is, any other only with `confine_problem`. `preload` imports what other processes import in which a kernel
     meets a GPU (rule H3; `timing.entries.import_alike`). What the candidate does wrong ends in a verdict; raises
     UsageError for an unknown `on` or architecture.
     """
@@ -83,7 +83,7 @@ def verify_kernel(
         timeout=timeout,
         sanitize=sanitize,
         confine_problem=confine_problem,
-        alike=alike,
+        preload=preload,
     )
     if on not in MODES:
         raise UsageError(f"--on {on} is unknown", hint=f"Choose one of {', '.join(MODES)}.")
@@ -267,7 +267,7 @@ class Judge:
         )
         tried = Worker(
             candidate_entry,
-            preload=(self.options.alike if gpu else import_emulator,),
+            preload=(self.options.preload if gpu else import_emulator,),
             limits=limits,
             scratch=folder / "candidate",
             gpu=gpu,

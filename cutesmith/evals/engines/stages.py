@@ -96,7 +96,7 @@ def _verify(job: VerifyJob) -> StageResult:
 
     settings = job.settings
     verify = partial(verify_kernel, on=settings.on, arch=settings.arch, rtol=settings.rtol, atol=settings.atol)
-    verify = partial(verify, seeds=settings.seeds, timeout=settings.timeout, alike=import_alike)
+    verify = partial(verify, seeds=settings.seeds, timeout=settings.timeout, preload=import_alike)
     with _files(job, job.kernel) as (task, kernel):
         verdict = said(VERIFY, lambda: verify(kernel, problem=task))
     return _with_gpu_state(StageResult(verdicts={VERIFY: verdict}), verdict, settings)

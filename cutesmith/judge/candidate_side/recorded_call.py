@@ -15,7 +15,7 @@ import torch
 
 from cutesmith.emulator.errors import LaunchRefused
 from cutesmith.emulator.faults import own_line
-from cutesmith.emulator.positions.search import Searched, Tensor, Wrap, search
+from cutesmith.emulator.positions.search import Tensor, Wrap, search
 from cutesmith.judge.candidate_side.requests import FullSizeCall
 from cutesmith.judge.candidate_side.watching import KernelWatch
 from cutesmith.judge.transfer import tensors
@@ -100,17 +100,14 @@ def _indices_wrap(
         searched.append(search(held, [Tensor(name, *memory, out) for (name, out), memory in places], device.sm))
         if (wrap := searched[-1].wrap) is not None:
             return _sentence(wrap, path), ""
-    return "", _remark(searched)
+    if untried := next((each.untried for each in searched if each.untried), ""):
+        return "", f"whether an index wraps at this size could not be tried: {untried}"
+    blocks = sum(each.blocks for each in searched)
+    tried = f"the addresses of {blocks} blocks, the last among them, were computed: no index wraps"
+    return "", tried if blocks else ""
 
 
 def _sentence(wrap: Wrap, path: Path) -> str:
     where = f"{own_line(wrap.location, path)}: thread {wrap.thread} of block {wrap.block}"
     means = f"means byte {wrap.meant:,} of {wrap.tensor.name} ({wrap.tensor.size:,} bytes) and accesses byte"
     return f"an index of {wrap.bits} bits wraps at this size: {where} {means} {wrap.got:,}; {_WIDER}"
-
-
-def _remark(searched: Sequence[Searched]) -> str:
-    if untried := next((each.untried for each in searched if each.untried), ""):
-        return f"whether an index wraps at this size could not be tried: {untried}"
-    blocks = sum(each.blocks for each in searched)
-    return f"the addresses of {blocks} blocks, the last among them, were computed: no index wraps" if blocks else ""

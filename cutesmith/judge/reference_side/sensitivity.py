@@ -7,7 +7,7 @@ which is 6e-8 of 512 and 7e-5 of 0.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -34,12 +34,20 @@ def movements(function: Callable[..., Any], values: Sequence[Any], exact: Sequen
 
     0 where the result jumps rather than moves, and for a function that takes no such inputs.
     """
+
+    def moved(directions: Sequence[torch.Tensor | None], unit: float) -> Iterator[float]:
+        copies = [copy_of(value) for value in values]
+        rounded = [v if d is None else widen(v) * (1 + unit * d) for v, d in zip(copies, directions)]
+        returned = in_float64(function, rounded)
+        results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        return (_distance(*pair) for pair in zip(results, exact, strict=True))
+
     near, far = [0.0] * len(exact), [0.0] * len(exact)
     for _ in range(DRAWS):
         directions = [_direction(value) for value in values]
         try:
-            near = _moved(function, values, directions, HALF_UNIT, exact, near)
-            far = _moved(function, values, directions, WIDER * HALF_UNIT, exact, far)
+            near = [max(pair) for pair in zip(near, moved(directions, HALF_UNIT), strict=True)]
+            far = [max(pair) for pair in zip(far, moved(directions, WIDER * HALF_UNIT), strict=True)]
         except Exception:  # noqa: BLE001 - it may refuse what is off by a rounding, such as shares that must sum to 1
             return [0.0] * len(exact)
     return [most if wide >= SMOOTH * most else 0.0 for most, wide in zip(near, far)]
@@ -50,22 +58,6 @@ def _direction(value: Any) -> torch.Tensor | None:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return None
     return 2 * torch.rand(value.shape, dtype=torch.float64, device=value.device) - 1
-
-
-def _moved(
-    function: Callable[..., Any],
-    values: Sequence[Any],
-    directions: Sequence[torch.Tensor | None],
-    unit: float,
-    exact: Sequence[torch.Tensor | None],
-    most: Sequence[float],
-) -> list[float]:
-    """`most`, or how far results lie from `exact` once inputs are rounded by `unit`, where that is further."""
-    copies = [copy_of(value) for value in values]
-    rounded = [v if d is None else widen(v) * (1 + unit * d) for v, d in zip(copies, directions)]
-    returned = in_float64(function, rounded)
-    results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-    return [max(known, _distance(*pair)) for known, *pair in zip(most, results, exact, strict=True)]
 
 
 def _distance(result: torch.Tensor, exact: torch.Tensor | None) -> float:

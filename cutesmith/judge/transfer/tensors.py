@@ -51,9 +51,13 @@ def write_tensor(tensor: torch.Tensor, path: Path) -> TensorFile:
     """Write the bytes that the tensor's strides span; returns the description, with how many of the file they are."""
     described = describe_file(tensor, path)
     if described.bytes:
-        span = described.bytes // tensor.element_size()
-        FILES.to_write(path, described.bytes).copy_(tensor.detach().as_strided((span,), (1,)).view(torch.uint8))
+        FILES.to_write(path, described.bytes).copy_(spanned(tensor))
     return described
+
+
+def spanned(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes that the tensor's strides span, gaps included."""
+    return tensor.detach().as_strided((span_of(tensor.shape, tensor.stride()),), (1,)).view(torch.uint8)
 
 
 def describe_scalar(value: float) -> Scalar:

@@ -7,7 +7,7 @@ KernelBench, beside what the processes hold. The parent carries the chunks (`chu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ class Transfer:
 
     def give(self, request: Give) -> None:
         """Write one chunk of an offered tensor; the last chunk ends the offer, unless `keep`."""
-        whole = _bytes_spanned(self.offered[request.file])
+        whole = tensors.spanned(self.offered[request.file])
         chunk = whole[request.begin : request.begin + CHUNK_BYTES]
         FILES.to_write(chunk_file(request.file, request.begin), chunk.numel()).copy_(chunk)
         if not request.keep and request.begin + chunk.numel() == whole.numel():
@@ -96,21 +96,10 @@ class Transfer:
         assert whole is not None, "what is large is not empty"
         if self._weights is None:
             self._weights = torch.empty(CHUNK_BYTES // 8, dtype=torch.int64, device=whole.device).random_()
-        for words in _words(whole):
-            products = words * self._weights[: words.numel()]
-            total = (total * ODD + int(products.sum().item())) % (1 << 64)
+        for begin in range(0, whole.numel(), CHUNK_BYTES):
+            chunk = whole[begin : begin + CHUNK_BYTES]
+            if missing := -chunk.numel() % 8:
+                chunk = torch.cat([chunk, chunk.new_zeros(missing)])
+            words = chunk.view(torch.int64)
+            total = (total * ODD + int((words * self._weights[: words.numel()]).sum().item())) % (1 << 64)
         return f"{total:016x}"
-
-
-def _bytes_spanned(tensor: torch.Tensor) -> torch.Tensor:
-    span = tensors.span_of(tensor.shape, tensor.stride())
-    return tensor.as_strided((span,), (1,)).view(torch.uint8)
-
-
-def _words(whole: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Its bytes as 64-bit words, CHUNK_BYTES at a time, the last ones filled up with zeros."""
-    for begin in range(0, whole.numel(), CHUNK_BYTES):
-        chunk = whole[begin : begin + CHUNK_BYTES]
-        if missing := -chunk.numel() % 8:
-            chunk = torch.cat([chunk, chunk.new_zeros(missing)])
-        yield chunk.view(torch.int64)

@@ -60,7 +60,7 @@ class Stages:
         return verdict
 
     def _verify(self, path: Path, place: str) -> VerifyVerdict:
-        return verify_kernel(path, on=place, arch=self.target.arch, seeds=SEEDS, alike=import_alike)
+        return verify_kernel(path, on=place, arch=self.target.arch, seeds=SEEDS, preload=import_alike)
 
     def time(self, candidates: list[Candidate]) -> str:
         """Interleaved device times of all candidates on the same inputs; the day when they are from an earlier race."""
