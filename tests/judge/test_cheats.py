@@ -1,4 +1,4 @@
-"""The static rules, on the adversarial kernels and on look-alikes that break none."""
+"""The static rules, on the adversarial kernels and on similar ones that break none."""
 
 import re
 from pathlib import Path

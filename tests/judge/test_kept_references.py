@@ -93,7 +93,7 @@ def test_one_process_serves_several_problems(judged):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("statement", LEAVES_BEHIND.values(), ids=LEAVES_BEHIND)
-def test_a_process_where_something_is_left_serves_nobody_else(judged, statement):
+def test_a_process_where_something_is_left_serves_no_other(judged, statement):
     with keeping_references() as kept:
         judged(body=statement)
         assert kept.process is None

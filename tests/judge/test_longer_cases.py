@@ -38,7 +38,7 @@ def test_a_long_size_stays_and_the_others_give_way():
     assert cases(growth(x, weight)) == [(16384, 16384, {4096: 32})]
 
 
-def test_columns_stay_where_nobody_promised_others():
+def test_columns_stay_where_no_others_were_promised():
     """As many rows as their number of elements affords."""
     grown = growth(torch.empty(16384, 4096), other_columns=False)
     assert cases(grown) == [(16384, 1024, {16384: 1024})]

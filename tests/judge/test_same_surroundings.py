@@ -81,7 +81,7 @@ def begun(folder, kind):
     return worker, worker.send(seeing_handlers.CallKernel(str(kernel), (described,)))
 
 
-def test_verification_and_benchmark_look_alike_to_a_kernel(tmp_path):
+def test_verification_and_benchmark_look_the_same_to_a_kernel(tmp_path):
     folders = {kind: tmp_path / kind for kind in ("verification", "benchmark")}
     workers = [begun(folder, kind) for kind, folder in folders.items()]
     seen = []

@@ -129,7 +129,7 @@ def test_one_buffer_for_all_calls_is_found(tmp_path):
     assert (verdict.exit_code, verdict.rule) == (ExitCode.REJECTED, "O13")
 
 
-def test_a_kernel_may_refuse_shapes_that_nobody_promised(tmp_path):
+def test_a_kernel_may_refuse_shapes_that_were_not_promised(tmp_path):
     before = f"if x.shape[-1] not in (6, 20) or not x.is_contiguous():\n    raise ValueError('no such shape')\n{WRITE}"
     verdict = verdict_of(tmp_path, kernel_returning("y", before))
     assert verdict.passed, verdict.summary
@@ -139,7 +139,7 @@ def test_a_kernel_may_refuse_shapes_that_nobody_promised(tmp_path):
 
 
 @pytest.mark.parametrize("mistake", ["undefined", "[][0]", "None + 1", "x.no_such", "1 // 0"])
-def test_a_mistake_on_shapes_that_nobody_promised_is_no_refusal(tmp_path, mistake):
+def test_a_mistake_on_shapes_that_were_not_promised_is_no_refusal(tmp_path, mistake):
     before = f"if x.shape[-1] not in (6, 20):\n    {mistake}\n{WRITE}"
     verdict = verdict_of(tmp_path, kernel_returning("y", before))
     assert verdict.exit_code == ExitCode.CRASHED and "kernel.py:" in verdict.summary
