@@ -139,18 +139,14 @@ def wait(batch: LaneBatch) -> Array:
     for index, pointer in _pointers(batch, address, Access.MBARRIER):
         barrier = _mbarrier_at(batch, index, pointer)
         if barrier is not None:
-            parity = int(phases[index]) & 1 if by_parity else _parity_of(int(phases[index]))
+            state = None if by_parity else Mbarrier.unpack(int(phases[index]))
+            parity = int(phases[index]) & 1 if by_parity else state.parity if state else 0
             over[index] = barrier.parity != parity
             seen += [(index, pointer)] if over[index] else []
     _tell(batch, seen, batch.memory.acquire)
     done = over | ("try_wait" not in batch.instruction.modifiers or not batch.machine.patient)
     batch.write(predicate, over, done)
     return done
-
-
-def _parity_of(state: int) -> int:
-    barrier = Mbarrier.unpack(state)
-    return barrier.parity if barrier is not None else 0
 
 
 @lane_operation("mbarrier.pending_count")

@@ -33,7 +33,8 @@ class Locations:
         while tokens.accept(","):
             word = tokens.name("`function_name` or `inlined_at`")
             if word == "inlined_at":
-                caller = self._caller(self._triple(tokens))
+                place = self._triple(tokens)
+                caller = self._latest.get(place) or Location(self._file(place[0]), *place[1:])
             elif word == "function_name":
                 if tokens.peek().startswith("."):
                     tokens.take()  # a section such as .debug_str
@@ -49,10 +50,6 @@ class Locations:
     def _triple(self, tokens: Tokens) -> _Triple:
         file = tokens.integer("a file number")
         return file, tokens.integer("a line"), tokens.integer("a column")
-
-    def _caller(self, triple: _Triple) -> Location:
-        known = self._latest.get(triple)
-        return known or Location(self._file(triple[0]), triple[1], triple[2])
 
     def _file(self, number: int) -> str:
         return self._files.get(number, f"file {number}")

@@ -133,17 +133,11 @@ class Clocks:
         """The active lanes of each warp have met at `bar.warp.sync`; `members`, `active` as in lanes.Warps."""
         lanes = members[active]
         firsts = np.unique(self._wave.cluster_of_lane[lanes]).astype(np.int64)
-        if self._knowledge:
-            self._join_warps(members, active)
+        for met in (row[present] for row, present in zip(members, active, strict=True)) if self._knowledge else ():
+            if (first := int(self._wave.cluster_of_lane[met[0]])) in self._knowledge:
+                self._learn(first, met, self._know(first, met).max(axis=0))
         self._advance(firsts)
         self._warp_base[lanes] = self.time_of(lanes)
-
-    def _join_warps(self, members: Array, active: Array) -> None:
-        for row, present in zip(members, active, strict=True):
-            lanes = row[present]
-            first = int(self._wave.cluster_of_lane[lanes[0]])
-            if first in self._knowledge:
-                self._learn(first, lanes, self._know(first, lanes).max(axis=0))
 
     def fence(self, lanes: Array) -> None:
         """A fence of any scope: later strong writes release what came before it."""

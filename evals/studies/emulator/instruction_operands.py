@@ -98,28 +98,8 @@ def edge_values(kind: str) -> Words:
     powers = [1 << shift for shift in range(0, bits, max(1, bits // 8))]
     near = [value + delta for value in (*powers, 1 << bits - 1, 1 << bits) for delta in (-1, 0, 1)]
     fixed = [
-        0,
-        1,
-        2,
-        3,
-        5,
-        8,
-        9,
-        15,
-        16,
-        31,
-        32,
-        33,
-        63,
-        64,
-        65,
-        100,
-        127,
-        128,
-        255,
-        256,
-        0x55555555,
-        0x5A5A5A5A5A5A5A5A,
+        int(word, 0)
+        for word in "0 1 2 3 5 8 9 15 16 31 32 33 63 64 65 100 127 128 255 256 0x55555555 0x5A5A5A5A5A5A5A5A".split()
     ]
     negative = [-value for value in (1, 2, 3, 7, 8, 31, 32, 33, 128, 129, 32768, 32769, 2147483648, 2147483649)]
     values = dict.fromkeys(value & (1 << bits) - 1 for value in (*fixed, *near, *negative))

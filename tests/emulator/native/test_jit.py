@@ -236,11 +236,10 @@ def test_a_context_of_another_shape_is_refused():
 
 
 CONFINED = """
-import pathlib
 import numpy as np
 from cutesmith.sandbox.confinement import confine
 from cutesmith.emulator.native.jit import compile_text
-layers = confine(pathlib.Path('{scratch}'))
+layers = confine()
 text = '''{text}'''
 data = np.array([2.0], np.float32).view(np.int32)
 compile_text(text, '''{access}''', (0,)).run(0, np.zeros(64, np.int64), data)
@@ -249,7 +248,7 @@ print(layers["no_new_privileges"], data.view(np.float32)[0])
 
 
 def test_code_is_made_inside_a_confined_worker(tmp_path: Path):
-    script = CONFINED.format(scratch=tmp_path, text=SUBNORMALS, access=HOST_ACCESS)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    script = CONFINED.format(text=SUBNORMALS, access=HOST_ACCESS)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(sys.platform.startswith("linux")), "1.0"]
