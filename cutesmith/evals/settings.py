@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cutesmith.agent.settings import BARE, WHOLE
@@ -32,9 +31,9 @@ class JudgeSettings:
         """Fewer rounds, eager as the only baseline: compiling others is most of a benchmark's time."""
         return replace(self, rounds=QUICK_ROUNDS, compile_baseline=False, library_baselines=False)
 
-    def tolerating(self, tolerance: Mapping[str, float] | None) -> JudgeSettings:
+    def tolerating(self, tolerance: float | None) -> JudgeSettings:
         """With this rtol and atol (`suites.tolerance_of`); None leaves the judge's own."""
-        return replace(self, rtol=tolerance["rtol"], atol=tolerance["atol"]) if tolerance else self
+        return self if tolerance is None else replace(self, rtol=tolerance, atol=tolerance)
 
     @property
     def times(self) -> bool:

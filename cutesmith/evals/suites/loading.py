@@ -161,8 +161,8 @@ def _about(suite: Suite) -> str:
     return f"Levels: {', '.join(map(str, levels))}; tags: {', '.join(tags) or 'none'}; tasks such as {first}."
 
 
-def tolerance_of(task: Task, name: str = "") -> dict[str, float] | None:
-    """`{"rtol", "atol"}` for verify, or None for the judge's own (the file's TOLERANCE, else by dtype).
+def tolerance_of(task: Task, name: str = "") -> float | None:
+    """rtol and atol for verify, or None for the judge's own (the file's TOLERANCE, else by dtype).
 
     `name` overrides the task's. Raises UsageError for a tolerance that does not exist.
     """
@@ -171,5 +171,4 @@ def tolerance_of(task: Task, name: str = "") -> dict[str, float] | None:
         raise UsageError(f"--tolerance {chosen}: there is no such tolerance", hint=f"Use {' or '.join(TOLERANCES)}.")
     if chosen == "strict":
         return None
-    number = KERNELBENCH_HALF if HALVES & set(task.dtypes) else KERNELBENCH_FULL
-    return {"rtol": number, "atol": number}
+    return KERNELBENCH_HALF if HALVES & set(task.dtypes) else KERNELBENCH_FULL

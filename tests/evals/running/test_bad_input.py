@@ -259,9 +259,3 @@ def test_ids_are_given_in_one_go_or_one_by_one(tmp_path, capsys):
     for place, chosen in (("a", ["--ids", "1", "10"]), ("b", ["--only", "1", "--ids", "level1/10*"])):
         assert main([*common, *chosen, "--on", "compile", "--quiet", "--out", str(tmp_path / place)]) == 0
         assert [task.task.id for task in read_run(tmp_path / place).tasks] == ["level1/10_Relu", "level1/1_Relu"]
-
-
-def test_a_path_belongs_to_kernelbench(tmp_path):
-    with pytest.raises(UsageError, match="core has its own files") as refused:
-        load_suite("core", path=tmp_path)
-    assert "--suite kernelbench" in refused.value.hint

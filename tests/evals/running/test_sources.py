@@ -49,32 +49,20 @@ def test_the_whole_id_comes_before_its_last_part(write_file, tmp_path):
     assert find_kernel(tmp_path, TASK, 0) == b"of level 1"
 
 
-def make_link_out(path: Path, outside: Path) -> None:
-    path.symlink_to(outside)
+UNREADABLE = {
+    "a link out": lambda path: path.symlink_to(path.parent.parent / "secret.py"),
+    "a dangling link": lambda path: path.symlink_to("nowhere.py"),
+    "a folder": Path.mkdir,
+    "a pipe": os.mkfifo,
+    "huge": lambda path: path.write_bytes(b"#" * (MAX_BYTES + 1)),
+}
 
 
-def make_dangling_link(path: Path, outside: Path) -> None:
-    path.symlink_to("nowhere.py")
-
-
-def make_folder(path: Path, outside: Path) -> None:
-    path.mkdir()
-
-
-def make_pipe(path: Path, outside: Path) -> None:
-    os.mkfifo(path)
-
-
-def make_huge(path: Path, outside: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(2 * MAX_BYTES)
-
-
-@pytest.mark.parametrize("make", [make_link_out, make_dangling_link, make_folder, make_pipe, make_huge])
+@pytest.mark.parametrize("make", UNREADABLE.values(), ids=UNREADABLE)
 def test_what_can_be_no_kernel_is_refused_without_reading_it(tmp_path, make):
     (tmp_path / "theirs").mkdir()
     (tmp_path / "secret.py").write_text("not theirs")
-    make(tmp_path / "theirs" / "soft max.py", tmp_path / "secret.py")
+    make(tmp_path / "theirs" / "soft max.py")
     with pytest.raises(NoKernelError) as refused:
         find_kernel(tmp_path / "theirs", TASK, 0)
     assert refused.value.status == "unreadable" and "not theirs" not in str(refused.value)
@@ -130,15 +118,11 @@ def test_gpus_that_nobody_can_mean(text):
         choose_gpus(text)
 
 
-FAKE_SMI = """#!/bin/sh
-for i in 0 1 2 3; do echo "$i, NVIDIA H200, 9.0, 580.1, 143771"; done
-"""
-
-
 @pytest.fixture
 def four_gpus(write_file, tmp_path, monkeypatch):
     """A machine whose nvidia-smi lists four."""
-    write_file(FAKE_SMI, "bin/nvidia-smi").chmod(0o755)
+    lists = 'for i in 0 1 2 3; do echo "$i, NVIDIA H200, 9.0, 580.1, 143771"; done\n'
+    write_file(f"#!/bin/sh\n{lists}", "bin/nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return monkeypatch
