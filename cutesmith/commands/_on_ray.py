@@ -12,9 +12,8 @@ from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.evals.engines.gpus import visible_gpus
 from cutesmith.evals.engines.jobs import DRAFT, SESSION, Engine
 from cutesmith.evals.engines.local_engine import LocalEngine, Slots
-from cutesmith.evals.engines.ray_cluster import RayCluster, RayLog
+from cutesmith.evals.engines.ray_cluster import RayCluster, RayLog, Staffing
 from cutesmith.evals.engines.ray_engine import RayEngine
-from cutesmith.evals.engines.ray_nodes import Staffing
 from cutesmith.evals.running.plan import Plan
 from cutesmith.patterns.generation.target import Target, choose_target
 

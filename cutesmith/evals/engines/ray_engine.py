@@ -18,8 +18,7 @@ from typing import Any
 from cutesmith.errors import UnavailableError
 from cutesmith.evals.engines.jobs import SESSION, Job, Report
 from cutesmith.evals.engines.local_engine import AHEAD, POOL_OF, URGENCY, LocalEngine
-from cutesmith.evals.engines.ray_cluster import RayCluster, reason
-from cutesmith.evals.engines.ray_nodes import Node, Post, Staffing, posts_on
+from cutesmith.evals.engines.ray_cluster import Node, Post, RayCluster, Staffing, posts_on, reason
 from cutesmith.evals.engines.ray_worker import Greeting, MessageSizeError, packed
 from cutesmith.evals.keys import judge_hash
 from cutesmith.evals.records import Machine

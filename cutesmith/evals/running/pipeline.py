@@ -39,10 +39,9 @@ from cutesmith.evals.running.cache import Cache
 from cutesmith.evals.running.folder import KERNEL, RunFolder, Unit
 from cutesmith.evals.running.gpu_time import GpuTime
 from cutesmith.evals.running.outcomes import MADE
-from cutesmith.evals.running.plan import Plan, Tally, TaskFileError, Work, read_task_file
+from cutesmith.evals.running.plan import Plan, Tally, TaskFileError, Turns, Work, read_task_file
 from cutesmith.evals.running.screen import Screen
 from cutesmith.evals.running.sources import NoKernelError, find_kernel
-from cutesmith.evals.running.turns import Turns
 from cutesmith.evals.stage_verdicts import Generation, JudgedKernel, StageVerdict
 from cutesmith.verdicts import ExitCode
 

@@ -1,13 +1,13 @@
-"""What a run is to do (`Plan`), an attempt on its way (`Work`), and what it came to so far (`Tally`)."""
+"""What a run is to do (`Plan`), attempts on their way (`Work`, `Turns`), and what it came to so far (`Tally`)."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cutesmith.errors import CutesmithError
-from cutesmith.evals.engines.jobs import LibraryFile
+from cutesmith.evals.engines.jobs import ON_A_GPU, LibraryFile
 from cutesmith.evals.keys import sha256
 from cutesmith.evals.records import Attempt, Machine, Suite, Task
 from cutesmith.evals.running.folder import Unit
@@ -133,3 +133,47 @@ def read_task_file(task: Task) -> bytes:
     if task.sha256 and sha256(data) != task.sha256:
         raise TaskFileError(f"the task's file {task.path.name} was changed since the suite was read")
     return data
+
+
+class Turns:
+    """The run's jobs on GPUs. Those that wait to be alone come next, one at a time, before any other begins."""
+
+    def __init__(self) -> None:
+        self._there: set[str] = set()
+        self._waiting: deque[tuple[Work, str]] = deque()
+        self._alone = ""
+
+    def open_to(self, stage: str) -> bool:
+        """Whether a job of this stage may begin beside those that are there."""
+        return stage not in ON_A_GPU or not (self._waiting or self._alone)
+
+    def enter(self, work: Work, stage: str) -> None:
+        """A job begins."""
+        if stage in ON_A_GPU:
+            self._there.add(work.id)
+
+    def leave(self, work: Work) -> None:
+        """Its job is done, or lost."""
+        self._there.discard(work.id)
+        if self._alone == work.id:
+            self._alone = ""
+
+    def wait(self, work: Work, stage: str) -> None:
+        """This one is to be alone."""
+        self._waiting.append((work, stage))
+
+    @property
+    def next_stage(self) -> str:
+        """The stage of the first that waits to be alone, "" where none does."""
+        return self._waiting[0][1] if self._waiting else ""
+
+    @property
+    def free(self) -> bool:
+        """Whether the first that waits would be alone."""
+        return not self._there
+
+    def alone(self) -> Work:
+        """The first that waits: from here on no other begins until it leaves."""
+        work, _ = self._waiting.popleft()
+        self._alone = work.id
+        return work

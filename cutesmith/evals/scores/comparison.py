@@ -10,8 +10,16 @@ from typing import Any
 import numpy as np
 
 from cutesmith.evals.records import EAGER
-from cutesmith.evals.scores.bootstrap import Interval, generator, interval, replicates_of, resampled_tasks
-from cutesmith.evals.scores.estimators import Floats, nan_mean, sign_test
+from cutesmith.evals.scores.estimators import (
+    Floats,
+    Interval,
+    generator,
+    interval,
+    nan_mean,
+    replicates_of,
+    resampled_tasks,
+    sign_test,
+)
 from cutesmith.evals.scores.matrices import LOG_SPEEDUP, task_matrices
 from cutesmith.evals.scores.outcomes import Outcome, Run, TaskResult
 from cutesmith.evals.scores.summaries import Score, among, exponential, is_a_point

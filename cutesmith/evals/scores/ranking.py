@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutesmith.evals.scores.bootstrap import generator, interval, resampled_tasks
 from cutesmith.evals.scores.costs import Costs, costs_of
-from cutesmith.evals.scores.estimators import THRESHOLDS, nan_mean
+from cutesmith.evals.scores.estimators import THRESHOLDS, generator, interval, nan_mean, resampled_tasks
 from cutesmith.evals.scores.matrices import TaskMatrix, task_matrices
 from cutesmith.evals.scores.outcomes import FASTEST, Run
 from cutesmith.evals.scores.scorecard import Scorecard, scorecard

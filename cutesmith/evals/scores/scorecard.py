@@ -69,11 +69,7 @@ def groups_of(tasks: Sequence[TaskResult]) -> dict[str, dict[str, NDArray[np.int
 
 
 def scorecard(
-    name: str,
-    all_tasks: Sequence[TaskResult],
-    places: NDArray[np.intp],
-    matrices: Mapping[str, TaskMatrix],
-    seed: str,
+    name: str, all_tasks: Sequence[TaskResult], places: NDArray[np.intp], matrices: Mapping[str, TaskMatrix], seed: str
 ) -> Scorecard:
     """The scores of some tasks, from the matrices of all."""
     tasks, parts = [all_tasks[place] for place in places], {b: m.of(places) for b, m in matrices.items()}

@@ -10,8 +10,18 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from cutesmith.evals.scores.bootstrap import LEVEL, Interval, generator, interval, replicates_of, resampled_tasks
-from cutesmith.evals.scores.estimators import THRESHOLDS, Floats, nan_mean, nan_median
+from cutesmith.evals.scores.estimators import (
+    LEVEL,
+    THRESHOLDS,
+    Floats,
+    Interval,
+    generator,
+    interval,
+    nan_mean,
+    nan_median,
+    replicates_of,
+    resampled_tasks,
+)
 from cutesmith.evals.scores.matrices import FLOOR, LOG_SPEEDUP, TaskMatrix
 
 

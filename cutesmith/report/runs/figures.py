@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutesmith.evals.scores.curves import Curve, fast_curve
 from cutesmith.evals.scores.estimators import THRESHOLDS, Floats
+from cutesmith.evals.scores.matrices import Curve, fast_curve
 from cutesmith.evals.scores.outcomes import BASELINES, TIMED, Run
 from cutesmith.report.charts import Frame, Tick
 

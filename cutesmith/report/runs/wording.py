@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cutesmith.evals.scores.bootstrap import Interval
 from cutesmith.evals.scores.costs import Costs
+from cutesmith.evals.scores.estimators import Interval
 from cutesmith.evals.scores.summaries import Score
 
 UNKNOWN = "–"

@@ -17,9 +17,8 @@ from cutesmith.commands import eval_run
 from cutesmith.errors import UnavailableError
 from cutesmith.evals.engines.jobs import CHECK, VERIFY, CheckJob, File
 from cutesmith.evals.engines.local_engine import AHEAD, LocalEngine, Slots
-from cutesmith.evals.engines.ray_cluster import RayCluster, RayLog
+from cutesmith.evals.engines.ray_cluster import Node, RayCluster, RayLog, Staffing, posts_on
 from cutesmith.evals.engines.ray_engine import RayEngine
-from cutesmith.evals.engines.ray_nodes import Node, Staffing, posts_on
 from cutesmith.evals.engines.ray_worker import MESSAGE_BYTES, RayWorker
 from cutesmith.evals.keys import this_machine
 from cutesmith.evals.settings import JudgeSettings

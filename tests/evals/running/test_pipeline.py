@@ -10,18 +10,7 @@ from cutesmith.evals.engines.instant_engine import InstantEngine
 from cutesmith.evals.engines.jobs import Report, StageResult
 from cutesmith.evals.scores.outcomes import UNJUDGED, read_run
 from cutesmith.evals.settings import JudgeSettings
-from tests.evals.running.judged_runs import (
-    failing,
-    judge,
-    kernels,
-    plan,
-    report,
-    results,
-    run,
-    saying,
-    timing,
-    verdict,
-)
+from tests.evals.running.judged_runs import failing, judge, kernels, plan, report, results, run, saying, timing, verdict
 
 
 def only(folder):

@@ -9,8 +9,17 @@ import statistics
 import numpy as np
 import pytest
 
-from cutesmith.evals.scores.bootstrap import generator, interval, resampled_medians
-from cutesmith.evals.scores.estimators import best_at_k, is_fast, nan_mean, nan_median, pass_at_k, sign_test
+from cutesmith.evals.scores.estimators import (
+    best_at_k,
+    generator,
+    interval,
+    is_fast,
+    nan_mean,
+    nan_median,
+    pass_at_k,
+    resampled_medians,
+    sign_test,
+)
 from cutesmith.evals.scores.summaries import Score, of_share
 
 

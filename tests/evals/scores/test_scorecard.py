@@ -11,8 +11,8 @@ import pytest
 from cutesmith.evals.reading import PlannedTask
 from cutesmith.evals.records import COMPILED, EAGER, KERNEL, LIBRARY, Cost, Timing
 from cutesmith.evals.scores.costs import costs_of
-from cutesmith.evals.scores.curves import fast_curve
 from cutesmith.evals.scores.estimators import THRESHOLDS
+from cutesmith.evals.scores.matrices import fast_curve
 from cutesmith.evals.scores.outcomes import FASTEST, Outcome
 from cutesmith.evals.scores.scorecard import run_scorecards
 from tests.evals.sample_attempts import attempt, noisy, run, unjudged, wrong
