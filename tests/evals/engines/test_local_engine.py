@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import os
 import signal
@@ -15,23 +16,39 @@ import pytest
 from cutesmith.evals.engines.jobs import CHECK, VERIFY, CheckJob, File, Job, VerifyJob
 from cutesmith.evals.engines.local_engine import LocalEngine, Slots, usual_slots
 from cutesmith.evals.settings import JudgeSettings
+from cutesmith.sandbox import shared_fork_server
 
 NO_KERNEL = b"def (\n"  # lint says so, and nothing more is started
 SLOW = (Path(__file__).resolve().parents[2] / "kernels" / "relu_tvm_ffi.py").read_bytes()  # workers import PyTorch
 PROBLEM = b"def reference_fn(x): return x\ndef get_inputs(): return []\n"
 
 
-def job(name: str, stage: str = CHECK, *, on: str = "compile", seconds: float = 100.0) -> Job:
+def job(
+    name: str,
+    stage: str = CHECK,
+    *,
+    on: str = "compile",
+    seconds: float = 100.0,
+    problem: bytes = PROBLEM,
+    kernel: bytes = NO_KERNEL,
+) -> Job:
     kind = {CHECK: CheckJob, VERIFY: VerifyJob}[stage]
-    files = {"task": File(name="problem.py", data=PROBLEM), "kernel": File(name="kernel.py", data=NO_KERNEL)}
+    files = {"task": File(name="problem.py", data=problem), "kernel": File(name="kernel.py", data=kernel)}
     return kind(id=name, **files, settings=JudgeSettings(on=on), seconds=seconds)
 
 
 @pytest.fixture
-def engine():
-    made = LocalEngine(Slots(makers=1, checks=1, judges=1))
-    yield made
-    made.close()
+def start():
+    """Starts an engine with so many slots, which ends with the test."""
+    with contextlib.ExitStack() as engines:
+        yield lambda **slots: engines.enter_context(
+            contextlib.closing(LocalEngine(Slots(**{"makers": 1, "checks": 1, "judges": 1, **slots})))
+        )
+
+
+@pytest.fixture
+def engine(start):
+    return start()
 
 
 def reports(engine, count):
@@ -90,52 +107,69 @@ def test_no_process_outlives_the_engine(engine):
     assert not os.path.exists(f"/proc/{pid}")
 
 
-def test_a_gpu_that_is_not_there_is_no_verdict_and_its_slots_take_nothing_more():
+def test_a_gpu_that_is_not_there_is_no_verdict_and_its_slots_take_nothing_more(start):
     """No machine has a GPU 63: the judge's own question to it says so. The jobs come back as lost."""
-    engine = LocalEngine(Slots(makers=1, checks=1, judges=1, gpus=("63",)))
-    try:
-        assert engine.capacity(VERIFY) == 1 and engine.room(VERIFY) == 2
-        for name in ("one", "two"):
-            engine.submit(job(name, VERIFY, on="gpu"))
-        found = reports(engine, 2)
-        assert "GPU" in found["one"].lost and "no GPU is left" in found["two"].lost
-        assert engine.capacity(VERIFY) == engine.room(VERIFY) == 0
-        engine.submit(job("three", VERIFY, on="gpu"))  # by somebody who looked a moment too early
-        assert "no GPU is left" in reports(engine, 1)["three"].lost
-    finally:
-        engine.close()
+    engine = start(gpus=("63",))
+    assert engine.capacity(VERIFY) == 1 and engine.room(VERIFY) == 2
+    for name in ("one", "two"):
+        engine.submit(job(name, VERIFY, on="gpu"))
+    found = reports(engine, 2)
+    assert "GPU" in found["one"].lost and "no GPU is left" in found["two"].lost
+    assert engine.capacity(VERIFY) == engine.room(VERIFY) == 0
+    engine.submit(job("three", VERIFY, on="gpu"))  # by somebody who looked a moment too early
+    assert "no GPU is left" in reports(engine, 1)["three"].lost
 
 
 @pytest.mark.slow
-def test_what_a_process_had_in_hand_is_cleared_up_when_it_is_ended(tmp_path, monkeypatch):
+def test_what_a_process_had_in_hand_is_cleared_up_when_it_is_ended(tmp_path, monkeypatch, start):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    engine = LocalEngine(Slots(makers=1, checks=1, judges=1))
-    try:
-        never = PROBLEM.replace(b"return []", b"__import__('time').sleep(100)")
-        files = {"task": File(name="problem.py", data=never), "kernel": File(name="kernel.py", data=SLOW)}
-        engine.submit(VerifyJob(id="one", **files, settings=JudgeSettings(on="compile"), seconds=100.0))
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("cutesmith-eval-*/kernel.py")) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.3)
-        assert not engine.completed(0.01)  # it is at work
-        pid = process_of(engine, "judge").pid
-    finally:
-        engine.close()
+    engine, never = start(), PROBLEM.replace(b"return []", b"__import__('time').sleep(100)")
+    engine.submit(job("one", VERIFY, problem=never, kernel=SLOW))
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("cutesmith-eval-*/kernel.py")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    assert not engine.completed(0.01)  # it is at work
+    pid = process_of(engine, "judge").pid
+    engine.close()
     assert not os.path.exists(f"/proc/{pid}") and not list(tmp_path.glob("cutesmith-eval-*"))
 
 
-def test_only_makers_are_given_keys(monkeypatch):
+def test_only_makers_are_given_keys(monkeypatch, start):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
-    engine = LocalEngine(Slots(makers=1, checks=1, judges=1, gpus=("3",)))
-    try:
-        environments = {name: pool._slots[0]._environment for name, pool in engine._pools.items()}
-    finally:
-        engine.close()
+    environments = {name: pool._slots[0]._environment for name, pool in start(gpus=("3",))._pools.items()}
     assert {name for name, environment in environments.items() if "ANTHROPIC_API_KEY" in environment} == {"make"}
-    assert {name: environment["CUDA_VISIBLE_DEVICES"] for name, environment in environments.items()} == {
-        "make": "3", "check": "", "judge": "3"
-    }  # fmt: skip
+    devices = {name: environment["CUDA_VISIBLE_DEVICES"] for name, environment in environments.items()}
+    assert devices == {"make": "3", "check": "", "judge": "3"}
+
+
+def children_of(parent):
+    """Pids and command lines."""
+    found = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if f"PPid:\t{parent}\n" in status.read_text():
+                found[int(status.parent.name)] = (status.parent / "cmdline").read_bytes().decode()
+    return found
+
+
+@pytest.mark.slow
+def test_slots_fork_their_workers_from_the_fork_server_of_this_process(start):
+    """The libraries are imported once for a run."""
+    shared_fork_server.SHARED.close()  # one that other tests lent, with another environment, cannot be replaced
+    engine, found, forked = start(checks=2), [], set()
+    problem = b"import torch\n" + SLOW[SLOW.index(b"def reference_fn") :]
+    for name in ("one", "two"):
+        engine.submit(job(name, problem=problem, kernel=SLOW, seconds=300.0))
+    deadline = time.monotonic() + 200
+    while len(found) < 2 and time.monotonic() < deadline:
+        found += engine.completed(0.02)
+        fork_server = shared_fork_server.SHARED.fork_server
+        forked |= set(children_of(fork_server.pid)) if fork_server is not None else set()
+    stages = [slot._process.pid for slot in engine._pools["check"]._slots if slot._process is not None]
+    assert [report.result.verdicts["compile"].status for report in found] == ["compiled", "compiled"]
+    assert len(stages) == 2 and len(forked) >= 2
+    assert not [line for pid in stages for line in children_of(pid).values() if "fork_server_process" in line]
 
 
 def test_how_many_of_each():

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ from cutesmith.evals.engines.ray_engine import RayEngine
 from cutesmith.evals.engines.ray_worker import MESSAGE_BYTES, RayWorker
 from cutesmith.evals.keys import this_machine
 from cutesmith.evals.settings import JudgeSettings
-from tests.evals.engines.test_local_engine import job, reports
+from tests.evals.engines.test_local_engine import children_of, job, reports
 from tests.evals.running import judged_runs
 from tests.evals.running.test_eval_run import PROBLEM, command
 
@@ -143,22 +142,11 @@ class Watched:
 
 def children(parents, name):
     """Processes below these whose command line or title holds the name."""
-    found, below = [], set(parents)
-    table = {}
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal():
-                about = (entry / "stat").read_text().rpartition(")")[2].split()
-                if about[0] != "Z":
-                    table[int(entry.name)] = (int(about[1]), (entry / "cmdline").read_bytes().decode())
-        except OSError:  # it ended meanwhile
-            continue
-    grown = True
-    while grown:
-        new = {pid for pid, (parent, _) in table.items() if parent in below} - below
-        below, grown = below | new, bool(new)
-    found = [pid for pid in below if pid in table and name in table[pid][1]]
-    return sorted(found)
+    found, below = {}, list(parents)
+    for parent in below:
+        found |= (new := children_of(parent))
+        below += new
+    return sorted(pid for pid, line in found.items() if name in line)
 
 
 def within(seconds, true):

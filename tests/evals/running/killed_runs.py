@@ -22,30 +22,31 @@ SAMPLES, TASKS = 1, 3
 MADE = "made.txt"  # one line a kernel that a model was paid for
 
 
+def dying(method):
+    """It, with a chance to die before and after."""
+
+    def write(self, *arguments):
+        self._at("before")
+        kept = method(self, *arguments)
+        self._at("after")
+        return kept
+
+    return write
+
+
 class Killing(RunFolder):
     """Kills this process before, in the middle of, or after write number `at`."""
 
     at, where, writes = -1, "", 0
+    _write, keep_kernel = dying(RunFolder._write), dying(RunFolder.keep_kernel)
 
-    def _write(self, path, about):
-        self._at("before")
-        super()._write(path, about)
-        self._at("after")
-
-    def keep_kernel(self, unit, data):
-        self._at("before")
-        kept = super().keep_kernel(unit, data)
-        self._at("after")
-        return kept
-
+    @dying
     def finish(self, attempt):
-        self._at("before")
         if self.writes == self.at and self.where == "middle":
             with open(self.path / RESULTS, "ab") as file:
                 file.write(attempt.model_dump_json().encode()[:100])
             os.kill(os.getpid(), signal.SIGKILL)
         super().finish(attempt)
-        self._at("after")
 
     def _at(self, where):
         type(self).writes += where == "before"
