@@ -159,14 +159,14 @@ def test_ids_of_packages():
 
 def test_a_kernel_describes_itself(write_file):
     file = write_file(KERNEL, "softmax_rows.py")
-    record = rebuilding.described(read_source(file, "kernels/softmax_rows.py"), file)
+    record, unknown = rebuilding.described(read_source(file, "kernels/softmax_rows.py"), file)
     assert (record.id, record.operation, record.arch) == ("cutesmith/softmax_rows", "softmax", ("sm_80", "sm_90a"))
     assert record.summary == "Softmax of rows."
     assert record.lesson == "Shows a reduction. Start here when a row is reduced."
     assert record.features == ("vectorized_copy", "block_reduction")
     assert record.dtypes == ("float16",)
     assert record.symbols == ("softmax_kernel", "kernel_fn") and record.meets_contract
-    assert rebuilding.unknown_words(read_source(file, "kernels/softmax_rows.py")) == ["quantum"]
+    assert unknown == ["quantum"]
 
 
 @pytest.mark.parametrize(

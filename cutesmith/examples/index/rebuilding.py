@@ -103,19 +103,21 @@ def own(root: Path) -> Rebuilt:
 
     def record(file: Path) -> Example:
         source = read_source(file, file.relative_to(root).as_posix())
-        notes.extend(f"{source.path}: the vocabulary has no feature {word!r}" for word in unknown_words(source))
-        return described(source, file)
+        example, unknown = described(source, file)
+        notes.extend(f"{source.path}: the vocabulary has no feature {word!r}" for word in unknown)
+        return example
 
     files = (file for file in sorted((root / "kernels").glob("*.py")) if file.name != "__init__.py")
     examples, faults = _collected(files, record)
     return Rebuilt(examples, faults, tuple(notes))
 
 
-def described(source: Source, file: Path) -> Example:
-    """The record of one kernel: facts from its code, words from its docstring.
+def described(source: Source, file: Path) -> tuple[Example, list[str]]:
+    """The record of one kernel, with facts from its code and words from its docstring.
 
-    Feature words that the vocabulary does not have are left out (`unknown_words` names them). Raises ContractError
-    where the file is no kernel file, UsageError where the docstring lacks a field or names no known operation or arch.
+    Beside it are the words of `Features:` that the vocabulary has neither as a name nor as a synonym. Raises
+    ContractError where the file is no kernel file, UsageError where the docstring lacks a field or names no known
+    operation or arch.
     """
     contract.inspect_kernel(file)
     fields = dict(FIELD.findall(source.docstring))
@@ -131,31 +133,20 @@ def described(source: Source, file: Path) -> Example:
     archs = {part.strip(" .+") for part in fields["Arch"].split(",")}
     if unknown := sorted(archs - ARCHS.keys()):
         raise UsageError(f"{source.path}: no arch {unknown}", hint=f"One of {', '.join(ARCHS)}")
+    words = {word for part in fields.get("Features", "").split(",") if (word := part.strip(" ."))}
+    named = {word: canonical(word, FEATURES) for word in words - DTYPES.keys()}
     read = facts(source, id=f"cutesmith/{file.stem}", kind="cutesmith", repository="", version="", licence="Apache-2.0")
-    return replace(
+    example = replace(
         read,
         operation=operation,
         arch=in_order(archs, ARCHS),
-        dtypes=in_order({*read.dtypes, *(DTYPES.keys() & set(_words(source)))}, DTYPES),
-        features=in_order({*read.features, *filter(None, _features(source).values())}, FEATURES),
+        dtypes=in_order({*read.dtypes, *(words & DTYPES.keys())}, DTYPES),
+        features=in_order({*read.features, *filter(None, named.values())}, FEATURES),
         summary=_first_sentence(source.docstring),
         lesson=_lesson(source),
         meets_contract=True,
     )
-
-
-def unknown_words(source: Source) -> list[str]:
-    """Words of the docstring's `Features:` that the vocabulary has neither as a name nor as a synonym."""
-    return [word for word, name in _features(source).items() if name is None]
-
-
-def _features(source: Source) -> dict[str, str | None]:
-    return {word: canonical(word, FEATURES) for word in _words(source) if word not in DTYPES}
-
-
-def _words(source: Source) -> list[str]:
-    words = dict(FIELD.findall(source.docstring)).get("Features", "").split(",")
-    return [word.strip(" .") for word in words if word.strip(" .")]
+    return example, sorted(word for word, name in named.items() if name is None)
 
 
 def _lesson(source: Source) -> str:
