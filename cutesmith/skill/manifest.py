@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -74,7 +74,7 @@ def check_skill(folder: Path) -> ManifestVerdict:
     try:
         matter = read_front_matter(text)
         body = matter.body
-        findings += [finding for rule in RULES for finding in rule(matter, folder)]
+        findings += [*_check_keys(matter, folder), *_check_description(matter), *_check_body(matter)]
     except FrontMatterError as error:
         findings.append(_finding("front-matter", error.line, error.message, error.hint))
     findings += _check_promises(text, root_of(folder))
@@ -120,6 +120,7 @@ def _finding(rule: str, line: int, message: str, fix: str = "") -> Finding:
 
 
 def _check_keys(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
+    """Keys and their sizes, the name, and in `metadata` the versions of the copy's record, else of this package."""
     for key, value in matter.values.items():
         line = matter.lines[key]
         if key not in KEYS:
@@ -128,20 +129,23 @@ def _check_keys(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
             yield _finding("keys", line, f"{key}: {'keys and texts' if key == 'metadata' else 'a text'} is expected")
         elif not value or len(value) > LONGEST.get(key, 10_000):
             yield _finding("keys", line, f"{key} has {len(value)} characters, of 1 to {LONGEST.get(key, 10_000)}")
-    yield from (
-        _finding("keys", 1, f"{key} is missing") for key in ("name", "description") if not matter.values.get(key)
-    )
-
-
-def _check_name(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
-    name, line = str(matter.values.get("name", "")), matter.lines.get("name", 1)
+    missing = (key for key in ("name", "description") if not matter.values.get(key))
+    yield from (_finding("keys", 1, f"{key} is missing") for key in missing)
+    name, line, expected = str(matter.values.get("name", "")), matter.lines.get("name", 1), folder.resolve().name
     if not NAME.fullmatch(name):
         yield _finding("name", line, f"{name!r} is not made of a-z, 0-9 and single hyphens")
-    if name != folder.resolve().name:
-        yield _finding("name", line, f"{name!r} is not the name of its folder, {folder.resolve().name!r}")
+    if name != expected:
+        yield _finding("name", line, f"{name!r} is not the name of its folder, {expected!r}")
+    metadata, record = matter.values.get("metadata"), read_record(folder)
+    wanted = {"version": record.version if record else __version__, "cute-dsl": dsl_version()}
+    for key, version in wanted.items():
+        stated = metadata.get(key) if isinstance(metadata, dict) else None
+        if stated and version and stated != version:
+            message = f"the text is for {key} {stated}, here is {version}"
+            yield _finding("versions", matter.lines["metadata"], message, "Read the text again, then change it.")
 
 
-def _check_description(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
+def _check_description(matter: FrontMatter) -> Iterator[Finding]:
     text, line = str(matter.values.get("description", "")), matter.lines.get("description", 1)
     for what, pattern in TRIGGERS.items():
         if not re.search(pattern, text[:TRIGGER_WINDOW], re.I):
@@ -154,41 +158,15 @@ def _check_description(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
         yield _finding("description", line, "angle brackets end up in a prompt made of tags: leave them out")
 
 
-def _check_versions(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
-    """`metadata` names the versions that the text is for: those of the copy's record, else this package's."""
-    metadata = matter.values.get("metadata")
-    record = read_record(folder)
-    wanted = {"version": record.version if record else __version__, "cute-dsl": dsl_version()}
-    for key, version in wanted.items():
-        stated = metadata.get(key) if isinstance(metadata, dict) else None
-        if stated and version and stated != version:
-            message = f"the text is for {key} {stated}, here is {version}"
-            yield _finding("versions", matter.lines["metadata"], message, "Read the text again, then change it.")
-
-
-def _check_size(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
+def _check_body(matter: FrontMatter) -> Iterator[Finding]:
     lines, tokens = _lines_of(matter.body), estimated_tokens(matter.body)
     if lines > MOST_LINES:
         yield _finding("size", matter.body_line, f"the body has {lines} lines, more than {MOST_LINES}")
     if tokens > MOST_TOKENS:
         yield _finding("size", matter.body_line, f"the body has about {tokens} tokens, more than {MOST_TOKENS}")
-
-
-def _check_neutrality(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
     for number, line in enumerate(matter.body.split("\n"), matter.body_line):
         for found in TOOLS_OF_CLIENTS.finditer(line):
             yield _finding("neutral", number, f"{found[0]!r} is one client's own", "Name a script, or say what to do.")
-
-
-Rule = Callable[[FrontMatter, Path], Iterable[Finding]]
-RULES: tuple[Rule, ...] = (
-    _check_keys,
-    _check_name,
-    _check_description,
-    _check_versions,
-    _check_size,
-    _check_neutrality,
-)
 
 
 def _check_promises(text: str, root: Path) -> Iterator[Finding]:
