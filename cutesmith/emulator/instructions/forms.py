@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cutesmith.emulator.faults import UnsupportedInstruction
-from cutesmith.emulator.ptx.syntax import Immediate, Instruction
-from cutesmith.emulator.ptx.types import bits_of
+from cutesmith.emulator.ptx.syntax import Immediate, Instruction, bits_of
 
 _TYPES = frozenset(
     "pred b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f16 bf16 f32 f64 f16x2 bf16x2 u16x2 s16x2".split()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Register
-from cutesmith.emulator.ptx.traversal import parts
+from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Register, parts
 
 CONDITION_CODE = "%cc"
 """The carry flag of `add.cc`, `addc` and their like, as a predicate register."""

@@ -24,8 +24,7 @@ from cutesmith.emulator.operations.fragments import (
 )
 from cutesmith.emulator.operations.native_sums import fused_multiply_add
 from cutesmith.emulator.program.abi import WARP, Array
-from cutesmith.emulator.ptx.syntax import Instruction, Operand
-from cutesmith.emulator.ptx.types import bits_of
+from cutesmith.emulator.ptx.syntax import Instruction, Operand, bits_of
 
 _SHAPES = {
     "f16": ("m16n8k8", "m16n8k16"),

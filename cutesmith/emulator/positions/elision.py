@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cutesmith.emulator.instructions.roles import has_result, reads, writes
-from cutesmith.emulator.ptx.syntax import Address, Function, Immediate, Instruction, Label, Register, Vector
-from cutesmith.emulator.ptx.traversal import with_body
+from cutesmith.emulator.ptx.syntax import Address, Function, Immediate, Instruction, Label, Register, Vector, with_body
 
 POSITION = "position"
 """The opcode of an address that would be accessed: `position.st [address], [the same, computed with 64 bits]`."""

@@ -25,9 +25,9 @@ from cutesmith.emulator.ptx.syntax import (
     Register,
     SpecialRegister,
     Symbol,
+    bits_of,
+    with_body,
 )
-from cutesmith.emulator.ptx.traversal import with_body
-from cutesmith.emulator.ptx.types import bits_of
 
 _TWIN = ".wide"
 _PLAUSIBLE = 1 << 36  # larger than any position: a hash of one is not divided with more bits than it was meant to have

@@ -11,9 +11,7 @@ from cutesmith.emulator.program.contraction import contracted
 from cutesmith.emulator.program.control_flow import cut
 from cutesmith.emulator.program.layout import aligned, place, place_registers, place_shared
 from cutesmith.emulator.program.liveness import Liveness, Regions, back_edges
-from cutesmith.emulator.ptx.syntax import Function, Instruction, Module, Symbol
-from cutesmith.emulator.ptx.traversal import parts
-from cutesmith.emulator.ptx.types import bits_of
+from cutesmith.emulator.ptx.syntax import Function, Instruction, Module, Symbol, bits_of, parts
 
 _LOCAL_ALIGN = 16
 

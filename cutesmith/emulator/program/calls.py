@@ -25,8 +25,9 @@ from cutesmith.emulator.ptx.syntax import (
     Symbol,
     Variable,
     Vector,
+    mapped,
+    with_body,
 )
-from cutesmith.emulator.ptx.traversal import mapped, with_body
 
 SYSTEM_CALLS = ("vprintf", "__assertfail")
 """Functions that the driver provides; the handler of `call` executes them."""

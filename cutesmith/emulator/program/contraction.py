@@ -11,8 +11,7 @@ from collections import Counter
 from dataclasses import replace
 
 from cutesmith.emulator.instructions.roles import reads, writes
-from cutesmith.emulator.ptx.syntax import Function, Instruction, Label, Register
-from cutesmith.emulator.ptx.traversal import with_body
+from cutesmith.emulator.ptx.syntax import Function, Instruction, Label, Register, with_body
 
 FUSED = "fused"
 """The opcode of a contraction: `fused.add d, a, b, c` is a*b + c, `.subtract_addend` a*b - c, and

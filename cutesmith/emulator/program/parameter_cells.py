@@ -6,9 +6,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cutesmith.emulator.faults import UnsupportedInstruction
-from cutesmith.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register, Symbol, Variable, Vector
-from cutesmith.emulator.ptx.traversal import parts
-from cutesmith.emulator.ptx.types import bits_of
+from cutesmith.emulator.ptx.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Operand,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+    bits_of,
+    parts,
+)
 
 _MIN_REGISTER_BITS = 16
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutesmith.emulator.ptx.constants import constant
-from cutesmith.emulator.ptx.syntax import Variable
+from cutesmith.emulator.ptx.syntax import Variable, bits_of, bytes_of
 from cutesmith.emulator.ptx.tokens import Tokens
-from cutesmith.emulator.ptx.types import bits_of, bytes_of
 
 SPACES = ("global", "const", "shared", "local", "param")
 LINKAGE = (".extern", ".visible", ".weak", ".common")

@@ -1,8 +1,15 @@
-"""What a PTX module consists of, as the parser hands it on: frozen, and nothing resolved yet but names and numbers."""
+"""What a PTX module consists of, as the parser hands it on: frozen, and nothing resolved yet but names and numbers.
+
+Walks over operands and sizes of types are here too.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import count
 from typing import TypeAlias
 
 
@@ -170,3 +177,59 @@ class Module:
     def sm(self) -> int:
         """The SM number of the target: 90 for "sm_90a"."""
         return int("".join(c for c in self.target.removeprefix("sm_") if c.isdigit()))
+
+
+def parts(operand: Operand) -> Iterator[Operand]:
+    """Registers, symbols, literals, … in an operand, from left to right; the base of an address is one of them."""
+    if isinstance(operand, Address):
+        yield operand.base
+        for coordinate in operand.coordinates:
+            yield from parts(coordinate)
+    elif isinstance(operand, Vector):
+        for element in operand.elements:
+            yield from parts(element)
+    elif isinstance(operand, Pair):
+        yield from parts(operand.first)
+        yield from parts(operand.second)
+    else:
+        yield operand
+
+
+def mapped(operand: Operand, change: Callable[[Operand], Operand]) -> Operand:
+    """The operand with `change` applied to each of its parts."""
+    if isinstance(operand, Address):
+        coordinates = tuple(mapped(coordinate, change) for coordinate in operand.coordinates)
+        base = change(operand.base)
+        assert isinstance(base, (Register, Symbol, Immediate))
+        return replace(operand, base=base, coordinates=coordinates)
+    if isinstance(operand, Vector):
+        return Vector(tuple(mapped(element, change) for element in operand.elements))
+    if isinstance(operand, Pair):
+        return Pair(mapped(operand.first, change), mapped(operand.second, change))
+    return change(operand)
+
+
+def with_body(function: Function, body: Iterable[Instruction | Label]) -> Function:
+    """The function with another body, its instructions numbered again."""
+    numbers = count()
+    statements = (replace(s, number=next(numbers)) if isinstance(s, Instruction) else s for s in body)
+    return replace(function, body=tuple(statements))
+
+
+_NUMBERED = re.compile(r"(?:b|u|s|f|bf)(\d+)(?:x(\d))?")
+_BITS = {"pred": 1, "e4m3": 8, "e5m2": 8, "e4m3x2": 16, "e5m2x2": 16, "tf32": 32}
+
+
+@cache
+def bits_of(type_name: str) -> int:
+    """Bits of a value of that type: 32 for "b32" and "f16x2", 1 for "pred"; 0 for any other word."""
+    if type_name in _BITS:
+        return _BITS[type_name]
+    match = _NUMBERED.fullmatch(type_name)
+    return int(match[1]) * int(match[2] or 1) if match else 0
+
+
+@cache
+def bytes_of(type_name: str) -> int:
+    """Bytes of a variable of that type in memory; 0 for what has no place there, such as "pred"."""
+    return bits_of(type_name) // 8

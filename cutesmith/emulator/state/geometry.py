@@ -10,8 +10,7 @@ import numpy as np
 
 from cutesmith.emulator.program.abi import SPECIAL_REGISTERS, WARP, Array
 from cutesmith.emulator.program.basic_blocks import Program
-from cutesmith.emulator.ptx.syntax import SpecialRegister
-from cutesmith.emulator.ptx.traversal import parts
+from cutesmith.emulator.ptx.syntax import SpecialRegister, parts
 
 Triple = tuple[int, int, int]
 

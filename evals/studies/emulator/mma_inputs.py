@@ -15,7 +15,7 @@ from cutesmith.emulator.operations.fragments import N, a_layout, b_layout, c_lay
 from cutesmith.emulator.operations.multiply import Multiplication
 from cutesmith.emulator.operations.tensor_core import container, decode
 from cutesmith.emulator.program.abi import Array
-from cutesmith.emulator.ptx.types import bits_of
+from cutesmith.emulator.ptx.syntax import bits_of
 from evals.studies.emulator.instruction_operands import random_words
 
 SETS = 32

@@ -15,8 +15,7 @@ from cutesmith.emulator.native.logs import Instrumentation
 from cutesmith.emulator.program.abi import CONTEXT_WORDS, EXITED, SPECIAL_REGISTERS, Context
 from cutesmith.emulator.program.basic_blocks import BasicBlock, Exit, Program, Region
 from cutesmith.emulator.ptx.parser import parse
-from cutesmith.emulator.ptx.syntax import Function, Instruction, Module, Variable
-from cutesmith.emulator.ptx.types import bits_of
+from cutesmith.emulator.ptx.syntax import Function, Instruction, Module, Variable, bits_of
 
 HOST_ACCESS = """define ptr @access(ptr %context, i32 %lane, i32 %space, i64 %address, i32, i32, i32) {
 %pointer = inttoptr i64 %address to ptr
