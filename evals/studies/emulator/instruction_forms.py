@@ -252,7 +252,7 @@ tanh.approx.f16x2 f16x2, f16x2 | count=2048
 tanh.approx.bf16 bf16, bf16 | count=4096
 tanh.approx.bf16x2 bf16x2, bf16x2 | count=2048
 """
-"""Forms whose result the hardware approximates: bit-equal all the same, for the unit is known (`native/unit.py`)."""
+"""Forms whose result the hardware approximates: bit-equal all the same, for the unit is known (`emitters/unit.py`)."""
 
 WARP = """
 shfl.sync.{up,down,bfly,idx}.b32 b32|p, b32, {1,5,16,31}, {0,0x1f,0x1c03,0x0f}, 0xffffffff
