@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from cutesmith.commands._run import command, log_lines, report, verb_parser
 from cutesmith.errors import UsageError
+from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.timing.entries import import_alike
 from cutesmith.verbs.kernel_verbs import VERIFY
@@ -38,10 +39,7 @@ def main(argv: list[str]) -> int:
             raise UsageError(f"{name} {value:g}: a tolerance is finite and not negative")
     if options.seeds < 1 or not options.timeout > 0:
         raise UsageError("--seeds and --timeout must be positive")
-    verdict = verify_kernel(
-        options.file,
-        problem=options.problem,
-        on=options.on,
+    asked = VerifyOptions(
         rtol=options.rtol,
         atol=options.atol,
         arch=options.arch,
@@ -51,6 +49,7 @@ def main(argv: list[str]) -> int:
         confine_problem=options.confine_problem,
         preload=import_alike,
     )
+    verdict = verify_kernel(options.file, asked, problem=options.problem, on=options.on)
     return report(verdict, as_json=options.json, lines=table(verdict))
 
 

@@ -41,8 +41,9 @@ START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a bus
 class VerifyOptions:
     """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call.
 
-    `confine_problem`: that of a file of its own too. `largest_file`: bytes of a tensor that moves as one file.
-    `preload`: see `verify_kernel`.
+    A problem in the kernel's own file is confined as the kernel is, any other only with `confine_problem`.
+    `largest_file`: bytes of a tensor that moves as one file. `preload` imports what other processes import in which a
+    kernel meets a GPU (rule H3; `timing.entries.import_alike`).
     """
 
     rtol: float | None = None

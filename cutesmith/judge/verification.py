@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,7 +31,6 @@ from cutesmith.judge.reference_side import requests as of_reference
 from cutesmith.judge.rounds import SMALLER, Round, VerifyOptions, behaviour, exchange, loading, new_seed, start_both
 from cutesmith.judge.transfer.requests import Start
 from cutesmith.problems import contract
-from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.failures import mechanism_of
 from cutesmith.sandbox.gpu_lock import gpu_lock
 from cutesmith.sandbox.processes import fair_memory
@@ -52,17 +51,10 @@ NOT_EXECUTED = "compiled and checked, but nothing was executed: this machine has
 
 def verify_kernel(
     path: str | Path,
+    options: VerifyOptions | None = None,
     *,
     problem: str | Path | None = None,
     on: str = "auto",
-    rtol: float | None = None,
-    atol: float | None = None,
-    arch: str | None = None,
-    seeds: int = 2,
-    sanitize: bool = False,
-    timeout: float = 120.0,
-    confine_problem: bool = False,
-    preload: Callable[[], object] = import_dsl,
 ) -> VerifyVerdict:
     """Verify a kernel file against its own reference, or against that of a separate problem file.
 
@@ -70,26 +62,14 @@ def verify_kernel(
     which shapes ran; status `verified on the emulated GPU`); "compile" checks all but the values (status `compiled`);
     "auto" takes the GPU, else the emulator, and compiles what that cannot execute and says so (exit 7). "cpu" runs
     `kernel_fn` on CPU tensors: a function that can do that is no CuTe kernel, so this serves the judge's own tests (no
-    static checks). `seeds` is the number of draws of each set. A problem in the kernel's own file is confined as the
-    kernel is, any other only with `confine_problem`. `preload` imports what other processes import in which a kernel
-    meets a GPU (rule H3; `timing.entries.import_alike`). What the candidate does wrong ends in a verdict; raises
-    UsageError for an unknown `on` or architecture.
+    static checks). What the candidate does wrong ends in a verdict; raises UsageError for an unknown `on` or
+    architecture.
     """
-    options = VerifyOptions(
-        rtol=rtol,
-        atol=atol,
-        arch=arch,
-        seeds=seeds,
-        timeout=timeout,
-        sanitize=sanitize,
-        confine_problem=confine_problem,
-        preload=preload,
-    )
     if on not in MODES:
         raise UsageError(f"--on {on} is unknown", hint=f"Choose one of {', '.join(MODES)}.")
     begin = time.monotonic()
     path = Path(path)
-    judge = Judge(path=path, problem=contract.problem_of(path, problem), options=options)
+    judge = Judge(path=path, problem=contract.problem_of(path, problem), options=options or VerifyOptions())
     return replace(judge.verdict(on), seconds=round(time.monotonic() - begin, 3))
 
 

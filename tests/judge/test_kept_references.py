@@ -14,6 +14,7 @@ from cutesmith.evals.engines.jobs import CheckJob, File
 from cutesmith.evals.engines.stage_process import next_job
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.judge.kept_references import keeping_references
+from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.sandbox.child import write_frame
 from cutesmith.verdicts import ExitCode
@@ -74,7 +75,7 @@ def judged(tmp_path):
         problem, kernel = folder / "problem.py", folder / "kernel.py"
         problem.write_text(PROBLEM.format(top=top, body=body, function=function))
         kernel.write_text(KERNEL.format(expression=expression))
-        return verify_kernel(kernel, problem=problem, on="cpu", timeout=timeout)
+        return verify_kernel(kernel, VerifyOptions(timeout=timeout), problem=problem, on="cpu")
 
     return judged
 

@@ -110,7 +110,7 @@ def test_what_a_kernel_may_not_do_its_own_problem_may_not_do_either(tmp_path, ou
 @pytest.mark.parametrize("place", ["when the file is run", "where inputs are drawn"])
 def test_a_problem_that_never_returns_is_ended(tmp_path, outside, place):
     path, _ = attacking(tmp_path, "time.sleep(1000)", PLACES[place])
-    verdict = verify_kernel(path, on="cpu", timeout=1.5)
+    verdict = verify_kernel(path, VerifyOptions(timeout=1.5), on="cpu")
     assert verdict.exit_code == ExitCode.TIMED_OUT
     assert "the file did not finish loading within 1.5 s: look for a loop" in verdict.summary
 
@@ -147,11 +147,11 @@ def test_the_verdict_says_whose_problem_it_is_and_how_it_was_confined(tmp_path):
     path, problem = tmp_path / "kernel.py", tmp_path / "problem.py"
     path.write_text(PROBLEM + KERNEL)
     problem.write_text(PROBLEM)
-    own = verify_kernel(path, on="cpu", seeds=1)
+    own = verify_kernel(path, VerifyOptions(seeds=1), on="cpu")
     assert own.passed and own.own_problem and set(own.problem_confinement) == LAYERS
     assert own.summary.endswith(" cases, by the file's own reference")
     path.write_text(KERNEL)
-    separate = verify_kernel(path, problem=problem, on="cpu", seeds=1)
+    separate = verify_kernel(path, VerifyOptions(seeds=1), problem=problem, on="cpu")
     assert separate.passed and not separate.own_problem and separate.problem_confinement == {}
     assert separate.summary.endswith(" cases")
     free = replace(own, problem_confinement=dict.fromkeys(LAYERS, False))
@@ -165,7 +165,7 @@ def test_a_problem_of_its_own_keeps_its_freedom(tmp_path, outside):
     lines = "".join(f"    {place.format(outside=outside)}\n" for place in places)
     (tmp_path / "problem.py").write_text(PROBLEM.replace("def get_inputs():\n", f"def get_inputs():\n{lines}"))
     (tmp_path / "kernel.py").write_text(KERNEL)
-    verdict = verify_kernel(tmp_path / "kernel.py", problem=tmp_path / "problem.py", on="cpu", seeds=1)
+    verdict = verify_kernel(tmp_path / "kernel.py", VerifyOptions(seeds=1), problem=tmp_path / "problem.py", on="cpu")
     assert verdict.passed, verdict.summary
     assert (outside / "written").read_text() == "x"
 
@@ -220,11 +220,11 @@ def test_a_problem_of_its_own_can_be_confined_too(tmp_path, outside):
     kernel, problem = tmp_path / "kernel.py", tmp_path / "problem.py"
     problem.write_text(kernel.read_text().partition("\nimport torch\n\ndef kernel_fn")[0])
     kernel.write_text(KERNEL)
-    verdict = verify_kernel(kernel, problem=problem, on="cpu", confine_problem=True)
+    verdict = verify_kernel(kernel, VerifyOptions(confine_problem=True), problem=problem, on="cpu")
     assert (verdict.exit_code, verdict.rule) == (ExitCode.CRASHED, "H5") and untouched(outside)
     assert ASKED.way_out in verdict.summary and f"problem.py:{line}: " in verdict.summary
     problem.write_text(PROBLEM)
-    verdict = verify_kernel(kernel, problem=problem, on="cpu", seeds=1, confine_problem=True)
+    verdict = verify_kernel(kernel, VerifyOptions(seeds=1, confine_problem=True), problem=problem, on="cpu")
     assert verdict.passed and not verdict.own_problem and set(verdict.problem_confinement) == LAYERS
 
 
@@ -235,7 +235,7 @@ def test_an_own_problem_can_be_compiled_by_torch(tmp_path):
     renamed = PROBLEM.replace("def reference_fn(", "def plain(")
     assert renamed != PROBLEM
     path.write_text(f"{KERNEL}\n{renamed}\nreference_fn = torch.compile(plain, backend='eager')\n")
-    verdict = verify_kernel(path, on="cpu", seeds=1)
+    verdict = verify_kernel(path, VerifyOptions(seeds=1), on="cpu")
     assert verdict.passed, verdict.summary
     assert verdict.own_problem and set(verdict.problem_confinement) == LAYERS
 

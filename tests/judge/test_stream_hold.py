@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from cutesmith.judge.candidate_side.stream_hold import HOLD, LONGEST_HOLD_S, StreamHold
+from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
 from tests.emulator.machine.launches import address_of, emulate
 
@@ -69,8 +70,8 @@ def test_after_an_exception_nothing_is_held():
 @pytest.mark.gpu
 def test_beside_nine_processes_an_early_start_is_seen_each_time_and_honest_streams_pass(crowded_gpu):
     for _ in range(3):
-        verdict = verify_kernel(ADVERSARIAL / "t1_early_start.py", seeds=1)
+        verdict = verify_kernel(ADVERSARIAL / "t1_early_start.py", VerifyOptions(seeds=1))
         assert verdict.exit_code in (1, 8), verdict.summary
         assert not verdict.cases[0].passed, "the replay itself shows it, not luck with a later case"
-    verdict = verify_kernel(ADVERSARIAL / "t1_honest_joined_streams.py", seeds=1)
+    verdict = verify_kernel(ADVERSARIAL / "t1_honest_joined_streams.py", VerifyOptions(seeds=1))
     assert verdict.exit_code == 0, verdict.summary

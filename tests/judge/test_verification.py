@@ -308,7 +308,8 @@ def test_a_file_that_never_finishes_loading_is_to_blame(tmp_path, where):
     texts = {"kernel.py": f"import numpy, torch\n{HONEST}", "problem.py": PROBLEM}
     for name, text in texts.items():
         (tmp_path / name).write_text(text + (wait if name == where else ""))
-    verdict = verify_kernel(tmp_path / "kernel.py", problem=tmp_path / "problem.py", on="cpu", timeout=1.5)
+    kernel, problem = (tmp_path / name for name in texts)
+    verdict = verify_kernel(kernel, VerifyOptions(timeout=1.5), problem=problem, on="cpu")
     assert verdict.exit_code == ExitCode.TIMED_OUT, verdict.summary
     subject = "problem.py" if where == "problem.py" else "the file"
     assert f"kernel.py: {subject} did not finish loading within 1.5 s" in verdict.summary

@@ -14,6 +14,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -91,14 +92,15 @@ def _check(job: CheckJob) -> StageResult:
 
 
 def _verify(job: VerifyJob) -> StageResult:
+    from cutesmith.judge.rounds import VerifyOptions
     from cutesmith.judge.verification import verify_kernel
     from cutesmith.timing.entries import import_alike
 
     settings = job.settings
-    verify = partial(verify_kernel, on=settings.on, arch=settings.arch, rtol=settings.rtol, atol=settings.atol)
-    verify = partial(verify, seeds=settings.seeds, timeout=settings.timeout, preload=import_alike)
+    options = VerifyOptions(arch=settings.arch, rtol=settings.rtol, atol=settings.atol, seeds=settings.seeds)
+    options = replace(options, timeout=settings.timeout, preload=import_alike)
     with _files(job, job.kernel) as (task, kernel):
-        verdict = said(VERIFY, lambda: verify(kernel, problem=task))
+        verdict = said(VERIFY, lambda: verify_kernel(kernel, options, problem=task, on=settings.on))
     return _with_gpu_state(StageResult(verdicts={VERIFY: verdict}), verdict, settings)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cutesmith.compiling.compilation import compile_siblings
+from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
 from cutesmith.lint import lint_file
 from cutesmith.patterns.generation.candidates import Candidate
@@ -60,7 +61,8 @@ class Stages:
         return verdict
 
     def _verify(self, path: Path, place: str) -> VerifyVerdict:
-        return verify_kernel(path, on=place, arch=self.target.arch, seeds=SEEDS, preload=import_alike)
+        options = VerifyOptions(arch=self.target.arch, seeds=SEEDS, preload=import_alike)
+        return verify_kernel(path, options, on=place)
 
     def time(self, candidates: list[Candidate]) -> str:
         """Interleaved device times of all candidates on the same inputs; the day when they are from an earlier race."""

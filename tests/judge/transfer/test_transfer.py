@@ -252,5 +252,5 @@ def test_on_a_gpu_six_gigabytes_need_no_files_of_that_size(tmp_path):
     path.write_text(
         text[: text.index("def get_inputs")] + "def get_inputs():\n    return [torch.randn(3 << 29, device='cuda')]\n"
     )
-    verdict = verify_kernel(path, on="gpu", seeds=1)
+    verdict = verify_kernel(path, VerifyOptions(seeds=1), on="gpu")
     assert verdict.exit_code == 0, verdict.summary
