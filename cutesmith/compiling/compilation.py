@@ -98,8 +98,7 @@ class _Compilations:
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._worker: Worker | None = None
-        self._pending: Pending[CompiledFile] | None = None
-        self._lost = CandidateError("ask() comes first", ExitCode.INTERNAL)
+        self._asked: Pending[CompiledFile] | CandidateError = CandidateError("ask() comes first", ExitCode.INTERNAL)
         self.narrow = ""  # what the kernel compiled last narrows, see compiling.narrowing
 
     def __enter__(self) -> _Compilations:
@@ -123,20 +122,21 @@ class _Compilations:
         request = CompileFile(
             path=files[0], problem=None if problem is None else files[1], arch=arch, keep=keep, sources=sources
         )
-        self._pending = None
         try:
-            self._pending = self._live_worker().send(request)
+            self._asked = self._live_worker().send(request)
         except CandidateError as error:
-            self._lost = error
+            self._asked = error
 
     def answer(self, arch: str, keep_dir: str | Path | None) -> ArchReport:
         """The report of what was asked."""
-        if self._pending is None:
-            return _died(arch, self._lost)
         try:
-            reply = self._pending.reply(timeout=self._timeout)
+            if isinstance(self._asked, CandidateError):
+                raise self._asked
+            reply = self._asked.reply(timeout=self._timeout)
         except CandidateError as error:
-            return _died(arch, error)
+            text = f"{error.message}\n{error.log_tail[-4000:]}".strip()
+            code = {ExitCode.TIMED_OUT: "TIMED_OUT", ExitCode.REJECTED: "REJECTED"}.get(error.exit_code, "CRASHED")
+            return ArchReport(arch=arch, exit_code=error.exit_code, compile_seconds=0.0, error_code=code, error=text)
         self.narrow = reply.narrow
         artifacts = _write_artifacts(Path(keep_dir), arch, reply) if keep_dir is not None else {}
         return replace(reply.report, artifacts=artifacts)
@@ -149,12 +149,6 @@ class _Compilations:
             self._worker = Worker(compiler, environment={"CUDA_VISIBLE_DEVICES": ""})
             self._worker.start()
         return self._worker
-
-
-def _died(arch: str, error: CandidateError) -> ArchReport:
-    text = f"{error.message}\n{error.log_tail[-4000:]}".strip()
-    code = {ExitCode.TIMED_OUT: "TIMED_OUT", ExitCode.REJECTED: "REJECTED"}.get(error.exit_code, "CRASHED")
-    return ArchReport(arch=arch, exit_code=error.exit_code, compile_seconds=0.0, error_code=code, error=text)
 
 
 def _write_artifacts(folder: Path, arch: str, reply: CompiledFile) -> dict[str, str]:

@@ -87,11 +87,8 @@ def unexplained(narrow: Mapping[str, str], dtypes: Iterable[str]) -> dict[str, s
 
 def described(narrow: Mapping[str, str], compiled: Compiled) -> str:
     """Such as "f16 (4 x cvt.rn.f16.f32, first at kernel.py:27)"."""
-    kinds = dict.fromkeys(narrow.values())
-    parts = {kind: [_counted(opcode, compiled) for opcode in narrow if narrow[opcode] == kind] for kind in kinds}
-    return ", ".join(f"{kind} ({', '.join(parts[kind][:3])})" for kind in kinds)
-
-
-def _counted(opcode: str, compiled: Compiled) -> str:
-    line = compiled.lines.get(opcode)
-    return f"{compiled.counts[opcode]} x {opcode}" + (f", first at {line}" if line else "")
+    parts: dict[str, list[str]] = {}
+    for opcode, kind in narrow.items():
+        first = f", first at {compiled.lines[opcode]}" if compiled.lines.get(opcode) else ""
+        parts.setdefault(kind, []).append(f"{compiled.counts[opcode]} x {opcode}{first}")
+    return ", ".join(f"{kind} ({', '.join(told[:3])})" for kind, told in parts.items())

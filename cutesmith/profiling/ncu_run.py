@@ -159,7 +159,8 @@ def _run(
     try:
         return run_watched(command, cwd=cwd, limits=limits, environment=environment)
     except OSError as error:
-        raise _unavailable(f"{request.ncu} cannot be started: {error}", INSTALL) from error
+        text = f"{request.ncu} cannot be started: {error}"
+        raise CandidateError(text, ExitCode.UNAVAILABLE, hint=INSTALL) from error
 
 
 def _import(request: NcuRequest, limits: Limits, run: _Ended) -> Finished:
@@ -247,16 +248,13 @@ class _Ended:
 
     def unavailable(self, message: str, hint: str = "", *, tail: str = "") -> CandidateError:
         """An error that is the machine's."""
-        return _unavailable(message, hint, f"{self.tail}\n{tail}".strip())
+        told = f"{self.tail}\n{tail}".strip()
+        return CandidateError(message, ExitCode.UNAVAILABLE, hint=hint, log_tail=told)
 
 
 def _joined(errors: Sequence[str]) -> str:
     """Several complaints in a line: the first is often only that there is one."""
     return " ".join(errors)[:600]
-
-
-def _unavailable(message: str, hint: str = "", tail: str = "") -> CandidateError:
-    return CandidateError(message, ExitCode.UNAVAILABLE, hint=hint, log_tail=tail)
 
 
 def _read(path: Path, most: int) -> str:

@@ -55,11 +55,8 @@ class Scratch:
 @contextlib.contextmanager
 def scratch_folder(*, where: Path | None = None, prefix: str = PREFIX) -> Iterator[Path]:
     """A new folder for as long as this lasts; arguments and errors as of `Scratch`."""
-    scratch = Scratch(where=where, prefix=prefix)
-    try:
+    with contextlib.closing(Scratch(where=where, prefix=prefix)) as scratch:
         yield scratch.path
-    finally:
-        scratch.close()
 
 
 def remove_abandoned(place: Path, prefix: str = PREFIX) -> None:

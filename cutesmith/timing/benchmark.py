@@ -103,8 +103,16 @@ class Race(Contest):
         contenders: dict[int, Contender] = {}
         self._start(folder, reference, candidate)
         for index, path in enumerate(files):
-            if index not in failed:
-                self._try_to_enter(contenders, failed, candidate, index, path)
+            if index in failed:
+                continue
+            try:
+                contenders[index] = self._enter(candidate, str(path), path)
+            except CandidateError as error:
+                if not candidate.alive or "CUDA error" in error.message:  # the context is lost with it
+                    raise _Fallen(index, error.message) from error
+                failed[index] = error.message
+            except CutesmithError as error:
+                failed[index] = str(error)
         with gpu_lock(exclusive=True):
             for index in list(contenders):
                 self._guarded(index, partial(contenders[index].warm_up, self.options.timeout))
@@ -115,18 +123,6 @@ class Race(Contest):
                     request = contender.round_request(order.randrange(1, 1 << 20))
                     self._guarded(index, partial(self._round, contender, request))
         return contenders
-
-    def _try_to_enter(
-        self, contenders: dict[int, Contender], failed: dict[int, str], candidate: Worker, index: int, path: Path
-    ) -> None:
-        try:
-            contenders[index] = self._enter(candidate, str(path), path)
-        except CandidateError as error:
-            if not candidate.alive or "CUDA error" in error.message:  # the context is lost with it
-                raise _Fallen(index, error.message) from error
-            failed[index] = error.message
-        except CutesmithError as error:
-            failed[index] = str(error)
 
     def _guarded(self, index: int, action: Callable[[], object]) -> None:
         try:

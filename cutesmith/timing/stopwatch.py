@@ -7,9 +7,8 @@ ran before would: their write-back stands for that of the kernel's own last line
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
@@ -69,7 +68,9 @@ class Stopwatch:
         set lines of the L2 cache aside, which the flush would not reach.
         """
         kept = None
-        pairs = self._pairs(launches)
+        while len(self._events) < launches:
+            self._events.append((self._event(enable_timing=True), self._event(enable_timing=True)))
+        pairs = self._events[:launches]
         between_us = QUEUE_US + CHANGE_US * max(map(len, changes), default=0)
         self._synchronize()
         self._sleep(int(min(MAX_SLEEP_US, 200 + 1.5 * launches * (host_us + between_us)) * SLEEP_CYCLES_PER_US))
@@ -96,11 +97,6 @@ class Stopwatch:
     def flush(self) -> None:
         """Queue a write of twice the L2 cache: what it held is gone."""
         self._flush.zero_()
-
-    def _pairs(self, count: int) -> list[tuple[Any, Any]]:
-        while len(self._events) < count:
-            self._events.append((self._event(enable_timing=True), self._event(enable_timing=True)))
-        return self._events[:count]
 
     def host_us(
         self,
@@ -139,24 +135,16 @@ class Stopwatch:
     def matmul_flops_per_second(self, dtype: torch.dtype) -> float | None:
         """Operations a second of a large matrix product, float32 with TF32; None for a dtype that torch.mm lacks."""
         size = 4096 if dtype == torch.float64 else 8192
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")  # a roof is what the device can do, not what PyTorch does by default
         try:
-            with _tf32():
-                sides = [torch.randn(size, size, device="cuda").to(dtype) for _ in range(2)]
-                samples, _ = self.round(_product(dtype), [sides], launches=12, host_us=20)
+            sides = [torch.randn(size, size, device="cuda").to(dtype) for _ in range(2)]
+            samples, _ = self.round(_product(dtype), [sides], launches=12, host_us=20)
         except (RuntimeError, TypeError):  # not implemented for this dtype, or too little memory
             return None
+        finally:
+            torch.set_float32_matmul_precision(precision)
         return 2 * size**3 / (median(samples[2:]) * 1e-6)
-
-
-@contextlib.contextmanager
-def _tf32() -> Iterator[None]:
-    """A roof is what the device can do, not what PyTorch does by default."""
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(precision)
 
 
 def _product(dtype: torch.dtype) -> Function:

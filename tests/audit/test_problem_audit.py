@@ -226,54 +226,34 @@ def test_a_reference_that_takes_one_size_only_is_tried_at_that_size(audit):
     assert verdict.passed and verdict.tried == "float32[2048, 1024]"
 
 
-def test_parameters_of_a_module_are_inputs_that_need_not_matter(auditor, write_file):
-    source = """\
+MODULE = """\
 import torch
-
-
 class Model(torch.nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.BatchNorm1d(width))
-        self.spare = torch.nn.Parameter(torch.ones(width))
-
+        {parts}
     def forward(self, x):
-        return self.layers(x)
-
-
+        return {result}
 def get_inputs():
-    return [torch.randn(65536, 512)]
-
-
+    return [{drawn}]
 def get_init_inputs():
     return [512]
 """
+
+
+def test_parameters_of_a_module_are_inputs_that_need_not_matter(auditor, write_file):
+    layers = "self.layers = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.BatchNorm1d(width))"
+    parts = [layers, "self.spare = torch.nn.Parameter(torch.ones(width))"]
+    source = MODULE.format(parts="\n        ".join(parts), result="self.layers(x)", drawn="torch.randn(65536, 512)")
     verdict = auditor.audit(write_file(source, "module.py"))
     assert verdict.passed and rules(verdict) == ["unused-state"]
     assert "spare" in verdict.findings[0].message and len(verdict.inputs) == 9
 
 
 def test_a_module_keeps_its_parameters_and_draws_nothing_large(auditor, write_file):
-    source = """\
-import torch
-
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.convolution = torch.nn.Conv2d(32, 64, 3)
-
-    def forward(self, x):
-        return torch.relu(self.convolution(x))
-
-
-def get_inputs():
-    return [torch.rand(2048, 32, 256, 256)]  # 17 GB, drawn on the CPU as KernelBench does
-
-
-def get_init_inputs():
-    return []
-"""
+    """17 GB of inputs, drawn on the CPU as KernelBench does."""
+    parts, drawn = "self.convolution = torch.nn.Conv2d(32, 64, 3)", "torch.rand(2048, 32, 256, 256)"
+    source = MODULE.format(parts=parts, result="torch.relu(self.convolution(x))", drawn=drawn)
     verdict = auditor.audit(write_file(source, "convolution.py"))
     assert verdict.passed and rules(verdict) == ["slow"] and verdict.seconds < 20
     assert verdict.tried == "float32[16, 32, 8, 8], float32[64, 32, 3, 3], float32[64]"
