@@ -158,12 +158,3 @@ class Attempt(Judgement):
     worker: str = ""  # which worker judged it, such as "gpu0" or a node's name
     finished: str = ""  # UTC, ISO 8601
     cached: bool = False  # of an earlier attempt with the same key, whose seconds, cost and samples these are
-
-    def speedup(self, baseline: str = EAGER) -> float | None:
-        """Median of the baseline over the kernel's; None when either was not timed, 0.0 for a wrong kernel."""
-        if not self.correct:
-            return 0.0
-        mine, theirs = self.timings.get(KERNEL), self.timings.get(baseline)
-        if mine is None or theirs is None or not mine.median_us or not theirs.median_us:
-            return None
-        return theirs.median_us / mine.median_us

@@ -58,6 +58,9 @@ def test_the_middle_leaves_out_the_tenths_at_either_end(tmp_path):
     found = throughput(tmp_path)
     assert found["finished_s"] == [10.0 * number for number in range(1, 21)]
     assert (found["a_minute"], found["middle_a_minute"]) == (6.0, 6.0)
+    (tmp_path / "gpu_holds.jsonl").write_text("\n".join(map(json.dumps, holds[:4])))
+    with pytest.raises(SystemExit, match="4 kernels were judged"):
+        throughput(tmp_path)
 
 
 def test_a_count_s_cores_are_those_of_what_it_starts():
@@ -104,10 +107,3 @@ def test_a_process_that_fails_says_so_and_does_not_return_into_its_parent_s_code
     with pytest.raises(SystemExit, match="ended before it had measured"):
         beside_one_another(1, fails, 0.1)
     assert "ValueError: number 0" in capfd.readouterr().err
-
-
-def test_too_few_kernels_make_no_rate(tmp_path):
-    holds = [{"job": f"t{number}", "begin": 100.0, "end": 110.0} for number in range(4)]
-    (tmp_path / "gpu_holds.jsonl").write_text("\n".join(map(json.dumps, holds)))
-    with pytest.raises(SystemExit, match="4 kernels were judged"):
-        throughput(tmp_path)

@@ -129,6 +129,13 @@ def comparisons(
     ]
 
 
+def require_structure(problem: Any, function: Callable[..., Any], values: list[Any]) -> None:
+    """The function returns as many tensors as the reference, of the same shapes, dtypes and strides."""
+    native, is_tuple = native_outputs(problem.reference_fn, values)
+    outputs, gave_tuple = native_outputs(function, values)
+    assert structure_violation([tensors.describe_layout(o) for o in outputs], gave_tuple, native, is_tuple) is None
+
+
 def test_what_is_listed_here_is_there():
     assert CUDA_ONLY.keys() | ROUNDED_WEIGHTS.keys() <= TORCH.keys()
     assert EMULATED.keys() | NOT_EMULATED.keys() == QUACK.keys()
@@ -140,9 +147,7 @@ def test_it_returns_at_full_size_what_the_reference_does(task, torch_fused):
     with cuda_as_cpu(fake=task != "level4/grouped_gemm"):  # that reference reads where rows end
         values = problem.get_inputs() if task != "level4/grouped_gemm" else problem.get_inputs(rows=64, experts=4)
         assert len(inspect.signature(function).bind(*values).arguments) == len(values)
-        native, is_tuple = native_outputs(problem.reference_fn, values)
-        outputs, gave_tuple = native_outputs(function, values)
-        assert structure_violation([tensors.describe_layout(o) for o in outputs], gave_tuple, native, is_tuple) is None
+        require_structure(problem, function, values)
 
 
 @pytest.mark.parametrize("task", sorted(TORCH.keys() - CUDA_ONLY.keys()))
@@ -211,8 +216,5 @@ def test_quack_returns_at_full_size_what_the_reference_does(task, quack):
     problem, function = problem_of(task), getattr(quack, QUACK[task])
     with warnings.catch_warnings(), session("sm_90a", fake=True) as recorded:
         warnings.simplefilter("ignore")
-        values = problem.get_inputs()
-        native, is_tuple = native_outputs(problem.reference_fn, values)
-        outputs, gave_tuple = native_outputs(function, values)
-        assert structure_violation([tensors.describe_layout(o) for o in outputs], gave_tuple, native, is_tuple) is None
+        require_structure(problem, function, problem.get_inputs())
     assert len(recorded.launches) == 1

@@ -37,16 +37,12 @@ def test_lines_that_are_no_attempts_are_named_and_unknown_fields_are_not(tmp_pat
 def test_run_json_may_name_tasks_by_id_alone_or_be_missing(tmp_path):
     assert read_facts(tmp_path).tasks == ()
     about = {"suite": {"name": "core"}, "command": ["cutesmith", "eval"], "tasks": ["a", {"id": "b", "level": 2}]}
+    about["tasks"] += [{"id": "c", "libraries": ["quack.py:softmax"]}, {"id": "d", "libraries": []}]
     (tmp_path / "run.json").write_text(json.dumps(about), encoding="utf-8")
     facts = read_facts(tmp_path)
     assert (facts.suite, facts.command) == ("core", "cutesmith eval")
-    assert [(task.id, task.level) for task in facts.tasks] == [("a", 0), ("b", 2)]
-
-
-def test_run_json_says_which_libraries_a_task_has_or_does_not_say(tmp_path):
-    said = [{"id": "a", "libraries": ["quack.py:softmax"]}, {"id": "b", "libraries": []}, {"id": "c"}, "d"]
-    (tmp_path / "run.json").write_text(json.dumps({"tasks": said}), encoding="utf-8")
-    assert [task.libraries for task in read_facts(tmp_path).tasks] == [("quack.py:softmax",), (), None, None]
+    assert [(task.id, task.level) for task in facts.tasks] == [("a", 0), ("b", 2), ("c", 0), ("d", 0)]
+    assert [task.libraries for task in facts.tasks] == [None, None, ("quack.py:softmax",), ()]
 
 
 def test_a_folder_without_results_says_so(tmp_path):

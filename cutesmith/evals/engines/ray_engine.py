@@ -12,7 +12,7 @@ import itertools
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cutesmith.errors import UnavailableError
@@ -230,26 +230,21 @@ class RayEngine:
             self._lose(worker, "its node left the cluster")
         taken = {(worker.node.id, worker.post.name) for worker in self._workers}
         for node in nodes.values():
-            for post in posts_on(self._grant(node), self._staffing) if node.id not in self._left_out else ():
+            if node.id not in self._granted:  # as many of its GPUs as the run may have
+                most = self._staffing.gpus
+                left = node.gpus if most is None else most - sum(self._granted.values())
+                self._granted[node.id] = max(0, min(node.gpus, left))
+            granted = replace(node, gpus=self._granted[node.id])
+            for post in posts_on(granted, self._staffing) if node.id not in self._left_out else ():
                 if (node.id, post.name) not in taken and node.id not in self._left_out:
-                    self._hire(node, post)
-
-    def _grant(self, node: Node) -> Node:
-        """The node with as many of its GPUs as the run may have."""
-        if node.id not in self._granted:
-            most = self._staffing.gpus
-            left = node.gpus if most is None else most - sum(self._granted.values())
-            self._granted[node.id] = max(0, min(node.gpus, left))
-        return Node(id=node.id, address=node.address, cpus=node.cpus, gpus=self._granted[node.id])
-
-    def _hire(self, node: Node, post: Post) -> None:
-        self._hirings[(node.id, post.name)] += 1
-        if self._hirings[(node.id, post.name)] > HIRINGS:
-            self._leave_out(node, f"{HIRINGS} workers died there one after the other: {self._last_words[node.id]}")
-            return
-        actor = self._cluster.hire(node, post)
-        call = actor.greet.remote()
-        self._workers.append(Worker(node=node, post=post, actor=actor, call=call, born=time.monotonic()))
+                    self._hirings[(node.id, post.name)] += 1
+                    if self._hirings[(node.id, post.name)] > HIRINGS:
+                        died = f"{HIRINGS} workers died there one after the other"
+                        self._leave_out(node, f"{died}: {self._last_words[node.id]}")
+                        continue
+                    actor = self._cluster.hire(node, post)
+                    call = actor.greet.remote()
+                    self._workers.append(Worker(node=node, post=post, actor=actor, call=call, born=time.monotonic()))
 
     def _welcome(self, worker: Worker, greeting: Greeting) -> None:
         """Its outcomes must mean the same as those of all others: the same versions, judge and kind of GPU."""

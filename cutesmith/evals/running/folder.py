@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from cutesmith.append_log import AppendLog, LogWriteError
 from cutesmith.checkpoints import write_atomically
 from cutesmith.errors import UsageError
-from cutesmith.evals.reading import RESULTS, RUN, DamagedLine, PlannedTask, read_attempts, reason
+from cutesmith.evals.reading import RESULTS, RUN, PlannedTask, reason
 from cutesmith.evals.records import Attempt, GpuHold, Machine, Record
 from cutesmith.evals.running.sources import folder_name
 from cutesmith.evals.settings import JudgeSettings, MakerSettings
@@ -101,10 +101,6 @@ class RunFolder:
 
     def __exit__(self, *error: object) -> None:
         self._opened.close()
-
-    def attempts(self, damaged: list[DamagedLine] | None = None) -> Iterator[Attempt]:
-        """Every attempt that is done."""
-        return read_attempts(self.path, damaged)
 
     def description(self) -> RunDescription | None:
         """What `run.json` holds, None without one; raises UsageError when it does not describe a run."""

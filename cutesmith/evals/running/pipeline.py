@@ -32,7 +32,7 @@ from cutesmith.evals.engines.jobs import (
     VerifyJob,
 )
 from cutesmith.evals.keys import failure_key, judged_key, sha256
-from cutesmith.evals.reading import DamagedLine
+from cutesmith.evals.reading import DamagedLine, read_attempts
 from cutesmith.evals.records import Attempt, GpuHold, Judgement, Machine, Task
 from cutesmith.evals.running import outcomes
 from cutesmith.evals.running.cache import Cache
@@ -74,7 +74,7 @@ class Pipeline:
         """
         damaged: list[DamagedLine] = []
         known = {*((task.id, sample) for task, sample in self.plan.units()), *self.plan.gone_units()}
-        for attempt in self.folder.attempts(damaged):
+        for attempt in read_attempts(self.folder.path, damaged):
             unit = (attempt.task, attempt.sample)
             if unit in known and unit not in self._finished:
                 self._finished.add(unit)

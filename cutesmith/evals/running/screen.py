@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cutesmith.evals.running.plan import Tally
 
 WAITS = "alone: {unit}: too little memory beside others; {stage} again when nobody is there (--judges 1: always so)"
+BASELINES = (EAGER, COMPILED)
 LAST = 8  # verdicts that the live table shows
 LONGEST = 150
 
@@ -90,7 +91,7 @@ class LiveTable(Screen):
         self.say(described(attempt))
 
     def tick(self, tally: Tally, flight: int, gpu_time: GpuTime) -> None:
-        """Draw."""
+        """Draw what is done, solved, the rate, how long it takes still, and how busy the GPUs are."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.text import Text
@@ -98,24 +99,18 @@ class LiveTable(Screen):
         seconds = time.monotonic() - self._began
         if self._done_before is None:
             self._done_before = tally.done
-        head = headline(tally, flight, seconds, tally.done - self._done_before, gpu_time.share(self._gpus, seconds))
+        rate, busy = (tally.done - self._done_before) / (seconds or 1.0), gpu_time.share(self._gpus, seconds)
+        parts = [f"{tally.done}/{tally.total} done", f"{tally.solved} solved", f"{flight} on their way"]
+        if rate:
+            left = (tally.total - tally.done) / rate
+            to_go = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
+            parts += [f"{60 * rate:.1f} a minute", f"about {to_go} to go"]
+        if busy is not None:
+            parts.append(f"GPU busy {100 * busy:.0f} %")
+        if tally.open:
+            parts.append(f"{len(tally.open)} open")
         bar = ProgressBar(total=max(1, tally.total), completed=tally.done)
-        self._live.update(Group(Text(head), bar, *(Text(line) for line in self._last)))
-
-
-def headline(tally: Tally, flight: int, seconds: float, done_now: int, busy: float | None) -> str:
-    """Done, solved, rate, how long it takes still, and how busy the GPUs are."""
-    rate = done_now / seconds if seconds else 0.0
-    left = tally.total - tally.done
-    parts = [f"{tally.done}/{tally.total} done", f"{tally.solved} solved", f"{flight} on their way"]
-    if rate:
-        to_go = f"{left / rate:.0f} s" if left < 90 * rate else f"{left / rate / 60:.0f} min"
-        parts += [f"{60 * rate:.1f} a minute", f"about {to_go} to go"]
-    if busy is not None:
-        parts.append(f"GPU busy {100 * busy:.0f} %")
-    if tally.open:
-        parts.append(f"{len(tally.open)} open")
-    return " · ".join(parts)
+        self._live.update(Group(Text(" · ".join(parts)), bar, *(Text(line) for line in self._last)))
 
 
 def described(attempt: Attempt) -> str:
@@ -125,8 +120,8 @@ def described(attempt: Attempt) -> str:
     mine = attempt.timings.get(KERNEL)
     if mine is not None and mine.median_us:
         parts.append(f"{mine.median_us:.1f} µs")
-        ratios = {name: attempt.speedup(name) for name in (EAGER, COMPILED)}
-        parts += [f"{ratio:.2f}x {name}" for name, ratio in ratios.items() if ratio]
+        theirs = {name: timing.median_us for name in BASELINES if (timing := attempt.timings.get(name)) is not None}
+        parts += [f"{us / mine.median_us:.2f}x {name}" for name, us in theirs.items() if us and attempt.correct]
     elif attempt.exit_code:
         parts.append(" ".join(attempt.summary.split()))
     where = "cached" if attempt.cached else attempt.worker

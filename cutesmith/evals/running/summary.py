@@ -65,16 +65,11 @@ def summarize(folder: Path, suite: str, agent: str, tally: Tally, gpu: GpuUse, s
         folder=str(folder),
         suite=suite,
         agent=agent,
-        total=tally.total,
-        done=tally.done,
-        solved=tally.solved,
-        cached=tally.cached,
+        **{name: getattr(tally, name) for name in ("total", "done", "solved", "cached", "lost_gpus", "interrupted")},
         statuses=dict(tally.statuses.most_common()),
         open=dict(list(tally.open.items())[:OPEN_SHOWN]),
-        lost_gpus=tally.lost_gpus,
         gpu=gpu,
         judging_s=judging_seconds(folder),
-        interrupted=tally.interrupted,
     )
 
 

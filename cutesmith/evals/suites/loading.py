@@ -61,7 +61,11 @@ def load_suite(
     _require_distinct(suite)
     if libraries is None and str(name_or_path) in FOLDERS:
         libraries = resources.libraries()
-    _require_known(suite, ids)
+    for wanted in ids:
+        if not any(_is_called(task, wanted) for task in suite.tasks):
+            close = get_close_matches(wanted, [task.id for task in suite.tasks], n=3, cutoff=0.5)
+            hint = f"Did you mean {', '.join(close)}?" if close else _about(suite)
+            raise UsageError(f"{suite.name} has no task {wanted!r:.80}", hint=hint)
     kept = [task for task in suite.tasks if not ids or any(_is_called(task, wanted) for wanted in ids)]
     kept = [task for task in kept if (not levels or task.level in levels) and set(tags) <= set(task.tags)]
     if not kept:
@@ -137,14 +141,6 @@ def _require_distinct(suite: Suite) -> None:
     if twice:
         listed = ", ".join(str(task.path) for task in twice[:4])
         raise UsageError(f"{suite.name}: {twice[0].id} names several tasks: {listed}", hint="Rename one of the files.")
-
-
-def _require_known(suite: Suite, ids: Sequence[str]) -> None:
-    for wanted in ids:
-        if not any(_is_called(task, wanted) for task in suite.tasks):
-            close = get_close_matches(wanted, [task.id for task in suite.tasks], n=3, cutoff=0.5)
-            hint = f"Did you mean {', '.join(close)}?" if close else _about(suite)
-            raise UsageError(f"{suite.name} has no task {wanted!r:.80}", hint=hint)
 
 
 def _is_called(task: Task, wanted: str) -> bool:

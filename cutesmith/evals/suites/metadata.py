@@ -9,6 +9,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,40 +57,39 @@ def read_task(path: Path, task_id: str, *, tolerance: str = "strict") -> Task:
     )
 
 
+@dataclass(frozen=True)
 class Facts:
     """The constants of one file as the fields of a task; what is there and of another type is a UsageError."""
 
-    def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
-        self._path, self._values = path, values
+    path: Path
+    values: Mapping[str, Any]
 
     def level(self) -> int:
         """`LEVEL`, else the number in the folder's name, else 0."""
-        if "LEVEL" not in self._values:
-            match = LEVEL_FOLDER.fullmatch(self._path.absolute().parent.name)
-            return int(match.group(1)) if match else 0
-        level = self._values["LEVEL"]
-        if isinstance(level, bool) or not isinstance(level, int) or level < 0:
-            raise self._wrong("LEVEL", "a number from 0 up, such as 2")
+        folder = LEVEL_FOLDER.fullmatch(self.path.absolute().parent.name)
+        level: int = self.values.get("LEVEL", int(folder.group(1)) if folder else 0)
+        self._require("LEVEL", type(level) is int and level >= 0, "a number from 0 up, such as 2")
         return level
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A tuple or list of names; empty where there is none."""
-        value = self._values.get(name, ())
-        if not isinstance(value, tuple) or not all(isinstance(item, str) and item for item in value):
-            raise self._wrong(name, 'names, such as ("softmax", "bf16")')
+        value: tuple[str, ...] = self.values.get(name, ())
+        named = isinstance(value, tuple) and all(isinstance(item, str) and item for item in value)
+        self._require(name, named, 'names, such as ("softmax", "bf16")')
         return value
 
     def count(self, name: str) -> int | None:
         """A number of operations or bytes; None where there is none or where it is a function of the inputs."""
-        value = self._values.get(name)
+        value = self.values.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST:
-            raise self._wrong(name, "a number from 0 up, or a function of the inputs")
+        counted = type(value) in (int, float) and 0 <= value <= LARGEST
+        self._require(name, counted, "a number from 0 up, or a function of the inputs")
         return int(value)
 
-    def _wrong(self, name: str, wanted: str) -> UsageError:
-        return UsageError(f"{self._path}: {name} is {self._values[name]!r:.80}, not {wanted}")
+    def _require(self, name: str, fits: bool, wanted: str) -> None:
+        if not fits:
+            raise UsageError(f"{self.path}: {name} is {self.values[name]!r:.80}, not {wanted}")
 
 
 def constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
