@@ -62,7 +62,7 @@ patterns/test_trace.py
 evals/running/test_resume.py
 skill/test_content.py
 emulator/test_third_party.py
-examples/test_search_measured.py
+examples/test_search.py
 patterns/test_totals.py
 """.split()
 

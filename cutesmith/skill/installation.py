@@ -132,15 +132,12 @@ def install(root: Path, files: Mapping[str, Path], *, force: bool = False, clien
 
 def refuse_foreign(root: Path, *, force: bool) -> None:
     """Raise UsageError when what stands at `root` is not ours; `force` takes a folder, never a link or a file."""
-    if examine(root).state != FOREIGN:
-        return
-    if root.is_symlink() or not root.is_dir():
+    folder = root.is_dir() and not root.is_symlink()
+    if examine(root).state == FOREIGN and not folder:
         raise UsageError(f"{root} is a link or a file", hint="Remove it first; links are not followed.")
-    if not force:
-        raise UsageError(
-            f"{root} was not installed by cutesmith",
-            hint="--force installs there; files that differ are kept beside the new ones.",
-        )
+    if examine(root).state == FOREIGN and not force:
+        hint = "--force installs there; files that differ are kept beside the new ones."
+        raise UsageError(f"{root} was not installed by cutesmith", hint=hint)
 
 
 def uninstall(root: Path, *, force: bool = False, clients: tuple[str, ...] = ()) -> Copy:

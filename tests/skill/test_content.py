@@ -1,9 +1,10 @@
-"""The files of the skill: the same in the repository, the wheel and the release archive, byte for byte."""
+"""The skill's files: the same in the repository, the wheel and the archive, byte for byte; and its plugin manifests."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -19,10 +20,18 @@ from cutesmith import __version__, resources
 from cutesmith.errors import UnavailableError
 from cutesmith.skill.content import RECORD, digest, read_record, skill_files, tree
 from cutesmith.skill.installation import install
-from cutesmith.skill.release import plugin_manifests, write_archive
+from cutesmith.skill.release import plugin_manifests, repository_manifests, write_archive
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP = "cute-dsl-kernels/"
+PLUGIN = {"name", "version", "description", "author", "license", "keywords"}
+KEYS = {
+    ".claude-plugin/plugin.json": PLUGIN | {"skills"},
+    ".codex-plugin/plugin.json": PLUGIN | {"skills"},
+    ".cursor-plugin/plugin.json": PLUGIN | {"skills"},
+    ".claude-plugin/marketplace.json": {"name", "owner", "plugins", "metadata"},
+    "gemini-extension.json": {"name", "version", "description", "contextFileName"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +170,28 @@ def test_a_package_that_is_not_whole_says_so(unpacked_wheel, tmp_path):
     (content / "kept").rename(content / "SKILL.md")
     assert "UnavailableError: no SKILL.md in" in broken.stderr
     assert resources.MEND in broken.stderr
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_the_repository_has_the_manifests_of_this_version(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert text == repository_manifests()[name], "run: cutesmith skill manifests"
+    fields = json.loads(text)
+    assert (set(fields), fields["name"]) == (KEYS[name], "cutesmith")
+    assert fields.get("version", __version__) == __version__
+    if skills := fields.get("skills"):
+        assert skills.startswith("./")
+        assert [path.parent.name for path in (ROOT / skills).glob("*/SKILL.md")] == [resources.SKILL_NAME]
+    for entry in fields.get("plugins", ()):
+        assert (entry["source"], set(entry)) == ("./", {"name", "source", "description"}), "plugin.json says the rest"
+    if context := fields.get("contextFileName"):
+        text = (ROOT / context).read_text()
+        assert f"`skill/{resources.SKILL_NAME}/SKILL.md`" in text
+        assert len(text) < 600, "it is in the context of every conversation"
+
+
+def test_a_plugin_archive_holds_a_manifest_for_every_client_without_paths():
+    fields = {name: json.loads(text) for name, text in plugin_manifests().items()}
+    assert set(fields) == {*KEYS, "plugin.json"}
+    assert set(fields["plugin.json"]) == PLUGIN | {"$schema"}
+    assert not [name for name in fields if {"skills", "contextFileName"} & set(fields[name])], "skills/ is the default"
