@@ -85,8 +85,8 @@ def _memory_named(device: EmulatedDevice, inputs: Sequence[Any], outputs: Any) -
 
 
 def _addresses(device: EmulatedDevice, values: Iterable[Any]) -> list[tuple[int, int]]:
-    tensors = [(index, value) for index, value in enumerate(values) if type(value) is torch.Tensor]
-    return [(index, device.memory_of(value)) for index, value in tensors if value.numel()]
+    found = [(index, value) for index, value in enumerate(values) if type(value) is torch.Tensor and value.numel()]
+    return [(index, device.memory_of(value)) for index, value in found]
 
 
 def _indices_wrap(
