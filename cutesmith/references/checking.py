@@ -105,7 +105,14 @@ def _block(block: Block, known: Mapping[str, Block], symbols: SymbolTable) -> It
         calls = list(script_calls.in_code(block.source.replace("\\\n", " "), block.line))
         yield from (text for _, text in script_calls.faults(calls, resources.folder("scripts")))
     elif block.kind in ("run", "compile"):
-        yield from _names(block, symbols)
+        try:
+            source = Source(Path(f"{block.name}.py"), block.source)
+        except SyntaxFault as fault:
+            yield f"{block.name}, line {fault.line}: {fault.message}"
+            return
+        for finding in name_rules.check(source, symbols):
+            if not source.suppressed(finding):
+                yield f"{block.name}, line {finding.line}: {finding.rule} {finding.message} {finding.fix}".rstrip()
 
 
 def _fragment(block: Block, known: Mapping[str, Block]) -> Iterator[str]:
@@ -117,17 +124,6 @@ def _fragment(block: Block, known: Mapping[str, Block]) -> Iterator[str]:
         yield f"fragment of {block.name}: there is no such program"
     elif not is_excerpt(block.source, whole, gap="# …"):
         yield f"fragment of {block.name}: these lines are not in it"
-
-
-def _names(block: Block, symbols: SymbolTable) -> Iterator[str]:
-    try:
-        source = Source(Path(f"{block.name}.py"), block.source)
-    except SyntaxFault as fault:
-        yield f"{block.name}, line {fault.line}: {fault.message}"
-        return
-    for finding in name_rules.check(source, symbols):
-        if not source.suppressed(finding):
-            yield f"{block.name}, line {finding.line}: {finding.rule} {finding.message} {finding.fix}".rstrip()
 
 
 def _structure(page: Page) -> Iterator[Remark]:
@@ -148,31 +144,34 @@ def _structure(page: Page) -> Iterator[Remark]:
 
 def _check_names(page: Page, symbols: SymbolTable) -> Iterator[Remark]:
     """Every dotted DSL name in inline code exists; a struck one (`~~` around it) does not, or is deprecated."""
-    for number, line in page.prose:
-        for code in _CODE.finditer(line):
-            struck = bool(code[1] and code[3])
-            for name in _DOTTED.finditer(code[2]):
-                if not name[0].endswith((".py", ".md", ".ipynb", ".rst")):
-                    yield from ((number, text) for text in _judge(symbols, name[1], name[2], struck))
-
-
-def _judge(symbols: SymbolTable, alias: str, rest: str, struck: bool) -> Iterator[str]:
-    found = symbols.resolve(ALIASES[alias] + rest)
-    if found.found and not found.deprecations and struck:
-        yield f"`{alias}{rest}` is struck out, but nvidia-cutlass-dsl {symbols.version} has it"
-    elif not found.found and not struck:
-        advice = did_you_mean(symbols, found.parent, found.missing)
-        yield f"nvidia-cutlass-dsl {symbols.version} has no `{alias}{rest}`. {advice}".strip()
-    elif found.deprecations and not struck:
-        yield f"`{alias}{rest}` is deprecated: {found.deprecations[0][1]}"
+    codes = ((number, code) for number, line in page.prose for code in _CODE.finditer(line))
+    for number, code in codes:
+        struck = bool(code[1] and code[3])
+        for name in _DOTTED.finditer(code[2]):
+            if name[0].endswith((".py", ".md", ".ipynb", ".rst")):
+                continue
+            found = symbols.resolve(ALIASES[name[1]] + name[2])
+            if found.found and not found.deprecations and struck:
+                yield number, f"`{name[0]}` is struck out, but nvidia-cutlass-dsl {symbols.version} has it"
+            elif not found.found and not struck:
+                advice = did_you_mean(symbols, found.parent, found.missing)
+                yield number, f"nvidia-cutlass-dsl {symbols.version} has no `{name[0]}`. {advice}".strip()
+            elif found.deprecations and not struck:
+                yield number, f"`{name[0]}` is deprecated: {found.deprecations[0][1]}"
 
 
 def _check_links(page: Page) -> Iterator[Remark]:
     """Relative links name files that exist and headings that they have."""
-    for number, line in page.prose:
-        for target in _TARGET.findall(_CODE.sub("", line)):
-            if not re.match(r"[a-z]+:", target):
-                yield from ((number, text) for text in _follow(page, target))
+    links = ((number, target) for number, line in page.prose for target in _TARGET.findall(_CODE.sub("", line)))
+    for number, target in links:
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        path = (page.path.parent / file).resolve() if file else page.path
+        if not path.exists():
+            yield number, f"the link {target} leads nowhere"
+        elif anchor and path.suffix == ".md" and anchor not in {s.anchor for s in Page.read(path).sections}:
+            yield number, f"{path.name} has no heading for the anchor #{anchor}"
 
 
 def _check_terms(page: Page) -> Iterator[Remark]:
@@ -192,15 +191,6 @@ def _uses(text: str, term: str, definition: str) -> bool:
     return any(name in text for name in names) or any(
         all(s in line for s in words) for words in stems for line in lines
     )
-
-
-def _follow(page: Page, target: str) -> Iterator[str]:
-    file, _, anchor = target.partition("#")
-    path = (page.path.parent / file).resolve() if file else page.path
-    if not path.exists():
-        yield f"the link {target} leads nowhere"
-    elif anchor and path.suffix == ".md" and anchor not in {s.anchor for s in Page.read(path).sections}:
-        yield f"{path.name} has no heading for the anchor #{anchor}"
 
 
 def is_excerpt(excerpt: str, whole: str, *, gap: str) -> bool:

@@ -54,20 +54,15 @@ def search(query: str, pages: Iterable[Page] | None = None, *, limit: int = 5) -
 
 def _units(page: Page) -> Iterator[Section]:
     """What is found: the sections of a page; of a generated one its lines, each the entry of one name."""
+    if not page.name.startswith("api-"):
+        yield from (s for s in page.sections if s.heading != "Contents" and page.name != "README.md")
+        return
     for section in page.sections:
-        if page.name.startswith("api-"):
-            yield from _entries(section)
-        elif section.heading != "Contents" and page.name != "README.md":
-            yield section
-
-
-def _entries(section: Section) -> Iterator[Section]:
-    lines = section.text.splitlines()
-    for number, line in enumerate(lines):
-        if found := _ENTRY.match(line):
-            members = lines[number + 1] if number + 1 < len(lines) and lines[number + 1].startswith("  - ") else ""
-            text = f"{line}\n{members}".rstrip()
-            yield replace(section, heading=found[1], line=section.line + number, text=text)
+        lines = section.text.splitlines()
+        for number, (line, following) in enumerate(zip(lines, [*lines[1:], ""])):
+            if found := _ENTRY.match(line):
+                text = f"{line}\n{following}" if following.startswith("  - ") else line
+                yield replace(section, heading=found[1], line=section.line + number, text=text)
 
 
 def words_of(text: str) -> list[str]:
