@@ -14,9 +14,8 @@ import pytest
 
 from cutesmith import resources
 from cutesmith.examples.fetch import sources
-from cutesmith.examples.fetch.errors import FetchError
 from cutesmith.examples.fetch.fetching import FetchOptions, fetch_examples
-from cutesmith.examples.fetch.sources import keep_file, sha256_of
+from cutesmith.examples.fetch.sources import FetchError, keep_file, sha256_of
 from cutesmith.examples.index.records import write_index
 from cutesmith.verdicts import ExitCode
 from tests.examples.fetch_samples import ROOT, TEXT, cutlass

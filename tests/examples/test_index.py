@@ -1,4 +1,7 @@
-"""The index as it is shipped: whole, in order, in the vocabulary's words, and equal to what it was made from."""
+"""The index as it is shipped: whole, in order, in the vocabulary's words, and equal to what it was made from.
+
+And what is read off a source: names without comments, features, dtypes, architectures, symbols, ids.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,21 @@ import hashlib
 from collections import Counter
 from dataclasses import replace
 from importlib.metadata import distribution
+from pathlib import Path
 
 import pytest
 
 from cutesmith import resources
+from cutesmith.errors import ContractError, UsageError
+from cutesmith.examples.index import features, rebuilding
 from cutesmith.examples.index.comparison import compare
 from cutesmith.examples.index.curation import faults, read_curation, uncurated
-from cutesmith.examples.index.rebuilding import FOLDER, PACKAGES, own
+from cutesmith.examples.index.features import Source, read_source
+from cutesmith.examples.index.rebuilding import PACKAGES, own
 from cutesmith.examples.index.records import TABLE, Example, read_index, table
 from cutesmith.examples.vocabulary import FEATURES, OPERATIONS, Term, canonical
 from cutesmith.problems import contract
+from tests.examples.cutlass_tree import BLACKWELL_HELPER, ELEMENTWISE, FILES, FOLDER, HOPPER, entry, write_tree
 
 ROOT = resources.folder("examples_index")
 INDEX = read_index()
@@ -87,10 +95,10 @@ KNOWN = {
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_is_known_of_an_example(name: str):
-    operation, arch, features = KNOWN[name]
+    operation, arch, named = KNOWN[name]
     assert BY_ID[name].operation == operation
     assert arch in BY_ID[name].arch
-    assert features <= set(BY_ID[name].features)
+    assert named <= set(BY_ID[name].features)
 
 
 def test_wgmma_and_tcgen05_never_stand_for_another_architecture():
@@ -143,3 +151,202 @@ def test_a_synonym_names_one_term(vocabulary: dict[str, Term]):
 )
 def test_canonical(word: str, name: str | None):
     assert canonical(word, FEATURES) == name
+
+
+KERNEL = '''\
+"""Softmax of rows. A second sentence.
+
+Shows a reduction. And more.
+
+Arch: sm_80+, sm_90a
+Operation: softmax
+Features: vectorized, row_reduction, float16, quantum
+Start here when a row is reduced. Not otherwise.
+"""
+import cutlass.cute as cute
+
+
+@cute.kernel
+def softmax_kernel(x: cute.Tensor):
+    cute.arch.sync_threads()
+
+
+def kernel_fn(x):
+    return x
+
+
+def reference_fn(x):
+    return x
+
+
+def get_inputs():
+    return []
+'''
+
+
+def source_of(text: str, path: str = "kernel.py") -> Source:
+    return Source(path=path, sha256="", code=text, lines=1)
+
+
+def facts(text: str, path: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    source = source_of(text, path)
+    found = features.features(source)
+    return found, features.archs(source, found), features.dtypes(source)
+
+
+def test_what_a_docstring_speaks_of_is_no_feature():
+    path = f"{FOLDER}/cute/ampere/kernel/elementwise/add.py"
+    assert facts(ELEMENTWISE, path) == (("vectorized_copy", "predication"), ("sm_80",), ("float16",))
+
+
+def test_a_hopper_class():
+    found, archs, dtypes = facts(HOPPER, f"{FOLDER}/cute/hopper/kernel/dense_gemm/gemm.py")
+    assert {"tma", "wgmma", "cluster", "register_reallocation", "named_barrier", "alpha_beta", "pipeline"} <= set(found)
+    assert not {"tcgen05", "mma_sync", "persistent"} & set(found)
+    assert (archs, dtypes) == (("sm_90a",), ("float32", "bfloat16"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [(HOPPER, ("HopperGemm",)), (BLACKWELL_HELPER, ("ceil_div",)), ("class _Only:\n    pass\n", ("_Only",))],
+    ids=["launched", "public", "private"],
+)
+def test_symbols_are_what_is_launched_else_the_public_names(text, names):
+    assert features.symbols(source_of(text)) == names
+
+
+@pytest.mark.parametrize(
+    ("path", "found", "archs"),
+    [
+        ("notes/a.py", (), ("sm_80",)),
+        ("notes/a.py", ("tma",), ("sm_90a",)),
+        ("notes/a.py", ("tma", "tcgen05"), ("sm_100a",)),
+        ("notes/a.py", ("tmem",), ("sm_100a",)),
+        ("cute/blackwell/kernel/copy/a.py", ("tma",), ("sm_90a", "sm_100a")),
+        ("cute/blackwell/kernel/gemm/a.py", ("tcgen05",), ("sm_100a",)),
+        ("cute/blackwell/kernel/gemm/sm103_a.py", ("tcgen05",), ("sm_103a",)),
+        ("cute/blackwell_geforce/kernel/a.py", ("tma",), ("sm_120a",)),
+        ("quack/gemm_sm90.py", ("wgmma",), ("sm_90a",)),
+        ("distributed/gemm_blackwell.py", ("tcgen05",), ("sm_100a",)),
+    ],
+)
+def test_archs(path: str, found: tuple[str, ...], archs: tuple[str, ...]):
+    assert features.archs(source_of("", path), found) == archs
+
+
+def test_bytes_beside_four_bit_floats_are_carriers():
+    assert features.dtypes(source_of("a = cutlass.Float4E2M1FN\nb = cutlass.Int8\n")) == ("float4_e2m1fn",)
+    assert features.dtypes(source_of("a = cutlass.Int4\nb = cutlass.Int8\n")) == ("int8", "int4")
+
+
+def test_every_rule_is_of_the_vocabulary_and_reads_strings_but_no_docstrings():
+    assert (features.RULES.keys() | features.STRING_RULES.keys()) <= features.FEATURES.keys()
+    assert set(features.NUMERIC.values()) <= features.DTYPES.keys()
+    assert features.features(source_of('f(options="--enable-tvm-ffi")')) == ("tvm_ffi",)
+    assert features.features(source_of('"""Compile with --enable-tvm-ffi."""')) == ()
+
+
+def test_a_notebook_is_the_code_of_its_cells(tmp_path: Path):
+    file = write_tree(tmp_path) / FOLDER / "cute/notebooks/show.ipynb"
+    source = read_source(file, f"{FOLDER}/cute/notebooks/show.ipynb")
+    assert source.lines == 8  # 2 of text, 3 and 3 of code
+    assert "load_ext" not in source.code and "nvidia" not in source.code
+    assert features.features(source) == ("printing",)
+    assert features.symbols(source) == ("show",)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.py", b"def f(:\n", "a.py:1: does not parse"),
+        ("a.py", b"\xff\xfe", "no readable source"),
+        ("a.ipynb", b"{}", "no readable source"),
+        ("a.ipynb", b"not json", "no readable source"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_where(name: str, data: bytes, said: str, tmp_path: Path):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UsageError, match=said):
+        read_source(tmp_path / name, name)
+
+
+def test_examples_of_a_checkout_leave_out_tests_and_package_markers(tmp_path: Path):
+    found = [path.removeprefix(f"{FOLDER}/") for path, _ in rebuilding.example_files(write_tree(tmp_path))]
+    assert found == sorted(path for path in FILES if path.endswith(("add.py", "gemm.py", "moe_utils.py", ".ipynb")))
+    assert (source_of(ELEMENTWISE).licence, source_of("x = 1").licence) == ("BSD-3-Clause", "")
+
+
+def test_ids_are_short_and_where_two_would_be_alike_whole():
+    paths = [f"{FOLDER}/cute/hopper/kernel/{folder}/gemm.py" for folder in ("dense", "grouped")]
+    alone = f"{FOLDER}/experimental/task_scheduling/blackwell/tutorial/01_copy/A.py"
+    ids = rebuilding.identifiers([*paths, alone])
+    assert ids[alone] == "cutlass/task_scheduling/01_copy/a"
+    assert [ids[path] for path in paths] == [
+        "cutlass/cute/hopper/kernel/dense/gemm_py",
+        "cutlass/cute/hopper/kernel/grouped/gemm_py",
+    ]
+    assert rebuilding.identifiers(paths[:1]) == {paths[0]: "cutlass/hopper/gemm"}
+
+
+def test_ids_of_packages():
+    operators, quack = rebuilding.PACKAGES
+    assert rebuilding.identifier("quack/epilogue/ops.py", quack) == "quack/epilogue/ops"
+    gemm = "cutlass/operators/providers/cutedsl/gemm/implementations/sm90_impl.py"
+    assert rebuilding.package_of(gemm) == operators
+    assert rebuilding.identifier(gemm, operators) == "operators/sm90_impl"
+    assert rebuilding.package_of("torch/nn.py") is None
+
+
+def test_a_kernel_describes_itself(write_file):
+    file = write_file(KERNEL, "softmax_rows.py")
+    record, unknown = rebuilding.described(read_source(file, "kernels/softmax_rows.py"), file)
+    assert (record.id, record.operation, record.arch) == ("cutesmith/softmax_rows", "softmax", ("sm_80", "sm_90a"))
+    assert record.summary == "Softmax of rows."
+    assert record.lesson == "Shows a reduction. Start here when a row is reduced."
+    assert record.features == ("vectorized_copy", "block_reduction")
+    assert record.dtypes == ("float16",)
+    assert record.symbols == ("softmax_kernel", "kernel_fn") and record.meets_contract
+    assert unknown == ["quantum"]
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "error", "said"),
+    [
+        ("Arch: sm_80+, sm_90a\n", "", UsageError, "no line `Arch"),
+        ("sm_80+", "sm_81", UsageError, "no arch"),
+        ("Operation: softmax", "Operation: sofmax", UsageError, "no operation 'sofmax'"),
+        ("Start here when", "Begin here when", UsageError, "Start here when"),
+        ("def kernel_fn", "def kernel", ContractError, "kernel_fn"),
+    ],
+)
+def test_a_kernel_that_describes_itself_badly(line: str, instead: str, error: type, said: str, write_file):
+    file = write_file(KERNEL.replace(line, instead), "softmax_rows.py")
+    with pytest.raises(error, match=said):
+        rebuilding.described(read_source(file, "kernels/softmax_rows.py"), file)
+
+
+@pytest.fixture
+def curate(tmp_path: Path):
+    """A function that makes `path` the one module of a package that the curation describes; gives the index's root."""
+
+    def curate(path: str) -> Path:
+        (tmp_path / "curation").mkdir()
+        line = entry("x").replace(f"{FOLDER}/x", path)
+        (tmp_path / "curation/packages.jsonl").write_text(line + "\n", encoding="utf-8")
+        return tmp_path
+
+    return curate
+
+
+def test_records_of_a_package_that_is_not_installed_stay_as_they_are(curate):
+    absent = rebuilding.Package("cutesmith-has-no-such-package", "quack", "MIT", ("quack/",))
+    standing = replace(BY_ID["quack/softmax"], repository=absent.distribution)
+    kept = rebuilding.packaged(curate("quack/softmax.py"), [standing], [absent])
+    assert kept.examples == (standing,)
+    assert kept.notes == ("cutesmith-has-no-such-package is not installed: its records were not compared",)
+
+
+def test_curation_of_a_module_that_no_package_has_is_a_fault(curate):
+    rebuilt = rebuilding.packaged(curate("quack/no_such_module.py"), [])
+    assert rebuilt.examples == ()
+    assert rebuilt.faults == ("quack/no_such_module.py: curation describes it, no installed package has it",)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cutesmith import __version__
 from cutesmith.errors import UnavailableError
-from cutesmith.examples.fetch.errors import FetchError
+from cutesmith.examples.fetch.sources import FetchError
 
 if TYPE_CHECKING:
     import httpx

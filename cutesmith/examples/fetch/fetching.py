@@ -13,8 +13,7 @@ from pathlib import Path, PurePosixPath
 from cutesmith.errors import CutesmithError, UsageError
 from cutesmith.examples.fetch import sources
 from cutesmith.examples.fetch.downloading import Downloader, Limits
-from cutesmith.examples.fetch.errors import FetchError, writing_error
-from cutesmith.examples.fetch.sources import Cache, keep_file, sha256_of
+from cutesmith.examples.fetch.sources import Cache, FetchError, keep_file, sha256_of, writing_error
 from cutesmith.examples.index.records import Example
 from cutesmith.syntax import parse_python
 from cutesmith.verdicts import ExitCode, FetchedExample, FetchVerdict

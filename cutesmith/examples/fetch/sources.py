@@ -1,11 +1,12 @@
 """Where the bytes of an example are: in this package, an installed one, a checkout, the cache, or at an address.
 
-The bytes count only with the sha256 of the index. A file is written whole or not at all.
+The bytes count only with the sha256 of the index. A file is written whole or not at all. What fails is a `FetchError`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import importlib.metadata
 import json
@@ -17,13 +18,59 @@ from urllib.parse import quote
 
 from cutesmith import resources
 from cutesmith.checkpoints import write_atomically
-from cutesmith.examples.fetch.errors import FetchError
+from cutesmith.errors import CutesmithError
 from cutesmith.examples.index.records import Example
+from cutesmith.verdicts import ExitCode
 
 GITHUB = "https://raw.githubusercontent.com/NVIDIA/cutlass/{commit}"
 EXAMPLES = PurePosixPath("examples/python/CuTeDSL")
 """The folder of CUTLASS from which its examples import one another."""
 _STALE_SECONDS = 3600.0
+KINDS = {
+    "hash_mismatch": ExitCode.WRONG_RESULT,
+    "too_large": ExitCode.WRONG_RESULT,
+    "exists": ExitCode.USAGE,
+    "unsafe_path": ExitCode.USAGE,
+    "bad_address": ExitCode.USAGE,
+    "timed_out": ExitCode.TIMED_OUT,
+    "not_found": ExitCode.UNAVAILABLE,
+    "no_network": ExitCode.UNAVAILABLE,
+    "broken_off": ExitCode.UNAVAILABLE,
+    "server": ExitCode.UNAVAILABLE,
+    "not_cached": ExitCode.UNAVAILABLE,
+    "not_installed": ExitCode.UNAVAILABLE,
+    "disk_full": ExitCode.UNAVAILABLE,
+    "not_writable": ExitCode.UNAVAILABLE,
+    "not_readable": ExitCode.UNAVAILABLE,
+}
+"""Every kind of `FetchError` with its exit code: 1 what came is not the example, 6 timed out, 7 not from here."""
+
+_FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
+
+
+class FetchError(CutesmithError):
+    """An example could not be brought; `kind` is of `KINDS`.
+
+    `retry` says that another attempt may help, `wait` after how many seconds (None: as the back-off says).
+    """
+
+    def __init__(
+        self, kind: str, message: str, *, hint: str = "", retry: bool = False, wait: float | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+        self.exit_code = KINDS[kind]
+        self.retry = retry
+        self.wait = wait
+
+
+def writing_error(path: Path, error: OSError) -> FetchError:
+    """What an OSError while writing `path` means: a full disk, or a folder that cannot be written."""
+    if error.errno in _FULL:
+        return FetchError("disk_full", f"{path}: {error.strerror}", hint="Make room there, or give another --out.")
+    return FetchError(
+        "not_writable", f"{path}: {error.strerror or error}", hint="Give a folder that you may write with --out."
+    )
 
 
 def sha256_of(data: bytes) -> str:
