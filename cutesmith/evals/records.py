@@ -34,9 +34,8 @@ class Library:
 class Task:
     """One problem of a suite: where its file is and what is known of it without running it.
 
-    `id` is unique within its suite ("level1/softmax"); `flops` and `bytes` are of one call with `get_inputs()`, None
-    where they are counted by the benchmark. `archs` are what the task makes sense for, empty for any. `libraries` are
-    baselines beside eager and torch.compile.
+    `id` is unique within its suite ("level1/softmax"). `archs` are what the task makes sense for, empty for any.
+    `libraries` are baselines beside eager and torch.compile.
     """
 
     id: str
@@ -46,8 +45,6 @@ class Task:
     tags: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     archs: tuple[str, ...] = ()
-    flops: int | None = None
-    bytes: int | None = None
     tolerance: str = "strict"  # or "kernelbench": the suite's own
     libraries: tuple[Library, ...] = ()
 

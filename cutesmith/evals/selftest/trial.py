@@ -102,23 +102,11 @@ def command_of(specimen: Specimen, on: str) -> list[str]:
 
 
 def run_one(specimen: Specimen, on: str) -> Outcome:
-    """Judge one specimen."""
-    begin = time.monotonic()
-    try:
-        code, stdout, stderr = _finished(command_of(specimen, on))
-    except subprocess.TimeoutExpired:
-        summary = f"the command itself did not end within {COMMAND_SECONDS} s"
-        return Outcome(specimen=specimen, exit_code=NO_END, summary=summary, seconds=time.monotonic() - begin)
-    verdict, summary = _read(stdout, stderr)
-    seconds = time.monotonic() - begin
-    return Outcome(specimen=specimen, exit_code=code, summary=summary, seconds=seconds, verdict=verdict)
-
-
-def _finished(command: Sequence[str]) -> tuple[int, str, str]:
-    """Exit code and output of a command whose workers are forked from our fork server; raises TimeoutExpired."""
+    """Judge one specimen by a command whose workers are forked from our fork server."""
+    begin, code, verdict = time.monotonic(), NO_END, dict[str, Any]()
     with lend_fork_server() as (variables, descriptors):
         child = subprocess.Popen(
-            command,
+            command_of(specimen, on),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -129,11 +117,13 @@ def _finished(command: Sequence[str]) -> tuple[int, str, str]:
         )
     with child:
         try:
-            stdout, stderr = child.communicate(timeout=COMMAND_SECONDS)
+            verdict, summary = _read(*child.communicate(timeout=COMMAND_SECONDS))
+            code = child.returncode
         except subprocess.TimeoutExpired:
             child.kill()
-            raise
-        return child.returncode, stdout, stderr
+            summary = f"the command itself did not end within {COMMAND_SECONDS} s"
+    seconds = time.monotonic() - begin
+    return Outcome(specimen=specimen, exit_code=code, summary=summary, seconds=seconds, verdict=verdict)
 
 
 def _read(stdout: str, stderr: str) -> tuple[dict[str, Any], str]:
@@ -151,8 +141,8 @@ def run_all(
     on: str,
     *,
     jobs: int = 2,
-    known: Callable[[Specimen], Outcome | None] = lambda specimen: None,
-    done: Callable[[Outcome], None] = lambda outcome: None,
+    known: Callable[[Specimen], Outcome | None],
+    done: Callable[[Outcome], None],
 ) -> list[Outcome]:
     """Judge all specimens that `on` can show, `jobs` at once, in their order.
 
@@ -166,15 +156,13 @@ def run_all(
             done(outcome)
         return outcome
 
-    def settled(outcome: Outcome) -> Outcome:
-        if outcome.short_of_memory:
-            outcome = run_one(outcome.specimen, on)
-            done(outcome)
-        return outcome
-
     with ThreadPoolExecutor(jobs) as pool:
         outcomes = list(pool.map(judged, [specimen for specimen in chosen if specimen.can_run(on)]))
-    return [settled(outcome) for outcome in outcomes]
+    for place, outcome in enumerate(outcomes):
+        if outcome.short_of_memory:
+            outcomes[place] = run_one(outcome.specimen, on)
+            done(outcomes[place])
+    return outcomes
 
 
 def keep(folder: Path, outcome: Outcome, on: str) -> None:
