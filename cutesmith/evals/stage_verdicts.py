@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from cutesmith.evals.records import Record
+from cutesmith.evals.records import Record, Timing
 from cutesmith.verdicts import ExitCode
 
 
@@ -14,14 +14,10 @@ class _Whole(Record):
     model_config = ConfigDict(extra="allow")
 
 
-class StageTiming(_Whole):
+class StageTiming(_Whole, Timing):
     """One callable that a benchmark timed; `samples_us` is empty where it could not be, and `error` says why."""
 
     name: str
-    samples_us: tuple[float, ...] = ()
-    median_us: float | None = None
-    host_us: float | None = None
-    error: str = ""
 
 
 class CompiledArch(_Whole):

@@ -19,21 +19,8 @@ from functools import partial
 from pathlib import Path
 
 from cutesmith.errors import CandidateError, CutesmithError
-from cutesmith.evals.engines.jobs import (
-    BENCHMARK,
-    DRAFT,
-    SESSION,
-    VERIFY,
-    BenchmarkJob,
-    CheckJob,
-    DraftJob,
-    File,
-    Job,
-    LibraryFile,
-    SessionJob,
-    StageResult,
-    VerifyJob,
-)
+from cutesmith.evals.engines import jobs
+from cutesmith.evals.engines.jobs import BENCHMARK, DRAFT, SESSION, VERIFY, File, Job, StageResult
 from cutesmith.evals.settings import JudgeSettings
 from cutesmith.evals.stage_verdicts import GenerationVerdict, StageVerdict
 from cutesmith.sandbox.failures import mechanism_of
@@ -78,7 +65,7 @@ def _files(job: Job, kernel: File | None = None) -> Iterator[tuple[Path, Path]]:
         yield task, folder / KERNEL
 
 
-def _check(job: CheckJob) -> StageResult:
+def _check(job: jobs.CheckJob) -> StageResult:
     """Lint, which is advice, and compilation for the target, which decides."""
     from cutesmith.compiling.compilation import compile_kernel
     from cutesmith.lint import lint_file
@@ -91,7 +78,7 @@ def _check(job: CheckJob) -> StageResult:
     return StageResult(verdicts=verdicts)
 
 
-def _verify(job: VerifyJob) -> StageResult:
+def _verify(job: jobs.VerifyJob) -> StageResult:
     from cutesmith.judge.rounds import VerifyOptions
     from cutesmith.judge.verification import verify_kernel
     from cutesmith.timing.entries import import_alike
@@ -104,7 +91,7 @@ def _verify(job: VerifyJob) -> StageResult:
     return _with_gpu_state(StageResult(verdicts={VERIFY: verdict}), verdict, settings)
 
 
-def _benchmark(job: BenchmarkJob) -> StageResult:
+def _benchmark(job: jobs.BenchmarkJob) -> StageResult:
     from cutesmith.timing.benchmark import benchmark_kernel
 
     settings = job.settings
@@ -117,7 +104,7 @@ def _benchmark(job: BenchmarkJob) -> StageResult:
     return _with_gpu_state(StageResult(verdicts={BENCHMARK: verdict}), verdict, settings)
 
 
-def written_libraries(libraries: Sequence[LibraryFile], folder: Path) -> list[str]:
+def written_libraries(libraries: Sequence[jobs.LibraryFile], folder: Path) -> list[str]:
     """The library baselines, written into a folder of their own, as the benchmark names them: file and function."""
     folder.mkdir()
     for library in libraries:
@@ -125,7 +112,7 @@ def written_libraries(libraries: Sequence[LibraryFile], folder: Path) -> list[st
     return [f"{folder / Path(library.name).name}:{library.function}" for library in libraries]
 
 
-def _draft(job: DraftJob) -> StageResult:
+def _draft(job: jobs.DraftJob) -> StageResult:
     """The offline generator's kernel: its verdict, and the file if there is one.
 
     A single configuration needs no race, and it is verified by the judge in any case: the generator only compiles it.
@@ -141,7 +128,7 @@ def _draft(job: DraftJob) -> StageResult:
         return _with_gpu_state(_generated(verdict, out / KERNEL), verdict, settings)
 
 
-def _session(job: SessionJob) -> StageResult:
+def _session(job: jobs.SessionJob) -> StageResult:
     """A session with a model, in a folder of the run; goes on with the one that is there."""
     from cutesmith.agent.transcript import FILE
     from cutesmith.verb_process import run_verb
@@ -198,9 +185,9 @@ def _with_gpu_state(result: StageResult, verdict: StageVerdict, settings: JudgeS
 
 
 STAGE_FUNCTIONS: dict[type[Job], Callable[..., StageResult]] = {
-    DraftJob: _draft,
-    SessionJob: _session,
-    CheckJob: _check,
-    VerifyJob: _verify,
-    BenchmarkJob: _benchmark,
+    jobs.DraftJob: _draft,
+    jobs.SessionJob: _session,
+    jobs.CheckJob: _check,
+    jobs.VerifyJob: _verify,
+    jobs.BenchmarkJob: _benchmark,
 }

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from cutesmith.devices import lacked_room
+from cutesmith.evals.engines import jobs
 from cutesmith.evals.engines.jobs import (
     BENCHMARK,
     CHECK,
@@ -20,16 +21,10 @@ from cutesmith.evals.engines.jobs import (
     SESSION,
     STAGES,
     VERIFY,
-    BenchmarkJob,
-    CheckJob,
-    DraftJob,
     Engine,
-    File,
     Job,
     Report,
-    SessionJob,
     StageResult,
-    VerifyJob,
 )
 from cutesmith.evals.keys import failure_key, judged_key, sha256
 from cutesmith.evals.reading import DamagedLine, read_attempts
@@ -219,17 +214,19 @@ class Pipeline:
         calls = {CHECK: 4, VERIFY: 30, BENCHMARK: 10, DRAFT: 60, SESSION: 720}[stage]
         seconds = 600.0 + calls * max(settings.timeout, settings.benchmark_timeout if stage == BENCHMARK else 0.0)
         if stage == DRAFT:
-            job = partial(DraftJob, maker=plan.maker)
+            job = partial(jobs.DraftJob, maker=plan.maker)
         elif stage == SESSION:
             folder = str(self.folder.kernel_folder(work.unit))
             agent, options = plan.source.agent(work.task.id), plan.maker.session_options()
-            job = partial(SessionJob, agent=agent, options=options, folder=folder)
+            job = partial(jobs.SessionJob, agent=agent, options=options, folder=folder)
         else:
-            kernel = File(name=KERNEL, data=work.kernel)
-            job = partial({CHECK: CheckJob, VERIFY: VerifyJob, BENCHMARK: BenchmarkJob}[stage], kernel=kernel)
+            kernel = jobs.File(name=KERNEL, data=work.kernel)
+            job = partial(
+                {CHECK: jobs.CheckJob, VERIFY: jobs.VerifyJob, BENCHMARK: jobs.BenchmarkJob}[stage], kernel=kernel
+            )
             if stage == BENCHMARK:
                 job = partial(job, libraries=plan.libraries(work.task))
-        task = File(name=work.task.path.name, data=work.problem)
+        task = jobs.File(name=work.task.path.name, data=work.problem)
         return job(id=work.id, seconds=seconds, task=task, settings=settings)
 
     def _take(self, report: Report) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from cutesmith.devices import current_device
+from cutesmith.evals.engines.gpus import Probed, probe, taken_of
 from cutesmith.evals.engines.jobs import CHECK, VERIFY, CheckJob, File, Job, VerifyJob
 from cutesmith.evals.engines.local_engine import LocalEngine, Slots, usual_slots
 from cutesmith.evals.settings import JudgeSettings
@@ -176,3 +178,21 @@ def test_how_many_of_each():
     assert usual_slots(("0",), 16) == Slots(makers=5, checks=4, judges=8, gpus=("0",))
     assert usual_slots([str(n) for n in range(8)], 128).judges == 8
     assert usual_slots((), 1) == Slots(makers=1, checks=1, judges=1)
+
+
+@pytest.mark.parametrize(("free", "says"), [(138, ""), (105, ""), (104, "36.0 of its 140.0 GiB"), (0, "140.0 of its")])
+def test_memory_counts_as_taken_when_a_quarter_of_it_is(free, says):
+    """Eight judges whose references wait for the next kernel hold 5 GiB."""
+    said = taken_of(free << 30, 140 << 30)
+    assert said.startswith(says) and bool(said) == bool(says)
+    assert not says or said.endswith("GiB of memory are taken")
+
+
+@pytest.mark.skipif(current_device() is not None, reason="this machine has a GPU")
+def test_without_a_gpu_it_is_lost():
+    assert probe() == Probed(lost="nvidia-smi lists no GPU any more")
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_computes_is_not_lost():
+    assert not probe().lost
