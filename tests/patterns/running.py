@@ -96,7 +96,7 @@ def close(single: float, *, scale: float = 1.0, of_largest: bool = False):
 
     def compare(ours, theirs) -> None:
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
-        finite = theirs[theirs.isfinite()].abs().double()
+        finite = theirs[theirs.isfinite()].double().abs()
         size = max(1.0, float(finite.max())) if of_largest and finite.numel() else 1.0
         tolerance = tolerances.get(theirs.dtype, 0) * scale
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance * size, equal_nan=True)
