@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.patterns.elementwise.plan import ElementwisePlan
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Scalar, Sized, with_values
+from cutesmith.patterns.graph.shapes import dense_strides
 from cutesmith.patterns.graph.size_laws import SizeLaw
 from cutesmith.patterns.pattern_plan import RowsConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
@@ -71,7 +71,12 @@ class ChainPlan:
 
     def render(self, configuration: RowsConfiguration) -> str:
         """All kernels, and a `kernel_fn` that launches one after the other."""
-        sections = {launch.name: _section(launch.plan, configuration) for launch in self.launches}
+        sections = {}
+        for name, plan in ((launch.name, launch.plan) for launch in self.launches):
+            if isinstance(plan, RowsPlan):  # all row reductions share a configuration
+                sections[name] = plan.render(configuration)
+            else:  # its own best guess, on every architecture
+                sections[name] = plan.render(plan.configurations()[0])
         names = safe_names([a.name for a in self.graph.arguments], frozenset(sections))
         body = "\n".join(f"    {line}" for line in self._calls(names))
         return f"{join_sections(sections)}\n\ndef kernel_fn({', '.join(names)}):\n{body}\n"
@@ -80,21 +85,12 @@ class ChainPlan:
         lines, known = [], list(names)
         for launch in self.launches:
             passed = [*(known[place] for place in launch.takes), *(law.host_code(names) for law in launch.laws)]
-            results = _result_names(launch, known)
+            places = range(launch.returns) if launch.returns > 1 else [""]
+            results = [fresh_name(f"{launch.name}_out{place}", known) for place in places]
             lines.append((", ".join(results), f"{launch.name}({', '.join(passed)})"))
             known += results
         *earlier, (_, last) = lines
         return [*(f"{results} = {call}" for results, call in earlier), f"return {last}"]
-
-
-def _section(plan: ElementwisePlan | RowsPlan, configuration: RowsConfiguration) -> str:
-    """All row reductions share a configuration; an elementwise launch has its own best guess, on every architecture."""
-    return plan.render(configuration) if isinstance(plan, RowsPlan) else plan.render(plan.configurations()[0])
-
-
-def _result_names(launch: Launch, known: Sequence[str]) -> list[str]:
-    places = range(launch.returns) if launch.returns > 1 else [""]
-    return [fresh_name(f"{launch.name}_out{place}", known) for place in places]
 
 
 def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], ElementwisePlan | RowsPlan]) -> Launch:
@@ -104,7 +100,7 @@ def part_of_chain(name: str, graph: Graph, match: Callable[[Graph], ElementwiseP
     """
     sized = [node for node in graph.nodes() if node.op == "sized"]
     known, numbered = len(graph.arguments), _with_sizes_as_numbers(graph, sized)
-    read = sorted({_place(node) for node in numbered.nodes() if node.op in ("input", "scalar")})
+    read = sorted({_read(node).index for node in numbered.nodes() if node.op in ("input", "scalar")})
     takes = tuple(place for place in read if place < known)
     laws = tuple(Sized.of(node).law for node in sized)
     return Launch(name, match(_of_arguments(numbered, read)), len(graph.outputs), takes, laws)
@@ -121,22 +117,20 @@ def _of_arguments(graph: Graph, places: Sequence[int]) -> Graph:
     """The graph with only the arguments in these places."""
     moved = {place: index for index, place in enumerate(places)}
     leaves = [node for node in graph.nodes() if node.op in ("input", "scalar")]
-    renumbered = {id(node): replace(node, attrs=_moved(node, moved[_place(node)])) for node in leaves}
+    renumbered = {
+        id(node): replace(node, attrs=replace(_read(node), index=moved[_read(node).index])) for node in leaves
+    }
     return replace(with_values(graph, renumbered), arguments=tuple(graph.arguments[place] for place in places))
 
 
-def _place(leaf: Node) -> int:
-    """Of the argument that an `input` or `scalar` reads."""
-    return Input.of(leaf).index if leaf.op == "input" else Scalar.of(leaf).index
-
-
-def _moved(leaf: Node, index: int) -> Input | Scalar:
-    return replace(Input.of(leaf), index=index) if leaf.op == "input" else Scalar(index)
+def _read(leaf: Node) -> Input | Scalar:
+    """What an `input` or `scalar` reads: the argument in place `index`."""
+    return Input.of(leaf) if leaf.op == "input" else Scalar.of(leaf)
 
 
 def returning(graph: Graph, outputs: Sequence[Node]) -> Graph:
     """The graph with other outputs, all dense."""
-    strides = tuple(_dense(node.shape) for node in outputs)
+    strides = tuple(dense_strides(node.shape) for node in outputs)
     return replace(graph, outputs=tuple(outputs), output_strides=strides, returns_tuple=len(outputs) > 1)
 
 
@@ -144,12 +138,8 @@ def passed_on(graph: Graph, outputs: Sequence[Node], stem: str) -> tuple[Graph, 
     """The graph with an argument for each output of a launch, and the nodes that read those."""
     build, start = GraphBuilder(), len(graph.arguments)
     passed = [
-        Argument(f"{stem}_{place}", "tensor", node.dtype, node.shape, _dense(node.shape))
+        Argument(f"{stem}_{place}", "tensor", node.dtype, node.shape, dense_strides(node.shape))
         for place, node in enumerate(outputs)
     ]
     inputs = [build.argument(start + place, argument) for place, argument in enumerate(passed)]
     return replace(graph, arguments=(*graph.arguments, *passed)), inputs
-
-
-def _dense(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

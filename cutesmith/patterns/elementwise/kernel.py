@@ -8,7 +8,7 @@ from functools import cached_property
 
 from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Scalar, Sized
-from cutesmith.patterns.graph.shapes import broadcast
+from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
 from cutesmith.patterns.writing.host_code import launcher_key, returned
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name, safe_names
@@ -186,7 +186,7 @@ class _Writer:
     def _whole(self) -> Tensor | None:
         """An input of the result's shape; one that is contiguous where there is one."""
         whole = [tensor for tensor in self.inputs if tensor.node.shape == self.shape]
-        return min(whole, key=lambda tensor: -_contiguous(tensor.node), default=None)
+        return min(whole, key=lambda t: not _steps_are_dense(t.node.shape, Input.of(t.node).stride), default=None)
 
     def _shape_code(self) -> str:
         if self._whole is not None:
@@ -208,9 +208,7 @@ class _Writer:
     def _is_contiguous(self, output: Tensor) -> bool:
         """Whether PyTorch's result was; where it was not, the result keeps the order of the input's dimensions."""
         strides = self.graph.output_strides[self.outputs.index(output)] if self.graph.output_strides else ()
-        steps = [math.prod(output.node.shape[axis + 1 :]) for axis in range(len(output.node.shape))]
-        sized = zip(strides, steps, output.node.shape, strict=False)
-        return all(stride == step for stride, step, size in sized if size != 1)
+        return _steps_are_dense(output.node.shape, strides)
 
     def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
         """Arguments whose shape is part of the kernel: views, coordinates and reshapes carry the traced sizes."""
@@ -224,10 +222,7 @@ class _Writer:
         return f"{code}.view({output.node.shape!r})" if output.node.op == "reshape" else code
 
 
-def _contiguous(node: Node) -> bool:
-    expected = 1
-    for size, stride in zip(reversed(node.shape), reversed(Input.of(node).stride), strict=True):
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True
+def _steps_are_dense(shape: Shape, strides: Shape) -> bool:
+    """Whether the strides, where they are known, are those of a row-major tensor."""
+    steps = zip(strides, dense_strides(shape), shape, strict=False)
+    return all(stride == step for stride, step, size in steps if size != 1)

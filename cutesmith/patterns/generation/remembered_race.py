@@ -5,10 +5,9 @@ A race in which something failed is not remembered, since it may be that moment'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from cutesmith.patterns.generation.target import Target
 from cutesmith.problems.contract import problem_source
@@ -59,14 +58,11 @@ class RememberedRace:
         if found is None:
             return None
         try:
-            timings = [_timing(fields) for fields in found.result["timings"]]
+            known = found.result["timings"]
+            timings = [Timing(**{**fields, "samples_us": tuple(fields["samples_us"])}) for fields in known]
         except (KeyError, TypeError):  # written by another version
             return None
         if len(timings) != len(self.sources):
             return None
         self.date = found.date
         return timings
-
-
-def _timing(fields: Mapping[str, Any]) -> Timing:
-    return Timing(**{**fields, "samples_us": tuple(fields["samples_us"])})

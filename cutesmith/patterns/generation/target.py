@@ -47,15 +47,12 @@ def choose_target(arch: str | None, on: str, *, find_device: Callable[[], Device
     device = (find_device or current_device)() if on in ("auto", "gpu") else None
     wanted = parse_arch(arch) if arch else None
     if device is None or device.sm is None:
-        reason = f"--on {on} was asked" if on in ("compile", "emulator") else _no_gpu(device)
+        missing = "this machine has no GPU" if device is None else f"{device.name} is not in the SM table"
+        reason = f"--on {on} was asked" if on in ("compile", "emulator") else missing
         return _without_gpu(str(wanted or DEFAULT_ARCH), on, reason)
     if wanted is None or wanted.runs_on(device.sm):
         return Target(str(wanted or device.sm.default_arch), device)
     return _without_gpu(str(wanted), on, f"the GPU here ({device.name}) does not run {wanted}")
-
-
-def _no_gpu(device: Device | None) -> str:
-    return "this machine has no GPU" if device is None else f"{device.name} is not in the SM table"
 
 
 def _without_gpu(arch: str, on: str, reason: str) -> Target:
@@ -72,8 +69,5 @@ def describe_environment(target: Target) -> dict[str, str]:
     gpu = {"GPU": device.name, "driver": device.driver} if device else {"GPU": f"none used ({target.why_not})"}
     versions = {name: package_version(name) for name in ("torch", "nvidia-cutlass-dsl")}
     system = f"{platform.system()} {platform.machine()}"
-    return {"architecture": target.arch, **gpu, "cutesmith": __version__, **versions, **_python(), "system": system}
-
-
-def _python() -> dict[str, str]:
-    return {"Python": platform.python_version()}
+    ours = {"cutesmith": __version__, **versions, "Python": platform.python_version()}
+    return {"architecture": target.arch, **gpu, **ours, "system": system}

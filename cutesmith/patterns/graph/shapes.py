@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -13,6 +14,11 @@ Group = tuple[list[int], list[int]]
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """The common shape of right-aligned shapes, as PyTorch broadcasts."""
     return tuple(torch.broadcast_shapes(*shapes)) if shapes else ()  # type: ignore[no-untyped-call]
+
+
+def dense_strides(shape: Shape) -> Shape:
+    """Those of a row-major tensor, in elements."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def without_ones(shape: Shape) -> Shape:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.nodes import Attributes, Gather, Graph, Input, Iota, Node, Reduction, nodes_of
+from cutesmith.patterns.graph.dtypes import compute_dtype
+from cutesmith.patterns.graph.nodes import Attributes, Gather, Graph, Input, Iota, Node, Reduction, nodes_of, with_nodes
 
 Space = str
 """`full`: the node's shape aligns with rows + columns; `row`: with the rows alone (after a keepdim was dropped)."""
@@ -54,6 +55,11 @@ class RowsAnalysis:
         return self.rank - self.columns_rank
 
     @property
+    def trailing(self) -> str:
+        """The columns as messages and titles name them."""
+        return "the last dimension" if self.columns_rank == 1 else f"the last {self.columns_rank} dimensions"
+
+    @property
     def rows_shape(self) -> tuple[int, ...]:
         """The leading dimensions, in the traced shapes."""
         return self.shape[: self.rows_rank]
@@ -82,7 +88,7 @@ class RowsAnalysis:
                 return "full"
             if child.shape == self.rows_shape:
                 return "row"
-            raise UnmatchedError(_where(node, "reshapes a value that changes along the row"), operation="reshape")
+            raise UnmatchedError(f"{node.where} reshapes a value that changes along the row", operation="reshape")
         return space
 
     def is_row_shape(self, shape: Sequence[int]) -> bool:
@@ -109,10 +115,6 @@ class RowsAnalysis:
             below = max((self.level(child) for child in node.inputs), default=0)
             self.levels[id(node)] = below + (1 if node.is_reduction else 0)
         return self.levels[id(node)]
-
-
-def _where(node: Node, text: str) -> str:
-    return f"{node.where} {text}"
 
 
 def analyse(graph: Graph) -> RowsAnalysis:
@@ -155,29 +157,20 @@ def _first_half(node: Node) -> Node | None:
         wanted = "mean"
     else:
         return None
-    fits = first.op == wanted and first.inputs[0] is value and _floating(value)
+    fits = first.op == wanted and first.inputs[0] is value and compute_dtype(value.dtype) == "float32"
     return first if fits else None
-
-
-def _floating(node: Node) -> bool:
-    return node.dtype in ("float16", "bfloat16", "float32")
 
 
 def _lower_variances(graph: Graph) -> tuple[Node, ...]:
     """var(x) as sum((x - mean)^2) / (N - correction): two rounds, exact for rows with a large common offset."""
-    done: dict[int, Node] = {}
     means: dict[tuple[int, tuple[int, ...]], Node] = {}
-    for node in graph.nodes():
-        inputs = tuple(done[id(child)] for child in node.inputs)
-        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        new = node if same else Node(node.op, inputs, node.shape, node.dtype, node.attrs, node.origin)
-        if new.op == "mean":
-            means.setdefault((id(new.inputs[0]), Reduction.of(new).dims), new)
-            new = means[id(new.inputs[0]), Reduction.of(new).dims]
-        if new.op == "var":
-            new = _variance(new, means)
-        done[id(node)] = new
-    return tuple(done[id(node)] for node in graph.outputs)
+
+    def lowered(node: Node) -> Node:
+        if node.op == "mean":
+            return means.setdefault((id(node.inputs[0]), Reduction.of(node).dims), node)
+        return _variance(node, means) if node.op == "var" else node
+
+    return with_nodes(graph, lowered).outputs
 
 
 def _variance(node: Node, means: dict[tuple[int, tuple[int, ...]], Node]) -> Node:
@@ -213,15 +206,13 @@ def _check_reductions(analysis: RowsAnalysis, reductions: Sequence[Node]) -> Non
     for node in reductions:
         shape = node.inputs[0].shape
         if len(shape) != analysis.rank:
-            raise UnmatchedError(_where(node, "reduces a value that is already reduced"), operation=node.op)
+            raise UnmatchedError(f"{node.where} reduces a value that is already reduced", operation=node.op)
         wanted = {d for d in range(analysis.rows_rank, analysis.rank) if shape[d] != 1}
         given = {d for d in Reduction.of(node).dims if shape[d] != 1}
         if given != wanted:
-            trailing = (
-                "the last dimension" if analysis.columns_rank == 1 else f"the last {analysis.columns_rank} dimensions"
-            )
-            message = f"reduces dimensions {sorted(Reduction.of(node).dims)}, the pattern takes {trailing} of {shape}"
-            raise UnmatchedError(_where(node, message), operation=node.op)
+            trailing = analysis.trailing
+            reduced = f"{node.where} reduces dimensions {sorted(Reduction.of(node).dims)}"
+            raise UnmatchedError(f"{reduced}, the pattern takes {trailing} of {shape}", operation=node.op)
 
 
 def _collect(analysis: RowsAnalysis) -> None:
@@ -274,11 +265,10 @@ def _check_node(analysis: RowsAnalysis, node: Node, space: Space) -> None:
         return
     aligned = zip(reversed(node.shape), reversed(frame), strict=False)
     if len(node.shape) > limit or any(size not in (1, full) for size, full in aligned):
-        raise UnmatchedError(
-            _where(node, f"has shape {node.shape}, which does not align with rows of {frame}"), operation=node.op
-        )
+        where = f"{node.where} has shape {node.shape}"
+        raise UnmatchedError(f"{where}, which does not align with rows of {frame}", operation=node.op)
     if node.op == "gather" and (analysis.columns_rank != 1 or Gather.of(node).dim != analysis.rank - 1):
-        raise UnmatchedError(_where(node, "gathers along another dimension than the last"), operation="gather")
+        raise UnmatchedError(f"{node.where} gathers along another dimension than the last", operation="gather")
 
 
 def _role(analysis: RowsAnalysis, node: Node, space: Space) -> str:

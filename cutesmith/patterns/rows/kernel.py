@@ -124,15 +124,8 @@ class _Writer:
         return ""
 
     def _title(self) -> str:
-        rounds = "; then ".join(
-            ", ".join(dict.fromkeys(node.op for node in level)) for level in self.analysis.reductions
-        )
-        where = (
-            "the last dimension"
-            if self.analysis.columns_rank == 1
-            else f"the last {self.analysis.columns_rank} dimensions"
-        )
-        return f"{rounds} over {where}"
+        rounds = (", ".join(dict.fromkeys(node.op for node in level)) for level in self.analysis.reductions)
+        return f"{'; then '.join(rounds)} over {self.analysis.trailing}"
 
     def _input(self, use: TensorUse) -> Tensor:
         argument = self.arguments[Input.of(use.node).index]
@@ -143,9 +136,8 @@ class _Writer:
             code, role, shape = argument, "row", self.analysis.rows_shape
         if use.node.dtype == "bool":
             code = f"{code}.view(torch.uint8)"
-        taken = self._names()
         fresh = argument not in {tensor.name for tensor in self.inputs}
-        name = argument if code == argument and fresh else fresh_name(f"{argument}_1", taken)
+        name = argument if code == argument and fresh else fresh_name(f"{argument}_1", self._names())
         if name != argument or code != argument:
             self.views.append(f"{name} = {code}")
         use.name = name

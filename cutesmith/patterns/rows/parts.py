@@ -116,13 +116,11 @@ def store_type(dtype: str) -> str:
 
 def root_of(node: Node) -> Node:
     """What an output is computed from: a last reshape keeps the order, and storing rounds as a last cast does."""
-    while node.op == "reshape" or (node.op == "cast" and node.dtype in ("float16", "bfloat16") and _is_float(node)):
+    while node.op == "reshape" or (
+        node.op == "cast" and node.dtype in ("float16", "bfloat16") and COMPUTE_TYPE[node.inputs[0].dtype] == "Float32"
+    ):
         (node,) = node.inputs
     return node
-
-
-def _is_float(node: Node) -> bool:
-    return COMPUTE_TYPE[node.inputs[0].dtype] == "Float32"
 
 
 def lowest(kind: str) -> str:

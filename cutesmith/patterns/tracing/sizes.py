@@ -33,14 +33,14 @@ def follow_sizes(graph: Graph, trace: Trace) -> Graph:
     ratio of sizes stays by chance; where the function does not take that (one size is half of another), all of them
     grow by one factor, which tells which size a constant follows only where there is a single one.
     """
-    sizes = _sizes(graph.arguments)
+    sizes = sorted({size for argument in graph.arguments for size in argument.shape if size > 1})
     apart = [dict(zip(sizes, itertools.cycle(PRIMES[shift:] + PRIMES[:shift]))) for shift in range(TRACES)]
     together = [dict.fromkeys(sizes, prime) for prime in PRIMES[:TRACES]]
     for growths in (apart, together):
-        try:
-            values = constants_beside(graph, trace(grown(graph.arguments, growths[0])))
-        except (CutesmithError, RuntimeError):
+        larger = _attempted(trace, grown(graph.arguments, growths[0]))
+        if larger is None:
             continue
+        values = constants_beside(graph, larger)
         changed = values is None or _changed(graph, values)
         if values is None or (growths is together and len(sizes) > 1 and changed) or _follows_ones(graph, trace):
             break
@@ -52,17 +52,19 @@ def _follows_ones(graph: Graph, trace: Trace) -> bool:
     """Whether a constant follows a dimension of size 1, which may be broadcast and so does not grow."""
     places = [(i, dim) for i, a in enumerate(graph.arguments) for dim, size in enumerate(a.shape) if size == 1]
     for place in places:
-        try:
-            values = constants_beside(graph, trace(grown(graph.arguments, {1: 2}, only=place)))
-        except (CutesmithError, RuntimeError):
-            continue
+        larger = _attempted(trace, grown(graph.arguments, {1: 2}, only=place))
+        values = constants_beside(graph, larger) if larger is not None else None
         if values is not None and _changed(graph, values):
             return True
     return False
 
 
-def _sizes(arguments: Sequence[Argument]) -> list[int]:
-    return sorted({size for argument in arguments for size in argument.shape if size > 1})
+def _attempted(trace: Trace, arguments: tuple[Argument, ...]) -> Graph | None:
+    """The trace on these arguments, None where the function does not take them."""
+    try:
+        return trace(arguments)
+    except (CutesmithError, RuntimeError):
+        return None
 
 
 def _changed(graph: Graph, values: Mapping[int, Number]) -> list[Node]:
@@ -110,16 +112,19 @@ class _Fit:
         places = {place for law in found.values() for place in law.dims}
         if not laws or len(found) < len(laws) or not all(map(self._tied, places)):
             return replace(self.graph, fixed_shapes=True)
-        return with_nodes(self.graph, lambda node: _sized(node, found[id(node)]) if id(node) in found else node)
+
+        def sized(node: Node) -> Node:
+            law = found.get(id(node))
+            return node if law is None else replace(node, op="sized", attrs=Sized(law, Constant.of(node).value))
+
+        return with_nodes(self.graph, sized)
 
     def _series(self) -> list[tuple[Node, list[float]]]:
         """Each changing constant with its values in all traces; nothing where a trace says something else."""
         traced = [self.values]
         for growth in self.growths[1:]:
-            try:
-                values = constants_beside(self.graph, self.trace(grown(self.graph.arguments, growth)))
-            except (CutesmithError, RuntimeError):
-                return []
+            larger = _attempted(self.trace, grown(self.graph.arguments, growth))
+            values = constants_beside(self.graph, larger) if larger is not None else None
             if values is None:
                 return []
             traced.append(values)
@@ -146,14 +151,8 @@ class _Fit:
         arguments = self.graph.arguments
         size = arguments[place[0]].shape[place[1]]
         same = [(i, dim) for i, a in enumerate(arguments) for dim, other in enumerate(a.shape) if other == size]
-        return len(same) == 1 or not any(self._taken(grown(arguments, {size: 2}, only=one)) for one in same)
-
-    def _taken(self, arguments: tuple[Argument, ...]) -> bool:
-        try:
-            self.trace(arguments)
-        except (CutesmithError, RuntimeError):
-            return False
-        return True
+        alone = (_attempted(self.trace, grown(arguments, {size: 2}, only=one)) for one in same)
+        return len(same) == 1 or all(graph is None for graph in alone)
 
 
 def _products_of_dims(arguments: Sequence[Argument]) -> Iterator[Dims]:
@@ -179,7 +178,3 @@ def _solved(series: Sequence[float], powers: Sequence[float], shifted: bool) -> 
         if all(_close(o + f * power, value) for power, value in zip(powers, series, strict=True)):
             return o, f
     return None
-
-
-def _sized(node: Node, law: SizeLaw) -> Node:
-    return replace(node, op="sized", attrs=Sized(law, Constant.of(node).value))
