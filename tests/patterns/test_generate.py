@@ -222,19 +222,25 @@ def play(tmp_path: Path, stages: ScriptedStages, *, benchmark: bool = True) -> t
     return verdict, kernel.read_text() if kernel.exists() else ""
 
 
-def test_the_fastest_verified_candidate_is_kept(tmp_path: Path) -> None:
-    stages = ScriptedStages(medians=[30.0, 10.0, 20.0])
+RACES = {
+    "the fastest": (ScriptedStages(medians=[30.0, 10.0, 20.0]), 2, [1, 2]),
+    "not a fast one that is wrong": (ScriptedStages(medians=[30.0, 10.0, 20.0], wrong=(2,)), 3, [1, 2, 3]),
+    "the first guess": (ScriptedStages(medians=[10.0, 30.0]), 1, [1]),
+    "not a first guess that is wrong": (ScriptedStages(medians=[10.0, 30.0], wrong=(1,)), 2, [1, 2]),
+}
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_the_fastest_verified_candidate_is_kept(tmp_path: Path, name: str) -> None:
+    stages, best, verified = RACES[name]
     verdict, kernel = play(tmp_path, stages)
-    assert (verdict.status, kernel, verdict.configuration["threads"]) == ("verified", "# candidate 2\n", 64)
-    assert stages.verified == [1, 2]
+    assert (verdict.status, verdict.state, kernel) == ("verified", "verified", f"# candidate {best}\n")
+    assert verdict.configuration["threads"] == 32 * best and stages.verified == verified
+    states = ["verified" if number in verified else "compiled" for number in range(1, len(stages.medians) + 1)]
+    for number in stages.wrong:
+        states[number - 1] = "wrong_result"
+    assert [candidate["status"] for candidate in verdict.tried] == [*states, "skipped"]
     assert [stage["stage"] for stage in verdict.stages] == ["lint", "compile", "verify", "benchmark"]
-
-
-def test_a_fast_but_wrong_candidate_is_never_kept(tmp_path: Path) -> None:
-    stages = ScriptedStages(medians=[30.0, 10.0, 20.0], wrong=(2,))
-    verdict, kernel = play(tmp_path, stages)
-    assert kernel == "# candidate 3\n" and verdict.passed
-    assert [candidate["status"] for candidate in verdict.tried] == ["verified", "wrong_result", "verified", "skipped"]
 
 
 def test_what_was_skipped_is_told_with_its_reason_in_every_report(tmp_path: Path) -> None:
@@ -252,16 +258,6 @@ def test_times_from_the_cache_are_called_so_and_what_they_chose_is_verified(tmp_
     verdict, kernel = play(tmp_path, stages)
     assert kernel == "# candidate 3\n" and stages.verified == [1, 2, 3]
     assert "ordered by times from cache of 2026-11-20" in verdict.summary
-
-
-def test_the_first_guess_is_kept_when_it_is_the_fastest(tmp_path: Path) -> None:
-    stages = ScriptedStages(medians=[10.0, 30.0])
-    assert play(tmp_path, stages)[1] == "# candidate 1\n" and stages.verified == [1]
-
-
-def test_a_wrong_first_guess_is_replaced(tmp_path: Path) -> None:
-    verdict, kernel = play(tmp_path, ScriptedStages(medians=[10.0, 30.0], wrong=(1,)))
-    assert kernel == "# candidate 2\n" and verdict.state == "verified"
 
 
 @pytest.mark.parametrize(

@@ -116,10 +116,8 @@ def _with_sizes_as_numbers(graph: Graph, sized: Sequence[Node]) -> Graph:
 def _of_arguments(graph: Graph, places: Sequence[int]) -> Graph:
     """The graph with only the arguments in these places."""
     moved = {place: index for index, place in enumerate(places)}
-    leaves = [node for node in graph.nodes() if node.op in ("input", "scalar")]
-    renumbered = {
-        id(node): replace(node, attrs=replace(_read(node), index=moved[_read(node).index])) for node in leaves
-    }
+    leaves = [(node, _read(node)) for node in graph.nodes() if node.op in ("input", "scalar")]
+    renumbered = {id(node): replace(node, attrs=replace(read, index=moved[read.index])) for node, read in leaves}
     return replace(with_values(graph, renumbered), arguments=tuple(graph.arguments[place] for place in places))
 
 

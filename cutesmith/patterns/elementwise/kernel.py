@@ -10,9 +10,9 @@ from cutesmith.patterns.graph.dtypes import COMPUTE_TYPE, STORAGE_TYPE
 from cutesmith.patterns.graph.nodes import Graph, Input, Iota, Node, Scalar, Sized
 from cutesmith.patterns.graph.shapes import Shape, broadcast, dense_strides
 from cutesmith.patterns.writing.expressions import Emitter, convert, is_fast
-from cutesmith.patterns.writing.host_code import launcher_key, returned
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
+from cutesmith.patterns.writing.templating import launcher_key, returned
 
 _OWN = "first whole count element f r m LAUNCHERS THREADS VECTOR VECTORS INPUTS REUSE_BYTES"
 RESERVED = SHARED_NAMES | set(_OWN.split())

@@ -1,11 +1,15 @@
-"""Whether two graphs say the same: the check that a traced number took no part in deciding what is computed."""
+"""Whether two graphs say the same: the check that a traced number took no part in deciding what is computed.
+
+For it a graph is rebuilt with numbers in the place of its run-time scalars, as a plain trace has them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from cutesmith.patterns.graph.nodes import Constant, Graph, Node, Number
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.nodes import Constant, Gather, Graph, Node, Number, Reduction, Scalar
 
 
 def same_graph(first: Graph, second: Graph) -> bool:
@@ -58,3 +62,30 @@ def _same(first: Node, second: Node, apart: frozenset[str] = frozenset()) -> boo
 def _equal(first: object, second: object) -> bool:
     both_nan = isinstance(first, float) and isinstance(second, float) and math.isnan(first) and math.isnan(second)
     return both_nan or bool(first == second)
+
+
+def with_numbers(graph: Graph, numbers: Mapping[int, Number]) -> Graph:
+    """The graph whose `scalar` nodes became constants (argument index → number), folded as a trace folds them."""
+    build = GraphBuilder()
+    rebuilt: dict[int, Node] = {}
+    for node in graph.nodes():
+        inputs = [rebuilt[id(child)] for child in node.inputs]
+        rebuilt[id(node)] = _rebuilt(build, node, inputs, numbers)
+    outputs = tuple(build.materialise(build.expand(rebuilt[id(node)], node.shape)) for node in graph.outputs)
+    return Graph(graph.arguments, outputs, graph.output_strides, graph.returns_tuple)
+
+
+def _rebuilt(build: GraphBuilder, node: Node, inputs: list[Node], numbers: Mapping[int, Number]) -> Node:
+    build.origin = node.origin
+    if node.op == "scalar" and Scalar.of(node).index in numbers:
+        return build.constant(numbers[Scalar.of(node).index], node.dtype)
+    if node.is_pointwise:
+        return build.expand(build(node.op, *inputs, dtype=node.dtype), node.shape)
+    if node.is_reduction:
+        reduction = Reduction.of(node)
+        return build.reduce(node.op, inputs[0], reduction.dims, node.dtype, reduction.correction)
+    if node.op == "reshape":
+        return build.reshape(inputs[0], node.shape)
+    if node.op == "gather":
+        return build.gather(inputs[0], inputs[1], Gather.of(node).dim)
+    return build.node(node.op, inputs, node.shape, node.dtype, node.attrs)

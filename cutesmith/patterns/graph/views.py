@@ -35,30 +35,21 @@ def _permute_node(build: GraphBuilder, node: Node, dims: Sequence[int], shape: S
         inputs = [_permute_broadcast(build, each, dims) for each in node.inputs]
         return build.node(node.op, inputs, shape, node.dtype, node.attrs)
     if node.is_reduction:
-        return _permute_reduction(build, node, dims, shape)
+        reduced = [at for at, dim in enumerate(dims) if dim in Reduction.of(node).dims]
+        order = [dims[at] for at in reduced]
+        if node.op in ("argmax", "argmin") and order != sorted(order):
+            raise build.unmatched("transposes the reduced dimensions of an arg-reduction")
+        attrs = replace(Reduction.of(node), dims=tuple(reduced))
+        return build.node(node.op, [push_permute(build, node.inputs[0], dims)], shape, node.dtype, attrs)
     if node.op == "gather":
         inputs = [push_permute(build, each, dims) for each in node.inputs]
         return build.gather(inputs[0], inputs[1], list(dims).index(Gather.of(node).dim))
     if node.op == "reshape" and is_squeeze(node.inputs[0].shape, node.shape):
-        return _permute_squeezed(build, node, dims, shape)
+        source = node.inputs[0]  # transposed before its ones were dropped; they move to the end
+        kept = kept_positions(source.shape, node.shape)
+        dropped = [dim for dim in range(len(source.shape)) if dim not in kept]
+        return build.reshape(push_permute(build, source, [kept[dim] for dim in dims] + dropped), shape)
     raise build.unmatched("transposes an intermediate value that was reshaped")
-
-
-def _permute_squeezed(build: GraphBuilder, node: Node, dims: Sequence[int], shape: Shape) -> Node:
-    """Transposes the value before its ones were dropped; they move to the end."""
-    source = node.inputs[0]
-    kept = kept_positions(source.shape, node.shape)
-    dropped = [dim for dim in range(len(source.shape)) if dim not in kept]
-    return build.reshape(push_permute(build, source, [kept[dim] for dim in dims] + dropped), shape)
-
-
-def _permute_reduction(build: GraphBuilder, node: Node, dims: Sequence[int], shape: Shape) -> Node:
-    reduced = [at for at, dim in enumerate(dims) if dim in Reduction.of(node).dims]
-    order = [dims[at] for at in reduced]
-    if node.op in ("argmax", "argmin") and order != sorted(order):
-        raise build.unmatched("transposes the reduced dimensions of an arg-reduction")
-    attrs = replace(Reduction.of(node), dims=tuple(reduced))
-    return build.node(node.op, [push_permute(build, node.inputs[0], dims)], shape, node.dtype, attrs)
 
 
 def _permute_broadcast(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:

@@ -12,9 +12,9 @@ from cutesmith.patterns.rows.combines import COMBINES
 from cutesmith.patterns.rows.parts import Output, Stage, Tensor, root_of
 from cutesmith.patterns.rows.stages import StageWriter
 from cutesmith.patterns.writing.expressions import is_fast
-from cutesmith.patterns.writing.host_code import launcher_key, returned
 from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name, safe_names
 from cutesmith.patterns.writing.special_functions import SPECIAL_FUNCTIONS
+from cutesmith.patterns.writing.templating import launcher_key, returned
 
 _OWN = (
     "rows columns max as_matrix row lane slot place read_row smem partials ahead b read write copy_async "

@@ -24,11 +24,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 from cutesmith.errors import ContractError, CutesmithError, UnmatchedError
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import PROMOTION, dtype_name
-from cutesmith.patterns.graph.equality import same_graph
+from cutesmith.patterns.graph.equality import same_graph, with_numbers
 from cutesmith.patterns.graph.nodes import Argument, Graph, Node
-from cutesmith.patterns.graph.substitution import with_numbers
-from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule
-from cutesmith.patterns.tracing.lowering.families import rule_for
+from cutesmith.patterns.tracing.lowering import activations, losses, normalizations, pointwise, reductions, views
+from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, rule_for
 from cutesmith.patterns.tracing.scalars import Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes
 from cutesmith.recording.facade import ValuesNeeded, active_facade, cuda_as_cpu
@@ -37,6 +36,7 @@ from cutesmith.sandbox.dispatch_modes import LightMode
 if TYPE_CHECKING:
     from cutesmith.problems.loading import LoadedFile
 
+FAMILIES = (activations, losses, normalizations, pointwise, reductions, views)  # which register their rules
 NEEDS_MODEL = "a model is needed for this function"
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parents[2])

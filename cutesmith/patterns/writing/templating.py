@@ -1,10 +1,13 @@
-"""Rendering of the kernel templates: jinja2 with StrictUndefined, so that a missing name is an error, never a blank."""
+"""Rendering of the kernel templates, and the pieces of `kernel_fn` that they share.
+
+jinja2 with StrictUndefined: a missing name is an error, never a blank.
+"""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cutesmith.errors import UnavailableError
@@ -31,3 +34,15 @@ def render_template(name: str, context: Mapping[str, Any]) -> str:
     """The template `name` of patterns/writing/templates with `context`; at most two blank lines in a row."""
     text: str = _environment().get_template(name).render(**context)
     return re.sub(r"\n{4,}", "\n\n\n", "\n".join(line.rstrip() for line in text.split("\n")))
+
+
+def launcher_key(tensors: Sequence[str]) -> list[str]:
+    """What tells calls apart that need kernels of their own: shapes, strides, dtypes and alignment of the inputs."""
+    parts = [f"{name}.{part}" for name in tensors for part in ("shape", "stride()", "dtype")]
+    pointers = " | ".join(f"{name}.data_ptr()" for name in tensors)
+    return [*parts, f"({pointers}) & 15"]
+
+
+def returned(codes: Sequence[str], *, as_tuple: bool) -> str:
+    """The outputs as the function returns them."""
+    return f"({', '.join(codes)}{',' if len(codes) == 1 else ''})" if as_tuple else codes[0]

@@ -36,6 +36,12 @@ def lowers(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
+def rule_for(operation: Any) -> Rule | None:
+    """The lowering of an OpOverload, None when there is none."""
+    full = str(operation)
+    return RULES.get(full) or RULES.get(full.rsplit(".", 1)[0])
+
+
 @dataclass
 class Lowering:
     """What a lowering may ask: the builder, the run-time scalars, and the shape and dtype of each result."""
