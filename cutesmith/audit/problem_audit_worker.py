@@ -41,13 +41,9 @@ class AuditWorker:
     def handle(self, request: Start | Load | Try) -> dict[str, bool] | Loaded | Tried:
         """Answer; what the file does wrong is a finding or a ContractError."""
         if isinstance(request, Start):
-            return self.start()
+            torch.set_num_threads(1)  # the tensors are small, and threads that wait cost time
+            return confine()
         return self.load(request) if isinstance(request, Load) else self.try_out()
-
-    def start(self) -> dict[str, bool]:
-        """Everything is imported; from here on nothing is written outside of the scratch folder."""
-        torch.set_num_threads(1)  # the tensors are small, and threads that wait cost time
-        return confine()
 
     def load(self, request: Load) -> Loaded:
         """Run the file, first for its shapes, then for its values; the reply tells of its inputs."""

@@ -63,7 +63,11 @@ class Emulation:
     def prepare(self, request: Prepare) -> Prepared:
         """Load the file and make its inputs."""
         self.request, self.path = request, request.path
-        self.profiler, self.tracer = _observers(request)
+        wanted = None if request.profile else request.trace
+        self.profiler = Profiler() if request.profile else None
+        self.tracer = wanted and Tracer(
+            wanted.block, wanted.warp, lane=wanted.lane, launch=wanted.launch, most_steps=wanted.steps
+        )
         self.device: EmulatedDevice | None = None
         self.inputs = self.full_inputs = self.size = ""
         self.tensor_bytes = 0
@@ -208,13 +212,6 @@ def _place_of(tracer: Tracer) -> str:
     """What was traced, or that there is no such warp."""
     place = f"launch {tracer.launch}, block {tracer.block}, warp {tracer.warp}"
     return f"{place}, values of lane {tracer.lane}" if tracer.found else f"nothing: there is no {place}"
-
-
-def _observers(request: Prepare) -> tuple[Profiler | None, Tracer | None]:
-    wanted = request.trace
-    if request.profile or wanted is None:
-        return Profiler() if request.profile else None, None
-    return None, Tracer(wanted.block, wanted.warp, lane=wanted.lane, launch=wanted.launch, most_steps=wanted.steps)
 
 
 def _refusal(reference_fn: Callable[..., Any], values: Sequence[Any]) -> str:

@@ -124,20 +124,17 @@ class ForkServer:
         if len(data) > ROOM_BYTES:
             raise ForkServerError(f"{len(data)} bytes of environment")
         with self._lock:
-            answer: Answer = decode(json.loads(self._exchange(data, descriptors)), Answer)
+            try:
+                socket.send_fds(self._socket, [data], list(descriptors))
+                if not (reply := self._socket.recv(REPLY_BYTES)):
+                    raise ConnectionResetError("it has ended")
+            except OSError as error:
+                self._broken = True  # its late answer would be taken for the next one
+                if self._process is not None:
+                    self._process.kill()
+                raise ForkServerError(f"the fork server does not answer: {error}") from error
+        answer: Answer = decode(json.loads(reply), Answer)
         return answer
-
-    def _exchange(self, data: bytes, descriptors: Sequence[int]) -> bytes:
-        try:
-            socket.send_fds(self._socket, [data], list(descriptors))
-            if answer := self._socket.recv(REPLY_BYTES):
-                return answer
-            raise ConnectionResetError("it has ended")
-        except OSError as error:
-            self._broken = True  # its late answer would be taken for the next one
-            if self._process is not None:
-                self._process.kill()
-            raise ForkServerError(f"the fork server does not answer: {error}") from error
 
     def close(self) -> None:
         """Hang up, which ends this judge's workers, and the fork server if this judge started it."""

@@ -166,7 +166,6 @@ class TimedBaselines(Reference):
     def __init__(self) -> None:
         super().__init__()
         self.bench = Bench()
-        self.shifts: dict[str, int] = {}
         self.matmul_rates: dict[str, float | None] = {}
         self.pristine: dict[str, torch.Tensor] = {}  # large inputs as they were drawn, by their files
         self.files: tuple[tuple[Value, ...], ...] = ()  # of the copies as they were drawn

@@ -133,18 +133,20 @@ def test_blackwell_has_sums_for_the_ratio_and_two_tensor_pipes():
     assert kernel.tensor_percent == 71.5
 
 
-def test_dram_sectors_do_where_there_are_no_bytes():
+@pytest.mark.parametrize(
+    ("metrics", "moved"),
+    [
+        (
+            {"dram__sectors_read.sum": ("sector", "100"), "dram__sectors_write.sum": ("sector", "50")},
+            (3200, 1600, 4800),
+        ),
+        ({"dram__bytes.sum.per_second": ("Gbyte/s", "4,000")}, (None, None, pytest.approx(4e12 * 252.16e-6))),
+    ],
+)
+def test_dram_sectors_or_a_rate_do_where_there_are_no_bytes(metrics, moved):
     base = {name: value for name, value in COPY.items() if not name.startswith("dram__")}
-    base |= {"dram__sectors_read.sum": ("sector", "100"), "dram__sectors_write.sum": ("sector", "50")}
-    kernel = profiled_kernel(read_raw_page(raw_page((KERNEL, base))).launches[0])
-    assert (kernel.dram_read_bytes, kernel.dram_write_bytes, kernel.dram_bytes) == (3200, 1600, 4800)
-
-
-def test_a_rate_gives_the_bytes_where_nothing_else_does():
-    base = {name: value for name, value in COPY.items() if not name.startswith("dram__")}
-    base["dram__bytes.sum.per_second"] = ("Gbyte/s", "4,000")
-    kernel = profiled_kernel(read_raw_page(raw_page((KERNEL, base))).launches[0])
-    assert kernel.dram_bytes == pytest.approx(4e12 * 252.16e-6) and kernel.dram_read_bytes is None
+    kernel = profiled_kernel(read_raw_page(raw_page((KERNEL, base | metrics))).launches[0])
+    assert (kernel.dram_read_bytes, kernel.dram_write_bytes, kernel.dram_bytes) == moved
 
 
 def test_a_launch_without_numbers_is_told_without_numbers():

@@ -26,16 +26,13 @@ def failure_of(action):
     return failed.value
 
 
-def test_what_the_emulated_gpu_raises_is_not_the_kernels_fault():
+def test_what_the_kernel_raises_is_its_fault_and_what_the_emulated_gpu_raises_is_not():
+    own = failure_of(lambda: {}[7])
+    assert (own.exit_code, own.message) == (ExitCode.CRASHED, "kernel.py: KeyError: 7")
     error = failure_of(lambda: Allocations().remove(7))
     assert error.exit_code == ExitCode.INTERNAL
     assert error.message == "this is a bug of cutesmith: KeyError: 7"
     assert "report it" in error.hint and "allocations.py" in error.log_tail
-
-
-def test_what_the_kernel_raises_is():
-    error = failure_of(lambda: {}[7])
-    assert (error.exit_code, error.message) == (ExitCode.CRASHED, "kernel.py: KeyError: 7")
 
 
 def test_the_emulations_own_code_is_not_the_kernel():
