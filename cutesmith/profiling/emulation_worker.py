@@ -65,9 +65,10 @@ class Emulation:
         self.request, self.path = request, request.path
         wanted = None if request.profile else request.trace
         self.profiler = Profiler() if request.profile else None
-        self.tracer = wanted and Tracer(
-            wanted.block, wanted.warp, lane=wanted.lane, launch=wanted.launch, most_steps=wanted.steps
-        )
+        self.tracer = None
+        if wanted is not None:
+            shown = {"lane": wanted.lane, "launch": wanted.launch, "most_steps": wanted.steps}
+            self.tracer = Tracer(wanted.block, wanted.warp, **shown)
         self.device: EmulatedDevice | None = None
         self.inputs = self.full_inputs = self.size = ""
         self.tensor_bytes = 0

@@ -132,8 +132,6 @@ class Profiling:
         except CutesmithError as error:
             return self._failed(error)
 
-    # ------------------------------------------------------------------------------------------------------------- ncu
-
     def _measured(self, device: str) -> ProfileVerdict:
         """Under ncu; raises UnavailableError where that cannot be."""
         name, arch = self._machine(device)
@@ -216,8 +214,6 @@ class Profiling:
             log_tail=collected.log_tail,
         )
 
-    # -------------------------------------------------------------------------------------------------------- emulated
-
     def _static(self, why: CandidateError | UnavailableError | None = None) -> ProfileVerdict:
         """Counts on the emulated GPU; `why` it is not ncu."""
         problem = None if self.problem == self.path else self.problem
@@ -253,8 +249,6 @@ class Profiling:
             confinement=emulated.confinement,
             log_tail=emulated.log_tail or (why.log_tail if isinstance(why, CandidateError) else ""),
         )
-
-    # ----------------------------------------------------------------------------------------------------------- ended
 
     def _failed(self, error: CutesmithError) -> ProfileVerdict:
         text = error.message if error.message.startswith(self.path.name) else f"{self.path.name}: {error.message}"

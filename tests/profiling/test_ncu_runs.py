@@ -181,8 +181,6 @@ def test_ncu_is_found_or_the_given_path_is_wrong(tmp_path):
         find_ncu(str(tmp_path / "text"))
 
 
-# ------------------------------------------------------------------------------------------------- the profiled process
-
 ADDITION = """
 import torch
 

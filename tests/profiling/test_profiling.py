@@ -22,8 +22,6 @@ from tests.profiling.ncu_samples import COPY, ELAPSED, KERNEL, PAGE, SPIN, STALL
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# ------------------------------------------------------------------------------------------------------------ the table
-
 
 def test_a_page_that_ncu_wrote_on_an_h200_is_read():
     """Recorded: relu_minimal.py, float32 16384 x 1024, after the trusted kernel; the columns that are read."""
@@ -98,9 +96,6 @@ def test_what_the_profiler_complained_of_is_found():
     assert complaints(text) == ["one", "four"]
 
 
-# ---------------------------------------------------------------------------------------------------------- the numbers
-
-
 def kernel_of(**changes):
     """The copy with other numbers, by ncu's names."""
     metrics = {**COPY, **{name: ("", str(value)) for name, value in changes.items()}}
@@ -154,8 +149,6 @@ def test_a_launch_without_numbers_is_told_without_numbers():
     assert kernel.duration_us is None and kernel.dram_bytes is None and kernel.stalls == {}
     assert advise(kernel) == ()
 
-
-# ----------------------------------------------------------------------------------------------------------- the advice
 
 BYTES_PER_SECTOR = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 DRAM = f"gpu__dram_throughput.{ELAPSED}"
@@ -224,8 +217,6 @@ def test_every_kind_of_the_emulated_gpu_has_its_section():
     assert all(f'"{kind}"' in source for kind in REFERENCES)
     assert set(profile_advice._PIPES) <= set(REFERENCES)
 
-
-# ------------------------------------------------------------------------------------------- without ncu, without a GPU
 
 BLANK = EmulateVerdict(exit_code=ExitCode.PASSED, summary="", path="kernel.py", arch="sm_90a")
 
