@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from cutesmith.errors import CutesmithError, UsageError
 from cutesmith.examples.fetch import sources
 from cutesmith.examples.fetch.downloading import Downloader, Limits
-from cutesmith.examples.fetch.sources import Cache, FetchError, keep_file, sha256_of, writing_error
+from cutesmith.examples.fetch.sources import Cache, FetchError, keep_file, sha256_of
 from cutesmith.examples.index.records import Example
 from cutesmith.syntax import parse_python
 from cutesmith.verdicts import ExitCode, FetchedExample, FetchVerdict
@@ -181,7 +181,9 @@ class _Fetch:
                 raise FetchError("exists", f"{target} is there and differs", hint=hint)
             keep_file(target, got.data)
         except OSError as error:
-            raise writing_error(target, error) from error
+            kind = "disk_full" if error.errno in sources.DISK_FULL else "not_writable"
+            hint = "Make room there, or give another folder that you may write with --out."
+            raise FetchError(kind, f"{target}: {error.strerror or error}", hint=hint) from error
         return got.state
 
 

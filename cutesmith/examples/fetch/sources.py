@@ -45,7 +45,7 @@ KINDS = {
 }
 """Every kind of `FetchError` with its exit code: 1 what came is not the example, 6 timed out, 7 not from here."""
 
-_FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
+DISK_FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
 
 
 class FetchError(CutesmithError):
@@ -62,15 +62,6 @@ class FetchError(CutesmithError):
         self.exit_code = KINDS[kind]
         self.retry = retry
         self.wait = wait
-
-
-def writing_error(path: Path, error: OSError) -> FetchError:
-    """What an OSError while writing `path` means: a full disk, or a folder that cannot be written."""
-    if error.errno in _FULL:
-        return FetchError("disk_full", f"{path}: {error.strerror}", hint="Make room there, or give another --out.")
-    return FetchError(
-        "not_writable", f"{path}: {error.strerror or error}", hint="Give a folder that you may write with --out."
-    )
 
 
 def sha256_of(data: bytes) -> str:
