@@ -11,56 +11,41 @@ class Ending(Exception):
 
     name = "ended"
 
+    def __init_subclass__(cls, *, name: str) -> None:
+        cls.name = name
 
-class Finished(Ending):
+
+class Finished(Ending, name="finished"):
     """The model called `finish`."""
 
-    name = "finished"
 
-
-class TargetReached(Ending):
+class TargetReached(Ending, name="target reached"):
     """The asked speed-up or share of the roofline is there."""
 
-    name = "target reached"
 
-
-class BudgetSpent(Ending):
+class BudgetSpent(Ending, name="budget spent"):
     """Turns, tokens, dollars or time are used up."""
 
-    name = "budget spent"
 
-
-class NoProgress(Ending):
+class NoProgress(Ending, name="no progress"):
     """As many turns as patience allows brought no faster verified kernel."""
 
-    name = "no progress"
 
-
-class Refused(Ending):
+class Refused(Ending, name="refused"):
     """The model declined to go on."""
 
-    name = "refused"
 
-
-class Silent(Ending):
+class Silent(Ending, name="silent"):
     """The model kept answering without calling a tool."""
 
-    name = "silent"
 
-
-class Dropped(Ending):
+class Dropped(Ending, name="dropped"):
     """Other lines did better."""
 
-    name = "dropped"
 
-
-class ModelFailed(Ending):
+class ModelFailed(Ending, name="model failed"):
     """The model could not be reached, or failed in a way that trying again does not help with."""
 
-    name = "model failed"
 
-
-class Interrupted(Ending):
+class Interrupted(Ending, name="interrupted"):
     """Somebody pressed Ctrl-C, or the process was asked to end."""
-
-    name = "interrupted"

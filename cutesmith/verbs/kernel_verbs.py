@@ -127,12 +127,7 @@ It draws secret inputs (several sets, odd shapes, large offsets, NaN and Inf) an
 reference; failing cases come with their inputs and the worst element. A pass is kept as a checkpoint by
 itself, timed where there is a GPU, and becomes the result if it is the best so far. Lint runs first. Takes
 seconds to minutes: call it once compile_kernel passes.""",
-            own=(
-                Option(
-                    "--note",
-                    help="one line that says what this version is, kept with its checkpoint.",
-                ),
-            ),
+            own=(Option("--note", help="one line that says what this version is, kept with its checkpoint."),),
             options=(
                 replace(
                     SANITIZE,

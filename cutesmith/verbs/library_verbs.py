@@ -37,10 +37,7 @@ READ_REFERENCE = Tool(
     "Read a section of the references, or a page where it is short enough.",
     options=(
         replace(
-            READ,
-            argument="address",
-            required=True,
-            help="PAGE.md#section as search_references gives it, or PAGE.md.",
+            READ, argument="address", required=True, help="PAGE.md#section as search_references gives it, or PAGE.md."
         ),
     ),
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from cutesmith.verdicts import (
 )
 from tests.report.sample import HOSTILE
 
+MODEL = "claude-opus-4-8"
 REQUEST = "fused add + RMSNorm, bf16, 16384×5120, H100"
 START = datetime(2026, 11, 20, 9, 30, tzinfo=timezone.utc)
 BYTES = 3 * 16384 * 5120 * 2
@@ -88,10 +89,10 @@ def kernel_fn(x, residual, weight):
 '''
 
 
-def kernel_report(threads: int, registers: int, name: str = "rms_norm_kernel") -> KernelReport:
+def kernel_report(threads: int, registers: int) -> KernelReport:
     """A kernel as the compile gate sees it."""
     return KernelReport(
-        name=name,
+        name="rms_norm_kernel",
         arch="sm_90a",
         registers=registers,
         stack_bytes=0,
@@ -175,13 +176,9 @@ def verified(*, passed: bool = True, ran_on: str = "gpu", problem: str = "", log
 
 def rejected() -> VerifyVerdict:
     """A verify verdict on a kernel that cheats."""
-    return VerifyVerdict(
-        exit_code=ExitCode.REJECTED,
-        summary="kernel_fn called aten::rms_norm: the result was not computed by the kernel",
-        path="kernel.py",
-        ran_on="gpu",
-        rule="torch-compute",
-        seconds=5.0,
+    summary, cheats = "kernel_fn called aten::rms_norm: the result was not computed by the kernel", ExitCode.REJECTED
+    return replace(
+        verified(), exit_code=cheats, summary=summary, rule="torch-compute", cases=(), device="", seconds=5.0
     )
 
 
@@ -204,15 +201,12 @@ def profiled() -> ProfileVerdict:
 def timed(median: float) -> BenchmarkVerdict:
     """A benchmark of the candidate and its baselines."""
     spread = [1 + 0.004 * ((index * 7) % 11 - 4) / 4 for index in range(100)]
+
+    def quartiles(value: float) -> dict[str, float]:
+        return {"q1_us": 0.998 * value, "q3_us": 1.003 * value, "host_us": 7.1}
+
     timings = tuple(
-        Timing(
-            name=name,
-            samples_us=tuple(value * factor for factor in spread),
-            median_us=value,
-            q1_us=0.998 * value,
-            q3_us=1.003 * value,
-            host_us=7.1,
-        )
+        Timing(name=name, samples_us=tuple(value * factor for factor in spread), median_us=value, **quartiles(value))
         for name, value in {"kernel_fn": median, **BASELINES}.items()
     )
     return BenchmarkVerdict(
@@ -242,18 +236,9 @@ class Session:
         self.waiting: list[dict[str, Any]] = []
         self.clock = START
         limits = {"turns": 60, "dollars": 5.0, "seconds": 3600.0, "patience": 8, **(limits or {})}
-        self.add(
-            "session",
-            request=request,
-            settings={
-                "model": "claude-opus-4-8",
-                "effort": "high",
-                "candidates": 3,
-                "arch": "sm_90a",
-                "limits": limits,
-            },
-            environment={"GPU": "NVIDIA H100", "torch": "2.13.0", "nvidia-cutlass-dsl": "4.8.1"},
-        )
+        settings = {"model": MODEL, "effort": "high", "candidates": 3, "arch": "sm_90a", "limits": limits}
+        environment = {"GPU": "NVIDIA H100", "torch": "2.13.0", "nvidia-cutlass-dsl": "4.8.1"}
+        self.add("session", request=request, settings=settings, environment=environment)
         self.add("run", pid=4711, resumed=False)
 
     def add(self, kind: str, *, line: int = 0, seconds: float = 0.5, **fields: Any) -> None:
@@ -276,17 +261,8 @@ class Session:
         self.add("request", line=line, turn=turn)
         self.waiting = [block for block in blocks if block["type"] == "tool_use"]
         usage = Usage(input_tokens=1_900, output_tokens=1_240, cache_read_tokens=18_000 + 2_000 * turn)
-        self.add(
-            "reply",
-            line=line,
-            seconds=21.0,
-            turn=turn,
-            content=list(blocks),
-            stop_reason=stop_reason,
-            usage=asdict(usage),
-            dollars=dollars,
-            model="claude-opus-4-8",
-        )
+        billed = {"usage": asdict(usage), "dollars": dollars, "model": MODEL}
+        self.add("reply", line=line, seconds=21.0, turn=turn, content=list(blocks), stop_reason=stop_reason, **billed)
 
     def tool(
         self, line: int, name: str, text: str, *, effects: Any = (), error: bool = False, finish: str = ""
@@ -294,19 +270,9 @@ class Session:
         """The answer to the first call that has none; every line's are answered before another line replies."""
         call = self.waiting.pop(0)
         assert call["name"] == name, f"{call['name']} is next, not {name}"
-        self.add(
-            "tool",
-            line=line,
-            seconds=3.0,
-            turn=self.turns[line],
-            id=call["id"],
-            name=name,
-            input=call["input"],
-            text=text,
-            is_error=error,
-            effects=effects,
-            finish=finish,
-        )
+        asked = {"turn": self.turns[line], "id": call["id"], "name": name, "input": call["input"]}
+        said = {"text": text, "is_error": error, "effects": effects, "finish": finish}
+        self.add("tool", line=line, seconds=3.0, **asked, **said)
 
     def turn(self, line: int, thought: str, source: str, *verdicts: Verdict, say: str = "") -> None:
         """One turn that writes a kernel and has it judged by these stages."""
@@ -316,13 +282,8 @@ class Session:
         self.reply(line, {"type": "thinking", "thinking": thought, "signature": "c2ln"}, *said, *calls)
         self.tool(line, "create_file", "kernel.py is written", effects=[WriteFile("kernel.py", source)])
         for verdict in verdicts:
-            self.tool(
-                line,
-                f"{verdict.stage}_kernel",
-                f"{verdict.status}: {verdict.summary}",
-                effects=_effects(source, [verdict]),
-                error=not verdict.passed,
-            )
+            name, told = f"{verdict.stage}_kernel", f"{verdict.status}: {verdict.summary}"
+            self.tool(line, name, told, effects=_effects(source, [verdict]), error=not verdict.passed)
 
     def finish(self, line: int, reason: str, *, ending: str = "finished") -> None:
         """The model ends its line of work."""
@@ -333,7 +294,7 @@ class Session:
     def result(self) -> AgentVerdict:
         """The result that these events come to, appended as the last event and returned."""
         self.state, self.folder, self.seconds = SessionState.of(self.events), Path("sessions/add-rms-norm"), 0.0
-        verdict = conclude(self, problem="sessions/add-rms-norm/problem.py", model="claude-opus-4-8")
+        verdict = conclude(self, problem="sessions/add-rms-norm/problem.py", model=MODEL)
         self.add("result", verdict=verdict.to_dict())
         return verdict
 

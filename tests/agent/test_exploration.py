@@ -77,11 +77,7 @@ def kinds(events, kind):
 def test_without_a_beam_every_line_works_to_its_own_end(tmp_path):
     script = {"1": [judge(30), FINISH], "2": [judge(20), IDLE, FINISH], "3": []}
     events, state, _ = search(tmp_path / "s", script, candidates=3)
-    assert {line: e["ending"] for line, e in state.endings.items()} == {
-        1: "finished",
-        2: "finished",
-        3: "model failed",
-    }
+    assert {line: e["ending"] for line, e in state.endings.items()} == {1: "finished", 2: "finished", 3: "model failed"}
     assert state.best().line == 2 and state.best().median_us == 20
 
 

@@ -32,13 +32,6 @@ from cutesmith.verdicts import (
 from tests.agent.tool_bench import RELU, ToolBench
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> ToolBench:
-    bench = ToolBench(tmp_path)
-    bench.call("create_file", path="kernel.py", text=RELU)
-    return bench
-
-
 def timing(name: str, median: float, **fields: object) -> Timing:
     values = {"samples_us": (median,), "median_us": median, "q1_us": median, "q3_us": median, **fields}
     return Timing(name=name, **values)
@@ -62,84 +55,94 @@ def record(bench: ToolBench, text: str, *verdicts: Verdict, line: int = 1) -> No
     bench.state.follow({"seq": bench.seq, "line": line, "kind": "tool", "effects": effects})
 
 
+def told(bench: ToolBench, *verdicts: Verdict) -> str:
+    """What a model reads of its kernel's place after these verdicts."""
+    kernel = judging.take_snapshot(bench.workbench)
+    return judging.comparison(bench.workbench, kernel, [verdict.to_dict() for verdict in verdicts])
+
+
 # ----------------------------------------------------------------------------------------------------------- snapshot
 
 
-def test_a_snapshot_is_the_text_that_was_hashed_whatever_follows(bench):
-    kernel = judging.take_snapshot(bench.workbench)
-    (bench.work / "kernel.py").write_text("changed afterwards")
+def test_a_snapshot_is_the_text_that_was_hashed_whatever_follows(drafted):
+    kernel = judging.take_snapshot(drafted.workbench)
+    (drafted.work / "kernel.py").write_text("changed afterwards")
     assert hashlib.sha256(kernel.path.read_bytes()).hexdigest() == kernel.sha256
-    assert kernel.path == bench.root / "judged" / kernel.sha256[:12] / "kernel.py"
-    again = judging.take_snapshot(bench.workbench)
+    assert kernel.path == drafted.root / "judged" / kernel.sha256[:12] / "kernel.py"
+    again = judging.take_snapshot(drafted.workbench)
     assert again.sha256 != kernel.sha256 and kernel.path.read_text() == RELU == kernel.text
 
 
-def test_a_snapshot_that_somebody_changed_is_made_anew(bench):
-    kernel = judging.take_snapshot(bench.workbench)
+def test_a_snapshot_that_somebody_changed_is_made_anew(drafted):
+    kernel = judging.take_snapshot(drafted.workbench)
     kernel.path.chmod(0o644)
     kernel.path.write_text("something else")
-    assert judging.take_snapshot(bench.workbench).path.read_text() == RELU
+    assert judging.take_snapshot(drafted.workbench).path.read_text() == RELU
 
 
 # ------------------------------------------------------------------------------------------------------------ state
 
 
-def test_the_first_verified_kernel_is_the_best(bench):
-    kernel = judging.take_snapshot(bench.workbench)
-    verdicts = [verify().to_dict(), benchmark(12.5).to_dict()]
-    assert judging.comparison(bench.workbench, kernel, verdicts) == "NEW BEST, the first: verified, 12.50 µs."
+def test_the_first_verified_kernel_is_the_best(drafted):
+    assert told(drafted, verify(), benchmark(12.5)) == "NEW BEST, the first: verified, 12.50 µs."
 
 
-def test_a_faster_one_names_what_it_beats_and_a_slower_one_what_beats_it(bench):
-    record(bench, "old", verify(), benchmark(20.0))
-    bench.workspace.apply(KeepVersion("kernel.py", "old", "", {}), 1)
-    kernel, passed = judging.take_snapshot(bench.workbench), verify().to_dict()
+def test_a_faster_one_names_what_it_beats_and_a_slower_one_what_beats_it(drafted):
+    record(drafted, "old", verify(), benchmark(20.0))
+    drafted.workspace.apply(KeepVersion("kernel.py", "old", "", {}), 1)
     old = hashlib.sha256(b"old").hexdigest()[:8]
-    faster = judging.comparison(bench.workbench, kernel, [passed, benchmark(10.0).to_dict()])
-    assert faster == f"NEW BEST: verified, 10.00 µs; before it {old} (verified, 20.00 µs; checkpoint 1)."
-    slower = judging.comparison(bench.workbench, kernel, [passed, benchmark(30.0).to_dict()])
-    assert slower.startswith(f"Best so far is {old} (verified, 20.00 µs; checkpoint 1); it stays the result")
+    faster = f"NEW BEST: verified, 10.00 µs; before it {old} (verified, 20.00 µs; checkpoint 1)."
+    assert told(drafted, verify(), benchmark(10.0)) == faster
+    slower = f"Best so far is {old} (verified, 20.00 µs; checkpoint 1); it stays the result"
+    assert told(drafted, verify(), benchmark(30.0)).startswith(slower)
+    partial = told(drafted, verify(declined=3), benchmark(2.0))
+    assert partial.startswith("Best so far is") and partial.endswith("This one declined 3 cases, that one 0.")
 
 
-def test_a_faster_one_that_declines_cases_hears_why_it_is_not_the_best(bench):
-    record(bench, "old", verify(), benchmark(20.0))
-    kernel, partial = judging.take_snapshot(bench.workbench), verify(declined=3).to_dict()
-    told = judging.comparison(bench.workbench, kernel, [partial, benchmark(2.0).to_dict()])
-    assert told.startswith("Best so far is") and told.endswith("This one declined 3 cases, that one 0.")
+def test_the_best_of_another_line_is_named_as_such(drafted):
+    record(drafted, "theirs", verify(), benchmark(5.0), line=2)
+    assert "(verified, 5.00 µs; line 2)" in told(drafted, benchmark(9.0))
 
 
-def test_the_best_of_another_line_is_named_as_such(bench):
-    record(bench, "theirs", verify(), benchmark(5.0), line=2)
-    told = judging.comparison(bench.workbench, judging.take_snapshot(bench.workbench), [benchmark(9.0).to_dict()])
-    assert "(verified, 5.00 µs; line 2)" in told
+def test_a_failure_of_what_was_best_is_told_as_it_will_stand(drafted):
+    record(drafted, RELU, verify())
+    assert told(drafted, verify(exit_code=ExitCode.WRONG_RESULT)) == "No kernel is verified yet."
+    assert told(drafted, verify()) == "This version is the best so far: verified, not timed."
+    assert drafted.state.best().state == "verified"  # asking changed nothing
 
 
-def test_a_failure_of_what_was_best_is_told_as_it_will_stand(bench):
-    record(bench, RELU, verify())
-    kernel = judging.take_snapshot(bench.workbench)
-    wrong = verify(exit_code=ExitCode.WRONG_RESULT).to_dict()
-    assert judging.comparison(bench.workbench, kernel, [wrong]) == "No kernel is verified yet."
-    again = judging.comparison(bench.workbench, kernel, [verify().to_dict()])
-    assert again == "This version is the best so far: verified, not timed."
-    assert bench.state.best().state == "verified"  # asking changed nothing
+def test_where_nothing_is_timed_the_latest_counts_and_it_is_said(drafted):
+    record(drafted, "old", verify())
+    latest = "NEW BEST: verified, not timed; of what is equal and not timed, a line's latest counts"
+    assert told(drafted, verify()).startswith(latest)
 
 
-def test_what_is_kept_has_the_verdict_and_the_time_without_the_cases(bench):
-    kernel = judging.take_snapshot(bench.workbench)
+def test_a_benchmark_that_could_not_run_makes_nothing_the_best(drafted):
+    record(drafted, RELU, verify())
+    record(drafted, "newer", verify())
+    newer = hashlib.sha256(b"newer").hexdigest()[:8]
+    unable = benchmark(9.0, exit_code=ExitCode.UNAVAILABLE, timings=())
+    assert told(drafted, unable).startswith(f"Best so far is {newer} ")
+
+
+def test_a_pass_after_a_failure_of_the_same_text_does_not_count_and_it_is_said(drafted):
+    record(drafted, RELU, verify(exit_code=ExitCode.WRONG_RESULT))
+    assert told(drafted, verify()) == f"{judging.CONDEMNED} No kernel is verified yet."
+    record(drafted, "good", verify())
+    assert told(drafted, verify()).startswith(f"{judging.CONDEMNED} Best so far is ")
+
+
+def test_what_is_kept_has_the_verdict_and_the_time_without_the_cases(drafted):
+    kernel = judging.take_snapshot(drafted.workbench)
     effect = judging.kept(kernel, verify().to_dict(), benchmark(12.5).to_dict(), "")
-    assert (effect.kind, effect.path, effect.text, effect.note) == (
-        "checkpoint",
-        "kernel.py",
-        RELU,
-        "verified",
-    )
+    assert (effect.kind, effect.path, effect.text, effect.note) == ("checkpoint", "kernel.py", RELU, "verified")
     assert effect.verdict["median_us"] == 12.5 and "cases" not in effect.verdict
     untimed = judging.kept(kernel, verify().to_dict(), benchmark(1.0, exit_code=ExitCode.CRASHED).to_dict(), "mine")
     assert "median_us" not in untimed.verdict and untimed.note == "mine"
 
 
-def test_a_pass_on_a_gpu_is_kept_with_its_time_in_the_same_call(bench):
-    kernel, tools = judging.take_snapshot(bench.workbench), JudgingTools(bench.workbench)
+def test_a_pass_on_a_gpu_is_kept_with_its_time_in_the_same_call(drafted):
+    kernel, tools = judging.take_snapshot(drafted.workbench), JudgingTools(drafted.workbench)
     outcome = tools.passed(kernel, verify().to_dict(), benchmark(12.5).to_dict(), "wider loads")
     assert [effect.kind for effect in outcome.effects] == ["judged", "judged", "checkpoint"]
     assert outcome.effects[2].verdict["median_us"] == 12.5
@@ -147,8 +150,8 @@ def test_a_pass_on_a_gpu_is_kept_with_its_time_in_the_same_call(bench):
     assert outcome.text.endswith("Kept as checkpoint 1.\nNEW BEST, the first: verified, 12.50 µs.")
 
 
-def test_what_the_timing_finds_to_be_a_cheat_is_not_kept(bench):
-    kernel, tools = judging.take_snapshot(bench.workbench), JudgingTools(bench.workbench)
+def test_what_the_timing_finds_to_be_a_cheat_is_not_kept(drafted):
+    kernel, tools = judging.take_snapshot(drafted.workbench), JudgingTools(drafted.workbench)
     rejected = benchmark(0.1, exit_code=ExitCode.REJECTED, rule="T1", summary="faster than memory")
     outcome = tools.passed(kernel, verify().to_dict(), rejected.to_dict(), "")
     assert [effect.kind for effect in outcome.effects] == ["judged", "judged"]
@@ -163,11 +166,7 @@ def test_lint_lists_errors_first_with_their_fixes():
     error = Finding(rule="CS101", severity="error", line=9, column=5, message="no such name", fix="cute.size")
     verdict = LintVerdict(exit_code=ExitCode.LINT, summary="1 error.", path="k", findings=(warning, error) * 20)
     lines = describe(verdict.to_dict()).splitlines()
-    assert lines[:3] == [
-        "lint: lint (exit code 3). 1 error.",
-        "line 9:5 error CS101: no such name",
-        "  fix: cute.size",
-    ]
+    assert lines[:3] == ["lint: lint (exit code 3). 1 error.", "line 9:5 error CS101: no such name", "  fix: cute.size"]
     assert lines[-1] == "and 15 more findings"
 
 
@@ -253,15 +252,15 @@ def test_verify_shows_failing_cases_with_inputs_and_the_worst_element():
     assert text.splitlines()[-2:] == ["  printed by the kernel", "Best so far is 123."]
 
 
-def test_a_rejection_names_its_rule_and_says_that_it_is_pointless():
-    text = describe(verify(exit_code=ExitCode.REJECTED, rule="R1", summary="keeps results").to_dict())
-    assert "verify: rejected (exit code 8)" in text and "Rule R1." in text and "pointless" in text
-
-
-def test_what_was_not_executed_is_not_called_verified():
-    verdict = verify(exit_code=ExitCode.UNAVAILABLE, ran_on="compile", summary="the emulated GPU lacks wgmma")
-    text = describe(verdict.to_dict())
-    assert "verify: unavailable (exit code 7)" in text and "not verified" in text
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (verify(exit_code=ExitCode.REJECTED, rule="R1"), ("verify: rejected (exit code 8)", "Rule R1.", "pointless")),
+        (verify(exit_code=ExitCode.UNAVAILABLE), ("verify: unavailable (exit code 7)", "not verified")),
+    ],
+)
+def test_a_rejection_names_its_rule_and_what_was_not_executed_is_not_called_verified(verdict, words):
+    assert all(word in describe(verdict.to_dict()) for word in words)
 
 
 def test_benchmark_compares_with_baselines_and_floor():
@@ -350,30 +349,6 @@ def test_of_a_traceback_the_kernels_own_frames_stay():
     assert text.count('File "kernel.py"') == 2 and text.count("code()") == 2
     assert "site-packages" not in text and str(folder) not in text
     assert "printed first" in text and text.splitlines()[-1] == "  ValueError: Type mismatch"
-
-
-def test_where_nothing_is_timed_the_latest_counts_and_it_is_said(bench):
-    record(bench, "old", verify())
-    told = judging.comparison(bench.workbench, judging.take_snapshot(bench.workbench), [verify().to_dict()])
-    assert told.startswith("NEW BEST: verified, not timed; of what is equal and not timed, a line's latest counts")
-
-
-def test_a_benchmark_that_could_not_run_makes_nothing_the_best(bench):
-    record(bench, RELU, verify())
-    record(bench, "newer", verify())
-    kernel, unable = judging.take_snapshot(bench.workbench), benchmark(9.0, exit_code=ExitCode.UNAVAILABLE, timings=())
-    newer = hashlib.sha256(b"newer").hexdigest()[:8]
-    assert judging.comparison(bench.workbench, kernel, [unable.to_dict()]).startswith(f"Best so far is {newer} ")
-
-
-def test_a_pass_after_a_failure_of_the_same_text_does_not_count_and_it_is_said(bench):
-    record(bench, RELU, verify(exit_code=ExitCode.WRONG_RESULT))
-    kernel = judging.take_snapshot(bench.workbench)
-    told = judging.comparison(bench.workbench, kernel, [verify().to_dict()])
-    assert told == f"{judging.CONDEMNED} No kernel is verified yet."
-    record(bench, "good", verify())
-    again = judging.comparison(bench.workbench, kernel, [verify().to_dict()])
-    assert again.startswith(f"{judging.CONDEMNED} Best so far is ")
 
 
 def test_cases_that_a_kernel_declines_are_not_counted_as_passed():

@@ -26,11 +26,6 @@ list_checkpoints lint_kernel compile_kernel verify_kernel benchmark_kernel profi
 """.split()
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> ToolBench:
-    return ToolBench(tmp_path)
-
-
 @pytest.fixture(scope="session")
 def solved(tmp_path_factory) -> tuple[ToolBench, dict[str, Outcome]]:
     """A kernel taken through all stages on the emulated GPU, once for this file, and what each tool said."""
@@ -116,33 +111,29 @@ def test_what_no_argument_may_hold_is_told(bench, tool, given, complaint):
     assert complaint in bench.refused(tool, **given)
 
 
-def test_a_crash_in_a_tool_is_an_error_outcome(bench):
-    bench.call("create_file", path="kernel.py", text=RELU)
+def test_a_crash_in_a_tool_is_an_error_outcome(drafted):
     sha256 = hashlib.sha256(RELU.encode()).hexdigest()
-    bench.state.kernels[sha256] = JudgedKernel(sha256, RELU, 1, 0, verdicts={"lint": {}})  # a verdict without fields
-    text = bench.refused("verify_kernel")
+    drafted.state.kernels[sha256] = JudgedKernel(sha256, RELU, 1, 0, verdicts={"lint": {}})  # a verdict without fields
+    text = drafted.refused("verify_kernel")
     assert text.startswith("verify_kernel failed: KeyError") and "no" in text
 
 
-def test_a_judge_that_does_not_answer_is_told(bench, monkeypatch):
+def test_a_judge_that_does_not_answer_is_told(drafted, monkeypatch):
     monkeypatch.setenv("PYTHONHOME", "/nonexistent")  # no Python starts there
-    bench.call("create_file", path="kernel.py", text=RELU)
-    assert "got no answer" in bench.refused("lint_kernel")
+    assert "got no answer" in drafted.refused("lint_kernel")
 
 
-def test_a_disk_on_which_nothing_can_be_judged_ends_it(bench):
-    bench.call("create_file", path="kernel.py", text=RELU)
-    (bench.root / "judged").write_text("a file where the folder should be")
+def test_a_disk_on_which_nothing_can_be_judged_ends_it(drafted):
+    (drafted.root / "judged").write_text("a file where the folder should be")
     with pytest.raises(StorageError, match="cannot be written"):
-        bench.call("lint_kernel")
+        drafted.call("lint_kernel")
 
 
-def test_a_cancelled_call_leaves_no_process_behind(bench):
-    bench.call("create_file", path="kernel.py", text=RELU)
+def test_a_cancelled_call_leaves_no_process_behind(drafted):
 
     async def cancelled() -> None:
-        call = asyncio.ensure_future(bench.toolbox.call({"name": "compile_kernel", "input": {}}))
-        while not processes_about(bench.root):
+        call = asyncio.ensure_future(drafted.toolbox.call({"name": "compile_kernel", "input": {}}))
+        while not processes_about(drafted.root):
             await asyncio.sleep(0.01)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -150,9 +141,9 @@ def test_a_cancelled_call_leaves_no_process_behind(bench):
 
     asyncio.run(cancelled())
     end = time.monotonic() + 30
-    while processes_about(bench.root) and time.monotonic() < end:
+    while processes_about(drafted.root) and time.monotonic() < end:
         time.sleep(0.02)
-    assert processes_about(bench.root) == []
+    assert processes_about(drafted.root) == []
 
 
 def processes_about(folder: Path) -> list[str]:
@@ -285,25 +276,23 @@ def test_lint_errors_stop_a_verification_before_it_costs_anything(bench, monkeyp
     assert bench.call("verify_kernel").text == outcome.text
 
 
-def test_a_problem_that_cannot_be_read_is_a_verdict_of_its_stage(bench):
-    bench.call("create_file", path="kernel.py", text=RELU)
-    (bench.root / "problem.py").write_text("def broken(:\n")
-    outcome = bench.call("compile_kernel")
+def test_a_problem_that_cannot_be_read_is_a_verdict_of_its_stage(drafted):
+    (drafted.root / "problem.py").write_text("def broken(:\n")
+    outcome = drafted.call("compile_kernel")
     assert outcome.effects[0].verdict["stage"] == "compile" and outcome.effects[0].verdict["exit_code"] == 2
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_verified_version_has_its_time(bench):
-    bench.call("create_file", path="kernel.py", text=RELU)
-    outcome = bench.call("verify_kernel", sanitize=True)
+def test_on_a_gpu_a_verified_version_has_its_time(drafted):
+    outcome = drafted.call("verify_kernel", sanitize=True)
     assert [effect.verdict.get("stage") for effect in outcome.effects] == ["verify", "benchmark", "verify"]
     names = [case["name"] for case in outcome.effects[0].verdict["cases"]]
     assert names[-2:] == ["compute-sanitizer memcheck", "compute-sanitizer racecheck"]
-    assert bench.state.best().median_us > 0
-    assert bench.workbench.checkpoints.checkpoints()[0].verdict["median_us"] == bench.state.best().median_us
-    full = bench.call("benchmark_kernel")
+    assert drafted.state.best().median_us > 0
+    assert drafted.workbench.checkpoints.checkpoints()[0].verdict["median_us"] == drafted.state.best().median_us
+    full = drafted.call("benchmark_kernel")
     assert "torch.compile" in full.text and "floor" in full.text
-    assert "kernel.py" in bench.call("profile_kernel").text
+    assert "kernel.py" in drafted.call("profile_kernel").text
 
 
 # ---------------------------------------------------------------------------------------------------- note and finish

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
 from cutesmith.agent.outcome import WriteFile
 from cutesmith.agent.tools.confined_folder import MAX_BYTES
 from cutesmith.agent.tools.text_edits import VIEW_CHARACTERS, difference, near_misses, numbered, occurrences
-from tests.agent.tool_bench import ToolBench
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> ToolBench:
-    return ToolBench(tmp_path)
 
 
 def test_what_is_created_is_seen_with_line_numbers(bench):

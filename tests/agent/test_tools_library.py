@@ -7,18 +7,10 @@ import json
 import socket
 from pathlib import Path
 
-import pytest
-
 from cutesmith.agent.texts.bounded_text import LIMIT
 from cutesmith.agent.tools.library_tools import PAGE_CHARACTERS
-from tests.agent.tool_bench import ToolBench
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> ToolBench:
-    return ToolBench(tmp_path)
 
 
 def test_a_search_gives_addresses_that_can_be_read(bench):

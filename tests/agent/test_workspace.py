@@ -150,8 +150,7 @@ def test_a_missing_file_says_so(files, work):
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"),
-    [(b"\xff\xfe", "UTF-8"), (b"ELF\0\0", "binary"), (b"x" * (MAX_BYTES + 1), str(MAX_BYTES))],
+    ("data", "reason"), [(b"\xff\xfe", "UTF-8"), (b"ELF\0\0", "binary"), (b"x" * (MAX_BYTES + 1), str(MAX_BYTES))]
 )
 def test_what_is_no_small_text_is_refused(files, work, data, reason):
     (work / "file.py").write_bytes(data)

@@ -6,7 +6,6 @@ A screen is told of events, streamed text and running tools. Nothing that goes w
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 from typing import TextIO
 
 from cutesmith.agent.display.screen_view import SessionView
@@ -26,9 +25,7 @@ class Screen:
     def __enter__(self) -> Screen:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
     def event(self, event: Event) -> None:

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections import deque
 from dataclasses import asdict
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cutesmith.agent.budget import Limits
@@ -46,9 +45,7 @@ class LivePanel(Screen):
         self._painter.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._changed.set()
         self._painter.join(PATIENCE)

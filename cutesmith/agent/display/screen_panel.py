@@ -121,11 +121,7 @@ def _figures(best: JudgedKernel | None) -> tuple[str, str, str]:
         return ("", "", "")
     factors = [factor for factor in (best.benchmark.get("speedups") or {}).values() if factor]
     share = best.benchmark.get("floor_percent")
-    return (
-        f"{best.median_us:.1f} µs",
-        f"{min(factors):.2f}×" if factors else "",
-        f"{share:.0f} %" if share else "",
-    )
+    return (f"{best.median_us:.1f} µs", f"{min(factors):.2f}×" if factors else "", f"{share:.0f} %" if share else "")
 
 
 def _stream(view: SessionView, inner: int) -> list[Text]:

@@ -66,10 +66,7 @@ def _kernel(arch: str, kernel: Verdict) -> Iterator[str]:
         f"({kernel['occupancy_blocks']} blocks an SM, limited by {kernel['occupancy_limit']}); widest global load "
         f"{kernel['widest_global_load_bits']} bits, store {kernel['widest_global_store_bits']} bits"
     )
-    for title, counts in (
-        ("tensor cores", kernel["tensor_core_instructions"]),
-        ("TMA", kernel["tma_instructions"]),
-    ):
+    for title, counts in (("tensor cores", kernel["tensor_core_instructions"]), ("TMA", kernel["tma_instructions"])):
         if counts:
             yield f"  {title}: " + ", ".join(f"{name} ×{count}" for name, count in counts.items())
     yield from (f"  the hardware refuses this launch: {sentence}" for sentence in kernel["refused"])
