@@ -118,7 +118,7 @@ def _float_matrices(stream: Stream, kind: str, form: Multiplication) -> tuple[Ar
     result = FORMATS[form.result]
     a = _spread(stream, kind, first, SETS, form.m, form.k)
     b = _spread(stream, kind, second, SETS, form.k, N)
-    c = _addend(stream, kind, first, second, result, SETS, form.m, N)
+    c = _addend(stream, kind, result, SETS, form.m, N)
     if kind == "cancel":
         half = form.k // 2
         lowest = np.uint64(13 if container(first) == 32 else 0)
@@ -138,7 +138,7 @@ def _float_matrices(stream: Stream, kind: str, form: Multiplication) -> tuple[Ar
     return a, b, c
 
 
-def _addend(stream: Stream, kind: str, first: Format, second: Format, result: Format, *shape: int) -> Array:
+def _addend(stream: Stream, kind: str, result: Format, *shape: int) -> Array:
     """C, of about the products' size."""
     if kind in ("normal", "special"):
         return encode(result, 4 * stream.normal(*shape))
