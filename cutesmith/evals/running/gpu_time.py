@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cutesmith.evals.records import GpuHold
@@ -71,23 +70,19 @@ class GpuTime:
 
     def share(self, gpus: int, seconds: float) -> float | None:
         """Held seconds over those that the GPUs were there, `seconds` of them in this process; None without GPUs."""
-        return self._share(self._held, gpus, self.earlier + seconds)
+        return self.summary(gpus, seconds).busy
 
     def summary(self, gpus: int, seconds: float) -> GpuUse:
         """The whole run, `seconds` of it in this process."""
         window = self.earlier + seconds
+        held, timed = (sum(union.length for union in kind.values()) for kind in (self._held, self._timed))
+        whole = gpus * window if window > 0 else 0.0
         return GpuUse(
             gpus=gpus,
             window_s=round(window, 1),
-            held_s=round(sum(union.length for union in self._held.values()), 1),
-            timed_s=round(sum(union.length for union in self._timed.values()), 1),
-            busy=self._share(self._held, gpus, window),
-            timing=self._share(self._timed, gpus, window),
+            held_s=round(held, 1),
+            timed_s=round(timed, 1),
+            busy=round(held / whole, 4) if whole else None,
+            timing=round(timed / whole, 4) if whole else None,
             by_stage_s={what: round(seconds, 1) for what, seconds in sorted(self._by.items())},
         )
-
-    @staticmethod
-    def _share(unions: Mapping[str, Union], gpus: int, window: float) -> float | None:
-        if not gpus or window <= 0:
-            return None
-        return round(sum(union.length for union in unions.values()) / (gpus * window), 4)

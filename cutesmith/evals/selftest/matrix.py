@@ -32,19 +32,17 @@ def rows_table(outcomes: Sequence[Outcome], left_out: Sequence[Specimen] = ()) -
         cheats = [outcome for outcome in outcomes if outcome.specimen.rule == row and not outcome.specimen.honest]
         alike = [outcome for outcome in outcomes if outcome.specimen.rule == row and outcome.specimen.honest]
         absent = [specimen for specimen in left_out if specimen.rule == row]
-        shown = [_verdict(outcome) for outcome in cheats]
+        marks = {"right": "", "gap": "**GAP** ", "WRONG": "**WRONG** ", "closed": "**closed** "}
+        shown = [
+            f"{marks[o.result]}{o.specimen.name}: {f'{o.status} {o.rule}'.strip()}"
+            + (f" ({o.specimen.gap})" if o.result == "gap" else "")
+            for o in cheats
+        ]
         shown += [f"{s.name}: needs {s.needs}" for s in absent if not s.honest]
         caught = sorted({outcome.caught_by for outcome in cheats if outcome.result == "right"})
         passed = [outcome.specimen.name for outcome in alike if outcome.result == "right"]
         lines.append([row, exploit.what, exploit.defence, "; ".join(shown), ", ".join(caught), ", ".join(passed)])
     return _table(("row", "exploit", "defence", "kernels", "caught by", "look-alikes passed"), lines)
-
-
-def _verdict(outcome: Outcome) -> str:
-    text = f"{outcome.specimen.name}: {outcome.status} {outcome.rule}".strip()
-    return {"right": text, "gap": f"**GAP** {text} ({outcome.specimen.gap})"}.get(
-        outcome.result, f"**{outcome.result}** {text}"
-    )
 
 
 def mechanisms_table(outcomes: Sequence[Outcome]) -> str:

@@ -46,7 +46,8 @@ class TaskAudit:
 def audit_task(task: Task, auditor: ProblemAuditor) -> TaskAudit:
     """Audit one task; whatever is wrong with it is among the faults."""
     verdict = auditor.audit(task.path)
-    floor = floor_on_h200(verdict)
+    work = Work(verdict.work.bytes, verdict.work.flops or {}) if verdict.work else None
+    floor = floor_of(work, BYTES_PER_SECOND, H200_FLOPS_PER_SECOND) if work else None  # of get_inputs(), at full size
     faults = [*metadata_faults(task), *([] if verdict.passed else [verdict.summary])]
     faults += [f"{found.rule}: {found.message}" for found in verdict.warnings if found.rule in STRICT]
     if verdict.passed and len(verdict.sets) < LEAST_SETS:
@@ -67,13 +68,3 @@ def metadata_faults(task: Task) -> Iterator[str]:
     text = ast.get_docstring(contract.parse(contract.problem_source(task.path), task.path)) or ""
     if not text.rstrip().endswith("."):
         yield "no docstring of a sentence"
-
-
-def floor_on_h200(verdict: AuditVerdict) -> Floor | None:
-    """The least time for the work of get_inputs() on an H200: bytes at 4 TB/s, operations at its peaks.
-
-    None where the audit came to no numbers.
-    """
-    if verdict.work is None:
-        return None
-    return floor_of(Work(verdict.work.bytes, verdict.work.flops or {}), BYTES_PER_SECOND, H200_FLOPS_PER_SECOND)

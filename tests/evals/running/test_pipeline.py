@@ -340,12 +340,8 @@ def test_other_settings_have_other_keys(tmp_path):
     assert len(keys | {only(tmp_path / "tolerant")["key"]}) == 4
 
 
-def test_no_more_is_in_flight_than_the_engine_takes(tmp_path):
+def test_no_more_is_in_flight_than_the_engine_takes_and_nothing_is_begun_after_the_time_limit(tmp_path):
     engine = InstantEngine(judge, slots=2)
-    assert run(plan(tmp_path, 30), tmp_path / "run", engine=engine).complete
-    assert engine.most == 2
-
-
-def test_nothing_is_begun_after_the_time_limit(tmp_path):
+    assert run(plan(tmp_path, 30), tmp_path / "whole", engine=engine).complete and engine.most == 2
     tally = run(plan(tmp_path, 3, seconds=-1.0), tmp_path / "run")
     assert tally.done == 0 and tally.out_of_time and not tally.complete

@@ -98,15 +98,10 @@ def test_wall_time_of_a_process_that_was_killed_counts_until_its_last_result(tmp
     assert 100.0 <= verdict.gpu.window_s < 110.0 and verdict.gpu.held_s == 1.0
 
 
-def test_a_folder_with_a_run_is_not_begun_again(tmp_path):
-    a_plan = plan(tmp_path, 2)
-    execute(a_plan, tmp_path / "run")
-    with pytest.raises(UsageError, match="holds a run"):
-        execute(a_plan, tmp_path / "run")
-
-
-def test_a_run_is_resumed_as_it_was_begun(tmp_path):
+def test_a_run_is_not_begun_again_and_resumed_as_it_was_begun(tmp_path):
     execute(plan(tmp_path, 2), tmp_path / "run")
+    with pytest.raises(UsageError, match="holds a run"):
+        execute(plan(tmp_path, 2), tmp_path / "run")
     with pytest.raises(UsageError, match=r"another samples: 1, not 2"):
         execute(plan(tmp_path, 2, samples=2), tmp_path / "run", resume=True)
 

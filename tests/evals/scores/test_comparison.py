@@ -85,10 +85,6 @@ def test_nothing_in_common_compares_to_nothing():
     assert found.tasks == 0 and found.speed.value is None and found.share.value is None and found.changes == []
 
 
-def standings(table):
-    return [(standing.place, standing.tied, standing.run.name) for standing in table.standings]
-
-
 def test_runs_share_a_place_unless_one_is_surely_below():
     tasks = [f"t{place:02}" for place in range(40)]
 
@@ -98,7 +94,8 @@ def test_runs_share_a_place_unless_one_is_surely_below():
         )
 
     [table] = rank([made("worst", 4), made("best", 30), made("second", 29), made("third", 12)], "eager")
-    assert standings(table) == [(1, False, "best"), (1, True, "second"), (3, False, "third"), (4, False, "worst")]
+    places = [(standing.place, standing.tied, standing.run.name) for standing in table.standings]
+    assert places == [(1, False, "best"), (1, True, "second"), (3, False, "third"), (4, False, "worst")]
 
 
 def test_only_runs_over_the_same_tasks_on_the_same_device_stand_in_one_table():
