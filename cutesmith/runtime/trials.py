@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import median, quantiles
 
 from cutesmith.runtime.tiling import Tiling
@@ -144,8 +143,3 @@ class AutotuneResult:
 
     def _told_time(self, trial: Trial) -> str:
         return f"{'' if self.is_time else 'at least '}{trial.median_us:.4g} us"
-
-
-def name_of(path: Path, function: str) -> str:
-    """`kernel.py:plan_fn`."""
-    return f"{path.name}:{function}"

@@ -30,7 +30,7 @@ from cutesmith.runtime.plan import PLAN_NAME
 from cutesmith.runtime.requests import Load, MachineRates, PlanFacts, Start, TimerFacts
 from cutesmith.runtime.tiling import Tiling
 from cutesmith.runtime.trial_processes import Subject, TrialProcesses
-from cutesmith.runtime.trials import SKIPPED, TIMED, WAITING, AutotuneResult, Trial, name_of
+from cutesmith.runtime.trials import SKIPPED, TIMED, WAITING, AutotuneResult, Trial
 from cutesmith.runtime.tuning_cache import (
     TuningCache,
     TuningKey,
@@ -252,7 +252,7 @@ class _Run:
             bytes=plan.bytes,
             copy_bytes_per_second=machine.copy,
             matmul_flops_per_second=machine.matmul,
-            source=name_of(self.path, self.function),
+            source=f"{self.path.name}:{self.function}",
         )
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.recording.open_session import session
+from tests.patterns.interpret import interpret
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

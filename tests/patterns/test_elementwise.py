@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from cutesmith.emulator.device import emulated_device
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.elementwise.plan import match
-from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
+from tests.patterns.interpret import interpret
 from tests.patterns.running import close, compare_on_gpu, first_kernel, like, load, move, normal
 
 

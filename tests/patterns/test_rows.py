@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.patterns.graph.nodes import NONE, Constant, Input, Node, with_nodes
 from cutesmith.patterns.pattern_plan import RowsConfiguration
 from cutesmith.patterns.rows.analysis import analyse
@@ -22,6 +21,7 @@ from cutesmith.patterns.tracing.trace import trace_function
 from cutesmith.recording.open_session import session
 from cutesmith.recording.ptx import read_ptx
 from tests.patterns import row_cases
+from tests.patterns.interpret import interpret
 from tests.patterns.row_cases import BF16, CASES, layer_norm, smoothed, targets
 from tests.patterns.running import as_list, close, compare_on_gpu, exactly, first_kernel, like, load, normal
 

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from cutesmith.errors import ContractError, UnmatchedError
-from cutesmith.patterns.graph.interpret import interpret
 from cutesmith.patterns.tracing.trace import trace_function, trace_problem
 from cutesmith.problems.loading import load_file
+from tests.patterns.interpret import interpret
 from tests.patterns.row_cases import BF16, FP16, FP64, integers
 from tests.patterns.running import as_list, normal
 

@@ -1,9 +1,10 @@
 """The small graph that a traced `reference_fn` is lowered to: what the patterns match and the templates print.
 
 A graph is a DAG of `Node`s over row-major logical shapes. Pointwise nodes (`operations.py`) broadcast their inputs to
-their own shape (right-aligned, size 1 stretches). Reductions (`reductions.py`) keep the reduced dimensions as size 1,
-so that ranks stay aligned. Arithmetic on floats is meant in float32 (float64 for float64 inputs); a node's `dtype` is
-the type PyTorch gives it, and rounding to it is only done where a value is stored or an explicit `cast` asks for it.
+their own shape (right-aligned, size 1 stretches). Reductions keep the reduced dimensions as size 1, so that ranks stay
+aligned; `argmax` and `argmin` give the first index and treat NaN as the extreme, as PyTorch does. Arithmetic on floats
+is meant in float32 (float64 for float64 inputs); a node's `dtype` is the type PyTorch gives it, and rounding to it is
+only done where a value is stored or an explicit `cast` asks for it.
 
 The other operations are the leaves and
 - `reshape`: the same elements in row-major order;
@@ -20,7 +21,6 @@ from typing import TypeVar
 
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.operations import POINTWISE
-from cutesmith.patterns.graph.reductions import REDUCTIONS
 from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.graph.size_laws import SizeLaw
 
@@ -28,6 +28,7 @@ Number = int | float | bool
 A = TypeVar("A", bound="Attributes")
 
 LEAVES = frozenset({"input", "scalar", "constant", "sized", "iota"})
+REDUCTIONS = frozenset("sum mean max min prod any all argmax argmin var".split())
 
 
 @dataclass(frozen=True)
