@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cutesmith.commands._run import command, log_lines, report, verb_parser
 from cutesmith.errors import UnavailableError, UsageError
-from cutesmith.timing.benchmark import QUICK_ROUNDS, ROUNDS, benchmark_kernel
+from cutesmith.timing.benchmark import QUICK_ROUNDS, ROUNDS, BenchmarkOptions, benchmark_kernel
 from cutesmith.verbs.kernel_verbs import BENCHMARK
 from cutesmith.verdicts import BenchmarkVerdict, Timing
 
@@ -41,16 +41,14 @@ def main(argv: list[str]) -> int:
         raise UsageError("--rounds and --timeout must be positive")
     if options.plot and Path(options.plot).suffix not in (".png", ".svg"):
         raise UsageError(f"--plot {options.plot}: the name must end in .png or .svg")
-    verdict = benchmark_kernel(
-        options.file,
-        problem=options.problem,
-        baselines=options.baseline,
+    contest = BenchmarkOptions(
+        baselines=tuple(options.baseline),
         rounds=rounds,
         compiled=not options.no_compile_baseline,
         timeout=options.timeout,
         arch=options.arch,
-        confine_problem=options.confine_problem,
     )
+    verdict = benchmark_kernel(options.file, contest, problem=options.problem, confine_problem=options.confine_problem)
     if options.plot and verdict.timings:
         plot(verdict, Path(options.plot))
     return report(verdict, as_json=options.json, lines=table(verdict))

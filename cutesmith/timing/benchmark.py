@@ -12,7 +12,6 @@ from pathlib import Path
 
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.judge.problem_process import untrusted
-from cutesmith.judge.reference_side.requests import Tolerances
 from cutesmith.judge.rounds import exchange
 from cutesmith.problems.contract import problem_of
 from cutesmith.sandbox.gpu_lock import gpu_lock
@@ -21,40 +20,28 @@ from cutesmith.timing.contender import Contender
 from cutesmith.timing.contest import QUICK_ROUNDS, ROUNDS, BenchmarkOptions, Contest
 from cutesmith.verdicts import BenchmarkVerdict, Timing
 
-__all__ = ["QUICK_ROUNDS", "ROUNDS", "benchmark_kernel", "time_candidates"]
+__all__ = ["QUICK_ROUNDS", "ROUNDS", "BenchmarkOptions", "benchmark_kernel", "time_candidates"]
 
 
 def benchmark_kernel(
     path: str | Path,
+    options: BenchmarkOptions | None = None,
     *,
     problem: str | Path | None = None,
-    baselines: Sequence[str] = (),
-    rounds: int = ROUNDS,
-    compiled: bool = True,
-    timeout: float = 300.0,
-    arch: str | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
     confine_problem: bool = False,
 ) -> BenchmarkVerdict:
     """Time a kernel file on `get_inputs()`, interleaved with eager PyTorch, torch.compile and `file.py:function`s.
 
-    Times are device microseconds with a cold L2 cache; `rounds` rounds of 3 to 20 launches each. A problem in the
+    Times are device microseconds with a cold L2 cache, of rounds of 3 to 20 launches each. A problem in the
     kernel's own file is confined as the kernel is, any other only with `confine_problem`. What the candidate does wrong
     ends in a verdict; so does a machine with no GPU (exit 7).
     """
-    options = BenchmarkOptions(
-        baselines=tuple(baselines),
-        compiled=compiled,
-        rounds=rounds,
-        timeout=timeout,
-        arch=arch,
-        tolerances=Tolerances(rtol=rtol, atol=atol),
-    )
     path = Path(path)
     begin = time.monotonic()
     problem = problem_of(path, problem)
-    contest = Contest(problem=problem, options=options, why=untrusted(path, problem, asked=confine_problem))
+    contest = Contest(
+        problem=problem, options=options or BenchmarkOptions(), why=untrusted(path, problem, asked=confine_problem)
+    )
     return replace(contest.verdict(path), seconds=round(time.monotonic() - begin, 3))
 
 

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from cutesmith.errors import ContractError
 from cutesmith.timing.algorithmic_work import _tallied, counting, work_of
-from cutesmith.timing.benchmark import benchmark_kernel
+from cutesmith.timing.benchmark import BenchmarkOptions, benchmark_kernel
 from cutesmith.timing.roofline import Work, floor_of
 from cutesmith.timing.stopwatch import Stopwatch
 
@@ -127,7 +127,7 @@ def test_a_declaration_that_is_no_number_or_raises_is_told(value):
 @pytest.mark.gpu
 def test_a_product_is_held_against_the_rate_of_products():
     example = Path(__file__).parents[2] / "examples_index" / "kernels" / "gemm_sm80_bias_gelu.py"
-    verdict = benchmark_kernel(example, rounds=4, compiled=False)
+    verdict = benchmark_kernel(example, BenchmarkOptions(rounds=4, compiled=False))
     assert verdict.passed and verdict.floor_kind == "flops", verdict.summary
     assert verdict.algorithmic_flops == 2 * 4096 * 2048 * 1024
     assert 20 < verdict.floor_percent < 110 and verdict.matmul_flops_per_second > 1e14

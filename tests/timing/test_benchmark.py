@@ -34,6 +34,7 @@ from tests.judge.in_process import LocalWorker
 
 ROOT = Path(__file__).parents[2]
 HONEST = ROOT / "evals" / "adversarial" / "honest_plain.py"
+QUICK = BenchmarkOptions(rounds=4, compiled=False)
 without_gpu = pytest.mark.skipif(current_device() is not None, reason="this machine has a GPU")
 
 
@@ -203,7 +204,7 @@ def test_what_times_alone_say_is_told_by_rule():
 
 @pytest.mark.gpu
 def test_beside_nine_processes_an_honest_kernel_is_not_accused(crowded_gpu):
-    verdict = benchmark_kernel(ROOT / "evals" / "adversarial" / "t8_honest_current_stream.py", rounds=4, compiled=False)
+    verdict = benchmark_kernel(ROOT / "evals" / "adversarial" / "t8_honest_current_stream.py", QUICK)
     assert verdict.passed or verdict.exit_code == ExitCode.UNAVAILABLE, verdict.summary
     assert verdict.passed or "another process uses this GPU" in verdict.summary
 
@@ -291,7 +292,9 @@ def test_sharers_share_and_the_exclusive_waits(tmp_path):
 
 @pytest.mark.gpu
 def test_a_whole_benchmark_on_the_gpu(tmp_path):
-    verdict = benchmark_kernel(ROOT / "evals" / "adversarial" / "t8_honest_current_stream.py", rounds=4)
+    verdict = benchmark_kernel(
+        ROOT / "evals" / "adversarial" / "t8_honest_current_stream.py", BenchmarkOptions(rounds=4)
+    )
     assert verdict.passed, verdict.summary
     assert [t.name for t in verdict.timings] == ["candidate", "eager", "torch.compile"]
     assert [t.error for t in verdict.timings] == ["", "", ""]
@@ -304,7 +307,7 @@ def test_a_whole_benchmark_on_the_gpu(tmp_path):
 @pytest.mark.gpu
 def test_a_kernel_that_reads_8_bit_floats_is_timed(tmp_path):
     """Its inputs change between launches, by operations that PyTorch has not written for them on a GPU."""
-    verdict = benchmark_kernel(ROOT / "evals" / "adversarial" / "honest_from_fp8.py", compiled=False, rounds=4)
+    verdict = benchmark_kernel(ROOT / "evals" / "adversarial" / "honest_from_fp8.py", QUICK)
     assert verdict.passed, verdict.summary
 
 
@@ -317,7 +320,7 @@ def test_one_process_of_the_reference_verifies_and_times_again_and_again(tmp_pat
         for _ in range(3):
             verdicts.append(verify_kernel(HONEST, problem=problem, on="gpu"))
             processes.append(kept.process)
-            verdicts.append(benchmark_kernel(HONEST, problem=problem, compiled=False, rounds=4))
+            verdicts.append(benchmark_kernel(HONEST, QUICK, problem=problem))
             processes.append(kept.process)
     assert all(verdict.passed for verdict in verdicts), [verdict.summary for verdict in verdicts]
     assert None not in processes and len(set(processes)) == 2, "that which times verifies too"

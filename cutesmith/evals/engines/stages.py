@@ -92,15 +92,20 @@ def _verify(job: jobs.VerifyJob) -> StageResult:
 
 
 def _benchmark(job: jobs.BenchmarkJob) -> StageResult:
-    from cutesmith.timing.benchmark import benchmark_kernel
+    from cutesmith.judge.reference_side.requests import Tolerances
+    from cutesmith.timing.benchmark import BenchmarkOptions, benchmark_kernel
 
     settings = job.settings
-    benchmark = partial(benchmark_kernel, arch=settings.arch, rtol=settings.rtol, atol=settings.atol)
-    benchmark = partial(benchmark, rounds=settings.rounds, timeout=settings.benchmark_timeout)
     with _files(job, job.kernel) as (task, kernel):
-        baselines = written_libraries(job.libraries, kernel.parent / LIBRARIES)
-        benchmark = partial(benchmark, compiled=settings.compile_baseline, baselines=baselines)
-        verdict = said(BENCHMARK, lambda: benchmark(kernel, problem=task))
+        options = BenchmarkOptions(
+            baselines=tuple(written_libraries(job.libraries, kernel.parent / LIBRARIES)),
+            compiled=settings.compile_baseline,
+            rounds=settings.rounds,
+            timeout=settings.benchmark_timeout,
+            arch=settings.arch,
+            tolerances=Tolerances(rtol=settings.rtol, atol=settings.atol),
+        )
+        verdict = said(BENCHMARK, lambda: benchmark_kernel(kernel, options, problem=task))
     return _with_gpu_state(StageResult(verdicts={BENCHMARK: verdict}), verdict, settings)
 
 

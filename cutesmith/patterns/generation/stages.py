@@ -16,7 +16,7 @@ from cutesmith.patterns.generation.remembered_race import RememberedRace
 from cutesmith.patterns.generation.target import Target
 from cutesmith.runtime.tuning import usual_jobs
 from cutesmith.runtime.tuning_cache import TuningCache
-from cutesmith.timing.benchmark import benchmark_kernel, time_candidates
+from cutesmith.timing.benchmark import BenchmarkOptions, benchmark_kernel, time_candidates
 from cutesmith.timing.entries import import_alike
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, VerifyVerdict
 
@@ -76,9 +76,8 @@ class Stages:
 
     def benchmark(self, path: Path) -> BenchmarkVerdict:
         """The chosen kernel beside its baselines and the floor; what the graph says of the work fills the gaps."""
-        verdict = benchmark_kernel(
-            path, problem=self.problem, arch=self.target.arch, confine_problem=self.confine_problem
-        )
+        options = BenchmarkOptions(arch=self.target.arch)
+        verdict = benchmark_kernel(path, options, problem=self.problem, confine_problem=self.confine_problem)
         return replace(
             verdict,
             algorithmic_bytes=verdict.algorithmic_bytes or self.draft.algorithmic_bytes,
