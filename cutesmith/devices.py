@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutesmith.errors import UsageError
 
@@ -71,145 +71,96 @@ class SmVersion:
 
 _KB = 1024
 _MMA = "mma.sync"
-_FP4_MMA = "mma.sync (fp8, fp6, fp4 block-scaled)"
-_TCGEN05 = "tcgen05.mma"
+
+_A100 = SmVersion(
+    number=80,
+    family="Ampere",
+    products=("A100", "A800", "A30"),
+    tensor_cores=(_MMA,),
+    smem_per_sm=164 * _KB,
+    smem_per_block=163 * _KB,
+    threads_per_sm=2048,
+    blocks_per_sm=32,
+    multiprocessors=108,
+    l2_bytes=40 << 20,
+)
+_RTX_3090 = SmVersion(
+    number=86,
+    family="Ampere",
+    products=("RTX 3090", "RTX 3080", "RTX 3070", "RTX 3060", "RTX A6000", "RTX A5000", "A40", "A16", "A10"),
+    tensor_cores=(_MMA,),
+    smem_per_sm=100 * _KB,
+    smem_per_block=99 * _KB,
+    threads_per_sm=1536,
+    blocks_per_sm=16,
+    multiprocessors=84,
+    l2_bytes=6 << 20,
+)
+_RTX_4090 = replace(
+    _RTX_3090,
+    number=89,
+    family="Ada",
+    products=("RTX 4090", "RTX 4080", "RTX 4070", "RTX 4060", "RTX 6000 Ada", "L40S", "L40", "L4"),
+    tensor_cores=(_MMA, "mma.sync (fp8)"),
+    blocks_per_sm=24,
+    multiprocessors=128,
+    l2_bytes=72 << 20,
+)
+_H100 = replace(
+    _A100,
+    number=90,
+    family="Hopper",
+    products=("H100", "H200", "H800", "H20", "GH200"),
+    tensor_cores=(_MMA, "wgmma"),
+    smem_per_sm=228 * _KB,
+    smem_per_block=227 * _KB,
+    multiprocessors=132,
+    l2_bytes=50 << 20,
+    max_cluster=8,
+    max_cluster_nonportable=16,
+    tma=True,
+    features="a",
+)
+_B200 = replace(
+    _H100,
+    number=100,
+    family="Blackwell",
+    products=("B200", "B100", "GB200"),
+    tensor_cores=(_MMA, "tcgen05.mma"),
+    multiprocessors=148,
+    l2_bytes=126 << 20,
+    features="af",
+)
+_B300 = replace(_B200, number=103, family="Blackwell Ultra", products=("B300", "GB300"))
+_THOR = replace(
+    _B200,
+    number=110,
+    family="Blackwell (Jetson Thor)",
+    products=("Thor",),
+    threads_per_sm=1536,
+    blocks_per_sm=24,
+    multiprocessors=20,
+    l2_bytes=32 << 20,
+)
+_RTX_5090 = replace(
+    _RTX_4090,
+    number=120,
+    family="Blackwell (GeForce, RTX PRO)",
+    products=("RTX 5090", "RTX 5080", "RTX 5070", "RTX 5060", "RTX PRO 6000 Blackwell"),
+    tensor_cores=(_MMA, "mma.sync (fp8, fp6, fp4 block-scaled)"),
+    multiprocessors=170,
+    l2_bytes=96 << 20,
+    max_cluster=8,
+    max_cluster_nonportable=8,
+    tma=True,
+    features="af",
+)
+_SPARK = replace(
+    _RTX_5090, number=121, family="Blackwell (DGX Spark)", products=("GB10",), multiprocessors=48, l2_bytes=24 << 20
+)
 
 SM_VERSIONS: dict[int, SmVersion] = {
-    sm.number: sm
-    for sm in (
-        SmVersion(
-            number=80,
-            family="Ampere",
-            products=("A100", "A800", "A30"),
-            tensor_cores=(_MMA,),
-            smem_per_sm=164 * _KB,
-            smem_per_block=163 * _KB,
-            threads_per_sm=2048,
-            blocks_per_sm=32,
-            multiprocessors=108,
-            l2_bytes=40 << 20,
-        ),
-        SmVersion(
-            number=86,
-            family="Ampere",
-            products=("RTX 3090", "RTX 3080", "RTX 3070", "RTX 3060", "RTX A6000", "RTX A5000", "A40", "A16", "A10"),
-            tensor_cores=(_MMA,),
-            smem_per_sm=100 * _KB,
-            smem_per_block=99 * _KB,
-            threads_per_sm=1536,
-            blocks_per_sm=16,
-            multiprocessors=84,
-            l2_bytes=6 << 20,
-        ),
-        SmVersion(
-            number=89,
-            family="Ada",
-            products=("RTX 4090", "RTX 4080", "RTX 4070", "RTX 4060", "RTX 6000 Ada", "L40S", "L40", "L4"),
-            tensor_cores=(_MMA, "mma.sync (fp8)"),
-            smem_per_sm=100 * _KB,
-            smem_per_block=99 * _KB,
-            threads_per_sm=1536,
-            blocks_per_sm=24,
-            multiprocessors=128,
-            l2_bytes=72 << 20,
-        ),
-        SmVersion(
-            number=90,
-            family="Hopper",
-            products=("H100", "H200", "H800", "H20", "GH200"),
-            tensor_cores=(_MMA, "wgmma"),
-            smem_per_sm=228 * _KB,
-            smem_per_block=227 * _KB,
-            threads_per_sm=2048,
-            blocks_per_sm=32,
-            multiprocessors=132,
-            l2_bytes=50 << 20,
-            max_cluster=8,
-            max_cluster_nonportable=16,
-            tma=True,
-            features="a",
-        ),
-        SmVersion(
-            number=100,
-            family="Blackwell",
-            products=("B200", "B100", "GB200"),
-            tensor_cores=(_MMA, _TCGEN05),
-            smem_per_sm=228 * _KB,
-            smem_per_block=227 * _KB,
-            threads_per_sm=2048,
-            blocks_per_sm=32,
-            multiprocessors=148,
-            l2_bytes=126 << 20,
-            max_cluster=8,
-            max_cluster_nonportable=16,
-            tma=True,
-            features="af",
-        ),
-        SmVersion(
-            number=103,
-            family="Blackwell Ultra",
-            products=("B300", "GB300"),
-            tensor_cores=(_MMA, _TCGEN05),
-            smem_per_sm=228 * _KB,
-            smem_per_block=227 * _KB,
-            threads_per_sm=2048,
-            blocks_per_sm=32,
-            multiprocessors=148,
-            l2_bytes=126 << 20,
-            max_cluster=8,
-            max_cluster_nonportable=16,
-            tma=True,
-            features="af",
-        ),
-        SmVersion(
-            number=110,
-            family="Blackwell (Jetson Thor)",
-            products=("Thor",),
-            tensor_cores=(_MMA, _TCGEN05),
-            smem_per_sm=228 * _KB,
-            smem_per_block=227 * _KB,
-            threads_per_sm=1536,
-            blocks_per_sm=24,
-            multiprocessors=20,
-            l2_bytes=32 << 20,
-            max_cluster=8,
-            max_cluster_nonportable=16,
-            tma=True,
-            features="af",
-        ),
-        SmVersion(
-            number=120,
-            family="Blackwell (GeForce, RTX PRO)",
-            products=("RTX 5090", "RTX 5080", "RTX 5070", "RTX 5060", "RTX PRO 6000 Blackwell"),
-            tensor_cores=(_MMA, _FP4_MMA),
-            smem_per_sm=100 * _KB,
-            smem_per_block=99 * _KB,
-            threads_per_sm=1536,
-            blocks_per_sm=24,
-            multiprocessors=170,
-            l2_bytes=96 << 20,
-            max_cluster=8,
-            max_cluster_nonportable=8,
-            tma=True,
-            features="af",
-        ),
-        SmVersion(
-            number=121,
-            family="Blackwell (DGX Spark)",
-            products=("GB10",),
-            tensor_cores=(_MMA, _FP4_MMA),
-            smem_per_sm=100 * _KB,
-            smem_per_block=99 * _KB,
-            threads_per_sm=1536,
-            blocks_per_sm=24,
-            multiprocessors=48,
-            l2_bytes=24 << 20,
-            max_cluster=8,
-            max_cluster_nonportable=8,
-            tma=True,
-            features="af",
-        ),
-    )
+    sm.number: sm for sm in (_A100, _RTX_3090, _RTX_4090, _H100, _B200, _B300, _THOR, _RTX_5090, _SPARK)
 }
 """SM120 is not SM100: a GeForce Blackwell has 99 KB of shared memory a block, no tcgen05 and no tensor memory."""
 

@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # as evaluation slots have it: one fork server serves all
 
 # What takes over four seconds, the longest first: begun last, it would keep one process alone at work. Ray's nodes wait
-# for one another most of the time, which costs nobody anything while lint runs too.
+# for one another most of the time, which costs nothing while lint runs too.
 LONGEST = """
 evals/engines/test_ray_engine.py
 references/test_pages.py

@@ -52,15 +52,13 @@ RANKS = {
 }
 """A module may import its own rank and what is below; the package itself imports nothing of ours."""
 
-BARE_VERBS = (
-    *("lint", "compile", "verify", "emulate", "profile", "benchmark"),
-    *("checkpoint", "doctor", "find", "search", "note"),
-)
+JUDGES = "lint compile verify emulate profile benchmark".split()
+BARE_VERBS = [*JUDGES, *"checkpoint doctor find search note".split()]
 ALWAYS_THERE = {"cutesmith", "torch", "cutlass", "tvm_ffi", *sys.stdlib_module_names}
 
 
 def room(module: str) -> str:
-    """`cutesmith.lint.rules` is in the room `checks`; the package itself is the empty room."""
+    """`cutesmith.lint.rules` is in the room `lint`; the package itself is the empty room."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else ""
 
@@ -246,8 +244,7 @@ def test_a_shared_verb_needs_only_the_standard_library_torch_and_the_dsl(verb):
 
 def test_the_command_line_imports_neither_torch_nor_the_dsl_by_itself():
     """Nor does the judge of a kernel, whose workers do: it would take each verb more than a second."""
-    judges = [f"cutesmith.commands.{verb}" for verb in ("lint", "compile", "verify", "emulate", "profile", "benchmark")]
-    waiting, seen = ["cutesmith.cli", *judges], set()
+    waiting, seen = ["cutesmith.cli", *(f"cutesmith.commands.{verb}" for verb in JUDGES)], set()
     while waiting:
         module = waiting.pop()
         seen.add(module)

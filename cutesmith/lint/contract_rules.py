@@ -84,103 +84,25 @@ CS505 = Rule(
 
 CONTRACT = ("kernel_fn", "reference_fn", "get_inputs")
 ALLOCATION = frozenset(
-    [
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "zeros",
-        "zeros_like",
-        "ones",
-        "ones_like",
-        "full",
-        "full_like",
-        "tensor",
-        "as_tensor",
-        "from_dlpack",
-    ]
+    (
+        "empty empty_like empty_strided zeros zeros_like ones ones_like full full_like tensor as_tensor from_dlpack"
+    ).split()
 )
 VIEWS = frozenset(
-    [
-        "as_strided",
-        "broadcast_to",
-        "expand_as",
-        "flatten",
-        "movedim",
-        "narrow",
-        "permute",
-        "ravel",
-        "reshape",
-        "select",
-        "squeeze",
-        "swapaxes",
-        "t",
-        "transpose",
-        "unbind",
-        "unflatten",
-        "unsqueeze",
-        "view",
-        "view_as_real",
-        "view_as_complex",
-        "split",
-        "chunk",
-    ]
+    (
+        "as_strided broadcast_to expand_as flatten movedim narrow permute ravel reshape select squeeze swapaxes t "
+        "transpose unbind unflatten unsqueeze view view_as_real view_as_complex split chunk"
+    ).split()
 )
 QUERIES = frozenset(
-    [
-        "broadcast_shapes",
-        "device",
-        "dtype",
-        "finfo",
-        "iinfo",
-        "is_tensor",
-        "numel",
-        "result_type",
-        "promote_types",
-        "Size",
-        "no_grad",
-    ]
+    ("broadcast_shapes device dtype finfo iinfo is_tensor numel result_type promote_types Size no_grad").split()
 )
 HARMLESS_MODULES = ("torch.cuda.", "torch.utils.", "torch.backends.", "torch.version.", "torch._C.", "torch.ops.")
 COMPUTING_METHODS = frozenset(
-    [
-        "abs",
-        "add",
-        "amax",
-        "amin",
-        "argmax",
-        "argmin",
-        "clamp",
-        "clip",
-        "cumsum",
-        "div",
-        "exp",
-        "gelu",
-        "log",
-        "log_softmax",
-        "matmul",
-        "max",
-        "mean",
-        "min",
-        "mm",
-        "bmm",
-        "mul",
-        "norm",
-        "pow",
-        "prod",
-        "relu",
-        "rsqrt",
-        "sigmoid",
-        "silu",
-        "softmax",
-        "sort",
-        "sqrt",
-        "std",
-        "sub",
-        "sum",
-        "tanh",
-        "topk",
-        "var",
-    ]
+    (
+        "abs add amax amin argmax argmin clamp clip cumsum div exp gelu log log_softmax matmul max mean min mm bmm "
+        "mul norm pow prod relu rsqrt sigmoid silu softmax sort sqrt std sub sum tanh topk var"
+    ).split()
 )
 HIDDEN_CODE = frozenset({"exec", "eval", "compile", "__import__"})
 FOREIGN_CODE = frozenset({"ctypes", "cffi"})

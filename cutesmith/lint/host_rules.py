@@ -182,7 +182,7 @@ def _compile_calls(source: Source) -> Iterator[Finding]:
 
 
 def _compile_name(source: Source, call: ast.Call) -> str | None:
-    """`cute.compile(…)` and `cute.compile[options](…)` alike."""
+    """The name of `cute.compile(…)`, and of `cute.compile[options](…)` too."""
     return source.dotted(call.func.value if isinstance(call.func, ast.Subscript) else call.func)
 
 

@@ -165,7 +165,7 @@ def _read(module: types.ModuleType, name: str) -> tuple[Any, str]:
 
 
 def _takes_any_name(cls: type) -> bool:
-    """Whether a `__getattr__` answers to names that nobody can list; that of enums only finds their members."""
+    """Whether a `__getattr__` answers to names that cannot be listed; that of enums only finds their members."""
     bases = cls.__mro__ if _is_enum(cls) else (*cls.__mro__, *inspect.getmro(type(cls)))
     return any("__getattr__" in vars(base) for base in bases)
 

@@ -70,12 +70,9 @@ class SymbolTable:
         """Whether `import dotted` finds a module."""
         return dotted in self.table["modules"]
 
-    def is_loaded(self, module: str) -> bool:
-        """Whether `import cutlass, cutlass.cute` alone makes the submodule an attribute."""
-        return module in self._loaded
-
     @functools.cached_property
-    def _loaded(self) -> frozenset[str]:
+    def loaded(self) -> frozenset[str]:
+        """The submodules that `import cutlass, cutlass.cute` alone makes attributes."""
         return frozenset(self.table["imported_by_default"])
 
     def resolve(self, dotted: str) -> Resolution:
@@ -88,8 +85,8 @@ class SymbolTable:
             step = self._attribute(reference, part)
             if step is None:
                 return Resolution(dotted, False, reference, here, part, needs_import, tuple(deprecations))
-            owner, here, reference = self._key(reference), f"{here}.{part}", step
-            if reference.startswith("m:") and self.is_module(reference[2:]) and not self.is_loaded(reference[2:]):
+            owner, here, reference = reference[2:], f"{here}.{part}", step
+            if reference.startswith("m:") and self.is_module(reference[2:]) and reference[2:] not in self.loaded:
                 needs_import = needs_import or reference[2:]
             text = self.table["deprecated"].get(f"{owner}.{part}") or self.called_deprecated(reference)
             if text:
@@ -120,14 +117,8 @@ class SymbolTable:
 
     def is_public(self, module: str) -> bool:
         """Whether a module is one that kernels are written against, rather than the package's inner works."""
-        inner = (
-            "cutlass.base_dsl",
-            "cutlass.cutlass_dsl",
-            "cutlass.impl_utils",
-            "cutlass.experimental",
-            "cutlass.compiler",
-        )
-        return not module.startswith(inner)
+        inner = "base_dsl cutlass_dsl impl_utils experimental compiler".split()
+        return not module.startswith(tuple(f"cutlass.{name}" for name in inner))
 
     def parameters(self, reference: str) -> list[str] | None:
         """Keyword names that a function or class takes; None when it takes any or nothing is known."""
@@ -176,9 +167,6 @@ class SymbolTable:
         entry: dict[str, Any] | None = self.table[table].get(reference[2:]) if table else None
         return entry
 
-    def _key(self, reference: str) -> str:
-        return reference[2:]
-
 
 @functools.cache
 def load_symbols() -> SymbolTable:
@@ -218,7 +206,7 @@ def _read_table(file: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Within it, others that need a table wait for this one; where the folder cannot be locked, nobody waits."""
+    """Within it, others that need a table wait for this one; where the folder cannot be locked, none waits."""
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,7 @@ CS301 = Rule(
     "warning",
     "a promoted value is stored into a 16-bit tensor",
     "A Float16 or BFloat16 value times, plus or minus a Python number (or a Float32) becomes Float32, for "
-    "scalars and for `.load()` values alike; storing it raises ValueError: Type mismatch, store Float32 … to "
+    "scalars and for `.load()` values; storing it raises ValueError: Type mismatch, store Float32 … to "
     "Tensor with element type Float16. `x + x` keeps the type.",
     "Convert before the store: `(expression).to(out.element_type)`.",
     """

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 _POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t
+_HANDLE = 0x7E00_0000_0000  # of every stream and event
 
 _NOT_SUPPORTED = 801  # cudaErrorNotSupported
 _NO_DEVICE = 100  # cudaErrorNoDevice: no session is recording
@@ -97,54 +98,24 @@ def _recorder() -> Recorder:
     return current.recorder
 
 
-def _put_int(address: int, value: int) -> None:
-    ctypes.c_int32.from_address(address).value = value
+def _gives(kind: type[ctypes.c_int32] | type[ctypes.c_uint64], answer: Callable[..., int]) -> Callable[..., int]:
+    """A call whose first argument is the address that the answer goes to."""
+
+    def call(out: int, *args: Any) -> int:
+        kind.from_address(out).value = answer(*args)
+        return 0
+
+    return call
 
 
-def _put_pointer(address: int, value: int) -> None:
-    ctypes.c_uint64.from_address(address).value = value
-
-
-def _load_library(out: int, code: int, *options: Any) -> int:
-    head = ctypes.string_at(code, 16)
-    header, size = struct.unpack("<IHHQ", head)[2:]
+def _load_library(code: int, *options: Any) -> int:
+    header, size = struct.unpack("<IHHQ", ctypes.string_at(code, 16))[2:]
     _recorder().load_library(code, ctypes.string_at(code, header + size))
-    _put_pointer(out, code)
-    return 0
-
-
-def _get_kernel(out: int, library: int, name: int) -> int:
-    _put_pointer(out, _recorder().kernel_handle(library, ctypes.string_at(name).decode()))
-    return 0
-
-
-def _kernel_attribute(out: int, attribute: int, kernel: int, device: int) -> int:
-    _put_int(out, _recorder().kernel_attribute(kernel, attribute))
-    return 0
+    return code
 
 
 def _set_kernel_attribute(kernel: int, attribute: int, value: int, device: int = 0) -> int:
     _recorder().set_kernel_attribute(kernel, attribute, value)
-    return 0
-
-
-def _device_attribute(out: int, attribute: int, device: int) -> int:
-    _put_int(out, _recorder().device_attribute(attribute))
-    return 0
-
-
-def _device_index(out: int) -> int:
-    _put_int(out, 0)
-    return 0
-
-
-def _device_count(out: int) -> int:
-    _put_int(out, 1)
-    return 0
-
-
-def _max_active_blocks(out: int, *kernel: Any) -> int:
-    _put_int(out, 1)
     return 0
 
 
@@ -183,16 +154,6 @@ def _succeed(*args: Any) -> int:
     return 0
 
 
-def _make_handle(out: int, *args: Any) -> int:
-    _put_pointer(out, 0x7E00_0000_0000)
-    return 0
-
-
-def _allocate(out: int, size: int, stream: int | None = None) -> int:
-    _put_pointer(out, _recorder().allocate(size))
-    return 0
-
-
 def _free(address: int | None, stream: int | None = None) -> int:
     _recorder().free(address or 0)
     return 0
@@ -209,14 +170,28 @@ def _copy(target: int | None, source: int | None, size: int, kind: int, stream: 
 
 
 _CALLS: dict[str, tuple[Callable[..., int], list[Any]]] = {
-    "_cudaLibraryLoadData": (_load_library, [_POINTER] * 4 + [_INT, _POINTER, _POINTER, _INT]),
-    "_cudaLibraryGetKernel": (_get_kernel, [_POINTER] * 3),
-    "_cuKernelGetAttribute": (_kernel_attribute, [_POINTER, _INT, _POINTER, _INT]),
-    "_cudaDeviceGetAttribute": (_device_attribute, [_POINTER, _INT, _INT]),
-    "_cudaGetDevice": (_device_index, [_POINTER]),
-    "_cuDeviceGet": (_device_index, [_POINTER, _INT]),
-    "_cudaGetDeviceCount": (_device_count, [_POINTER]),
-    "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (_max_active_blocks, [_POINTER, _POINTER, _INT, _SIZE]),
+    "_cudaLibraryLoadData": (_gives(ctypes.c_uint64, _load_library), [_POINTER] * 4 + [_INT, _POINTER, _POINTER, _INT]),
+    "_cudaLibraryGetKernel": (
+        _gives(
+            ctypes.c_uint64, lambda library, name: _recorder().kernel_handle(library, ctypes.string_at(name).decode())
+        ),
+        [_POINTER] * 3,
+    ),
+    "_cuKernelGetAttribute": (
+        _gives(_INT, lambda attribute, kernel, device: _recorder().kernel_attribute(kernel, attribute)),
+        [_POINTER, _INT, _POINTER, _INT],
+    ),
+    "_cudaDeviceGetAttribute": (
+        _gives(_INT, lambda attribute, device: _recorder().device_attribute(attribute)),
+        [_POINTER, _INT, _INT],
+    ),
+    "_cudaGetDevice": (_gives(_INT, lambda *device: 0), [_POINTER]),
+    "_cuDeviceGet": (_gives(_INT, lambda *device: 0), [_POINTER, _INT]),
+    "_cudaGetDeviceCount": (_gives(_INT, lambda: 1), [_POINTER]),
+    "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (
+        _gives(_INT, lambda *kernel: 1),
+        [_POINTER, _POINTER, _INT, _SIZE],
+    ),
     "_cudaLaunchKernelEx": (_launch_ex, [_POINTER] * 3),
     "_cudaLaunchKernel": (_launch, [_POINTER] + [_INT] * 6 + [_POINTER, _SIZE, _POINTER]),
     "cuda_dialect_init_library_once": (_init_library_once, [_POINTER] * 4),
@@ -226,14 +201,17 @@ _CALLS: dict[str, tuple[Callable[..., int], list[Any]]] = {
     "_cudaSetDevice": (_succeed, [_INT]),
     "_cudaDeviceSynchronize": (_succeed, []),
     "_cudaStreamSynchronize": (_succeed, [_POINTER]),
-    "_cudaStreamCreate": (_make_handle, [_POINTER]),
+    "_cudaStreamCreate": (_gives(ctypes.c_uint64, lambda: _HANDLE), [_POINTER]),
     "_cudaStreamDestroy": (_succeed, [_POINTER]),
     "_cudaStreamWaitEvent": (_succeed, [_POINTER, _POINTER, _INT]),
-    "_cudaEventCreate": (_make_handle, [_POINTER]),
+    "_cudaEventCreate": (_gives(ctypes.c_uint64, lambda: _HANDLE), [_POINTER]),
     "_cudaEventRecord": (_succeed, [_POINTER, _POINTER]),
     "_cudaEventDestroy": (_succeed, [_POINTER]),
-    "_cudaMalloc": (_allocate, [_POINTER, _SIZE]),
-    "_cudaMallocAsync": (_allocate, [_POINTER, _SIZE, _POINTER]),
+    "_cudaMalloc": (_gives(ctypes.c_uint64, lambda size, stream=None: _recorder().allocate(size)), [_POINTER, _SIZE]),
+    "_cudaMallocAsync": (
+        _gives(ctypes.c_uint64, lambda size, stream=None: _recorder().allocate(size)),
+        [_POINTER, _SIZE, _POINTER],
+    ),
     "_cudaFree": (_free, [_POINTER]),
     "_cudaFreeAsync": (_free, [_POINTER, _POINTER]),
     "_cudaMemset": (_fill, [_POINTER, _INT, _SIZE]),
@@ -243,36 +221,13 @@ _CALLS: dict[str, tuple[Callable[..., int], list[Any]]] = {
     "_cudaLibraryUnload": (_succeed, [_POINTER]),
 }
 _UNANSWERED = (
-    "_cuLibraryGetGlobal",
-    "_cuLibraryGetKernel",
-    "_cuLibraryGetKernelCount",
-    "_cuLibraryGetManaged",
-    "_cuLibraryGetModule",
-    "_cuLibraryGetUnifiedFunction",
-    "_cuLibraryLoadData",
-    "_cuLibraryLoadFromFile",
-    "_cuLibraryUnload",
-    "_cuTensorMapEncodeTiled",
-    "_cudaEventElapsedTime",
-    "_cudaFreeHost",
-    "_cudaGetDeviceProperties",
-    "_cudaGraphDestroy",
-    "_cudaGraphExecDestroy",
-    "_cudaGraphInstantiate",
-    "_cudaGraphLaunch",
-    "_cudaLibraryGetGlobal",
-    "_cudaLibraryGetKernelCount",
-    "_cudaLibraryGetManaged",
-    "_cudaLibraryGetUnifiedFunction",
-    "_cudaLibraryLoadFromFile",
-    "_cudaMallocHost",
-    "_cudaMallocManaged",
-    "_cudaProfilerStart",
-    "_cudaProfilerStop",
-    "_cudaStreamAddCallback",
-    "_cudaStreamBeginCapture",
-    "_cudaStreamEndCapture",
-)
+    "_cuLibraryGetGlobal _cuLibraryGetKernel _cuLibraryGetKernelCount _cuLibraryGetManaged _cuLibraryGetModule "
+    "_cuLibraryGetUnifiedFunction _cuLibraryLoadData _cuLibraryLoadFromFile _cuLibraryUnload _cuTensorMapEncodeTiled "
+    "_cudaEventElapsedTime _cudaFreeHost _cudaGetDeviceProperties _cudaGraphDestroy _cudaGraphExecDestroy "
+    "_cudaGraphInstantiate _cudaGraphLaunch _cudaLibraryGetGlobal _cudaLibraryGetKernelCount _cudaLibraryGetManaged "
+    "_cudaLibraryGetUnifiedFunction _cudaLibraryLoadFromFile _cudaMallocHost _cudaMallocManaged _cudaProfilerStart "
+    "_cudaProfilerStop _cudaStreamAddCallback _cudaStreamBeginCapture _cudaStreamEndCapture"
+).split()
 """Symbols of the runtime that no recorded call needs: registered all the same, so that none can reach a real driver."""
 
 

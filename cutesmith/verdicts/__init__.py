@@ -5,93 +5,44 @@ Verdicts are plain frozen dataclasses of JSON-able fields, so that they cross pr
 are.
 """
 
-from cutesmith.verdicts.base import (
-    ExitCode,
-    Verdict,
-    strict_json,
-)
-from cutesmith.verdicts.checks import (
-    VERIFIED,
-    VERIFIED_BY_EMULATION,
-    ArchReport,
-    BenchmarkVerdict,
-    CaseReport,
-    CompileVerdict,
-    Finding,
-    KernelReport,
-    LintVerdict,
-    OutputError,
-    Timing,
-    VerifyVerdict,
-)
-from cutesmith.verdicts.emulation import (
-    EmulatedAccess,
-    EmulatedAdvice,
-    EmulatedFault,
-    EmulatedLaunch,
-    EmulatedLine,
-    EmulatedProfile,
-    EmulateVerdict,
-    TraceStep,
-)
-from cutesmith.verdicts.products import (
-    AgentLine,
-    AgentVerdict,
-    ApiVerdict,
-    ExecutedBlock,
-    FetchedExample,
-    FetchVerdict,
-    FindVerdict,
-    FoundExample,
-    GenerateVerdict,
-    MatchedLine,
-    ReferencesVerdict,
-    SearchVerdict,
-    SectionFound,
-    UnderstoodQuery,
-)
-from cutesmith.verdicts.violations import CaseOutcome, Mechanism, Rule, Violation
-
-__all__ = [
-    "AgentLine",
-    "AgentVerdict",
-    "ApiVerdict",
-    "ArchReport",
-    "BenchmarkVerdict",
-    "CaseOutcome",
-    "CaseReport",
-    "CompileVerdict",
-    "EmulateVerdict",
-    "EmulatedAccess",
-    "EmulatedAdvice",
-    "EmulatedFault",
-    "EmulatedLaunch",
-    "EmulatedLine",
-    "EmulatedProfile",
-    "ExecutedBlock",
-    "ExitCode",
-    "FetchVerdict",
-    "FetchedExample",
-    "FindVerdict",
-    "Finding",
-    "FoundExample",
-    "GenerateVerdict",
-    "KernelReport",
-    "LintVerdict",
-    "MatchedLine",
-    "Mechanism",
-    "OutputError",
-    "ReferencesVerdict",
-    "Rule",
-    "SearchVerdict",
-    "SectionFound",
-    "Timing",
-    "TraceStep",
-    "VERIFIED",
-    "VERIFIED_BY_EMULATION",
-    "UnderstoodQuery",
-    "Verdict",
-    "VerifyVerdict",
-    "Violation",
-    "strict_json",
-]
+from cutesmith.verdicts.base import ExitCode as ExitCode
+from cutesmith.verdicts.base import Verdict as Verdict
+from cutesmith.verdicts.base import strict_json as strict_json
+from cutesmith.verdicts.checks import VERIFIED as VERIFIED
+from cutesmith.verdicts.checks import VERIFIED_BY_EMULATION as VERIFIED_BY_EMULATION
+from cutesmith.verdicts.checks import ArchReport as ArchReport
+from cutesmith.verdicts.checks import BenchmarkVerdict as BenchmarkVerdict
+from cutesmith.verdicts.checks import CaseReport as CaseReport
+from cutesmith.verdicts.checks import CompileVerdict as CompileVerdict
+from cutesmith.verdicts.checks import Finding as Finding
+from cutesmith.verdicts.checks import KernelReport as KernelReport
+from cutesmith.verdicts.checks import LintVerdict as LintVerdict
+from cutesmith.verdicts.checks import OutputError as OutputError
+from cutesmith.verdicts.checks import Timing as Timing
+from cutesmith.verdicts.checks import VerifyVerdict as VerifyVerdict
+from cutesmith.verdicts.emulation import EmulatedAccess as EmulatedAccess
+from cutesmith.verdicts.emulation import EmulatedAdvice as EmulatedAdvice
+from cutesmith.verdicts.emulation import EmulatedFault as EmulatedFault
+from cutesmith.verdicts.emulation import EmulatedLaunch as EmulatedLaunch
+from cutesmith.verdicts.emulation import EmulatedLine as EmulatedLine
+from cutesmith.verdicts.emulation import EmulatedProfile as EmulatedProfile
+from cutesmith.verdicts.emulation import EmulateVerdict as EmulateVerdict
+from cutesmith.verdicts.emulation import TraceStep as TraceStep
+from cutesmith.verdicts.products import AgentLine as AgentLine
+from cutesmith.verdicts.products import AgentVerdict as AgentVerdict
+from cutesmith.verdicts.products import ApiVerdict as ApiVerdict
+from cutesmith.verdicts.products import ExecutedBlock as ExecutedBlock
+from cutesmith.verdicts.products import FetchedExample as FetchedExample
+from cutesmith.verdicts.products import FetchVerdict as FetchVerdict
+from cutesmith.verdicts.products import FindVerdict as FindVerdict
+from cutesmith.verdicts.products import FoundExample as FoundExample
+from cutesmith.verdicts.products import GenerateVerdict as GenerateVerdict
+from cutesmith.verdicts.products import MatchedLine as MatchedLine
+from cutesmith.verdicts.products import ReferencesVerdict as ReferencesVerdict
+from cutesmith.verdicts.products import SearchVerdict as SearchVerdict
+from cutesmith.verdicts.products import SectionFound as SectionFound
+from cutesmith.verdicts.products import UnderstoodQuery as UnderstoodQuery
+from cutesmith.verdicts.violations import CaseOutcome as CaseOutcome
+from cutesmith.verdicts.violations import Mechanism as Mechanism
+from cutesmith.verdicts.violations import Rule as Rule
+from cutesmith.verdicts.violations import Violation as Violation

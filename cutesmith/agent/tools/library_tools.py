@@ -82,7 +82,7 @@ class LibraryTools:
             lines.append(f"{example['id']}: {told}\n  {example['licence']}, {example['origin']}")
             effects += [effect] if effect else []
             if example["siblings"]:
-                lines.append(f"  it imports {', '.join(example['siblings'])}: with_siblings brings them too")
+                lines.append(f"  it imports {', '.join(example['siblings'])}: with_siblings fetches them too")
         failed = [example["id"] for example in fetched["examples"] if example["error"]]
         if failed:
             lines.append("Take another that find_example names: those whose id starts with cutesmith/ are always here.")
