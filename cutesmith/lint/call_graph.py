@@ -10,32 +10,19 @@ from cutesmith.lint.source import Source
 from cutesmith.lint.staging import walk_function
 
 
-def host_functions(source: Source) -> list[FunctionNode]:
-    """`kernel_fn` and every untraced module-level function that it calls, directly or through others."""
+def host_functions(source: Source, *, every_call: bool = False) -> list[FunctionNode]:
+    """`kernel_fn` and every untraced module-level function that it calls, directly or through others.
+
+    With `every_call` only those that run each time: not those behind a cache decorator or a look-up that may skip them.
+    """
     start = source.top_level("kernel_fn")
-    found: list[FunctionNode] = [start] if start is not None else []
+    found = [] if start is None or (every_call and is_cached(start)) else [start]
     for function in found:
         for call in own_calls(function):
             called = called_function(source, call)
-            if called is not None and called not in source.traced and called not in found:
-                found.append(called)
-    return found
-
-
-def functions_of_every_call(source: Source) -> list[FunctionNode]:
-    """The host functions that run each time: not those behind a cache decorator or a look-up that may skip them."""
-    start = source.top_level("kernel_fn")
-    found: list[FunctionNode] = [start] if start is not None and not is_cached(start) else []
-    for function in found:
-        for call in own_calls(function):
-            called = called_function(source, call)
-            known = called is None or called in source.traced or called in found
-            if (
-                called is not None
-                and not known
-                and not is_cached(called)
-                and not is_conditional(source, call, function)
-            ):
+            if called is None or called in source.traced or called in found:
+                continue
+            if not every_call or not (is_cached(called) or is_conditional(source, call, function)):
                 found.append(called)
     return found
 

@@ -70,13 +70,13 @@ def _settings(source: Source) -> Iterator[tuple[ast.AST, str, object]]:
 
 
 def _judge(symbols: SymbolTable, node: ast.AST, suffix: str, value: object) -> Iterator[Finding]:
-    deprecated = symbols.environment["deprecated"]
-    words = symbols.environment["keep"]
+    environment = symbols.environment
+    deprecated, words = environment.deprecated, environment.keep
     if suffix in deprecated:
         text = f"{PREFIX}{suffix} is deprecated; {PREFIX}KEEP={deprecated[suffix]} does the same."
         yield finding(CS110, node, text, f"Set {PREFIX}KEEP={deprecated[suffix]}.")
-    elif suffix not in symbols.environment["variables"]:
-        near = difflib.get_close_matches(suffix, symbols.environment["variables"], n=1)
+    elif suffix not in environment.variables:
+        near = difflib.get_close_matches(suffix, environment.variables, n=1)
         hint = f"Did you mean {PREFIX}{near[0]}?" if near else ""
         yield finding(CS111, node, f"The DSL reads no variable {PREFIX}{suffix}.", hint)
     elif suffix == "KEEP" and isinstance(value, str) and words:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from cutesmith.lint.call_graph import called_function, functions_of_every_call, is_conditional, own_calls
+from cutesmith.lint.call_graph import called_function, host_functions, is_conditional, own_calls
 from cutesmith.lint.rule import Rule
 from cutesmith.lint.source import Source, finding
 from cutesmith.verdicts import Finding
@@ -158,10 +158,10 @@ def check(source: Source) -> Iterator[Finding]:
 
 
 def _direct_calls(source: Source) -> Iterator[Finding]:
-    for function in functions_of_every_call(source):
+    for function in host_functions(source, every_call=True):
         for call in own_calls(function):
             called = called_function(source, call)
-            if called is not None and called in source.traced and source.traced[called].kind == "jit":
+            if called is not None and source.traced.get(called) == "jit":
                 text = f"`{function.name}` calls the @cute.jit function `{called.name}` directly: traced at every call."
                 yield finding(
                     CS401, call, text, f"compiled = cute.compile({called.name}, …) once; then call compiled(…)."
@@ -169,7 +169,8 @@ def _direct_calls(source: Source) -> Iterator[Finding]:
 
 
 def _compile_calls(source: Source) -> Iterator[Finding]:
-    repeated = {id(call): function for function in functions_of_every_call(source) for call in own_calls(function)}
+    every_call = host_functions(source, every_call=True)
+    repeated = {id(call): function for function in every_call for call in own_calls(function)}
     for call in source.all(ast.Call):
         if _compile_name(source, call) != COMPILE:
             continue
@@ -205,7 +206,7 @@ def _compile_target(source: Source, call: ast.Call) -> Iterator[Finding]:
     if function is None or len(home.bindings[target.id]) != 1:  # type: ignore[union-attr]
         return
     traced = source.traced.get(function)
-    if traced is not None and traced.kind == "kernel":
+    if traced == "kernel":
         text = f"`{target.id}` is a @cute.kernel: error[CALL_KERNEL_TARGET]."
         yield finding(CS407, target, text, f"Compile the @cute.jit function that launches `{target.id}`.")
     elif traced is None and not function.decorator_list:

@@ -19,6 +19,8 @@ _KERNEL = """
             i, _, _ = cute.arch.thread_idx()
             gX[i] = gX[i] + gX[i]
 """
+_HOST = _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n            kernel(mX)"
+_LAUNCHED = _HOST + ".launch(grid=[1, 1, 1], block=[32, 1, 1])\n"
 CS420 = Rule(
     "CS420",
     "error",
@@ -26,9 +28,8 @@ CS420 = Rule(
     "Calling a @cute.kernel only builds a launcher: in a @cute.jit function error[LAUNCH_NEVER_ISSUED], in "
     "plain Python nothing happens at all.",
     "Launch it: `kernel(…).launch(grid=[…], block=[…])` in a @cute.jit function.",
-    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n            kernel(mX)\n",
-    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
-    "            kernel(mX).launch(grid=[1, 1, 1], block=[32, 1, 1])\n",
+    _HOST + "\n",
+    _LAUNCHED,
 )
 
 CS421 = Rule(
@@ -39,8 +40,7 @@ CS421 = Rule(
     "Put the launch into a @cute.jit function, compile that with cute.compile, and call the compiled object.",
     _KERNEL + "\n        def kernel_fn(x):\n            kernel(x).launch(grid=[1, 1, 1], block=[32, 1, 1])\n"
     "            return x\n",
-    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
-    "            kernel(mX).launch(grid=[1, 1, 1], block=[32, 1, 1])\n",
+    _LAUNCHED,
 )
 
 CS422 = Rule(
@@ -49,10 +49,8 @@ CS422 = Rule(
     "launch takes no such keyword",
     "TypeError: LaunchConfig.__init__() got an unexpected keyword argument.",
     "Use grid, block, cluster, smem, stream, use_pdl, cooperative, max_number_threads, min_blocks_per_mp, …",
-    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
-    "            kernel(mX).launch(grid=[1, 1, 1], threads=[32, 1, 1])\n",
-    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
-    "            kernel(mX).launch(grid=[1, 1, 1], block=[32, 1, 1])\n",
+    _HOST + ".launch(grid=[1, 1, 1], threads=[32, 1, 1])\n",
+    _LAUNCHED,
 )
 
 CS423 = Rule(
@@ -62,10 +60,8 @@ CS423 = Rule(
     "The DSL compiles it, the driver refuses it: at most 1024 threads a block, 232448 bytes of dynamic shared "
     "memory (227 KiB), 16 blocks a cluster.",
     "Make the block, the shared memory or the cluster smaller.",
-    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
-    "            kernel(mX).launch(grid=[1, 1, 1], block=[64, 32, 1])\n",
-    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
-    "            kernel(mX).launch(grid=[1, 1, 1], block=[32, 32, 1])\n",
+    _HOST + ".launch(grid=[1, 1, 1], block=[64, 32, 1])\n",
+    _HOST + ".launch(grid=[1, 1, 1], block=[32, 32, 1])\n",
 )
 
 CS424 = Rule(
@@ -75,12 +71,9 @@ CS424 = Rule(
     "It calls cuDeviceGet while the host function is traced, so that nothing compiles on a machine without a "
     "driver (DynamicLibNotFoundError).",
     "Set `preferred_smem_carveout=…` in the launch as well, which avoids the query, or leave min_blocks_per_mp out.",
-    _KERNEL
-    + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
-    + "            kernel(mX).launch(grid=[1, 1, 1], block=[32, 1, 1], min_blocks_per_mp=2)\n",
-    _KERNEL
-    + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n            kernel(mX).launch(\n"
-    + "                grid=[1, 1, 1], block=[32, 1, 1], min_blocks_per_mp=2, preferred_smem_carveout=50\n"
+    _HOST + ".launch(grid=[1, 1, 1], block=[32, 1, 1], min_blocks_per_mp=2)\n",
+    _HOST + ".launch(\n"
+    "                grid=[1, 1, 1], block=[32, 1, 1], min_blocks_per_mp=2, preferred_smem_carveout=50\n"
     "            )\n",
 )
 
@@ -90,10 +83,8 @@ CS425 = Rule(
     "a launch without a block size",
     "`block` defaults to one thread, `grid` to one block: the kernel compiles and runs with a single thread.",
     "Pass both: `.launch(grid=[…], block=[…])`.",
-    _KERNEL
-    + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n            kernel(mX).launch(grid=[1, 1, 1])\n",
-    _KERNEL + "\n        @cute.jit\n        def host(mX: cute.Tensor):\n"
-    "            kernel(mX).launch(grid=[1, 1, 1], block=[32, 1, 1])\n",
+    _HOST + ".launch(grid=[1, 1, 1])\n",
+    _LAUNCHED,
 )
 
 LAUNCH_CONFIG = "c:cutlass.base_dsl.dsl.BaseDSL.LaunchConfig"
@@ -124,8 +115,7 @@ def _kernel(source: Source, node: ast.expr) -> FunctionNode | None:
     function = called_function(source, node)
     if function is None and isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == "self":
         function = _method(source, node, node.func.attr)
-    traced = source.traced.get(function) if function is not None else None
-    return function if traced is not None and traced.kind == "kernel" else None
+    return function if function is not None and source.traced.get(function) == "kernel" else None
 
 
 def _method(source: Source, node: ast.AST, name: str) -> FunctionNode | None:

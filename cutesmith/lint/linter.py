@@ -108,7 +108,8 @@ def _findings(source: Source) -> Iterator[Finding]:
     yield from host_rules.check(source)
     yield from launch_rules.check(source, symbols)
     yield from contract_rules.check(source)
-    yield from _suppressions(source)
+    for line, ids in source.ignores.items():
+        yield from (finding(CS003, line, f"There is no rule {unknown}.") for unknown in sorted(ids - RULES.keys()))
 
 
 def _symbols(source: Source) -> SymbolTable | None:
@@ -119,12 +120,6 @@ def _symbols(source: Source) -> SymbolTable | None:
         return load_symbols()
     except UnavailableError:
         return None
-
-
-def _suppressions(source: Source) -> Iterator[Finding]:
-    for line, ids in source.ignores.items():
-        for unknown in sorted(ids - RULES.keys()):
-            yield finding(CS003, line, f"There is no rule {unknown}.")
 
 
 def _summary(findings: tuple[Finding, ...]) -> str:

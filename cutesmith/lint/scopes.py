@@ -1,8 +1,7 @@
 """Which dotted name a piece of source stands for: imports, their aliases, and everything that hides them.
 
-Only names that the file itself binds to a module, or to an attribute of one, resolve; parameters, loop variables,
-results of
-calls and names that are bound twice to different things are unknown, and unknown things are left alone.
+Only names that the file itself binds to a module, or to an attribute of one, resolve. Parameters, loop variables,
+results of calls and names that are bound twice to different things are unknown, and unknown things are left alone.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-ScopeNode = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | ast.ListComp | ast.SetComp
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, *COMPREHENSIONS)
 
@@ -73,12 +71,9 @@ class ScopeMap:
         while isinstance(node, ast.Attribute):
             attributes.append(node.attr)
             node = node.value
-        root = self._name(node.id, self._of[node]) if isinstance(node, ast.Name) else None
+        home = self._of[node].find(node.id) if isinstance(node, ast.Name) else None
+        root = home.meaning(node.id, self.dotted) if home is not None and isinstance(node, ast.Name) else None
         return ".".join([root, *reversed(attributes)]) if root else None
-
-    def _name(self, name: str, scope: Scope) -> str | None:
-        home = scope.find(name)
-        return home.meaning(name, self.dotted) if home is not None else None
 
     def _enter(self, node: ast.AST, parent: Scope | None) -> None:
         scope = Scope(node, parent)
@@ -127,14 +122,12 @@ def _outside(node: ast.AST) -> list[ast.AST]:
 def _bind(node: ast.AST, scope: Scope) -> None:
     if isinstance(node, ast.Import):
         for alias in node.names:
-            scope.bind(
-                alias.asname or alias.name.split(".")[0], alias.name if alias.asname else alias.name.split(".")[0]
-            )
+            root = alias.name.split(".")[0]
+            scope.bind(alias.asname or root, alias.name if alias.asname else root)
     elif isinstance(node, ast.ImportFrom):
         for alias in node.names:
-            scope.bind(
-                alias.asname or alias.name, f"{node.module}.{alias.name}" if node.module and not node.level else None
-            )
+            absolute = node.module and not node.level
+            scope.bind(alias.asname or alias.name, f"{node.module}.{alias.name}" if absolute else None)
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         scope.bind(node.name, None)
     elif isinstance(node, (ast.Global, ast.Nonlocal)):

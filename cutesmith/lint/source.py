@@ -7,7 +7,6 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -33,14 +32,6 @@ class SyntaxFault(ContractError):
         super().__init__(message)
         self.line = line
         self.column = column
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A function that the DSL rewrites and traces: a `@cute.kernel` or a `@cute.jit`."""
-
-    node: FunctionNode
-    kind: str  # "kernel" or "jit"
 
 
 class Source:
@@ -91,10 +82,9 @@ class Source:
         return [node for node in self.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
 
     @cached_property
-    def traced(self) -> dict[FunctionNode, Traced]:
-        """Functions that the DSL traces, by their node."""
-        found = {node: self._traced_kind(node) for node in self.functions}
-        return {node: Traced(node, kind) for node, kind in found.items() if kind}
+    def traced(self) -> dict[FunctionNode, str]:
+        """Functions that the DSL rewrites and traces, with their kind: "kernel" or "jit"."""
+        return {node: kind for node in self.functions if (kind := self._traced_kind(node))}
 
     def _traced_kind(self, node: FunctionNode) -> str:
         for decorator in node.decorator_list:
@@ -107,12 +97,9 @@ class Source:
         """The innermost `def` around a node."""
         return next((a for a in self.ancestors(node) if isinstance(a, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
 
-    def traced_of(self, node: ast.AST) -> Traced | None:
-        """The traced function around a node, nested helpers included; None in host code."""
-        found = (
-            self.traced.get(a) for a in self.ancestors(node) if isinstance(a, (ast.FunctionDef, ast.AsyncFunctionDef))
-        )
-        return next((traced for traced in found if traced), None)
+    def traced_of(self, node: ast.AST) -> str | None:
+        """The kind of the traced function around a node, nested helpers included; None in host code."""
+        return next((self.traced[a] for a in self.ancestors(node) if a in self.traced), None)
 
     def top_level(self, name: str) -> FunctionNode | None:
         """The module's own function of that name; the last definition wins, as in Python."""

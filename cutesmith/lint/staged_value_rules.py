@@ -100,7 +100,7 @@ def _unstable_names(values: Values) -> Iterator[Finding]:
 def _changed(values: Values, node: ast.AST, start: dict[str, ast.Assign]) -> tuple[str, str]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
         name = getattr(node.func.value, "id", "")
-        empty = name in start and isinstance(start[name].value, ast.List) and _only_start(values, name)
+        empty = name in start and isinstance(start[name].value, ast.List) and len(values.assigned.get(name, [])) == 1
         return (name, "a list that grows in a staged region") if empty else ("", "")
     if not isinstance(node, (ast.Assign, ast.AugAssign)):
         return "", ""
@@ -111,10 +111,6 @@ def _changed(values: Values, node: ast.AST, start: dict[str, ast.Assign]) -> tup
     divides = isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div)
     floating = divides or _is_float(values, node.value)
     return (name, "an integer that becomes a float") if floating and _no_float_start(values, name) else ("", "")
-
-
-def _only_start(values: Values, name: str) -> bool:
-    return len(values.assigned.get(name, [])) == 1
 
 
 def _no_float_start(values: Values, name: str) -> bool:

@@ -1,8 +1,7 @@
 """What the DSL stages: which ifs and loops of a traced function become GPU control flow.
 
-Mirrors the DSL's own preprocessor, which looks at syntax alone: an `if` or `while` is staged unless its test is a
-call of
-`const_expr` or `target_version`, a `for` when it runs over `range(…)` by whatever prefix, `range_constexpr` excepted.
+Mirrors the DSL's own preprocessor, which looks at syntax alone: an `if` or `while` is staged unless its test is a call
+of `const_expr` or `target_version`, a `for` when it runs over `range(…)` by whatever prefix, but not `range_constexpr`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,6 @@ KNOWN = {
     "cutlass.cute.range_constexpr": "cutlass.range_constexpr",
     "cutlass.cute.const_expr": "cutlass.const_expr",
 }
-ALIASES = (("cutlass.cute.", "cute."),)
 LIKENESS = 0.72  # difflib ratio below which a suggestion misleads
 
 
@@ -66,7 +65,8 @@ def suggest(symbols: SymbolTable, parent: str, missing: str) -> list[str]:
     if known:
         return [known]
     elsewhere = [short(dotted) for dotted in symbols.homes(missing)[:1]]
-    near = difflib.get_close_matches(missing, _public(symbols.names(parent)), n=2, cutoff=LIKENESS)
+    public = [name for name in symbols.names(parent) if not name.startswith("_")]
+    near = difflib.get_close_matches(missing, public, n=2, cutoff=LIKENESS)
     found = elsewhere + [short(f"{parent}.{name}") for name in near]
     return list(dict.fromkeys(found))[:3]
 
@@ -79,11 +79,4 @@ def did_you_mean(symbols: SymbolTable, parent: str, missing: str) -> str:
 
 def short(dotted: str) -> str:
     """A dotted name as kernels write it: `cute.…` for `cutlass.cute.…`."""
-    for long, brief in ALIASES:
-        if dotted.startswith(long):
-            return brief + dotted[len(long) :]
-    return dotted
-
-
-def _public(names: list[str]) -> list[str]:
-    return [name for name in names if not name.startswith("_")]
+    return dotted.removeprefix("cutlass.") if dotted.startswith("cutlass.cute.") else dotted

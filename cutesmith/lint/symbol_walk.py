@@ -60,7 +60,11 @@ class Walk:
             return "x"
         if isinstance(value, type):
             return self._class(value)
-        return self._function(value) if isinstance(value, (types.FunctionType, types.MethodType)) else "x"
+        if not isinstance(value, (types.FunctionType, types.MethodType)):
+            return "x"
+        key = f"{value.__module__}.{value.__qualname__}"
+        self.table["functions"].setdefault(key, {"parameters": _parameters(value)})
+        return f"f:{key}"
 
     def _class(self, cls: type) -> str:
         key = f"{cls.__module__}.{cls.__qualname__}"
@@ -85,11 +89,6 @@ class Walk:
             message = _own_deprecation(value)
             if message and not isinstance(value, type) and name not in {"__init__", "__new__", "__init_subclass__"}:
                 self.table["deprecated"][f"{key}.{name}"] = message
-
-    def _function(self, function: Any) -> str:
-        key = f"{function.__module__}.{function.__qualname__}"
-        self.table["functions"].setdefault(key, {"parameters": _parameters(function)})
-        return f"f:{key}"
 
 
 def _is_ours(value: Any) -> bool:
@@ -209,7 +208,7 @@ def _import_all(walk: Walk) -> None:
         importlib.import_module(name)
     at_start = {name for name in sys.modules if name == ROOT or name.startswith(ROOT + ".")}
     walk.table["imported_by_default"] = sorted(at_start)
-    for name in sorted(_module_tree(sys.modules[ROOT]) | at_start):
+    for name in sorted(_module_tree(list(sys.modules[ROOT].__path__), ROOT) | at_start):
         if name in sys.modules or not name.startswith(GENERATED):
             try:
                 with warnings.catch_warnings():
@@ -221,22 +220,13 @@ def _import_all(walk: Walk) -> None:
             walk.table["modules"][name] = {"names": {}, "submodules": [], "open": True}
 
 
-def _module_tree(package: types.ModuleType) -> set[str]:
-    """Dotted names of every module file beneath the package, found without importing."""
+def _module_tree(folders: list[str], package: str) -> set[str]:
+    """Dotted names of every module file beneath the package in these folders, found without importing."""
     found: set[str] = set()
-    for info in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+    for info in pkgutil.iter_modules(folders, f"{package}."):
         found.add(info.name)
         if info.ispkg:
-            found |= _tree_of_folder(Path(next(iter(package.__path__))) / info.name.rpartition(".")[2], info.name)
-    return found
-
-
-def _tree_of_folder(folder: Path, prefix: str) -> set[str]:
-    found: set[str] = set()
-    for info in pkgutil.iter_modules([str(folder)], prefix + "."):
-        found.add(info.name)
-        if info.ispkg:
-            found |= _tree_of_folder(folder / info.name.rpartition(".")[2], info.name)
+            found |= _module_tree([str(Path(folders[0]) / info.name.rpartition(".")[2])], info.name)
     return found
 
 
@@ -287,13 +277,11 @@ class _WarningScan(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         text = _literal_text(node.args[0]) if node.args else ""
-        if name == "warn" and self._in_public_function() and "deprecat" in (text + ast.unparse(node)).lower():
+        # A module's `__getattr__` is asked name by name instead (`_read`).
+        public = self.functions and self.functions[-1].name != "__getattr__"
+        if name == "warn" and public and "deprecat" in (text + ast.unparse(node)).lower():
             self.found.append({"owner": f"{self.module}.{'.'.join(self.owners)}", "text": text, **self._guard(text)})
         self.generic_visit(node)
-
-    def _in_public_function(self) -> bool:
-        """A module's `__getattr__` is asked name by name instead (`_read`)."""
-        return bool(self.functions) and self.functions[-1].name != "__getattr__"
 
     def _guard(self, text: str) -> JsonObject:
         arguments = self.functions[-1].args

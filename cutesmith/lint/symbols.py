@@ -49,6 +49,15 @@ class Resolution:
 
 
 @dataclass(frozen=True)
+class Environment:
+    """The `CUTE_DSL_*` variables that the DSL reads, words of CUTE_DSL_KEEP, deprecated switches and their word."""
+
+    variables: list[str]
+    keep: list[str]
+    deprecated: dict[str, str]
+
+
+@dataclass(frozen=True)
 class SymbolTable:
     """The walked package: modules, classes, functions, deprecations (see symbol_walk.py for the JSON object)."""
 
@@ -61,10 +70,9 @@ class SymbolTable:
         return frozenset(name for name in self.table["modules"] if "." not in name)
 
     @property
-    def environment(self) -> dict[str, Any]:
-        """`variables` read by the DSL, `keep` words, `deprecated` switches with the KEEP word that replaces each."""
-        environment: dict[str, Any] = self.table["environment"]
-        return environment
+    def environment(self) -> Environment:
+        """What the DSL reads from the environment."""
+        return Environment(**self.table["environment"])
 
     def is_module(self, dotted: str) -> bool:
         """Whether `import dotted` finds a module."""

@@ -20,7 +20,7 @@ from cutesmith.recording.cubin import read_cubin
 from cutesmith.recording.driver_answers import answer_driver_calls
 from cutesmith.recording.host_calls import register_host_calls, surfacing
 from cutesmith.recording.patches import Patches
-from cutesmith.recording.ptxas_remarks import Spills, read_remarks
+from cutesmith.recording.ptx import Spills, read_remarks
 from cutesmith.recording.sessions import Module, Session
 from cutesmith.recording.tvm_ffi_calls import hook_tvm_ffi
 

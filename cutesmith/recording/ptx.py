@@ -1,4 +1,8 @@
-"""What the PTX of a kernel shows: the widest global load and store, tensor-core and TMA instructions."""
+"""What the PTX of a kernel shows, and ptxas says of it.
+
+PTX: the widest global load and store, tensor-core and TMA instructions. ptxas alone tells spill bytes: they are read
+from its verbose output (the DSL's compiler option `remarks{ptx}`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 _FUNCTION = re.compile(r"^(?:\.(?:visible|weak|extern)\s+)*\.(?P<kind>entry|func)\b[^\n]*?(?P<name>[\w$]+)\s*\(", re.M)
+_ENTRY = re.compile(r"Function properties for (?P<kernel>\S+)")
+_SPILLS = re.compile(r"(?P<stores>\d+) bytes spill stores,\s+(?P<loads>\d+) bytes spill\s+loads")
 _PREDICATE = re.compile(r"^@!?%?\w+\s+")
 _WIDTH = re.compile(r"\.[a-z]+(?P<bits>\d+)(?P<pair>x2)?$")
 _VECTOR = re.compile(r"\.v(?P<count>[248])(?=\.)")
@@ -77,3 +83,23 @@ def _width(opcode: str) -> int:
     if width is None:
         return 0
     return int(width["bits"]) * (2 if width["pair"] else 1) * (int(vector["count"]) if vector else 1)
+
+
+@dataclass(frozen=True)
+class Spills:
+    """Bytes that a thread writes to and reads from local memory because registers ran out."""
+
+    store_bytes: int = 0
+    load_bytes: int = 0
+
+
+def read_remarks(text: str) -> dict[str, Spills]:
+    """Spills by mangled kernel name in ptxas's verbose output; empty when it names none."""
+    found: dict[str, Spills] = {}
+    kernel = ""
+    for line in text.splitlines():
+        entry, spills = _ENTRY.search(line), _SPILLS.search(line)
+        kernel = entry["kernel"] if entry else kernel
+        if spills and kernel:
+            found[kernel] = Spills(int(spills["stores"]), int(spills["loads"]))
+    return found

@@ -11,7 +11,7 @@ from cutesmith.errors import UnavailableError
 from cutesmith.recording.cubin import CubinKernel, read_cubin, unwrap_fatbin
 from cutesmith.recording.driver_answers import device_attributes
 from cutesmith.recording.host_calls import Attributes, Triple
-from cutesmith.recording.ptxas_remarks import Spills
+from cutesmith.recording.ptx import Spills
 
 _STATIC_SMEM_ATTRIBUTE = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
 _REGISTERS_ATTRIBUTE = 4  # CU_FUNC_ATTRIBUTE_NUM_REGS

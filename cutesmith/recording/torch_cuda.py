@@ -109,11 +109,7 @@ def device_properties(sm: SmVersion) -> types.SimpleNamespace:
 
 def cuda_stand_ins(sm: SmVersion) -> dict[str, object]:
     """The names of `torch.cuda` that are replaced, with what replaces them."""
-    properties = device_properties(sm)
-    return {**_constants(sm, properties), **_classes(), **_no_ops()}
-
-
-def _constants(sm: SmVersion, properties: types.SimpleNamespace) -> dict[str, object]:
+    properties, null = device_properties(sm), Stream()
     answers = {
         "is_available": True,
         "is_initialized": True,
@@ -131,27 +127,30 @@ def _constants(sm: SmVersion, properties: types.SimpleNamespace) -> dict[str, ob
         "max_memory_reserved": 0,
         "initial_seed": 0,
         "is_current_stream_capturing": False,
+        "current_stream": null,
+        "default_stream": null,
+        **dict.fromkeys(_NO_OPS.split()),
     }
-    return {name: _answer(value) for name, value in answers.items()}
-
-
-def _answer(value: Any) -> Any:
-    return lambda *args, **kwargs: value
-
-
-def _classes() -> dict[str, object]:
-    null = Stream()
     return {
+        **{name: _answer(value) for name, value in answers.items()},
         "Stream": Stream,
         "ExternalStream": Stream,
         "Event": Event,
-        "current_stream": _answer(null),
-        "default_stream": _answer(null),
         "stream": lambda stream: contextlib.nullcontext(stream),
         "StreamContext": contextlib.nullcontext,
         "device": _DeviceContext,
         "device_of": _DeviceContext,
     }
+
+
+_NO_OPS = (
+    "synchronize init _lazy_init set_device set_stream empty_cache ipc_collect manual_seed manual_seed_all seed "
+    "seed_all reset_peak_memory_stats reset_max_memory_allocated _sleep"
+)
+
+
+def _answer(value: Any) -> Any:
+    return lambda *args, **kwargs: value
 
 
 class _DeviceContext:
@@ -163,11 +162,3 @@ class _DeviceContext:
 
     def __exit__(self, *error: object) -> None:
         return None
-
-
-def _no_ops() -> dict[str, object]:
-    names = (
-        "synchronize init _lazy_init set_device set_stream empty_cache ipc_collect manual_seed manual_seed_all seed "
-        "seed_all reset_peak_memory_stats reset_max_memory_allocated _sleep"
-    )
-    return {name: _answer(None) for name in names.split()}

@@ -31,9 +31,9 @@ def test_every_deprecation_of_the_package_is_known(symbols):
     texts = set(table["deprecated"].values()) | {call["text"] for call in table["deprecated_calls"]}
     assert len(table["deprecated"]) >= 100 and len(texts) >= 70
     assert all(text for text in texts)
-    assert symbols.environment["deprecated"]["KEEP_PTX"] == "ptx"
-    assert {"ptx", "cubin", "sass"} <= set(symbols.environment["keep"])
-    assert {"ARCH", "KEEP", "DUMP_DIR", "ENABLE_TVM_FFI"} <= set(symbols.environment["variables"])
+    assert symbols.environment.deprecated["KEEP_PTX"] == "ptx"
+    assert {"ptx", "cubin", "sass"} <= set(symbols.environment.keep)
+    assert {"ARCH", "KEEP", "DUMP_DIR", "ENABLE_TVM_FFI"} <= set(symbols.environment.variables)
 
 
 def test_replacements_that_are_names_exist(symbols):

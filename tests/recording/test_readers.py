@@ -3,8 +3,7 @@
 import pytest
 
 from cutesmith.recording.cubin import source_name, unwrap_fatbin
-from cutesmith.recording.ptx import read_ptx
-from cutesmith.recording.ptxas_remarks import Spills, read_remarks
+from cutesmith.recording.ptx import Spills, read_ptx, read_remarks
 
 PTX = """
 .version 8.8
