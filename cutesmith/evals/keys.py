@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import lru_cache
 
@@ -56,13 +56,10 @@ def judged_key(
         "kernel": sha256(kernel),
         "libraries": [library.plain() for library in libraries],
     }
-    return _hash(about)
+    return sha256(json.dumps(about, sort_keys=True).encode())
 
 
 def failure_key(task: str, source: str, sample: int, maker: MakerSettings) -> str:
     """Of an attempt that never came to a kernel."""
-    return _hash({"task": task, "source": source, "sample": sample, "maker": asdict(maker)})
-
-
-def _hash(about: Mapping[str, object]) -> str:
+    about = {"task": task, "source": source, "sample": sample, "maker": asdict(maker)}
     return sha256(json.dumps(about, sort_keys=True).encode())

@@ -220,10 +220,8 @@ class Pipeline:
             agent, options = plan.source.agent(work.task.id), plan.maker.session_options()
             job = partial(jobs.SessionJob, agent=agent, options=options, folder=folder)
         else:
-            kernel = jobs.File(name=KERNEL, data=work.kernel)
-            job = partial(
-                {CHECK: jobs.CheckJob, VERIFY: jobs.VerifyJob, BENCHMARK: jobs.BenchmarkJob}[stage], kernel=kernel
-            )
+            kinds = {CHECK: jobs.CheckJob, VERIFY: jobs.VerifyJob, BENCHMARK: jobs.BenchmarkJob}
+            job = partial(kinds[stage], kernel=jobs.File(name=KERNEL, data=work.kernel))
             if stage == BENCHMARK:
                 job = partial(job, libraries=plan.libraries(work.task))
         task = jobs.File(name=work.task.path.name, data=work.problem)
