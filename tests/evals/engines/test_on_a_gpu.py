@@ -51,11 +51,8 @@ def write(root: Path, kernels: Mapping[str, str]) -> tuple[Path, str]:
 @pytest.mark.timeout(600)
 def test_a_poisoned_and_a_hung_context_end_with_their_worker(tmp_path):
     suite, agent = write(tmp_path, KERNELS)
-    done = eval_run(
-        *("--suite", suite, "--agent", agent, "--on", "gpu", "--gpus", "1", "--judges", 1, "--quick", "--no-cache"),
-        *("--timeout", 15, "--out", tmp_path / "run"),
-        timeout=580,
-    )
+    options = ("--suite", suite, "--agent", agent, "--on", "gpu", "--gpus", "1", "--judges", 1, "--quick", "--no-cache")
+    done = eval_run(*options, "--timeout", 15, "--out", tmp_path / "run", timeout=580)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {task: line for (task, _), line in results(tmp_path / "run").items()}
     assert {name: line["correct"] for name, line in found.items()} == {n: k is GOOD for n, k in KERNELS.items()}

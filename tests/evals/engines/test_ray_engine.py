@@ -298,10 +298,8 @@ def test_a_run_on_the_cluster_prints_its_result_alone_and_ctrl_c_leaves_nothing_
     write_file(PROBLEM, "tasks/level1/b.py")
     write_file("def (\n", "theirs/a.py")
     write_file("import time\ntime.sleep(300)\ndef kernel_fn(x):\n    return x\n", "theirs/b.py")
-    line = command(
-        *("--suite", tmp_path / "tasks", "--agent", f"dir:{tmp_path / 'theirs'}", "--on", "compile", "--no-cache"),
-        *("--engine", "ray", "--address", nodes.cluster.address, "--out", tmp_path / "run", "--json"),
-    )
+    options = ("--suite", tmp_path / "tasks", "--agent", f"dir:{tmp_path / 'theirs'}", "--on", "compile", "--no-cache")
+    line = command(*options, "--engine", "ray", "--address", nodes.cluster.address, "--out", tmp_path / "run", "--json")
     run = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         lines = tmp_path / "run" / "results.jsonl"

@@ -62,10 +62,8 @@ def theirs(write_file, tmp_path):
 
 def test_whatever_lies_in_a_folder_has_its_verdict(write_file, tasks, tmp_path):
     suite = tasks("binary", "broken", "huge", "linked", "none")
-    done = eval_run(
-        *("--suite", suite, "--agent", theirs(write_file, tmp_path), "--on", "compile", "--no-cache"),
-        *("--out", tmp_path / "run", "--json"),
-    )
+    options = ("--suite", suite, "--agent", theirs(write_file, tmp_path), "--on", "compile", "--no-cache")
+    done = eval_run(*options, "--out", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
     verdict = json.loads(done.stdout)
     assert (verdict["status"], verdict["done"], verdict["solved"]) == ("complete", 5, 0)
