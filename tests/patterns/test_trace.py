@@ -158,6 +158,7 @@ CASES = [
     *(case(REDUCTIONS, name, odd()[None].expand(2, 3, 7).contiguous()) for name in "sum max amax argmax softmax logsumexp mean any".split()),
     case(REDUCTIONS, "logsumexp", torch.tensor([[-INF, -INF], [INF, 0.0], [NAN, 0.0], [-INF, 1.0]])[None]),
     *(case(ROWS, name, *row_inputs(dtype), tolerance=1e-4) for name in ROWS for dtype in (torch.float32, BF16)),
+    pytest.param(torch.inference_mode()(ROWS["cross_entropy"]), row_inputs(torch.float32), 1e-4, id="inference_mode"),
     pytest.param(lambda i: (i + 1, i * 3, i.abs(), -i, i // 7, i % 7), [torch.tensor([2**31 - 1, -(2**31), 0, -1, 1], dtype=torch.int32)], 0, id="integer_extremes"),
 ]  # fmt: skip
 
@@ -285,8 +286,8 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_forms(name):
     function, operations = FORMS[name]
-    nodes = trace_function(function, (normal(4, 6, dtype=BF16),)).nodes()
-    assert [node.op for node in nodes if node.op != "constant"] == operations.split()
+    graph = trace_function(function, (normal(4, 6, dtype=BF16),))
+    assert [node.op for node in graph.nodes() if node.op != "constant"] == operations.split()
 
 
 def test_huge_inputs_cost_nothing():
