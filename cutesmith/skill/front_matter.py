@@ -1,4 +1,4 @@
-"""The front matter of a SKILL.md: the part of YAML that every client's parser reads alike, and no more.
+"""The front matter of a SKILL.md: the part of YAML that every client's parser reads in the same way, and no more.
 
 Keys with a plain, quoted, folded (`>`) or literal (`|`) scalar, and one level of keys below a key. Anything that YAML
 would read as something else (a plain scalar with `: ` or ` #` in it, a list, an anchor, a tab) is refused: the parser

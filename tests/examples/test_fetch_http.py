@@ -219,7 +219,7 @@ def test_ids_are_named_once_by_their_last_part_and_an_unknown_one_is_usage(serve
     assert server.asked.total() == 1
 
 
-def test_a_cache_that_cannot_be_written_stops_nobody(server, fetch, tmp_path):
+def test_a_cache_that_cannot_be_written_does_not_stop_a_fetch(server, fetch, tmp_path):
     server.answers[PATH] = [http.whole(TEXT)]
     (tmp_path / "cache").write_text("a file where a folder should be")
     done = only(fetch())

@@ -369,7 +369,7 @@ def test_recall_and_reciprocal_rank(name, recall, reciprocal_rank):
 def test_a_search_takes_less_than_a_tenth_of_a_second():
     taken = []
     for shift in range(1, 5):  # the best of four: what else runs on the machine is not our slowness
-        unseen = SHIPPED[shift:] + SHIPPED[:shift]  # another order: prepared anew
+        unseen = SHIPPED[shift:] + SHIPPED[:shift]  # another order, so it is prepared again
         start = time.process_time()
         find_examples("warp specialised gemm for a B200 with bias", unseen)
         taken.append(time.process_time() - start)

@@ -107,7 +107,7 @@ def test_a_summary_is_the_first_sentence_as_markdown(docstring, summary):
     assert summarise(docstring) == summary
 
 
-def test_the_command_sees_a_page_that_differs_and_mends_it(tmp_path, capsys):
+def test_the_command_sees_a_page_that_differs_and_rewrites_it(tmp_path, capsys):
     assert main(["--out", str(tmp_path)]) == 0
     page = tmp_path / "api-arch.md"
     page.write_text(

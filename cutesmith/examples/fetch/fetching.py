@@ -188,11 +188,11 @@ class _Fetch:
 
 
 def _nearest(example: Example, index: Sequence[Example]) -> list[str]:
-    """Up to three other examples of the same operation: of its architecture and of names alike first."""
+    """Up to three other examples of the same operation: of its architecture and with a similar name first."""
 
     def distance(other: Example) -> tuple[bool, float]:
-        alike = SequenceMatcher(None, PurePosixPath(example.path).stem, PurePosixPath(other.path).stem).ratio()
-        return not set(other.arch) & set(example.arch), -alike
+        likeness = SequenceMatcher(None, PurePosixPath(example.path).stem, PurePosixPath(other.path).stem).ratio()
+        return not set(other.arch) & set(example.arch), -likeness
 
     others = [e for e in index if e.operation == example.operation and e.id != example.id]
     return [e.id for e in sorted(others, key=distance)[:3]]

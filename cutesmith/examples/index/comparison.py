@@ -51,7 +51,7 @@ def compare(old: Iterable[Example], new: Iterable[Example]) -> tuple[Change, ...
 
 
 def _moves(gone: Sequence[Example], new: Sequence[Example]) -> list[Change]:
-    """Pairs of a gone and a new example, the most alike first; each is in one pair at most."""
+    """Pairs of a gone and a new example, the most similar first; each is in one pair at most."""
     pairs = [(likeness(old, fresh), fresh, old) for old in gone for fresh in new]
     moves: list[Change] = []
     taken: set[str] = set()
