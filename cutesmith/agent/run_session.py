@@ -88,20 +88,16 @@ def _workbench(session: Session, settings: Settings, target: Target, number: int
         checkpoints=workspace.checkpoints,
         state=session.state,
         arch=target.arch,
-        on=settings.on,
-        timeout=settings.timeout,
-        tolerance=settings.tolerance,
+        settings=settings,
         confine_problem=is_untrusted(session),
         follower=session.follower(number),
-        bare=settings.bare,
-        hidden_pages=settings.hidden_pages,
     )
 
 
 def _closing_judge(session: Session, settings: Settings, target: Target) -> Judge:
     """The judge of the result: no line's, and with twice the patience, so that a busy machine refutes no kernel."""
-    bench = _workbench(session, settings, target, 1)
-    bench = replace(bench, timeout=2 * settings.timeout, follower=session.follower(0))
+    patient = replace(settings, timeout=2 * settings.timeout)
+    bench = replace(_workbench(session, patient, target, 1), follower=session.follower(0))
 
     async def judge(kernel: JudgedKernel, stage: str) -> Verdict:
         return await judging.judge(bench, stage, judging.snapshot_of(bench, kernel.text))

@@ -257,10 +257,10 @@ def test_what_is_no_messages_api_is_said(status):
     assert "ANTHROPIC_BASE_URL" in caught.value.hint
 
 
-@pytest.mark.parametrize("status", [200, 404])
-def test_a_gateway_without_a_list_of_models_is_not_held_against_it(status):
+@pytest.mark.parametrize("known", [api.abilities(), api.page(200), api.page(404)], ids=["all", "page", "missing"])
+def test_a_model_that_can_do_it_all_and_a_gateway_without_a_list_of_models_change_nothing(known):
     with api.serving() as server:
-        server.models["claude-opus-5-5"] = api.page(status)
+        server.models[api.MODEL] = known
         model = model_of(server)
         asked = model.asked
         asyncio.run(model.ready())

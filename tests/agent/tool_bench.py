@@ -8,6 +8,7 @@ from typing import Any
 
 from cutesmith.agent.outcome import Outcome
 from cutesmith.agent.session_state import SessionState
+from cutesmith.agent.settings import Settings
 from cutesmith.agent.tools.toolbox import Toolbox
 from cutesmith.agent.tools.workspace import Workbench, Workspace
 from cutesmith.checkpoints import CheckpointStore
@@ -30,7 +31,7 @@ def get_inputs():
 class ToolBench:
     """The tools of one line in a folder; `call` gives an outcome whose effects have been applied."""
 
-    def __init__(self, folder: Path, *, problem: str = PROBLEM, **settings: Any) -> None:
+    def __init__(self, folder: Path, *, problem: str = PROBLEM, confine_problem: bool = False, **settings: Any) -> None:
         self.root = folder
         self.work = folder / "work" / "1"
         self.work.mkdir(parents=True)
@@ -45,7 +46,8 @@ class ToolBench:
             checkpoints=store,
             state=self.state,
             arch="sm_90a",
-            **settings,
+            settings=Settings(**settings),
+            confine_problem=confine_problem,
         )
         self.toolbox = Toolbox(self.workbench)
 

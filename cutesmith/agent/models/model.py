@@ -69,14 +69,6 @@ class Reply:
     model: str = ""
     dollars: float | None = None  # None: the model's price is not known
 
-    def tool_calls(self) -> list[Block]:
-        """The blocks that ask for a tool, in order."""
-        return [block for block in self.content if block.get("type") == "tool_use"]
-
-    def text(self) -> str:
-        """All text blocks, joined by empty lines."""
-        return "\n\n".join(str(block.get("text", "")) for block in self.content if block.get("type") == "text")
-
 
 class Model(Protocol):
     """What answers requests."""

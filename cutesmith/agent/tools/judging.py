@@ -81,14 +81,14 @@ def _common(workbench: Workbench, stage: str) -> list[str]:
         return []
     options = [f"--problem={workbench.problem}", f"--arch={workbench.arch}"]
     if stage == "verify":
-        tolerance = [f"--{name}={value!r}" for name, value in workbench.tolerance.items()]
-        options += [f"--on={workbench.on}", f"--timeout={workbench.timeout:g}", *tolerance]
-    if stage == "profile" and workbench.on in ("gpu", "emulator"):
-        options.append(f"--on={workbench.on}")
+        tolerance = [f"--{name}={value!r}" for name, value in workbench.settings.tolerance.items()]
+        options += [f"--on={workbench.settings.on}", f"--timeout={workbench.settings.timeout:g}", *tolerance]
+    if stage == "profile" and workbench.settings.on in ("gpu", "emulator"):
+        options.append(f"--on={workbench.settings.on}")
     if workbench.confine_problem and stage in ("verify", "benchmark", "profile"):
         options.append("--confine-problem")
     if stage in ("benchmark", "profile", "emulate"):
-        options.append(f"--timeout={max(BENCHMARK_TIMEOUT, workbench.timeout):g}")
+        options.append(f"--timeout={max(BENCHMARK_TIMEOUT, workbench.settings.timeout):g}")
     return options
 
 

@@ -69,7 +69,7 @@ class LibraryTools:
             return await anyio.to_thread.run_sync(self._brought, fetched, Path(folder))
 
     def _hidden(self) -> list[str]:
-        return [f"--without={page}" for page in self.workbench.hidden_pages]
+        return [f"--without={page}" for page in self.workbench.settings.hidden_pages]
 
     def _brought(self, fetched: Object, folder: Path) -> Outcome:
         """What was fetched, as files of the work folder; what was not, with the reason."""

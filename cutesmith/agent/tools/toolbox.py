@@ -42,7 +42,7 @@ class Toolbox:
 
     def __init__(self, workbench: Workbench) -> None:
         self._tools: dict[str, Callable[..., Any]] = {tool.__name__: tool for tool in _tools(workbench)}
-        self._hidden = workbench.hidden_pages
+        self._hidden = workbench.settings.hidden_pages
 
     @classmethod
     def of(cls, *tools: Callable[..., Any]) -> Toolbox:
@@ -155,7 +155,7 @@ def _tools(workbench: Workbench) -> tuple[Callable[..., Any], ...]:
         of_verb(VERIFY, judge.verify_kernel),
         of_verb(BENCHMARK, judge.benchmark_kernel),
     )
-    if workbench.bare:
+    if workbench.settings.bare:
         return (*editing, *judging, closing.finish)
     return (
         of_verb(SEARCH, library.search_references),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from cutesmith.agent.outcome import Effect, KeepVersion, WriteFile
 from cutesmith.agent.session_state import SessionState
+from cutesmith.agent.settings import Settings
 from cutesmith.agent.tools.confined_folder import ConfinedFolder, parts_of
 from cutesmith.checkpoints import CheckpointStore
 from cutesmith.verb_process import Follower, ignore
@@ -49,10 +50,8 @@ class Workbench:
     """One line's place of work.
 
     `folder` is all that the model's file tools reach; `problem` is the judge's own copy, out of their reach; `judged`
-    is where snapshots are put that the judge then reads, so that nothing changes under it. `arch` such as "sm_90a";
-    `on`: "auto", "gpu", "emulator" or "compile"; `timeout` in seconds a call of the kernel. `confine_problem`: a model
-    wrote the problem too, so that the judge confines it. `bare`: the judge's and the file tools alone; `hidden_pages`
-    of the references are neither found nor read nor named.
+    is where snapshots are put that the judge then reads, so that nothing changes under it. `arch` such as "sm_90a",
+    also where `settings` name none. `confine_problem`: a model wrote the problem too, so that the judge confines it.
     """
 
     line: int
@@ -62,10 +61,6 @@ class Workbench:
     checkpoints: CheckpointStore
     state: SessionState
     arch: str
-    on: str = "auto"
-    timeout: float = 120.0
-    tolerance: dict[str, float] = field(default_factory=dict)  # "rtol", "atol" when asked for
+    settings: Settings = Settings()
     confine_problem: bool = False
     follower: Follower = ignore
-    bare: bool = False
-    hidden_pages: tuple[str, ...] = ()
