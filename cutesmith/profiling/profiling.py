@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from cutesmith.judge.cheats import find_cheats
 from cutesmith.judge.problem_process import reference_call, reference_process, untrusted
 from cutesmith.judge.reference_side.requests import Draw, Drawn, Load
 from cutesmith.judge.rounds import START_SECONDS, exchange, loading, new_seed
-from cutesmith.judge.transfer.requests import Start, TensorFile, Value
+from cutesmith.judge.transfer.requests import Start, TensorFile
 from cutesmith.judge.verification import fitting_arch
 from cutesmith.problems import contract
 from cutesmith.profiling.advice import ProfileAdvice, advise, busiest, static_advice
@@ -196,7 +195,10 @@ class Profiling:
 
     def _told(self, collected: Collected, drawn: Drawn, device: str, arch: str, *, report: str) -> ProfileVerdict:
         kernels = tuple(profiled_kernel(launch) for launch in collected.launches)
-        tensor_bytes = _input_bytes(drawn.inputs) + collected.output_bytes
+        files = [
+            Path(value.file) for value in drawn.inputs if isinstance(value, TensorFile)
+        ]  # as the kernel reads them
+        tensor_bytes = sum(file.stat().st_size for file in files if file.exists()) + collected.output_bytes
         return ProfileVerdict(
             exit_code=ExitCode.PASSED,
             summary=f"{self.path.name}: {_summary(kernels)}",
@@ -261,12 +263,6 @@ class Profiling:
 
 def _locked(device: str, *, exclusive: bool) -> contextlib.AbstractContextManager[None]:
     return gpu_lock(exclusive=exclusive) if device == "cuda" else contextlib.nullcontext()
-
-
-def _input_bytes(inputs: Sequence[Value]) -> int:
-    """Bytes of the inputs' files, as the kernel may read them."""
-    files = [Path(value.file) for value in inputs if isinstance(value, TensorFile)]
-    return sum(file.stat().st_size for file in files if file.exists())
 
 
 def _advice(kernels: tuple[ProfiledKernel, ...], tensor_bytes: int) -> tuple[ProfileAdvice, ...]:

@@ -48,7 +48,14 @@ class Pending(Generic[R]):
 
     def reply(self, *, timeout: float | None = None) -> R:
         """The reply; raises as `Worker.call` does."""
-        return self.worker._reply(self, timeout)
+        worker = self.worker
+        if worker._verdict is not None:
+            raise worker._verdict
+        try:
+            return worker._read(worker._receive(timeout or worker.limits.wall_seconds), self)
+        finally:
+            kind = phase_of(self.request)
+            worker.seconds[kind] = worker.seconds.get(kind, 0.0) + time.monotonic() - self.begin
 
 
 class Worker:
@@ -165,15 +172,6 @@ class Worker:
         except BrokenPipeError:
             raise self._end(self._gone()) from None
         return pending
-
-    def _reply(self, pending: Pending[R], timeout: float | None) -> R:
-        if self._verdict is not None:
-            raise self._verdict
-        try:
-            return self._read(self._receive(timeout or self.limits.wall_seconds), pending)
-        finally:
-            kind = phase_of(pending.request)
-            self.seconds[kind] = self.seconds.get(kind, 0.0) + time.monotonic() - pending.begin
 
     def _receive(self, seconds: float) -> bytes:
         deadline = time.monotonic() + seconds

@@ -99,15 +99,6 @@ class Contender:
         )
 
 
-@dataclass(frozen=True)
-class Kept:
-    """One output held back: its tag, which launch of its round made it, and (shift, launches) of each round so far."""
-
-    tag: str
-    launch: int
-    rounds: tuple[tuple[int, int], ...]
-
-
 def launch_to_keep(source: random.Random, launches: int, copies: int, *, again: bool) -> int:
     """A random launch of a round, whose output is judged (rules R2, R3).
 

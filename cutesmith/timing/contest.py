@@ -36,7 +36,7 @@ from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.worker import GIB, Limits, Worker, phases
 from cutesmith.timing import requests
 from cutesmith.timing.baseline_process import baseline_process, file_baseline, measuring_process
-from cutesmith.timing.contender import Contender, Kept, launch_to_keep
+from cutesmith.timing.contender import Contender, launch_to_keep
 from cutesmith.timing.entries import candidates, import_alike
 from cutesmith.timing.roofline import ROOFS, Floor, Work, floor_of
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Mechanism, Rule, Timing, Violation
@@ -165,7 +165,7 @@ class Contest:
 
     def _timed(
         self, measuring: Worker, contenders: Sequence[Contender], reference: Worker, candidate: Worker
-    ) -> tuple[list[Kept], str]:
+    ) -> tuple[list[requests.Kept], str]:
         """With the GPU to ourselves: what the machine can do, the rounds, and what the parent's clock says."""
         with gpu_lock(exclusive=True):
             self.machine = reference_call(measuring, requests.Machine(tuple(self.work.flops)))
@@ -242,13 +242,15 @@ class Contest:
             contender.error = error.message
         return contender
 
-    def _rounds(self, contenders: Sequence[Contender], reference: Worker, candidate: Worker | None) -> list[Kept]:
+    def _rounds(
+        self, contenders: Sequence[Contender], reference: Worker, candidate: Worker | None
+    ) -> list[requests.Kept]:
         """Interleaved rounds in random order; a few random launches of the candidate are kept."""
         source = random.Random(secrets.randbits(64))
         chosen = set(source.sample(range(self.options.rounds), min(CHECKED_OUTPUTS, self.options.rounds)))
         rounds: list[tuple[int, int]] = []
         copies = len(self.prepared.copies) if self.prepared else 0
-        kept: list[Kept] = []
+        kept: list[requests.Kept] = []
         running = [contender for contender in contenders if not contender.error]
         for number in range(self.options.rounds):
             for contender in source.sample(running, len(running)):
@@ -258,7 +260,7 @@ class Contest:
                     if number in chosen:
                         keep = launch_to_keep(source, request.launches, copies, again=bool(kept))
                         request = replace(request, keep=keep, tag=str(number))
-                        kept.append(Kept(str(number), keep, tuple(rounds)))
+                        kept.append(requests.Kept(str(number), keep, tuple(rounds)))
                 self._round(contender, request)
         return kept
 
@@ -291,7 +293,9 @@ class Contest:
                 hint="end what nvidia-smi lists, or choose another GPU with CUDA_VISIBLE_DEVICES",
             )
 
-    def _judge(self, folder: Path, reference: Worker, candidate: Worker, kept: Sequence[Kept]) -> Violation | None:
+    def _judge(
+        self, folder: Path, reference: Worker, candidate: Worker, kept: Sequence[requests.Kept]
+    ) -> Violation | None:
         """What is wrong with the first wrong output among those kept, as the reference judged it."""
         for item in kept:
             with gpu_lock(exclusive=False):
@@ -301,13 +305,13 @@ class Contest:
                 return Violation(wrong.rule if wrong.reject else Rule.R3, Mechanism.TIMED_OUTPUTS, text, wrong.reject)
         return None
 
-    def _judge_one(self, where: Path, reference: Worker, candidate: Worker, item: Kept) -> Violation | None:
+    def _judge_one(self, where: Path, reference: Worker, candidate: Worker, item: requests.Kept) -> Violation | None:
         report = candidate.call(requests.Collect(item.tag, str(where)))
         require_own(report.outputs, where)
         if report.violations:
             return report.violations[0]
         hand_over(candidate.call, partial(reference_call, reference), report.outputs, self.options.largest_file)
-        judged = requests.JudgeAt(item.launch, item.rounds, report.outputs, report.is_tuple, self.options.tolerances)
+        judged = requests.JudgeAt(item, report, self.options.tolerances)
         return reference_call(reference, judged).violation
 
     @property

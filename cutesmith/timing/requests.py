@@ -157,14 +157,18 @@ class Machine(Request[MachineRates]):
 
 
 @dataclass(frozen=True)
-class JudgeAt(Request[Judged]):
-    """Judge an output of a timed launch, on what its inputs had become by then.
+class Kept:
+    """One output held back: its tag, which launch of its round made it, and (shift, launches) of each round so far."""
 
-    `rounds` are shift and launches of each round so far.
-    """
-
+    tag: str
     launch: int
     rounds: tuple[tuple[int, int], ...]
-    outputs: tuple[TensorFile, ...]
-    is_tuple: bool
+
+
+@dataclass(frozen=True)
+class JudgeAt(Request[Judged]):
+    """Judge an output of a timed launch, on what its inputs had become by then."""
+
+    kept: Kept
+    collected: Collected
     tolerances: Tolerances

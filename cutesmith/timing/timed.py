@@ -241,16 +241,16 @@ class TimedBaselines(Reference):
 
     def judge_at(self, request: requests.JudgeAt) -> Judged:
         """Judge an output of a timed launch, with what the copy that it ran on had become by then."""
-        copies, launch = self.files, request.launch
+        copies, launch, rounds = self.files, request.kept.launch, request.kept.rounds
         copy = copies[launch % len(copies)]
         values = [self._as_drawn(description) for description in copy]
-        for number, (shift, launches) in enumerate(request.rounds, start=1):
+        for number, (shift, launches) in enumerate(rounds, start=1):
             refresh(values, shift)
-            count = launch + 1 if number == len(request.rounds) else launches
+            count = launch + 1 if number == len(rounds) else launches
             for index in range(launch % len(copies), count, len(copies)):
                 apply(nudge(values, shift, index))
         self.drawn["timed"] = values
-        return self.judge(Judge("timed", request.outputs, request.is_tuple, request.tolerances))
+        return self.judge(Judge("timed", request.collected.outputs, request.collected.is_tuple, request.tolerances))
 
     def _as_drawn(self, value: Value) -> Any:
         kept = self.pristine.get(value.file) if isinstance(value, TensorFile) else None
