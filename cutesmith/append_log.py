@@ -10,6 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from cutesmith.checkpoints import write_all
 from cutesmith.errors import CutesmithError, UsageError
 from cutesmith.verdicts import ExitCode
 
@@ -55,8 +56,7 @@ class AppendLog:
         """Write one line (without its newline) and flush it to the disk; raises LogWriteError."""
         end = os.fstat(self._descriptor).st_size
         try:
-            os.lseek(self._descriptor, end, os.SEEK_SET)
-            _write_all(self._descriptor, (line + "\n").encode())
+            write_all(self._descriptor, (line + "\n").encode(), end)
             os.fsync(self._descriptor)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -80,9 +80,3 @@ def _end_of_last_line(descriptor: int) -> int:
             return begin + newline + 1
         end = begin
     return 0
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

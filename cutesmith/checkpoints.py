@@ -96,7 +96,8 @@ class CheckpointStore:
                 kept = self.checkpoints()
                 if not kept or kept[-1].hash != hashlib.sha256(current).hexdigest():
                     self._append(current, note or f"before the return to {wanted.number}", {})
-            self._replace_file(data)
+            mode = self.path.stat().st_mode & 0o777 if self.path.exists() else 0o644
+            write_atomically(self.path, data, mode=mode, folder=self.folder)
             return wanted
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -208,7 +209,7 @@ class CheckpointStore:
             size = os.pread(descriptor, os.fstat(descriptor).st_size, 0).rfind(b"\n") + 1
             os.ftruncate(descriptor, size)
             try:
-                _write_all(descriptor, line, size)
+                write_all(descriptor, line, size)
                 os.fsync(descriptor)
             except OSError:
                 os.ftruncate(descriptor, size)
@@ -216,10 +217,6 @@ class CheckpointStore:
         finally:
             os.close(descriptor)
         _sync_folder(self.folder)
-
-    def _replace_file(self, data: bytes) -> None:
-        mode = self.path.stat().st_mode & 0o777 if self.path.exists() else 0o644
-        write_atomically(self.path, data, mode=mode, folder=self.folder)
 
 
 def write_atomically(target: Path, data: bytes, *, mode: int = 0o644, folder: Path | None = None) -> None:
@@ -230,7 +227,7 @@ def write_atomically(target: Path, data: bytes, *, mode: int = 0o644, folder: Pa
     descriptor, temporary = tempfile.mkstemp(dir=folder or target.parent, prefix=f".{target.name}.", suffix=".tmp")
     try:
         try:
-            _write_all(descriptor, data, 0)
+            write_all(descriptor, data, 0)
             os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         finally:
@@ -247,7 +244,8 @@ def _lines(data: bytes) -> list[str]:
     return data.decode("utf-8", "replace").splitlines(keepends=True)
 
 
-def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+def write_all(descriptor: int, data: bytes, offset: int) -> None:
+    """Write every byte to an open file from this offset on."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, offset)

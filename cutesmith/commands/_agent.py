@@ -28,9 +28,8 @@ from cutesmith.agent.session import PROBLEM, Session, new_session, resumed_sessi
 from cutesmith.agent.settings import Settings
 from cutesmith.agent.transcript import FILE, read_transcript
 from cutesmith.commands._agent_options import settings_of
-from cutesmith.commands._run import INTERRUPTED, report
+from cutesmith.commands._run import INTERRUPTED, free_folder, report
 from cutesmith.errors import UsageError
-from cutesmith.patterns.generation.output_folder import DEFAULT_FOLDER
 from cutesmith.patterns.generation.target import choose_target, describe_environment
 from cutesmith.problems.sources import InputsNeededError, KernelRequest, ProblemSource, resolve
 from cutesmith.report.session.session import render_session
@@ -90,7 +89,7 @@ async def _begin(options: argparse.Namespace) -> AgentVerdict:
         "settings": asdict(settings),
         "environment": describe_environment(target),
     }
-    folder = Path(options.out) if options.out else _default_folder(source.name)
+    folder = Path(options.out) if options.out else free_folder(f"{source.name}-agent")
     with new_session(folder, **about) as session:
         return await _work(session, options, settings, model, given)
 
@@ -175,13 +174,6 @@ def make_model(settings: Settings) -> Model:
     if settings.limits.dollars is not None and price_of(name) is None:
         raise UsageError(f"--max-dollars: the price of {name} is not known", hint=f"Limit tokens instead; {SOURCE}")
     return AnthropicModel(name, effort=settings.effort)
-
-
-def _default_folder(name: str) -> Path:
-    """`cutesmith-out/NAME-agent`, with a number where that is taken."""
-    base = Path(DEFAULT_FOLDER) / f"{name}-agent"
-    names = (base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 1000)))
-    return next((folder for folder in names if not folder.exists()), base)
 
 
 def summary_lines(verdict: AgentVerdict) -> Iterator[str]:

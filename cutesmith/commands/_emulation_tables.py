@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from cutesmith.commands._run import log_lines
+from cutesmith.commands._run import log_lines, unconfined_lines
 from cutesmith.verdicts import (
     EmulatedAccess,
     EmulatedAdvice,
@@ -34,9 +34,7 @@ def table(verdict: EmulateVerdict) -> Iterator[str]:
     yield from trace_lines(verdict)
     if not verdict.passed and not any(launch.faults for launch in verdict.launches):
         yield from log_lines(verdict.log_tail)
-    missing = [name for name, on in verdict.confinement.items() if not on]
-    if missing:
-        yield f"note: this system could not confine the kernel by {', '.join(missing)}"
+    yield from unconfined_lines("the kernel", verdict.confinement)
     yield from _wrapped(f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)")
     if verdict.hint:
         yield from _wrapped(verdict.hint)

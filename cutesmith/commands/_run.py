@@ -17,7 +17,8 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn, Protocol
 
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
@@ -77,6 +78,19 @@ def log_lines(log_tail: str) -> Iterator[str]:
     if log_tail:
         yield "last lines of the log:"
         yield from (f"  {line}" for line in log_tail.strip().splitlines()[-12:])
+
+
+def unconfined_lines(whom: str, layers: Mapping[str, bool]) -> Iterator[str]:
+    """A note on the layers of confinement that this system lacks; nothing where it has all."""
+    if missing := [name for name, on in layers.items() if not on]:
+        yield f"note: this system could not confine {whom} by {', '.join(missing)}"
+
+
+def free_folder(name: str) -> Path:
+    """`cutesmith-out/NAME`, with a number behind it where that is taken."""
+    base = Path("cutesmith-out") / name
+    names = (base, *(base.with_name(f"{name}-{n}") for n in range(2, 1000)))
+    return next((folder for folder in names if not folder.exists()), base)
 
 
 class Command(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cutesmith.commands._run import INTERRUPTED, command, command_parser, report
+from cutesmith.commands._run import INTERRUPTED, command, command_parser, free_folder, report
 from cutesmith.devices import current_device, parse_arch
 from cutesmith.errors import UnavailableError, UsageError
 from cutesmith.evals.engines.gpus import choose_gpus
@@ -154,7 +155,7 @@ def _seconds(text: str) -> float:
 
 def _run(options: Namespace, session: Sequence[str], command: Sequence[str]) -> tuple[EvalVerdict, bool]:
     plan, make_engine = _prepared(options, session)
-    out = Path(options.out or _default_folder(plan))
+    out = _folder(options, plan)
     engine = make_engine()
     cache = Cache(None if options.no_cache else Path(options.cache or DEFAULT_CACHE).expanduser())
     try:
@@ -169,10 +170,8 @@ def _prepared(options: Namespace, session: Sequence[str]) -> tuple[Plan, Callabl
     if options.engine == "ray":
         from cutesmith.commands._on_ray import prepared_on_ray
 
-        def folder(plan: Plan) -> Path:
-            return Path(options.out or _default_folder(plan))
-
-        return prepared_on_ray(options, lambda target, gpus: _plan(options, session, target, gpus), folder)
+        make_plan = functools.partial(_plan, options, session)
+        return prepared_on_ray(options, make_plan, functools.partial(_folder, options))
     target = choose_target(options.arch, options.on)
     gpus = choose_gpus(options.gpus) if target.executes else ()
     if target.executes and not gpus:
@@ -181,6 +180,10 @@ def _prepared(options: Namespace, session: Sequence[str]) -> tuple[Plan, Callabl
     if options.judges:
         slots = replace(slots, judges=options.judges)
     return _plan(options, session, target, len(gpus)), lambda: LocalEngine(slots)
+
+
+def _folder(options: Namespace, plan: Plan) -> Path:
+    return Path(options.out) if options.out else free_folder(f"eval-{plan.suite.name}-{plan.source.kind}")
 
 
 def _repeatable(options: Namespace, own: Sequence[str], session: Sequence[str]) -> list[str]:
@@ -270,9 +273,3 @@ def _suite(options: Namespace, target: Target) -> Suite:
     if left_out := len(suite.tasks) - len(tasks):
         print(f"{left_out} tasks of {suite.name} are not for {target.arch} and left out", file=sys.stderr)
     return replace(suite, tasks=tasks)
-
-
-def _default_folder(plan: Plan) -> Path:
-    base = Path("cutesmith-out") / f"eval-{plan.suite.name}-{plan.source.kind}"
-    names = (base, *(base.with_name(f"{base.name}-{n}") for n in range(2, 1000)))
-    return next((folder for folder in names if not folder.exists()), base)

@@ -7,7 +7,7 @@ from itertools import groupby
 from textwrap import wrap
 
 from cutesmith.commands._emulation_tables import WIDTH, dims, launch_table
-from cutesmith.commands._run import command, log_lines, report, verb_parser
+from cutesmith.commands._run import command, log_lines, report, unconfined_lines, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.profiling.advice import ProfileAdvice
 from cutesmith.profiling.ncu_metrics import ProfiledKernel
@@ -75,8 +75,7 @@ def table(verdict: ProfileVerdict) -> Iterator[str]:
         yield from _measured_lines(verdict)
     if not verdict.passed:
         yield from log_lines(verdict.log_tail)
-    if missing := [name for name, on in verdict.confinement.items() if not on]:
-        yield f"note: this system could not confine the kernel by {', '.join(missing)}"
+    yield from unconfined_lines("the kernel", verdict.confinement)
     yield from wrap(f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)", WIDTH)
     for paragraph in verdict.hint.splitlines():
         yield from wrap(paragraph, WIDTH)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutesmith.commands._run import command, log_lines, report, verb_parser
+from cutesmith.commands._run import command, log_lines, report, unconfined_lines, verb_parser
 from cutesmith.errors import UsageError
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
@@ -63,9 +63,8 @@ def table(verdict: VerifyVerdict) -> Iterator[str]:
                 f"       output {error.output} {error.dtype}{list(error.shape)}: "
                 f"max error {error.max_abs:.3g} absolute, {error.max_rel:.3g} relative, {error.max_ulp:.3g} ulp"
             )
-    for whom, layers in (("the kernel", verdict.confinement), ("its own problem", verdict.problem_confinement)):
-        if missing := [name for name, on in layers.items() if not on]:
-            yield f"note: this system could not confine {whom} by {', '.join(missing)}"
+    yield from unconfined_lines("the kernel", verdict.confinement)
+    yield from unconfined_lines("its own problem", verdict.problem_confinement)
     if not verdict.passed:
         yield from log_lines(verdict.log_tail)
     yield f"{verdict.status}: {verdict.summary} ({verdict.seconds:.1f} s)"

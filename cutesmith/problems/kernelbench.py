@@ -11,7 +11,7 @@ import inspect
 import keyword
 import linecache
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -113,8 +113,8 @@ def adapter_source(forward: list[str], state: list[str]) -> str:
 def _forward_and_state_names(contract: FileContract, module: ModuleType) -> tuple[list[str], list[str]]:
     names = vars(module)
     try:
-        count = _count_inputs(names[FORWARD_INPUTS])
-        model = _shapeless_model(names["Model"], names["get_init_inputs"])
+        count = len(_without_values(names[FORWARD_INPUTS]))
+        model = _without_values(lambda: _build(names["Model"], names["get_init_inputs"]()))
     except Exception as error:
         hint = "Model(*get_init_inputs()) and get_inputs() must work as they stand."
         raise ContractError(
@@ -124,26 +124,15 @@ def _forward_and_state_names(contract: FileContract, module: ModuleType) -> tupl
     return _forward_names(model.forward, count), state
 
 
-def _count_inputs(get_inputs: Any) -> int:
-    """How many inputs forward takes; drawn without values, as they can be gigabytes, where that is possible."""
+def _without_values(make: Callable[[], Any]) -> Any:
+    """What `make` gives, its tensors without values, as they can be gigabytes, where that is possible."""
     import torch
 
     try:
         with torch.device("meta"):
-            return len(get_inputs())
+            return make()
     except Exception:  # noqa: BLE001 - it computes with what it draws
-        return len(get_inputs())
-
-
-def _shapeless_model(model: Any, get_init_inputs: Any) -> Any:
-    """The model for its names alone; built without values, as they can be gigabytes, where that is possible."""
-    import torch
-
-    try:
-        with torch.device("meta"):
-            return _build(model, get_init_inputs())
-    except Exception:  # noqa: BLE001 - it computes with what it draws
-        return _build(model, get_init_inputs())
+        return make()
 
 
 def _build(model: Any, arguments: Any) -> Any:

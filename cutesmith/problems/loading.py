@@ -118,7 +118,8 @@ def _run(contract: FileContract, source: str, strip: Collection[str]) -> ModuleT
     tree = strip_names(parse(source, path), strip)
     lines = source.splitlines(keepends=True)
     linecache.cache[str(path)] = (len(source), None, lines, str(path))  # a confined process may not read the file
-    spec = ModuleSpec(_module_name(path), _TreeLoader(tree, path, source), origin=str(path))
+    name = re.sub(r"\W", "_", f"{path.stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}")
+    spec = ModuleSpec(FILE_MODULE + name, _TreeLoader(tree, path, source), origin=str(path))
     spec.has_location = True
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -144,11 +145,6 @@ class _TreeLoader(InspectLoader):
     def get_code(self, fullname: str) -> CodeType:
         code: CodeType = compile(self._tree, str(self._path), "exec", dont_inherit=True)
         return code
-
-
-def _module_name(path: Path) -> str:
-    stem = re.sub(r"\W", "_", path.stem)
-    return f"{FILE_MODULE}{stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
 
 
 def _load_error(contract: FileContract, path: Path, error: Exception) -> LoadError:

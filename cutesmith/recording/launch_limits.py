@@ -63,8 +63,7 @@ def launch_shape(launch: Launch, kernel: CubinKernel) -> LaunchShape:
 def refusals(shape: LaunchShape, sm: SmVersion) -> tuple[str, ...]:
     """One sentence for everything about the launch that a GPU of this SM version refuses; empty when it runs."""
     return (
-        *_block_refusals(shape),
-        *_grid_refusals(shape),
+        *_size_refusals(shape),
         *_smem_refusals(shape, sm),
         *_register_refusals(shape, sm),
         *_cluster_refusals(shape, sm),
@@ -72,7 +71,7 @@ def refusals(shape: LaunchShape, sm: SmVersion) -> tuple[str, ...]:
     )
 
 
-def _block_refusals(shape: LaunchShape) -> Iterator[str]:
+def _size_refusals(shape: LaunchShape) -> Iterator[str]:
     threads = prod(shape.block)
     if threads > MAX_THREADS_PER_BLOCK:
         yield f"{threads} threads a block: at most {MAX_THREADS_PER_BLOCK}"
@@ -81,9 +80,6 @@ def _block_refusals(shape: LaunchShape) -> Iterator[str]:
             yield f"block {axis} is {size}: it must be 1 to {most}"
     if any(shape.required_block) and shape.required_block != shape.block:
         yield f"block {shape.block}: the kernel was compiled for exactly {shape.required_block}"
-
-
-def _grid_refusals(shape: LaunchShape) -> Iterator[str]:
     for axis, size, most in zip("xyz", shape.grid, MAX_GRID_DIM, strict=True):
         if not 1 <= size <= most:
             yield f"grid {axis} is {size}: it must be 1 to {most}"
