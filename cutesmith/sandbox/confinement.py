@@ -65,7 +65,7 @@ _X86_64 = _Abi(
     starting=(57, 58, 59, 322),  # fork, vfork, execve, execveat
     # socket, socketpair, bind, ptrace, process_vm_readv, process_vm_writev, tkill,
     # rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_send_signal, pidfd_getfd, mount, umount2, setns, unshare, bpf,
-    # io_uring_setup (would do any of these unseen), setsid (whoever leaves the worker's session may outlive it),
+    # io_uring_setup (would do any of these unseen), setsid (what leaves the worker's session may outlive it),
     # shmget, semget, msgget (what they make outlives every process)
     refused=(41, 53, 49, 101, 310, 311, 200, 129, 297, 424, 438, 165, 166, 308, 272, 321, 425, 112, 29, 64, 68),
 )

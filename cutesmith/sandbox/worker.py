@@ -63,7 +63,7 @@ class Worker:
 
     The child calls each of `preload`, then `entry` (`messages.Entry`), and asks a handler of the class that it returns;
     a fork server has called them before. `scratch` is the child's current, home and temporary folder (one is made and
-    removed when None); `subject` is whom messages name. With `gpu`, the address space is not limited (CUDA reserves far
+    removed when None); `subject` is what messages name. With `gpu`, the address space is not limited (CUDA reserves far
     more than it uses) and memory is only watched. `seconds` is what each kind of request has taken so far, from sending
     to reply. `beside` are workers that are watched while this one is waited for. `call` raises `CandidateError`.
     """

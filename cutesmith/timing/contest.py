@@ -78,7 +78,7 @@ class Contest:
     prepared: requests.Prepared | None = None  # once the inputs are drawn
     machine: requests.MachineRates | None = None  # once it is measured
     timings: list[Timing] = field(default_factory=list)
-    workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by whom they run
+    workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by what they run
     problem_confinement: dict[str, bool] = field(default_factory=dict)
     log_tail: str = ""
 

@@ -1,4 +1,4 @@
-"""A dispatch mode of ours brings no compiler along, and is not compiled by one that somebody else brings."""
+"""A dispatch mode of ours brings no compiler along, and is not compiled by one that other code brings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a confined worker may read: the installation and its own folder, and nothing that is somebody's."""
+"""What a confined worker may read: the installation and its own folder, and nothing that is a person's."""
 
 import errno
 import inspect

@@ -82,7 +82,7 @@ def test_a_folder_lasts_as_long_as_its_block(tmp_path):
         assert folder.is_dir() and folder.is_relative_to(tmp_path)
         assert folder.parent.stat().st_mode & 0o777 == 0o700
         remove_abandoned(tmp_path)
-        assert (folder / "file").exists(), "somebody holds it"
+        assert (folder / "file").exists(), "it is still held"
     assert not list(tmp_path.iterdir())
 
 
@@ -99,12 +99,12 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert subprocess.run(command, cwd=ROOT, timeout=60, check=False).returncode == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
     assert (left / "files" / "tensor").exists()
-    (tmp_path / "kernel-of-somebody").mkdir()  # not ours: nothing in it says so
-    (tmp_path / "kernel-link").symlink_to(tmp_path / "kernel-of-somebody")
+    (tmp_path / "kernel-of-others").mkdir()  # not ours: nothing in it says so
+    (tmp_path / "kernel-link").symlink_to(tmp_path / "kernel-of-others")
     (tmp_path / "kernel.py").write_text("x")
     scratch = Scratch(where=tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"kernel-of-somebody", "kernel-link", "kernel.py", scratch.path.parent.name}
+    assert names == {"kernel-of-others", "kernel-link", "kernel.py", scratch.path.parent.name}
     scratch.close()
     scratch.close()
     assert {path.name for path in tmp_path.iterdir()} == names - {scratch.path.parent.name}
