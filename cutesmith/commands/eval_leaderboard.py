@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     from cutesmith.evals.scores.outcomes import BASELINES, FASTEST, read_runs
     from cutesmith.evals.scores.ranking import rank
     from cutesmith.report.runs import leaderboard
-    from cutesmith.report.runs.files import write_texts
+    from cutesmith.report.runs.tables import write_texts
 
     start = time.perf_counter()
     parser = command_parser("eval leaderboard", DESCRIPTION, examples=EXAMPLES)

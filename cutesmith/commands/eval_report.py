@@ -53,9 +53,8 @@ def main(argv: list[str]) -> int:
 
 def _written(options: Namespace) -> tuple[ReportVerdict, list[str]]:
     from cutesmith.evals.scores.outcomes import read_runs
-    from cutesmith.report.runs.files import write_texts
     from cutesmith.report.runs.page import render_runs
-    from cutesmith.report.runs.tables import ScoredRun, csv_text, markdown
+    from cutesmith.report.runs.tables import ScoredRun, csv_text, markdown, write_texts
 
     start = time.perf_counter()
     page = _page(options)

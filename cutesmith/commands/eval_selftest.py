@@ -7,6 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from cutesmith.commands._run import command, command_parser
+from cutesmith.devices import current_device
 from cutesmith.verdicts import ExitCode, strict_json
 
 DESCRIPTION = """\
@@ -32,7 +33,7 @@ def main(argv: list[str]) -> int:
     from cutesmith.evals.selftest.trial import Outcome, keep, kept, run_all
 
     options = _options(argv)
-    on = options.on or ("gpu" if _has_gpu() else "emulator")
+    on = options.on or ("emulator" if current_device() is None else "gpu")
     chosen = specimens(options.kernels or adversarial_folder(), options.names)
     left_out = [specimen for specimen in chosen if not specimen.can_run(on)]
 
@@ -76,9 +77,3 @@ def _options(argv: list[str]) -> Namespace:
     if options.resume and options.out is None:
         parser.error("--resume needs --out, the folder of the trial that goes on")
     return options
-
-
-def _has_gpu() -> bool:
-    from cutesmith.devices import current_device
-
-    return current_device() is not None

@@ -115,8 +115,10 @@ def check(source: Source) -> Iterator[Finding]:
         if function.name in CONTRACT[1:]:
             continue  # reached by mistake: CS504 says so at the call
         yield from _torch_compute(source, function)
-        yield from _reference(source, function)
-        yield from _fallbacks(source, function)
+        for node in walk_function(function):
+            if isinstance(node, ast.Name) and node.id == "reference_fn":
+                yield finding(CS504, node, f"`{function.name}` uses reference_fn.")
+        yield from _fallbacks(function)
     yield from _hidden_code(source)
 
 
@@ -157,13 +159,7 @@ def _computing_call(source: Source, node: ast.Call, tensors: set[str]) -> str:
     return ast.unparse(node.func) if owner in tensors else ""
 
 
-def _reference(source: Source, function: FunctionNode) -> Iterator[Finding]:
-    for node in walk_function(function):
-        if isinstance(node, ast.Name) and node.id == "reference_fn":
-            yield finding(CS504, node, f"`{function.name}` uses reference_fn.")
-
-
-def _fallbacks(source: Source, function: FunctionNode) -> Iterator[Finding]:
+def _fallbacks(function: FunctionNode) -> Iterator[Finding]:
     for node in walk_function(function):
         if isinstance(node, ast.Try) and node.handlers and not _only_cache_misses(node):
             raises = all(isinstance(handler.body[-1], ast.Raise) for handler in node.handlers)

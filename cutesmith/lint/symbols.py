@@ -232,7 +232,9 @@ def _build_table(file: Path) -> dict[str, Any]:
         table = _read_table(target)
         if table is None:
             raise CutesmithError("The table of the DSL's names came back empty.", hint="Run lint again.")
-        _keep(target.read_bytes(), file)
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, target.read_bytes())
     return table
 
 
@@ -252,11 +254,3 @@ def _walk_in_child(target: Path) -> None:
     if done.returncode != 0:
         tail = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         raise CutesmithError(f"Walking the DSL's names failed: {tail[0]}", hint="Does `import cutlass.cute` work here?")
-
-
-def _keep(data: bytes, file: Path) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, data)
-    except OSError:
-        return

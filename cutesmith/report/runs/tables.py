@@ -1,4 +1,4 @@
-"""Scores as Markdown, and every kernel as a line of CSV with full precision."""
+"""Scores as Markdown, and every kernel as a line of CSV with full precision; and how these texts come to the disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
+from cutesmith.checkpoints import write_atomically
+from cutesmith.errors import UsageError
 from cutesmith.evals.records import KERNEL, LIBRARY
 from cutesmith.evals.scores.costs import Costs, costs_of, worked_seconds
 from cutesmith.evals.scores.estimators import THRESHOLDS
@@ -239,3 +242,13 @@ def _text(text: str) -> str:
     """One line that no spreadsheet takes for a formula."""
     flat = " ".join(text.split())
     return f"'{flat}" if flat[:1] in ("=", "+", "-", "@") else flat
+
+
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Write every text as UTF-8, folders on the way made; raises UsageError for what the disk does not take."""
+    for path, text in texts.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, text.encode("utf-8", "replace"))
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}", hint="Name another place: --out") from error
