@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -83,41 +83,31 @@ def main(argv: list[str]) -> int:
     return report(verdict, as_json=options.json, lines=[*lines, verdict.summary])
 
 
-Outcome = tuple[Verdict, Iterable[str]]
-
-
-def _copies(options: argparse.Namespace) -> Outcome:
+def _copies(options: argparse.Namespace) -> tuple[Verdict, Iterable[str]]:
     """Install, uninstall or examine the copy in every folder that is asked for."""
-    folders, force, code = _targets(options), options.force, ExitCode.PASSED
-    if options.action == "install":
-        files = skill_files()
-        for path in folders:  # all are looked at before the first is written
-            installation.refuse_foreign(path, force=force)
-        copies = [installation.install(path, files, force=force, clients=c) for path, c in folders.items()]
-    elif options.action == "uninstall":
-        copies = [installation.uninstall(path, force=force, clients=c) for path, c in folders.items()]
-    else:
-        files = skill_files()
-        copies = [installation.examine(path, files, clients=c) for path, c in folders.items()]
-        installed = {copy.state for copy in copies} - {installation.ABSENT}
-        code = ExitCode.WRONG_RESULT if installed else ExitCode.UNAVAILABLE
-        code = ExitCode.PASSED if installed == {installation.CURRENT} else code
-    counts = Counter(copy.action or copy.state for copy in copies)
-    summary = ", ".join(f"{number} {word}" for word, number in counts.items())
-    if options.action == "install":
-        summary = f"cute-dsl-kernels {__version__}: {summary}"
-    verdict = SkillVerdict(exit_code=code, action=options.action, summary=summary, copies=tuple(copies))
-    return verdict, _lines(copies)
-
-
-def _targets(options: argparse.Namespace) -> dict[Path, tuple[str, ...]]:
+    action, force = options.action, options.force
     if options.path:
-        wrong = f"{options.action} takes no path, and {options.path!r} is one"
-        raise UsageError(wrong, hint=f"cutesmith skill {options.action} --client {ALL} --project {options.path}")
-    clients = options.client or ([ALL] if options.action == "status" else [])
-    if not clients:
-        raise UsageError(f"{options.action} needs --client", hint=f"--client {'|'.join((*SKILLS_FOLDERS, ALL))}")
-    return targets(clients, Path.home() if options.user else Path(options.project or "."))
+        wrong = f"{action} takes no path, and {options.path!r} is one"
+        raise UsageError(wrong, hint=f"cutesmith skill {action} --client {ALL} --project {options.path}")
+    if not (asked := options.client or ([ALL] if action == "status" else [])):
+        raise UsageError(f"{action} needs --client", hint=f"--client {'|'.join((*SKILLS_FOLDERS, ALL))}")
+    folders = targets(asked, Path.home() if options.user else Path(options.project or "."))
+    files = {} if action == "uninstall" else skill_files()
+    act: Mapping[str, Callable[[Path], Copy]] = {
+        "install": lambda path: installation.install(path, files, force=force),
+        "uninstall": lambda path: installation.uninstall(path, force=force),
+        "status": lambda path: installation.examine(path, files),
+    }
+    for path in folders if action == "install" else ():  # all are looked at before the first is written
+        installation.refuse_foreign(path, force=force)
+    copies = tuple(replace(act[action](path), clients=clients) for path, clients in folders.items())
+    code, installed = ExitCode.PASSED, {copy.state for copy in copies} - {installation.ABSENT}
+    if action == "status" and installed != {installation.CURRENT}:
+        code = ExitCode.WRONG_RESULT if installed else ExitCode.UNAVAILABLE
+    counts = Counter(copy.action or copy.state for copy in copies)
+    title = f"cute-dsl-kernels {__version__}: " if action == "install" else ""
+    summary = title + ", ".join(f"{number} {word}" for word, number in counts.items())
+    return SkillVerdict(exit_code=code, action=action, summary=summary, copies=copies), _lines(copies)
 
 
 def _lines(copies: Sequence[Copy]) -> Iterator[str]:
@@ -125,15 +115,15 @@ def _lines(copies: Sequence[Copy]) -> Iterator[str]:
         version = f" ({copy.version}, DSL {copy.dsl_version or 'none'})" if copy.version else ""
         yield f"{copy.action or copy.state:<12}  {','.join(copy.clients):<28}  {copy.path}{version}"
         yield from (f"{'':14}{reason}" for reason in copy.reasons)
-        for title, names in (("missing", copy.missing), ("changed", copy.changed), ("kept", copy.kept)):
-            if names:
+        for title in ("missing", "changed", "kept"):
+            if names := getattr(copy, title):
                 more = f" and {len(names) - 5} more" if len(names) > 5 else ""
                 yield f"{'':14}{title}: {', '.join(names[:5])}{more}"
         if copy.state in (installation.BROKEN, installation.STALE):
             yield f"{'':14}→ cutesmith skill install --client {copy.clients[0]}"
 
 
-def _archive(options: argparse.Namespace) -> Outcome:
+def _archive(options: argparse.Namespace) -> tuple[Verdict, Iterable[str]]:
     if not options.path:
         raise UsageError("archive needs the file to write", hint="cutesmith skill archive cute-dsl-kernels.tar.gz")
     archive = write_archive(Path(options.path), skill_files(), as_plugin=options.plugin)
@@ -142,25 +132,19 @@ def _archive(options: argparse.Namespace) -> Outcome:
     return SkillVerdict(action="archive", summary=summary, archive=archive), [line]
 
 
-def _validate(options: argparse.Namespace) -> Outcome:
+def _validate(options: argparse.Namespace) -> tuple[Verdict, Iterable[str]]:
     from cutesmith.skill.manifest import check_skill
 
     verdict = check_skill(Path(options.path) if options.path else resources.manifest().parent)
     return verdict, verdict.lines()
 
 
-def _manifests(options: argparse.Namespace) -> Outcome:
+def _manifests(options: argparse.Namespace) -> tuple[Verdict, Iterable[str]]:
     changed = tuple(write_manifests(Path(options.path or options.project or ".")))
     written = f"{len(changed)} manifests written for {__version__}"
     summary = written if changed else f"all manifests are of {__version__}"
     return SkillVerdict(action="manifests", summary=summary, changed=changed), changed
 
 
-ACTIONS = {
-    "install": _copies,
-    "uninstall": _copies,
-    "status": _copies,
-    "archive": _archive,
-    "validate": _validate,
-    "manifests": _manifests,
-}
+ACTIONS = dict.fromkeys(("install", "uninstall", "status"), _copies)
+ACTIONS |= {"archive": _archive, "validate": _validate, "manifests": _manifests}

@@ -7,7 +7,6 @@ imports the DSL (1.5 s and more) nor waits for it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import importlib.metadata
@@ -17,12 +16,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cutesmith.checkpoints import write_atomically
+from cutesmith.checkpoints import alone_in, write_atomically
 from cutesmith.errors import CutesmithError, UnavailableError
 from cutesmith.resources import cache_folder
 
@@ -185,7 +183,7 @@ def load_symbols() -> SymbolTable:
     version, stamp = _installed()
     file = cache_folder() / f"symbols-{version}-{stamp}.json"
     if (table := _read_table(file)) is None:
-        with _alone_in(file.parent):
+        with alone_in(file.parent):
             table = _read_table(file) or _build_table(file)
     return SymbolTable(version, table)
 
@@ -210,18 +208,6 @@ def _read_table(file: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return table if isinstance(table, dict) and "modules" in table else None
-
-
-@contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Within it, others that need a table wait for this one; where the folder cannot be locked, none waits."""
-    with contextlib.ExitStack() as held:
-        with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(folder, os.O_RDONLY)
-            held.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
 
 
 def _build_table(file: Path) -> dict[str, Any]:

@@ -19,20 +19,22 @@ Where clients look for skills, below a project and below the home folder (source
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
+from cutesmith.checkpoints import alone_in
 from cutesmith.errors import UsageError
 from cutesmith.resources import SKILL_NAME
 from cutesmith.skill.content import KEPT_SUFFIX, RECORD, Record, digest, mode_of, read_record, record_of
 
-CLAUDE, AGENTS = ".claude/skills", ".agents/skills"
-SKILLS_FOLDERS = {"claude": CLAUDE, "codex": AGENTS, "gemini": AGENTS, "cursor": AGENTS, "copilot": AGENTS}
+SKILLS_FOLDERS = {"claude": ".claude/skills"} | dict.fromkeys(
+    ("codex", "gemini", "cursor", "copilot"), ".agents/skills"
+)
 """Client → its skills folder, relative to a project and to the home folder."""
 ALL = "all"
 ABSENT, FOREIGN, BROKEN, STALE, CHANGED, CURRENT = "absent", "foreign", "broken", "stale", "changed", "current"
@@ -60,41 +62,36 @@ class Copy:
     kept: tuple[str, ...] = ()
 
 
-def targets(clients: Iterable[str], base: Path) -> dict[Path, tuple[str, ...]]:
+def targets(clients: Collection[str], base: Path) -> dict[Path, tuple[str, ...]]:
     """The skill's folder below `base` (a project or the home folder) for the clients, each with whom it serves.
 
     Raises UsageError when `base` is no folder, or when a link on the way leads out of it.
     """
-    root, wanted = base.resolve(), set(clients)
+    root, wanted = base.resolve(), SKILLS_FOLDERS if ALL in clients else clients
     if not root.is_dir():
         raise UsageError(f"{base} is no folder", hint="--project takes an existing folder.")
     found: dict[Path, tuple[str, ...]] = {}
-    for name, relative in SKILLS_FOLDERS.items():
-        if wanted.isdisjoint({name, ALL}):
-            continue
-        path = (root / relative).resolve()
+    for name in (name for name in SKILLS_FOLDERS if name in wanted):
+        path = (root / SKILLS_FOLDERS[name]).resolve()
         if not path.is_relative_to(root):
-            raise UsageError(f"{root / relative} leads out of {root}, to {path}", hint="Remove that link.")
+            raise UsageError(f"{root / SKILLS_FOLDERS[name]} leads out of {root}, to {path}", hint="Remove that link.")
         found[path / SKILL_NAME] = (*found.get(path / SKILL_NAME, ()), name)
     return found
 
 
-def examine(root: Path, files: Mapping[str, Path] | None = None, *, clients: tuple[str, ...] = ()) -> Copy:
+def examine(root: Path, files: Mapping[str, Path] = MappingProxyType({})) -> Copy:
     """Look at a copy and compare it with `files` (this package's, path → file); raises OSError, writes nothing."""
-    copy = Copy(path=str(root), clients=clients, state=ABSENT)
     if not os.path.lexists(root):
-        return copy
+        return Copy(path=str(root), state=ABSENT)
     record = None if root.is_symlink() else read_record(root)
     if record is None:
-        return replace(copy, state=FOREIGN, reasons=(f"{root} holds no {RECORD} of cutesmith",))
-    present = _present(root)
-    reasons: tuple[str, ...] = ()
-    if files and files.get("SKILL.md") != root / "SKILL.md":  # else the command runs from this very copy
-        reasons = tuple(_staleness(record, record_of(files)))
+        return Copy(path=str(root), state=FOREIGN, reasons=(f"{root} holds no {RECORD} of cutesmith",))
+    present, itself = _present(root), files.get("SKILL.md") == root / "SKILL.md"  # the command runs from this very copy
+    reasons = tuple(_staleness(record, record_of(files))) if files and not itself else ()
     changed = tuple(name for name, sha in present.items() if record.files.get(name, sha) != sha)
     missing = tuple(name for name in record.files if name not in present)
-    return replace(
-        copy,
+    return Copy(
+        path=str(root),
         state=BROKEN if missing else STALE if reasons else CHANGED if changed else CURRENT,
         version=record.version,
         dsl_version=record.dsl_version,
@@ -105,14 +102,14 @@ def examine(root: Path, files: Mapping[str, Path] | None = None, *, clients: tup
     )
 
 
-def install(root: Path, files: Mapping[str, Path], *, force: bool = False, clients: tuple[str, ...] = ()) -> Copy:
+def install(root: Path, files: Mapping[str, Path], *, force: bool = False) -> Copy:
     """Put a copy of `files` at `root`, all or nothing; a copy that is whole and of this version is not touched.
 
     Raises UsageError for a folder that is not ours (unless `force`: then all in it counts as the user's), for a link
     in the way, and OSError where nothing can be written; then what was there is as it was.
     """
     with _folders_beside(root) as (new, old):
-        before = examine(root, files, clients=clients)
+        before = examine(root, files)
         if before.state == CURRENT:
             return replace(before, action="unchanged")
         refuse_foreign(root, force=force)
@@ -120,34 +117,34 @@ def install(root: Path, files: Mapping[str, Path], *, force: bool = False, clien
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(files[name], new / name)
             (new / name).chmod(mode_of(name))
-        latest, recorded = record_of({name: new / name for name in files}), read_record(root)
+        latest = record_of({name: new / name for name in files})
         (new / RECORD).write_text(latest.to_json(), encoding="utf-8")
-        kept = _carry_over(root, new, recorded.files if recorded else {}, latest.files)
+        kept = _carry_over(root, new, latest)
         if before.state != ABSENT:
             os.rename(root, old)
         os.rename(new, root)
     action = {ABSENT: "installed", STALE: "upgraded", FOREIGN: "taken over"}.get(before.state, "repaired")
-    return replace(examine(root, files, clients=clients), action=action, kept=kept)
+    return replace(examine(root, files), action=action, kept=kept)
 
 
 def refuse_foreign(root: Path, *, force: bool) -> None:
     """Raise UsageError when what stands at `root` is not ours; `force` takes a folder, never a link or a file."""
-    folder = root.is_dir() and not root.is_symlink()
-    if examine(root).state == FOREIGN and not folder:
+    if examine(root).state != FOREIGN:
+        return
+    if root.is_symlink() or not root.is_dir():
         raise UsageError(f"{root} is a link or a file", hint="Remove it first; links are not followed.")
-    if examine(root).state == FOREIGN and not force:
+    if not force:
         hint = "--force installs there; files that differ are kept beside the new ones."
         raise UsageError(f"{root} was not installed by cutesmith", hint=hint)
 
 
-def uninstall(root: Path, *, force: bool = False, clients: tuple[str, ...] = ()) -> Copy:
+def uninstall(root: Path, *, force: bool = False) -> Copy:
     """Remove a copy, except for what the user changed or added (with `force`: all of it).
 
     Raises UsageError for a folder that is not ours: that one stays, with or without `force`. Raises OSError too.
     """
-    gone = Copy(path=str(root), clients=clients, state=ABSENT, action="uninstalled")
     if not os.path.lexists(root):
-        return replace(gone, action="nothing to do")
+        return Copy(path=str(root), state=ABSENT, action="nothing to do")
     with _folders_beside(root) as (new, old):
         before = examine(root)
         if before.state == FOREIGN:
@@ -162,7 +159,7 @@ def uninstall(root: Path, *, force: bool = False, clients: tuple[str, ...] = ())
     with contextlib.suppress(OSError):
         for folder in (root.parent, root.parent.parent):  # only what is empty now: skills/, then .claude/ or .agents/
             folder.rmdir()
-    return replace(gone, state=FOREIGN if kept else ABSENT, kept=kept)
+    return Copy(path=str(root), state=FOREIGN if kept else ABSENT, action="uninstalled", kept=kept)
 
 
 @contextlib.contextmanager
@@ -176,20 +173,17 @@ def _folders_beside(root: Path) -> Iterator[tuple[Path, Path]]:
     def tidy() -> None:
         if old.exists() and not os.path.lexists(root):
             os.rename(old, root)
-        for leftover in (new, old):
-            if leftover.exists():
-                shutil.rmtree(leftover)
+        for leftover in filter(Path.exists, (new, old)):
+            shutil.rmtree(leftover)
 
     root.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as at_end:
-        lock = os.open(root.parent, os.O_RDONLY)
-        at_end.callback(os.close, lock)
-        with contextlib.suppress(OSError):  # file systems without locks: then two writers at once are not kept apart
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone_in(root.parent):
         tidy()
-        at_end.callback(tidy)
-        new.mkdir()
-        yield new, old
+        try:
+            new.mkdir()
+            yield new, old
+        finally:
+            tidy()
 
 
 def _staleness(old: Record, new: Record) -> Iterator[str]:
@@ -213,15 +207,12 @@ def _present(root: Path) -> dict[str, str]:
     return found
 
 
-def _carry_over(root: Path, new: Path, recorded: Mapping[str, str], latest: Mapping[str, str]) -> tuple[str, ...]:
-    """Copy what the user changed or added from `root` into `new`; gives the paths under which it is there now.
-
-    `recorded` and `latest` are the SHA-256 by path of the old copy and of the new one.
-    """
-    present = _present(root) if root.is_dir() else {}
-    theirs = [name for name, sha in present.items() if sha not in (recorded.get(name), latest.get(name))]
-    changed = {name for name in theirs if name in recorded or name in latest}
-    kept = []
+def _carry_over(root: Path, new: Path, latest: Record) -> tuple[str, ...]:
+    """Copy what the user changed or added from `root` into `new`; gives the paths under which it is there now."""
+    present, record, kept = _present(root), read_record(root), list[str]()
+    recorded = record.files if record else {}
+    theirs = [name for name, sha in present.items() if sha not in (recorded.get(name), latest.files.get(name))]
+    changed = {name for name in theirs if name in recorded or name in latest.files}
     for name in sorted(theirs, key=changed.__contains__):  # added files first: what was kept earlier has its name
         if present[name] == "link":
             raise UsageError(f"{root / name} is a link", hint="Remove it; an installed skill holds files alone.")
