@@ -14,16 +14,13 @@ TESTS = {"startswith", "endswith", "find", "index", "count", "partition", "rpart
 PATTERNS = {"search", "match", "fullmatch", "findall", "finditer"}
 SHOWS = "only decides how a sentence is shown: whether a file's name or a state stands in it already"
 OTHERS = "CUDA's, torch's or the DSL's words within it, which carry no code"
-TO_GO = "to become data"
 LEFT = {
     "agent/display/screen_view.py: summary": SHOWS,
     "agent/problems/problem.py: summary": SHOWS,
     "audit/problem_audit.py: message": SHOWS,
     "compiling/compilation_worker.py: message": OTHERS,
     "compiling/compile_errors.py: message": OTHERS,
-    "evals/running/outcomes.py: summary": TO_GO,
     "judge/verification.py: message": SHOWS,
-    "patterns/match.py: hint": TO_GO,
     "profiling/emulation.py: message": SHOWS,
     "profiling/profiling.py: message": SHOWS,
     "report/session/session.py: summary": SHOWS,
