@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cutesmith.errors import UsageError
+from cutesmith.errors import UnavailableError, UsageError
 
 WARP_SIZE = 32
 MAX_THREADS_PER_BLOCK = 1024
@@ -280,6 +280,18 @@ class Device:
     def sm(self) -> SmVersion | None:
         """Its row of the table, None for an SM that the table does not hold."""
         return SM_VERSIONS.get(10 * self.capability[0] + self.capability[1])
+
+    def fitting_arch(self, wanted: str | None = None) -> str:
+        """The architecture to compile for here: `wanted`, else the device's own.
+
+        Raises UsageError for an unknown one, UnavailableError for one that does not run here; of a device whose SM is
+        unknown nothing is said.
+        """
+        if self.sm is None:
+            return wanted or f"sm_{10 * self.capability[0] + self.capability[1]}"
+        if wanted and not parse_arch(wanted).runs_on(self.sm):
+            raise UnavailableError(f"{wanted} does not run on this machine's {self.name}")
+        return wanted or self.sm.default_arch
 
 
 def current_device() -> Device | None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cutesmith.devices import SM_VERSIONS, occupancy, parse_arch, registers_per_block, sm_of_name
-from cutesmith.errors import UsageError
+from cutesmith.devices import SM_VERSIONS, Device, occupancy, parse_arch, registers_per_block, sm_of_name
+from cutesmith.errors import UnavailableError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,18 @@ def test_sm120_is_not_sm100():
 )
 def test_where_a_cubin_runs(arch, number, runs):
     assert parse_arch(arch).runs_on(SM_VERSIONS[number]) is runs
+
+
+@pytest.mark.parametrize(
+    ("capability", "wanted", "arch"), [((9, 0), "", "sm_90a"), ((9, 0), "sm_90", "sm_90"), ((7, 5), "", "sm_75")]
+)
+def test_the_architecture_to_compile_for_on_a_device(capability, wanted, arch):
+    assert Device(0, "GPU", capability, "").fitting_arch(wanted) == arch
+
+
+def test_an_architecture_that_does_not_run_on_a_device_is_refused():
+    with pytest.raises(UnavailableError, match="sm_80 does not run on this machine's H200"):
+        Device(0, "H200", (9, 0), "").fitting_arch("sm_80")
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.compiling.narrowing import Compiled, opcodes_in
-from cutesmith.devices import DEFAULT_ARCH, Device, current_device, parse_arch
+from cutesmith.devices import DEFAULT_ARCH, current_device, parse_arch
 from cutesmith.emulator.requirements import import_emulator, require_emulator
-from cutesmith.errors import CandidateError, CutesmithError, UsageError
+from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
 from cutesmith.judge import device_time, sanitizer
 from cutesmith.judge.candidate_side import requests as of_candidate
 from cutesmith.judge.cheats import find_cheats
@@ -118,9 +118,10 @@ class Judge:
         device = current_device() if on in ("auto", "gpu") else None
         if device is None:
             return self._without_gpu(on)
-        arch = self.options.arch or fitting_arch(device)
-        if device.sm is not None and not parse_arch(arch).runs_on(device.sm):
-            return self._ended(ExitCode.UNAVAILABLE, f"{arch} does not run on this machine's {device.name}")
+        try:
+            arch = device.fitting_arch(self.options.arch)
+        except UnavailableError as error:  # no check found it
+            return self._ended(error.exit_code, error.message)
         self.ran_on, self.device_name = "gpu", device.name
         return self._execute("cuda", arch)
 
@@ -226,7 +227,7 @@ class Judge:
 
     def _sharing(self) -> contextlib.AbstractContextManager[None]:
         """The GPU beside others for one step: whoever waits to time a kernel waits for a case, not for all of them."""
-        return gpu_lock(exclusive=False) if self.ran_on == "gpu" else contextlib.nullcontext()
+        return gpu_lock("cuda" if self.ran_on == "gpu" else self.ran_on, exclusive=False)
 
     def _settled(self) -> bool:
         return any(case.rule and case.outcome is CaseOutcome.REJECTED for case in self.cases[-1:])
@@ -322,8 +323,3 @@ class Judge:
 
 def _set_name(index: int) -> str:
     return "get_inputs()" if index < 0 else f"get_input_sets()[{index}]"
-
-
-def fitting_arch(device: Device) -> str:
-    """The architecture to compile for on this GPU."""
-    return device.sm.default_arch if device.sm is not None else f"sm_{10 * device.capability[0] + device.capability[1]}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import time
@@ -17,7 +16,6 @@ from cutesmith.judge.problem_process import reference_call, reference_process, u
 from cutesmith.judge.reference_side.requests import Draw, Drawn, Load
 from cutesmith.judge.rounds import START_SECONDS, exchange, loading, new_seed
 from cutesmith.judge.transfer.requests import Start, TensorFile
-from cutesmith.judge.verification import fitting_arch
 from cutesmith.problems import contract
 from cutesmith.profiling.advice import ProfileAdvice, advise, busiest, static_advice
 from cutesmith.profiling.emulation import emulate_kernel
@@ -137,7 +135,7 @@ class Profiling:
         if self.ncu is None:
             raise UnavailableError(NO_NCU, hint=INSTALL)
         with exchange() as folder:
-            with _locked(device, exclusive=False):
+            with gpu_lock(device, exclusive=False):
                 drawn = self._draw(folder, device, arch)
             request = NcuRequest(
                 ncu=self.ncu,
@@ -149,7 +147,7 @@ class Profiling:
                 timeout=self.options.timeout,
                 line_info=self.options.report is not None,
             )
-            with _locked(device, exclusive=True):
+            with gpu_lock(device, exclusive=True):
                 collected = collect(request)
             return self._told(collected, drawn, name, arch, report=self._kept(request.report))
 
@@ -160,10 +158,7 @@ class Profiling:
         found = current_device()
         if found is None:
             raise UnavailableError(NO_GPU)
-        arch = self.options.arch or fitting_arch(found)
-        if found.sm is not None and not parse_arch(arch).runs_on(found.sm):
-            raise UnavailableError(f"{arch} does not run on this machine's {found.name}")
-        return found.name, arch
+        return found.name, found.fitting_arch(self.options.arch)
 
     def _draw(self, folder: Path, device: str, arch: str) -> Drawn:
         """Inputs from a secret seed, drawn where no candidate runs; an untrusted problem is confined."""
@@ -259,10 +254,6 @@ class Profiling:
 
     def _ended(self, code: ExitCode, summary: str, **fields: Any) -> ProfileVerdict:
         return ProfileVerdict(exit_code=code, summary=summary, path=str(self.path), **fields)
-
-
-def _locked(device: str, *, exclusive: bool) -> contextlib.AbstractContextManager[None]:
-    return gpu_lock(exclusive=exclusive) if device == "cuda" else contextlib.nullcontext()
 
 
 def _advice(kernels: tuple[ProfiledKernel, ...], tensor_bytes: int) -> tuple[ProfileAdvice, ...]:

@@ -7,14 +7,12 @@ is kept in the cache, so that the same question on the same device is answered a
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
 import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -159,10 +157,7 @@ def _place(on: str, arch: str | None) -> _Place:
             raise UnavailableError("nothing can be timed: this machine has no NVIDIA GPU of a known SM")
         name = str(wanted or DEFAULT_ARCH)
         return _Place("emulator", name, f"emulated {name}")
-    chosen = wanted or parse_arch(gpu.sm.default_arch)
-    if not chosen.runs_on(gpu.sm):
-        raise UnavailableError(f"{chosen} does not run on this machine's {gpu.name}")
-    return _Place("cuda", str(chosen), gpu.name, gpu)
+    return _Place("cuda", gpu.fitting_arch(str(wanted) if wanted else None), gpu.name, gpu)
 
 
 @dataclass
@@ -193,7 +188,7 @@ class _Run:
     def tune(self, inputs: Sequence[Any] | None) -> AutotuneResult:
         """Skip, compile, time."""
         with exchange() as folder, TrialProcesses(self._subject(inputs, folder)) as trying:
-            with self._lock(exclusive=False):
+            with gpu_lock(self.place.device, exclusive=False):
                 timer, plan = trying.describe()
                 for tiling in map(Tiling.from_dict, plan.tilings):
                     trial, refused = Trial(tiling=tiling), tiling.validate(plan.shape, self.place.arch)
@@ -201,7 +196,7 @@ class _Run:
                 self._compile(trying)
             machine = MachineRates()
             if any(process.compiled for process in trying.processes):
-                with self._lock(exclusive=True):
+                with gpu_lock(self.place.device, exclusive=True):
                     self._time(trying, self.rounds if timer.repeats else 1)
                     machine = trying.machine()
             return self._result(trying.trials, timer, plan, machine)
@@ -212,9 +207,6 @@ class _Run:
         return Subject(
             start, Load(path=self.path, function=self.function, inputs=written, seed=new_seed()), self.timeout
         )
-
-    def _lock(self, *, exclusive: bool) -> AbstractContextManager[None]:
-        return gpu_lock(exclusive=exclusive) if self.place.device == "cuda" else contextlib.nullcontext()
 
     def _compile(self, trying: TrialProcesses) -> None:
         places = [index for index, trial in enumerate(trying.trials) if trial.state == WAITING]

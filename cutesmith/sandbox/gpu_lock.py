@@ -46,8 +46,16 @@ def recorded_holds() -> Iterator[list[Hold]]:
 
 
 @contextlib.contextmanager
-def gpu_lock(*, exclusive: bool, timeout: float = 900.0, folder: Path | None = None) -> Iterator[None]:
-    """Hold the visible GPU, by files in `folder`; raises UnavailableError if it is not free in `timeout` seconds."""
+def gpu_lock(
+    device: str = "cuda", *, exclusive: bool, timeout: float = 900.0, folder: Path | None = None
+) -> Iterator[None]:
+    """Hold the visible GPU, by files in `folder`; raises UnavailableError if it is not free in `timeout` seconds.
+
+    For a `device` other than "cuda" nothing is held.
+    """
+    if device != "cuda":
+        yield
+        return
     where = Path(tempfile.gettempdir()) if folder is None else folder
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").replace("/", "_") or "0"
     paths = [where / f"cutesmith-gpu-{visible}.{name}" for name in ("gate", "lock")]

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cutesmith.devices import current_device, parse_arch
+from cutesmith.devices import current_device
 from cutesmith.errors import CandidateError, CutesmithError, UnavailableError
 from cutesmith.judge.cheats import find_cheats
 from cutesmith.judge.kept_references import serving
@@ -27,7 +27,6 @@ from cutesmith.judge.rounds import exchange, loading, new_seed, start_both
 from cutesmith.judge.transfer.chunks import LARGEST_FILE, hand_over
 from cutesmith.judge.transfer.given_outputs import require_own
 from cutesmith.judge.transfer.requests import Start
-from cutesmith.judge.verification import fitting_arch
 from cutesmith.problems import contract
 from cutesmith.sandbox.failures import mechanism_of
 from cutesmith.sandbox.gpu_lock import gpu_lock
@@ -107,10 +106,7 @@ class Contest:
         if device is None:
             raise UnavailableError(NO_GPU)
         self.device = device.name
-        arch = self.options.arch or fitting_arch(device)
-        if device.sm is not None and not parse_arch(arch).runs_on(device.sm):
-            raise UnavailableError(f"{arch} does not run on this machine's {device.name}")
-        return arch
+        return device.fitting_arch(self.options.arch)
 
     @property
     def _limits(self) -> Limits:

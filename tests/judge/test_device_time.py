@@ -57,8 +57,7 @@ def test_where_no_kernel_is_known_nothing_is_judged():
 )
 def test_on_a_gpu_the_profiler_tells_a_decoy_from_kernels_of_the_file(name, passes):
     from cutesmith.devices import current_device
-    from cutesmith.judge.verification import fitting_arch
 
     path = ADVERSARIAL / f"{name}.py"
-    case = device_time.check(path, path, fitting_arch(current_device()), timeout=120)
+    case = device_time.check(path, path, current_device().fitting_arch(), timeout=120)
     assert case.passed == passes and not case.explanation.startswith("not run"), case.explanation
