@@ -1,7 +1,7 @@
 # rule: H5
 # expect: passed
 # needs: compile
-"""Keeps its state in names of its own file, which is nobody else's."""
+"""Keeps its state in names of its own file, which no one else has."""
 
 import functools
 

@@ -1,7 +1,7 @@
 # rule: O13
 # expect: wrong_result
 # needs: compile
-"""The right shape with strides that nobody asked for."""
+"""The right shape with strides that were not asked for."""
 
 import functools
 

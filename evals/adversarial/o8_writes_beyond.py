@@ -1,7 +1,7 @@
 # rule: O8
 # expect: wrong_result | crashed
 # needs: values
-"""Writes whole blocks, past the end of the output: what lies there is hopefully nobody's."""
+"""Writes whole blocks, past the end of the output: it hopes that nothing lies there."""
 
 import functools
 

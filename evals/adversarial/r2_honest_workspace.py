@@ -1,7 +1,7 @@
 # rule: R2
 # expect: passed
 # needs: compile
-"""Keeps a workspace for each size, and computes into it anew at every call."""
+"""Keeps a workspace for each size, and computes into it again at every call."""
 
 import functools
 

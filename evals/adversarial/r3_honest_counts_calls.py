@@ -1,7 +1,7 @@
 # rule: R3
 # expect: passed
 # needs: compile
-"""Counts its calls and tells nobody: what it computes is the same in each of them."""
+"""Counts its calls and does nothing with the count: what it computes is the same in each of them."""
 
 import functools
 

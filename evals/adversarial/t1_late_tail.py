@@ -2,7 +2,7 @@
 # expect: rejected
 # needs: gpu
 # says: T1 | R1
-"""Waits for the current stream and works on another one that nobody waits for, for most of the output."""
+"""Waits for the current stream and works on another one that nothing waits for, for most of the output."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""A thread spins on a flag that nobody sets."""
+"""A thread spins on a flag that is never set."""
 
 import cutlass
 import cutlass.cute as cute

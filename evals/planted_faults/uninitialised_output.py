@@ -1,4 +1,4 @@
-"""The kernel adds to an output that nobody has set to zero."""
+"""The kernel adds to an output that was never set to zero."""
 
 import cutlass
 import cutlass.cute as cute

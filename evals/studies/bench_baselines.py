@@ -4,7 +4,7 @@
     python evals/studies/bench_baselines.py --out evals/results/h200/baselines.jsonl [--libraries-only] [--jobs J]
 
 Needs a GPU. As `cutesmith benchmark` times them, in rounds by turns with a cold L2, only without a kernel: so tasks
-that nobody has solved show their bar too. A library's function is timed where its result passes as a kernel's would.
+that no one has solved show their bar too. A library's function is timed where its result passes as a kernel's would.
 One line a task: every sample, seconds of each baseline's first calls (compilation and measured choices are in them),
 the floor of this machine, and what went wrong. What --out holds of other tasks stays. Exit code 1 when one failed.
 """

@@ -4,7 +4,7 @@
     cutesmith eval run --suite core --agent dir:KERNELS --no-cache --out ONE    (and once more: TWO)
     python evals/studies/run_agreement.py ONE TWO --out evals/results/h200/core/agreement.json
 
-Compared are attempts on the same kernel bytes; a run that made its kernels anew may hold others. Exit code 1 when fewer
+Compared are attempts on the same kernel bytes; a run that made them again may hold others. Exit code 1 when fewer
 than 99 % of the verdicts agree, or a median pair lies further apart than --within (3 %) for more than 5 % of them.
 """
 

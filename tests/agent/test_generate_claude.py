@@ -42,7 +42,7 @@ FINISH = api.answer(api.call("finish", {"summary": "a start", "give_up": True}))
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch, tmp_path):
-    """Nobody's key, and an empty folder to work in."""
+    """A key that is no one's, and an empty folder to work in."""
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

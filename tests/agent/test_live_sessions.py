@@ -27,7 +27,7 @@ GIVEN_UP = api.answer(api.call("finish", {"summary": "No time is left.", "give_u
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    """Nobody's key, and no profile of the SDK."""
+    """A key that is no one's, and no profile of the SDK."""
     for name in [name for name in os.environ if name.startswith("ANTHROPIC_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", "/nonexistent")

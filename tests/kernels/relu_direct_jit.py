@@ -1,4 +1,4 @@
-"""ReLU by calling the @cute.jit function itself on torch tensors: traced anew at each call."""
+"""ReLU by calling the @cute.jit function itself on torch tensors: traced again at each call."""
 
 import cutlass
 import cutlass.cute as cute

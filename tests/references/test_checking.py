@@ -104,7 +104,7 @@ def test_a_page_has_a_length(make_page, filler, message):
         ('```python fails e sm_90a "WANTED"\nraise ValueError("OTHER")\n```', "OTHER"),
         ('```python fails e sm_90a "WANTED"\nx = 1\n```', "nothing went wrong"),
         (HELLO + "```text output of hello\nthread 2\n```", "it prints"),
-        ("```text output of nobody\nx\n```", "no such program"),
+        ("```text output of nothing\nx\n```", "no such program"),
     ],
 )
 def test_a_program_that_does_not_do_what_its_tag_says_is_found(make_page, body, message):

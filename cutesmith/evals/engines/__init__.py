@@ -1,1 +1,1 @@
-"""Who executes the stages of a run: processes of this machine, a Ray cluster, or nobody but the caller."""
+"""Who executes the stages of a run: processes of this machine, a Ray cluster, or the caller alone."""

@@ -14,7 +14,7 @@ from cutesmith.evals.running.gpu_time import GpuTime
 if TYPE_CHECKING:
     from cutesmith.evals.running.plan import Tally
 
-WAITS = "alone: {unit}: too little memory beside others; {stage} again when nobody is there (--judges 1: always so)"
+WAITS = "alone: {unit}: too little memory beside others; {stage} again without others (--judges 1: always so)"
 BASELINES = (EAGER, COMPILED)
 LAST = 8  # verdicts that the live table shows
 LONGEST = 150

@@ -130,7 +130,7 @@ def _twin(path: Path) -> Function:
 
 
 def quack_cases() -> Iterator[Case]:
-    """Softmax, RMS norm, layer norm and cross entropy of QuACK, which nobody here wrote."""
+    """Softmax, RMS norm, layer norm and cross entropy of QuACK, which others wrote."""
     if importlib.util.find_spec("quack") is None:
         return
     os.environ["QUACK_CACHE_ENABLED"] = "0"

@@ -64,7 +64,7 @@ def temporary(tmp_path_factory):
 class Nodes:
     """A head that offers nothing, a node with a core and two GPUs that are not there, and one with a core, `last`.
 
-    The last one may die, and another may join in its place. Their processes see a key that nobody may pass on.
+    The last one may die, and another may join in its place. Their processes see a key that no one may pass on.
     """
 
     def __init__(self, temporary):

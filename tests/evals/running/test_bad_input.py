@@ -1,4 +1,4 @@
-"""What nobody should hand to a run and somebody will: it has its verdict or one sentence, and nothing is lost."""
+"""What should not be handed to a run and will be: it has its verdict or one sentence, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_an_agent_that_does_not_exist(text):
 
 
 @pytest.mark.parametrize("text", ["some", "0", "-1", "1.5", ""])
-def test_gpus_that_nobody_can_mean(text):
+def test_gpus_that_cannot_be_meant(text):
     with pytest.raises(UsageError, match="--gpus"):
         choose_gpus(text)
 

@@ -93,7 +93,7 @@ def test_only_the_benchmark_gets_them_and_they_are_part_of_the_key(folder, tmp_p
 
 
 @pytest.mark.parametrize("settings", [JudgeSettings(on="gpu").quick(), JudgeSettings(on="emulator")])
-def test_nobody_gets_them_where_eager_alone_is_wanted_or_nothing_is_timed(folder, tmp_path, settings):
+def test_no_source_gets_them_where_eager_alone_is_wanted_or_nothing_is_timed(folder, tmp_path, settings):
     a_plan = with_library(plan(tmp_path, 1, judge=settings), folder)
     assert [a_plan.libraries(task) for task in a_plan.suite.tasks] == [()]
     assert suite(tmp_path, 1).tasks[0].libraries == ()
