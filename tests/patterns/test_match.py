@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutesmith.errors import UnmatchedError
-from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Reduction
+from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Origin, Reduction
 from cutesmith.patterns.match import first_match, most_helpful, plan_kernel
 from cutesmith.patterns.pattern_plan import PatternPlan
 
@@ -18,9 +18,9 @@ def graph_of(output: Node) -> Graph:
     return Graph((argument,), (output,), (strides,), False)
 
 
-EXP = Node("exp", (X,), (4, 8), "float32", origin="aten.exp at line 3")
-SUM = Node("sum", (EXP,), (4, 1), "float32", Reduction((1,)), origin="aten.sum at line 4")
-LOG = Node("log", (SUM,), (4, 1), "float32", origin="aten.log at line 5")
+EXP = Node("exp", (X,), (4, 8), "float32", origin=Origin("exp", "aten.exp at line 3"))
+SUM = Node("sum", (EXP,), (4, 1), "float32", Reduction((1,)), origin=Origin("sum", "aten.sum at line 4"))
+LOG = Node("log", (SUM,), (4, 1), "float32", origin=Origin("log", "aten.log at line 5"))
 GRAPH = graph_of(LOG)
 
 

@@ -10,7 +10,7 @@ import pytest
 from cutesmith.devices import SM_VERSIONS
 from cutesmith.errors import UnmatchedError
 from cutesmith.patterns.generation.drafting import render_valid
-from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Reduction
+from cutesmith.patterns.graph.nodes import Argument, Graph, Input, Node, Origin, Reduction
 from cutesmith.patterns.match import plan_kernel
 from cutesmith.patterns.pattern_plan import RowsConfiguration
 from cutesmith.patterns.rows.plan import RowsPlan
@@ -23,7 +23,7 @@ def softmax_like(columns: int, dtype: str = "bfloat16") -> Graph:
     argument = Argument("x", "tensor", dtype, shape, (columns, 1))
     x = Node("input", (), shape, dtype, Input.whole(0, shape, (columns, 1)))
     exponential = Node("exp", (x,), shape, dtype)
-    down = Node("sum", (exponential,), (64, 1), dtype, Reduction((1,)), origin="aten.sum at line 1")
+    down = Node("sum", (exponential,), (64, 1), dtype, Reduction((1,)), origin=Origin("sum", "aten.sum at line 1"))
     return Graph((argument,), (Node("div", (exponential, down), shape, dtype),), ((columns, 1),), False)
 
 

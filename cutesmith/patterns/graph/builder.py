@@ -29,6 +29,7 @@ from cutesmith.patterns.graph.nodes import (
     Iota,
     Node,
     Number,
+    Origin,
     Reduction,
 )
 from cutesmith.patterns.graph.operations import POINTWISE
@@ -53,7 +54,7 @@ class NodeTable:
     """
 
     def __init__(self) -> None:
-        self.origin = ""
+        self.origin = Origin()
         self._nodes: dict[Any, Node] = {}
 
     def node(self, op: str, inputs: Sequence[Node], shape: Shape, dtype: str, attrs: Attributes = NONE) -> Node:
@@ -110,7 +111,7 @@ class NodeTable:
     def unmatched(self, message: str) -> UnmatchedError:
         """The error that names the operation now being lowered."""
         return UnmatchedError(
-            f"{self.origin}: {message}", operation=self.origin, hint="a model is needed for this function"
+            f"{self.origin}: {message}", operation=str(self.origin), hint="a model is needed for this function"
         )
 
 

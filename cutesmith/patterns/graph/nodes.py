@@ -115,6 +115,20 @@ class Reduction(Attributes):
     correction: float = 0.0
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a node comes from: the ATen operation without its overload ("amax"), and what messages say of it."""
+
+    operation: str = ""
+    text: str = ""  # such as "aten.amax at problem.py:4 (`return x.amax(-1)`)"; "" where nothing is known
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """One value of the graph: operation, inputs, logical shape, torch dtype name ("bfloat16", "int64", "bool", …)."""
@@ -124,7 +138,7 @@ class Node:
     shape: Shape
     dtype: str
     attrs: Attributes = NONE
-    origin: str = ""  # the ATen operation and source line it comes from, for messages
+    origin: Origin = Origin()
 
     @property
     def is_pointwise(self) -> bool:
@@ -139,7 +153,7 @@ class Node:
     @property
     def where(self) -> str:
         """The operation as messages name it: with its source line where that is known."""
-        return self.origin or self.op
+        return str(self.origin) or self.op
 
 
 @dataclass(frozen=True)

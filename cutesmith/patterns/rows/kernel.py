@@ -118,9 +118,8 @@ class _Writer:
     def _extreme(self) -> str:
         """The first reduction that PyTorch refuses for a row without elements: a maximum that was asked for as such."""
         for node in (node for level in self.analysis.reductions for node in level):
-            asked = node.origin.partition(" ")[0].removeprefix("aten.").partition(".")[0]
-            if asked in ("amax", "amin", "max", "min", "aminmax", "argmax", "argmin"):
-                return asked
+            if node.origin.operation in ("amax", "amin", "max", "min", "aminmax", "argmax", "argmin"):
+                return node.origin.operation
         return ""
 
     def _title(self) -> str:

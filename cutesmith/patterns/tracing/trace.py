@@ -25,7 +25,7 @@ from cutesmith.errors import ContractError, CutesmithError, UnmatchedError
 from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import PROMOTION, dtype_name
 from cutesmith.patterns.graph.equality import same_graph, with_numbers
-from cutesmith.patterns.graph.nodes import Argument, Graph, Node
+from cutesmith.patterns.graph.nodes import Argument, Graph, Node, Origin
 from cutesmith.patterns.tracing.lowering import activations, losses, normalizations, pointwise, reductions, views
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, rule_for
 from cutesmith.patterns.tracing.scalars import Scalars, untraceable
@@ -287,14 +287,15 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
             number = value.flatten()[0].item()
         return self.build.expand(self.scalars.node(self.build, number, dtype_name(value.dtype)), tuple(value.shape))
 
-    def _origin(self, operation: str) -> str:
+    def _origin(self, operation: str) -> Origin:
+        name = operation.removeprefix("aten.").partition(".")[0]
         short = operation.removesuffix(".default").removesuffix(".Tensor").removesuffix(".Scalar")
         frame = _user_frame(self.path)
         if frame is None:
-            return short
+            return Origin(name, short)
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         place = f"{short} at {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-        return f"{place} (`{line}`)" if line else place
+        return Origin(name, f"{place} (`{line}`)" if line else place)
 
 
 def _flat(result: Any) -> list[torch.Tensor]:
