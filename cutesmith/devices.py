@@ -26,8 +26,6 @@ REGISTER_ALLOCATION_UNIT = 256  # registers a warp
 SUB_PARTITIONS = 4
 DEFAULT_ARCHS = ("sm_80", "sm_90a", "sm_100a")
 DEFAULT_ARCH = "sm_90a"
-# What torch and CUDA say where others have a GPU's memory: to who asks for more, and to who comes (seen on an H200).
-NO_ROOM = ("out of memory", "CUDA-capable device(s) is/are busy or unavailable")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,8 +353,3 @@ def _device_of_line(line: str) -> Device | None:
     return Device(
         int(fields[0]), fields[1], (int(match.group(1)), int(match.group(2))), fields[3], memory, *fields[5:6]
     )
-
-
-def lacked_room(text: str) -> bool:
-    """Whether a failure says that there was no room on the GPU, which others may have taken."""
-    return any(said in text for said in NO_ROOM)

@@ -18,6 +18,7 @@ class StageTiming(_Whole, Timing):
     """One callable that a benchmark timed; `samples_us` is empty where it could not be, and `error` says why."""
 
     name: str
+    mechanism: str = ""  # the limit that the error comes from (`Mechanism`)
 
 
 class CompiledArch(_Whole):

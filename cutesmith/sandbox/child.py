@@ -17,7 +17,7 @@ from typing import Any
 
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.sandbox.confinement import die_with_parent, limit_resources
-from cutesmith.sandbox.failures import mechanism_of, out_of_host_memory
+from cutesmith.sandbox.failures import exhausted_memory, mechanism_of
 from cutesmith.sandbox.messages import Handler, Request, decode, encode, imported, name_of, reply_type
 from cutesmith.verdicts import ExitCode, Mechanism, Rule, strict_json
 
@@ -89,13 +89,12 @@ def describe(error: BaseException) -> Raised:
     """An exception as a reply: our own errors keep their exit code, all others mean that the candidate crashed."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     ours = error if isinstance(error, CutesmithError) else None
-    mechanism = Mechanism.MEMORY_LIMIT if out_of_host_memory(error) else Mechanism.EXCEPTION
     return Raised(
         kind=type(error).__name__,
         message=ours.message if ours else str(error)[-4000:],
         hint=ours.hint if ours else "",
         rule=error.rule if isinstance(error, CandidateError) else None,
-        mechanism=mechanism_of(ours) if ours else mechanism,
+        mechanism=mechanism_of(ours) if ours else exhausted_memory(error) or Mechanism.EXCEPTION,
         traceback=text[-8000:],
         exit_code=int(ours.exit_code if ours else ExitCode.CRASHED),
         ours=ours is not None,

@@ -8,12 +8,14 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from cutesmith.errors import CandidateError, ContractError, CutesmithError
+from cutesmith.errors import CandidateError, ContractError, CutesmithError, UnavailableError
 from cutesmith.sandbox.readable import refusal
 from cutesmith.verdicts import ExitCode, Mechanism
 
 _EMULATOR = Path(__file__).resolve().parent.parent / "emulator"
 _NUMERICS = {"numpy", "llvmlite"}  # the emulator's libraries
+# What torch and CUDA say where others have a GPU's memory: to who asks for more, and to who comes (seen on an H200).
+_NO_ROOM = ("out of memory", "CUDA-capable device(s) is/are busy or unavailable")
 _REPORT = "Please report it with the lines of log_tail."
 
 
@@ -52,18 +54,28 @@ def mechanism_of(error: BaseException) -> Mechanism:
     """Which limit of its process an exception comes from, if any; that of the problem's process for a ContractError."""
     if isinstance(own := getattr(error, "mechanism", None), Mechanism):
         return own
+    cause = error.__cause__
     if isinstance(error, ContractError):
-        cause = error.__cause__
-        told = isinstance(cause, CandidateError) or (cause is not None and out_of_host_memory(cause))
+        told = isinstance(cause, CandidateError) or (cause is not None and exhausted_memory(cause))
         return mechanism_of(cause) if cause is not None and told else Mechanism.CONTRACT
+    if isinstance(error, UnavailableError) and cause and mechanism_of(cause) is Mechanism.GPU_MEMORY:
+        return Mechanism.GPU_MEMORY
     if isinstance(error, SystemExit):
         return Mechanism.VANISHED_WORKER
-    if out_of_host_memory(error):
-        return Mechanism.MEMORY_LIMIT
+    if memory := exhausted_memory(error):
+        return memory
     number = error.errno if isinstance(error, OSError) else None
     known = {errno.EPERM: Mechanism.SYSTEM_CALLS}
     known |= dict.fromkeys((errno.EACCES, errno.EFBIG, errno.EROFS), Mechanism.FILE_ACCESS)
     return known.get(number or 0, Mechanism.EXCEPTION)
+
+
+def exhausted_memory(error: BaseException) -> Mechanism | None:
+    """Which memory ran out, the host's or the GPU's, where what Python, PyTorch or CUDA raised says so."""
+    if out_of_host_memory(error):
+        return Mechanism.MEMORY_LIMIT
+    said = "" if isinstance(error, CutesmithError) else str(error)
+    return Mechanism.GPU_MEMORY if any(words in said for words in _NO_ROOM) else None
 
 
 def out_of_host_memory(error: BaseException) -> bool:

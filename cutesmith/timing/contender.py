@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median, quantiles
 
 from cutesmith.sandbox.worker import Worker
@@ -31,6 +31,7 @@ class Contender:
     device_us: float = 0.0
     samples: list[float] = field(default_factory=list)
     error: str = ""
+    mechanism: str = ""  # the limit that the error comes from
     warm_up_s: float = 0.0
     clock: Callable[[], float] = time.perf_counter
 
@@ -86,7 +87,8 @@ class Contender:
     def timing(self, byte_count: int | None) -> Timing:
         """Median and quartiles of the samples."""
         if not self.samples:
-            return Timing(name=self.name, samples_us=(), median_us=0.0, q1_us=0.0, q3_us=0.0, error=self.error)
+            none = Timing(name=self.name, samples_us=(), median_us=0.0, q1_us=0.0, q3_us=0.0)
+            return replace(none, error=self.error, mechanism=self.mechanism)
         low, middle, high = quantiles(self.samples, n=4, method="inclusive")
         return Timing(
             name=self.name,

@@ -221,7 +221,7 @@ class Contest:
         except CutesmithError as error:
             if error.exit_code != ExitCode.UNAVAILABLE:
                 raise
-            contender.error = error.message
+            contender.error, contender.mechanism = error.message, mechanism_of(error).value
             return contender
         try:
             if request.path:
@@ -235,7 +235,7 @@ class Contest:
         except CandidateError as error:
             if not reference.alive:
                 raise
-            contender.error = error.message
+            contender.error, contender.mechanism = error.message, mechanism_of(error).value
         return contender
 
     def _rounds(

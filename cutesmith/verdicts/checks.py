@@ -207,6 +207,7 @@ class Timing:
     host_us: float | None = None
     bytes_per_second: float | None = None
     error: str = ""
+    mechanism: str = ""  # the limit that the error comes from (`Mechanism`), empty without an error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,6 +87,7 @@ class Mechanism(enum.Enum):
     PROBLEM_AUDIT = "audit of the problem"
     TIME_LIMIT = "time limit"
     MEMORY_LIMIT = "memory limit"
+    GPU_MEMORY = "GPU memory"
     PROCESS_LIMITS = "limits of processes and files"
     FILE_ACCESS = "file limits"
     SYSTEM_CALLS = "system call filter"

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from cutesmith.devices import lacked_room
 from cutesmith.errors import CandidateError, ContractError, UnavailableError
 from cutesmith.judge.candidate_side.candidate import Candidate
 from cutesmith.judge.candidate_side.requests import Run, Step
@@ -14,8 +13,9 @@ from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import own_copies, room_here
 from cutesmith.judge.transfer.requests import Start
 from cutesmith.judge.transfer.transfer import Transfer
+from cutesmith.sandbox.child import describe
 from cutesmith.timing.timed import TimedBaselines
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import ExitCode, Mechanism
 
 NO_ROOM = "CUDA out of memory. Tried to allocate 6.00 GiB"
 
@@ -41,13 +41,13 @@ def test_a_kernel_is_to_blame_that(tmp_path, kernel_fn, share, largest):
     with pytest.raises(CandidateError) as caught:
         run(tmp_path, kernel_fn, share, Transfer(largest))
     assert caught.value.exit_code == ExitCode.CRASHED
-    assert lacked_room(caught.value.message) == (kernel_fn is greedy)
+    assert (describe(caught.value).mechanism is Mechanism.GPU_MEMORY) == (kernel_fn is greedy)
 
 
 def test_one_that_was_left_less_is_not_to_blame(tmp_path):
     with pytest.raises(UnavailableError, match="the judge's own copies left it 31% of the GPU's") as caught:
         run(tmp_path, greedy, 0.31)
-    assert lacked_room(caught.value.message) and NO_ROOM in caught.value.message
+    assert describe(caught.value).mechanism is Mechanism.GPU_MEMORY and NO_ROOM in caught.value.message
 
 
 def test_who_changed_the_judge_s_process_is_rejected_all_the_same(tmp_path, monkeypatch):
@@ -76,7 +76,7 @@ def test_copies_of_the_judge_that_find_no_room_are_its_own_fault(tmp_path):
     assert run(tmp_path, kernel_fn, 1.0).steps[0].outputs
     with pytest.raises(UnavailableError, match="the judge's own copies have no room") as caught:
         run(tmp_path, kernel_fn, 1.0, FullTransfer(24))
-    assert lacked_room(caught.value.message)
+    assert describe(caught.value).mechanism is Mechanism.GPU_MEMORY
     with pytest.raises(torch.OutOfMemoryError):  # small inputs: whoever fills the GPU, it is not the judge
         run(tmp_path, kernel_fn, 1.0, FullTransfer(48))
     with pytest.raises(ValueError), own_copies(lambda: True):
@@ -100,8 +100,9 @@ def test_so_it_is_on_the_reference_s_side(tmp_path, handler, largest, error):
     Reference.start(reference, Start("cpu", largest_file=largest))
     reference.handle(Load("cpu", str(tmp_path / "problem.py"), 1))
     assert reference.largest_inputs == 256
-    with pytest.raises(error, match="out of memory"):
+    with pytest.raises(error, match="out of memory") as caught:
         reference.handle(Judge(draw(reference), (), False))
+    assert describe(caught.value).mechanism is Mechanism.GPU_MEMORY
 
 
 def draw(reference):

@@ -6,14 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from cutesmith.emulator.state.allocations import Allocations
-from cutesmith.errors import CandidateError
+from cutesmith.errors import CandidateError, ContractError, UnavailableError
 from cutesmith.judge.candidate_side.candidate import candidate_code
 from cutesmith.judge.rounds import VerifyOptions, too_slow
 from cutesmith.profiling.emulation_worker import Emulation
 from cutesmith.profiling.requests import Emulate
-from cutesmith.verdicts import ExitCode
+from cutesmith.sandbox.child import describe
+from cutesmith.sandbox.failures import mechanism_of
+from cutesmith.verdicts import ExitCode, Mechanism
 from tests.judge.in_process import LocalJudge, LocalWorker
 
 KERNEL = Path("kernel.py")
@@ -49,6 +52,28 @@ def test_an_error_in_colour_is_told_without():
     error = failure_of(fail)
     assert "ValueError: error[CONFIG_UNSUPPORTED_ARCH]: sm_80" in error.message
     assert "error[CONFIG" in error.log_tail and "\x1b" not in error.log_tail
+
+
+@pytest.mark.parametrize(
+    ("error", "mechanism"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 6.00 GiB"), Mechanism.GPU_MEMORY),
+        (RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"), Mechanism.GPU_MEMORY),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), Mechanism.MEMORY_LIMIT),
+        (UnavailableError("out of memory"), Mechanism.EXCEPTION),
+    ],
+)
+def test_which_memory_ran_out_is_told_once_by_what_was_raised(error, mechanism):
+    def fail():
+        raise error
+
+    assert describe(error).mechanism is mechanism
+    if not isinstance(error, UnavailableError):
+        assert failure_of(fail).mechanism is mechanism
+        for ours in (ContractError("told"), UnavailableError("told")):
+            ours.__cause__ = error
+            host = isinstance(ours, UnavailableError) and mechanism is Mechanism.MEMORY_LIMIT
+            assert mechanism_of(ours) is (Mechanism.EXCEPTION if host else mechanism)
 
 
 class Slow(LocalWorker):

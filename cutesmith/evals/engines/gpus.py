@@ -6,10 +6,11 @@ import os
 from dataclasses import dataclass
 from itertools import takewhile
 
-from cutesmith.devices import current_device, lacked_room, list_devices, visible_devices
+from cutesmith.devices import current_device, list_devices, visible_devices
 from cutesmith.errors import CandidateError, UnavailableError, UsageError
 from cutesmith.sandbox.messages import HandlerMaker, Request
 from cutesmith.sandbox.worker import Limits, run_isolated
+from cutesmith.verdicts import Mechanism
 
 PROBE_SECONDS = 180.0
 FREE_SHARE = 0.75  # of the memory: contexts that wait for the next kernel have 0.6 GiB each
@@ -91,7 +92,7 @@ def probe() -> Probed:
     try:
         reply = run_isolated(prober, Compute(), limits=limits, gpu=True)
     except CandidateError as error:
-        if lacked_room(error.message):
+        if error.mechanism is Mechanism.GPU_MEMORY:
             return Probed(taken=error.message)
         return Probed(lost=f"the GPU does not answer: {error.message}")
     return Probed(taken=taken_of(reply.free, reply.total))

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from cutesmith.devices import lacked_room
 from cutesmith.evals.engines import jobs
 from cutesmith.evals.engines.jobs import (
     BENCHMARK,
@@ -38,7 +37,7 @@ from cutesmith.evals.running.plan import Plan, Tally, TaskFileError, Turns, Work
 from cutesmith.evals.running.screen import Screen
 from cutesmith.evals.running.sources import NoKernelError, find_kernel
 from cutesmith.evals.stage_verdicts import Generation, JudgedKernel, StageVerdict
-from cutesmith.verdicts import ExitCode
+from cutesmith.verdicts import ExitCode, Mechanism
 
 TRIES = 3  # of a stage whose process was lost, or that found the GPU's memory full
 PATIENCE = 0.5  # seconds between two looks at the clock
@@ -319,9 +318,9 @@ class Pipeline:
     def _memory_was_full(self, verdict: StageVerdict) -> bool:
         """Whether neighbours on the GPU may have taken its memory from the judge, the kernel or a baseline."""
         failed = verdict.exit_code in (ExitCode.CRASHED, ExitCode.USAGE, ExitCode.UNAVAILABLE)
-        said = [verdict.summary] if failed else []
-        said += [timing.error for timing in verdict.timings]
-        return self.plan.judge.on == "gpu" and any(map(lacked_room, said))
+        limits = [verdict.mechanism] if failed else []
+        limits += [timing.mechanism for timing in verdict.timings]
+        return self.plan.judge.on == "gpu" and Mechanism.GPU_MEMORY.value in limits
 
     # The end of an attempt
 

@@ -17,7 +17,6 @@ from typing import Any
 from cutesmith import resources
 from cutesmith.audit.problem_audit import AuditVerdict
 from cutesmith.checkpoints import write_atomically
-from cutesmith.devices import lacked_room
 from cutesmith.evals.selftest.specimens import Specimen
 from cutesmith.sandbox.shared_fork_server import lend_fork_server
 from cutesmith.verdicts import ExitCode, Mechanism
@@ -58,7 +57,7 @@ class Outcome:
     @property
     def short_of_memory(self) -> bool:
         """Whether there was no room on the GPU, which others may have taken."""
-        return not self.as_wanted and lacked_room(self.summary)
+        return not self.as_wanted and self.verdict.get("mechanism") == Mechanism.GPU_MEMORY.value
 
     @property
     def result(self) -> str:

@@ -57,10 +57,10 @@ def verdict(stage: str, code: int = 0, status: str = "passed", **more):
     return {"stage": stage, "exit_code": code, "status": status, "summary": f"{stage} says {status}", **more}
 
 
-def timing(name: str, *samples_us: float, host_us: float | None = None, error: str = ""):
+def timing(name: str, *samples_us: float, host_us: float | None = None, **failed: str):
     """The first sample is the median."""
     median_us = samples_us[0] if samples_us else 0.0
-    return {"name": name, "samples_us": samples_us, "median_us": median_us, "host_us": host_us, "error": error}
+    return {"name": name, "samples_us": samples_us, "median_us": median_us, "host_us": host_us, **failed}
 
 
 TIMINGS = [

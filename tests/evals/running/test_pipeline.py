@@ -234,6 +234,7 @@ def test_when_no_gpu_is_left_the_rest_stays_open_for_another_time(tmp_path):
 
 
 NO_ROOM = "CUDA out of memory. Tried to allocate 6.00 GiB"
+FULL = {"summary": NO_ROOM, "mechanism": "GPU memory"}
 
 
 class Crowded(InstantEngine):
@@ -250,7 +251,7 @@ class Crowded(InstantEngine):
         job = on_gpu[self.fails]
         self._waiting.remove(job)
         self.failed.append((job.id, job.stage))
-        return [report(job, verdicts={job.stage: verdict("verify", 5, "crashed", summary=NO_ROOM)})]
+        return [report(job, verdicts={job.stage: verdict("verify", 5, "crashed", **FULL)})]
 
 
 @pytest.mark.parametrize("fails", [0, -1], ids=["the first", "the last"])
@@ -269,7 +270,7 @@ def test_memory_that_neighbours_hold_is_no_fault_of_the_kernel(tmp_path, fails):
     ],
 )
 def test_what_even_alone_finds_no_room_without_its_fault_stays_open(tmp_path, code, status, taken, why):
-    said = {"verify": verdict("verify", code, status, summary=NO_ROOM)}
+    said = {"verify": verdict("verify", code, status, **FULL)}
     answer = saying("verify", task="task 0", verdicts=said, gpu_taken=taken)
     tally = run(plan(tmp_path, 3), tmp_path / "run", answer)
     assert answer.asked.count(("level1/task 0#0", "verify")) == 2
@@ -280,7 +281,7 @@ def test_what_even_alone_finds_no_room_without_its_fault_stays_open(tmp_path, co
 @pytest.mark.parametrize("times", [1, 99], ids=["beside others", "even alone"])
 def test_a_baseline_without_room_is_timed_again_alone(tmp_path, times):
     """A neighbour must not take the baseline from a kernel; one that has no room even then says so."""
-    fallen = timing("eager", error=f"the baseline raised OutOfMemoryError: {NO_ROOM}")
+    fallen = timing("eager", error=f"the baseline raised OutOfMemoryError: {NO_ROOM}", mechanism="GPU memory")
     said = {"benchmark": verdict("benchmark", timings=[timing("candidate", 2.0), fallen])}
     answer = saying("benchmark", task="task 0", times=times, verdicts=said)
     run(plan(tmp_path, 3), tmp_path / "run", answer)
@@ -293,7 +294,7 @@ def test_a_baseline_without_room_is_timed_again_alone(tmp_path, times):
 @pytest.mark.parametrize(("code", "status"), [(5, "crashed"), (2, "usage")])
 def test_a_kernel_that_fills_the_memory_alone_has_its_verdict(tmp_path, code, status):
     """Be it in its own call or later in the reference's, beside inputs that are small."""
-    answer = failing("verify", code, status, task="task 0", summary=NO_ROOM)
+    answer = failing("verify", code, status, task="task 0", **FULL)
     run(plan(tmp_path, 3), tmp_path / "run", answer)
     assert results(tmp_path / "run")["level1/task 0", 0]["status"] == status
     assert [stage for unit, stage in answer.asked if unit == "level1/task 0#0"] == ["check", "verify", "verify"]

@@ -18,6 +18,7 @@ from cutesmith.verdicts import Mechanism
 ROOT = Path(__file__).resolve().parents[3]
 ALL = specimens(adversarial_folder())
 GPU_ONLY = {
+    "GPU memory",
     "launches stubbed out",
     "guard zones",
     "stream order",
@@ -80,14 +81,13 @@ def test_a_cheat_must_be_caught_by_the_rule_that_it_breaks():
 
 def test_who_found_the_gpu_s_memory_taken_is_judged_again_alone():
     chosen = [one for one in ALL if one.name in ("h1_imports_judge", "h3_environment")]
-    full = "the kernel raised OutOfMemoryError: CUDA out of memory. Tried to allocate 128.00 MiB."
-    came_late = "raised AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable"
-    assert outcome(specimen(expect="passed"), 5, summary=came_late).short_of_memory
+    full = "GPU memory"
+    assert outcome(specimen(expect="passed"), 5, mechanism=full).short_of_memory
     told = []
-    outcomes = run_all(chosen, "compile", known=lambda one: outcome(one, 5, summary=full), done=told.append)
+    outcomes = run_all(chosen, "compile", known=lambda one: outcome(one, 5, mechanism=full), done=told.append)
     assert [(o.result, o.rule) for o in outcomes] == [("right", "H1"), ("right", "H3")]
     assert [o.specimen for o in told] == chosen
-    assert not outcome(specimen(expect="crashed"), 5, summary=full).short_of_memory
+    assert not outcome(specimen(expect="crashed"), 5, mechanism=full).short_of_memory
 
 
 def test_a_known_gap_is_no_success_and_a_closed_one_is_told():
