@@ -104,9 +104,9 @@ def _copies(options: argparse.Namespace) -> tuple[Verdict, Iterable[str]]:
     code, installed = ExitCode.PASSED, {copy.state for copy in copies} - {installation.ABSENT}
     if action == "status" and installed != {installation.CURRENT}:
         code = ExitCode.WRONG_RESULT if installed else ExitCode.UNAVAILABLE
-    counts = Counter(copy.action or copy.state for copy in copies)
     title = f"cute-dsl-kernels {__version__}: " if action == "install" else ""
-    summary = title + ", ".join(f"{number} {word}" for word, number in counts.items())
+    counts = Counter(copy.action or copy.state for copy in copies).items()
+    summary = title + ", ".join(f"{number} {word}" for word, number in counts)
     return SkillVerdict(exit_code=code, action=action, summary=summary, copies=copies), _lines(copies)
 
 

@@ -32,9 +32,7 @@ from cutesmith.errors import UsageError
 from cutesmith.resources import SKILL_NAME
 from cutesmith.skill.content import KEPT_SUFFIX, RECORD, Record, digest, mode_of, read_record, record_of
 
-SKILLS_FOLDERS = {"claude": ".claude/skills"} | dict.fromkeys(
-    ("codex", "gemini", "cursor", "copilot"), ".agents/skills"
-)
+SKILLS_FOLDERS = {"claude": ".claude/skills"} | dict.fromkeys("codex gemini cursor copilot".split(), ".agents/skills")
 """Client → its skills folder, relative to a project and to the home folder."""
 ALL = "all"
 ABSENT, FOREIGN, BROKEN, STALE, CHANGED, CURRENT = "absent", "foreign", "broken", "stale", "changed", "current"
@@ -44,9 +42,8 @@ ABSENT, FOREIGN, BROKEN, STALE, CHANGED, CURRENT = "absent", "foreign", "broken"
 class Copy:
     """One folder of a client, and what was found or done there.
 
-    `state` is absent, foreign (a folder that we did not put there), broken (files are missing), stale (of another
-    version), changed (by the user) or current; `action` says what a command did, and `kept` which files of the user's
-    it left or moved aside.
+    `state` is absent, foreign (not put there by us), broken (files are missing), stale (of another version), changed
+    (by the user) or current; `action` says what a command did, `kept` which files of the user's it left or moved aside.
     """
 
     path: str
@@ -129,11 +126,10 @@ def install(root: Path, files: Mapping[str, Path], *, force: bool = False) -> Co
 
 def refuse_foreign(root: Path, *, force: bool) -> None:
     """Raise UsageError when what stands at `root` is not ours; `force` takes a folder, never a link or a file."""
-    if examine(root).state != FOREIGN:
-        return
-    if root.is_symlink() or not root.is_dir():
+    foreign, folder = examine(root).state == FOREIGN, root.is_dir() and not root.is_symlink()
+    if foreign and not folder:
         raise UsageError(f"{root} is a link or a file", hint="Remove it first; links are not followed.")
-    if not force:
+    if foreign and not force:
         hint = "--force installs there; files that differ are kept beside the new ones."
         raise UsageError(f"{root} was not installed by cutesmith", hint=hint)
 

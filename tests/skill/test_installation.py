@@ -15,7 +15,7 @@ import pytest
 from cutesmith import __version__
 from cutesmith.errors import UsageError
 from cutesmith.resources import SKILL_NAME
-from cutesmith.skill.content import RECORD, digest, dsl_version
+from cutesmith.skill.content import RECORD, Record, digest, dsl_version, read_record
 from cutesmith.skill.installation import SKILLS_FOLDERS, examine, install, targets, uninstall
 
 FAQ = "references/faq.md"
@@ -49,15 +49,14 @@ def root(tmp_path: Path, files: dict[str, Path]) -> Path:
 
 def texts(root: Path) -> dict[str, str]:
     """Path → text of every file of a copy but its record."""
-    found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
-    return {name: path.read_text() for name, path in found.items() if name != RECORD}
+    files = (path for path in root.rglob("*") if path.is_file() and path != root / RECORD)
+    return {path.relative_to(root).as_posix(): path.read_text() for path in files}
 
 
 def test_a_link_inside_the_project_is_followed_and_one_that_leads_out_is_refused(tmp_path):
     (tmp_path / ".agents").mkdir()
     (tmp_path / ".claude").symlink_to(".agents")
-    folder = tmp_path.resolve() / ".agents/skills" / SKILL_NAME
-    assert targets(["all"], tmp_path) == {folder: tuple(SKILLS_FOLDERS)}
+    assert targets(["all"], tmp_path) == {tmp_path.resolve() / ".agents/skills" / SKILL_NAME: tuple(SKILLS_FOLDERS)}
     (tmp_path / ".agents/skills").symlink_to("/")
     with pytest.raises(UsageError, match="leads out of"):
         targets(["codex"], tmp_path)
@@ -69,9 +68,7 @@ def test_a_copy_holds_the_files_and_a_record_of_their_hashes_and_is_not_written_
     assert (modes["doctor.py"], modes["faq.md"], modes[root.name]) == (0o755, 0o644, 0o755)
     before, copy = root.stat().st_ino, install(root, files)
     assert (copy.action, copy.state, root.stat().st_ino) == ("unchanged", "current", before)
-    record = json.loads((root / RECORD).read_text())
-    assert record["files"] == {name: digest(path) for name, path in files.items()}
-    assert (record["version"], record["dsl_version"]) == (copy.version, copy.dsl_version)
+    assert read_record(root) == Record(copy.version, copy.dsl_version, {n: digest(path) for n, path in files.items()})
 
 
 def test_an_upgrade_keeps_what_the_user_changed_and_added_and_drops_old_files(root, newer):
@@ -90,10 +87,7 @@ def change_record(root: Path, **fields: object) -> None:
     write(root, {RECORD: json.dumps(json.loads((root / RECORD).read_text()) | fields)})
 
 
-OLD = (
-    f"of cutesmith 0.0.1; this package is {__version__}",
-    f"installed for DSL 4; the installed DSL is {dsl_version()}",
-)
+OLD = (f"of cutesmith 0; this package is {__version__}", f"installed for DSL 4; the installed DSL is {dsl_version()}")
 OUTSIDE = ("../../../../precious", "/etc/passwd", "a//b", "c:x", "..\\x")
 
 
@@ -105,7 +99,7 @@ OUTSIDE = ("../../../../precious", "/etc/passwd", "a//b", "c:x", "..\\x")
         (lambda root: write(root, {"own.md": "x"}), "current", "added", ("own.md",)),
         (lambda root: write(root, {RECORD: "{"}), "foreign", "missing", ()),
         *((partial(change_record, files={name: "0"}), "foreign", "missing", ()) for name in OUTSIDE),
-        (partial(change_record, version="0.0.1", dsl_version="4"), "stale", "reasons", OLD),
+        (partial(change_record, version="0", dsl_version="4"), "stale", "reasons", OLD),
     ],
 )
 def test_what_became_of_a_copy_is_told(root, files, damage, state, field, names):
@@ -154,10 +148,8 @@ def test_uninstalling_leaves_what_the_user_changed_unless_forced_and_other_skill
     left = {*others, *([root.name] if kept else [])}
     assert {path.name for path in root.parent.glob("*")} == left
     assert root.parents[1].exists() == bool(left)
-    if kept:
-        assert texts(root) == changes and not (root / "scripts").exists()
-    else:
-        assert uninstall(root).action == "nothing to do"
+    assert texts(root) == (changes if kept else {}) and not (root / "scripts").exists()
+    assert kept or uninstall(root).action == "nothing to do"
 
 
 INSTALL = """
