@@ -10,15 +10,30 @@ from cutesmith.verdicts import OutputError, Violation
 
 
 @dataclass(frozen=True)
+class DerivedCase:
+    """Inputs that the problem does not draw itself: the names of their draws, each a step of the case.
+
+    `may_decline`: a kernel may refuse them aloud. `forgiving`: no wrong value is cheating. `strict`: elements that
+    PyTorch gives NaN for are compared too.
+    """
+
+    name: str
+    draws: tuple[str, ...]
+    may_decline: bool = False
+    forgiving: bool = False
+    strict: bool = False
+
+
+@dataclass(frozen=True)
 class Loaded:
-    """The number of input sets, the names of derived cases, and whether these may have other shapes.
+    """The number of input sets, the derived cases, and whether these may have other shapes.
 
     `long_sizes` and `elements` of `get_inputs()` where it is made smaller for the emulated GPU. `confinement`: its
     layers that held, empty for a trusted problem.
     """
 
     sets: int
-    derived: tuple[str, ...]
+    derived: tuple[DerivedCase, ...]
     shapes: bool
     long_sizes: tuple[int, ...] | None = None
     elements: int = 0
@@ -137,12 +152,16 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerances:
-    """Relative and absolute tolerance, None for those of the file or of the dtype; `derived` and `default` as there."""
+    """Relative and absolute tolerance, None for those of the file or of the dtype; `derived` and `default` as there.
+
+    Without `strict`, elements that the reference gives NaN for are not decided.
+    """
 
     rtol: float | None = None
     atol: float | None = None
     derived: bool = False
     default: bool = False
+    strict: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,188 @@
+"""What kind of input each one is, as far as its drawn values tell: its role, its range, and a structure to rely on."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+
+SAMPLE = 1 << 22  # elements looked at for a range
+ROWS_LOOKED_AT = 1 << 16
+SHARES_OFF_BY = 2.0**-6  # of 1: rows of bfloat16 that were divided by their sum
+NEAR_THE_END = 0.02  # of the range: a random draw from [0, 1) comes so close to both ends
+
+
+class Role(str, Enum):
+    """What an input is made of."""
+
+    FLOAT = "float"
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+    SCALAR = "scalar"
+    OTHER = "other"
+
+
+class Structure(str, Enum):
+    """What a kernel could take for granted instead of reading the input."""
+
+    NONE = ""
+    CONSTANT = "one value everywhere"
+    SEQUENCE = "equally spaced values"
+    SORTED = "sorted rows"
+    TRIANGLE = "a triangle"
+    IDENTITY = "the identity matrix"
+    TWO_VALUES = "two values"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One input of the reference.
+
+    `low` and `high` are the ends of what was drawn, rounded to 0 and 1 where a draw comes near them; infinities are no
+    end. `shares`: the rows of a float tensor sum to 1.
+    """
+
+    name: str
+    role: Role
+    structure: Structure = Structure.NONE
+    low: float = 0.0
+    high: float = 0.0
+    shares: bool = False
+
+    @property
+    def bounded(self) -> bool:
+        """Whether other draws have to stay between `low` and `high`."""
+        return self.role is Role.FLOAT and self.structure is not Structure.CONSTANT and self.low >= 0.0
+
+    def __str__(self) -> str:
+        """Such as "`weight`: float, one value everywhere"."""
+        return f"`{self.name}`: " + ", ".join(filter(None, (self.role.value, self.structure.value)))
+
+
+def kinds_of(reference_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[Kind, ...]:
+    """The kind of each input, by its values; names are those of the reference's parameters."""
+    return tuple(kind_of(name, value) for name, value in zip(_names(reference_fn, len(values)), values))
+
+
+def kind_of(name: str, value: Any) -> Kind:
+    """The kind of one input. Tensors without elements, complex and 8-bit float ones are of no kind that is drawn."""
+    if isinstance(value, (bool, int, float)):
+        return Kind(name, Role.SCALAR, low=float(value), high=float(value))
+    if not isinstance(value, torch.Tensor) or not value.numel() or value.is_complex():
+        return Kind(name, Role.OTHER)
+    if value.dtype is torch.bool:
+        return Kind(name, Role.BOOLEAN, _structure(value))
+    if not value.is_floating_point():
+        low, high = _ends(value)
+        return Kind(name, Role.INTEGER, _structure(value), low, high)
+    if value.element_size() < 2:
+        return Kind(name, Role.OTHER)
+    low, high = _snapped(*_ends(value))
+    return Kind(name, Role.FLOAT, _structure(value), low, high, shares=low >= 0 and _rows_sum_to_one(value))
+
+
+def _names(function: Callable[..., Any], count: int) -> list[str]:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin without a signature
+        parameters = []
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [*named[:count], *(f"input {index}" for index in range(len(named), count))]
+
+
+def _ends(tensor: torch.Tensor) -> tuple[float, float]:
+    """The least and the largest value that is finite."""
+    flat = tensor.reshape(-1)[:SAMPLE]
+    if tensor.is_floating_point():
+        flat = flat[flat.isfinite()]
+    return (float(flat.min()), float(flat.max())) if flat.numel() else (0.0, 0.0)
+
+
+def _snapped(low: float, high: float) -> tuple[float, float]:
+    """Ends that a draw only comes near: 0 from above, and 1 from below."""
+    near = NEAR_THE_END * (high - low)
+    return (0.0 if 0 < low <= near else low), (1.0 if 1 - near <= high < 1 and low >= 0 else high)
+
+
+def _rows_sum_to_one(tensor: torch.Tensor) -> bool:
+    if not tensor.ndim or tensor.shape[-1] < 2:
+        return False
+    sums = tensor.reshape(-1, tensor.shape[-1])[:ROWS_LOOKED_AT].double().sum(-1)
+    return bool(((sums - 1).abs() < SHARES_OFF_BY).all())
+
+
+def _structure(tensor: torch.Tensor) -> Structure:
+    """The first that fits; a few elements have none, as anything fits them."""
+    if tensor.numel() < 2:
+        return Structure.NONE
+    first = tensor.reshape(-1)[:2]
+    if bool(first[0] == first[1]) and bool((tensor == first[0]).all()):
+        return Structure.CONSTANT
+    return next((found for found, fits in _FITS if fits(tensor)), Structure.NONE)
+
+
+def _is_square(tensor: torch.Tensor) -> bool:
+    return tensor.ndim >= 2 and tensor.shape[-1] == tensor.shape[-2] >= 3
+
+
+def _is_identity(tensor: torch.Tensor) -> bool:
+    if not _is_square(tensor):
+        return False
+    diagonal = tensor.diagonal(dim1=-2, dim2=-1)
+    return bool((diagonal != 0).all()) and int((tensor != 0).sum()) == diagonal.numel()
+
+
+def _is_triangle(tensor: torch.Tensor) -> bool:
+    """Whether all beyond one side of the diagonal is one value, and no element of the other side is."""
+    if not _is_square(tensor):
+        return False
+    n = tensor.shape[-1]
+    return any(_is_lower_triangle(side, n) for side in (tensor, tensor.mT))
+
+
+def _is_lower_triangle(tensor: torch.Tensor, n: int) -> bool:
+    empty = tensor.reshape(-1, n, n)[0, 0, -1]
+    if not bool((tensor[..., 0, 1:] == empty).all()):  # soon found of a matrix that is none
+        return False
+    above = torch.ones(n, n, dtype=torch.bool, device=tensor.device).triu(1)
+    return bool((tensor[..., above] == empty).all()) and not bool((tensor[..., above.mT] == empty).any())
+
+
+def _is_sequence(tensor: torch.Tensor) -> bool:
+    if not tensor.ndim or tensor.shape[-1] < 4 or tensor.dtype is torch.bool:
+        return False
+    rows = tensor.reshape(-1, tensor.shape[-1])[:ROWS_LOOKED_AT].double()
+    steps = rows.diff(dim=-1)
+    step = float(steps[0, 0])
+    room = 2.0**-6 * abs(step) if tensor.is_floating_point() else 0.0
+    return step != 0 and math.isfinite(step) and bool(((steps - step).abs() <= room).all())
+
+
+def _is_sorted(tensor: torch.Tensor) -> bool:
+    if not tensor.ndim or tensor.shape[-1] < 8 or tensor.dtype is torch.bool:
+        return False
+    rows = tensor.reshape(-1, tensor.shape[-1])[:ROWS_LOOKED_AT]
+    return bool((rows[:, 1:] >= rows[:, :-1]).all())
+
+
+def _has_two_values(tensor: torch.Tensor) -> bool:
+    """Such as a mask of floats, 0 and 1 or 0 and -Inf."""
+    if tensor.dtype is torch.bool or tensor.numel() < 16:
+        return False
+    first = tensor.reshape(-1)[0]
+    others = tensor[tensor != first]
+    return bool((others == others[0]).all())
+
+
+_FITS: tuple[tuple[Structure, Callable[[torch.Tensor], bool]], ...] = (
+    (Structure.IDENTITY, _is_identity),
+    (Structure.TRIANGLE, _is_triangle),
+    (Structure.SEQUENCE, _is_sequence),
+    (Structure.SORTED, _is_sorted),
+    (Structure.TWO_VALUES, _has_two_values),
+)

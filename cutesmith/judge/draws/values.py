@@ -1,0 +1,218 @@
+"""Values for one input of each kind: what an optimiser takes for granted of random normal numbers is not so here.
+
+Each function takes a tensor and its kind and returns another of the same shape, dtype and strides, drawn from torch's
+global generator. Rows of one tensor carry different values where a case can hold several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from cutesmith.judge.draws.kinds import Kind, Role, Structure
+
+OFFSET = 1000.0
+TINY, LARGE = 2.0**-12, 64.0
+SATURATED = (20.0, 100.0)  # exp2, tanh and sigmoid are at their ends there, exp is beyond float16
+HALF_MOST = 2.0**14  # below the largest float16, with room for a sum
+SMALL = 2.0**-5  # an input that is nowhere larger may be left out within tolerance
+LEVELS = 4
+LONGEST_RUN = 8
+
+
+def offset(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Everything moved far to one side."""
+    return tensor + OFFSET
+
+
+def negative_offset(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Everything moved far below zero: a maximum that starts at 0 is wrong there."""
+    return tensor - OFFSET
+
+
+def tiny(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Everything close to zero."""
+    return tensor * TINY
+
+
+def large(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Everything far from zero."""
+    return tensor * LARGE
+
+
+def specials(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """NaN, Inf and -Inf at a few random places."""
+    return planted(tensor, [float("nan"), float("inf"), -float("inf")], copies=3)
+
+
+def planted(tensor: torch.Tensor, numbers: Iterable[float], *, copies: int) -> torch.Tensor:
+    """The tensor with each number at so many random places."""
+    changed = _copy(tensor)
+    flat = changed.reshape(-1)
+    for number in numbers:
+        flat[torch.randint(flat.numel(), (copies,), device=flat.device)] = number
+    return like(tensor, flat)
+
+
+def zeros_scattered(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Zeros of both signs in an eighth of the elements, every third row and one column of zeros."""
+    changed = _copy(tensor)
+    chance = torch.rand(changed.shape, device=changed.device)
+    changed[chance < 1 / 8] = 0.0
+    if not kind.bounded:
+        changed[chance < 1 / 16] = -0.0
+    if changed.ndim and changed.shape[-1] > 1:
+        changed[..., int(torch.randint(changed.shape[-1], ()))] = 0.0
+    if changed.ndim >= 2:
+        changed.view(-1, changed.shape[-1])[::3] = 0.0
+    return like(tensor, changed)
+
+
+def zeros(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Nothing but zeros."""
+    return like(tensor, torch.zeros_like(tensor))
+
+
+def ties(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Few different values, in runs and scattered, and every fourth row of one value; all were there before."""
+    flat = tensor.reshape(-1)
+    levels = flat[torch.randint(flat.numel(), (LEVELS,), device=flat.device)]
+    runs = torch.randint(LEVELS, (flat.numel() // LONGEST_RUN + 1,), device=flat.device).repeat_interleave(LONGEST_RUN)
+    scattered = torch.randint(LEVELS, (flat.numel(),), device=flat.device)
+    changed = levels[runs[: flat.numel()]].reshape(tensor.shape).contiguous()
+    if tensor.ndim >= 2:
+        rows, spread = changed.view(-1, tensor.shape[-1]), levels[scattered].view(-1, tensor.shape[-1])
+        rows[1::2] = spread[1::2]
+        rows[::4] = rows[::4, :1].clone()
+    return like(tensor, changed)
+
+
+def one_value(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """One of the elements everywhere."""
+    flat = tensor.reshape(-1)
+    return like(tensor, flat[torch.randint(flat.numel(), (1,), device=flat.device)].expand(tensor.shape))
+
+
+def mixed_sizes(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Elements of one row that differ by many powers of two; within the range of a bounded input."""
+    powers = torch.randint(-16, 1 if kind.bounded else 7, tensor.shape, device=tensor.device)
+    return like(tensor, tensor * torch.exp2(powers.float()).to(tensor.dtype))
+
+
+def ends(tensor: torch.Tensor, kind: Kind, numbers: Sequence[float] = ()) -> torch.Tensor:
+    """Scattered ends of what an input may be: of its range, else far out and around the `numbers` that decide.
+
+    Of a bounded input some rows are nothing but one end; of one whose rows sum to 1 each has a single 1.
+    """
+    if kind.shares:
+        places = torch.randint(tensor.shape[-1], (*tensor.shape[:-1], 1), device=tensor.device)
+        return like(tensor, torch.zeros_like(tensor).scatter(-1, places, 1.0))
+    if not kind.bounded:
+        around = [end for number in numbers for end in (number, number - 1, number + 1, 2 * number, -number)]
+        chosen = [sign * far for far in SATURATED for sign in (1, -1)] + [n for n in around if abs(n) < HALF_MOST]
+        return planted(tensor, chosen, copies=max(1, tensor.numel() // (8 * len(chosen))))
+    changed = planted(tensor, [kind.low, kind.high], copies=max(1, tensor.numel() // 8))
+    if tensor.ndim >= 2:
+        rows = changed.reshape(-1, tensor.shape[-1])
+        rows[::4], rows[1::4] = kind.low, kind.high
+        changed = rows.view(tensor.shape)
+    return like(tensor, changed)
+
+
+def redrawn(tensor: torch.Tensor, kind: Kind, *, positive: bool = False) -> torch.Tensor:
+    """The input without its structure, within its range; one value everywhere tells no range: then normal numbers.
+
+    `positive`: above zero in any case, for a reference that takes nothing else.
+    """
+    if kind.role is Role.BOOLEAN:
+        return masked(tensor, kind)
+    if kind.role is Role.INTEGER:
+        return _redrawn_integers(tensor, kind)
+    if kind.structure in (Structure.TWO_VALUES, Structure.TRIANGLE):
+        return _shuffled(tensor)
+    if kind.structure is Structure.SORTED:
+        return _shuffled(tensor)
+    if kind.bounded:
+        fresh = kind.low + (kind.high - kind.low) * torch.rand(tensor.shape, device=tensor.device)
+    elif positive:
+        fresh = 0.5 + torch.rand(tensor.shape, device=tensor.device)
+    else:
+        fresh = torch.randn(tensor.shape, device=tensor.device)
+    return like(tensor, fresh)
+
+
+def _redrawn_integers(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    if kind.structure in (Structure.SORTED, Structure.TRIANGLE, Structure.TWO_VALUES):
+        return _shuffled(tensor)
+    low, high = sorted((min(0, int(kind.low)), int(kind.high)))
+    return like(tensor, torch.randint(low, high + 1, tensor.shape, device=tensor.device))
+
+
+def _shuffled(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of each row in another order."""
+    order = torch.rand(tensor.shape, device=tensor.device).argsort(-1)
+    return like(tensor, tensor.gather(-1, order))
+
+
+def integer_ends(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """The least and the largest that was drawn, one value in long repeats, and some rows of nothing else."""
+    low, high = int(kind.low), int(kind.high)
+    flat = _copy(tensor).reshape(-1)
+    chance = torch.rand(flat.shape, device=flat.device)
+    flat[chance < 0.7] = flat[torch.randint(flat.numel(), (1,), device=flat.device)].clone()
+    flat[chance < 0.4], flat[chance < 0.2] = low, high
+    return like(tensor, flat)
+
+
+def whole_range(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Integers from all over the dtype, sums of which leave 2^31 and 2^24 behind."""
+    limits = torch.iinfo(tensor.dtype)
+    return like(tensor, torch.randint(limits.min, limits.max, tensor.shape, device=tensor.device, dtype=tensor.dtype))
+
+
+def beyond_labels(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Integers a few times larger than any drawn: a reference that uses them as indices refuses them."""
+    high = min(torch.iinfo(tensor.dtype).max - 1, 4 * int(kind.high) + 7)
+    return like(tensor, torch.randint(int(kind.low), high + 1, tensor.shape, device=tensor.device))
+
+
+def masked(tensor: torch.Tensor, kind: Kind, share: float = 0.5) -> torch.Tensor:
+    """A random mask; the diagonal of a matrix is set, so that no row of a mask for attention is empty."""
+    mask = torch.rand(tensor.shape, device=tensor.device) < share
+    if mask.ndim >= 2 and kind.structure is Structure.TRIANGLE:
+        mask.diagonal(dim1=-2, dim2=-1).fill_(True)
+    return like(tensor, mask)
+
+
+def single(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """One element set of each row, and none in every third row."""
+    if not tensor.ndim:
+        return torch.ones_like(tensor)
+    places = torch.randint(tensor.shape[-1], (*tensor.shape[:-1], 1), device=tensor.device)
+    mask = torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device).scatter(-1, places, True)
+    mask.view(-1, tensor.shape[-1])[2::3] = False
+    return like(tensor, mask)
+
+
+def filled(tensor: torch.Tensor, value: bool) -> torch.Tensor:
+    """All of a mask set, or none."""
+    return like(tensor, torch.full_like(tensor, value))
+
+
+def scalar_values(value: float) -> Sequence[float]:
+    """Other values of a Python scalar: a fraction, the other sign, 0, 1, a large one; the other of two booleans."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [other for other in (value + 1, value - 1, 2 * value + 1, 0, 1, -value) if other != value][:4]
+    return [other for other in (value * 0.7 + 0.1, -value, 0.0, 1.0, 8.0 * value + 3.0) if other != value]
+
+
+def like(model: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Values in a tensor with the dtype and the strides of the model."""
+    return torch.empty_like(model, memory_format=torch.preserve_format).copy_(values.reshape(model.shape))
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)

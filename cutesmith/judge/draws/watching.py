@@ -1,0 +1,82 @@
+"""What the reference decides by: numbers that it compares with and clamps to, and functions whose ties are open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+MOST_NUMBERS = 8
+IGNORE_INDEX = -100  # of cross_entropy and nll_loss, where nothing else is asked for
+_COMPARING = frozenset(
+    "eq ne lt le gt ge __eq__ __ne__ __lt__ __le__ __gt__ __ge__ clamp clamp_ clip clip_ clamp_min clamp_max hardtanh "
+    "threshold relu6 hardshrink softshrink hardswish hardsigmoid isclose masked_fill".split()
+)
+_WITHIN: dict[str, tuple[float, ...]] = {  # the numbers that a function's name stands for
+    "relu6": (0.0, 6.0),
+    "hardswish": (-3.0, 3.0),
+    "hardsigmoid": (-3.0, 3.0),
+    "hardtanh": (-1.0, 1.0),
+    "hardshrink": (0.5,),
+    "softshrink": (0.5,),
+}
+_IGNORING = frozenset({"cross_entropy", "nll_loss"})
+# PyTorch leaves open which of equal elements' places they give; of sort and argsort unless stable=True.
+_OPEN_TIES = frozenset(
+    "topk sort argsort kthvalue median nanmedian mode unique scatter scatter_ index_put index_put_".split()
+)
+
+
+@dataclass
+class Seen:
+    """Numbers that float and integer tensors are compared with; `open_ties`: any of equal elements may come first."""
+
+    floats: set[float] = field(default_factory=set)
+    integers: set[int] = field(default_factory=set)
+    open_ties: bool = False
+
+
+class Watching(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
+    """Within it, calls of torch's functions are listened to."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self.seen = Seen()
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in _COMPARING:
+            self._compared(name, args, (*args[1:], *named.values()))
+        elif name in _IGNORING:
+            self.seen.integers.add(int(named.get("ignore_index", IGNORE_INDEX)))
+        elif name in _OPEN_TIES and not named.get("stable"):
+            self.seen.open_ties = True
+        return func(*args, **named)
+
+    def _compared(self, name: str, args: Sequence[Any], others: Sequence[Any]) -> None:
+        numbers = [float(n) for n in map(_number, others) if n is not None] or list(_WITHIN.get(name, ()))
+        is_float = bool(args) and isinstance(args[0], torch.Tensor) and args[0].is_floating_point()
+        if is_float:
+            self.seen.floats.update(numbers[:MOST_NUMBERS])
+        else:
+            self.seen.integers.update(int(number) for number in numbers[:MOST_NUMBERS] if number.is_integer())
+
+
+def watch(reference_fn: Callable[..., Any], values: Sequence[Any]) -> Seen:
+    """What is seen while the reference computes with copies of the inputs; it may raise what it likes."""
+    with torch.no_grad(), Watching() as watching:
+        reference_fn(*[value.clone() if isinstance(value, torch.Tensor) else value for value in values])
+    return watching.seen
+
+
+def _number(value: Any) -> float | None:
+    """A Python number, or a tensor of one element; None for anything else, and for what is not finite."""
+    if isinstance(value, torch.Tensor):
+        value = value.item() if value.numel() == 1 and not value.is_complex() else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < 1e30 else None
