@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutesmith.judge.candidate_side import requests as of_candidate
+from cutesmith.judge.derived import Draw, judge_derived
 from cutesmith.judge.problem_process import reference_call
 from cutesmith.judge.reference_side import requests as of_reference
 from cutesmith.judge.rounds import DERIVED, NAN_POISON, Round
@@ -102,4 +103,5 @@ class FullSize:
         reply = turn.run(name, drawn, call)
         if reply.steps:
             turn.note_sizes(drawn)
-        return turn.judge_derived(case, reply, note=drawn.why)
+        judged = of_reference.DerivedCase(name, (name,), strict=True)
+        return judge_derived(turn, case, reply, judged, draws=[Draw(name, DERIVED, drawn)], note=drawn.why)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cutesmith.compiling.narrowing import Compiled, described, narrow_instructions, unexplained
-from cutesmith.errors import CandidateError, CutesmithError
+from cutesmith.errors import CandidateError
 from cutesmith.judge.candidate_side.requests import CallReport, Opcodes, Ran, Run, Step, StepReport
 from cutesmith.judge.problem_process import reference_call, reference_reply
 from cutesmith.judge.reference_side.requests import Draw, Drawn, Judge, Judged, Tolerances, Types
@@ -22,12 +22,11 @@ from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.scratch import content_of, remove_folder, scratch_folder
 from cutesmith.sandbox.worker import GIB, Worker
-from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, Violation
+from cutesmith.verdicts import CaseReport, ExitCode, Mechanism, Rule, Violation
 
 NAN_POISON, LARGE_POISON = 0xFF, 0x5A  # as in transfer.tensors, which imports torch
-LAYOUT_CASES = ("strided rows", "misaligned", "transposed memory")
 TOO_EARLY = "nothing that this call wrote stayed: let every stream that you use wait for the current one first"
-DERIVED = "derived"  # the key of such inputs on the reference's side
+DERIVED, OTHER_DERIVED = "derived", "other derived"  # the keys of such inputs on the reference's side
 SMALLER = (
     "Return fewer elements from get_inputs() and get_input_sets(), or raise --timeout; if they are few, look for a "
     "loop or a wait that nothing ends."
@@ -94,7 +93,7 @@ class Round:
             judged = self._judge_replay(case, reply)
             return self._precise(judged, reply.steps[0]) if index < 0 and judged.passed else judged
         finally:
-            self._clean()
+            self.clean()
 
     def _precise(self, case: CaseReport, report: StepReport) -> CaseReport:
         """A right result that was computed in less than any type of the problem has is said to be (rule O9).
@@ -112,7 +111,7 @@ class Round:
         if not (narrow := unexplained(narrow_instructions(compiled.counts), problem.types)):
             return case
         text = f"computes in {described(narrow, compiled)}, less than any type of the problem has"
-        if own_tolerance and (wrong := self._judge("a", report, default=True).violation):
+        if own_tolerance and (wrong := self.judge("a", report, default=True).violation):
             text = f"{text}; only this file's own TOLERANCE lets it pass: {wrong.text}"
             return case.violated(Violation(Rule.O9, Mechanism.NARROW_INSTRUCTIONS, text, reject=False))
         return replace(case, remark="; ".join(filter(None, (case.remark, text))))
@@ -121,9 +120,9 @@ class Round:
         for step, report in enumerate(reply.steps):
             if found := behaviour(report, reply.changes, own=True):
                 return case.violated(found)
-            judged = self._judge("aba"[step], report)
+            judged = self.judge("aba"[step], report)
             case = replace(case, outputs=case.outputs or judged.outputs)
-            if not (wrong := _explained(judged, report)):
+            if not (wrong := explained(judged, report)):
                 continue
             # A wrong result that is, bit for bit, that of an earlier call was not computed.
             if not wrong.reject and any(same_bytes(report.outputs, e.outputs, self.sums) for e in reply.steps[:step]):
@@ -136,51 +135,12 @@ class Round:
         # Two right results that differ in their bits are reported, not refused: atomics may reorder sums.
         return replace(case, remark="not reproducible: two calls on equal inputs differ, within tolerance")
 
-    def derived(self, name: str) -> CaseReport | None:
-        """One derived case; None when the reference refuses such inputs. A kernel may refuse layouts and shapes too."""
-        try:
-            drawn = self.draw(DERIVED, derive=name)
-        except CutesmithError:  # the reference process died on it: nothing more can be derived
-            text = "the reference process ended"
-            gone = CaseReport(name=f"derived: {name}", inputs="", outcome=CaseOutcome.NOT_RUN, remark=text)
-            return None if self.reference.alive else gone
-        if not drawn.accepted:
-            return None
-        case = CaseReport(name=f"derived: {name}", inputs=drawn.summary)
-        poisons = (NAN_POISON, LARGE_POISON)
-        steps = tuple(self.step(i, drawn, reuse=False, poison=poison) for i, poison in enumerate(poisons))
-        # Shapes and layouts that the contract does not name may be refused aloud; values may not.
-        may_decline = name in LAYOUT_CASES or name.startswith(("odd", "empty", "size 1"))
-        reply = self.run(case.name, drawn, Run(steps, may_decline=may_decline))
-        return self.judge_derived(case, reply, forgiving=name.startswith("NaN"))
-
-    def judge_derived(self, case: CaseReport, reply: Ran, *, note: str = "", forgiving: bool = False) -> CaseReport:
-        """What came of a case that no one wrote down; `note` is a remark on it, `forgiving`: no value is cheating."""
-        if why := reply.declined or reply.stopped:
-            self._clean()
-            outcome = CaseOutcome.DECLINED if reply.declined else CaseOutcome.NOT_RUN
-            done = replace(case, outcome=outcome, remark=why[:300])
-            return case.violated(reply.changes[0]) if reply.changes else done
-        try:
-            for report in reply.steps:
-                if found := behaviour(report, reply.changes, own=False):
-                    return case.violated(found)
-                judged = self._judge(DERIVED, report)
-                remark = "; ".join(filter(None, (note, judged.note)))
-                case = replace(case, outputs=case.outputs or judged.outputs, remark=remark)
-                if wrong := _explained(judged, report):
-                    by_value = wrong.mechanism is Mechanism.FLOAT64_REFERENCE
-                    mechanism = Mechanism.DERIVED_INPUTS if by_value else wrong.mechanism
-                    wrong = replace(wrong, mechanism=mechanism, reject=wrong.reject and not forgiving)
-                    return replace(case, outputs=judged.outputs).violated(wrong)
-            return case
-        finally:
-            self._clean()
-
     def draw(self, key: str, **what: Any) -> Drawn:
         """Inputs of a case under a key, as files; `what`: further fields of `Draw`."""
-        place = self.folder / INPUTS / ("a" if key == DERIVED else key)  # over those of a case that is done
-        return reference_call(self.reference, Draw(key=key, seed=new_seed(), folder=str(place), **what))
+        place = (
+            self.folder / INPUTS / {DERIVED: "a", OTHER_DERIVED: "b"}.get(key, key)
+        )  # over those of a case that is done
+        return reference_call(self.reference, Draw(key=key, folder=str(place), **{"seed": new_seed(), **what}))
 
     def note_sizes(self, drawn: Drawn) -> None:
         """Remember as what `get_inputs()` ran."""
@@ -212,8 +172,11 @@ class Round:
                 raise
             raise too_slow(error, drawn.summary, drawn.size, case=f"{name}: ") from error
 
-    def _judge(self, key: str, report: StepReport, *, default: bool = False) -> Judged:
-        """What the reference's side says of outputs; `default`: by the tolerances of their types alone."""
+    def judge(self, key: str, report: StepReport, *, default: bool = False, strict: bool = True) -> Judged:
+        """What the reference's side says of outputs; `default`: by the tolerances of their types alone.
+
+        Without `strict`, elements that the reference gives NaN for are not decided.
+        """
         hand_over(
             lambda chunk: self.candidate.call(chunk, timeout=self.options.timeout),
             lambda chunk: reference_call(self.reference, chunk),
@@ -221,14 +184,16 @@ class Round:
             self.options.largest_file,
             keep=True,
         )
-        tolerances = Tolerances(rtol=self.options.rtol, atol=self.options.atol, derived=key == DERIVED, default=default)
+        derived = key in (DERIVED, OTHER_DERIVED)
+        given = {"rtol": self.options.rtol, "atol": self.options.atol}
+        tolerances = Tolerances(**given, derived=derived, default=default, strict=strict)
         judged = reference_call(self.reference, Judge(key, report.outputs, report.is_tuple, tolerances))
         for output in report.outputs:
             self.sums.pop(output.file, None)
         self.sums.update(zip((output.file for output in report.outputs), judged.sums))
         return judged
 
-    def _clean(self) -> None:
+    def clean(self) -> None:
         """Make room, where the files of this case take so much that the next one's might not fit beside them."""
         outputs, drawn = self.folder / "candidate" / "outputs", list((self.folder / INPUTS).iterdir())
         if sum(content_of(folder).bytes for folder in (outputs, *drawn)) > KEPT_BYTES:
@@ -255,7 +220,7 @@ def too_slow(error: CandidateError, inputs: str, size: str, *, case: str = "") -
     return error.reworded(f"{case}{error.message} on {inputs} ({size})", hint=SMALLER)
 
 
-def _explained(judged: Judged, report: StepReport) -> Violation | None:
+def explained(judged: Judged, report: StepReport) -> Violation | None:
     """What is wrong with a result; elements that were never written (rule O1) or too early (T1) are said to be."""
     wrong = judged.violation
     if wrong is None or not judged.outputs:

@@ -23,6 +23,7 @@ from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, U
 from cutesmith.judge import device_time, sanitizer
 from cutesmith.judge.candidate_side import requests as of_candidate
 from cutesmith.judge.cheats import find_cheats
+from cutesmith.judge.derived import run_derived
 from cutesmith.judge.entries import candidate as candidate_entry
 from cutesmith.judge.full_size import FullSize
 from cutesmith.judge.kept_references import serving
@@ -197,9 +198,9 @@ class Judge:
             self.cases.append(whole.launches())
             if not self.cases[-1].passed:  # a call that fails at full size fails the kernel
                 return
-        for name in plan.derived:
+        for case in plan.derived:
             with self._sharing():
-                report = turn.derived(name)
+                report = run_derived(turn, case)
             self.cases += [] if report is None else [report]
             if self._settled() or not turn.reference.alive:
                 return

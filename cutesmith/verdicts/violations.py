@@ -46,6 +46,11 @@ class Rule(str, enum.Enum):
     H5 = "H5"
     H6 = "H6"
     H7 = "H7"
+    V1 = "V1"
+    V2 = "V2"
+    V3 = "V3"
+    V4 = "V4"
+    V5 = "V5"
 
     __str__ = str.__str__
 
@@ -83,6 +88,7 @@ class Mechanism(enum.Enum):
     POISON = "poison"
     STRUCTURE = "structure"
     DERIVED_INPUTS = "derived inputs"
+    UNREAD_INPUT = "each input changed alone"
     FLOAT64_REFERENCE = "float64 reference"
     PROBLEM_AUDIT = "audit of the problem"
     TIME_LIMIT = "time limit"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -12,11 +12,14 @@ import torch
 from cutesmith.judge.draws import values as v
 from cutesmith.judge.draws.kinds import Kind, Role, Structure
 from cutesmith.judge.draws.watching import Seen
-from cutesmith.judge.reference_side.requests import DerivedCase
+from cutesmith.judge.reference_side.requests import AS_DRAWN, DerivedCase
+from cutesmith.verdicts import Rule
 
 Values = list[Any]
 Change = Callable[[torch.Tensor, Kind], torch.Tensor]
 REDRAWN = "without structure"
+# A reference that takes integers for indices must refuse these on the CPU first: a GPU's process would end on them.
+SAFE_FIRST = frozenset({"special integers", "large integers", "whole range"})
 MOST_SCALARS = 4  # values of one scalar argument
 
 
@@ -32,30 +35,32 @@ QUICK = (
 class Drawing:
     """The inputs of one problem: their kinds, and what the reference was seen to decide by."""
 
-    kinds: tuple[Kind, ...]
-    seen: Seen
+    kinds: tuple[Kind, ...] = ()
+    seen: Seen = field(default_factory=Seen)
 
     def cases(self, *, quick: bool) -> list[DerivedCase]:
         """Cases for these kinds; `quick`: only those of floats that are moved or scaled as a whole."""
         floats = any(kind.role is Role.FLOAT for kind in self.kinds)
         if quick:
             return list(QUICK) if floats else []
-        return [case for case in self._all_cases() if any(draw in self.draws for draw in case.draws)]
+        cases = [replace(c, draws=tuple(draw for draw in c.draws if draw in self.draws)) for c in self._all_cases()]
+        return [case for case in cases if case.draws]
 
     def _all_cases(self) -> Iterator[DerivedCase]:
         yield DerivedCase("offsets", ("large offset", "negative offset"), strict=True)
         yield DerivedCase("sizes", ("tiny values", "large values"), strict=True)
         yield DerivedCase("NaN and Inf", ("NaN and Inf",), forgiving=True, strict=True)
-        yield DerivedCase("zeros", ("zeros", "all zeros"))
-        yield DerivedCase("equal values", ("equal values", "one value"))
-        yield DerivedCase("ends and mixed sizes", ("ends", "mixed sizes"))
-        yield DerivedCase(REDRAWN, (REDRAWN,))
-        yield DerivedCase("integers", ("integer ends", "special integers", "large integers", "whole range"))
-        yield DerivedCase("masks", ("random mask", "all true", "all false", "single and empty rows"))
+        yield DerivedCase("zeros", ("scattered zeros", "all zeros"), Rule.V1)
+        yield DerivedCase("equal values", ("few values", "one value"), Rule.V1)
+        yield DerivedCase("ends and mixed sizes", ("ends", "mixed sizes"), Rule.V1)
+        yield DerivedCase(REDRAWN, (REDRAWN,), Rule.V2, alone={name: f"only `{name}`" for name in self.structured})
+        yield DerivedCase("integers", ("integer ends", "special integers", "large integers", "whole range"), Rule.V3)
+        yield DerivedCase("masks", ("random mask", "all true", "all false", "single and empty rows"), Rule.V4)
         for kind in self.kinds:
             if kind.role is Role.SCALAR:
                 names = tuple(f"`{kind.name}` value {number}" for number in range(MOST_SCALARS))
-                yield DerivedCase(f"other values of `{kind.name}`", names, may_decline=True)
+                case = DerivedCase(f"other values of `{kind.name}`", names, Rule.V5, may_decline=True)
+                yield replace(case, alone={kind.name: names[0]})
 
     def draw(self, name: str, inputs: Sequence[Any]) -> Iterator[Values]:
         """Ways to draw the inputs so, the best first, for a reference that may refuse some."""
@@ -83,9 +88,9 @@ class Drawing:
             "tiny values": self._largest(v.tiny, plain),
             "large values": self._largest(v.large, plain),
             "NaN and Inf": self._largest(v.specials, free),
-            "zeros": self._each(v.zeros_scattered, zero),
+            "scattered zeros": self._each(v.zeros_scattered, zero),
             "all zeros": self._largest(v.zeros, zero),
-            "equal values": self._each(v.ties, [] if self.seen.open_ties else free),
+            "few values": self._each(v.ties, [] if self.seen.open_ties else free),
             "one value": self._largest(v.one_value, [] if self.seen.open_ties else free),
             "ends": self._each(partial(v.ends, numbers=sorted(self.seen.floats)), [i for i, _ in self._floats()]),
             "mixed sizes": self._each(v.mixed_sizes, [i for i in plain if self.kinds[i].low <= 0.0]),
@@ -96,7 +101,8 @@ class Drawing:
         masks = [i for i, kind in enumerate(self.kinds) if kind.role is Role.BOOLEAN]
         structured = list(self.structured.values())
         special = partial(_special_integers, numbers=sorted(self.seen.integers))
-        draws = {
+        draws: dict[str, tuple[Callable[[Values], Values], ...]] = {
+            AS_DRAWN: (list,),
             REDRAWN: (*self._each(v.redrawn, structured), *self._each(partial(v.redrawn, positive=True), structured)),
             "integer ends": self._each(v.integer_ends, integers),
             "special integers": self._each(special, integers) if self.seen.integers else (),

@@ -28,15 +28,21 @@ _IGNORING = frozenset({"cross_entropy", "nll_loss"})
 _OPEN_TIES = frozenset(
     "topk sort argsort kthvalue median nanmedian mode unique scatter scatter_ index_put index_put_".split()
 )
+_CASTING = frozenset("to int long short char byte type type_as".split())
 
 
 @dataclass
 class Seen:
-    """Numbers that float and integer tensors are compared with; `open_ties`: any of equal elements may come first."""
+    """Numbers that float and integer tensors are compared with, and what PyTorch leaves open.
+
+    `open_ties`: any of equal elements may come first. `undefined_cast`: NaN, or more than an integer type holds, was
+    cast to it; there the CPU and a GPU differ.
+    """
 
     floats: set[float] = field(default_factory=set)
     integers: set[int] = field(default_factory=set)
     open_ties: bool = False
+    undefined_cast: bool = False
 
 
 class Watching(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-ignore]
@@ -55,7 +61,10 @@ class Watching(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-i
             self.seen.integers.add(int(named.get("ignore_index", IGNORE_INDEX)))
         elif name in _OPEN_TIES and not named.get("stable"):
             self.seen.open_ties = True
-        return func(*args, **named)
+        result = func(*args, **named)
+        if name in _CASTING and _is_undefined(args[0], result):
+            self.seen.undefined_cast = True
+        return result
 
     def _compared(self, name: str, args: Sequence[Any], others: Sequence[Any]) -> None:
         numbers = [float(n) for n in map(_number, others) if n is not None] or list(_WITHIN.get(name, ()))
@@ -70,7 +79,18 @@ def watch(reference_fn: Callable[..., Any], values: Sequence[Any]) -> Seen:
     """What is seen while the reference computes with copies of the inputs; it may raise what it likes."""
     with torch.no_grad(), Watching() as watching:
         reference_fn(*[value.clone() if isinstance(value, torch.Tensor) else value for value in values])
-    return watching.seen
+    seen: Seen = watching.seen
+    return seen
+
+
+def _is_undefined(value: torch.Tensor, cast: torch.Tensor) -> bool:
+    """Whether a float tensor was cast to integers that cannot hold it."""
+    if not isinstance(cast, torch.Tensor) or not value.is_floating_point() or cast.is_floating_point():
+        return False
+    if cast.dtype is torch.bool or cast.is_complex():
+        return False
+    limits = torch.iinfo(cast.dtype)
+    return not bool(((value > limits.min - 1.0) & (value < limits.max + 1.0)).all())
 
 
 def _number(value: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""Inputs that no one wrote down: other shapes, layouts and values derived from those of a problem.
+"""Inputs of other shapes and layouts, derived from those of a problem; `judge.draws` has other values.
 
 Shapes change by symbol: every dimension of the same size is taken for the same one, so that inputs stay consistent. The
 reference decides what is allowed: a derived case that it refuses is dropped.
@@ -13,26 +13,25 @@ from typing import Any
 
 import torch
 
+from cutesmith.judge.reference_side.requests import DerivedCase
+
 Values = list[Any]
 ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; small, so that a case costs nothing
 SMALL_SIZES = (64, 24, 4, 2)  # layouts need no large tensors
-OF_VALUES = ("large offset", "tiny values", "large values", "NaN and Inf")  # cases that change no shape
 FAR_TOO_MANY = 8  # times the elements that are wanted: slow; above, inputs are hopeless where nothing is executed fast
 LEAST_COLUMNS = 256
 TILE = 128  # no size needs to be divisible by more
 _KEPT = "not shrunk further, as kernels are written for a number of columns"
 
 
-def derived_cases(inputs: Sequence[Any], *, shapes: bool) -> list[str]:
-    """Names of the cases to derive: values always, shapes and layouts where the contract allows them."""
+def derived_cases(inputs: Sequence[Any]) -> list[DerivedCase]:
+    """Cases of other shapes and layouts, which a kernel may refuse aloud; each is drawn once and run twice."""
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-    floats = [value for value in tensors if value.is_floating_point()]
-    names = list(OF_VALUES) if floats else []
-    if shapes and any(value.ndim for value in tensors):
-        names += ["odd sizes", "empty"] + [f"size 1 for {size}" for size in _sizes(inputs)]
-        names += ["strided rows", "misaligned"]
-        names += ["transposed memory"] if any(value.ndim >= 2 for value in tensors) else []
-    return names
+    if not any(value.ndim for value in tensors):
+        return []
+    names = ["odd sizes", "empty"] + [f"size 1 for {size}" for size in _sizes(inputs)] + ["strided rows", "misaligned"]
+    names += ["transposed memory"] if any(value.ndim >= 2 for value in tensors) else []
+    return [DerivedCase(name, (name,), may_decline=True, strict=True) for name in names]
 
 
 def derive(name: str, inputs: Sequence[Any]) -> Values:
@@ -204,34 +203,10 @@ def _misaligned(tensor: torch.Tensor) -> torch.Tensor:
     return flat.view(tensor.shape).copy_(tensor)
 
 
-def _floats(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Values], Values]:
-    """Change the float tensors with the most elements: weights and scales stay what they are."""
-
-    def derivation(inputs: Values) -> Values:
-        largest = max(v.numel() for v in inputs if isinstance(v, torch.Tensor) and v.is_floating_point())
-        return _each(lambda v: change(v) if v.is_floating_point() and v.numel() == largest else v, inputs)
-
-    return derivation
-
-
-def _specials(tensor: torch.Tensor) -> torch.Tensor:
-    """NaN, Inf and -Inf at a few random places."""
-    planted = tensor.clone(memory_format=torch.contiguous_format)
-    if planted.numel():
-        for value in (float("nan"), float("inf"), -float("inf")):
-            places = torch.randint(planted.numel(), (3,), device=planted.device)
-            planted.view(-1)[places] = value
-    return planted
-
-
 _DERIVATIONS: dict[str, Callable[[Values], Values]] = {
     "odd sizes": lambda inputs: _resized(inputs, ODD_SIZES),
     "empty": _empty,
     "strided rows": lambda inputs: _each(_strided, _resized(inputs, SMALL_SIZES)),
     "transposed memory": lambda inputs: _each(_transposed, _resized(inputs, SMALL_SIZES)),
     "misaligned": lambda inputs: _each(_misaligned, _resized(inputs, SMALL_SIZES)),
-    "large offset": _floats(lambda tensor: tensor + 1000),
-    "tiny values": _floats(lambda tensor: tensor * 2**-12),
-    "large values": _floats(lambda tensor: tensor * 64),
-    "NaN and Inf": _floats(_specials),
 }

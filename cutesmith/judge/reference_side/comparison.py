@@ -32,7 +32,8 @@ class Tolerance:
     wrong everywhere a little, from single roundings. None where the user set the tolerances. `derived` says that no one
     chose the inputs, so that they may be too ill-conditioned for any result in this dtype; `native_error` is then what
     PyTorch was seen to be off by on inputs next to them (see `native_excess`), of integers in how many. `moved` is how
-    far roundings of the inputs alone move the result (`sensitivity.py`): `BACKWARD` times that passes.
+    far roundings of the inputs alone move the result (`sensitivity.py`): `BACKWARD` times that passes. Without
+    `nan_decides` any value passes where the exact result and PyTorch's are NaN.
     """
 
     rtol: float
@@ -42,6 +43,7 @@ class Tolerance:
     derived: bool = False
     native_error: float = 0.0
     moved: float = 0.0
+    nan_decides: bool = True
 
 
 # About two units in the last place of the output type: one rounding of a float32 result passes, a chain of roundings
@@ -308,6 +310,8 @@ class _Totals:
         target = torch.where(rounded.isfinite(), exact, own)
         special = ~(out.isfinite() & target.isfinite())
         wrong = special & ~(_same(out, own) | _same(out, rounded))
+        if not self.tolerance.nan_decides:
+            wrong &= ~(own.isnan() & rounded.isnan())
         self.special += int(wrong.sum())
         self.extra_nan += int((wrong & out.isnan()).sum())
         difference = torch.where(special, 0.0, (out - target).abs())

@@ -20,11 +20,8 @@ from cutesmith.compiling.types_seen import types_seen
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.judge.reference_side import requests
 from cutesmith.judge.reference_side.cases import (
-    OF_VALUES,
     Fitted,
     count_elements,
-    derive,
-    derived_cases,
     fit,
     resize,
     size_of,
@@ -32,6 +29,7 @@ from cutesmith.judge.reference_side.cases import (
 from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, native_excess, tolerance_for
 from cutesmith.judge.reference_side.full_inputs import FullInputs
 from cutesmith.judge.reference_side.longer_cases import Longer
+from cutesmith.judge.reference_side.other_inputs import OtherInputs
 from cutesmith.judge.reference_side.precision import in_float64
 from cutesmith.judge.reference_side.problem_calls import (
     call_of_file,
@@ -69,6 +67,7 @@ class Reference:
     size: str = ""  # of the inputs drawn last
     whole: FullInputs | None = None  # where get_inputs() is made smaller
     asked: str = ""  # what they stand for, where they were made smaller
+    other: OtherInputs | None = None  # values and layouts that the problem does not draw
     fits: dict[str, Fitted] = field(default_factory=dict)  # how inputs are made smaller, by what they are
     drawn: dict[str, list[Any]] = field(default_factory=dict)
     results: dict[str, tuple[list[Any], Results]] = field(default_factory=dict)  # with the inputs that they are for
@@ -122,7 +121,11 @@ class Reference:
         drawn = items_of(self.loaded.get_input_sets or tuple, "get_input_sets")
         sets = sum(bool(self._check(values, "get_input_sets()")) for values in drawn)
         shapes = bool(getattr(self.loaded.module, "DERIVED_SHAPES", sets > 0))
-        plan = requests.Loaded(sets, tuple(derived_cases(first, shapes=shapes)), shapes)
+        plan = requests.Loaded(sets, (), shapes)
+        if self.device != "fake":
+            full = self.whole.values if self.whole else first
+            self.other = OtherInputs.of(self.loaded.reference_fn, first, full, self._native, gpu=self.device == "cuda")
+            plan = replace(plan, derived=self.other.cases(first, shapes=shapes, quick=request.quick))
         return replace(plan, **self.whole.about()) if self.whole else plan
 
     def _inputs(self, index: int) -> list[Any]:
@@ -186,7 +189,7 @@ class Reference:
             if not found.kept:
                 return requests.Drawn(accepted=False, why=found.why)
         name = request.derive
-        for done in (request.key, *(("a", "b") if name else ())):  # their memory is needed
+        for done in {request.key, *(self.drawn if name and request.begins else ())}:  # their memory is needed
             self.results.pop(done, None)
             self.drawn.pop(done, None)
         if self.whole is None or self.whole.declared or not (name or found):
@@ -195,9 +198,10 @@ class Reference:
             fitted = self._fit(self.whole.values)
             values = resize(self.whole.values, found.sizes) if found else fitted
         if name:
-            values = derive(name, values)
-            if self._refusal(values):
-                return requests.Drawn(accepted=False)
+            assert self.other is not None, "load comes first"
+            values, why = self.other.draw(name, values)
+            if why:
+                return requests.Drawn(accepted=False, why=why)
         self.drawn[request.key] = values
         release_unused()
         return self._told(request, values, found)
@@ -207,7 +211,8 @@ class Reference:
         folder, name = Path(request.folder), request.derive
         folder.mkdir(parents=True, exist_ok=True)
         files = tuple(self.transfer.write_value(value, folder / f"{index}") for index, value in enumerate(values))
-        stands_for = f" for {self.asked}" if self.asked and (not name or name in OF_VALUES) else ""
+        same_sizes = not name or (self.other is not None and self.other.keeps_sizes(name))
+        stands_for = f" for {self.asked}" if self.asked and same_sizes else ""
         return requests.Drawn(
             accepted=True,
             why=f"{found.kept:,} of {found.long:,}: {found.why}" if found and found.why else "",
@@ -304,7 +309,8 @@ class Reference:
         known = {} if tolerances.default else self.loaded.tolerance
         rtol = known.get("rtol") if tolerances.rtol is None else tolerances.rtol
         atol = known.get("atol") if tolerances.atol is None else tolerances.atol
-        stated = [replace(tolerance_for(own.dtype, rtol, atol), derived=tolerances.derived) for own in native]
+        how = {"derived": tolerances.derived, "nan_decides": tolerances.strict}
+        stated = [replace(tolerance_for(own.dtype, rtol, atol), **how) for own in native]
         results = _compared(actual, native, exact, stated)
         if any(result.violation for result in results):
             excusing = self._excusing_few(values, native, exact, self._excusing_pytorch(values, native, stated))

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout, Value
 from cutesmith.sandbox.messages import Request
-from cutesmith.verdicts import OutputError, Violation
+from cutesmith.verdicts import OutputError, Rule, Violation
+
+AS_DRAWN = "as drawn"  # the draw that changes nothing
 
 
 @dataclass(frozen=True)
 class DerivedCase:
     """Inputs that the problem does not draw itself: the names of their draws, each a step of the case.
 
-    `may_decline`: a kernel may refuse them aloud. `forgiving`: no wrong value is cheating. `strict`: elements that
-    PyTorch gives NaN for are compared too.
+    `rule`: the row of the table of exploits for a wrong value. `may_decline`: a kernel may refuse them aloud.
+    `forgiving`: no wrong value is cheating. `strict`: elements that PyTorch gives NaN for are compared too. `alone`: by
+    names of inputs, draws that change one of them and nothing else.
     """
 
     name: str
     draws: tuple[str, ...]
+    rule: Rule | None = None
     may_decline: bool = False
     forgiving: bool = False
     strict: bool = False
+    alone: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -42,13 +47,14 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Load(Request[Loaded]):
-    """Run the problem's part of a file; `readable`: further files that the user named."""
+    """Run the problem's part of a file; `readable`: further files that the user named, `quick`: few cases of values."""
 
     device: str
     path: str
     seed: int
     arch: str = ""
     readable: tuple[str, ...] = ()
+    quick: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,8 @@ class Drawn:
 class Draw(Request[Drawn]):
     """Draw the inputs of a case under a key, those of `get_inputs()` with `index` -1.
 
-    `derive` names a derived case. `longer` keeps that size whole, `beyond` has so many elements; then `elements` bounds
-    the inputs, and with `columns` these may change.
+    `derive` names a draw of a derived case; the one that `begins` a run makes room. `longer` keeps that size whole,
+    `beyond` has so many elements; then `elements` bounds the inputs, and with `columns` these may change.
     """
 
     key: str
@@ -80,6 +86,7 @@ class Draw(Request[Drawn]):
     folder: str
     index: int = -1
     derive: str = ""
+    begins: bool = True
     longer: int = 0
     beyond: int = 0
     elements: int = 0

@@ -1,0 +1,90 @@
+"""Inputs that the problem does not draw: what the reference takes of them decides which cases there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cutesmith.judge.draws.cases import SAFE_FIRST, Drawing
+from cutesmith.judge.draws.kinds import kinds_of
+from cutesmith.judge.draws.watching import Seen, Watching, watch
+from cutesmith.judge.reference_side.cases import Values, derive, derived_cases, shrink
+from cutesmith.judge.reference_side.problem_calls import native_outputs
+from cutesmith.judge.reference_side.requests import DerivedCase
+from cutesmith.judge.transfer.tensors import copy_of
+
+Native = Callable[[Sequence[Any]], tuple[list[torch.Tensor], bool]]
+MOST_NAN = 0.9  # of the results of a draw: with more it says nothing
+FEW_ELEMENTS = 1 << 14  # of inputs that are tried on the CPU first
+
+
+@dataclass(frozen=True)
+class OtherInputs:
+    """Draws for one problem; `native` is the reference on copies of inputs, `gpu` says where."""
+
+    reference_fn: Callable[..., Any]
+    drawing: Drawing
+    native: Native
+    gpu: bool
+
+    @classmethod
+    def of(
+        cls, reference_fn: Callable[..., Any], first: Values, full: Values, native: Any, *, gpu: bool
+    ) -> OtherInputs:
+        """By the inputs at full size, and by what the reference decides by on the `first` that it is called with."""
+        try:
+            seen = watch(reference_fn, [copy_of(value) for value in first])
+        except Exception:  # noqa: BLE001 - it will be told where its results are wanted
+            seen = Seen()
+        return cls(reference_fn, Drawing(kinds_of(reference_fn, full), seen), native, gpu)
+
+    def cases(self, first: Values, *, shapes: bool, quick: bool) -> tuple[DerivedCase, ...]:
+        """Cases of values, and of shapes and layouts where the contract allows them."""
+        return (*self.drawing.cases(quick=quick), *(derived_cases(first) if shapes else ()))
+
+    def keeps_sizes(self, name: str) -> bool:
+        """Whether a draw changes values alone."""
+        return name in self.drawing.draws
+
+    def draw(self, name: str, inputs: Values) -> tuple[Values, str]:
+        """The inputs of one draw, in the way that gives the fewest NaN; or why the reference takes none."""
+        if not self.keeps_sizes(name):
+            values = derive(name, inputs)
+            return values, self._trial(values)[1]
+        if self.gpu and name in SAFE_FIRST and (why := self._refused_on_the_cpu(name, inputs)):
+            return [], why
+        best, least, why = list[Any](), MOST_NAN, "it changes no input of this problem"
+        for values in self.drawing.draw(name, inputs):
+            share, refused = self._trial(values)
+            why = refused or f"the reference gives NaN for {share:.0%} of its results"
+            if not refused and share < least:
+                best, least = values, share
+            if best and not least:
+                break
+        return best, "" if best else why
+
+    def _trial(self, values: Values) -> tuple[float, str]:
+        """Which share of PyTorch's results is NaN, and why it refuses the inputs or leaves its result undefined."""
+        try:
+            with Watching() as watching:
+                outputs, _ = self.native(values)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
+            return 1.0, f"{type(error).__name__}: {str(error)[:300]}"
+        if not outputs:
+            return 1.0, "it returns nothing"
+        if watching.seen.undefined_cast:
+            return 1.0, "it casts NaN or what an integer type does not hold, which PyTorch leaves undefined"
+        shares = [float(o.isnan().float().mean()) for o in outputs if o.is_floating_point() and o.numel()]
+        return max(shares, default=0.0), ""
+
+    def _refused_on_the_cpu(self, name: str, inputs: Values) -> str:
+        """Why the reference takes no such integers; an index that is out of range would end the process of a GPU."""
+        few = [value.cpu() if isinstance(value, torch.Tensor) else value for value in shrink(inputs, FEW_ELEMENTS)]
+        try:
+            native_outputs(self.reference_fn, next(self.drawing.draw(name, few)))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
+            return f"{type(error).__name__}: {str(error)[:300]}"
+        return ""
