@@ -20,8 +20,8 @@ def flat_kernel(x: cute.Tensor, target: cute.Tensor, y: cute.Tensor):
     index = block * THREADS + thread
     if index < cute.size(x):
         t = target[index]
-        safe = t if t > 0.0 else cutlass.Float32(1.0)
-        y[index] = t * (cute.math.log(safe) - x[index])
+        safe = cutlass.Float32(1.0) if t == 0.0 else t
+        y[index] = t * cute.math.log(safe) - t * x[index]
 
 
 @cute.jit

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from cutesmith.judge.draws import values as v
-from cutesmith.judge.draws.kinds import Kind, Role, Structure
+from cutesmith.judge.draws.kinds import Kind, Role, Structure, with_ends_of
 from cutesmith.judge.draws.watching import Seen
 from cutesmith.judge.reference_side.requests import AS_DRAWN, DerivedCase
 from cutesmith.verdicts import Rule
@@ -50,10 +50,10 @@ class Drawing:
         yield DerivedCase("offsets", ("large offset", "negative offset"), strict=True)
         yield DerivedCase("sizes", ("tiny values", "large values"), strict=True)
         yield DerivedCase("NaN and Inf", ("NaN and Inf",), forgiving=True, strict=True)
+        yield DerivedCase(REDRAWN, (REDRAWN,), Rule.V2, alone={name: f"only `{name}`" for name in self.structured})
         yield DerivedCase("zeros", ("scattered zeros", "all zeros"), Rule.V1)
         yield DerivedCase("equal values", ("few values", "one value"), Rule.V1)
         yield DerivedCase("ends and mixed sizes", ("ends", "mixed sizes"), Rule.V1)
-        yield DerivedCase(REDRAWN, (REDRAWN,), Rule.V2, alone={name: f"only `{name}`" for name in self.structured})
         yield DerivedCase("integers", ("integer ends", "special integers", "large integers", "whole range"), Rule.V3)
         yield DerivedCase("masks", ("random mask", "all true", "all false", "single and empty rows"), Rule.V4)
         for kind in self.kinds:
@@ -78,22 +78,24 @@ class Drawing:
         return {name: ways for name, ways in {**self._of_floats(), **self._of_others()}.items() if ways}
 
     def _of_floats(self) -> dict[str, tuple[Callable[[Values], Values], ...]]:
-        free = [i for i, kind in self._floats() if not kind.shares]
+        free = [
+            i for i, kind in self._floats() if not kind.shares and kind.structure in (Structure.NONE, Structure.SORTED)
+        ]
+        shares = [i for i, kind in self._floats() if kind.shares]
         signed = [i for i, kind in self._floats() if not kind.bounded]
         zero = [i for i in free if self.kinds[i].low <= 0.0]
-        plain = [i for i in free if self.kinds[i].structure is not Structure.TWO_VALUES]
         return {
-            "large offset": self._largest(v.offset, plain),
-            "negative offset": self._largest(v.negative_offset, [i for i in plain if i in signed]),
-            "tiny values": self._largest(v.tiny, plain),
-            "large values": self._largest(v.large, plain),
+            "large offset": self._largest(v.offset, free),
+            "negative offset": self._largest(v.negative_offset, [i for i in free if i in signed]),
+            "tiny values": self._largest(v.tiny, free),
+            "large values": self._largest(v.large, free),
             "NaN and Inf": self._largest(v.specials, free),
             "scattered zeros": self._each(v.zeros_scattered, zero),
             "all zeros": self._largest(v.zeros, zero),
             "few values": self._each(v.ties, [] if self.seen.open_ties else free),
             "one value": self._largest(v.one_value, [] if self.seen.open_ties else free),
-            "ends": self._each(partial(v.ends, numbers=sorted(self.seen.floats)), [i for i, _ in self._floats()]),
-            "mixed sizes": self._each(v.mixed_sizes, [i for i in plain if self.kinds[i].low <= 0.0]),
+            "ends": self._each(partial(v.ends, numbers=sorted(self.seen.floats)), [*free, *shares]),
+            "mixed sizes": self._each(v.mixed_sizes, [i for i in free if self.kinds[i].low <= 0.0]),
         }
 
     def _of_others(self) -> dict[str, tuple[Callable[[Values], Values], ...]]:
@@ -136,7 +138,11 @@ class Drawing:
     def _changed(self, change: Change, places: Sequence[int], inputs: Values, *, largest: bool = False) -> Values:
         most = max(inputs[place].numel() for place in places) if largest else 0
         chosen = {place for place in places if inputs[place].numel() and inputs[place].numel() >= most}
-        return [change(x, self.kinds[i]) if i in chosen else x for i, x in enumerate(inputs)]
+        return [change(x, self._kind(i, x, inputs)) if i in chosen else x for i, x in enumerate(inputs)]
+
+    def _kind(self, index: int, tensor: torch.Tensor, inputs: Values) -> Kind:
+        kind = self.kinds[index]
+        return with_ends_of(kind, tensor, inputs) if kind.role is Role.INTEGER else kind
 
 
 def _relied_upon(kind: Kind) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -67,6 +67,17 @@ class Kind:
 def kinds_of(reference_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[Kind, ...]:
     """The kind of each input, by its values; names are those of the reference's parameters."""
     return tuple(kind_of(name, value) for name, value in zip(_names(reference_fn, len(values)), values))
+
+
+def with_ends_of(kind: Kind, tensor: torch.Tensor, inputs: Sequence[Any]) -> Kind:
+    """The kind of integers with the ends of those at hand, which index fewer elements where inputs were made smaller.
+
+    The upper one is that of the sizes of other inputs which the integers come near to.
+    """
+    low, high = _ends(tensor)
+    others = [value for value in inputs if isinstance(value, torch.Tensor) and value is not tensor]
+    sizes = [size for value in others for size in value.shape if high < size <= 2 * (high + 1)]
+    return replace(kind, low=low, high=float(min(sizes) - 1) if sizes else high)
 
 
 def kind_of(name: str, value: Any) -> Kind:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -33,7 +33,8 @@ class Tolerance:
     chose the inputs, so that they may be too ill-conditioned for any result in this dtype; `native_error` is then what
     PyTorch was seen to be off by on inputs next to them (see `native_excess`), of integers in how many. `moved` is how
     far roundings of the inputs alone move the result (`sensitivity.py`): `BACKWARD` times that passes. Without
-    `nan_decides` any value passes where the exact result and PyTorch's are NaN.
+    `nan_decides` any value passes where the exact result and PyTorch's are NaN. `room` is what each element of the flat
+    result may be off by in any case (`sensitivity.room_of`).
     """
 
     rtol: float
@@ -44,6 +45,7 @@ class Tolerance:
     native_error: float = 0.0
     moved: float = 0.0
     nan_decides: bool = True
+    room: torch.Tensor | None = field(default=None, compare=False)
 
 
 # About two units in the last place of the output type: one rounding of a float32 result passes, a chain of roundings
@@ -323,6 +325,8 @@ class _Totals:
         # where PyTorch itself is further off than the tolerance, so may the kernel be, up to the bounded slack
         allowed = torch.maximum(allowed, self.slack.relative * (reference + self.scale))
         allowed = allowed.clamp(min=BACKWARD * self.tolerance.moved)
+        room = self._room(begin, difference)
+        allowed = torch.maximum(allowed, room)
         self.max_abs = max(self.max_abs, float(difference.max()))
         self.max_rel = max(self.max_rel, float(torch.where(reference > 0, difference / reference, 0.0).max()))
         self.max_ulp = max(self.max_ulp, float((difference / unit).max()))
@@ -333,9 +337,13 @@ class _Totals:
             self.worst_position = begin + int(excess.argmax())
         own_error = torch.where(special | ~own.isfinite(), 0.0, own - target)
         self.elements += difference.numel()
-        self.squares += float(difference.square().sum())
+        self.squares += float((difference - room).clamp(min=0.0).square().sum())
         self.native_squares += float(own_error.square().sum())
         self.reference_squares += float(reference.square().sum())
+
+    def _room(self, begin: int, difference: torch.Tensor) -> torch.Tensor:
+        room = self.tolerance.room
+        return torch.zeros_like(difference) if room is None else room[begin : begin + difference.numel()]
 
     def rms_error(self) -> float:
         """Root mean square of the error over that of the reference."""

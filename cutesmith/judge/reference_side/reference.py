@@ -19,6 +19,7 @@ import torch
 from cutesmith.compiling.types_seen import types_seen
 from cutesmith.errors import CandidateError, ContractError
 from cutesmith.judge.reference_side import requests
+from cutesmith.judge.reference_side.allowances import compared
 from cutesmith.judge.reference_side.cases import (
     Fitted,
     count_elements,
@@ -26,7 +27,7 @@ from cutesmith.judge.reference_side.cases import (
     resize,
     size_of,
 )
-from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, native_excess, tolerance_for
+from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.reference_side.full_inputs import FullInputs
 from cutesmith.judge.reference_side.longer_cases import Longer
 from cutesmith.judge.reference_side.other_inputs import OtherInputs
@@ -38,7 +39,6 @@ from cutesmith.judge.reference_side.problem_calls import (
     native_outputs,
     seed_everything,
 )
-from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements
 from cutesmith.judge.reference_side.structure import structure_violation
 from cutesmith.judge.transfer import tensors
 from cutesmith.judge.transfer.device_memory import own_copies, release_unused
@@ -50,7 +50,6 @@ from cutesmith.problems import contract
 from cutesmith.sandbox.messages import R, Request
 from cutesmith.verdicts import Violation
 
-NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
 KEPT_BYTES = 2 << 30  # of results that are kept for the next output of the same inputs: others are on the GPU too
 Outputs = list[torch.Tensor]
 Exact = list["torch.Tensor | None"]
@@ -309,34 +308,17 @@ class Reference:
         known = {} if tolerances.default else self.loaded.tolerance
         rtol = known.get("rtol") if tolerances.rtol is None else tolerances.rtol
         atol = known.get("atol") if tolerances.atol is None else tolerances.atol
-        how = {"derived": tolerances.derived, "nan_decides": tolerances.strict}
-        stated = [replace(tolerance_for(own.dtype, rtol, atol), **how) for own in native]
-        results = _compared(actual, native, exact, stated)
-        if any(result.violation for result in results):
-            excusing = self._excusing_few(values, native, exact, self._excusing_pytorch(values, native, stated))
-            results = results if excusing == stated else _compared(actual, native, exact, excusing)
+        stated = [
+            replace(tolerance_for(own.dtype, rtol, atol), derived=tolerances.derived, nan_decides=tolerances.strict)
+            for own in native
+        ]
+        results = compared(
+            self.loaded.reference_fn, self._both, values, (actual, native, exact), stated, strict=tolerances.strict
+        )
         found = [result.violation for result in results if result.violation]
         worst = next((violation for violation in found if violation.reject), found[0] if found else None)
         note = "; ".join(result.note for result in results if result.note)
         return requests.Judged(worst, tuple(result.error for result in results), note)
-
-    def _excusing_pytorch(self, values: list[Any], native: Outputs, tolerances: list[Tolerance]) -> list[Tolerance]:
-        """With what PyTorch is off by on inputs nearby: of derived inputs, which no one chose, and of integers."""
-        forgiving = [t.derived or not own.is_floating_point() for t, own in zip(tolerances, native)]
-        if not any(forgiving):
-            return tolerances
-        errors = self._errors_nearby(values, tolerances)
-        return [replace(t, native_error=e) if f else t for t, e, f in zip(tolerances, errors, forgiving)]
-
-    def _excusing_few(
-        self, values: list[Any], native: Outputs, exact: Exact, tolerances: list[Tolerance]
-    ) -> list[Tolerance]:
-        """With how far roundings of the inputs move outputs of so few elements that all may be small by luck."""
-        few = [depends_on_luck(*sides) for sides in zip(native, exact, tolerances)]
-        if not any(few):
-            return tolerances
-        moved = movements(self.loaded.reference_fn, values, exact)
-        return [replace(t, moved=m) if f else t for t, m, f in zip(tolerances, moved, few)]
 
     def _results(self, key: str, values: list[Any]) -> Results:
         """PyTorch's and the float64 results; of inputs that several outputs are judged for, computed once."""
@@ -349,21 +331,6 @@ class Reference:
             self.results[key] = values, known
         return known
 
-    def _errors_nearby(self, values: list[Any], tolerances: Sequence[Tolerance]) -> list[float]:
-        """How far off PyTorch is, beyond tolerance, on inputs close by: on the very ones it may be right by luck.
-
-        Of integers it looks on while it is right there too: of few, one may be rounded otherwise once in many draws.
-        """
-        errors, native = [0.0] * len(tolerances), list[torch.Tensor]()
-        for draw in range(MOST_NEARBY_DRAWS):
-            if draw >= NEARBY_DRAWS and (any(errors) or all(own.is_floating_point() for own in native)):
-                break
-            close = [_nudged(value) for value in values]
-            native, _ = self._reference(close)
-            sides = zip(native, self._exact(close, native), tolerances)
-            errors = [max(error, native_excess(*side)) for error, side in zip(errors, sides)]
-        return errors
-
     def _reference(self, values: list[Any]) -> tuple[list[torch.Tensor], bool]:
         try:
             return self._native(values)
@@ -374,6 +341,10 @@ class Reference:
                 f"reference_fn raised {type(error).__name__}: {str(error)[:1000]}",
                 hint="reference_fn(*get_inputs()) must work as it stands.",
             ) from error
+
+    def _both(self, values: list[Any]) -> tuple[Outputs, Exact]:
+        native, _ = self._reference(values)
+        return native, self._exact(values, native)
 
     def _exact(self, values: list[Any], native: list[torch.Tensor]) -> list[torch.Tensor | None]:
         """The float64 results, None for each where there is no such thing."""
@@ -386,14 +357,3 @@ class Reference:
             exact if exact.shape == own.shape and exact.is_floating_point() == own.is_floating_point() else None
             for exact, own in zip(outputs, native)
         ]
-
-
-def _compared(actual: Outputs, native: Outputs, exact: Exact, tolerances: Sequence[Tolerance]) -> list[Comparison]:
-    return [compare(index, *sides) for index, sides in enumerate(zip(actual, native, exact, tolerances))]
-
-
-def _nudged(value: Any) -> Any:
-    """A float tensor with every element shrunk by up to a sixteenth, so that all is rounded again; else the same."""
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    return copy_of(value).mul_(1 - torch.rand(value.shape, device=value.device) / 16)

@@ -7,7 +7,7 @@ which is 6e-8 of 512 and 7e-5 of 0.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ FEW = 8  # elements; that more of them are all small by luck does not happen
 HALF_UNIT = 2.0**-24  # the largest relative error of one rounding to float32
 DRAWS = 4
 WIDER = 8.0  # roundings so many times as large move a smooth result so many times as far
+ROUNDINGS = 16.0  # what a few float32 sums make of one rounding of each term
 SMOOTH = WIDER / 2  # at least; where rounding decides (x == 1, floor(x)), it moves as far by either
 
 
@@ -34,23 +35,57 @@ def movements(function: Callable[..., Any], values: Sequence[Any], exact: Sequen
 
     0 where the result jumps rather than moves, and for a function that takes no such inputs.
     """
+    near, far = (
+        [max(map(_root_mean_square, changes)) for changes in moved] for moved in _moved(function, values, exact)
+    )
+    return [most if wide >= SMOOTH * most else 0.0 for most, wide in zip(near, far)]
 
-    def moved(directions: Sequence[torch.Tensor | None], unit: float) -> Iterator[float]:
-        copies = [copy_of(value) for value in values]
-        rounded = [v if d is None else widen(v) * (1 + unit * d) for v, d in zip(copies, directions)]
-        returned = in_float64(function, rounded)
-        results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-        return (_distance(*pair) for pair in zip(results, exact, strict=True))
 
-    near, far = [0.0] * len(exact), [0.0] * len(exact)
+def room_of(
+    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None]
+) -> list[torch.Tensor]:
+    """How far off each element of a float64 result may be: `ROUNDINGS` times what roundings of the inputs change.
+
+    Flat, 0 where a row jumps rather than moves. Such as 1e-4 for a layer norm of a row of equal values, which is 0 in
+    float64 and in no float32 arithmetic.
+    """
+    rooms = []
+    for near, far in zip(*_moved(function, values, exact)):
+        most, wide = (torch.stack(changes).amax(0) for changes in (near, far))
+        if most.ndim >= 2 and most.numel():
+            row, wide_row = (change.square().mean(-1, keepdim=True).sqrt() for change in (most, wide))
+            most = torch.where(wide_row >= SMOOTH * row, torch.maximum(most, row), 0.0)
+        else:
+            most = torch.where(wide >= SMOOTH * most, most, 0.0)
+        rooms.append(ROUNDINGS * most.reshape(-1))
+    return rooms
+
+
+Changes = list[list[torch.Tensor]]  # of each result, one tensor a rounding
+
+
+def _moved(
+    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None]
+) -> tuple[Changes, Changes]:
+    """How far each element of the results moves by `DRAWS` roundings of the inputs, and by some `WIDER` times as large.
+
+    0 of what is no finite float in both, and everywhere for a function that takes no such inputs.
+    """
+    moved: dict[float, Changes] = {HALF_UNIT: [[] for _ in exact], WIDER * HALF_UNIT: [[] for _ in exact]}
     for _ in range(DRAWS):
         directions = [_direction(value) for value in values]
-        try:
-            near = [max(pair) for pair in zip(near, moved(directions, HALF_UNIT), strict=True)]
-            far = [max(pair) for pair in zip(far, moved(directions, WIDER * HALF_UNIT), strict=True)]
-        except Exception:  # noqa: BLE001 - it may refuse what is off by a rounding, such as shares that must sum to 1
-            return [0.0] * len(exact)
-    return [most if wide >= SMOOTH * most else 0.0 for most, wide in zip(near, far)]
+        for unit, changes in moved.items():
+            copies = [copy_of(value) for value in values]
+            rounded = [v if d is None else widen(v) * (1 + unit * d) for v, d in zip(copies, directions)]
+            try:
+                returned = in_float64(function, rounded)
+                results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+                distances = [_distance(*pair) for pair in zip(results, exact, strict=True)]
+            except Exception:  # noqa: BLE001 - it may refuse what is off by a rounding, such as shares that must sum to 1
+                distances = [torch.zeros(() if e is None else e.shape, dtype=torch.float64) for e in exact]
+            for known, distance in zip(changes, distances):
+                known.append(distance)
+    return moved[HALF_UNIT], moved[WIDER * HALF_UNIT]
 
 
 def _direction(value: Any) -> torch.Tensor | None:
@@ -60,8 +95,12 @@ def _direction(value: Any) -> torch.Tensor | None:
     return 2 * torch.rand(value.shape, dtype=torch.float64, device=value.device) - 1
 
 
-def _distance(result: torch.Tensor, exact: torch.Tensor | None) -> float:
+def _distance(result: torch.Tensor, exact: torch.Tensor | None) -> torch.Tensor:
     if exact is None or not exact.is_floating_point() or not exact.numel():
-        return 0.0
-    distance = float((result.double() - exact.double()).square().mean().sqrt())
-    return distance if distance < float("inf") else 0.0  # False for NaN
+        return torch.zeros(() if exact is None else exact.shape, dtype=torch.float64, device=result.device)
+    distance = (result.double() - exact.double()).abs()
+    return torch.where(distance.isfinite(), distance, 0.0)
+
+
+def _root_mean_square(change: torch.Tensor) -> float:
+    return float(change.square().mean().sqrt()) if change.numel() else 0.0

@@ -1,0 +1,90 @@
+"""Outputs compared, and where they are out of tolerance, compared again with what the inputs themselves excuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from cutesmith.judge.reference_side.comparison import Comparison, Tolerance, compare, native_excess
+from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements, room_of
+from cutesmith.judge.transfer.tensors import copy_of
+
+NEARBY_DRAWS, MOST_NEARBY_DRAWS = 8, 32
+Outputs = list[torch.Tensor]
+Exact = list["torch.Tensor | None"]
+Compute = Callable[[list[Any]], tuple[Outputs, Exact]]  # PyTorch's and the float64 results of inputs
+
+
+def compared(
+    reference_fn: Callable[..., Any],
+    compute: Compute,
+    values: list[Any],
+    sides: tuple[Outputs, Outputs, Exact],
+    stated: list[Tolerance],
+    *,
+    strict: bool,
+) -> list[Comparison]:
+    """The candidate's outputs against PyTorch's and the float64 ones for `values`, by the stated tolerances at first.
+
+    Then with PyTorch's own errors nearby, with how far roundings move so few elements and, without `strict`, each row.
+    """
+    results = _compare_all(sides, stated)
+    if not any(result.violation for result in results):
+        return results
+    _, native, exact = sides
+    excusing = _excusing_few(reference_fn, values, native, exact, _excusing_pytorch(compute, values, native, stated))
+    results = results if excusing == stated else _compare_all(sides, excusing)
+    if strict or not any(result.violation for result in results):
+        return results
+    rooms = zip(excusing, room_of(reference_fn, values, exact), exact)
+    return _compare_all(sides, [t if wide is None else replace(t, room=room) for t, room, wide in rooms])
+
+
+def _compare_all(sides: tuple[Outputs, Outputs, Exact], tolerances: Sequence[Tolerance]) -> list[Comparison]:
+    return [compare(index, *these) for index, these in enumerate(zip(*sides, tolerances))]
+
+
+def _excusing_pytorch(
+    compute: Compute, values: list[Any], native: Outputs, tolerances: list[Tolerance]
+) -> list[Tolerance]:
+    """With what PyTorch is off by on inputs nearby: of derived inputs, which no one chose, and of integers."""
+    forgiving = [t.derived or not own.is_floating_point() for t, own in zip(tolerances, native)]
+    if not any(forgiving):
+        return tolerances
+    errors = _errors_nearby(compute, values, tolerances)
+    return [replace(t, native_error=e) if f else t for t, e, f in zip(tolerances, errors, forgiving)]
+
+
+def _excusing_few(
+    reference_fn: Callable[..., Any], values: list[Any], native: Outputs, exact: Exact, tolerances: list[Tolerance]
+) -> list[Tolerance]:
+    """With how far roundings of the inputs move outputs of so few elements that all may be small by luck."""
+    few = [depends_on_luck(*sides) for sides in zip(native, exact, tolerances)]
+    if not any(few):
+        return tolerances
+    moved = movements(reference_fn, values, exact)
+    return [replace(t, moved=m) if f else t for t, m, f in zip(tolerances, moved, few)]
+
+
+def _errors_nearby(compute: Compute, values: list[Any], tolerances: Sequence[Tolerance]) -> list[float]:
+    """How far off PyTorch is, beyond tolerance, on inputs close by: on the very ones it may be right by luck.
+
+    Of integers it looks on while it is right there too: of few, one may be rounded otherwise once in many draws.
+    """
+    errors, native = [0.0] * len(tolerances), list[torch.Tensor]()
+    for draw in range(MOST_NEARBY_DRAWS):
+        if draw >= NEARBY_DRAWS and (any(errors) or all(own.is_floating_point() for own in native)):
+            break
+        native, exact = compute([_nudged(value) for value in values])
+        errors = [max(error, native_excess(*side)) for error, side in zip(errors, zip(native, exact, tolerances))]
+    return errors
+
+
+def _nudged(value: Any) -> Any:
+    """A float tensor with every element shrunk by up to a sixteenth, so that all is rounded again; else the same."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    return copy_of(value).mul_(1 - torch.rand(value.shape, device=value.device) / 16)
