@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from cutesmith.errors import CutesmithError
 from cutesmith.judge.candidate_side.requests import Ran, Run, StepReport
-from cutesmith.judge.reference_side.requests import AS_DRAWN, DerivedCase, Drawn
+from cutesmith.judge.draws.derived_case import AS_DRAWN, DerivedCase
+from cutesmith.judge.reference_side.requests import Drawn
 from cutesmith.judge.rounds import (
     DERIVED,
     LARGE_POISON,
@@ -100,7 +101,7 @@ def _judged(
     if found := behaviour(step, reply.changes, own=False):
         return report.violated(found)
     judged = turn.judge(draw.key, step, strict=case.strict)
-    remark = "; ".join(filter(None, (note, judged.note)))
+    remark = "; ".join(dict.fromkeys(filter(None, (report.remark, note, judged.note))))
     report = replace(report, outputs=report.outputs or judged.outputs, remark=remark)
     if (wrong := explained(judged, step)) is None:
         return report

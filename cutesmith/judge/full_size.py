@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from cutesmith.judge.candidate_side import requests as of_candidate
 from cutesmith.judge.derived import Draw, judge_derived
+from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.problem_process import reference_call
 from cutesmith.judge.reference_side import requests as of_reference
 from cutesmith.judge.rounds import DERIVED, NAN_POISON, Round
@@ -103,5 +104,5 @@ class FullSize:
         reply = turn.run(name, drawn, call)
         if reply.steps:
             turn.note_sizes(drawn)
-        judged = of_reference.DerivedCase(name, (name,), strict=True)
+        judged = DerivedCase(name, (name,), strict=True)
         return judge_derived(turn, case, reply, judged, draws=[Draw(name, DERIVED, drawn)], note=drawn.why)

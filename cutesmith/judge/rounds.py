@@ -40,7 +40,8 @@ START_SECONDS = 300.0  # importing PyTorch and the DSL from a cold disk on a bus
 class VerifyOptions:
     """How to verify: tolerances (None: the file's, else those of the dtype), input draws a set, seconds a call.
 
-    A problem in the kernel's own file is confined as the kernel is, any other only with `confine_problem`.
+    `quick` draws only what moves or scales floats as a whole, for an inner loop. A problem in the kernel's own file is
+    confined as the kernel is, any other only with `confine_problem`.
     `largest_file`: bytes of a tensor that moves as one file. `preload` imports what other processes import in which a
     kernel meets a GPU (rule H3; `timing.entries.import_alike`).
     """
@@ -51,6 +52,7 @@ class VerifyOptions:
     seeds: int = 2
     timeout: float = 120.0
     sanitize: bool = False
+    quick: bool = False
     confine_problem: bool = False
     largest_file: int = LARGEST_FILE
     preload: Callable[[], object] = import_dsl

@@ -24,10 +24,11 @@ from cutesmith.judge import device_time, sanitizer
 from cutesmith.judge.candidate_side import requests as of_candidate
 from cutesmith.judge.cheats import find_cheats
 from cutesmith.judge.derived import run_derived
+from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.entries import candidate as candidate_entry
 from cutesmith.judge.full_size import FullSize
 from cutesmith.judge.kept_references import serving
-from cutesmith.judge.problem_process import reference_process, reference_reply, untrusted
+from cutesmith.judge.problem_process import reference_call, reference_process, reference_reply, untrusted
 from cutesmith.judge.reference_side import requests as of_reference
 from cutesmith.judge.rounds import SMALLER, Round, VerifyOptions, behaviour, exchange, loading, new_seed, start_both
 from cutesmith.judge.transfer.requests import Start
@@ -198,7 +199,7 @@ class Judge:
             self.cases.append(whole.launches())
             if not self.cases[-1].passed:  # a call that fails at full size fails the kernel
                 return
-        for case in plan.derived:
+        for case in self._derived_cases(turn, plan):
             with self._sharing():
                 report = run_derived(turn, case)
             self.cases += [] if report is None else [report]
@@ -208,6 +209,9 @@ class Judge:
             self.cases += whole.longer()
         if turn.ran_as:  # such as "16384x8192 as 32x8192, 16384x32"
             self.reduced = f"{turn.ran_as[0]} as {', '.join(turn.ran_as[1:])}"
+
+    def _derived_cases(self, turn: Round, plan: of_reference.Loaded) -> tuple[DerivedCase, ...]:
+        return reference_call(turn.reference, of_reference.Plan(plan.shapes, quick=self.options.quick))
 
     def _sanitized(self, verdict: VerifyVerdict, arch: str) -> VerifyVerdict:
         """memcheck and racecheck of compute-sanitizer, then the shares of device time, in processes of their own."""

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from cutesmith.judge.draws import values as v
+from cutesmith.judge.draws.derived_case import AS_DRAWN, DerivedCase
 from cutesmith.judge.draws.kinds import Kind, Role, Structure, with_ends_of
 from cutesmith.judge.draws.watching import Seen
-from cutesmith.judge.reference_side.requests import AS_DRAWN, DerivedCase
 from cutesmith.verdicts import Rule
 
 Values = list[Any]

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.reference_side.requests import DerivedCase
+from cutesmith.judge.draws.derived_case import DerivedCase
 
 Values = list[Any]
 ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; small, so that a case costs nothing

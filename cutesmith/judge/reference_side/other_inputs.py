@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from cutesmith.judge.draws.cases import SAFE_FIRST, Drawing
+from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.draws.watching import Seen, Watching, watch
 from cutesmith.judge.reference_side.cases import Values, derive, derived_cases, shrink
 from cutesmith.judge.reference_side.problem_calls import native_outputs
-from cutesmith.judge.reference_side.requests import DerivedCase
 from cutesmith.judge.transfer.tensors import copy_of
 
 Native = Callable[[Sequence[Any]], tuple[list[torch.Tensor], bool]]

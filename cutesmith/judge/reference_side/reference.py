@@ -18,6 +18,7 @@ import torch
 
 from cutesmith.compiling.types_seen import types_seen
 from cutesmith.errors import CandidateError, ContractError
+from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.reference_side import requests
 from cutesmith.judge.reference_side.allowances import compared
 from cutesmith.judge.reference_side.cases import (
@@ -85,6 +86,7 @@ class Reference:
         return {
             Start: self.start,
             requests.Load: self.load,
+            requests.Plan: self.plan,
             requests.Draw: self.draw,
             requests.Judge: self.judge,
             requests.Layout: self.layout,
@@ -120,12 +122,15 @@ class Reference:
         drawn = items_of(self.loaded.get_input_sets or tuple, "get_input_sets")
         sets = sum(bool(self._check(values, "get_input_sets()")) for values in drawn)
         shapes = bool(getattr(self.loaded.module, "DERIVED_SHAPES", sets > 0))
-        plan = requests.Loaded(sets, (), shapes)
-        if self.device != "fake":
-            full = self.whole.values if self.whole else first
-            self.other = OtherInputs.of(self.loaded.reference_fn, first, full, self._native, gpu=self.device == "cuda")
-            plan = replace(plan, derived=self.other.cases(first, shapes=shapes, quick=request.quick))
+        plan = requests.Loaded(sets, shapes)
         return replace(plan, **self.whole.about()) if self.whole else plan
+
+    def plan(self, request: requests.Plan) -> tuple[DerivedCase, ...]:
+        """The derived cases, by the inputs of `get_inputs()` at full size and by what the reference does with them."""
+        first = self._inputs(-1)
+        full, native = self.whole.values if self.whole else first, self._native
+        self.other = OtherInputs.of(self.loaded.reference_fn, first, full, native, gpu=self.device == "cuda")
+        return self.other.cases(first, shapes=request.shapes, quick=request.quick)
 
     def _inputs(self, index: int) -> list[Any]:
         """The inputs of `get_inputs()` (index -1) or of one of the sets."""
@@ -197,7 +202,7 @@ class Reference:
             fitted = self._fit(self.whole.values)
             values = resize(self.whole.values, found.sizes) if found else fitted
         if name:
-            assert self.other is not None, "load comes first"
+            assert self.other is not None, "the plan comes first"
             values, why = self.other.draw(name, values)
             if why:
                 return requests.Drawn(accepted=False, why=why)

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout, Value
 from cutesmith.sandbox.messages import Request
-from cutesmith.verdicts import OutputError, Rule, Violation
-
-AS_DRAWN = "as drawn"  # the draw that changes nothing
-
-
-@dataclass(frozen=True)
-class DerivedCase:
-    """Inputs that the problem does not draw itself: the names of their draws, each a step of the case.
-
-    `rule`: the row of the table of exploits for a wrong value. `may_decline`: a kernel may refuse them aloud.
-    `forgiving`: no wrong value is cheating. `strict`: elements that PyTorch gives NaN for are compared too. `alone`: by
-    names of inputs, draws that change one of them and nothing else.
-    """
-
-    name: str
-    draws: tuple[str, ...]
-    rule: Rule | None = None
-    may_decline: bool = False
-    forgiving: bool = False
-    strict: bool = False
-    alone: dict[str, str] = field(default_factory=dict)
+from cutesmith.verdicts import OutputError, Violation
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The number of input sets, the derived cases, and whether these may have other shapes.
+    """The number of input sets, and whether derived cases may have other shapes.
 
     `long_sizes` and `elements` of `get_inputs()` where it is made smaller for the emulated GPU. `confinement`: its
     layers that held, empty for a trusted problem.
     """
 
     sets: int
-    derived: tuple[DerivedCase, ...]
     shapes: bool
     long_sizes: tuple[int, ...] | None = None
     elements: int = 0
@@ -47,14 +27,21 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Load(Request[Loaded]):
-    """Run the problem's part of a file; `readable`: further files that the user named, `quick`: few cases of values."""
+    """Run the problem's part of a file; `readable`: further files that the user named."""
 
     device: str
     path: str
     seed: int
     arch: str = ""
     readable: tuple[str, ...] = ()
-    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Plan(Request[tuple[DerivedCase, ...]]):
+    """Tell the derived cases, by the inputs and what the reference does with them; `quick`: few of values."""
+
+    shapes: bool
+    quick: bool
 
 
 @dataclass(frozen=True)

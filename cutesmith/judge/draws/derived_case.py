@@ -1,0 +1,27 @@
+"""A case that the judge derives: what both processes know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cutesmith.verdicts import Rule
+
+AS_DRAWN = "as drawn"  # the draw that changes nothing
+
+
+@dataclass(frozen=True)
+class DerivedCase:
+    """Inputs that the problem does not draw itself: the names of their draws, each a step of the case.
+
+    `rule`: the row of the table of exploits for a wrong value. `may_decline`: a kernel may refuse them aloud.
+    `forgiving`: no wrong value is cheating. `strict`: elements that PyTorch gives NaN for are compared too. `alone`: by
+    names of inputs, draws that change one of them and nothing else.
+    """
+
+    name: str
+    draws: tuple[str, ...]
+    rule: Rule | None = None
+    may_decline: bool = False
+    forgiving: bool = False
+    strict: bool = False
+    alone: dict[str, str] = field(default_factory=dict)
