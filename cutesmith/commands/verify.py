@@ -16,15 +16,17 @@ DESCRIPTION = """\
 Verify a kernel: does kernel_fn compute reference_fn, and honestly?
 
 kernel_fn runs in a confined process without its reference, on inputs drawn from a secret seed: several draws of
-get_inputs() and of every set of get_input_sets(), behind the same and new pointers, and inputs derived from them
-(large offsets, tiny and large values, NaN and Inf; with get_input_sets, or DERIVED_SHAPES = True, also odd sizes, size
-1, empty and non-contiguous tensors, which a kernel may refuse by raising). Outputs are compared with a float64
-reference."""
+get_inputs() and of every set of get_input_sets(), behind the same and new pointers, and inputs derived from them: by
+kinds of inputs, zeros, equal values, offsets of both signs, ends of ranges, NaN and Inf; other masks, integers and
+Python scalars; inputs that are drawn as ones or as a range without that structure. With get_input_sets, or
+DERIVED_SHAPES = True, also odd sizes, size 1, empty and non-contiguous tensors, which a kernel may refuse by raising.
+Outputs are compared with a float64 reference."""
 
 EXAMPLES = (
     "cutesmith verify kernel.py",
     "cutesmith verify kernel.py --rtol 1e-3 --atol 1e-3 --json",
     "cutesmith verify kernel.py --problem problem.py      reference and inputs from another file",
+    "cutesmith verify kernel.py --values quick            few derived values, for an inner loop; the status says so",
     "cutesmith verify kernel.py --on emulator             no GPU: executed on the CPU, races and bounds checked",
     "cutesmith verify kernel.py --on compile              everything but the values",
 )
@@ -45,6 +47,7 @@ def main(argv: list[str]) -> int:
         arch=options.arch,
         seeds=options.seeds,
         sanitize=options.sanitize,
+        quick=options.values == "quick",
         timeout=options.timeout,
         confine_problem=options.confine_problem,
         preload=import_alike,
@@ -63,6 +66,11 @@ def table(verdict: VerifyVerdict) -> Iterator[str]:
                 f"       output {error.output} {error.dtype}{list(error.shape)}: "
                 f"max error {error.max_abs:.3g} absolute, {error.max_rel:.3g} relative, {error.max_ulp:.3g} ulp"
             )
+    for kind in verdict.kinds:
+        left_out = (
+            f"; not: {', '.join(f'{name} ({why})' for name, why in kind.left_out.items())}" if kind.left_out else ""
+        )
+        yield f"drawn for `{kind.name}` ({kind.kind}): {', '.join(kind.drawn) or 'nothing'}{left_out}"
     yield from unconfined_lines("the kernel", verdict.confinement)
     yield from unconfined_lines("its own problem", verdict.problem_confinement)
     if not verdict.passed:

@@ -37,24 +37,25 @@ class Draw:
 
 def run_derived(turn: Round, case: DerivedCase) -> CaseReport | None:
     """One derived case, two of its draws a run; None when the reference refuses them all."""
-    report, left_out = None, list[str]()
-    for begin in range(0, len(case.draws), len(KEYS)):
+    reports: list[CaseReport] = []
+    together = 1 if case.may_decline else len(KEYS)  # a refusal ends a run
+    for begin in range(0, len(case.draws), together):
         try:
-            drawn = _draws(turn, case.draws[begin : begin + len(KEYS)], left_out)
+            drawn = _draws(turn, case.draws[begin : begin + together])
         except CutesmithError:  # the reference process died on it: nothing more can be derived
             gone = CaseReport(name=f"derived: {case.name}", inputs="", outcome=CaseOutcome.NOT_RUN)
-            return report if turn.reference.alive else replace(gone, remark="the reference process ended")
+            reports += [] if turn.reference.alive else [replace(gone, remark="the reference process ended")]
+            break
         if drawn:
-            report = _run(turn, case, drawn)
-            if not report.passed:
-                return _with_unread_input(turn, case, report)
-    if report is not None and left_out and len(case.draws) > 1:
-        report = replace(report, remark="; ".join(filter(None, (report.remark, f"not drawn: {', '.join(left_out)}"))))
-    return report
+            reports.append(_run(turn, case, drawn))
+            if not reports[-1].passed:
+                return _with_unread_input(turn, case, reports[-1])
+    done = [report for report in reports if report.outcome is CaseOutcome.PASSED]
+    return next(iter(done or reports), None)
 
 
-def _draws(turn: Round, names: Sequence[str], left_out: list[str]) -> list[Draw]:
-    """Those draws that the reference takes; the others are added to `left_out`."""
+def _draws(turn: Round, names: Sequence[str]) -> list[Draw]:
+    """Those draws that the reference takes; the others are noted in `turn.refused`."""
     drawn: list[Draw] = []
     for name in names:
         key = KEYS[len(drawn)]
@@ -62,18 +63,18 @@ def _draws(turn: Round, names: Sequence[str], left_out: list[str]) -> list[Draw]
         if inputs.accepted:
             drawn.append(Draw(name, key, inputs))
         else:
-            left_out.append(name)
+            turn.refused[name] = inputs.why
     return drawn
 
 
 def _run(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> CaseReport:
-    """A single draw runs twice, as what was never written shows by another poison."""
+    """The only draw of a case runs twice, as what was never written shows by another poison."""
     report = CaseReport(name=f"derived: {case.name}", inputs=drawn[0].inputs.summary)
-    twice = drawn if len(drawn) > 1 else (*drawn, *drawn)
+    twice = (*drawn, *drawn) if len(case.draws) == 1 else drawn
     steps = tuple(
         turn.step(i, draw.inputs, reuse=False, poison=poison) for i, (draw, poison) in enumerate(zip(twice, POISONS))
     )
-    reply = turn.run(report.name, drawn[0].inputs, Run(steps, may_decline=case.may_decline))
+    reply = turn.run(report.name, drawn[0].inputs, Run(steps, may_decline=case.may_decline, may_raise=case.may_raise))
     return judge_derived(turn, report, reply, case, draws=twice)
 
 
@@ -124,7 +125,7 @@ def _with_unread_input(turn: Round, case: DerivedCase, report: CaseReport) -> Ca
         if not (one.accepted and other.accepted):
             continue
         steps = tuple(turn.step(i, drawn, reuse=False, poison=NAN_POISON) for i, drawn in enumerate((one, other)))
-        reply = turn.run(report.name, other, Run(steps, may_decline=True))
+        reply = turn.run(report.name, other, Run(steps, may_decline=True, may_raise=True))
         judged = [turn.judge(key, step, strict=case.strict) for key, step in zip(KEYS, reply.steps)]
         same = len(judged) == len(KEYS) and same_bytes(reply.steps[0].outputs, reply.steps[1].outputs, turn.sums)
         if same and judged[1].violation:

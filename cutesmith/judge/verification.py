@@ -37,7 +37,7 @@ from cutesmith.sandbox.failures import mechanism_of
 from cutesmith.sandbox.gpu_lock import gpu_lock
 from cutesmith.sandbox.processes import fair_memory
 from cutesmith.sandbox.worker import GIB, Limits, Worker, phases
-from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, Mechanism, Rule, VerifyVerdict, Violation
+from cutesmith.verdicts import CaseOutcome, CaseReport, ExitCode, InputKind, Mechanism, Rule, VerifyVerdict, Violation
 
 EXIT_CODES = {
     CaseOutcome.WRONG_RESULT: ExitCode.WRONG_RESULT,
@@ -86,6 +86,7 @@ class Judge:
     device_name: str = ""
     cases: list[CaseReport] = field(default_factory=list)
     reduced: str = ""
+    kinds: tuple[InputKind, ...] = ()
     confinement: dict[str, bool] = field(default_factory=dict)
     problem_confinement: dict[str, bool] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)  # those that were started, by what they do
@@ -210,8 +211,11 @@ class Judge:
         if turn.ran_as:  # such as "16384x8192 as 32x8192, 16384x32"
             self.reduced = f"{turn.ran_as[0]} as {', '.join(turn.ran_as[1:])}"
 
-    def _derived_cases(self, turn: Round, plan: of_reference.Loaded) -> tuple[DerivedCase, ...]:
-        return reference_call(turn.reference, of_reference.Plan(plan.shapes, quick=self.options.quick))
+    def _derived_cases(self, turn: Round, plan: of_reference.Loaded) -> Iterator[DerivedCase]:
+        """Those of the plan, one after another; then what was drawn for each input is known."""
+        planned = reference_call(turn.reference, of_reference.Plan(plan.shapes, quick=self.options.quick))
+        yield from planned.cases
+        self.kinds = tuple(_without(turn.refused, kind) for kind in planned.kinds)
 
     def _sanitized(self, verdict: VerifyVerdict, arch: str) -> VerifyVerdict:
         """memcheck and racecheck of compute-sanitizer, then the shares of device time, in processes of their own."""
@@ -316,6 +320,8 @@ class Judge:
             cases=tuple(self.cases),
             declined=self._declined(),
             reduced=self.reduced,
+            values="quick" if self.options.quick else "full",
+            kinds=self.kinds,
             rule=str(rule or ""),
             mechanism=mechanism.value if mechanism else "",
             own_problem=self.own_problem,
@@ -324,6 +330,12 @@ class Judge:
             phases=phases(**self.workers),
             log_tail=log_tail[-20000:],
         )
+
+
+def _without(refused: dict[str, str], kind: InputKind) -> InputKind:
+    """The kind with those of its draws that the reference did not take apart."""
+    left_out = {name: refused[name] for name in kind.drawn if name in refused}
+    return replace(kind, drawn=tuple(name for name in kind.drawn if name not in left_out), left_out=left_out)
 
 
 def _set_name(index: int) -> str:

@@ -107,6 +107,12 @@ VERIFY = Verb(
         ATOL,
         ARCH,
         Option("--seeds", type=int, default=2, metavar="N", help="draws of each input set (default: 2)"),
+        Option(
+            "--values",
+            choices=("full", "quick"),
+            default="full",
+            help="what is drawn beside the file's own inputs (default: full; quick says so in the status)",
+        ),
         SANITIZE,
         replace(TIMEOUT, default=120.0, help="seconds a call (default: 120)"),
     ),
@@ -123,9 +129,10 @@ VERIFY = Verb(
             """\
 Let the judge decide whether kernel_fn of kernel.py computes what the problem's reference_fn computes.
 
-It draws secret inputs (several sets, odd shapes, large offsets, NaN and Inf) and compares with a float64
-reference; failing cases come with their inputs and the worst element. A pass is kept as a checkpoint by
-itself, timed where there is a GPU, and becomes the result if it is the best so far. Lint runs first. Takes
+It draws secret inputs (several sets, odd shapes, zeros, equal values, offsets, NaN and Inf, other masks,
+integers and scalars, and inputs without the structure of get_inputs) and compares with a float64 reference;
+failing cases come with their inputs and the worst element. A pass is kept as a checkpoint by itself, timed
+where there is a GPU, and becomes the result if it is the best so far. Lint runs first. Takes
 seconds to minutes: call it once compile_kernel passes.""",
             own=(Option("--note", help="one line that says what this version is, kept with its checkpoint."),),
             options=(

@@ -15,6 +15,7 @@ from cutesmith.verdicts.checks import BenchmarkVerdict as BenchmarkVerdict
 from cutesmith.verdicts.checks import CaseReport as CaseReport
 from cutesmith.verdicts.checks import CompileVerdict as CompileVerdict
 from cutesmith.verdicts.checks import Finding as Finding
+from cutesmith.verdicts.checks import InputKind as InputKind
 from cutesmith.verdicts.checks import KernelReport as KernelReport
 from cutesmith.verdicts.checks import LintVerdict as LintVerdict
 from cutesmith.verdicts.checks import OutputError as OutputError

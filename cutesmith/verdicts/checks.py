@@ -165,6 +165,17 @@ class CaseReport:
 
 VERIFIED = "verified"
 VERIFIED_BY_EMULATION = "verified on the emulated GPU"
+QUICK_VALUES = ", with quick values"  # added to a status: few values were drawn, so that it counts as neither
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputKind:
+    """What one input was taken for, the draws that changed it, and those that the reference did not take, with why."""
+
+    name: str
+    kind: str
+    drawn: tuple[str, ...] = ()
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +190,8 @@ class VerifyVerdict(Verdict):
     cases: tuple[CaseReport, ...] = ()
     declined: int = 0  # of the passing cases, those that the kernel refused to run
     reduced: str = ""  # what get_inputs() ran as, where it is more than the emulated GPU affords
+    values: str = "full"  # "quick": only floats that are moved or scaled as a whole
+    kinds: tuple[InputKind, ...] = ()  # of the inputs, with what was drawn for each
     rule: str = ""  # the row of the table of exploits that it looks like
     mechanism: str = ""  # the check that found it (`Mechanism`), empty on a pass
     own_problem: bool = False  # the kernel's own file says what it computes: both have one author
@@ -190,9 +203,10 @@ class VerifyVerdict(Verdict):
     @property
     def status(self) -> str:
         """`verified` only when it was executed on a GPU; `compiled` when everything but execution was checked."""
-        if not self.passed:
-            return super().status
-        return {"compile": "compiled", "emulator": VERIFIED_BY_EMULATION}.get(self.ran_on, VERIFIED)
+        if not self.passed or self.ran_on == "compile":
+            return "compiled" if self.passed else super().status
+        done = VERIFIED_BY_EMULATION if self.ran_on == "emulator" else VERIFIED
+        return done + QUICK_VALUES if self.values == "quick" else done
 
 
 @dataclass(frozen=True, kw_only=True)

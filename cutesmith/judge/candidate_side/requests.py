@@ -78,13 +78,15 @@ class Ran:
 class Run(Request[Ran]):
     """Call `kernel_fn` once for each step.
 
-    `stub`: once more while launches do nothing. `may_decline`: a refusal is a reply. `limited`: so is a call that takes
-    too many steps. `fresh`: load the file again, as one copy need not take several shapes.
+    `stub`: once more while launches do nothing. `may_decline`: a refusal is a reply, with `may_raise` any exception is.
+    `limited`: so is a call that takes too many steps. `fresh`: load the file again, as one copy need not take several
+    shapes.
     """
 
     steps: tuple[Step, ...]
     stub: bool = False
     may_decline: bool = False
+    may_raise: bool = False
     limited: bool = False
     fresh: bool = False
 

@@ -63,7 +63,7 @@ class Trial(Candidate):
                 return Ran(changes=self.changes(), stopped=f"more than {MOST_STEPS:,} steps")
             if request.may_decline and error.exit_code == ExitCode.UNAVAILABLE:  # what only these inputs need
                 return Ran(changes=self.changes(), stopped=error.message)
-            if request.may_decline and declines(error.__cause__):
+            if request.may_decline and declines(error.__cause__, any_mistake=request.may_raise):
                 return Ran(changes=self.changes(), declined=error.message)
             raise
         finally:
@@ -92,17 +92,18 @@ class Trial(Candidate):
         return replace(call, changes=self.changes())
 
 
-def declines(error: BaseException | None) -> bool:
+def declines(error: BaseException | None, *, any_mistake: bool = False) -> bool:
     """Whether raising this is a refusal, which a kernel chose or the DSL's checks of its arguments or launch made.
 
     Whatever says "these inputs are not for me" counts: ValueError, NotImplementedError, an assertion, the kernel's own
     exceptions, the RuntimeErrors of torch. What Python raises by itself where code is wrong does not, nor does it once
-    the DSL has wrapped it, nor an error of CUDA, which is of a launch that went ahead.
+    the DSL has wrapped it, nor an error of CUDA, which is of a launch that went ahead. With `any_mistake` a missing key
+    or index counts too, such as of a table of the scalars that a kernel knows.
     """
     if isinstance(error, LaunchRefused):
         return True
-    if not isinstance(error, Exception) or isinstance(error, MISTAKES) or "CUDA" in str(error):
+    if not isinstance(error, Exception) or (isinstance(error, MISTAKES) and not any_mistake) or "CUDA" in str(error):
         return False
     inner = error.__cause__ or error.__context__
     of_the_dsl = any(kind.__module__.split(".")[0] == "cutlass" for kind in type(error).__mro__)
-    return not (of_the_dsl and inner is not None and not declines(inner))
+    return not (of_the_dsl and inner is not None and not declines(inner, any_mistake=any_mistake))

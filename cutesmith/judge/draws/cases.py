@@ -16,7 +16,6 @@ from cutesmith.judge.draws.watching import Seen
 from cutesmith.verdicts import Rule
 
 Values = list[Any]
-Change = Callable[[torch.Tensor, Kind], torch.Tensor]
 REDRAWN = "without structure"
 # A reference that takes integers for indices must refuse these on the CPU first: a GPU's process would end on them.
 SAFE_FIRST = frozenset({"special integers", "large integers", "whole range"})
@@ -29,6 +28,15 @@ QUICK = (
     DerivedCase("large values", ("large values",), strict=True),
     DerivedCase("NaN and Inf", ("NaN and Inf",), forgiving=True, strict=True),
 )
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a draw changes the inputs at these places; `largest`: of them those with the most elements."""
+
+    change: Callable[[Any, Kind], Any] = lambda value, kind: value
+    places: tuple[int, ...] = ()
+    largest: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,14 +66,18 @@ class Drawing:
         yield DerivedCase("masks", ("random mask", "all true", "all false", "single and empty rows"), Rule.V4)
         for kind in self.kinds:
             if kind.role is Role.SCALAR:
-                names = tuple(f"`{kind.name}` value {number}" for number in range(MOST_SCALARS))
-                case = DerivedCase(f"other values of `{kind.name}`", names, Rule.V5, may_decline=True)
+                names = tuple(_scalar_draw(kind, number) for number in range(MOST_SCALARS))
+                case = DerivedCase(f"other values of `{kind.name}`", names, Rule.V5, may_decline=True, may_raise=True)
                 yield replace(case, alone={kind.name: names[0]})
 
     def draw(self, name: str, inputs: Sequence[Any]) -> Iterator[Values]:
         """Ways to draw the inputs so, the best first, for a reference that may refuse some."""
-        for way in self.draws.get(name, ()):
-            yield way(list(inputs))
+        for way in self.draws[name]:
+            yield self._changed(way, inputs)
+
+    def changed_by(self, name: str) -> tuple[int, ...]:
+        """The places of the inputs that a draw changes; none for one that is no draw of values."""
+        return self.draws[name][0].places if name in self.draws else ()
 
     @property
     def structured(self) -> dict[str, int]:
@@ -73,90 +85,94 @@ class Drawing:
         return {kind.name: index for index, kind in enumerate(self.kinds) if _relied_upon(kind)}
 
     @cached_property
-    def draws(self) -> dict[str, tuple[Callable[[Values], Values], ...]]:
+    def draws(self) -> dict[str, tuple[Way, ...]]:
         """What each draw does, for those that change an input of these kinds."""
-        return {name: ways for name, ways in {**self._of_floats(), **self._of_others()}.items() if ways}
-
-    def _of_floats(self) -> dict[str, tuple[Callable[[Values], Values], ...]]:
-        free = [
-            i for i, kind in self._floats() if not kind.shares and kind.structure in (Structure.NONE, Structure.SORTED)
-        ]
-        shares = [i for i, kind in self._floats() if kind.shares]
-        signed = [i for i, kind in self._floats() if not kind.bounded]
-        zero = [i for i in free if self.kinds[i].low <= 0.0]
+        found = {
+            AS_DRAWN: (Way(),),
+            **self._of_floats(),
+            **self._of_integers(),
+            **self._of_masks(),
+            **self._of_scalars(),
+        }
+        redrawn = {REDRAWN: _redrawn(tuple(self.structured.values()))}
+        alone = {f"only `{name}`": _redrawn((place,)) for name, place in self.structured.items()}
         return {
-            "large offset": self._largest(v.offset, free),
-            "negative offset": self._largest(v.negative_offset, [i for i in free if i in signed]),
-            "tiny values": self._largest(v.tiny, free),
-            "large values": self._largest(v.large, free),
-            "NaN and Inf": self._largest(v.specials, free),
-            "scattered zeros": self._each(v.zeros_scattered, zero),
-            "all zeros": self._largest(v.zeros, zero),
-            "few values": self._each(v.ties, [] if self.seen.open_ties else free),
-            "one value": self._largest(v.one_value, [] if self.seen.open_ties else free),
-            "ends": self._each(partial(v.ends, numbers=sorted(self.seen.floats)), [*free, *shares]),
-            "mixed sizes": self._each(v.mixed_sizes, [i for i in free if self.kinds[i].low <= 0.0]),
+            name: ways for name, ways in {**found, **redrawn, **alone}.items() if ways[0].places or name == AS_DRAWN
         }
 
-    def _of_others(self) -> dict[str, tuple[Callable[[Values], Values], ...]]:
-        integers = [i for i, kind in enumerate(self.kinds) if kind.role is Role.INTEGER]
-        masks = [i for i, kind in enumerate(self.kinds) if kind.role is Role.BOOLEAN]
-        structured = list(self.structured.values())
-        special = partial(_special_integers, numbers=sorted(self.seen.integers))
-        draws: dict[str, tuple[Callable[[Values], Values], ...]] = {
-            AS_DRAWN: (list,),
-            REDRAWN: (*self._each(v.redrawn, structured), *self._each(partial(v.redrawn, positive=True), structured)),
-            "integer ends": self._each(v.integer_ends, integers),
-            "special integers": self._each(special, integers) if self.seen.integers else (),
-            "large integers": self._each(v.beyond_labels, integers),
-            "whole range": self._each(v.whole_range, integers),
-            "random mask": self._each(v.masked, masks),
-            "all true": self._each(lambda mask, kind: v.filled(mask, True), masks),
-            "all false": self._each(lambda mask, kind: v.filled(mask, False), masks),
-            "single and empty rows": self._each(v.single, masks),
+    def _of_floats(self) -> dict[str, tuple[Way, ...]]:
+        """Whole tensors move or scale where they are the largest: weights and scales stay what they are."""
+        kinds, floats = self.kinds, self._places(Role.FLOAT)
+        plain = [i for i in floats if kinds[i].structure in (Structure.NONE, Structure.SORTED)]
+        free = tuple(i for i in plain or floats if not kinds[i].shares)
+        signed = tuple(i for i in free if not kinds[i].bounded)
+        zero = tuple(i for i in free if kinds[i].low <= 0.0)
+        tied = () if self.seen.open_ties else free
+        ended = (*free, *(i for i in floats if kinds[i].shares))
+        return {
+            "large offset": (Way(v.offset, free, largest=True),),
+            "negative offset": (Way(v.negative_offset, signed, largest=True),),
+            "tiny values": (Way(v.tiny, free, largest=True),),
+            "large values": (Way(v.large, free, largest=True),),
+            "NaN and Inf": (Way(v.specials, free, largest=True),),
+            "scattered zeros": (Way(v.zeros_scattered, zero),),
+            "all zeros": (Way(v.zeros, zero, largest=True),),
+            "few values": (Way(v.ties, tied),),
+            "one value": (Way(v.one_value, tied, largest=True),),
+            "ends": (Way(partial(v.ends, numbers=sorted(self.seen.floats)), ended),),
+            "mixed sizes": (Way(v.mixed_sizes, zero),),
         }
-        for name, place in self.structured.items():
-            one = [place]
-            draws[f"only `{name}`"] = (*self._each(v.redrawn, one), *self._each(partial(v.redrawn, positive=True), one))
-        for index, kind in enumerate(self.kinds):
-            if kind.role is Role.SCALAR:
-                for number in range(MOST_SCALARS):
-                    draws[f"`{kind.name}` value {number}"] = (partial(_other_scalar, index=index, number=number),)
-        return draws
 
-    def _floats(self) -> Iterator[tuple[int, Kind]]:
-        return ((index, kind) for index, kind in enumerate(self.kinds) if kind.role is Role.FLOAT)
+    def _of_integers(self) -> dict[str, tuple[Way, ...]]:
+        integers, numbers = self._places(Role.INTEGER), sorted(self.seen.integers)
+        return {
+            "integer ends": (Way(v.integer_ends, integers),),
+            "special integers": (Way(partial(v.special_integers, numbers=numbers), integers if numbers else ()),),
+            "large integers": (Way(v.beyond_labels, integers),),
+            "whole range": (Way(v.whole_range, integers),),
+        }
 
-    def _each(self, change: Change, places: Sequence[int]) -> tuple[Callable[[Values], Values], ...]:
-        """One way: all inputs at these places are changed; none where there are none."""
-        return (partial(self._changed, change, places),) if places else ()
+    def _of_masks(self) -> dict[str, tuple[Way, ...]]:
+        masks = self._places(Role.BOOLEAN)
+        return {
+            "random mask": (Way(v.masked, masks),),
+            "all true": (Way(partial(v.filled, value=True), masks),),
+            "all false": (Way(partial(v.filled, value=False), masks),),
+            "single and empty rows": (Way(v.single, masks),),
+        }
 
-    def _largest(self, change: Change, places: Sequence[int]) -> tuple[Callable[[Values], Values], ...]:
-        """One way: of the inputs at these places those with the most elements change: weights and scales stay."""
-        return (partial(self._changed, change, places, largest=True),) if places else ()
+    def _of_scalars(self) -> dict[str, tuple[Way, ...]]:
+        return {
+            _scalar_draw(self.kinds[place], number): (Way(partial(v.other_scalar, number=number), (place,)),)
+            for place in self._places(Role.SCALAR)
+            for number in range(MOST_SCALARS)
+        }
 
-    def _changed(self, change: Change, places: Sequence[int], inputs: Values, *, largest: bool = False) -> Values:
-        most = max(inputs[place].numel() for place in places) if largest else 0
-        chosen = {place for place in places if inputs[place].numel() and inputs[place].numel() >= most}
-        return [change(x, self._kind(i, x, inputs)) if i in chosen else x for i, x in enumerate(inputs)]
+    def _places(self, role: Role) -> tuple[int, ...]:
+        return tuple(index for index, kind in enumerate(self.kinds) if kind.role is role)
 
-    def _kind(self, index: int, tensor: torch.Tensor, inputs: Values) -> Kind:
-        kind = self.kinds[index]
-        return with_ends_of(kind, tensor, inputs) if kind.role is Role.INTEGER else kind
+    def _changed(self, way: Way, inputs: Sequence[Any]) -> Values:
+        """The inputs with those at the way's places changed; an empty tensor stays."""
+        elements = [value.numel() if isinstance(value, torch.Tensor) else 1 for value in inputs]
+        most = max((elements[place] for place in way.places), default=0) if way.largest else 1
+        return [
+            way.change(value, with_ends_of(kind, value, inputs))
+            if index in way.places and elements[index] >= max(most, 1)
+            else value
+            for index, (value, kind) in enumerate(zip(inputs, self.kinds))
+        ]
+
+
+def _redrawn(places: tuple[int, ...]) -> tuple[Way, ...]:
+    """Without structure, of both signs if the reference takes that, else positive."""
+    return Way(v.redrawn, places), Way(partial(v.redrawn, positive=True), places)
+
+
+def _scalar_draw(kind: Kind, number: int) -> str:
+    return f"`{kind.name}` value {number + 1}"
 
 
 def _relied_upon(kind: Kind) -> bool:
     tensor = kind.role in (Role.FLOAT, Role.INTEGER, Role.BOOLEAN)
     small = kind.role is Role.FLOAT and max(abs(kind.low), abs(kind.high)) < v.SMALL
     return tensor and (kind.structure is not Structure.NONE or small)
-
-
-def _special_integers(tensor: torch.Tensor, kind: Kind, numbers: Sequence[int]) -> torch.Tensor:
-    limits = torch.iinfo(tensor.dtype)
-    fitting = [number for number in numbers if limits.min <= number <= limits.max]
-    return v.planted(tensor, fitting, copies=max(1, tensor.numel() // 4)) if fitting else tensor
-
-
-def _other_scalar(inputs: Values, *, index: int, number: int) -> Values:
-    others = v.scalar_values(inputs[index])
-    return [others[number % len(others)] if i == index else value for i, value in enumerate(inputs)]

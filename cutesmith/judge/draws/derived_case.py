@@ -13,7 +13,8 @@ AS_DRAWN = "as drawn"  # the draw that changes nothing
 class DerivedCase:
     """Inputs that the problem does not draw itself: the names of their draws, each a step of the case.
 
-    `rule`: the row of the table of exploits for a wrong value. `may_decline`: a kernel may refuse them aloud.
+    `rule`: the row of the table of exploits for a wrong value. `may_decline`: a kernel may refuse them aloud,
+    `may_raise`: by any exception.
     `forgiving`: no wrong value is cheating. `strict`: elements that PyTorch gives NaN for are compared too. `alone`: by
     names of inputs, draws that change one of them and nothing else.
     """
@@ -22,6 +23,7 @@ class DerivedCase:
     draws: tuple[str, ...]
     rule: Rule | None = None
     may_decline: bool = False
+    may_raise: bool = False
     forgiving: bool = False
     strict: bool = False
     alone: dict[str, str] = field(default_factory=dict)

@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-SAMPLE = 1 << 22  # elements looked at for a range
-ROWS_LOOKED_AT = 1 << 16
+SAMPLE = 1 << 22  # elements looked at for a range, and a corner of so many for a structure
 SHARES_OFF_BY = 2.0**-6  # of 1: rows of bfloat16 that were divided by their sum
 NEAR_THE_END = 0.02  # of the range: a random draw from [0, 1) comes so close to both ends
 
@@ -59,9 +58,13 @@ class Kind:
         """Whether other draws have to stay between `low` and `high`."""
         return self.role is Role.FLOAT and self.structure is not Structure.CONSTANT and self.low >= 0.0
 
-    def __str__(self) -> str:
-        """Such as "`weight`: float, one value everywhere"."""
-        return f"`{self.name}`: " + ", ".join(filter(None, (self.role.value, self.structure.value)))
+    @property
+    def words(self) -> str:
+        """Such as "float, one value everywhere" or "float from 0 to 1, rows sum to 1"."""
+        ends = f" from {self.low:.4g} to {self.high:.4g}" if self.bounded or self.role is Role.INTEGER else ""
+        return ", ".join(
+            filter(None, (f"{self.role.value}{ends}", self.structure.value, "rows sum to 1" * self.shares))
+        )
 
 
 def kinds_of(reference_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[Kind, ...]:
@@ -69,11 +72,13 @@ def kinds_of(reference_fn: Callable[..., Any], values: Sequence[Any]) -> tuple[K
     return tuple(kind_of(name, value) for name, value in zip(_names(reference_fn, len(values)), values))
 
 
-def with_ends_of(kind: Kind, tensor: torch.Tensor, inputs: Sequence[Any]) -> Kind:
+def with_ends_of(kind: Kind, tensor: Any, inputs: Sequence[Any]) -> Kind:
     """The kind of integers with the ends of those at hand, which index fewer elements where inputs were made smaller.
 
-    The upper one is that of the sizes of other inputs which the integers come near to.
+    The upper one is that of the sizes of other inputs which the integers come near to. Any other kind stays.
     """
+    if kind.role is not Role.INTEGER or not tensor.numel():
+        return kind
     low, high = _ends(tensor)
     others = [value for value in inputs if isinstance(value, torch.Tensor) and value is not tensor]
     sizes = [size for value in others for size in value.shape if high < size <= 2 * (high + 1)]
@@ -108,7 +113,7 @@ def _names(function: Callable[..., Any], count: int) -> list[str]:
 
 def _ends(tensor: torch.Tensor) -> tuple[float, float]:
     """The least and the largest value that is finite."""
-    flat = tensor.reshape(-1)[:SAMPLE]
+    flat = _corner(tensor).reshape(-1)
     if tensor.is_floating_point():
         flat = flat[flat.isfinite()]
     return (float(flat.min()), float(flat.max())) if flat.numel() else (0.0, 0.0)
@@ -123,7 +128,7 @@ def _snapped(low: float, high: float) -> tuple[float, float]:
 def _rows_sum_to_one(tensor: torch.Tensor) -> bool:
     if not tensor.ndim or tensor.shape[-1] < 2:
         return False
-    sums = tensor.reshape(-1, tensor.shape[-1])[:ROWS_LOOKED_AT].double().sum(-1)
+    sums = _rows(tensor)[: max(1, SAMPLE // tensor.shape[-1])].double().sum(-1)
     return bool(((sums - 1).abs() < SHARES_OFF_BY).all())
 
 
@@ -131,10 +136,24 @@ def _structure(tensor: torch.Tensor) -> Structure:
     """The first that fits; a few elements have none, as anything fits them."""
     if tensor.numel() < 2:
         return Structure.NONE
-    first = tensor.reshape(-1)[:2]
-    if bool(first[0] == first[1]) and bool((tensor == first[0]).all()):
+    tensor = _corner(tensor)
+    if bool((tensor == tensor.reshape(-1)[0]).all()):
         return Structure.CONSTANT
     return next((found for found, fits in _FITS if fits(tensor)), Structure.NONE)
+
+
+def _rows(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1, tensor.shape[-1])
+
+
+def _corner(tensor: torch.Tensor) -> torch.Tensor:
+    """The first elements in every dimension, `SAMPLE` at most: a structure shows there, and the whole may have GiB."""
+    while tensor.numel() > SAMPLE:
+        largest = max(range(tensor.ndim), key=tensor.shape.__getitem__)
+        both = [d for d in range(max(0, tensor.ndim - 2), tensor.ndim) if tensor.shape[d] == tensor.shape[largest]]
+        for dimension in both if largest in both else [largest]:
+            tensor = tensor.narrow(dimension, 0, tensor.shape[dimension] // 2)
+    return tensor
 
 
 def _is_square(tensor: torch.Tensor) -> bool:
@@ -167,7 +186,7 @@ def _is_lower_triangle(tensor: torch.Tensor, n: int) -> bool:
 def _is_sequence(tensor: torch.Tensor) -> bool:
     if not tensor.ndim or tensor.shape[-1] < 4 or tensor.dtype is torch.bool:
         return False
-    rows = tensor.reshape(-1, tensor.shape[-1])[:ROWS_LOOKED_AT].double()
+    rows = _rows(tensor).double()
     steps = rows.diff(dim=-1)
     step = float(steps[0, 0])
     room = 2.0**-6 * abs(step) if tensor.is_floating_point() else 0.0
@@ -177,7 +196,7 @@ def _is_sequence(tensor: torch.Tensor) -> bool:
 def _is_sorted(tensor: torch.Tensor) -> bool:
     if not tensor.ndim or tensor.shape[-1] < 8 or tensor.dtype is torch.bool:
         return False
-    rows = tensor.reshape(-1, tensor.shape[-1])[:ROWS_LOOKED_AT]
+    rows = _rows(tensor)
     return bool((rows[:, 1:] >= rows[:, :-1]).all())
 
 

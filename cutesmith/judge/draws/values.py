@@ -195,9 +195,22 @@ def single(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     return like(tensor, mask)
 
 
-def filled(tensor: torch.Tensor, value: bool) -> torch.Tensor:
+def filled(tensor: torch.Tensor, kind: Kind, *, value: bool) -> torch.Tensor:
     """All of a mask set, or none."""
     return like(tensor, torch.full_like(tensor, value))
+
+
+def special_integers(tensor: torch.Tensor, kind: Kind, *, numbers: Sequence[int]) -> torch.Tensor:
+    """Numbers that the reference compares with, each in many places."""
+    limits = torch.iinfo(tensor.dtype)
+    fitting = [number for number in numbers if limits.min <= number <= limits.max]
+    return planted(tensor, fitting, copies=max(1, tensor.numel() // (4 * len(fitting)))) if fitting else tensor
+
+
+def other_scalar(value: float, kind: Kind, *, number: int) -> float:
+    """One of the other values of a Python scalar."""
+    others = scalar_values(value)
+    return others[number % len(others)]
 
 
 def scalar_values(value: float) -> Sequence[float]:

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from cutesmith.judge.draws.cases import SAFE_FIRST, Drawing
-from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.draws.watching import Seen, Watching, watch
 from cutesmith.judge.reference_side.cases import Values, derive, derived_cases, shrink
 from cutesmith.judge.reference_side.problem_calls import native_outputs
+from cutesmith.judge.reference_side.requests import Planned
 from cutesmith.judge.transfer.tensors import copy_of
+from cutesmith.verdicts import InputKind
 
 Native = Callable[[Sequence[Any]], tuple[list[torch.Tensor], bool]]
 MOST_NAN = 0.9  # of the results of a draw: with more it says nothing
@@ -41,9 +42,16 @@ class OtherInputs:
             seen = Seen()
         return cls(reference_fn, Drawing(kinds_of(reference_fn, full), seen), native, gpu)
 
-    def cases(self, first: Values, *, shapes: bool, quick: bool) -> tuple[DerivedCase, ...]:
-        """Cases of values, and of shapes and layouts where the contract allows them."""
-        return (*self.drawing.cases(quick=quick), *(derived_cases(first) if shapes else ()))
+    def plan(self, first: Values, *, shapes: bool, quick: bool) -> Planned:
+        """Cases of values, and of shapes and layouts where the contract allows them; which draws change which input."""
+        of_values = self.drawing.cases(quick=quick)
+        names = [name for case in of_values for name in case.draws]
+        changed = {name: self.drawing.changed_by(name) for name in names}
+        kinds = tuple(
+            InputKind(name=kind.name, kind=kind.words, drawn=tuple(name for name in names if place in changed[name]))
+            for place, kind in enumerate(self.drawing.kinds)
+        )
+        return Planned((*of_values, *(derived_cases(first) if shapes else ())), kinds)
 
     def keeps_sizes(self, name: str) -> bool:
         """Whether a draw changes values alone."""

@@ -18,7 +18,6 @@ import torch
 
 from cutesmith.compiling.types_seen import types_seen
 from cutesmith.errors import CandidateError, ContractError
-from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.reference_side import requests
 from cutesmith.judge.reference_side.allowances import compared
 from cutesmith.judge.reference_side.cases import (
@@ -125,12 +124,12 @@ class Reference:
         plan = requests.Loaded(sets, shapes)
         return replace(plan, **self.whole.about()) if self.whole else plan
 
-    def plan(self, request: requests.Plan) -> tuple[DerivedCase, ...]:
+    def plan(self, request: requests.Plan) -> requests.Planned:
         """The derived cases, by the inputs of `get_inputs()` at full size and by what the reference does with them."""
-        first = self._inputs(-1)
+        first = self._fit(self.whole.values) if self.whole and not self.whole.declared else self._inputs(-1)
         full, native = self.whole.values if self.whole else first, self._native
         self.other = OtherInputs.of(self.loaded.reference_fn, first, full, native, gpu=self.device == "cuda")
-        return self.other.cases(first, shapes=request.shapes, quick=request.quick)
+        return self.other.plan(first, shapes=request.shapes, quick=request.quick)
 
     def _inputs(self, index: int) -> list[Any]:
         """The inputs of `get_inputs()` (index -1) or of one of the sets."""

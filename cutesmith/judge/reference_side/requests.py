@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cutesmith.judge.draws.derived_case import DerivedCase
 from cutesmith.judge.transfer.requests import Scalar, TensorFile, TensorLayout, Value
 from cutesmith.sandbox.messages import Request
-from cutesmith.verdicts import OutputError, Violation
+from cutesmith.verdicts import InputKind, OutputError, Violation
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,15 @@ class Load(Request[Loaded]):
 
 
 @dataclass(frozen=True)
-class Plan(Request[tuple[DerivedCase, ...]]):
+class Planned:
+    """The derived cases, and the kinds of the inputs with the draws that change each."""
+
+    cases: tuple[DerivedCase, ...]
+    kinds: tuple[InputKind, ...]
+
+
+@dataclass(frozen=True)
+class Plan(Request[Planned]):
     """Tell the derived cases, by the inputs and what the reference does with them; `quick`: few of values."""
 
     shapes: bool
