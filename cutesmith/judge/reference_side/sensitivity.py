@@ -7,6 +7,7 @@ which is 6e-8 of 512 and 7e-5 of 0.4.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ FEW = 8  # elements; that more of them are all small by luck does not happen
 HALF_UNIT = 2.0**-24  # the largest relative error of one rounding to float32
 DRAWS = 4
 WIDER = 8.0  # roundings so many times as large move a smooth result so many times as far
-ROUNDINGS = 16.0  # what a few float32 sums make of one rounding of each term
+LEAST_WIDE = 16.0  # roundings that a few operations in float32 make
 SMOOTH = WIDER / 2  # at least; where rounding decides (x == 1, floor(x)), it moves as far by either
 
 
@@ -35,29 +36,29 @@ def movements(function: Callable[..., Any], values: Sequence[Any], exact: Sequen
 
     0 where the result jumps rather than moves, and for a function that takes no such inputs.
     """
-    near, far = (
-        [max(map(_root_mean_square, changes)) for changes in moved] for moved in _moved(function, values, exact)
-    )
+    moved = _moved(function, values, exact, WIDER)
+    near, far = ([max(map(_root_mean_square, changes)) for changes in of_unit] for of_unit in moved)
     return [most if wide >= SMOOTH * most else 0.0 for most, wide in zip(near, far)]
 
 
 def room_of(
     function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None]
 ) -> list[torch.Tensor]:
-    """How far off each element of a float64 result may be: `ROUNDINGS` times what roundings of the inputs change.
+    """How far each element of a float64 result moves with inputs that are off by as much as a float32 sum of them is.
 
     Flat, 0 where a row jumps rather than moves. Such as 1e-4 for a layer norm of a row of equal values, which is 0 in
-    float64 and in no float32 arithmetic.
+    float64 and in no float32 arithmetic: a mean of n elements is off by some sqrt(n) roundings.
     """
-    rooms = []
-    for near, far in zip(*_moved(function, values, exact)):
+    longest = max((max(value.shape, default=1) for value in values if isinstance(value, torch.Tensor)), default=1)
+    wider, rooms = max(LEAST_WIDE, 2 * math.sqrt(longest)), []
+    for near, far in zip(*_moved(function, values, exact, wider)):
         most, wide = (torch.stack(changes).amax(0) for changes in (near, far))
         if most.ndim >= 2 and most.numel():
             row, wide_row = (change.square().mean(-1, keepdim=True).sqrt() for change in (most, wide))
-            most = torch.where(wide_row >= SMOOTH * row, torch.maximum(most, row), 0.0)
+            wide = torch.where(wide_row >= wider / 2 * row, torch.maximum(wide, wide_row), 0.0)
         else:
-            most = torch.where(wide >= SMOOTH * most, most, 0.0)
-        rooms.append(ROUNDINGS * most.reshape(-1))
+            wide = torch.where(wide >= wider / 2 * most, wide, 0.0)
+        rooms.append(wide.reshape(-1))
     return rooms
 
 
@@ -65,13 +66,13 @@ Changes = list[list[torch.Tensor]]  # of each result, one tensor a rounding
 
 
 def _moved(
-    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None]
+    function: Callable[..., Any], values: Sequence[Any], exact: Sequence[torch.Tensor | None], wider: float
 ) -> tuple[Changes, Changes]:
-    """How far each element of the results moves by `DRAWS` roundings of the inputs, and by some `WIDER` times as large.
+    """How far each element of the results moves by `DRAWS` roundings of the inputs, and by some `wider` times as large.
 
     0 of what is no finite float in both, and everywhere for a function that takes no such inputs.
     """
-    moved: dict[float, Changes] = {HALF_UNIT: [[] for _ in exact], WIDER * HALF_UNIT: [[] for _ in exact]}
+    moved: dict[float, Changes] = {HALF_UNIT: [[] for _ in exact], wider * HALF_UNIT: [[] for _ in exact]}
     for _ in range(DRAWS):
         directions = [_direction(value) for value in values]
         for unit, changes in moved.items():
@@ -85,7 +86,7 @@ def _moved(
                 distances = [torch.zeros(() if e is None else e.shape, dtype=torch.float64) for e in exact]
             for known, distance in zip(changes, distances):
                 known.append(distance)
-    return moved[HALF_UNIT], moved[WIDER * HALF_UNIT]
+    return moved[HALF_UNIT], moved[wider * HALF_UNIT]
 
 
 def _direction(value: Any) -> torch.Tensor | None:

@@ -1,0 +1,214 @@
+"""What is drawn for each kind of input, and what the reference decides of it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.judge.draws import values as v
+from cutesmith.judge.draws.cases import REDRAWN, Drawing
+from cutesmith.judge.draws.kinds import Kind, Role, Structure, kind_of, kinds_of, with_ends_of
+from cutesmith.judge.draws.watching import Seen, watch
+from cutesmith.judge.reference_side.other_inputs import OtherInputs
+from cutesmith.judge.reference_side.problem_calls import native_outputs
+
+ROWS = torch.randn(64, 48)
+TRIANGLE = torch.ones(40, 40).tril()
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(11)
+
+
+@pytest.mark.parametrize(
+    ("value", "role", "structure"),
+    [
+        (ROWS, Role.FLOAT, Structure.NONE),
+        (torch.ones(500), Role.FLOAT, Structure.CONSTANT),
+        (torch.arange(64), Role.INTEGER, Structure.SEQUENCE),
+        (torch.linspace(0, 1, 33), Role.FLOAT, Structure.SEQUENCE),
+        (torch.arange(64).expand(3, 64), Role.INTEGER, Structure.SEQUENCE),
+        (torch.randint(9, (200,)).sort().values, Role.INTEGER, Structure.SORTED),
+        (TRIANGLE.bool(), Role.BOOLEAN, Structure.TRIANGLE),
+        (TRIANGLE.mT.expand(2, 40, 40), Role.FLOAT, Structure.TRIANGLE),
+        (torch.zeros(40, 40).masked_fill(TRIANGLE == 0, -torch.inf), Role.FLOAT, Structure.TRIANGLE),
+        (torch.randn(40, 40).tril(), Role.FLOAT, Structure.TRIANGLE),
+        (torch.eye(12), Role.FLOAT, Structure.IDENTITY),
+        (torch.zeros(64).masked_fill(torch.rand(64) < 0.5, -torch.inf), Role.FLOAT, Structure.TWO_VALUES),
+        (torch.rand(64, 64) < 0.5, Role.BOOLEAN, Structure.NONE),
+        (torch.randint(-5, 5, (64,)), Role.INTEGER, Structure.NONE),
+        (0.5, Role.SCALAR, Structure.NONE),
+        (torch.empty(0, 8), Role.OTHER, Structure.NONE),
+        (torch.randn(4, dtype=torch.complex64), Role.OTHER, Structure.NONE),
+    ],
+)
+def test_an_input_is_known_by_its_values(value, role, structure):
+    kind = kind_of("x", value)
+    assert (kind.role, kind.structure) == (role, structure)
+
+
+def test_a_structure_is_found_in_a_corner_of_what_is_large():
+    assert kind_of("mask", torch.ones(3000, 3000, dtype=torch.bool).tril()).structure is Structure.TRIANGLE
+    assert kind_of("x", torch.randn(3000, 3000)).structure is Structure.NONE
+
+
+def test_ranges_are_those_that_were_drawn_up_to_0_and_1():
+    unit, shares, signed = (kind_of("x", x) for x in (torch.rand(500), ROWS.softmax(-1), ROWS))
+    assert (unit.low, unit.high, unit.bounded) == (0.0, 1.0, True)
+    assert shares.shares and not unit.shares and not signed.bounded
+    far = kind_of("x", torch.rand(500) + 0.5)
+    assert 0.5 <= far.low < 0.6 and 1.4 < far.high <= 1.5
+    assert shares.words == f"float from 0 to {shares.high:.4g}, rows sum to 1"
+
+
+def test_inputs_are_called_as_the_reference_calls_them():
+    names = [kind.name for kind in kinds_of(lambda x, weight, *rest: x, [ROWS, ROWS, ROWS])]
+    assert names == ["x", "weight", "input 2"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [v.zeros_scattered, v.zeros, v.ties, v.one_value, v.mixed_sizes, v.ends, v.redrawn, v.offset, v.tiny, v.specials],
+)
+@pytest.mark.parametrize("tensor", [ROWS, ROWS.mT, torch.rand(7), torch.randn(2, 3, 4).to(torch.bfloat16)])
+def test_a_draw_keeps_shape_dtype_and_the_order_in_memory_and_leaves_what_it_was_given(change, tensor):
+    before = tensor.clone()
+    drawn = change(tensor, kind_of("x", tensor))
+    assert (drawn.shape, drawn.dtype, drawn.stride()) == (tensor.shape, tensor.dtype, tensor.stride())
+    assert torch.equal(tensor, before) and not torch.equal(drawn, tensor)
+
+
+def test_zeros_have_both_signs_rows_and_columns():
+    drawn = v.zeros_scattered(ROWS, kind_of("x", ROWS))
+    zeros = drawn == 0
+    assert zeros.all(-1).any() and zeros.all(0).any() and not zeros.all()
+    assert drawn.signbit()[zeros].any() and not drawn.signbit()[zeros].all()
+
+
+def test_equal_values_stand_in_runs_in_rows_and_scattered_and_were_there_before():
+    drawn = v.ties(ROWS, kind_of("x", ROWS))
+    assert len(drawn.unique()) <= v.LEVELS and torch.isin(drawn, ROWS).all()
+    assert (drawn[::4] == drawn[::4, :1]).all() and not (drawn[1] == drawn[1, 0]).all()
+    assert len(v.one_value(ROWS, kind_of("x", ROWS)).unique()) == 1
+
+
+def test_what_is_bounded_stays_between_its_ends_which_are_drawn_exactly():
+    unit = torch.rand(64, 48)
+    kind = kind_of("p", unit)
+    for change in (v.ends, v.mixed_sizes, v.zeros_scattered, v.ties, v.redrawn):
+        drawn = change(unit, kind)
+        assert drawn.min() >= 0 and drawn.max() <= 1
+    drawn = v.ends(unit, kind)
+    assert (drawn == 0).all(-1).any() and (drawn == 1).all(-1).any() and not ((drawn == 0) | (drawn == 1)).all()
+
+
+def test_rows_that_sum_to_one_still_do():
+    shares = ROWS.softmax(-1)
+    drawn = v.ends(shares, kind_of("p", shares))
+    assert torch.equal(drawn.sum(-1), torch.ones(64)) and set(drawn.unique().tolist()) == {0.0, 1.0}
+    drawing = Drawing((kind_of("p", shares),), Seen())
+    assert {draw for case in drawing.cases(quick=False) for draw in case.draws} == {"ends"}
+
+
+def test_numbers_that_decide_are_drawn_and_passed_on_both_sides():
+    seen = watch(lambda x: F.hardtanh(x, -3000.0, 3000.0).where(x != 7, 0.0), [ROWS])
+    assert seen.floats == {-3000.0, 3000.0, 7.0}
+    drawn = v.ends(ROWS, kind_of("x", ROWS), sorted(seen.floats))
+    assert drawn.min() < -3000 and drawn.max() > 3000 and (drawn == 7).any()
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        (lambda x, y: F.cross_entropy(x, y), {-100}),
+        (lambda x, y: F.nll_loss(x, y, ignore_index=-1), {-1}),
+        (lambda x, y: x[y.clamp(min=0)] * (y != 3)[:, None], {0, 3}),
+        (lambda x, y: x[y], set()),
+    ],
+)
+def test_special_labels_are_those_that_the_reference_knows(reference, expected):
+    assert watch(reference, [ROWS, torch.randint(48, (64,))]).integers == expected
+
+
+@pytest.mark.parametrize(
+    ("reference", "open_ties"),
+    [
+        (lambda x: x.argmax(-1), False),
+        (lambda x: torch.topk(x, 3), True),
+        (lambda x: x.sort(-1), True),
+        (lambda x: x.sort(dim=-1, stable=True), False),
+    ],
+)
+def test_equal_values_are_not_drawn_where_pytorch_leaves_their_order_open(reference, open_ties):
+    seen = watch(reference, [ROWS])
+    cases = {case.name for case in Drawing(kinds_of(reference, [ROWS]), seen).cases(quick=False)}
+    assert seen.open_ties == open_ties and ("equal values" in cases) != open_ties
+
+
+def test_upper_ends_of_labels_are_those_of_the_sizes_at_hand():
+    labels = torch.randint(40, (64,))
+    kind = with_ends_of(Kind("y", Role.INTEGER, low=0, high=30000), labels, [ROWS, labels])
+    assert kind.high == 47
+    drawn = v.integer_ends(labels, kind)
+    assert {0, 47} <= set(drawn.tolist()) and drawn.max() == 47
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_integers_come_from_all_over_their_type(dtype):
+    drawn = v.whole_range(torch.zeros(4096, dtype=dtype), Kind("x", Role.INTEGER))
+    limits = torch.iinfo(dtype)
+    assert drawn.dtype == dtype and drawn.double().max() > limits.max * 0.9 and drawn.double().min() <= limits.min * 0.9
+
+
+def test_a_mask_is_drawn_in_all_ways_that_matter():
+    mask = TRIANGLE.bool()
+    kind = kind_of("mask", mask)
+    assert v.masked(mask, kind).diagonal().all() and not torch.equal(v.masked(mask, kind).tril(), v.masked(mask, kind))
+    single = v.single(mask, kind)
+    assert set(single.sum(-1).tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("value", [True, 3, -2, 0, 0.75, 0.0, 1e-5])
+def test_other_values_of_a_scalar_are_others_of_its_type(value):
+    others = v.scalar_values(value)
+    assert others and value not in others and {type(other) for other in others} == {type(value)}
+
+
+def other_inputs(reference, inputs) -> OtherInputs:
+    return OtherInputs.of(reference, inputs, inputs, lambda values: native_outputs(reference, values), gpu=False)
+
+
+def test_what_the_reference_refuses_is_left_out_with_its_reason():
+    labels = torch.randint(48, (64,))
+    other = other_inputs(lambda x, y: F.nll_loss(x, y), [ROWS, labels])
+    _, why = other.draw("whole range", [ROWS, labels])
+    assert "IndexError" in why
+    values, why = other.draw("special integers", [ROWS, labels])
+    assert not why and (values[1] == -100).any()
+
+
+def test_one_value_everywhere_is_drawn_positive_where_the_reference_takes_nothing_else():
+    ones = torch.ones(48)
+    other = other_inputs(lambda x, variance: x * torch.rsqrt(variance), [ROWS, ones])
+    values, why = other.draw(REDRAWN, [ROWS, ones])
+    assert not why and values[1].min() > 0 and values[1].std() > 0.1
+    assert torch.equal(values[0], ROWS)
+    plain = other_inputs(lambda x, weight: x * weight, [ROWS, ones])
+    assert plain.draw(REDRAWN, [ROWS, ones])[0][1].min() < 0
+
+
+def test_casts_that_pytorch_leaves_undefined_decide_nothing():
+    other = other_inputs(lambda x: x.round().to(torch.int8), [ROWS])
+    assert "undefined" in other.draw("large offset", [ROWS])[1]
+    assert other.draw("tiny values", [ROWS])[1] == ""
+
+
+def test_quick_draws_no_more_than_floats_moved_or_scaled_as_a_whole():
+    kinds = kinds_of(lambda x, y, n: x, [ROWS, torch.arange(9), 3])
+    assert [case.name for case in Drawing(kinds, Seen()).cases(quick=True)] == [
+        "large offset",
+        "tiny values",
+        "large values",
+        "NaN and Inf",
+    ]
+    assert Drawing(kinds[1:], Seen()).cases(quick=True) == []
