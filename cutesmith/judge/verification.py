@@ -290,6 +290,8 @@ class Judge:
         if not wrong:
             done = "compiled" if self.ran_on == "compile" else f"verified on {self.device_name or self.ran_on}"
             done += f" at reduced sizes ({self.reduced})" if self.reduced else ""
+            declared = [f"`{kind.name}` {kind.domain}" for kind in self.kinds if kind.domain]
+            done += f" for {' and '.join(declared)} only" if declared else ""
             whose = ", by the file's own reference" if self.own_problem else ""
             declined, tried = self._declined(), sum(case.outcome is not CaseOutcome.NOT_RUN for case in self.cases)
             counted = f"{tried - declined} of {tried} cases, {declined} declined" if declined else f"{tried} cases"

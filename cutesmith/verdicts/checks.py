@@ -168,12 +168,16 @@ VERIFIED_BY_EMULATION = "verified on the emulated GPU"
 QUICK_VALUES = ", with quick values"  # added to a status: few values were drawn, so that it counts as neither
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class InputKind:
-    """What one input was taken for, the draws that changed it, and those that the reference did not take, with why."""
+    """What one input was taken for, the draws that changed it, and those that the reference did not take, with why.
+
+    `domain`: what the problem declares that it always is, empty where it declares nothing.
+    """
 
     name: str
     kind: str
+    domain: str = ""
     drawn: tuple[str, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
 

@@ -4,8 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cutesmith.errors import ContractError
 from cutesmith.judge.draws import values as v
 from cutesmith.judge.draws.cases import REDRAWN, Drawing
+from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import Kind, Role, Structure, kind_of, kinds_of, with_ends_of
 from cutesmith.judge.draws.watching import Seen, watch
 from cutesmith.judge.reference_side.other_inputs import OtherInputs
@@ -174,8 +176,10 @@ def test_other_values_of_a_scalar_are_others_of_its_type(value):
     assert others and value not in others and {type(other) for other in others} == {type(value)}
 
 
-def other_inputs(reference, inputs) -> OtherInputs:
-    return OtherInputs.of(reference, inputs, inputs, lambda values: native_outputs(reference, values), gpu=False)
+def other_inputs(reference, inputs, domain=None) -> OtherInputs:
+    return OtherInputs.of(
+        reference, inputs, inputs, lambda values: native_outputs(reference, values), gpu=False, domain=domain
+    )
 
 
 def test_what_the_reference_refuses_is_left_out_with_its_reason():
@@ -212,3 +216,47 @@ def test_quick_draws_no_more_than_floats_moved_or_scaled_as_a_whole():
         "NaN and Inf",
     ]
     assert Drawing(kinds[1:], Seen()).cases(quick=True) == []
+
+
+def masked_sum(x, mask, k):
+    return torch.where(mask, x, 0.0).sum(-1) * k
+
+
+@pytest.mark.parametrize(
+    ("domain", "unchanged"),
+    [
+        ({}, set()),
+        ({"mask": "causal"}, {"mask"}),
+        ({"mask": "fixed", "k": "fixed"}, {"mask", "k"}),
+        ({"k": "positive"}, set()),
+    ],
+)
+def test_what_a_problem_declares_keeps_its_inputs(domain, unchanged):
+    inputs = [torch.randn(40, 40), TRIANGLE.bool(), 3]
+    planned = other_inputs(masked_sum, inputs, domain).plan(inputs, shapes=False, quick=False)
+    assert {kind.name for kind in planned.kinds if not kind.drawn} == unchanged
+    assert {kind.name: kind.domain for kind in planned.kinds if kind.domain} == domain
+
+
+@pytest.mark.parametrize(
+    ("domain", "words"),
+    [
+        ("causal", "is 'causal', no dict"),
+        ({"masks": "causal"}, "names 'masks', which reference_fn does not take"),
+        ({"mask": "lower"}, "says that mask is 'lower'"),
+        ({"x": "probability"}, "but get_inputs draws: float"),
+        ({"mask": "arange"}, "but get_inputs draws: boolean, a triangle"),
+    ],
+)
+def test_a_domain_that_its_own_draws_contradict_is_a_broken_contract(domain, words):
+    with pytest.raises(ContractError, match=words):
+        other_inputs(masked_sum, [torch.randn(40, 40), TRIANGLE.bool(), 3], domain)
+
+
+def test_a_probability_is_drawn_with_both_ends_and_neither_moved_nor_scaled():
+    p = torch.rand(64, 48) * 0.5 + 0.25
+    kinds = declared({"p": "probability"}, kinds_of(lambda p: p, [p]))
+    drawing = Drawing(kinds, Seen())
+    assert not {"large offset", "large values", "NaN and Inf"} & set(drawing.draws)
+    drawn = next(drawing.draw("ends", [p]))[0]
+    assert drawn.max() == 1.0 and drawn.min() == 0.0

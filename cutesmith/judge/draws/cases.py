@@ -11,6 +11,7 @@ import torch
 
 from cutesmith.judge.draws import values as v
 from cutesmith.judge.draws.derived_case import AS_DRAWN, DerivedCase
+from cutesmith.judge.draws.domains import stays
 from cutesmith.judge.draws.kinds import Kind, Role, Structure, with_ends_of
 from cutesmith.judge.draws.watching import Seen
 from cutesmith.verdicts import Rule
@@ -105,16 +106,17 @@ class Drawing:
         kinds, floats = self.kinds, self._places(Role.FLOAT)
         plain = [i for i in floats if kinds[i].structure in (Structure.NONE, Structure.SORTED)]
         free = tuple(i for i in plain or floats if not kinds[i].shares)
+        moved = tuple(i for i in free if not kinds[i].domain)
         signed = tuple(i for i in free if not kinds[i].bounded)
         zero = tuple(i for i in free if kinds[i].low <= 0.0)
         tied = () if self.seen.open_ties else free
         ended = (*free, *(i for i in floats if kinds[i].shares))
         return {
-            "large offset": (Way(v.offset, free, largest=True),),
+            "large offset": (Way(v.offset, moved, largest=True),),
             "negative offset": (Way(v.negative_offset, signed, largest=True),),
-            "tiny values": (Way(v.tiny, free, largest=True),),
-            "large values": (Way(v.large, free, largest=True),),
-            "NaN and Inf": (Way(v.specials, free, largest=True),),
+            "tiny values": (Way(v.tiny, moved, largest=True),),
+            "large values": (Way(v.large, moved, largest=True),),
+            "NaN and Inf": (Way(v.specials, moved, largest=True),),
             "scattered zeros": (Way(v.zeros_scattered, zero),),
             "all zeros": (Way(v.zeros, zero, largest=True),),
             "few values": (Way(v.ties, tied),),
@@ -149,7 +151,8 @@ class Drawing:
         }
 
     def _places(self, role: Role) -> tuple[int, ...]:
-        return tuple(index for index, kind in enumerate(self.kinds) if kind.role is role)
+        """Inputs of this role, without those that the problem declares to stay as they are drawn."""
+        return tuple(i for i, kind in enumerate(self.kinds) if kind.role is role and not stays(kind))
 
     def _changed(self, way: Way, inputs: Sequence[Any]) -> Values:
         """The inputs with those at the way's places changed; an empty tensor stays."""
@@ -175,4 +178,4 @@ def _scalar_draw(kind: Kind, number: int) -> str:
 def _relied_upon(kind: Kind) -> bool:
     tensor = kind.role in (Role.FLOAT, Role.INTEGER, Role.BOOLEAN)
     small = kind.role is Role.FLOAT and max(abs(kind.low), abs(kind.high)) < v.SMALL
-    return tensor and (kind.structure is not Structure.NONE or small)
+    return tensor and not stays(kind) and (kind.structure is not Structure.NONE or small)

@@ -43,7 +43,7 @@ class Kind:
     """One input of the reference.
 
     `low` and `high` are the ends of what was drawn, rounded to 0 and 1 where a draw comes near them; infinities are no
-    end. `shares`: the rows of a float tensor sum to 1.
+    end. `shares`: the rows of a float tensor sum to 1. `domain` is what the problem declares of it (`domains.Domain`).
     """
 
     name: str
@@ -52,6 +52,7 @@ class Kind:
     low: float = 0.0
     high: float = 0.0
     shares: bool = False
+    domain: str = ""
 
     @property
     def bounded(self) -> bool:

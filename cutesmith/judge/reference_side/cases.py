@@ -14,12 +14,15 @@ from typing import Any
 import torch
 
 from cutesmith.judge.draws.derived_case import DerivedCase
+from cutesmith.judge.draws.kinds import Structure, kind_of
 
 Values = list[Any]
 ODD_SIZES = (37, 5, 3, 2)  # of the distinct dimensions, the last one first; small, so that a case costs nothing
 SMALL_SIZES = (64, 24, 4, 2)  # layouts need no large tensors
 FAR_TOO_MANY = 8  # times the elements that are wanted: slow; above, inputs are hopeless where nothing is executed fast
 LEAST_COLUMNS = 256
+# Their first rows and columns have the same structure.
+OF_A_BEGINNING = (Structure.SEQUENCE, Structure.SORTED, Structure.TRIANGLE, Structure.IDENTITY)
 TILE = 128  # no size needs to be divisible by more
 _KEPT = "not shrunk further, as kernels are written for a number of columns"
 
@@ -154,6 +157,8 @@ def _resize(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     for dimension, size in enumerate(tensor.shape):
         if (new := sizes.get(size, size)) != size:
             chosen = torch.randint(size, (new,), device=tensor.device)
+            if new <= size and kind_of("", tensor).structure in OF_A_BEGINNING:
+                chosen = torch.arange(new, device=tensor.device)
             smaller = smaller.index_select(dimension, chosen)
     if smaller is not tensor and 0 not in strides:
         inverse = sorted(range(tensor.ndim), key=order.__getitem__)

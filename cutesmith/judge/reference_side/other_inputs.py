@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from cutesmith.judge.draws.cases import SAFE_FIRST, Drawing
+from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.draws.watching import Seen, Watching, watch
 from cutesmith.judge.reference_side.cases import Values, derive, derived_cases, shrink
@@ -33,14 +34,18 @@ class OtherInputs:
 
     @classmethod
     def of(
-        cls, reference_fn: Callable[..., Any], first: Values, full: Values, native: Any, *, gpu: bool
+        cls, reference_fn: Callable[..., Any], first: Values, full: Values, native: Native, *, gpu: bool, domain: Any
     ) -> OtherInputs:
-        """By the inputs at full size, and by what the reference decides by on the `first` that it is called with."""
+        """By the inputs at full size, and by what the reference decides by on the `first` that it is called with.
+
+        `domain` is the problem's DOMAIN, None without one; raises ContractError for one that is wrong.
+        """
+        kinds = declared({} if domain is None else domain, kinds_of(reference_fn, full))
         try:
             seen = watch(reference_fn, [copy_of(value) for value in first])
         except Exception:  # noqa: BLE001 - it will be told where its results are wanted
             seen = Seen()
-        return cls(reference_fn, Drawing(kinds_of(reference_fn, full), seen), native, gpu)
+        return cls(reference_fn, Drawing(kinds, seen), native, gpu)
 
     def plan(self, first: Values, *, shapes: bool, quick: bool) -> Planned:
         """Cases of values, and of shapes and layouts where the contract allows them; which draws change which input."""
@@ -48,7 +53,7 @@ class OtherInputs:
         names = [name for case in of_values for name in case.draws]
         changed = {name: self.drawing.changed_by(name) for name in names}
         kinds = tuple(
-            InputKind(name=kind.name, kind=kind.words, drawn=tuple(name for name in names if place in changed[name]))
+            InputKind(kind.name, kind.words, kind.domain, tuple(name for name in names if place in changed[name]))
             for place, kind in enumerate(self.drawing.kinds)
         )
         return Planned((*of_values, *(derived_cases(first) if shapes else ())), kinds)

@@ -14,7 +14,7 @@ from cutesmith.errors import ContractError
 from cutesmith.problems import contract
 from cutesmith.problems.loading import load_file
 
-CONTRACT_OPTIONS = ("DERIVED_SHAPES", "EMULATED_SIZES")
+CONTRACT_OPTIONS = ("DERIVED_SHAPES", "DOMAIN", "EMULATED_SIZES")
 
 
 def load_problem(path: Path) -> Any:

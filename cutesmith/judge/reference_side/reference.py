@@ -128,7 +128,10 @@ class Reference:
         """The derived cases, by the inputs of `get_inputs()` at full size and by what the reference does with them."""
         first = self._fit(self.whole.values) if self.whole and not self.whole.declared else self._inputs(-1)
         full, native = self.whole.values if self.whole else first, self._native
-        self.other = OtherInputs.of(self.loaded.reference_fn, first, full, native, gpu=self.device == "cuda")
+        declared = getattr(self.loaded.module, "DOMAIN", None)
+        self.other = OtherInputs.of(
+            self.loaded.reference_fn, first, full, native, gpu=self.device == "cuda", domain=declared
+        )
         return self.other.plan(first, shapes=request.shapes, quick=request.quick)
 
     def _inputs(self, index: int) -> list[Any]:
