@@ -68,9 +68,10 @@ def _draws(turn: Round, names: Sequence[str]) -> list[Draw]:
 
 
 def _run(turn: Round, case: DerivedCase, drawn: Sequence[Draw]) -> CaseReport:
-    """The only draw of a case runs twice, as what was never written shows by another poison."""
+    """A draw without another runs twice, as what was never written shows by another poison."""
     report = CaseReport(name=f"derived: {case.name}", inputs=drawn[0].inputs.summary)
-    twice = (*drawn, *drawn) if len(case.draws) == 1 else drawn
+    single = len(drawn) == 1 and not (case.may_decline and len(case.draws) > 1)
+    twice = (*drawn, *drawn) if single else drawn
     steps = tuple(
         turn.step(i, draw.inputs, reuse=False, poison=poison) for i, (draw, poison) in enumerate(zip(twice, POISONS))
     )

@@ -19,8 +19,8 @@ from cutesmith.verdicts import Rule
 Values = list[Any]
 REDRAWN = "without structure"
 # A reference that takes integers for indices must refuse these on the CPU first: a GPU's process would end on them.
-SAFE_FIRST = frozenset({"special integers", "large integers", "whole range"})
-MOST_SCALARS = 4  # values of one scalar argument
+ANY_INTEGER = ("whole range", "negative integers", "close integers")  # not for indices, which "large integers" tell
+SAFE_FIRST = frozenset({"special integers", "large integers", *ANY_INTEGER})
 
 
 QUICK = (
@@ -56,18 +56,21 @@ class Drawing:
         return [case for case in cases if case.draws]
 
     def _all_cases(self) -> Iterator[DerivedCase]:
+        alone = {name: f"only `{name}`" for name in self.structured}
         yield DerivedCase("offsets", ("large offset", "negative offset"), strict=True)
         yield DerivedCase("sizes", ("tiny values", "large values"), strict=True)
         yield DerivedCase("NaN and Inf", ("NaN and Inf",), forgiving=True, strict=True)
-        yield DerivedCase(REDRAWN, (REDRAWN,), Rule.V2, alone={name: f"only `{name}`" for name in self.structured})
-        yield DerivedCase("zeros", ("scattered zeros", "all zeros"), Rule.V1)
-        yield DerivedCase("equal values", ("few values", "one value"), Rule.V1)
-        yield DerivedCase("ends and mixed sizes", ("ends", "mixed sizes"), Rule.V1)
-        yield DerivedCase("integers", ("integer ends", "special integers", "large integers", "whole range"), Rule.V3)
+        yield DerivedCase(REDRAWN, (REDRAWN,), Rule.V2, alone=alone)
+        yield DerivedCase("zeros", ("scattered zeros", "all zeros"), Rule.V1, alone=alone)
+        yield DerivedCase("equal values", ("few values", "one value"), Rule.V1, alone=alone)
+        yield DerivedCase("ends and mixed sizes", ("ends", "mixed sizes"), Rule.V1, alone=alone)
+        yield DerivedCase("halves and runs of -Inf", ("halves", "runs of -Inf"), Rule.V1, alone=alone)
+        integers = "integer ends", "one integer", "special integers", "large integers", *ANY_INTEGER
+        yield DerivedCase("integers", integers, Rule.V3, alone=alone)
         yield DerivedCase("masks", ("random mask", "all true", "all false", "single and empty rows"), Rule.V4)
         for kind in self.kinds:
-            if kind.role is Role.SCALAR:
-                names = tuple(_scalar_draw(kind, number) for number in range(MOST_SCALARS))
+            if kind.role is Role.SCALAR and not stays(kind):
+                names = tuple(_scalar_draw(kind, number) for number in range(_count_of_others(kind)))
                 case = DerivedCase(f"other values of `{kind.name}`", names, Rule.V5, may_decline=True, may_raise=True)
                 yield replace(case, alone={kind.name: names[0]})
 
@@ -95,8 +98,8 @@ class Drawing:
             **self._of_masks(),
             **self._of_scalars(),
         }
-        redrawn = {REDRAWN: _redrawn(tuple(self.structured.values()))}
-        alone = {f"only `{name}`": _redrawn((place,)) for name, place in self.structured.items()}
+        redrawn = {REDRAWN: self._redrawn(tuple(self.structured.values()))}
+        alone = {f"only `{name}`": self._redrawn((place,)) for name, place in self.structured.items()}
         return {
             name: ways for name, ways in {**found, **redrawn, **alone}.items() if ways[0].places or name == AS_DRAWN
         }
@@ -123,15 +126,22 @@ class Drawing:
             "one value": (Way(v.one_value, tied, largest=True),),
             "ends": (Way(partial(v.ends, numbers=sorted(self.seen.floats)), ended),),
             "mixed sizes": (Way(v.mixed_sizes, zero),),
+            "halves": (Way(v.halves, signed, largest=True),),
+            "runs of -Inf": (Way(v.infinite_runs, tuple(i for i in signed if i in moved), largest=True),),
         }
 
     def _of_integers(self) -> dict[str, tuple[Way, ...]]:
         integers, numbers = self._places(Role.INTEGER), sorted(self.seen.integers)
+        once = (Structure.SEQUENCE, Structure.PERMUTATION) if self.seen.open_repeats else ()
+        repeated = tuple(i for i in integers if self.kinds[i].structure not in once)
         return {
-            "integer ends": (Way(v.integer_ends, integers),),
+            "integer ends": (Way(v.integer_ends, repeated),),
+            "one integer": (Way(v.one_integer, repeated, largest=True),),
             "special integers": (Way(partial(v.special_integers, numbers=numbers), integers if numbers else ()),),
             "large integers": (Way(v.beyond_labels, integers),),
             "whole range": (Way(v.whole_range, integers),),
+            "negative integers": (Way(v.negative_integers, integers),),
+            "close integers": (Way(v.close_integers, integers),),
         }
 
     def _of_masks(self) -> dict[str, tuple[Way, ...]]:
@@ -147,8 +157,14 @@ class Drawing:
         return {
             _scalar_draw(self.kinds[place], number): (Way(partial(v.other_scalar, number=number), (place,)),)
             for place in self._places(Role.SCALAR)
-            for number in range(MOST_SCALARS)
+            for number in range(_count_of_others(self.kinds[place]))
         }
+
+    def _redrawn(self, places: tuple[int, ...]) -> tuple[Way, ...]:
+        """Without structure, of both signs if the reference takes that, else positive, else with the same ends."""
+        if self.seen.sorted_inputs and any(self.kinds[i].structure is Structure.SORTED for i in places):
+            return (Way(v.in_order, places),)
+        return Way(v.redrawn, places), Way(partial(v.redrawn, positive=True), places), Way(v.between_its_ends, places)
 
     def _places(self, role: Role) -> tuple[int, ...]:
         """Inputs of this role, without those that the problem declares to stay as they are drawn."""
@@ -166,9 +182,8 @@ class Drawing:
         ]
 
 
-def _redrawn(places: tuple[int, ...]) -> tuple[Way, ...]:
-    """Without structure, of both signs if the reference takes that, else positive."""
-    return Way(v.redrawn, places), Way(partial(v.redrawn, positive=True), places)
+def _count_of_others(kind: Kind) -> int:
+    return 0 if kind.value is None else len(v.scalar_values(kind.value))
 
 
 def _scalar_draw(kind: Kind, number: int) -> str:

@@ -36,6 +36,7 @@ class Structure(str, Enum):
     TRIANGLE = "a triangle"
     IDENTITY = "the identity matrix"
     TWO_VALUES = "two values"
+    PERMUTATION = "each value once"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Kind:
 
     `low` and `high` are the ends of what was drawn, rounded to 0 and 1 where a draw comes near them; infinities are no
     end. `shares`: the rows of a float tensor sum to 1. `domain` is what the problem declares of it (`domains.Domain`).
+    `value`: that of a scalar.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Kind:
     high: float = 0.0
     shares: bool = False
     domain: str = ""
+    value: float | None = None
 
     @property
     def bounded(self) -> bool:
@@ -89,7 +92,7 @@ def with_ends_of(kind: Kind, tensor: Any, inputs: Sequence[Any]) -> Kind:
 def kind_of(name: str, value: Any) -> Kind:
     """The kind of one input. Tensors without elements, complex and 8-bit float ones are of no kind that is drawn."""
     if isinstance(value, (bool, int, float)):
-        return Kind(name, Role.SCALAR, low=float(value), high=float(value))
+        return Kind(name, Role.SCALAR, low=float(value), high=float(value), value=value)
     if not isinstance(value, torch.Tensor) or not value.numel() or value.is_complex():
         return Kind(name, Role.OTHER)
     if value.dtype is torch.bool:
@@ -134,9 +137,7 @@ def _rows_sum_to_one(tensor: torch.Tensor) -> bool:
 
 
 def _structure(tensor: torch.Tensor) -> Structure:
-    """The first that fits; a few elements have none, as anything fits them."""
-    if tensor.numel() < 2:
-        return Structure.NONE
+    """The first that fits; a single element is one value everywhere."""
     tensor = _corner(tensor)
     if bool((tensor == tensor.reshape(-1)[0]).all()):
         return Structure.CONSTANT
@@ -210,10 +211,17 @@ def _has_two_values(tensor: torch.Tensor) -> bool:
     return bool((others == others[0]).all())
 
 
+def _is_permutation(tensor: torch.Tensor) -> bool:
+    if tensor.ndim != 1 or tensor.numel() < 4 or tensor.is_floating_point() or tensor.dtype is torch.bool:
+        return False
+    return bool((tensor.sort().values.diff() == 1).all())
+
+
 _FITS: tuple[tuple[Structure, Callable[[torch.Tensor], bool]], ...] = (
     (Structure.IDENTITY, _is_identity),
     (Structure.TRIANGLE, _is_triangle),
     (Structure.SEQUENCE, _is_sequence),
     (Structure.SORTED, _is_sorted),
+    (Structure.PERMUTATION, _is_permutation),
     (Structure.TWO_VALUES, _has_two_values),
 )

@@ -130,7 +130,7 @@ def redrawn(tensor: torch.Tensor, kind: Kind, *, positive: bool = False) -> torc
     if kind.role is Role.INTEGER:
         return _redrawn_integers(tensor, kind)
     if kind.structure in (Structure.TWO_VALUES, Structure.TRIANGLE):
-        return _shuffled(tensor)
+        return _of_other_values(_shuffled(tensor), kind)
     if kind.structure is Structure.SORTED:
         return _shuffled(tensor)
     if kind.bounded:
@@ -142,11 +142,64 @@ def redrawn(tensor: torch.Tensor, kind: Kind, *, positive: bool = False) -> torc
     return like(tensor, fresh)
 
 
+def _of_other_values(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Other finite values for those of a mask: between its ends, else normal ones; -Inf stays."""
+    fresh = torch.randn(tensor.shape, device=tensor.device)
+    if kind.bounded:
+        fresh = kind.low + (kind.high - kind.low) * torch.rand(tensor.shape, device=tensor.device)
+    return like(tensor, torch.where(tensor.isfinite(), fresh.to(tensor.dtype), tensor))
+
+
 def _redrawn_integers(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
-    if kind.structure in (Structure.SORTED, Structure.TRIANGLE, Structure.TWO_VALUES):
+    """One value everywhere tells no range: then some above it too, for a reference that takes them."""
+    if kind.structure in (Structure.SORTED, Structure.TRIANGLE, Structure.TWO_VALUES, Structure.PERMUTATION):
         return _shuffled(tensor)
     low, high = sorted((min(0, int(kind.low)), int(kind.high)))
+    high += 3 if kind.structure is Structure.CONSTANT and high < 4 else 0
     return like(tensor, torch.randint(low, high + 1, tensor.shape, device=tensor.device))
+
+
+def between_its_ends(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Sorted values with the first and the last that were there; lengths that sum to what they did.
+
+    For borders and lengths of parts, which a reference takes in no other form; some parts are empty.
+    """
+    flat = tensor.reshape(-1)
+    if kind.role is Role.BOOLEAN or flat.numel() < 2:
+        return tensor
+    if kind.structure is Structure.SORTED:
+        chosen = torch.randint(flat.numel(), (flat.numel() - 2,), device=flat.device)
+        return like(tensor, torch.cat([flat[:1], flat[chosen].sort().values, flat[-1:]]))
+    if kind.role is not Role.INTEGER or kind.low < 0:
+        return tensor
+    total = int(flat.sum())
+    cuts = torch.randint(total + 1, (flat.numel() - 1,), device=flat.device).sort().values
+    ends = torch.tensor([0], device=flat.device), torch.tensor([total], device=flat.device)
+    return like(tensor, torch.cat([ends[0], cuts, ends[1]]).diff())
+
+
+def in_order(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Other values in ascending rows."""
+    moved = tensor + torch.rand(tensor.shape, device=tensor.device) if tensor.is_floating_point() else tensor + 1
+    return like(tensor, moved.sort(-1).values)
+
+
+def infinite_runs(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """-Inf in the first part of half of the rows and in the last part of others: scores under a mask."""
+    changed = _copy(tensor)
+    if not changed.ndim or changed.shape[-1] < 2:
+        return tensor
+    rows = changed.view(-1, changed.shape[-1])
+    borders = torch.randint(1, rows.shape[1], (rows.shape[0], 1), device=rows.device)
+    places = torch.arange(rows.shape[1], device=rows.device).expand(rows.shape)
+    first = torch.arange(rows.shape[0], device=rows.device)[:, None] % 2 == 0
+    rows[torch.where(first, places < borders, places >= borders)] = -torch.inf
+    return like(tensor, changed)
+
+
+def halves(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Whole numbers and halves between -8 and 8, where rounding decides."""
+    return like(tensor, torch.randint(-16, 17, tensor.shape, device=tensor.device) / 2)
 
 
 def _shuffled(tensor: torch.Tensor) -> torch.Tensor:
@@ -163,6 +216,26 @@ def integer_ends(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     flat[chance < 0.7] = flat[torch.randint(flat.numel(), (1,), device=flat.device)].clone()
     flat[chance < 0.4], flat[chance < 0.2] = low, high
     return like(tensor, flat)
+
+
+def one_integer(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """One of the integers everywhere: a count of it is as large as a count can be."""
+    return one_value(tensor, kind)
+
+
+def negative_integers(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Nothing but integers below zero, of a signed type: a largest one that starts at 0 is wrong there."""
+    if not tensor.dtype.is_signed:
+        return tensor
+    most = max(2, min(int(kind.high), torch.iinfo(tensor.dtype).max))
+    return like(tensor, -torch.randint(1, most + 1, tensor.shape, device=tensor.device))
+
+
+def close_integers(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Large integers that differ by little: equal in float32, or in float64 those of 64 bits."""
+    base = min(2**53, torch.iinfo(tensor.dtype).max - 4) if tensor.element_size() == 8 else 2**24
+    base = min(base, torch.iinfo(tensor.dtype).max - 4)
+    return like(tensor, base + torch.randint(4, tensor.shape, device=tensor.device))
 
 
 def whole_range(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
@@ -209,17 +282,19 @@ def special_integers(tensor: torch.Tensor, kind: Kind, *, numbers: Sequence[int]
 
 def other_scalar(value: float, kind: Kind, *, number: int) -> float:
     """One of the other values of a Python scalar."""
-    others = scalar_values(value)
-    return others[number % len(others)]
+    return scalar_values(value)[number]
 
 
-def scalar_values(value: float) -> Sequence[float]:
+def scalar_values(value: float) -> list[float]:
     """Other values of a Python scalar: a fraction, the other sign, 0, 1, a large one; the other of two booleans."""
     if isinstance(value, bool):
         return [not value]
+    others: tuple[float, ...]
     if isinstance(value, int):
-        return [other for other in (value + 1, value - 1, 2 * value + 1, 0, 1, -value) if other != value][:4]
-    return [other for other in (value * 0.7 + 0.1, -value, 0.0, 1.0, 8.0 * value + 3.0) if other != value]
+        others = (value + 1, 2 * value + 1, -value, 0, 1, value + 33)
+    else:
+        others = (0.7 * value + 1 / 3, -value, 0.0, 1.0, 8.0 * value + 3.0)
+    return [other for other in dict.fromkeys(others) if other != value]
 
 
 def like(model: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

@@ -28,6 +28,11 @@ _IGNORING = frozenset({"cross_entropy", "nll_loss"})
 _OPEN_TIES = frozenset(
     "topk sort argsort kthvalue median nanmedian mode unique scatter scatter_ index_put index_put_".split()
 )
+# And these, which of several elements for one place they keep.
+_OPEN_REPEATS = frozenset(
+    "scatter scatter_ index_put index_put_ index_copy index_copy_ put put_ __setitem__ masked_scatter".split()
+)
+_SORTED_INPUTS = frozenset("bucketize searchsorted".split())
 _CASTING = frozenset("to int long short char byte type type_as".split())
 
 
@@ -35,13 +40,16 @@ _CASTING = frozenset("to int long short char byte type type_as".split())
 class Seen:
     """Numbers that float and integer tensors are compared with, and what PyTorch leaves open.
 
-    `open_ties`: any of equal elements may come first. `undefined_cast`: NaN, or more than an integer type holds, was
+    `open_ties`: any of equal elements may come first. `open_repeats`: any of the elements for one place may stay.
+    `sorted_inputs`: a function takes sorted values only. `undefined_cast`: NaN, or more than an integer type holds, was
     cast to it; there the CPU and a GPU differ.
     """
 
     floats: set[float] = field(default_factory=set)
     integers: set[int] = field(default_factory=set)
     open_ties: bool = False
+    open_repeats: bool = False
+    sorted_inputs: bool = False
     undefined_cast: bool = False
 
 
@@ -61,6 +69,8 @@ class Watching(TorchFunctionMode):  # type: ignore[misc,no-untyped-call,unused-i
             self.seen.integers.add(int(named.get("ignore_index", IGNORE_INDEX)))
         elif name in _OPEN_TIES and not named.get("stable"):
             self.seen.open_ties = True
+        self.seen.open_repeats |= name in _OPEN_REPEATS
+        self.seen.sorted_inputs |= name in _SORTED_INPUTS
         result = func(*args, **named)
         if name in _CASTING and _is_undefined(args[0], result):
             self.seen.undefined_cast = True

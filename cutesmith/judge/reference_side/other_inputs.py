@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from cutesmith.judge.draws.cases import SAFE_FIRST, Drawing
+from cutesmith.judge.draws.cases import ANY_INTEGER, SAFE_FIRST, Drawing
+from cutesmith.judge.draws.derived_case import AS_DRAWN
 from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import kinds_of
 from cutesmith.judge.draws.watching import Seen, Watching, watch
@@ -67,10 +68,14 @@ class OtherInputs:
         if not self.keeps_sizes(name):
             values = derive(name, inputs)
             return values, self._trial(values)[1]
+        if name in ANY_INTEGER and (why := self.draw("large integers", inputs)[1]):
+            return [], f"as an index: {why}"
         if self.gpu and name in SAFE_FIRST and (why := self._refused_on_the_cpu(name, inputs)):
             return [], why
         best, least, why = list[Any](), MOST_NAN, "it changes no input of this problem"
         for values in self.drawing.draw(name, inputs):
+            if name != AS_DRAWN and all(map(_equal, values, inputs)):
+                continue
             share, refused = self._trial(values)
             why = refused or f"the reference gives NaN for {share:.0%} of its results"
             if not refused and share < least:
@@ -101,3 +106,10 @@ class OtherInputs:
         except Exception as error:  # noqa: BLE001 - whatever it is, the reference refuses these inputs
             return f"{type(error).__name__}: {str(error)[:300]}"
         return ""
+
+
+def _equal(value: Any, other: Any) -> bool:
+    """Whether a draw left an input as it was; NaN is no other value."""
+    if not isinstance(value, torch.Tensor):
+        return bool(value == other)
+    return value is other or bool(((value == other) | ((value != value) & (other != other))).all())

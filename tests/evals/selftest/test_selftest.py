@@ -31,11 +31,9 @@ GPU_ONLY = {
     "shares of device time",
 }
 SHOWN_ELSEWHERE = {
-    "width of indices",  # o11_wraps_at_*: the committed trial counts them as exceptions
-    "narrow instructions",  # o9_own_tolerance: there it counts as the float64 reference's
+    "an exception",  # tests/judge: a kernel that raises
     "launches at full size",  # tests/judge/test_longer_cases.py
     "files of outputs",  # tests/judge/transfer/test_given_outputs.py
-    "limits of processes and files",  # tests/sandbox/test_isolation.py
 }
 
 
