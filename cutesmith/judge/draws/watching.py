@@ -25,9 +25,7 @@ _WITHIN: dict[str, tuple[float, ...]] = {  # the numbers that a function's name 
 }
 _IGNORING = frozenset({"cross_entropy", "nll_loss"})
 # PyTorch leaves open which of equal elements' places they give; of sort and argsort unless stable=True.
-_OPEN_TIES = frozenset(
-    "topk sort argsort kthvalue median nanmedian mode unique scatter scatter_ index_put index_put_".split()
-)
+_OPEN_TIES = frozenset("topk sort argsort kthvalue median nanmedian mode".split())
 # And these, which of several elements for one place they keep.
 _OPEN_REPEATS = frozenset(
     "scatter scatter_ index_put index_put_ index_copy index_copy_ put put_ __setitem__ masked_scatter".split()
