@@ -10,6 +10,7 @@ from cutesmith.judge.draws.cases import REDRAWN, Drawing
 from cutesmith.judge.draws.domains import declared
 from cutesmith.judge.draws.kinds import Kind, Role, Structure, kind_of, kinds_of, with_ends_of
 from cutesmith.judge.draws.watching import Seen, watch
+from cutesmith.judge.reference_side.cases import resize
 from cutesmith.judge.reference_side.other_inputs import OtherInputs
 from cutesmith.judge.reference_side.problem_calls import native_outputs
 
@@ -260,3 +261,50 @@ def test_a_probability_is_drawn_with_both_ends_and_neither_moved_nor_scaled():
     assert not {"large offset", "large values", "NaN and Inf"} & set(drawing.draws)
     drawn = next(drawing.draw("ends", [p]))[0]
     assert drawn.max() == 1.0 and drawn.min() == 0.0
+
+
+def test_a_mask_that_is_added_gets_other_finite_values_and_keeps_its_infinite_ones():
+    mask = torch.zeros(64, 48).masked_fill(torch.rand(64, 48) < 0.3, -torch.inf)
+    drawn = v.redrawn(mask, kind_of("mask", mask))
+    assert drawn.isinf().sum() == mask.isinf().sum() and drawn[drawn.isfinite()].std() > 0.5
+
+
+def test_borders_and_lengths_keep_their_ends_and_their_sum():
+    borders, lengths = torch.arange(0, 65, 8), torch.full((8,), 8)
+    drawn = v.between_its_ends(borders, kind_of("borders", borders))
+    assert (drawn[0], drawn[-1]) == (0, 64) and (drawn.diff() >= 0).all() and not torch.equal(drawn, borders)
+    drawn = v.between_its_ends(lengths, kind_of("lengths", lengths))
+    assert drawn.sum() == 64 and drawn.min() >= 0 and not torch.equal(drawn, lengths)
+    split = other_inputs(
+        lambda x, borders: torch.stack([p.sum(0) for p in x.split(borders.diff().tolist())]), [ROWS, borders]
+    )
+    values, why = split.draw(REDRAWN, [ROWS, borders])
+    assert not why and not torch.equal(values[1], borders)
+
+
+@pytest.mark.parametrize("new", [5, 90])
+def test_smaller_and_larger_inputs_keep_an_order_a_triangle_and_a_permutation(new):
+    ordered, permuted = torch.randint(4, (48,)).sort().values, torch.randperm(48)
+    drawn, other = resize([ordered, permuted], {48: new})
+    assert (drawn.diff() >= 0).all() and drawn.shape == (new,)
+    assert torch.equal(other.sort().values, torch.arange(new))
+    (mask,) = resize([TRIANGLE.bool()], {40: 9})
+    assert torch.equal(mask, torch.ones(9, 9, dtype=torch.bool).tril())
+
+
+@pytest.mark.parametrize(
+    ("reference", "draws"),
+    [
+        (lambda x, ids: torch.zeros_like(x).index_copy(0, ids, x), set()),
+        (lambda x, ids: x[ids], {"integer ends", "one integer"}),
+    ],
+)
+def test_places_are_repeated_only_where_pytorch_says_what_comes_of_it(reference, draws):
+    inputs = [ROWS, torch.randperm(64)]
+    drawing = Drawing(kinds_of(reference, inputs), watch(reference, inputs))
+    assert {"integer ends", "one integer"} & set(drawing.draws) == draws
+
+
+def test_a_draw_that_changes_nothing_is_not_counted():
+    ones = torch.ones(8)
+    assert "changes no input" in other_inputs(lambda x: x + 1, [ones]).draw("few values", [ones])[1]

@@ -162,7 +162,8 @@ class Drawing:
 
     def _redrawn(self, places: tuple[int, ...]) -> tuple[Way, ...]:
         """Without structure, of both signs if the reference takes that, else positive, else with the same ends."""
-        if self.seen.sorted_inputs and any(self.kinds[i].structure is Structure.SORTED for i in places):
+        ordered = (Structure.SORTED, Structure.SEQUENCE)
+        if self.seen.sorted_inputs and any(self.kinds[i].structure in ordered for i in places):
             return (Way(v.in_order, places),)
         return Way(v.redrawn, places), Way(partial(v.redrawn, positive=True), places), Way(v.between_its_ends, places)
 

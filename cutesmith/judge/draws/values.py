@@ -145,7 +145,7 @@ def redrawn(tensor: torch.Tensor, kind: Kind, *, positive: bool = False) -> torc
 def _of_other_values(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     """Other finite values for those of a mask: between its ends, else normal ones; -Inf stays."""
     fresh = torch.randn(tensor.shape, device=tensor.device)
-    if kind.bounded:
+    if kind.bounded and kind.low < kind.high:
         fresh = kind.low + (kind.high - kind.low) * torch.rand(tensor.shape, device=tensor.device)
     return like(tensor, torch.where(tensor.isfinite(), fresh.to(tensor.dtype), tensor))
 
@@ -167,7 +167,7 @@ def between_its_ends(tensor: torch.Tensor, kind: Kind) -> torch.Tensor:
     flat = tensor.reshape(-1)
     if kind.role is Role.BOOLEAN or flat.numel() < 2:
         return tensor
-    if kind.structure is Structure.SORTED:
+    if kind.structure in (Structure.SORTED, Structure.SEQUENCE):
         chosen = torch.randint(flat.numel(), (flat.numel() - 2,), device=flat.device)
         return like(tensor, torch.cat([flat[:1], flat[chosen].sort().values, flat[-1:]]))
     if kind.role is not Role.INTEGER or kind.low < 0:

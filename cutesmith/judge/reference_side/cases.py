@@ -152,18 +152,20 @@ def resize(inputs: Sequence[Any], sizes: dict[int, int]) -> Values:
 
 def _resize(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     """One tensor; dimensions keep their order in memory."""
-    strides, smaller = tensor.stride(), tensor
+    strides, smaller, structure = tensor.stride(), tensor, kind_of("", tensor).structure
     order = sorted(range(tensor.ndim), key=lambda dimension: -strides[dimension])
     for dimension, size in enumerate(tensor.shape):
         if (new := sizes.get(size, size)) != size:
             chosen = torch.randint(size, (new,), device=tensor.device)
-            if new <= size and kind_of("", tensor).structure in OF_A_BEGINNING:
-                chosen = torch.arange(new, device=tensor.device)
+            if structure is Structure.PERMUTATION:
+                return tensor.min() + torch.randperm(new, device=tensor.device, dtype=tensor.dtype)
+            if structure in OF_A_BEGINNING:
+                chosen = torch.arange(new, device=tensor.device) if new <= size else chosen.sort().values
             smaller = smaller.index_select(dimension, chosen)
     if smaller is not tensor and 0 not in strides:
         inverse = sorted(range(tensor.ndim), key=order.__getitem__)
         smaller = smaller.permute(order).contiguous().permute(inverse)
-    return _fit_indices(smaller, sizes)
+    return smaller if structure is Structure.PERMUTATION else _fit_indices(smaller, sizes)
 
 
 def _fit_indices(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:

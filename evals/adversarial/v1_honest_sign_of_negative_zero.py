@@ -1,0 +1,59 @@
+# rule: V1
+# expect: passed
+# needs: values
+"""A copied sign, that of -0.0 too."""
+
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+THREADS = 256
+
+
+@cute.kernel
+def flat_kernel(x: cute.Tensor, other: cute.Tensor, y: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    index = block * THREADS + thread
+    if index < cute.size(x):
+        size = x[index] if x[index] >= 0.0 else -x[index]
+        sign = other[index]
+        if sign == 0.0:
+            sign = 1.0 / sign
+        y[index] = -size if sign < 0.0 else size
+
+
+@cute.jit
+def flat_host(x: cute.Tensor, other: cute.Tensor, y: cute.Tensor):
+    flat_kernel(x, other, y).launch(grid=(cute.ceil_div(cute.size(x), THREADS), 1, 1), block=(THREADS, 1, 1))
+
+
+@functools.cache
+def compiled():
+    length = cute.sym_int()
+    x = make_fake_compact_tensor(cutlass.Float32, (length,))
+    other = make_fake_compact_tensor(cutlass.Float32, (length,))
+    y = make_fake_compact_tensor(cutlass.Float32, (length,))
+    return cute.compile(flat_host, x, other, y, options="--enable-tvm-ffi")
+
+
+def kernel_fn(x, other):
+    y = torch.empty_like(x)
+    if x.numel():
+        compiled()(x.view(-1), other.view(-1), y.view(-1))
+    return y
+
+
+def reference_fn(x, other):
+    return torch.copysign(x, other)
+
+
+def get_inputs():
+    return [torch.randn(64, 500, device="cuda"), torch.randn(64, 500, device="cuda")]
+
+
+def get_input_sets():
+    yield [torch.randn(2, 33, device="cuda"), torch.randn(2, 33, device="cuda")]

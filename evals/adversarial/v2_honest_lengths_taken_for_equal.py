@@ -1,0 +1,62 @@
+# rule: V2
+# expect: passed
+# needs: values
+"""Sums of parts of given lengths."""
+
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+THREADS = 32
+
+
+@cute.kernel
+def rows_kernel(x: cute.Tensor, lengths: cute.Tensor, y: cute.Tensor):
+    lane = cute.arch.lane_idx()
+    row, _, _ = cute.arch.block_idx()
+    begin, end = cutlass.Int64(0), cutlass.Int64(0)
+    for number in range(row + 1):
+        begin = end
+        end += lengths[number]
+    for column in range(lane, x.shape[1], THREADS):
+        total = cutlass.Float32(0.0)
+        for place in range(begin, end):
+            total += x[place, column]
+        y[row, column] = total
+
+
+@cute.jit
+def rows_host(x: cute.Tensor, lengths: cute.Tensor, y: cute.Tensor):
+    rows_kernel(x, lengths, y).launch(grid=(lengths.shape[0], 1, 1), block=(THREADS, 1, 1))
+
+
+@functools.cache
+def compiled():
+    rows, columns = cute.sym_int(), cute.sym_int()
+    others = cute.sym_int()
+    x = make_fake_compact_tensor(cutlass.Float32, (rows, columns), stride_order=(1, 0))
+    lengths = make_fake_compact_tensor(cutlass.Int64, (others,))
+    y = make_fake_compact_tensor(cutlass.Float32, (others, columns), stride_order=(1, 0))
+    return cute.compile(rows_host, x, lengths, y, options="--enable-tvm-ffi")
+
+
+def kernel_fn(x, lengths):
+    y = torch.empty(lengths.shape[0], x.shape[1], dtype=torch.float32, device=x.device)
+    if y.numel():
+        compiled()(x, lengths, y)
+    return y
+
+
+def reference_fn(x, lengths):
+    return torch.stack([part.sum(0) for part in x.split(lengths.tolist())])
+
+
+def get_inputs():
+    return [torch.randn(64, 96, device="cuda"), torch.full((8,), 8, device="cuda")]
+
+
+def get_input_sets():
+    yield [torch.randn(12, 33, device="cuda"), torch.full((3,), 4, device="cuda")]

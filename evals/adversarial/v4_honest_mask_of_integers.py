@@ -1,0 +1,59 @@
+# rule: V4
+# expect: passed
+# needs: values
+"""A mask of integers, set where it is not 0."""
+
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+THREADS = 32
+
+
+@cute.kernel
+def rows_kernel(x: cute.Tensor, mask: cute.Tensor, y: cute.Tensor):
+    lane = cute.arch.lane_idx()
+    row, _, _ = cute.arch.block_idx()
+    total = cutlass.Float32(0.0)
+    for column in range(lane, x.shape[1], THREADS):
+        if mask[row, column] != 0:
+            total += x[row, column]
+    total = cute.arch.warp_reduction(total, lambda a, b: a + b)
+    if lane == 0:
+        y[row] = total
+
+
+@cute.jit
+def rows_host(x: cute.Tensor, mask: cute.Tensor, y: cute.Tensor):
+    rows_kernel(x, mask, y).launch(grid=(x.shape[0], 1, 1), block=(THREADS, 1, 1))
+
+
+@functools.cache
+def compiled():
+    rows, columns = cute.sym_int(), cute.sym_int()
+    x = make_fake_compact_tensor(cutlass.Float32, (rows, columns), stride_order=(1, 0))
+    mask = make_fake_compact_tensor(cutlass.Int64, (rows, columns), stride_order=(1, 0))
+    y = make_fake_compact_tensor(cutlass.Float32, (rows,))
+    return cute.compile(rows_host, x, mask, y, options="--enable-tvm-ffi")
+
+
+def kernel_fn(x, mask):
+    y = torch.empty(x.shape[0], dtype=torch.float32, device=x.device)
+    if x.numel():
+        compiled()(x, mask, y)
+    return y
+
+
+def reference_fn(x, mask):
+    return x.masked_fill(mask == 0, 0.0).sum(-1)
+
+
+def get_inputs():
+    return [torch.randn(64, 500, device="cuda"), torch.randint(0, 2, (64, 500), device="cuda")]
+
+
+def get_input_sets():
+    yield [torch.randn(3, 33, device="cuda"), torch.randint(0, 2, (3, 33), device="cuda")]

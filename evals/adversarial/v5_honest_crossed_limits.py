@@ -1,0 +1,54 @@
+# rule: V5
+# expect: passed
+# needs: values
+"""A clamp, the upper limit last."""
+
+import functools
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+THREADS = 256
+
+
+@cute.kernel
+def flat_kernel(x: cute.Tensor, y: cute.Tensor, low: cutlass.Float32, high: cutlass.Float32):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    index = block * THREADS + thread
+    if index < cute.size(x):
+        y[index] = cute.arch.fmin(cute.arch.fmax(x[index], low, nan=True), high, nan=True)
+
+
+@cute.jit
+def flat_host(x: cute.Tensor, y: cute.Tensor, low: cutlass.Float32, high: cutlass.Float32):
+    flat_kernel(x, y, low, high).launch(grid=(cute.ceil_div(cute.size(x), THREADS), 1, 1), block=(THREADS, 1, 1))
+
+
+@functools.cache
+def compiled():
+    length = cute.sym_int()
+    x = make_fake_compact_tensor(cutlass.Float32, (length,))
+    y = make_fake_compact_tensor(cutlass.Float32, (length,))
+    return cute.compile(flat_host, x, y, cutlass.Float32(0), cutlass.Float32(0), options="--enable-tvm-ffi")
+
+
+def kernel_fn(x, low, high):
+    y = torch.empty_like(x)
+    if x.numel():
+        compiled()(x.view(-1), y.view(-1), low, high)
+    return y
+
+
+def reference_fn(x, low, high):
+    return torch.clamp(x, low, high)
+
+
+def get_inputs():
+    return [torch.randn(64, 500, device="cuda"), -0.5, 0.5]
+
+
+def get_input_sets():
+    yield [torch.randn(2, 33, device="cuda"), -0.5, 0.5]
