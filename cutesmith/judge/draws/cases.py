@@ -18,7 +18,7 @@ from cutesmith.verdicts import Rule
 
 Values = list[Any]
 REDRAWN = "without structure"
-# A reference that takes integers for indices must refuse these on the CPU first: a GPU's process would end on them.
+# Tried on the CPU first even where the reference does not run there: as indices they would end a GPU's process.
 ANY_INTEGER = ("whole range", "negative integers", "close integers")  # not for indices, which "large integers" tell
 SAFE_FIRST = frozenset({"special integers", "large integers", *ANY_INTEGER})
 

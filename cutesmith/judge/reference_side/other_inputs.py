@@ -70,7 +70,8 @@ class OtherInputs:
             return values, self._trial(values)[1]
         if name in ANY_INTEGER and (why := self.draw("large integers", inputs)[1]):
             return [], f"as an index: {why}"
-        if self.gpu and name in SAFE_FIRST and (why := self._refused_on_the_cpu(name, inputs)):
+        tried_first = self.gpu and (name in SAFE_FIRST or self._runs_on_the_cpu(inputs))
+        if tried_first and (why := self._refused_on_the_cpu(name, inputs)):
             return [], why
         best, least, why = list[Any](), MOST_NAN, "it changes no input of this problem"
         for values in self.drawing.draw(name, inputs):
@@ -98,8 +99,15 @@ class OtherInputs:
         shares = [float(o.isnan().float().mean()) for o in outputs if o.is_floating_point() and o.numel()]
         return max(shares, default=0.0), ""
 
+    def _runs_on_the_cpu(self, inputs: Values) -> bool:
+        """Whether the reference takes inputs on the CPU; one that makes tensors on the GPU itself does not."""
+        return not self._refused_on_the_cpu(AS_DRAWN, inputs)
+
     def _refused_on_the_cpu(self, name: str, inputs: Values) -> str:
-        """Why the reference takes no such integers; an index that is out of range would end the process of a GPU."""
+        """Why the reference takes no such inputs: on a GPU an assertion of PyTorch, as on an index, ends the process.
+
+        Found on an H200: probabilities beyond 1 in binary_cross_entropy, labels that another `ignore_index` uncovers.
+        """
         few = [value.cpu() if isinstance(value, torch.Tensor) else value for value in shrink(inputs, FEW_ELEMENTS)]
         try:
             native_outputs(self.reference_fn, next(self.drawing.draw(name, few)))
