@@ -90,10 +90,13 @@ def _moved(
 
 
 def _direction(value: Any) -> torch.Tensor | None:
-    """How far each element of a float tensor is rounded, from -1 to 1; None for anything else."""
+    """How far each element of a float tensor is rounded, from -2 to 0; None for anything else.
+
+    Towards zero, so that a probability stays one: of more than 1, binary_cross_entropy ends the process on a GPU.
+    """
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return None
-    return 2 * torch.rand(value.shape, dtype=torch.float64, device=value.device) - 1
+    return -2 * torch.rand(value.shape, dtype=torch.float64, device=value.device)
 
 
 def _distance(result: torch.Tensor, exact: torch.Tensor | None) -> torch.Tensor:
