@@ -20,6 +20,8 @@ MAX_SERIAL = (1 << SERIAL_BITS) - 1
 
 MOST_THREADS = 1024  # thread numbers below are threads of the block; the others:
 WARP_WRITERS = 1024  # + warp: threads of that warp wrote one and the same value
+FIRST_CHANNEL = 1056  # and following: an engine, by its channel in the cluster (actors.py)
+MOST_CHANNELS = 512
 EVERYWHERE = 2045  # read by threads of several blocks: of the cluster whose first block is named, or of any (serial 0)
 PENDING = 2046  # an asynchronous copy without a wait; time is MAX_TIME
 SEVERAL = 2047  # read by several threads of the block (which warps: see the masks), or written by them with one value
