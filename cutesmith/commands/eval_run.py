@@ -28,10 +28,12 @@ from cutesmith.evals.running.sources import AGENTS, parse_source
 from cutesmith.evals.running.summary import EvalVerdict, lines
 from cutesmith.evals.settings import JudgeSettings, MakerSettings
 from cutesmith.evals.suites import SUITE_NAMES, TOLERANCES, load_suite
+from cutesmith.evals.suites.reduced import reduce_suite
 from cutesmith.patterns.generation.target import PLACES, Target, choose_target
 from cutesmith.verbs.definition import positive
 
 NONE = "none"
+REDUCED = "problems"  # the folder of a run that holds the tasks' copies at smaller sizes
 DESCRIPTION = """\
 Judge kernels for every task of a suite: lint, compile, verify, benchmark, one line of results.jsonl each.
 
@@ -57,6 +59,7 @@ EXAMPLES = (
     "cutesmith eval run --suite core --agent draft --out RUN",
     "cutesmith eval run --suite core --only 'level2/*norm*' --agent draft --quick",
     "cutesmith eval run --suite kernelbench --path KernelBench --level 1 --ids 19 23 --agent dir:kernels --out RUN",
+    "cutesmith eval run --suite kernelbench --path KernelBench --level 1 --agent draft --reduced --on emulator",
     "cutesmith eval run --suite core --agent dir:kernels --samples 4 --gpus 0,1 --out RUN",
     "cutesmith eval run --suite core --agent claude --samples 3 --out RUN -- --max-dollars 1 --max-turns 20",
     "cutesmith eval run --suite core --agent claude --samples 3 --bare --out BARE -- --max-dollars 1 --max-turns 20",
@@ -127,6 +130,8 @@ def _add_task_options(group: Any) -> None:
     group.add_argument("--path", metavar="DIR", help="where the suite's own files are (kernelbench: a checkout)")
     group.add_argument("--level", action="append", type=int, metavar="N", help="only tasks of this level; repeatable")
     group.add_argument("--tag", action="append", metavar="TAG", help="only tasks that have it; repeatable: all of them")
+    smaller = "copies with smaller numbers at module scope, as far as the audit accepts them"
+    group.add_argument("--reduced", action="store_true", help=smaller)
     only = "only these: an id, its end, KernelBench's number, or a glob; repeatable"
     group.add_argument("--only", "--ids", action="extend", nargs="+", metavar="GLOB", help=only)
 
@@ -156,6 +161,10 @@ def _seconds(text: str) -> float:
 def _run(options: Namespace, session: Sequence[str], command: Sequence[str]) -> tuple[EvalVerdict, bool]:
     plan, make_engine = _prepared(options, session)
     out = _folder(options, plan)
+    if options.reduced:
+        if not options.quiet:
+            print(f"looking for smaller sizes of {len(plan.suite.tasks)} tasks: {out / REDUCED}", file=sys.stderr)
+        plan = replace(plan, suite=reduce_suite(plan.suite, out / REDUCED))
     engine = make_engine()
     cache = Cache(None if options.no_cache else Path(options.cache or DEFAULT_CACHE).expanduser())
     try:

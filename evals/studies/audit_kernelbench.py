@@ -2,36 +2,23 @@
 
 python evals/studies/audit_kernelbench.py CHECKOUT [--level N] [--out RESULTS.jsonl] [--timeout S]
 
-Full sizes take a CPU hours: a file is audited with the whole numbers at module scope made smaller, in a copy that is
-deleted: even ones are halved until they are at most 16. Where the file refuses that, or comes out as unfit (a group
-norm whose groups have one member left), large ones are divided by 32; then the batch is made 2; then numbers that
-`get_inputs` alone uses are halved to 64; then none is changed. A line in the results says which. --resume goes on in a
-file of results.
+Full sizes take a CPU hours: a file is audited at the smaller sizes that `cutesmith eval run --reduced` takes
+(`cutesmith/problems/smaller_sizes.py`), in a copy that is deleted. A line in the results says which. --resume goes on
+in a file of results.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cutesmith.audit.problem_audit import AuditVerdict, ProblemAuditor
+from cutesmith.audit.problem_audit import ProblemAuditor
 from cutesmith.evals.records import Task
 from cutesmith.evals.suites import load_suite
-from cutesmith.verdicts import ExitCode
-
-WAYS: dict[str, tuple[Callable[[int], int], Callable[[set[str], set[str]], bool]]] = {
-    "all to 16": (lambda value: halved(value, 16), lambda names, shared: True),
-    "large ones by 32": (lambda value: value // 32 if value % 512 == 0 else value, lambda names, shared: True),
-    "batch to 2": (lambda value: halved(value, 2), lambda names, shared: names <= {"batch_size", "batch", "N"}),
-    "those of get_inputs to 64": (lambda value: halved(value, 64), lambda names, shared: not names & shared),
-}
-"""How numbers change, and in which assignments, by their names and those that other parts than get_inputs use."""
+from cutesmith.evals.suites.reduced import ReducedProblem, reduce_problem
 
 
 def main() -> int:
@@ -49,79 +36,12 @@ def main() -> int:
     out = options.out.open("a", encoding="utf-8") if options.out else sys.stdout
     with ProblemAuditor(timeout=options.timeout) as auditor:
         for task in (task for task in suite.tasks if task.id not in done):
-            way, verdict = audit(task, auditor)
-            counts[task.level, verdict.status] += 1
-            print(json.dumps(line(task, way, verdict)), file=out, flush=True)
+            found = reduce_problem(task.path, auditor)
+            counts[task.level, found.verdict.status] += 1
+            print(json.dumps(line(task, found)), file=out, flush=True)
     for (level, status), number in sorted(counts.items()):
         print(f"level {level}: {number} {status}", file=sys.stderr)
     return 0
-
-
-def audit(task: Task, auditor: ProblemAuditor) -> tuple[str, AuditVerdict]:
-    """The first way whose audit passes, else the first that the reference takes, else the last; a time-out ends it."""
-    unfit, found = None, None
-    for way, source in smaller_sources(task.path.read_text(encoding="utf-8")):
-        verdict = audit_copy(task.path.name, source, auditor)
-        found = way, verdict
-        if verdict.passed:
-            return found
-        unfit = unfit or (found if verdict.findings else None)
-        if verdict.exit_code == ExitCode.TIMED_OUT:
-            break
-    assert found is not None
-    return unfit or found
-
-
-def audit_copy(name: str, source: str, auditor: ProblemAuditor) -> AuditVerdict:
-    """The audit of a file of this name and text."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / name
-        copy.write_text(source, encoding="utf-8")
-        return auditor.audit(copy)
-
-
-def smaller_sources(source: str) -> Iterator[tuple[str, str]]:
-    """The file with smaller numbers, the smallest first, then as it is."""
-    tree = ast.parse(source)
-    shared = names_used(tree, lambda name: name != "get_inputs")
-    for way, (smaller, is_meant) in WAYS.items():
-        changed = ast.parse(source)
-        for statement in changed.body:
-            if isinstance(statement, ast.Assign) and is_meant(names_of(statement), shared):
-                Smaller(smaller).visit(statement.value)
-        yield way, ast.unparse(changed)
-    yield "whole", source
-
-
-class Smaller(ast.NodeTransformer):
-    """Changes whole numbers, in place."""
-
-    def __init__(self, smaller: Callable[[int], int]) -> None:
-        self.smaller = smaller
-
-    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-        """One number; True is none."""
-        if type(node.value) is int:
-            node.value = self.smaller(node.value)
-        return node
-
-
-def halved(value: int, most: int) -> int:
-    """Halved while it is larger than `most`, and even."""
-    while value > most and value % 2 == 0:
-        value //= 2
-    return value
-
-
-def names_of(statement: ast.Assign) -> set[str]:
-    """The names that an assignment binds."""
-    return {node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)}
-
-
-def names_used(tree: ast.Module, accepted: Callable[[str], bool]) -> set[str]:
-    """The names that the functions and classes of these names read."""
-    parts = [part for part in tree.body if isinstance(part, (ast.FunctionDef, ast.ClassDef)) and accepted(part.name)]
-    return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
 
 
 def names_in(results: Path) -> set[str]:
@@ -129,16 +49,17 @@ def names_in(results: Path) -> set[str]:
     return {json.loads(text)["task"] for text in results.read_text(encoding="utf-8").splitlines()}
 
 
-def line(task: Task, way: str, verdict: AuditVerdict) -> dict[str, object]:
+def line(task: Task, found: ReducedProblem) -> dict[str, object]:
     """What a reader of the results needs."""
+    verdict = found.verdict
     return {
         "task": task.id,
         "status": verdict.status,
-        "sizes": way,
+        "sizes": found.way,
         "tried": verdict.tried,
-        "findings": [found.rule for found in verdict.findings],
+        "findings": [one.rule for one in verdict.findings],
         "summary": "" if verdict.passed and not verdict.findings else verdict.summary[:400],
-        "messages": [found.message[:300] for found in verdict.findings],
+        "messages": [one.message[:300] for one in verdict.findings],
         "seconds": verdict.seconds,
     }
 

@@ -1,0 +1,44 @@
+"""Problem files with smaller numbers at module scope: which numbers change, and how."""
+
+from __future__ import annotations
+
+from cutesmith.problems.smaller_sizes import WHOLE, smaller_sources
+
+SOURCE = """
+import torch
+
+batch_size, width = 4096, 1000
+classes = 512
+odd = 4095
+deep = True
+
+class Model:
+    def __init__(self):
+        self.groups = 64
+
+    def forward(self, x):
+        return x[:, :classes]
+
+def get_inputs():
+    return [torch.rand(batch_size, width, 128)]
+"""
+
+
+def test_each_way_changes_whole_numbers_at_module_scope_alone():
+    found = dict(smaller_sources(SOURCE))
+    assert list(found) == ["all to 16", "large ones by 32", "batch to 2", "those of get_inputs to 64", WHOLE]
+    assert "batch_size, width = (16, 125)" in found["all to 16"] and "classes = 16" in found["all to 16"]
+    assert (
+        "batch_size, width = (128, 1000)" in found["large ones by 32"] and "classes = 16" in found["large ones by 32"]
+    )
+    assert "batch_size, width = (64, 125)" in found["those of get_inputs to 64"]
+    assert "classes = 512" in found["those of get_inputs to 64"]  # the model reads it
+    assert found[WHOLE] == SOURCE
+    for source in found.values():
+        assert "odd = 4095" in source and "self.groups = 64" in source and "deep = True" in source
+        assert "width, 128)" in source
+
+
+def test_a_batch_alone_becomes_2():
+    source = "batch_size = 128\nfeatures = 1024\n\ndef get_inputs():\n    return [batch_size * features]\n"
+    assert dict(smaller_sources(source))["batch to 2"].startswith("batch_size = 2\nfeatures = 1024\n")
