@@ -9,7 +9,19 @@ from typing import Any
 import torch
 
 from cutesmith.patterns.graph.dtypes import is_float, torch_dtype
-from cutesmith.patterns.graph.nodes import LEAVES, Constant, Gather, Graph, Input, Iota, Node, Reduction, Scalar, Sized
+from cutesmith.patterns.graph.nodes import (
+    LEAVES,
+    Constant,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Node,
+    Reduction,
+    Scalar,
+    Sized,
+    Viewed,
+)
 from cutesmith.patterns.graph.operations import POINTWISE
 
 Dims = tuple[int, ...]
@@ -91,6 +103,10 @@ def _evaluate(node: Node, operands: list[torch.Tensor], inputs: Sequence[Any], p
         return operands[0].to(torch_dtype(node.dtype)).to(kind).expand(node.shape)
     if node.op == "reshape":
         return operands[0].reshape(node.shape)
+    if node.op == "contract":
+        return (operands[0].to(kind) @ operands[1].to(kind)).expand(node.shape)
+    if node.op == "stored":
+        return _viewed(operands[0], node)
     if node.op == "gather":
         return torch.gather(operands[0], Gather.of(node).dim, operands[1].expand(node.shape))
     if node.is_reduction:
@@ -110,7 +126,10 @@ def _leaf(node: Node, inputs: Sequence[Any], kind: torch.dtype) -> torch.Tensor:
         return torch.arange(node.shape[dim]).reshape(along).expand(node.shape)
     if node.op == "scalar":
         return torch.tensor(inputs[Scalar.of(node).index], dtype=kind)
-    value = inputs[Input.of(node).index]
-    for view in Input.of(node).views:
+    return _viewed(inputs[Input.of(node).index], node).to(kind)
+
+
+def _viewed(value: torch.Tensor, node: Node) -> torch.Tensor:
+    for view in Viewed.of(node).views:
         value = eval(view.format("x"), {"x": value})  # view code that we wrote ourselves
-    return value.to(kind)  # type: ignore[no-any-return]
+    return value

@@ -31,6 +31,8 @@ from cutesmith.patterns.graph.nodes import (
     Number,
     Origin,
     Reduction,
+    Stored,
+    Viewed,
 )
 from cutesmith.patterns.graph.operations import POINTWISE
 from cutesmith.patterns.graph.shapes import (
@@ -43,6 +45,9 @@ from cutesmith.patterns.graph.shapes import (
     squeezed_gaps,
 )
 from cutesmith.patterns.graph.simplification import constant_result, constant_value, equal_operand
+
+IN_MEMORY = frozenset({"input", "stored"})
+"""Operations whose values lie in device memory, and can be seen through views."""
 
 MAX_POWER = 16  # up to here an integer exponent becomes multiplications
 
@@ -94,9 +99,9 @@ class NodeTable:
             return self.node(source.op, source.inputs, node.shape, source.dtype, source.attrs)
         return self.node("cast", (source,), node.shape, node.dtype)
 
-    def view_input(self, node: Node, code: str, view: Callable[[torch.Tensor], torch.Tensor]) -> Node | None:
-        """`node` (an input) seen through `view`, whose source is `code`; None when that would need a copy."""
-        given = Input.of(node)
+    def view_in_memory(self, node: Node, code: str, view: Callable[[torch.Tensor], torch.Tensor]) -> Node | None:
+        """`node` (input or stored) seen through `view`, whose source is `code`; None when that would need a copy."""
+        given = Viewed.of(node)
         with _disable_current_modes():
             base = torch.empty_strided(node.shape, given.stride, device="meta")
             try:
@@ -106,7 +111,16 @@ class NodeTable:
             shape, stride, offset = tuple(seen.shape), tuple(seen.stride()), given.offset + int(seen.storage_offset())
         views = () if (shape, stride, offset) == (*given.root, 0) else (*given.views, code)
         attrs = replace(given, stride=stride, views=views, offset=offset)
-        return self.node("input", (), shape, node.dtype, attrs)
+        return self.node(node.op, node.inputs, shape, node.dtype, attrs)
+
+    def stored(self, node: Node) -> Node:
+        """The value in device memory, where an earlier launch leaves it."""
+        node = self.materialise(node)
+        return (
+            node
+            if node.op in IN_MEMORY
+            else self.node("stored", (node,), node.shape, node.dtype, Stored.whole(node.shape))
+        )
 
     def unmatched(self, message: str) -> UnmatchedError:
         """The error that names the operation now being lowered."""
@@ -153,7 +167,7 @@ class GraphBuilder(NodeTable):
             return self.node(node.op, (self.retype(node.inputs[0], dtype),), node.shape, dtype, node.attrs)
         if node.op in ("constant", "scalar") and same_class(node.dtype, dtype):
             return node
-        leaf = node.op in ("cast", "input", "iota", "constant", "scalar", "gather")
+        leaf = node.op in ("cast", "input", "stored", "iota", "constant", "scalar", "gather")
         if leaf or not same_class(node.dtype, dtype) or not is_float(dtype):
             return self.cast(node, dtype)
         return self.node(node.op, node.inputs, node.shape, dtype, node.attrs)
@@ -273,8 +287,8 @@ class GraphBuilder(NodeTable):
         return pushed if pushed is not None else self.node("reshape", (self.materialise(node),), shape, node.dtype)
 
     def _reshaped(self, node: Node, shape: Shape) -> Node | None:
-        if node.op == "input":
-            return self.view_input(node, _reshape_code(node.shape, shape), lambda base: base.view(shape))
+        if node.op in IN_MEMORY:
+            return self.view_in_memory(node, _reshape_code(node.shape, shape), lambda base: base.view(shape))
         if node.op == "iota":
             return self._reshape_iota(node, shape)
         if node.op == "expand":

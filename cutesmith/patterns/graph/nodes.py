@@ -8,7 +8,9 @@ only done where a value is stored or an explicit `cast` asks for it.
 
 The other operations are the leaves and
 - `reshape`: the same elements in row-major order;
-- `gather`: inputs (x, index), along a dimension where the index has size 1.
+- `gather`: inputs (x, index), along a dimension where the index has size 1;
+- `contract`: the batched product of (…, m, k) and (…, k, n), whose leading dimensions broadcast; it is (…, m, n);
+- `stored`: a value that lies dense in device memory between two launches, seen through views as an argument is.
 What an operation needs beside its inputs is a subclass of `Attributes`.
 """
 
@@ -21,7 +23,7 @@ from typing import TypeVar
 
 from cutesmith.patterns.graph.dtypes import ITEM_BYTES
 from cutesmith.patterns.graph.operations import POINTWISE
-from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.graph.shapes import Shape, dense_strides
 from cutesmith.patterns.graph.size_laws import SizeLaw
 
 Number = int | float | bool
@@ -46,29 +48,56 @@ NONE = Attributes()
 
 
 @dataclass(frozen=True)
-class Input(Attributes):
-    """An argument tensor, seen through views that `kernel_fn` makes before the launch, without a copy.
+class Viewed(Attributes):
+    """A tensor in device memory, seen through views that `kernel_fn` makes before a launch, without a copy.
 
     `views` are Python source, such as "{}.transpose(0, 1)", applied in order; `stride` (in elements) and `offset` are
-    those of the viewed tensor, `root` the shape and stride of the argument itself.
+    those of the viewed tensor, `root` the shape and stride of the tensor itself.
     """
 
-    index: int
     stride: Shape
     root: tuple[Shape, Shape]
     views: tuple[str, ...] = ()
     offset: int = 0
 
+    def code(self, tensor: str) -> str:
+        """The views applied to a tensor of this name."""
+        for view in self.views:
+            tensor = view.format(tensor)
+        return tensor
+
+
+@dataclass(frozen=True)
+class Input(Viewed):
+    """An argument tensor: its place among the arguments, and how it is seen."""
+
+    index: int = 0
+
     @classmethod
     def whole(cls, index: int, shape: Shape, stride: Shape) -> Input:
         """The argument itself."""
-        return cls(index, stride, (shape, stride))
+        return cls(stride, (shape, stride), index=index)
 
-    def code(self, argument: str) -> str:
-        """The views applied to an argument of this name."""
-        for view in self.views:
-            argument = view.format(argument)
-        return argument
+
+@dataclass(frozen=True)
+class Stored(Viewed):
+    """The result of an earlier launch, the node's only input, and how it is seen; it lies dense in row-major order."""
+
+    @classmethod
+    def whole(cls, shape: Shape) -> Stored:
+        """The result itself."""
+        return cls(dense_strides(shape), (shape, dense_strides(shape)))
+
+
+@dataclass(frozen=True)
+class Contraction(Attributes):
+    """How the products are summed: in a type ("float32", "float64", "int32", …), of factors that may be rounded.
+
+    `tf32`: PyTorch's flags allow float32 factors to be rounded to tf32 in this operation.
+    """
+
+    accumulate: str
+    tf32: bool = False
 
 
 @dataclass(frozen=True)
@@ -194,9 +223,19 @@ class Graph:
 
     @property
     def flops(self) -> int:
-        """One operation for every element of every pointwise node and reduction, in the traced shapes."""
-        counted = [node for node in self.nodes() if node.is_pointwise or node.is_reduction]
-        return sum(math.prod((node.inputs[0] if node.is_reduction else node).shape) for node in counted)
+        """One operation for every element of every pointwise node and reduction, in the traced shapes.
+
+        A product of (m, k) and (k, n) counts 2 m n k.
+        """
+        return sum(map(_flops, self.nodes()))
+
+
+def _flops(node: Node) -> int:
+    if node.op == "contract":
+        return 2 * math.prod(node.shape) * node.inputs[0].shape[-1]
+    if node.is_reduction:
+        return math.prod(node.inputs[0].shape)
+    return math.prod(node.shape) if node.is_pointwise else 0
 
 
 def nodes_of(outputs: tuple[Node, ...]) -> Iterator[Node]:

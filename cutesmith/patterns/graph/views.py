@@ -1,11 +1,14 @@
-"""Pushes permutations and slices up through a graph to the arguments, where `kernel_fn` makes them for free."""
+"""Pushes permutations and slices up through a graph to the arguments, where `kernel_fn` makes them for free.
+
+What cannot be pushed further, past a product of matrices above all, is stored, and the view is one of the stored value.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.builder import IN_MEMORY, GraphBuilder
 from cutesmith.patterns.graph.nodes import Gather, Iota, Node, Reduction
 from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
 
@@ -13,18 +16,20 @@ from cutesmith.patterns.graph.shapes import Shape, is_squeeze, kept_positions
 
 
 def push_permute(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
-    """The transposed value, with the transposition made on the arguments; raises UnmatchedError where it cannot be."""
+    """The transposed value, with the transposition made on the arguments or on a value that is stored."""
     shape = tuple(node.shape[dim] for dim in dims)
     long_dims = [dim for dim in dims if node.shape[dim] != 1]
     if long_dims == sorted(long_dims):
         return build.reshape(node, shape)
-    if node.op == "input":
+    if node.op in IN_MEMORY:
         code = "{}.t()" if tuple(dims) == (1, 0) else f"{{}}.permute({', '.join(map(str, dims))})"
-        viewed = build.view_input(node, code, lambda base: base.permute(*dims))
+        viewed = build.view_in_memory(node, code, lambda base: base.permute(*dims))
         assert viewed is not None
         return viewed
     if node.op == "expand":
         return build.expand(_permute_broadcast(build, node.inputs[0], dims), shape)
+    if _is_made_of_products(node):
+        return push_permute(build, build.stored(node), dims)
     return _permute_node(build, node, dims, shape)
 
 
@@ -38,7 +43,7 @@ def _permute_node(build: GraphBuilder, node: Node, dims: Sequence[int], shape: S
         reduced = [at for at, dim in enumerate(dims) if dim in Reduction.of(node).dims]
         order = [dims[at] for at in reduced]
         if node.op in ("argmax", "argmin") and order != sorted(order):
-            raise build.unmatched("transposes the reduced dimensions of an arg-reduction")
+            return push_permute(build, build.stored(node), dims)
         attrs = replace(Reduction.of(node), dims=tuple(reduced))
         return build.node(node.op, [push_permute(build, node.inputs[0], dims)], shape, node.dtype, attrs)
     if node.op == "gather":
@@ -49,7 +54,7 @@ def _permute_node(build: GraphBuilder, node: Node, dims: Sequence[int], shape: S
         kept = kept_positions(source.shape, node.shape)
         dropped = [dim for dim in range(len(source.shape)) if dim not in kept]
         return build.reshape(push_permute(build, source, [kept[dim] for dim in dims] + dropped), shape)
-    raise build.unmatched("transposes an intermediate value that was reshaped")
+    return push_permute(build, build.stored(node), dims)
 
 
 def _permute_broadcast(build: GraphBuilder, node: Node, dims: Sequence[int]) -> Node:
@@ -63,14 +68,16 @@ def _permute_broadcast(build: GraphBuilder, node: Node, dims: Sequence[int]) -> 
 
 
 def push_slice(build: GraphBuilder, node: Node, dim: int, start: int, length: int, step: int = 1) -> Node:
-    """Elements start, start+step, … (`length` of them) along `dim`; UnmatchedError where it cannot be pushed up."""
+    """Elements start, start+step, … (`length` of them) along `dim`, of the arguments or of a value that is stored."""
     if length == node.shape[dim] and start == 0 and (step == 1 or length == 1):
         return node
     shape = (*node.shape[:dim], length, *node.shape[dim + 1 :])
-    if node.op == "input":
+    if node.op in IN_MEMORY:
         return _slice_input(build, node, dim, start, length, step)
     if node.op == "expand":
         return build.expand(_slice_broadcast(build, node.inputs[0], node.shape, dim, (start, length, step)), shape)
+    if _is_made_of_products(node):
+        return push_slice(build, build.stored(node), dim, start, length, step)
     if node.op == "iota":
         along = Iota.of(node).dim
         coordinate = build.iota(shape, along)
@@ -83,7 +90,9 @@ def push_slice(build: GraphBuilder, node: Node, dim: int, start: int, length: in
 
 def _slice_input(build: GraphBuilder, node: Node, dim: int, start: int, length: int, step: int) -> Node:
     index = (slice(None),) * dim + (slice(start, start + length * step, step),)
-    viewed = build.view_input(node, _slice_code(node.shape[dim], dim, start, length, step), lambda base: base[index])
+    viewed = build.view_in_memory(
+        node, _slice_code(node.shape[dim], dim, start, length, step), lambda base: base[index]
+    )
     assert viewed is not None
     return viewed
 
@@ -120,4 +129,18 @@ def _slice_node(build: GraphBuilder, node: Node, dim: int, span: tuple[int, int,
     if node.op == "reshape" and is_squeeze(node.inputs[0].shape, node.shape):
         at = kept_positions(node.inputs[0].shape, node.shape)[dim]
         return build.reshape(push_slice(build, node.inputs[0], at, *span), shape)
-    raise build.unmatched("slices an intermediate value that was reshaped or reduced")
+    return push_slice(build, build.stored(node), dim, *span)
+
+
+def _is_made_of_products(node: Node) -> bool:
+    """Whether a product is part of the value, as it is computed after the launches before it."""
+    seen: set[int] = set()
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        if each.op == "contract":
+            return True
+        if id(each) not in seen and each.op not in IN_MEMORY:
+            seen.add(id(each))
+            stack.extend(each.inputs)
+    return False

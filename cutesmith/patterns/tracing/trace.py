@@ -26,7 +26,15 @@ from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.dtypes import PROMOTION, dtype_name
 from cutesmith.patterns.graph.equality import same_graph, with_numbers
 from cutesmith.patterns.graph.nodes import Argument, Graph, Node, Origin
-from cutesmith.patterns.tracing.lowering import activations, losses, normalizations, pointwise, reductions, views
+from cutesmith.patterns.tracing.lowering import (
+    activations,
+    contractions,
+    losses,
+    normalizations,
+    pointwise,
+    reductions,
+    views,
+)
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Rule, rule_for
 from cutesmith.patterns.tracing.scalars import Scalars, untraceable
 from cutesmith.patterns.tracing.sizes import follow_sizes
@@ -36,7 +44,15 @@ from cutesmith.sandbox.dispatch_modes import LightMode
 if TYPE_CHECKING:
     from cutesmith.problems.loading import LoadedFile
 
-FAMILIES = (activations, losses, normalizations, pointwise, reductions, views)  # which register their rules
+FAMILIES = (
+    activations,
+    contractions,
+    losses,
+    normalizations,
+    pointwise,
+    reductions,
+    views,
+)  # which register their rules
 NEEDS_MODEL = "a model is needed for this function"
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parents[2])

@@ -69,23 +69,22 @@ def _split(low: Lowering, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]
     return tuple(push_slice(low.build, x, dim, start, length) for start, length in zip(starts, lengths))
 
 
-def _input_only(low: Lowering, x: Node, code: str, view: Callable[[torch.Tensor], torch.Tensor]) -> Node:
-    viewed = low.build.view_input(x, code, view) if x.op == "input" else None
-    if viewed is None:
-        raise low.build.unmatched("takes such a view of an intermediate value; it can be taken of an argument only")
+def _of_memory(low: Lowering, x: Node, code: str, view: Callable[[torch.Tensor], torch.Tensor]) -> Node:
+    viewed = low.build.view_in_memory(low.build.stored(x), code, view)
+    assert viewed is not None
     return viewed
 
 
 @lowers("diagonal")
 def _diagonal(low: Lowering, x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
-    return _input_only(
+    return _of_memory(
         low, x, f"{{}}.diagonal({offset}, {dim1}, {dim2})", lambda base: base.diagonal(offset, dim1, dim2)
     )
 
 
 @lowers("unfold")
 def _unfold(low: Lowering, x: Node, dimension: int, size: int, step: int) -> Node:
-    return _input_only(
+    return _of_memory(
         low, x, f"{{}}.unfold({dimension}, {size}, {step})", lambda base: base.unfold(dimension, size, step)
     )
 

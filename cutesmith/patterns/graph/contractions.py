@@ -1,0 +1,55 @@
+"""Builds products: operands without needless copies, so that a batch of heads stays the view of a projection."""
+
+from __future__ import annotations
+
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.dtypes import compute_dtype
+from cutesmith.patterns.graph.nodes import Contraction, Node
+from cutesmith.patterns.graph.shapes import broadcast, regrouped_shape
+
+
+def contract(build: GraphBuilder, a: Node, b: Node, dtype: str, *, tf32: bool = False) -> Node:
+    """The product of (…, m, k) and (…, k, n) as `dtype`, summed up in the arithmetic class of that.
+
+    Leading dimensions broadcast. A reshape of them that would copy an operand is moved to the result.
+    """
+    a, b = _unstretched(build, a), _unstretched(build, b)
+    shape = _product_shape(a, b)
+    a, b = _before_reshape(build, a, b)
+    attrs = Contraction(compute_dtype(dtype), tf32)
+    return build.reshape(build.node("contract", (a, b), _product_shape(a, b), dtype, attrs), shape)
+
+
+def _product_shape(a: Node, b: Node) -> tuple[int, ...]:
+    return (*broadcast([a.shape[:-2], b.shape[:-2]]), a.shape[-2], b.shape[-1])
+
+
+def _unstretched(build: GraphBuilder, node: Node) -> Node:
+    """The value before leading dimensions were stretched, where a product broadcasts them itself."""
+    if node.op != "expand":
+        return node
+    source, rank = node.inputs[0], len(node.shape)
+    padded = (1,) * (rank - len(source.shape)) + source.shape
+    if padded[-2:] != node.shape[-2:]:
+        return build.materialise(node)
+    whole = build.reshape(source, padded)
+    return whole if whole.op != "expand" else build.materialise(node)
+
+
+def _before_reshape(build: GraphBuilder, a: Node, b: Node) -> tuple[Node, Node]:
+    """Both operands in the leading dimensions that one of them had before those were regrouped."""
+    for given in (a, b):
+        source = given.inputs[0] if given.op == "reshape" else given
+        flat, old = given.shape[:-2], source.shape[:-2]
+        if given.op != "reshape" or source.shape[-2:] != given.shape[-2:] or _product_shape(a, b)[:-2] != flat:
+            continue
+        sides = [_regrouped(build, side, flat, old) for side in (a, b)]
+        if all(side.op != "reshape" for side in sides):
+            return sides[0], sides[1]
+    return a, b
+
+
+def _regrouped(build: GraphBuilder, node: Node, flat: tuple[int, ...], old: tuple[int, ...]) -> Node:
+    padded = (1,) * (len(flat) + 2 - len(node.shape)) + node.shape
+    batch = regrouped_shape(padded[:-2], flat, old)
+    return node if batch is None else build.reshape(node, (*batch, *node.shape[-2:]))

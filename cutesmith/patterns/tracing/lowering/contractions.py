@@ -1,0 +1,63 @@
+"""Lowerings of products of matrices and vectors; `linear`, `matmul` and `einsum` come as these."""
+
+from __future__ import annotations
+
+import torch
+
+from cutesmith.patterns.graph.contractions import contract
+from cutesmith.patterns.graph.nodes import Node, Number
+from cutesmith.patterns.tracing.lowering.dispatch import Lowering, Operand, lowers
+
+
+def _product(low: Lowering, a: Node, b: Node) -> Node:
+    """a @ b of two matrices, or of as many of each, in the dtype of the result."""
+    if low.dtype == "bool":
+        raise low.build.unmatched("multiplies matrices of booleans")
+    tf32 = a.dtype == "float32" and torch.backends.cuda.matmul.allow_tf32
+    return contract(low.build, a, b, low.dtype, tf32=tf32)
+
+
+def _column(low: Lowering, vector: Node) -> Node:
+    return low.build.reshape(vector, (*vector.shape, 1))
+
+
+@lowers("mm", "bmm")
+def _mm(low: Lowering, a: Node, b: Node) -> Node:
+    return _product(low, a, b)
+
+
+@lowers("mv")
+def _mv(low: Lowering, a: Node, x: Node) -> Node:
+    return low.build.reshape(_product(low, a, _column(low, x)), tuple(low.shapes[0]))
+
+
+@lowers("dot", "vdot")
+def _dot(low: Lowering, x: Node, y: Node) -> Node:
+    row = low.build.reshape(x, (1, *x.shape))
+    return low.build.reshape(_product(low, row, _column(low, y)), ())
+
+
+@lowers("addmm", "baddbmm")
+def _addmm(low: Lowering, added: Node, a: Node, b: Node, *, beta: Number = 1, alpha: Number = 1) -> Node:
+    return _scaled_sum(low, added, _product(low, a, b), beta, alpha)
+
+
+@lowers("addmv")
+def _addmv(low: Lowering, added: Node, a: Node, x: Node, *, beta: Number = 1, alpha: Number = 1) -> Node:
+    product = low.build.reshape(_product(low, a, _column(low, x)), tuple(low.shapes[0]))
+    return _scaled_sum(low, added, product, beta, alpha)
+
+
+def _scaled_sum(low: Lowering, added: Node, product: Node, beta: Number, alpha: Number) -> Node:
+    """beta * added + alpha * product; with beta = 0 PyTorch does not read what is added, NaN or not."""
+    scaled = _times(low, product, alpha)
+    return scaled if beta == 0 else low.build("add", scaled, _times(low, low.operand(added), beta), dtype=low.dtype)
+
+
+def _times(low: Lowering, value: Node, factor: Operand) -> Node:
+    return value if factor == 1 else low.build("mul", value, low.operand(factor), dtype=low.dtype)
+
+
+@lowers("_int_mm")
+def _int_mm(low: Lowering, a: Node, b: Node) -> Node:
+    return contract(low.build, a, b, low.dtype)
