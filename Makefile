@@ -3,7 +3,7 @@
 #   make demo       three PyTorch functions become kernels, in cutesmith-out/demo/
 #   make test       ruff, mypy and the tests that are fast: within five minutes on two cores
 #   make test-all   the other tests
-#   make selftest   the judge against kernels that cheat and kernels that look alike
+#   make selftest   the judge against kernels that cheat and honest ones that resemble them
 #   make gpu-test   the tests that need an NVIDIA GPU
 #   make live       Claude solves three small problems, for dollars: says how many first; needs ANTHROPIC_API_KEY
 #   make docs       the site of the references, the example index and the design, in build/site/

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).resolve().parent
 SKILL_NAME = "cute-dsl-kernels"
 CACHE_VARIABLE = "CUTESMITH_CACHE"
 FOLDERS = ("references", "examples_index", "scripts")
-MEND = "The installation is not whole: pip install --force-reinstall cutesmith, or install the skill again."
+REINSTALL = "The installation is not whole: pip install --force-reinstall cutesmith, or install the skill again."
 
 
 def content_root() -> Path:
@@ -27,7 +27,7 @@ def content_root() -> Path:
         if all((root / name).is_dir() for name in FOLDERS):
             return root
     raise UnavailableError(
-        f"no references, examples_index and scripts in {PACKAGE / '_content'} or beside {PACKAGE}", hint=MEND
+        f"no references, examples_index and scripts in {PACKAGE / '_content'} or beside {PACKAGE}", hint=REINSTALL
     )
 
 
@@ -42,7 +42,7 @@ def manifest() -> Path:
     for path in (root / "SKILL.md", root / "skill" / SKILL_NAME / "SKILL.md"):
         if path.is_file():
             return path
-    raise UnavailableError(f"no SKILL.md in {root}", hint=MEND)
+    raise UnavailableError(f"no SKILL.md in {root}", hint=REINSTALL)
 
 
 def tasks() -> Path:
@@ -65,7 +65,7 @@ def licence() -> Path:
     for path in (content_root() / "LICENSE", metadata / "LICENSE"):
         if path.is_file():
             return path
-    raise UnavailableError(f"no LICENSE in {content_root()} or {metadata}", hint=MEND)
+    raise UnavailableError(f"no LICENSE in {content_root()} or {metadata}", hint=REINSTALL)
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:

@@ -80,7 +80,7 @@ def _checked(path: Path, on: str, gpu: str) -> _Checked:
     page = Page.read(path)
     outcomes, wrong = run_page(page, gpu=gpu) if on != "none" else ([], [])
     blocks = tuple(
-        ExecutedBlock(block=one.block, arch=one.arch, on=one.on, seconds=one.seconds, ok=not one.problem)
+        ExecutedBlock(block=one.block, arch=one.arch, on=one.on, seconds=one.seconds, ok=not one.fault)
         for one in outcomes
     )
     return _Checked(tuple(str(complaint) for complaint in [*check_page(page), *wrong]), blocks)

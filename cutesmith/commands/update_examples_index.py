@@ -14,7 +14,7 @@ from cutesmith.commands._run import command, command_parser, report
 from cutesmith.errors import UsageError
 from cutesmith.examples.index import curation
 from cutesmith.examples.index.comparison import KINDS, Change, compare
-from cutesmith.examples.index.rebuilding import Rebuilt, current, rebuild, undescribed
+from cutesmith.examples.index.rebuilding import Rebuilt, read_current, rebuild, undescribed
 from cutesmith.examples.index.records import FILE, TABLE, Example, table, write_index
 from cutesmith.verdicts import ExitCode, Verdict
 
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     if options.write:
         verdict = _write(root, options)
     else:
-        before, rebuilt = current(root), rebuild(root, options.checkout, options.commit)
+        before, rebuilt = read_current(root), rebuild(root, options.checkout, options.commit)
         faults = (*rebuilt.faults, *curation.faults(before, root))
         verdict = _verdict(root, before, rebuilt, faults, strict=options.check)
     return report(verdict, as_json=options.json, lines=_lines(verdict))
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
 
 def _write(root: Path, options: argparse.Namespace) -> IndexVerdict:
     """Moves first: the words of a moved example must be found under its new path."""
-    before = current(root)
+    before = read_current(root)
     moved = [c for c in compare(before, rebuild(root, options.checkout, options.commit).examples) if c.was]
     for source in curation.FILES:
         curation.rename(root, source, {change.was: change.path for change in moved})

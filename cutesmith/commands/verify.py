@@ -8,7 +8,7 @@ from cutesmith.commands._run import command, log_lines, report, unconfined_lines
 from cutesmith.errors import UsageError
 from cutesmith.judge.rounds import VerifyOptions
 from cutesmith.judge.verification import verify_kernel
-from cutesmith.timing.entries import import_alike
+from cutesmith.timing.entries import import_for_gpu
 from cutesmith.verbs.kernel_verbs import VERIFY
 from cutesmith.verdicts import VerifyVerdict
 
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
         quick=options.values == "quick",
         timeout=options.timeout,
         confine_problem=options.confine_problem,
-        preload=import_alike,
+        preload=import_for_gpu,
     )
     verdict = verify_kernel(options.file, asked, problem=options.problem, on=options.on)
     return report(verdict, as_json=options.json, lines=table(verdict))

@@ -18,7 +18,7 @@ RESULTS, RUN = "results.jsonl", "run.json"
 
 @dataclass(frozen=True, kw_only=True)
 class DamagedLine:
-    """A line of results.jsonl that is no attempt: its number from 1, and why."""
+    """A line of results.jsonl that is not an attempt: its number from 1, and why."""
 
     number: int
     reason: str
@@ -74,7 +74,7 @@ class RunFacts(Record):
 
 
 def read_attempts(folder: Path, damaged: list[DamagedLine] | None = None) -> Iterator[Attempt]:
-    """Every attempt of a run, in the order in which they were finished; lines that are none are left to `damaged`.
+    """Every attempt of a run, in the order in which they were finished; other lines are left to `damaged`.
 
     Raises UsageError where there is no results.jsonl.
     """

@@ -171,7 +171,7 @@ class _Scope:
         return any(self.dotted(decorator) in names for decorator in found)
 
     def dotted(self, node: ast.AST) -> str:
-        """`F.softmax` as `torch.nn.functional.softmax`; empty when the expression is no dotted imported name."""
+        """`F.softmax` as `torch.nn.functional.softmax`; empty when the expression is not a dotted imported name."""
         parts: list[str] = []
         root = node
         while isinstance(root, ast.Attribute):

@@ -43,7 +43,7 @@ class VerifyOptions:
     `quick` draws only what moves or scales floats as a whole, for an inner loop. A problem in the kernel's own file is
     confined as the kernel is, any other only with `confine_problem`.
     `largest_file`: bytes of a tensor that moves as one file. `preload` imports what other processes import in which a
-    kernel meets a GPU (rule H3; `timing.entries.import_alike`).
+    kernel meets a GPU (rule H3; `timing.entries.import_for_gpu`).
     """
 
     rtol: float | None = None

@@ -63,8 +63,8 @@ def verify_kernel(
     `on`: "gpu" executes; "emulator" executes on the emulated GPU, with fewer rows where there are many (the cases say
     which shapes ran; status `verified on the emulated GPU`); "compile" checks all but the values (status `compiled`);
     "auto" takes the GPU, else the emulator, and compiles what that cannot execute and says so (exit 7). "cpu" runs
-    `kernel_fn` on CPU tensors: a function that can do that is no CuTe kernel, so this serves the judge's own tests (no
-    static checks). What the candidate does wrong ends in a verdict; raises UsageError for an unknown `on` or
+    `kernel_fn` on CPU tensors: a function that can do that is not a CuTe kernel, so this serves the judge's own tests
+    (no static checks). What the candidate does wrong ends in a verdict; raises UsageError for an unknown `on` or
     architecture.
     """
     if on not in MODES:
@@ -235,7 +235,7 @@ class Judge:
         return reports
 
     def _sharing(self) -> contextlib.AbstractContextManager[None]:
-        """The GPU beside others for one step: whoever waits to time a kernel waits for a case, not for all of them."""
+        """The GPU beside others for one step: one that waits to time a kernel waits for a case, not for all of them."""
         return gpu_lock("cuda" if self.ran_on == "gpu" else self.ran_on, exclusive=False)
 
     def _settled(self) -> bool:

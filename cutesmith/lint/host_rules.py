@@ -122,7 +122,7 @@ CS406 = Rule(
 CS407 = Rule(
     "CS407",
     "error",
-    "cute.compile of something that is no @cute.jit function",
+    "cute.compile of something that is not a @cute.jit function",
     "A lambda, a plain function or a @cute.kernel cannot be compiled: error[CALL_MISSING_JIT_DECORATOR] or "
     "error[CALL_KERNEL_TARGET].",
     "Compile the @cute.jit function that launches the kernel.",
@@ -188,7 +188,7 @@ def _compile_name(source: Source, call: ast.Call) -> str | None:
 
 
 def _asks_for_tvm_ffi(source: Source, call: ast.Call) -> bool:
-    """Whether TVM-FFI is on, or may be: options that are no literal are trusted."""
+    """Whether TVM-FFI is on, or may be: options that are not literals are trusted."""
     if isinstance(call.func, ast.Subscript) or "ENABLE_TVM_FFI" in source.text:
         return True
     options = [keyword.value for keyword in call.keywords if keyword.arg in ("options", None)]

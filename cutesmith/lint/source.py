@@ -26,7 +26,7 @@ _Node = TypeVar("_Node", bound=ast.AST)
 
 
 class SyntaxFault(ContractError):
-    """The file is no Python: `line` and `column` (from 1) say where."""
+    """The file is not Python: `line` and `column` (from 1) say where."""
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(message)

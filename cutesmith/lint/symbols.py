@@ -211,7 +211,7 @@ def _read_table(file: Path) -> dict[str, Any] | None:
 
 
 def _build_table(file: Path) -> dict[str, Any]:
-    """Walk the DSL in a child process and keep the result; a cache folder that cannot be written is no error."""
+    """Walk the DSL in a child process and keep the result; a cache folder that cannot be written is not an error."""
     with tempfile.TemporaryDirectory(prefix="cutesmith-") as scratch:
         target = Path(scratch) / "symbols.json"
         _walk_in_child(target)

@@ -82,7 +82,7 @@ _active: list[Facade] = []
 
 
 class Keeper(Protocol):
-    """Whoever keeps the memory of posing tensors from host code."""
+    """What keeps the memory of posing tensors from host code."""
 
     def posed(self, storage: torch.UntypedStorage) -> None:
         """A storage poses from now on."""

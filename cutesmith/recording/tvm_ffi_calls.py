@@ -34,7 +34,7 @@ def hook_tvm_ffi(patches: Patches) -> None:
     for name in ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs"):
         owner = getattr(provider, name)
         patches.set(owner, "__call__", surfacing(_with_views(owner.__call__, _tvm_tensor)))
-    # Whoever asks for the bare TVM-FFI function gets the object around it, whose calls are the ones converted above.
+    # Who asks for the bare TVM-FFI function gets the object around it, whose calls are the ones converted above.
     patches.set(provider.TVMFFIJitCompiledFunctionWithKwargs, "__tvm_ffi_object__", lambda compiled: compiled)
 
 

@@ -24,7 +24,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
 
 
 class BlockError(UsageError):
-    """A fenced block whose info string is no tag; `line` is the fence's."""
+    """A fenced block whose info string is not a tag; `line` is the fence's."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message, hint="Tags: ```python run NAME sm_90a; see references/README.md.")
@@ -52,7 +52,7 @@ class Block:
 
 @functools.lru_cache(maxsize=128)  # every page asks for the blocks of all
 def read_blocks(page: Page) -> tuple[Block | BlockError, ...]:
-    """The page's blocks in order, with an error in the place of each whose tag is none."""
+    """The page's blocks in order, with an error in the place of each whose tag is not known."""
     found: list[Block | BlockError] = []
     for line, end, info in fences(page.lines):
         source = "\n".join(page.lines[line : end - 1]) + "\n"

@@ -80,11 +80,11 @@ def run_page(page: Page, *, gpu: str = "") -> tuple[list[Outcome], list[Complain
     outcomes = [
         execute(block, arch, on_gpu=bool(gpu))
         for block in blocks
-        if (block.kind == "run" if gpu else block.is_program)  # what a real GPU makes of a fault is no test
+        if (block.kind == "run" if gpu else block.is_program)  # what a real GPU makes of a fault tests nothing
         for arch in (block.archs if not gpu else [a for a in block.archs if a == gpu])
     ]
     lines = {block.name: block.line for block in blocks if block.is_program}
-    wrong = [(lines[o.block], f"{o.block} on {o.arch} ({o.on}): {o.problem}") for o in outcomes if o.problem]
+    wrong = [(lines[o.block], f"{o.block} on {o.arch} ({o.on}): {o.fault}") for o in outcomes if o.fault]
     printed = {outcome.block: outcome.output for outcome in reversed(outcomes)}
     wrong += [(b.line, text) for b in blocks if b.kind == "output" for text in _output(b, printed, gpu)]
     return outcomes, [Complaint(page.name, line, text) for line, text in sorted(wrong)]

@@ -37,7 +37,7 @@ class Outcome:
     on: str  # "compile", "emulator" or "gpu"
     seconds: float
     output: str
-    problem: str
+    fault: str
 
 
 def execute(block: Block, arch: str, *, on_gpu: bool = False) -> Outcome:
@@ -47,11 +47,11 @@ def execute(block: Block, arch: str, *, on_gpu: bool = False) -> Outcome:
     device = {"compile": _compiled, "emulator": _emulated, "gpu": _own}[on]
     start = time.perf_counter()
     with _working_in(_folder()), _captured(_folder()) as output:  # a block that keeps its PTX leaves it there
-        problem = _problem(block, device(arch), _folder(), "block" if compile_only else "__main__")
-    return Outcome(block.name, arch, on, round(time.perf_counter() - start, 3), output(), problem)
+        fault = _fault(block, device(arch), _folder(), "block" if compile_only else "__main__")
+    return Outcome(block.name, arch, on, round(time.perf_counter() - start, 3), output(), fault)
 
 
-def _problem(block: Block, device: AbstractContextManager[Callable[[], list[str]]], folder: Path, name: str) -> str:
+def _fault(block: Block, device: AbstractContextManager[Callable[[], list[str]]], folder: Path, name: str) -> str:
     try:
         with device as findings:
             _run(block, folder, name)

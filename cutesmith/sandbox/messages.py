@@ -167,18 +167,18 @@ def _decode_choice(data: Any, choices: tuple[Any, ...]) -> Any:
 
 
 def _first(translate: Callable[[Any, Any], Any], value: Any, choices: tuple[Any, ...]) -> Any:
-    """The translation by the first type that fits and is no dataclass."""
+    """The translation by the first type that fits and is not a dataclass."""
     for choice in choices:
         if not _is_class(choice):
             try:
                 return translate(value, choice)
             except MalformedError:
                 continue
-    raise MalformedError(f"{type(value).__name__} is none of {choices}")
+    raise MalformedError(f"{type(value).__name__} is not one of {choices}")
 
 
 def _exact(value: Any, kind: Any) -> Any:
-    """A value of a basic type; an int is a float too, but a bool is no number."""
+    """A value of a basic type; an int is a float too, but a bool is not a number."""
     wanted = (int, float) if kind is float else kind
     if kind not in (str, int, float, bool, type(None)) or not isinstance(value, wanted):
         raise MalformedError(f"{type(value).__name__} instead of {getattr(kind, '__name__', kind)}")
@@ -197,4 +197,4 @@ def _plain(value: Any) -> Any:
         return None
     if value is None or isinstance(value, (str, int, float)):
         return value
-    raise MalformedError(f"{type(value).__name__} is no JSON value")
+    raise MalformedError(f"{type(value).__name__} is not a JSON value")

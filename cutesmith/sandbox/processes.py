@@ -105,7 +105,7 @@ def _available() -> list[int]:
         lines = Path("/proc/meminfo").read_text().splitlines()
         found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")))
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+        with contextlib.suppress(OSError, ValueError):  # "max" is not a number
             found.append(int(Path("/sys/fs/cgroup", name).read_text()))
     return found
 

@@ -104,7 +104,7 @@ def _linked_from(installed: Iterable[str]) -> set[str]:
 
 
 def _holds_installed_packages(folder: Path) -> bool:
-    """Whether an installer filled the folder (pip leaves *.dist-info); a project's own folder is none of these."""
+    """Whether an installer filled the folder (pip leaves *.dist-info); a project's own folder is not one."""
     if folder.name in ("site-packages", "dist-packages", "lib-dynload") or folder.is_file():  # an archive
         return True
     if (folder / ".git").exists() or (folder / "pyproject.toml").exists():

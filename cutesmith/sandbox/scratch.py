@@ -1,7 +1,7 @@
 """Folders for what a judging writes: gone when it ends, however a candidate left them, and after a killed judge too.
 
-A folder stands beside a file that its judge holds locked. The next judge that makes one there removes those that are no
-longer held: in /dev/shm they would take memory of the machine until it is started again.
+A folder stands beside a file that its judge holds locked. The next judge that makes one there removes those that are
+not held any longer: in /dev/shm they would take memory of the machine until it is started again.
 """
 
 from __future__ import annotations

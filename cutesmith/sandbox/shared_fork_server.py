@@ -43,7 +43,7 @@ class _Shared:
         self._given_up = not _supported()
 
     def get(self, key: Mapping[str, str]) -> ForkServer | None:
-        """The fork server for this environment; None where there can be none now."""
+        """The fork server for this environment; None where it cannot be had now."""
         with self.lock:
             if self._owner != os.getpid():  # a fork of the judge must not speak on its parent's socket
                 self.fork_server, self._owner = _borrowed(key), os.getpid()

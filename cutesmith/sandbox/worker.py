@@ -152,7 +152,7 @@ class Worker:
         """The handler's reply to one request.
 
         Raises `CandidateError`: TIMED_OUT after `timeout` seconds (default: the limit), CRASHED when the child raises,
-        dies or uses too much, REJECTED (rule H2) when bytes that are no reply arrive. After any of them but a raised
+        dies or uses too much, REJECTED (rule H2) when bytes that are not a reply arrive. After any of them but a raised
         exception the child is dead and every later call raises the same again.
         """
         return self.send(request).reply(timeout=timeout)
@@ -226,7 +226,7 @@ class Worker:
         return reply
 
     def _raised(self, error: Raised) -> CandidateError:
-        """What the child raised; by which code it likes to be known, but an error is no pass."""
+        """What the child raised; by which code it likes to be known, but an error is not a pass."""
         self._complained = True
         known = error.exit_code in set(ExitCode) - {ExitCode.PASSED}
         code = ExitCode(error.exit_code) if known else ExitCode.CRASHED

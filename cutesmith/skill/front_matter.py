@@ -54,7 +54,7 @@ def read_front_matter(text: str) -> FrontMatter:
     for number, line, block in blocks:
         key = _KEY.match(line)
         if not key or key[1] in matter.values or "\t" in line:
-            raise FrontMatterError(f"{line!r} is no `key: value`, or the key stands twice", number)
+            raise FrontMatterError(f"{line!r} is not `key: value`, or the key stands twice", number)
         matter.values[key[1]] = _value((key[2] or "").strip(), block, number)
         matter.lines[key[1]] = number
     return matter
@@ -74,7 +74,7 @@ def _value(head: str, block: list[str], number: int) -> Value:
 def _nested(line: str, number: int) -> tuple[str, str]:
     key = _NESTED.match(line)
     if not key:
-        raise FrontMatterError(f"{line!r} is no `key: value`", number)
+        raise FrontMatterError(f"{line!r} is not `key: value`", number)
     return key[1], _scalar(key[2].strip(), number)
 
 

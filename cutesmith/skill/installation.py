@@ -62,11 +62,11 @@ class Copy:
 def targets(clients: Collection[str], base: Path) -> dict[Path, tuple[str, ...]]:
     """The skill's folder below `base` (a project or the home folder) for the clients, each with whom it serves.
 
-    Raises UsageError when `base` is no folder, or when a link on the way leads out of it.
+    Raises UsageError when `base` is not a folder, or when a link on the way leads out of it.
     """
     root, wanted = base.resolve(), SKILLS_FOLDERS if ALL in clients else clients
     if not root.is_dir():
-        raise UsageError(f"{base} is no folder", hint="--project takes an existing folder.")
+        raise UsageError(f"{base} is not a folder", hint="--project takes an existing folder.")
     found: dict[Path, tuple[str, ...]] = {}
     for name in (name for name in SKILLS_FOLDERS if name in wanted):
         path = (root / SKILLS_FOLDERS[name]).resolve()

@@ -124,7 +124,7 @@ def _check_keys(matter: FrontMatter, folder: Path) -> Iterator[Finding]:
     for key, value in matter.values.items():
         line = matter.lines[key]
         if key not in KEYS:
-            yield _finding("keys", line, f"{key} is no key of the format", f"Keys: {', '.join(sorted(KEYS))}")
+            yield _finding("keys", line, f"{key} is not a key of the format", f"Keys: {', '.join(sorted(KEYS))}")
         elif isinstance(value, dict) != (key == "metadata"):
             yield _finding("keys", line, f"{key}: {'keys and texts' if key == 'metadata' else 'a text'} is expected")
         elif not value or len(value) > LONGEST.get(key, 10_000):

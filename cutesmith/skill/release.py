@@ -36,7 +36,7 @@ from cutesmith.errors import UsageError
 from cutesmith.resources import SKILL_NAME
 from cutesmith.skill.content import RECORD, mode_of, record_of
 
-DESCRIPTION = "NVIDIA CuTe DSL kernels from PyTorch functions: written, proved correct, honestly timed."
+DESCRIPTION = "NVIDIA CuTe DSL kernels from PyTorch functions: written, verified, honestly timed."
 OWNER = {"name": "cutesmith"}
 EXTENSION: Mapping[str, object] = {**OWNER, "version": __version__, "description": DESCRIPTION}
 PLUGIN: Mapping[str, object] = {

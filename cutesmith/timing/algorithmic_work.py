@@ -82,7 +82,7 @@ def work_of(module: Any, inputs: Sequence[Any], bytes_moved: int, counted: Mappi
     """The work that the problem's file declares, else what was counted; declared operations go by the counted dtype.
 
     A reference may multiply in more bits than its inputs have, to be exact; a kernel need not, so the narrower dtype
-    sets the rate. Raises ContractError for a declaration that is no number.
+    sets the rate. Raises ContractError for a declaration that is not a number.
     """
     flops = contract.check_work(getattr(module, "ALGORITHMIC_FLOPS", None), "ALGORITHMIC_FLOPS", inputs)
     stated = contract.check_work(getattr(module, "ALGORITHMIC_BYTES", None), "ALGORITHMIC_BYTES", inputs)

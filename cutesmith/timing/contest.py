@@ -36,7 +36,7 @@ from cutesmith.sandbox.worker import GIB, Limits, Worker, phases
 from cutesmith.timing import requests
 from cutesmith.timing.baseline_process import baseline_process, file_baseline, measuring_process
 from cutesmith.timing.contender import Contender, launch_to_keep
-from cutesmith.timing.entries import candidates, import_alike
+from cutesmith.timing.entries import candidates, import_for_gpu
 from cutesmith.timing.roofline import ROOFS, Floor, Work, floor_of
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, Mechanism, Rule, Timing, Violation
 
@@ -116,7 +116,7 @@ class Contest:
     def _workers(self, folder: Path, arch: str) -> Iterator[tuple[Worker, Worker]]:
         tried = Worker(
             candidates,
-            preload=(import_alike,),
+            preload=(import_for_gpu,),
             limits=self._limits,
             scratch=folder / "candidate",
             gpu=True,

@@ -11,7 +11,7 @@ from cutesmith.recording.dsl_import import import_dsl
 from cutesmith.sandbox.messages import HandlerMaker
 
 
-def import_alike() -> None:
+def import_for_gpu() -> None:
     """Import whatever a process imports in which a kernel meets a GPU, so that none differs from another (rule H3)."""
     import_dsl()
     import encodings.utf_8_sig  # noqa: F401

@@ -1,7 +1,7 @@
 # rule: H4
 # expect: crashed
 # needs: compile
-"""Nests folders so deep that whoever removes them one within the other runs out of stack."""
+"""Nests folders so deep that removing them one within the other runs out of stack."""
 
 import functools
 import os

@@ -1,7 +1,7 @@
 # rule: H5
 # expect: crashed
 # needs: compile
-"""Looks through the home folder of whoever runs it, which holds keys and other people's kernels."""
+"""Looks through the home folder of the user who runs it, which holds keys and other people's kernels."""
 
 import functools
 import os

@@ -1,7 +1,7 @@
 # rule: O1
 # expect: passed
 # needs: values
-"""Allocates with torch.empty and writes every element, a tail that is no multiple of the block included."""
+"""Allocates with torch.empty and writes every element, a tail that is not a multiple of the block included."""
 
 import functools
 

@@ -3,7 +3,7 @@
 # needs: gpu
 # command: benchmark
 # says: T4 | T8
-"""Leaves a long launch behind on a stream of its own, for whoever is timed next."""
+"""Leaves a long launch behind on a stream of its own, for the kernel that is timed next."""
 
 import functools
 

@@ -1,7 +1,7 @@
 # rule: V4
 # expect: passed
 # needs: values
-"""Running sums that begin anew under a mask."""
+"""Running sums that begin again under a mask."""
 
 import functools
 

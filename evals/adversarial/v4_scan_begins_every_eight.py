@@ -2,7 +2,7 @@
 # expect: wrong_result
 # needs: values
 # says: - | V4
-"""Running sums that begin anew every eight elements, as the mask is drawn so."""
+"""Running sums that begin again every eight elements, as the mask is drawn so."""
 
 import functools
 

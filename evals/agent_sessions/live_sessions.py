@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("make live asks Claude for real: set ANTHROPIC_API_KEY, then call it again", file=sys.stderr)
         return ExitCode.UNAVAILABLE
     if not options.dollars > 0 or price_of(options.model) is None:
-        print(f"{options.dollars:g} dollars for {options.model} is no limit that can be kept", file=sys.stderr)
+        print(f"{options.dollars:g} dollars for {options.model} is not a limit that can be kept", file=sys.stderr)
         return ExitCode.USAGE
     names = options.names or list(PROBLEMS)
     print(announcement(names, options), file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Vectors of four over a length that is no multiple of four."""
+"""Vectors of four over a length that is not a multiple of four."""
 
 import cutlass
 import cutlass.cute as cute

@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _known(path: Path) -> dict[str, Line]:
-    """The lines of an earlier call, by task; what is no line is measured again."""
+    """The lines of an earlier call, by task; what is not a line is measured again."""
     known: dict[str, Line] = {}
     for text in path.read_text().splitlines() if path.is_file() else ():
         with suppress(ValueError, KeyError, TypeError):

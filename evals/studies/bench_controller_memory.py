@@ -93,7 +93,7 @@ class Sampling(Screen):
         self.samples: list[tuple[int, int]] = []
 
     def finished(self, attempt: Attempt, tally: Tally) -> None:
-        """Take a sample now and then; what merely waits for the collector is no growth."""
+        """Take a sample now and then; what merely waits for the collector is not growth."""
         if tally.done % self.every == 0:
             gc.collect()
             self.samples.append((tally.done, resident()))

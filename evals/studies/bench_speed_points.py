@@ -9,8 +9,8 @@ baselines on the same random normal bf16 inputs, each launch after a flush of th
 sleep so that the device never waits for the host, the median over rounds in random order. OUT/speed.json holds every
 sample (microseconds), OUT/speed.md the table. The
 floor is the point's bytes over the bandwidth of a large copy on the same machine; `copy` is a copy of as many bytes as
-the point moves, timed alike in the same rounds. Host time is one call of `kernel_fn` before torch.compile ran in its
-process; `host_after_us` is the same after it.
+the point moves, timed in the same way in the same rounds. Host time is one call of `kernel_fn` before torch.compile ran
+in its process; `host_after_us` is the same after it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def run_part(paths: list[Path], options: argparse.Namespace) -> int:
 
 @contextmanager
 def holding(lock: Path, kind: int) -> Iterator[None]:
-    """The GPU, shared with whoever builds (`LOCK_SH`) or alone (`LOCK_EX`)."""
+    """The GPU, shared with those that build (`LOCK_SH`) or alone (`LOCK_EX`)."""
     with lock.open("w") as file:
         fcntl.flock(file, kind)
         yield

@@ -98,8 +98,8 @@ def _problems(native: list[torch.Tensor], exact: list[torch.Tensor], stated: dic
     """What the judge would say of a kernel that gives PyTorch's own result."""
     for index, (own, wide) in enumerate(zip(native, exact)):
         judged = compare(index, own, own, wide, tolerance_for(own.dtype, stated.get("rtol"), stated.get("atol")))
-        if judged.problem:
-            yield judged.problem
+        if judged.violation:
+            yield judged.violation.text
 
 
 def _peak(call: Callable[[], Any]) -> tuple[Any, dict[str, float]]:

@@ -53,7 +53,7 @@ def layer_norm_kernel(
         squares.store((x - mean) * (x - mean))
         for chunk in range_constexpr(chunks):
             if chunk * 32 + lane >= vectors:
-                squares[None, chunk].fill(0.0)  # a zero beyond the row is no deviation
+                squares[None, chunk].fill(0.0)  # a zero beyond the row is not a deviation
         total = squares.load().reduce(cute.ReductionOp.ADD, Float32(0.0), 0)
         scale = cute.math.rsqrt(cute.arch.warp_reduction_sum(total) / columns + eps)
         rY.store(((x - mean) * scale * rW.load().to(Float32) + rB.load().to(Float32)).to(mY.element_type))

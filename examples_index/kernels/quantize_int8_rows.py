@@ -95,7 +95,7 @@ def quantize(mX: cute.Tensor, mQ: cute.Tensor, mScale: cute.Tensor, threads: cut
 
 @functools.cache
 def compiled(dtype: torch.dtype, columns: int):
-    """The kernel for rows of `columns` elements; raises ValueError where they are no vectors or do not fit a block."""
+    """The kernel for rows of `columns` elements; raises ValueError unless they are whole vectors that fit a block."""
     threads = min(1024, max(32, 1 << (columns // ELEMENTS_PER_THREAD - 1).bit_length()))
     if columns % VECTOR or columns > threads * MAX_ELEMENTS_PER_THREAD:
         raise ValueError(f"rows of {columns} elements: a multiple of {VECTOR} up to {1024 * MAX_ELEMENTS_PER_THREAD}")

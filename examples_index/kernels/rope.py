@@ -61,7 +61,7 @@ def rope(mX: cute.Tensor, mCos: cute.Tensor, mSin: cute.Tensor, mY: cute.Tensor,
 def compiled(dtype: torch.dtype, dim: int):
     """One kernel a head dimension, a multiple of 16; everything else is open."""
     if dim % (2 * VECTOR):
-        raise ValueError(f"head dimension {dim} is no multiple of {2 * VECTOR}")
+        raise ValueError(f"head dimension {dim} is not a multiple of {2 * VECTOR}")
     batch, length, heads = (cute.sym_int() for _ in range(3))
 
     def fake():

@@ -55,7 +55,7 @@ def test_between_lines_that_nothing_else_tells_apart_more_evidence_wins_and_in_a
     assert order == ["b", "a", "c"]
     again = verified(3, "c", second, cases=12, seconds=2.0)  # with draws of its own: 24 cases in all
     assert SessionState.of([*events, again]).best().sha256 == "c"
-    once_more = verified(3, "c", second, cases=12)  # what `finish` says once more is no evidence
+    once_more = verified(3, "c", second, cases=12)  # what `finish` says once more is not evidence
     assert SessionState.of([*events, once_more]).best().sha256 == "b"
     equal = [verified(0, "a", second), verified(1, "b", first)]
     assert [kernel.sha256 for kernel in SessionState.of(equal).verified()] == ["b", "a"]

@@ -63,7 +63,7 @@ def test_the_table_says_what_was_done_where(capsys, tmp_path, monkeypatch):
     [
         (["install"], 2, "install needs --client"),
         (["install", "--client", "vim"], 2, "invalid choice: 'vim'"),
-        (["install", "--client", "all", "--project", "/proc/self/cmdline"], 2, "/proc/self/cmdline is no folder"),
+        (["install", "--client", "all", "--project", "/proc/self/cmdline"], 2, "/proc/self/cmdline is not a folder"),
         (["install", "--client", "all", "--user", "--project", "/no/such"], 2, "not allowed with argument"),
         (["install", "--client", "all", "--project", "/proc"], 7, "could not be read or written"),
         (["status", "folder"], 2, "status takes no path"),

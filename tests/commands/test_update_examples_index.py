@@ -184,9 +184,9 @@ def test_people_get_a_table(index: Path, capsys, tmp_path: Path):
     ("arguments", "said"),
     [
         (["--commit", COMMIT], "--commit says which commit --checkout is"),
-        (["--checkout", "/nonexistent"], "is no git work tree"),
+        (["--checkout", "/nonexistent"], "is not a git work tree"),
         (["--checkout", "/nonexistent", "--commit", COMMIT], "has no examples/python/CuTeDSL"),
-        (["--checkout", "/nonexistent", "--commit", "main"], "is no commit of 40 digits"),
+        (["--checkout", "/nonexistent", "--commit", "main"], "is not a commit of 40 digits"),
         (["--check", "--write"], "not allowed with"),
     ],
 )

@@ -87,7 +87,7 @@ def whole(data: bytes, **headers: object) -> Answer:
 
 
 def by_etag(data: bytes, etag: str) -> Answer:
-    """304 for whoever names the ETag, the data for all others."""
+    """304 for a client that names the ETag, the data for all others."""
     known, others = status(304, ETag=etag), whole(data, ETag=etag)
     return lambda handler: (known if handler.headers.get("If-None-Match") == etag else others)(handler)
 

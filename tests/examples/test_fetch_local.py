@@ -120,7 +120,7 @@ def test_a_checkout_of_another_commit_names_the_commit_and_where_a_moved_file_is
 
 
 def test_a_mirror_that_is_no_folder_is_usage(fetch, tmp_path):
-    with pytest.raises(FetchError, match="is no folder") as error:
+    with pytest.raises(FetchError, match="is not a folder") as error:
         fetch(cutlass(), mirror=str(tmp_path / "none"))
     assert error.value.exit_code == ExitCode.USAGE
 
@@ -137,7 +137,7 @@ def test_a_mirror_that_is_no_folder_is_usage(fetch, tmp_path):
         (b"import helpers", "helpers/__init__.py", True),
         (b"import torch, masks_of_another", "helpers/masks.py", False),
         (b"text = 'import masks'", "cute/hopper/attention/masks.py", False),
-        (b"from masks import x\nthis is no Python (", "cute/hopper/attention/masks.py", False),
+        (b"from masks import x\nthis is not Python (", "cute/hopper/attention/masks.py", False),
         (b"(" * 5000, "helpers/masks.py", False),
         (b"\xff\xfe\x00", "helpers/masks.py", False),
         (b"x = '\\d'\nimport masks", "cute/hopper/attention/masks.py", True),

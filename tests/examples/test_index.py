@@ -276,7 +276,7 @@ def test_examples_of_a_checkout_leave_out_tests_and_package_markers(tmp_path: Pa
     assert (source_of(ELEMENTWISE).licence, source_of("x = 1").licence) == ("BSD-3-Clause", "")
 
 
-def test_ids_are_short_and_where_two_would_be_alike_whole():
+def test_ids_are_short_and_where_two_would_be_equal_whole():
     paths = [f"{FOLDER}/cute/hopper/kernel/{folder}/gemm.py" for folder in ("dense", "grouped")]
     alone = f"{FOLDER}/experimental/task_scheduling/blackwell/tutorial/01_copy/A.py"
     ids = rebuilding.identifiers([*paths, alone])
@@ -340,9 +340,9 @@ def curate(tmp_path: Path):
 
 def test_records_of_a_package_that_is_not_installed_stay_as_they_are(curate):
     absent = rebuilding.Package("cutesmith-has-no-such-package", "quack", "MIT", ("quack/",))
-    standing = replace(BY_ID["quack/softmax"], repository=absent.distribution)
-    kept = rebuilding.packaged(curate("quack/softmax.py"), [standing], [absent])
-    assert kept.examples == (standing,)
+    current = replace(BY_ID["quack/softmax"], repository=absent.distribution)
+    kept = rebuilding.packaged(curate("quack/softmax.py"), [current], [absent])
+    assert kept.examples == (current,)
     assert kept.notes == ("cutesmith-has-no-such-package is not installed: its records were not compared",)
 
 

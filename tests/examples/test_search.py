@@ -302,8 +302,8 @@ def test_every_synonym_belongs_to_a_term():
 def test_words_and_stems():
     assert tokens("cp.async → SM_90a, RMS-norm") == ["cp", "async", "sm", "90a", "rms", "norm"]
     assert parts("HopperGEMMKernel") == ["hopper", "gemm", "kernel"]
-    for alike in ("quantize quantized quantised quantization quantisation", "reduce reduction reductions reducing"):
-        assert len({stem(word) for word in alike.split()}) == 1
+    for forms in ("quantize quantized quantised quantization quantisation", "reduce reduction reductions reducing"):
+        assert len({stem(word) for word in forms.split()}) == 1
     assert stem("mma") == "mma"
     assert stem("class") != stem("clas")
 

@@ -9,7 +9,7 @@ from cutesmith.judge.reference_side.comparison import tolerance_for
 from cutesmith.judge.reference_side.sensitivity import depends_on_luck, movements
 from tests.judge.in_process import reference_of, said_of
 
-ROUNDED = "(x * (1 / 3)).round().to(torch.int32)"  # a third is no float32: near halves PyTorch rounds otherwise
+ROUNDED = "(x * (1 / 3)).round().to(torch.int32)"  # a third is not a float32: near halves PyTorch rounds otherwise
 COLUMNS = 1 << 17
 
 

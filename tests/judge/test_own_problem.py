@@ -1,4 +1,4 @@
-"""A kernel file that brings its own problem is no friend of the judge: there too it may do what a kernel may."""
+"""A kernel file that brings its own problem is not trusted either: there too it may do what a kernel may."""
 
 import json
 import os

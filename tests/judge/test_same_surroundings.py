@@ -14,7 +14,7 @@ import torch
 from cutesmith.judge.transfer.tensors import Guarded, write_value
 from cutesmith.sandbox.readable import INPUTS
 from cutesmith.sandbox.worker import Limits, Worker
-from cutesmith.timing.entries import import_alike
+from cutesmith.timing.entries import import_for_gpu
 
 ROOT = Path(__file__).parents[2]
 PATHS = [str(ROOT), str(ROOT / "tests" / "handlers"), *(entry for entry in sys.path if entry.endswith("site-packages"))]
@@ -71,7 +71,7 @@ def begun(folder, kind):
     environment = {"PYTHONPATH": os.pathsep.join(PATHS)}
     worker = Worker(
         getattr(seeing_handlers, kind),
-        preload=(import_alike,),
+        preload=(import_for_gpu,),
         limits=Limits(wall_seconds=200),
         scratch=scratch,
         environment=environment,

@@ -77,7 +77,7 @@ def test_copies_of_the_judge_that_find_no_room_are_its_own_fault(tmp_path):
     with pytest.raises(UnavailableError, match="the judge's own copies have no room") as caught:
         run(tmp_path, kernel_fn, 1.0, FullTransfer(24))
     assert describe(caught.value).mechanism is Mechanism.GPU_MEMORY
-    with pytest.raises(torch.OutOfMemoryError):  # small inputs: whoever fills the GPU, it is not the judge
+    with pytest.raises(torch.OutOfMemoryError):  # small inputs: it is not the judge that fills the GPU
         run(tmp_path, kernel_fn, 1.0, FullTransfer(48))
     with pytest.raises(ValueError), own_copies(lambda: True):
         raise ValueError

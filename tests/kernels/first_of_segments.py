@@ -39,7 +39,7 @@ def kernel_fn(x, borders):
 
 
 def reference_fn(x, borders):
-    torch._assert_async(borders[-1] == len(x), "the last border is no number of rows")
+    torch._assert_async(borders[-1] == len(x), "the last border is not the number of rows")
     return x[borders[:-1]]
 
 

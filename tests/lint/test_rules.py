@@ -1,4 +1,4 @@
-"""Every rule finds its own bad example and leaves its good one alone; suppression; what is no readable Python."""
+"""Every rule finds its own bad example and leaves its good one alone; suppression; what is not readable Python."""
 
 from __future__ import annotations
 

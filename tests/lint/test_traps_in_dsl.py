@@ -36,7 +36,7 @@ EXPECTED = {  # rule -> what the error of its bad example says
     "CS421": "LAUNCH_OUTSIDE_JIT",
     "CS422": "unexpected keyword argument",
 }
-DRIVE = {  # what runs an example that is no kernel of its own
+DRIVE = {  # what runs an example that is not a whole kernel
     "CS404": "one()",
     "CS405": "Storage.__sizeof__",
     "CS407": "compiled(FAKE)",

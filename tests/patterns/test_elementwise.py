@@ -142,7 +142,7 @@ def test_constants_that_follow_sizes_are_computed_in_every_call(tmp_path):
 
 def test_gelu_of_float32_keeps_its_digits_where_it_is_small(tmp_path):
     """PyTorch's, by 1 + erf, is off by 9e-4 of the result at -4."""
-    x = torch.linspace(-12, 12, 20000)  # without 0, where the share of the result is none
+    x = torch.linspace(-12, 12, 20000)  # without 0, where the result has no share
     plan = plan_of(F.gelu, x)
     with emulated_device("sm_90a"):
         out = first_kernel(plan, tmp_path).kernel_fn(move(x)).cpu()

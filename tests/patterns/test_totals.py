@@ -133,7 +133,7 @@ def kernel_fn(x):
 """
 
 
-def test_sections_share_what_they_define_alike():
+def test_sections_share_what_both_define():
     joined = join_sections({"one": FIRST, "two": FIRST.replace("+ 1", "+ 2")})
     names = [node.name for node in ast.parse(joined).body if isinstance(node, ast.FunctionDef)]
     assert names == ["helper", "kernel", "one", "two_kernel", "two"]

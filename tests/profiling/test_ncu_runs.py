@@ -238,7 +238,7 @@ def test_what_the_kernel_raises_under_ncu_has_its_line(tmp_path, write_file):
 
 @pytest.mark.slow
 def test_an_input_that_is_a_link_leads_nowhere(tmp_path, write_file):
-    """Whoever wrote the kernel may have drawn its inputs: a file of theirs is read as the kernel may read."""
+    """The author of the kernel may have drawn its inputs: a file of theirs is read as the kernel may read."""
     write_file(ADDITION)
     (tmp_path / "secret").write_bytes(bytes(16))
     link = tmp_path / "exchange" / "inputs" / "0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,9 @@ from cutesmith import resources
 from cutesmith.commands.build_api_reference import main
 from cutesmith.lint.symbols import load_symbols
 from cutesmith.references.api_pages import PAGES, read_entries, render_pages, summarise
+from cutesmith.references.blocks import Block, read_blocks
 from cutesmith.references.checking import check_page, check_text, run_page
+from cutesmith.references.programs import execute
 from cutesmith.references.sections import Page, read_pages
 
 EVERY = [page for page in read_pages() if page.name != "README.md"]
@@ -44,6 +47,20 @@ def test_every_program_does_what_its_tag_says(page):
     outcomes, wrong = run_page(page)
     assert [str(complaint) for complaint in wrong] == []
     assert outcomes or page.name == "glossary.md"
+
+
+def test_the_hang_that_a_page_shows_is_what_the_emulated_gpu_says():
+    """Its ring by class, without the consumer's release."""
+    page = next(page for page in EVERY if page.name == "patterns-pipeline.md")
+    (ring,) = (block for block in read_blocks(page) if isinstance(block, Block) and block.name == "pipeline-ring")
+    source = (
+        ring.source.replace("producer.tail()", "pass")
+        .replace("slot.release()", "pass")
+        .replace("by_hand, by_class)", "by_class,)")
+    )
+    assert source.count("pass\n") == 2
+    said = execute(replace(ring, source=source), "sm_90a").fault.partition("deadlock: ")[2].partition("\n")[0]
+    assert said and f"\ndeadlock: {said}\n" in page.path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)

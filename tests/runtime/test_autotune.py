@@ -225,7 +225,7 @@ def test_a_kernel_compiles_once_and_launches_into_its_outputs():
 
 
 def doubling_plan(x, y=None):
-    """Two tilings that torch plays; the first is none that a GPU would run."""
+    """Two tilings that torch plays; a GPU would not run the first."""
     outputs = tuple(torch.empty_like(x) for _ in range(1 if y is None else 2))
 
     def launch(factor):

@@ -232,7 +232,7 @@ ENTRIES = (
     *(timing.baselines, timing.compiling_baselines, timing.confined_compiling_baselines, timing.candidates),
     trial_processes.tiling_trials,
 )
-PRELOADS = (import_dsl, import_emulator, timing.import_alike)
+PRELOADS = (import_dsl, import_emulator, timing.import_for_gpu)
 IMPORTED = """
 import sys, traceback
 import torch

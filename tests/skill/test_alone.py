@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the user works: somewhere else, with a kernel file."""
     folder = tmp_path_factory.mktemp("work")
     shutil.copyfile(KERNEL, folder / "kernel.py")
-    (folder / "home").write_text("no folder: nothing can be written here, whoever runs this")
+    (folder / "home").write_text("no folder: nothing can be written here, whatever user runs this")
     return folder
 
 

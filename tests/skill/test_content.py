@@ -169,7 +169,7 @@ def test_a_package_that_is_not_whole_says_so(unpacked_wheel, tmp_path):
     broken = run(unpacked_wheel, tmp_path, "-c", code)
     (content / "kept").rename(content / "SKILL.md")
     assert "UnavailableError: no SKILL.md in" in broken.stderr
-    assert resources.MEND in broken.stderr
+    assert resources.REINSTALL in broken.stderr
 
 
 @pytest.mark.parametrize("name", KEYS)

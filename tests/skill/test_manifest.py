@@ -87,7 +87,7 @@ def test_a_good_manifest_has_no_findings(skill):
 @pytest.mark.parametrize(
     ("old", "new", "rule", "line", "message"),
     [
-        ("license: Apache", "licence: Apache", "keys", 4, "licence is no key of the format"),
+        ("license: Apache", "licence: Apache", "keys", 4, "licence is not a key of the format"),
         (f"description: {DESCRIPTION}\n", "", "keys", 1, "description is missing"),
         ("license: Apache-2.0", "license: ''", "keys", 4, "license has 0 characters"),
         (f"version: '{__version__}'", "version: 0.1", "front-matter", 6, "'0.1' is not read as this text"),

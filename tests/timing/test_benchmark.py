@@ -136,7 +136,7 @@ def get_inputs():
     return [torch.randn(64, 32, device="cuda"), torch.rand(32, device="cuda")]
 def kernel_fn(x, w):
     y = torch.empty_like(x)
-    y.copy_(torch.relu(x) * w)  # stands for a launch: torch's own work is no matter here
+    y.copy_(torch.relu(x) * w)  # stands for a launch: torch's own work does not matter here
     return y
 """
 
@@ -151,7 +151,7 @@ class UnconfinedCandidates(TimedCandidates):
 class Bursts:
     """A worker by whose clock bursts of launches take the seconds that it is told, one after the other; the last stays.
 
-    The clock is no real one: on a busy machine even nothing can take as long as twenty launches.
+    The clock is not a real one: on a busy machine even nothing can take as long as twenty launches.
     """
 
     def __init__(self, *seconds):

@@ -42,7 +42,7 @@ class FileTools:
         count = len(text.splitlines())
         last = min(last_line, count) if last_line > 0 else count
         if first_line < 1 or (count and first_line > last):
-            raise UsageError(f"{path} has lines 1 to {count}; {first_line} to {last_line or count} are none of them")
+            raise UsageError(f"{path} has lines 1 to {count}; {first_line} to {last_line or count} are not among them")
         shown = numbered(text, first_line, last)
         more = f"\nPage with first_line and last_line: about {VIEW_CHARACTERS} characters fit."
         cut = more if LEFT_OUT in f"\n{shown}" else ""

@@ -19,8 +19,8 @@ FREE_SHARE = 0.75  # of the memory: contexts that wait for the next kernel have 
 def choose_gpus(text: str) -> tuple[str, ...]:
     """The devices that `--gpus` names: "all", a number of them, or their indices with a comma ("0,1", "3,").
 
-    Only those that CUDA_VISIBLE_DEVICES leaves. Raises UsageError for what is no such list, UnavailableError for GPUs
-    that are not there.
+    Only those that CUDA_VISIBLE_DEVICES leaves. Raises UsageError for what is not such a list, UnavailableError for
+    GPUs that are not there.
     """
     there = visible_gpus()
     if text == "all":

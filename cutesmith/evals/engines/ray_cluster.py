@@ -121,7 +121,7 @@ class RayCluster:
     """A driver's connection. Everything that it started on the cluster ends with it, also when it is killed."""
 
     def __init__(self, address: str, log: RayLog) -> None:
-        """Connect; raises UsageError: ray is not installed or `address` is no address; UnavailableError: no cluster."""
+        """Connect; raises UsageError (ray is missing, `address` is not an address), UnavailableError (no cluster)."""
         self.log = log
         self.ray = _import_ray()
         self._stdout = contextlib.ExitStack()
@@ -236,7 +236,7 @@ def _import_ray() -> Any:
 
 
 def _require_cluster(address: str) -> None:
-    """Ask in a process of its own: `ray.init` waits for minutes, with messages of its own, for what is no cluster."""
+    """Ask in a process of its own: without a cluster `ray.init` waits for minutes, with messages of its own."""
     if address != "auto" and (address.count(":") != 1 or not address.rpartition(":")[2].isdecimal()):
         raise UsageError(f"--address {address}: neither auto nor HOST:PORT", hint="HOST:6379, as `ray start` says it.")
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]

@@ -81,11 +81,11 @@ def _check(job: jobs.CheckJob) -> StageResult:
 def _verify(job: jobs.VerifyJob) -> StageResult:
     from cutesmith.judge.rounds import VerifyOptions
     from cutesmith.judge.verification import verify_kernel
-    from cutesmith.timing.entries import import_alike
+    from cutesmith.timing.entries import import_for_gpu
 
     settings = job.settings
     options = VerifyOptions(arch=settings.arch, rtol=settings.rtol, atol=settings.atol, seeds=settings.seeds)
-    options = replace(options, timeout=settings.timeout, preload=import_alike)
+    options = replace(options, timeout=settings.timeout, preload=import_for_gpu)
     with _files(job, job.kernel) as (task, kernel):
         verdict = said(VERIFY, lambda: verify_kernel(kernel, options, problem=task, on=settings.on))
     return _with_gpu_state(StageResult(verdicts={VERIFY: verdict}), verdict, settings)

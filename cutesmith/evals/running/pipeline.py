@@ -62,7 +62,7 @@ class Pipeline:
         self._followers: dict[str, list[Work]] = defaultdict(list)
 
     def take_up(self) -> list[DamagedLine]:
-        """Count what earlier processes finished; returns the lines that are none of that.
+        """Count what earlier processes finished; returns the other lines.
 
         What they left of tasks that are gone stays open.
         """

@@ -17,7 +17,7 @@ AGENTS = "draft, claude, script:FILE, replay:DIR or dir:PATH"
 
 
 class NoKernelError(UsageError):
-    """There is no kernel for a task, or what is there can be none: `status` is "missing" or "unreadable"."""
+    """There is no kernel for a task, or what is there cannot be one: `status` is "missing" or "unreadable"."""
 
     def __init__(self, message: str, status: str) -> None:
         super().__init__(message)
@@ -91,7 +91,7 @@ def _read(path: str, root: str, shown: str) -> bytes:
     try:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
-            raise NoKernelError(f"{shown} is no regular file", "unreadable")
+            raise NoKernelError(f"{shown} is not a regular file", "unreadable")
         if about.st_size > MAX_BYTES:
             wrong = f"{shown} has {about.st_size} bytes; a kernel file has at most {MAX_BYTES}"
             raise NoKernelError(wrong, "unreadable")

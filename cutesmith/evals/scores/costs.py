@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cutesmith.evals.scores.outcomes import Outcome, Run
 
 NOT_ADDED = ("queued", "compiler")
-"""Of an attempt's seconds: waiting for a GPU is no work, and what the compiler took is within its stage already."""
+"""Of an attempt's seconds: waiting for a GPU is not work, and what the compiler took is within its stage already."""
 
 
 @dataclass(frozen=True, kw_only=True)

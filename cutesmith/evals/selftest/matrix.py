@@ -26,11 +26,11 @@ def markdown(outcomes: Sequence[Outcome], left_out: Sequence[Specimen] = ()) -> 
 
 
 def rows_table(outcomes: Sequence[Outcome], left_out: Sequence[Specimen] = ()) -> str:
-    """One line for each exploit: its kernels with their verdicts, what caught them, the look-alikes that passed."""
+    """One line for each exploit: its kernels with their verdicts, what caught them, the honest ones that passed."""
     lines = []
     for row, exploit in EXPLOITS.items():
         cheats = [outcome for outcome in outcomes if outcome.specimen.rule == row and not outcome.specimen.honest]
-        alike = [outcome for outcome in outcomes if outcome.specimen.rule == row and outcome.specimen.honest]
+        honest = [outcome for outcome in outcomes if outcome.specimen.rule == row and outcome.specimen.honest]
         absent = [specimen for specimen in left_out if specimen.rule == row]
         marks = {"right": "", "gap": "**GAP** ", "WRONG": "**WRONG** ", "closed": "**closed** "}
         shown = [
@@ -40,9 +40,9 @@ def rows_table(outcomes: Sequence[Outcome], left_out: Sequence[Specimen] = ()) -
         ]
         shown += [f"{s.name}: needs {s.needs}" for s in absent if not s.honest]
         caught = sorted({outcome.caught_by for outcome in cheats if outcome.result == "right"})
-        passed = [outcome.specimen.name for outcome in alike if outcome.result == "right"]
+        passed = [outcome.specimen.name for outcome in honest if outcome.result == "right"]
         lines.append([row, exploit.what, exploit.defence, "; ".join(shown), ", ".join(caught), ", ".join(passed)])
-    return _table(("row", "exploit", "defence", "kernels", "caught by", "look-alikes passed"), lines)
+    return _table(("row", "exploit", "defence", "kernels", "caught by", "honest ones that passed"), lines)
 
 
 def mechanisms_table(outcomes: Sequence[Outcome]) -> str:

@@ -123,7 +123,7 @@ def _suite(name: str, files: Ids, *, tolerance: str = "strict") -> Suite:
     tasks = []
     for task_id, path in files:
         if encodable(task_id) != task_id:
-            raise UsageError(f"{encodable(str(path))}: the file's name is no UTF-8", hint="Rename the file.")
+            raise UsageError(f"{encodable(str(path))}: the file's name is not UTF-8", hint="Rename the file.")
         tasks.append(read_task(path, task_id, tolerance=tolerance))
     return Suite(name=encodable(name), tasks=tuple(sorted(tasks, key=_order)))
 

@@ -25,7 +25,7 @@ LEVEL_FOLDER = re.compile(r"level_?(\d+)")
 def read_task(path: Path, task_id: str, *, tolerance: str = "strict") -> Task:
     """The task that a file holds; its level is `LEVEL`, else that of the folder (`level3/`), else 0.
 
-    Raises ContractError for a file that cannot be read or is no problem, UsageError for metadata of another type.
+    Raises ContractError for a file that cannot be read or is not a problem, UsageError for metadata of another type.
     """
     found = contract.inspect(path)
     if not found.has_problem:
@@ -68,7 +68,7 @@ class Facts:
         return value
 
     def require_counts(self, *names: str) -> None:
-        """Numbers of operations or bytes; what is no literal is counted or evaluated by the benchmark alone."""
+        """Numbers of operations or bytes; what is not a literal is counted or evaluated by the benchmark alone."""
         for name in names:
             value = self.values.get(name, 0)
             counted = type(value) in (int, float) and value >= 0

@@ -115,7 +115,7 @@ class Cache:
 
     def _file(self, sha256: str) -> Path:
         if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
-            raise FetchError("unsafe_path", f"{sha256!r} is no sha256", hint="The index is broken: install it again.")
+            raise FetchError("unsafe_path", f"{sha256!r} is not a sha256", hint="The index is damaged: reinstall it.")
         return self.folder / sha256
 
 
@@ -124,7 +124,7 @@ def safe_path(text: str) -> PurePosixPath:
     path = PurePosixPath(text)
     bad_parts = {"..", "~"} & set(path.parts)
     if not path.parts or path.is_absolute() or bad_parts or any(c in text for c in "\\:\0\n"):
-        raise FetchError("unsafe_path", f"{text!r} is no path inside a folder", hint="The index is broken.")
+        raise FetchError("unsafe_path", f"{text!r} is not a path inside a folder", hint="The index is broken.")
     return path
 
 
@@ -204,7 +204,7 @@ def mirror_folder(mirror: str) -> Path | None:
     folder = Path(mirror).expanduser()
     if not folder.is_dir():
         hint = "Give a checkout of CUTLASS, or https://…"
-        raise FetchError("bad_address", f"--mirror {mirror} is no folder", hint=hint)
+        raise FetchError("bad_address", f"--mirror {mirror} is not a folder", hint=hint)
     return folder
 
 

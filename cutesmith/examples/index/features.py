@@ -176,7 +176,7 @@ class Source:
 
 
 def read_source(file: Path, path: str) -> Source:
-    """Read `file`, which the record will call `path`; raises UsageError where it is no UTF-8 text or does not parse."""
+    """Read `file`, which the record will call `path`; raises UsageError unless it is UTF-8 text that parses."""
     data = file.read_bytes()
     try:
         text = data.decode("utf-8")
@@ -212,7 +212,7 @@ def _names(tree: ast.AST) -> Iterator[str]:
 
 
 def dotted(node: ast.AST) -> str:
-    """`a.b.c` of an attribute or name; what is no name (`f().x`) is left out: `.x`."""
+    """`a.b.c` of an attribute or name; what is not a name (`f().x`) is left out: `.x`."""
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}"
     if isinstance(node, ast.Call):

@@ -39,7 +39,7 @@ FOLDER = "examples/python/CuTeDSL"
 """The folder of CUTLASS that holds its CuTe DSL examples."""
 SUFFIXES = (".py", ".ipynb")
 LEFT_OUT = re.compile(r"(__init__|conftest|test_.*|.*_test)\.py")
-"""Files that are no examples: package markers and tests. Everything else with a suffix of SUFFIXES is one."""
+"""Files that are not examples: package markers and tests. Everything else with a suffix of SUFFIXES is one."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 FIELD = re.compile(r"^(Arch|Operation|Features):\s*(.+)$", re.MULTILINE)
 START = re.compile(r"^Start here .*", re.MULTILINE | re.DOTALL)
@@ -79,7 +79,7 @@ class Rebuilt:
     notes: tuple[str, ...] = ()  # what was not looked at
 
 
-def current(root: Path) -> tuple[Example, ...]:
+def read_current(root: Path) -> tuple[Example, ...]:
     """The records that stand in `root`, none where there is no index yet."""
     file = root / FILE
     return read_index(file) if file.is_file() else ()
@@ -90,8 +90,8 @@ def rebuild(root: Path, checkout: Path | None = None, commit: str | None = None)
 
     Raises UsageError where the checkout has no examples or its commit is not known.
     """
-    standing = current(root)
-    parts = (from_cutlass(root, checkout, commit, standing), own(root), packaged(root, standing))
+    current = read_current(root)
+    parts = (from_cutlass(root, checkout, commit, current), own(root), packaged(root, current))
     examples = sorted((example for part in parts for example in part.examples), key=lambda example: example.id)
     faults = tuple(fault for part in parts for fault in part.faults)
     return Rebuilt(tuple(examples), faults, tuple(note for part in parts for note in part.notes))
@@ -116,7 +116,7 @@ def described(source: Source, file: Path) -> tuple[Example, list[str]]:
     """The record of one kernel, with facts from its code and words from its docstring.
 
     Beside it are the words of `Features:` that the vocabulary has neither as a name nor as a synonym. Raises
-    ContractError where the file is no kernel file, UsageError where the docstring lacks a field or names no known
+    ContractError where the file is not a kernel file, UsageError where the docstring lacks a field or names no known
     operation or arch.
     """
     contract.inspect_kernel(file)
@@ -162,7 +162,7 @@ def _first_sentence(text: str) -> str:
     return SENTENCE.split(" ".join(text.split()), maxsplit=1)[0]
 
 
-def packaged(root: Path, standing: Sequence[Example], known: Sequence[Package] = PACKAGES) -> Rebuilt:
+def packaged(root: Path, current: Sequence[Example], known: Sequence[Package] = PACKAGES) -> Rebuilt:
     """The modules that the curation describes; those of packages that are not installed stay as they are."""
 
     def record(entry: Entry) -> Example:
@@ -183,14 +183,14 @@ def packaged(root: Path, standing: Sequence[Example], known: Sequence[Package] =
 
     absent = [package for package in known if _installed(package.distribution) is None]
     names = [package.distribution for package in absent]
-    kept = tuple(e for e in standing if e.source == "package" and e.repository in names)
+    kept = tuple(e for e in current if e.source == "package" and e.repository in names)
     entries = read_curation(root, "package").values()
     examples, faults = _collected((e for e in entries if package_of(e.path, known) not in absent), record)
     notes = tuple(f"{name} is not installed: its records were not compared" for name in names)
     return Rebuilt((*kept, *examples), faults, notes)
 
 
-def from_cutlass(root: Path, checkout: Path | None, commit: str | None, standing: Sequence[Example]) -> Rebuilt:
+def from_cutlass(root: Path, checkout: Path | None, commit: str | None, current: Sequence[Example]) -> Rebuilt:
     """The examples of a CUTLASS checkout, with the words of the curation.
 
     A file that cannot be read keeps the record that it had; without a checkout all do.
@@ -201,7 +201,7 @@ def from_cutlass(root: Path, checkout: Path | None, commit: str | None, standing
         entry = entries.get(example.path)
         return entry.applied(example) if entry else example
 
-    before = [example for example in standing if example.source == "cutlass"]
+    before = [example for example in current if example.source == "cutlass"]
     if checkout is None:
         return Rebuilt(*_collected(before, joined))
     version = commit_of(checkout, commit)
@@ -246,7 +246,7 @@ def commit_of(checkout: Path, given: str | None) -> str:
         command = [git, "-C", str(checkout), "rev-parse", "HEAD"]
         commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     if not COMMIT.fullmatch(commit):
-        said = f"{commit!r} is no commit of 40 digits" if commit else f"{checkout} is no git work tree"
+        said = f"{commit!r} is not a commit of 40 digits" if commit else f"{checkout} is not a git work tree"
         raise UsageError(said, hint="Say which commit this is: --commit <40 hexadecimal digits>")
     return commit
 

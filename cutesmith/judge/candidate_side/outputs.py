@@ -1,4 +1,4 @@
-"""What `kernel_fn` returned, held against what the judge knows of it: types, poison, when and whence it was written."""
+"""What `kernel_fn` returned, held against what the judge knows of it: types, poison, who wrote it and when."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class StreamHold:
 
 
 def _answered(answer: tuple[Any, ...]) -> Any:
-    """What the driver answered, without its code. Raises UnavailableError for a code that is no success."""
+    """What the driver answered, without its code. Raises UnavailableError for every code but success."""
     code, *values = answer
     if int(code):
         raise UnavailableError(

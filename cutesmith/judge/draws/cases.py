@@ -80,7 +80,7 @@ class Drawing:
             yield self._changed(way, inputs)
 
     def changed_by(self, name: str) -> tuple[int, ...]:
-        """The places of the inputs that a draw changes; none for one that is no draw of values."""
+        """The places of the inputs that a draw changes; none for one that does not draw values."""
         return self.draws[name][0].places if name in self.draws else ()
 
     @property

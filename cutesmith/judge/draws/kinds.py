@@ -43,8 +43,8 @@ class Structure(str, Enum):
 class Kind:
     """One input of the reference.
 
-    `low` and `high` are the ends of what was drawn, rounded to 0 and 1 where a draw comes near them; infinities are no
-    end. `shares`: the rows of a float tensor sum to 1. `domain` is what the problem declares of it (`domains.Domain`).
+    `low` and `high` are the ends of what was drawn, rounded to 0 and 1 where a draw comes near them; infinities are not
+    ends. `shares`: the rows of a float tensor sum to 1. `domain` is what the problem declares of it (`domains.Domain`).
     `value`: that of a scalar.
     """
 
@@ -179,7 +179,7 @@ def _is_triangle(tensor: torch.Tensor) -> bool:
 
 def _is_lower_triangle(tensor: torch.Tensor, n: int) -> bool:
     empty = tensor.reshape(-1, n, n)[0, 0, -1]
-    if not bool((tensor[..., 0, 1:] == empty).all()):  # soon found of a matrix that is none
+    if not bool((tensor[..., 0, 1:] == empty).all()):  # soon found of a matrix that is not one
         return False
     above = torch.ones(n, n, dtype=torch.bool, device=tensor.device).triu(1)
     return bool((tensor[..., above] == empty).all()) and not bool((tensor[..., above.mT] == empty).any())

@@ -99,7 +99,7 @@ def compare(
 
 
 def _constant_or_not(comparison: Comparison, actual: torch.Tensor, references: Sequence[torch.Tensor]) -> Comparison:
-    """Rule O3: one value everywhere against a reference that varies is no result, however small the numbers are.
+    """Rule O3: one value everywhere against a reference that varies is not a result, however small the numbers are.
 
     PyTorch's and the float64 result have to vary, a layer norm of single elements is 0, but for noise in bfloat16; and
     by more than roundings: sums of a million that differ by less than a unit in the last place are one number.
@@ -263,7 +263,7 @@ def native_excess(native: torch.Tensor, exact: torch.Tensor | None, tolerance: T
     """
     if exact is None or not native.is_floating_point():
         return float(_disputed(native, exact))
-    own, reference = native.reshape(-1), exact.double().reshape(-1)  # of 8-bit types it is no float64
+    own, reference = native.reshape(-1), exact.double().reshape(-1)  # of 8-bit types it is not float64
     scale = reference_scale(reference, capped=not tolerance.scaled)
     wrong = _own_totals(own, reference, scale, tolerance).mismatches
     return _native_error(own, reference, scale) if wrong else 0.0

@@ -117,7 +117,7 @@ class OtherInputs:
 
 
 def _equal(value: Any, other: Any) -> bool:
-    """Whether a draw left an input as it was; NaN is no other value."""
+    """Whether a draw left an input as it was; NaN is not another value."""
     if not isinstance(value, torch.Tensor):
         return bool(value == other)
     return value is other or bool(((value == other) | ((value != value) & (other != other))).all())

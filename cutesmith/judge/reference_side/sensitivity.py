@@ -70,7 +70,7 @@ def _moved(
 ) -> tuple[Changes, Changes]:
     """How far each element of the results moves by `DRAWS` roundings of the inputs, and by some `wider` times as large.
 
-    0 of what is no finite float in both, and everywhere for a function that takes no such inputs.
+    0 of what is not a finite float in both, and everywhere for a function that takes no such inputs.
     """
     moved: dict[float, Changes] = {HALF_UNIT: [[] for _ in exact], wider * HALF_UNIT: [[] for _ in exact]}
     for _ in range(DRAWS):

@@ -48,7 +48,7 @@ def room_here() -> Callable[[], float]:
 def fair_room(share: float) -> Iterator[None]:
     """A kernel's call, before which it could have `share` of the GPU's memory.
 
-    Where the judge's own copies left it less than half, memory that runs out is no word on it: UnavailableError.
+    Where the judge's own copies left it less than half, memory that runs out says nothing of it: UnavailableError.
     """
     try:
         yield
@@ -61,7 +61,7 @@ def fair_room(share: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def own_copies(large: Callable[[], bool]) -> Iterator[None]:
-    """The judge's own work: beside `large` inputs, memory that runs out is no word on the kernel: UnavailableError.
+    """The judge's own work: beside `large` inputs, memory that runs out says nothing of the kernel: UnavailableError.
 
     Beside small ones the kernel holds it, or a neighbour.
     """

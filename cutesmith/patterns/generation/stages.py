@@ -17,7 +17,7 @@ from cutesmith.patterns.generation.target import Target
 from cutesmith.runtime.tuning import usual_jobs
 from cutesmith.runtime.tuning_cache import TuningCache
 from cutesmith.timing.benchmark import BenchmarkOptions, benchmark_kernel, time_candidates
-from cutesmith.timing.entries import import_alike
+from cutesmith.timing.entries import import_for_gpu
 from cutesmith.verdicts import BenchmarkVerdict, ExitCode, VerifyVerdict
 
 Report = Callable[[int], None]
@@ -61,7 +61,7 @@ class Stages:
         return verdict
 
     def _verify(self, path: Path, place: str) -> VerifyVerdict:
-        options = VerifyOptions(arch=self.target.arch, seeds=SEEDS, preload=import_alike)
+        options = VerifyOptions(arch=self.target.arch, seeds=SEEDS, preload=import_for_gpu)
         return verify_kernel(path, options, on=place)
 
     def time(self, candidates: list[Candidate]) -> str:

@@ -40,7 +40,7 @@ def assemble_kernel(
     """The text of a whole kernel file.
 
     `problem_source` must define `reference_fn` and `get_inputs` (a KernelBench file: with its adapter, as
-    `load_file(path).source` gives it). Raises ContractError when it defines `kernel_fn` itself or is no Python.
+    `load_file(path).source` gives it). Raises ContractError when it defines `kernel_fn` itself or is not Python.
     """
     problem_tree = parse(problem_source, problem)
     _refuse_kernel(problem_tree, problem)

@@ -196,7 +196,7 @@ def compare(mine: dict[str, Any], theirs: dict[str, Any], kept: np.ndarray) -> d
 
 
 def ordered(data: np.ndarray, dtype: str) -> np.ndarray:
-    """Bits as integers whose differences are units in the last place: float order, both zeros alike."""
+    """Bits as integers whose differences are units in the last place: float order, both zeros equal."""
     width = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}.get(dtype, 1)
     bits = data.view(f"i{width}").astype(np.int64)
     if "float" not in dtype:

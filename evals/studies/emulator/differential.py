@@ -123,8 +123,8 @@ def _store(name: str, kind: str, offset: int) -> str:
 def batches(selected: Iterable[Form], size: int = BATCH) -> list[Batch]:
     """The forms in kernels of at most `size`, those of one vector count together."""
     ordered = sorted(selected, key=lambda form: form.count)
-    alike = (list(group) for _, group in groupby(ordered, key=lambda form: form.count))
-    return [Batch(tuple(group[start : start + size])) for group in alike for start in range(0, len(group), size)]
+    equal_counts = (list(group) for _, group in groupby(ordered, key=lambda form: form.count))
+    return [Batch(tuple(group[start : start + size])) for group in equal_counts for start in range(0, len(group), size)]
 
 
 def run(batch: Batch, execute: Execute) -> dict[Form, Words]:
@@ -231,7 +231,7 @@ def compare(form: Form, expected: Words, actual: Words) -> Comparison:
 
 
 def _ulp(expected: Words, actual: Words, kind: str) -> np.ndarray[Any, Any]:
-    """Signed distance of each vector in units of the last place; kinds that are no floats: 2^62 where they differ."""
+    """Signed distance of each vector in units of the last place; kinds that are not floats: 2^62 where they differ."""
     differ = expected != actual
     if kind not in FLOATS:
         return np.where(differ, 2**62, 0)

@@ -10,7 +10,7 @@ def reference_fn(x):
     """x [rows, a power of two]; Sylvester's order, so that doing it twice gives x."""
     rows, columns = x.shape
     if columns & (columns - 1):
-        raise ValueError(f"{columns} columns are no power of two")
+        raise ValueError(f"{columns} columns are not a power of two")
     value, width = x.float(), 1
     while width < columns:
         left, right = value.view(rows, columns // (2 * width), 2, width).unbind(dim=2)

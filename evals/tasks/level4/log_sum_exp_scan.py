@@ -1,4 +1,4 @@
-"""Running log-sum-exp along rows, log(exp(x0) + … + exp(xi)): a scan whose operation is no plain sum."""
+"""Running log-sum-exp along rows, log(exp(x0) + … + exp(xi)): a scan whose operation is not a plain sum."""
 
 import torch
 

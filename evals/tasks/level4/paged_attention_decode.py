@@ -16,7 +16,7 @@ def reference_fn(query, key_cache, value_cache, tables, lengths):
     numbers; lengths [batch] int64 tokens of each sequence, at least one.
     """
     longest = tables.shape[1] * key_cache.shape[1]
-    torch._assert_async(((lengths > 0) & (lengths <= longest)).all(), "a length is none of a sequence")
+    torch._assert_async(((lengths > 0) & (lengths <= longest)).all(), "a length is not that of a sequence")
     key, value = (cache[tables].flatten(1, 2) for cache in (key_cache, value_cache))
     grouped = query.float().unflatten(1, (key.shape[2], -1))
     scores = torch.einsum("bhgw,bthw->bhgt", grouped, key.float()) * query.shape[-1] ** -0.5

@@ -1,4 +1,4 @@
-"""Running sums along rows of 65536 fp32 numbers, each row starting anew."""
+"""Running sums along rows of 65536 fp32 numbers, starting again in each row."""
 
 import torch
 

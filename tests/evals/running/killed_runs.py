@@ -104,7 +104,7 @@ def paid(root: Path) -> Counter[str]:
 def main() -> None:
     root = Path(sys.argv[1])
     (root / "script.json").write_text("[]")
-    judge_hash()  # once: whoever edits the judge meanwhile shall not change the keys
+    judge_hash()  # once: edits of the judge meanwhile shall not change the keys
     assert in_child(root, "whole", -1, "") == 0
     wanted, once, problems, kills = state(root, "whole"), paid(root), [], 0
     writes = int((root / "whole" / "writes").read_text())

@@ -82,7 +82,7 @@ def test_a_folder_of_kernels_may_be_called_anything(tmp_path):
 def test_a_task_whose_name_is_no_utf8_is_refused_in_one_sentence(tmp_path, capsys):
     (tmp_path / "suite").mkdir()
     (tmp_path / "suite" / f"{NAME}.py").write_text(PROBLEM)
-    with pytest.raises(UsageError, match="name is no UTF-8") as refused:
+    with pytest.raises(UsageError, match="name is not UTF-8") as refused:
         load_suite(tmp_path / "suite")
     assert str(refused.value).encode() and refused.value.hint == "Rename the file."
 

@@ -50,7 +50,7 @@ def tasks(write_file, tmp_path):
 
 
 def theirs(write_file, tmp_path):
-    """Files that are no kernels, each in its own way."""
+    """Files that are not kernels, each in its own way."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "binary.py").write_bytes(bytes(range(256)) * 20)
     write_file(BROKEN, "theirs/broken.py")

@@ -69,7 +69,7 @@ def test_the_lock_says_when_it_was_asked_for_had_and_given_back(tmp_path):
 
 
 def test_timings_that_wait_follow_each_other_before_anybody_shares_again(tmp_path):
-    """A sharer that was there first waits for both: whoever times next would have to wait for it otherwise."""
+    """A sharer that was there first waits for both: the next timing would have to wait for it otherwise."""
     entered = []
 
     def use(exclusive):

@@ -1,4 +1,4 @@
-"""Where kernels are looked for in somebody's folder, what can be none, and where a run keeps its own."""
+"""Where kernels are looked for in somebody's folder, what cannot be one, and where a run keeps its own."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_the_interval_of_the_geometric_mean_covers_the_truth_about_as_often_as_i
     assert 0.86 <= covered / trials <= 0.99  # percentile intervals of 25 tasks are a little narrow
 
 
-def test_timing_noise_widens_the_interval_where_tasks_are_alike():
+def test_timing_noise_widens_the_interval_where_tasks_are_equal():
     def width(spread):
         made = [noisy(f"t{place}", 2.0, place, 9, spread) for place in range(8)]
         low, high = whole(made).against[EAGER].geometric_mean.interval

@@ -47,7 +47,7 @@ def specimen(**header):
 
 
 @pytest.mark.parametrize("row", EXPLOITS)
-def test_every_exploit_has_a_kernel_that_does_it_and_one_that_looks_alike(row):
+def test_every_exploit_has_a_kernel_that_does_it_and_an_honest_one_that_resembles_it(row):
     assert {s.honest for s in ALL if s.rule == row} == {True, False}
 
 
@@ -161,7 +161,7 @@ def test_to_go_on_needs_the_folder(capsys):
 
 @pytest.mark.slow
 def test_a_sample_of_the_trial_on_the_emulated_gpu(capsys):
-    """One cheat that only a run shows, its look-alike, and one that the source shows: those with a single case."""
+    """One cheat that only a run shows, its honest twin, and one that the source shows: those with a single case."""
     assert main(["w2_decoy", "w2_honest_sums_into_zeros", "w2_other_compiler", "--on", "emulator", "--json"]) == 0
     found = {row["kernel"]: row for row in json.loads(capsys.readouterr().out)["kernels"]}
     assert found["w2_decoy"]["caught_by"] in ("device memory kept from the host", "launches stubbed out")

@@ -94,7 +94,7 @@ def get_input_sets():
 
 
 def test_a_task_whose_sizes_belong_together_is_tried_on_its_own_sets(tmp_path: Path, auditor: ProblemAuditor) -> None:
-    """Smaller draws of get_inputs() are refused here: that is no fault, and nothing is drawn at full size."""
+    """Smaller draws of get_inputs() are refused here: that is not a fault, and nothing is drawn at full size."""
     found = audited(tmp_path, BOUND, auditor)
     assert found.faults == () and found.verdict.sets == ("float32[15, 32], int64[15]", "float32[1, 32], int64[1]")
 

@@ -129,4 +129,4 @@ def test_bytes_are_compared_of_plain_files_as_far_as_their_tensors_go(tmp_path):
 
     assert same("a", "b", 4) and not same("a", "b", 5) and not same("a", "b", 4, 5)
     assert not same("a", "link", 4) and not same("none", "a", 4)
-    assert not same("a", "a", 1 << 60) and not same("pipe", "pipe", 4), "no file is so long, and a pipe is none"
+    assert not same("a", "a", 1 << 60) and not same("pipe", "pipe", 4), "no file is so long, and a pipe is not a file"
