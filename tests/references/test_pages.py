@@ -49,6 +49,7 @@ def test_every_program_does_what_its_tag_says(page):
     assert outcomes or page.name == "glossary.md"
 
 
+@pytest.mark.slow
 def test_the_hang_that_a_page_shows_is_what_the_emulated_gpu_says():
     """Its ring by class, without the consumer's release."""
     page = next(page for page in EVERY if page.name == "patterns-pipeline.md")
