@@ -34,7 +34,7 @@ class _Smaller(ast.NodeTransformer):
         self.smaller = smaller
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-        """One number; True is none."""
+        """One number; True is not one."""
         if type(node.value) is int:
             node.value = self.smaller(node.value)
         return node
