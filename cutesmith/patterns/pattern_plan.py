@@ -51,7 +51,24 @@ class RowsConfiguration(Configuration):
     threads_per_sm: int = 0
 
 
-C = TypeVar("C", bound=ElementwiseConfiguration | RowsConfiguration)
+@dataclass(frozen=True)
+class ContractionConfiguration(Configuration):
+    """A block's tile of the result and how much of k a stage of shared memory holds; the warps over the tile.
+
+    Blocks go down `group` tiles before they go right, so that those that run at once share operands in L2.
+    """
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    warps_m: int
+    warps_n: int
+    stages: int
+    group: int = 8
+
+
+AnyConfiguration = ElementwiseConfiguration | RowsConfiguration | ContractionConfiguration
+C = TypeVar("C", bound=AnyConfiguration)
 
 
 class PatternPlan(Protocol[C]):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cutesmith.errors import CandidateError, ContractError, UnmatchedError
-from cutesmith.patterns.pattern_plan import C, ElementwiseConfiguration, PatternPlan, RowsConfiguration
+from cutesmith.patterns.pattern_plan import AnyConfiguration, C, PatternPlan
 from cutesmith.patterns.writing.kernel_file import assemble_kernel
 from cutesmith.problems.contract import hold, inspect
 from cutesmith.runtime.tiling import Tiling
@@ -27,7 +27,7 @@ class Drafted:
     `source` is a kernel section, in a `Draft` the whole kernel file.
     """
 
-    configuration: ElementwiseConfiguration | RowsConfiguration
+    configuration: AnyConfiguration
     tiling: Tiling
     source: str = ""
     refusals: tuple[str, ...] = ()

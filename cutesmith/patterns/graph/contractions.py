@@ -26,7 +26,8 @@ def _product_shape(a: Node, b: Node) -> tuple[int, ...]:
 
 def _unstretched(build: GraphBuilder, node: Node) -> Node:
     """The value before leading dimensions were stretched, where a product broadcasts them itself."""
-    if node.op != "expand":
+    stretched = node.op == "cast" and node.dtype == node.inputs[0].dtype  # an `expand` that was put before a reshape
+    if node.op != "expand" and not stretched:
         return node
     source, rank = node.inputs[0], len(node.shape)
     padded = (1,) * (rank - len(source.shape)) + source.shape
@@ -43,7 +44,7 @@ def _before_reshape(build: GraphBuilder, a: Node, b: Node) -> tuple[Node, Node]:
         flat, old = given.shape[:-2], source.shape[:-2]
         if given.op != "reshape" or source.shape[-2:] != given.shape[-2:] or _product_shape(a, b)[:-2] != flat:
             continue
-        sides = [_regrouped(build, side, flat, old) for side in (a, b)]
+        sides = [_unstretched(build, _regrouped(build, side, flat, old)) for side in (a, b)]
         if all(side.op != "reshape" for side in sides):
             return sides[0], sides[1]
     return a, b

@@ -1,0 +1,151 @@
+"""The pattern of contractions: a product of matrices or a batch of them, and pointwise work on its result.
+
+A block computes a tile of the result: cp.async fills a ring of shared-memory stages ahead of the arithmetic, mma.sync
+sums up in registers, and the epilogue reads its operands and writes its outputs in vectors of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cutesmith.devices import parse_arch
+from cutesmith.patterns.contraction.analysis import ContractionProblem, analyse
+from cutesmith.patterns.contraction.arithmetic import arithmetic_of
+from cutesmith.patterns.contraction.epilogue import Output
+from cutesmith.patterns.contraction.legality import refusals, shared_bytes, threads
+from cutesmith.patterns.contraction.proposals import proposals
+from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.pattern_plan import ContractionConfiguration
+from cutesmith.patterns.writing.naming import SHARED_NAMES, fresh_name
+from cutesmith.patterns.writing.templating import launcher_key, render_template, returned
+from cutesmith.runtime.tiling import TiledShape, Tiling
+
+_OWN = (
+    "A B acc epilogue cpasync warp SmemAllocator BM BN BK STAGES WARPS_M WARPS_N LANES_M LANES_N THREADS GROUP_M PAD "
+    "m n at_m at_n rows columns row column tile batch blocks across memory smem sums part access description matrices "
+    "transposed vector_at tile_of tile_layout operand_layout copy_of_tile load_tile split_float32 LAUNCHERS vectors "
+    "contiguous_k tiled_mma op"
+)
+RESERVED = SHARED_NAMES | set(_OWN.split())
+"""Names that an argument of the problem may not have in the generated kernel."""
+
+
+@dataclass(frozen=True)
+class ContractionPlan:
+    """A matched product, ready to be rendered in any of its configurations."""
+
+    graph: Graph
+    problem: ContractionProblem
+    pattern: str = "contraction"
+
+    @property
+    def algorithmic_bytes(self) -> int:
+        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
+        return self.graph.moved_bytes
+
+    @property
+    def algorithmic_flops(self) -> int:
+        """Two for each product of two numbers, one for each pointwise result, in the traced shapes."""
+        return self.graph.flops
+
+    def configurations(self, arch: str = "sm_90a") -> list[ContractionConfiguration]:
+        """Tiles that the architecture can run, the best guess first."""
+        sm = parse_arch(arch).sm
+        return [c for c in proposals(self.problem) if not any(refusals(self.problem, c, sm))]
+
+    def tiled_shape(self) -> TiledShape:
+        """Rows and columns of the result; every edge is guarded."""
+        return TiledShape(sizes=(self.problem.m, self.problem.n))
+
+    def tiling(self, configuration: ContractionConfiguration) -> Tiling:
+        """A block's tile and what it takes."""
+        c = configuration
+        return Tiling(
+            threads=threads(c),
+            tile=(c.tile_m, c.tile_n),
+            smem_bytes=shared_bytes(self.problem, c),
+            settings=c.to_dict(),
+        )
+
+    def render(self, configuration: ContractionConfiguration) -> str:
+        """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
+        return render_template("contraction.py.j2", _context(self.problem, configuration))
+
+
+def _context(problem: ContractionProblem, configuration: ContractionConfiguration) -> dict[str, object]:
+    epilogue, views = problem.epilogue, _Views(problem)
+    matrices = [views.name(matrix.code, matrix.argument) for matrix in (problem.a, problem.b)]
+    inputs = matrices + [views.name(operand.code, operand.argument) for operand in epilogue.operands]
+    loaded = [operand.loaded(f"r_{operand.name}[v]") for operand in epilogue.operands]
+    return {
+        "c": configuration,
+        "p": problem,
+        "e": epilogue,
+        "kind": arithmetic_of(problem).value,
+        "title": _title(problem),
+        "accumulator": problem.accumulator,
+        "tensors": [*inputs, *(output.name for output in epilogue.outputs)],
+        "call": epilogue.call("r_acc[v]", loaded, list(epilogue.coordinates)),
+        "views": [*views.lines, *epilogue.laws],
+        "allocations": list(_allocations(problem, inputs)),
+        "checks": _checks(problem),
+        "key": launcher_key(list(dict.fromkeys(inputs))),
+        "returns": returned(list(map(_returned, epilogue.outputs)), as_tuple=problem.graph.returns_tuple),
+    }
+
+
+def _returned(output: Output) -> str:
+    code = f"{output.name}.view(torch.bool)" if output.dtype == "bool" else output.name
+    return code if output.viewed is None else f"{code}.view({output.viewed!r})"
+
+
+class _Views:
+    """The names of viewed arguments, and the statements of `kernel_fn` that make them."""
+
+    def __init__(self, problem: ContractionProblem) -> None:
+        self.taken = {*problem.arguments, *RESERVED, *(o.name for o in problem.epilogue.operands)}
+        self.taken |= {output.name for output in problem.epilogue.outputs}
+        self.names: dict[str, str] = {}
+        self.lines: list[str] = []
+
+    def name(self, code: str, argument: str) -> str:
+        if code == argument:
+            return argument
+        if code not in self.names:
+            self.names[code] = fresh_name(f"{argument}_view", self.taken)
+            self.taken.add(self.names[code])
+            self.lines.append(f"{self.names[code]} = {code}")
+        return self.names[code]
+
+
+def _title(problem: ContractionProblem) -> str:
+    pointwise = dict.fromkeys(node.op for node in problem.graph.nodes() if node.is_pointwise)
+    return " + ".join(["product of matrices", *pointwise])
+
+
+def _allocations(problem: ContractionProblem, inputs: list[str]) -> Iterator[str]:
+    a, b = inputs[:2]
+    if problem.batch:
+        shape = f"*torch.broadcast_shapes({a}.shape[:-2], {b}.shape[:-2]), {a}.shape[-2], {b}.shape[-1]"
+    else:
+        shape = f"{a}.shape[0], {b}.shape[1]"
+    for output in problem.epilogue.outputs:
+        dtype = "torch.uint8" if output.dtype == "bool" else f"torch.{output.dtype}"
+        yield f"{output.name} = torch.empty(({shape}), dtype={dtype}, device={a}.device)"
+
+
+def _checks(problem: ContractionProblem) -> list[tuple[str, tuple[int, ...]]]:
+    """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
+    if not problem.graph.fixed_shapes:
+        return []
+    tensors = [argument for argument in problem.graph.arguments if argument.kind == "tensor"]
+    names = dict(zip(problem.graph.arguments, problem.arguments, strict=False))
+    return [(names[argument], argument.shape) for argument in tensors]
+
+
+def match(graph: Graph) -> ContractionPlan:
+    """A plan for `graph`, or UnmatchedError naming the first operation that is not part of a product's kernel."""
+    problem = analyse(graph, RESERVED)
+    arithmetic_of(problem)
+    return ContractionPlan(graph, problem)
