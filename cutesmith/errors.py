@@ -10,6 +10,11 @@ from cutesmith.unicode import plain_text
 from cutesmith.verdicts import ExitCode, Mechanism, Rule, Violation
 
 
+def told_of(name: str, message: str) -> str:
+    """The message about a file, which begins with the file's name unless it names the file there already."""
+    return message if name in message.partition(":")[0] else f"{name}: {message}"
+
+
 class CutesmithError(Exception):
     """Base of all our errors: a sentence, an optional hint (what to do), and an exit code; both are plain text."""
 
@@ -54,7 +59,8 @@ class UnmatchedError(CutesmithError):
 class CandidateError(CutesmithError):
     """The candidate crashed, timed out or does not compile; `exit_code` says which, `log_tail` keeps its last lines.
 
-    `rule` is the row of the table of exploits that it looks like, `mechanism` the check that found it.
+    `rule` is the row of the table of exploits that it looks like, `mechanism` the check that found it. `context_lost`:
+    CUDA reported an error, after which no launch of that process can be trusted.
     """
 
     def __init__(
@@ -66,16 +72,24 @@ class CandidateError(CutesmithError):
         log_tail: str = "",
         rule: Rule | None = None,
         mechanism: Mechanism = Mechanism.EXCEPTION,
+        context_lost: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.exit_code = exit_code
         self.log_tail = plain_text(log_tail)
-        self.rule, self.mechanism = rule, mechanism
+        self.rule, self.mechanism, self.context_lost = rule, mechanism, context_lost
 
     def reworded(self, message: str, *, hint: str, exit_code: ExitCode | None = None) -> CandidateError:
         """The same failure in other words, for callers that know more of it."""
-        rule, mechanism, code = self.rule, self.mechanism, exit_code or self.exit_code
-        return CandidateError(message, code, hint=hint, log_tail=self.log_tail, rule=rule, mechanism=mechanism)
+        return CandidateError(
+            message,
+            exit_code or self.exit_code,
+            hint=hint,
+            log_tail=self.log_tail,
+            rule=self.rule,
+            mechanism=self.mechanism,
+            context_lost=self.context_lost,
+        )
 
     @classmethod
     def rejecting(cls, violation: Violation, *, log_tail: str = "") -> CandidateError:

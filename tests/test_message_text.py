@@ -17,16 +17,9 @@ OTHERS = "CUDA's, torch's or the DSL's words within it, which carry no code"
 LEFT = {
     "agent/display/screen_view.py: summary": SHOWS,
     "agent/problems/problem.py: summary": SHOWS,
-    "audit/problem_audit.py: message": SHOWS,
-    "compiling/compilation_worker.py: message": OTHERS,
     "compiling/compile_errors.py: message": OTHERS,
-    "judge/verification.py: message": SHOWS,
-    "profiling/emulation.py: message": SHOWS,
-    "profiling/profiling.py: message": SHOWS,
+    "errors.py: message": SHOWS,
     "report/session/session.py: summary": SHOWS,
-    "runtime/trial_processes.py: message": OTHERS,
-    "sandbox/worker.py: message": "a JSON object of that name, no sentence",
-    "timing/benchmark.py: message": OTHERS,
 }
 """File of the package and name -> why it may stay. The list must not grow."""
 
@@ -51,6 +44,10 @@ def key(node: ast.AST) -> str:
     return node.value if isinstance(node, ast.Constant) and node.value in SENTENCES else ""
 
 
+def _is_empty(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value == ""
+
+
 def decisions(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and name of each sentence that is looked into."""
     for node in ast.walk(tree):
@@ -62,6 +59,9 @@ def decisions(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 looked_at = list(node.args)
         elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
             looked_at = [node.comparators[0]]
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+            looked_at = [side for side in (node.left, node.comparators[0]) if sentence(side) != "problem"]  # a path
+            looked_at = [] if _is_empty(node.comparators[0]) else looked_at
         for expression in looked_at:
             if name := sentence(expression):
                 yield node.lineno, name
@@ -88,12 +88,15 @@ def test_decisions_are_made_on_data():
         "PATTERN.search(verdict['summary'] or '')",
         "error.hint.lower().count('x')",
         "if word not in self.log_tail: pass",
+        "x = error.message != NO_GPU",
     ],
 )
 def test_a_look_into_a_sentence_is_found(source):
     assert [line for line, _ in decisions(ast.parse(source))] == [1]
 
 
-@pytest.mark.parametrize("source", ["case.outcome is REJECTED", "print(case.hint)", "name in names", "'a' in words"])
+@pytest.mark.parametrize(
+    "source", ["case.outcome is REJECTED", "print(case.hint)", "case.hint == ''", "name in names", "'a' in words"]
+)
 def test_what_only_shows_a_sentence_is_not(source):
     assert not list(decisions(ast.parse(source)))

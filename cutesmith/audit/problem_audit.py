@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from cutesmith.audit.requests import CountedWork, Found, Load, Start, Try
 from cutesmith.devices import DEFAULT_ARCH, parse_arch
-from cutesmith.errors import CandidateError, ContractError
+from cutesmith.errors import CandidateError, ContractError, told_of
 from cutesmith.judge.rounds import START_SECONDS, loading
 from cutesmith.problems import contract
 from cutesmith.sandbox.messages import HandlerMaker
@@ -177,7 +177,8 @@ class ProblemAuditor:
                 raise ContractError(f"{path} defines no reference_fn and get_inputs", hint=contract.PROBLEM_LINES)
             verdict = self._audited(blank, path)
         except ContractError as error:
-            verdict = replace(blank, exit_code=ExitCode.USAGE, summary=_told(path, error.message), hint=error.hint)
+            told = told_of(path.name, error.message)
+            verdict = replace(blank, exit_code=ExitCode.USAGE, summary=told, hint=error.hint)
         except CandidateError as error:
             verdict = self._failed(blank, path, error)
         return replace(verdict, confinement=self._confinement, seconds=round(time.monotonic() - begin, 3))
@@ -227,7 +228,7 @@ class ProblemAuditor:
         return replace(
             blank,
             exit_code=ExitCode.USAGE if broken else error.exit_code,
-            summary=_told(path, error.message),
+            summary=told_of(path.name, error.message),
             hint=hint,
             log_tail="" if error.exit_code == ExitCode.USAGE else error.log_tail[-8000:],
         )
@@ -261,11 +262,7 @@ def _concluded(verdict: AuditVerdict, path: Path, lines: dict[str, int], found: 
     if verdict.errors:
         first, more = verdict.errors[0], len(verdict.errors) - 1
         text = f"{first.message}. {first.fix}" + (f" (and {more} more)" if more else "")
-        return replace(verdict, exit_code=ExitCode.USAGE, summary=_told(path, text))
+        return replace(verdict, exit_code=ExitCode.USAGE, summary=told_of(path.name, text))
     count = len(verdict.warnings)
     remark = f", with {count} warning{'s' if count > 1 else ''}" if count else ""
     return replace(verdict, summary=f"{path.name}: the problem can be used{remark}")
-
-
-def _told(path: Path, message: str) -> str:
-    return message if path.name in message.partition(":")[0] else f"{path.name}: {message}"

@@ -53,8 +53,7 @@ def _compile(request: CompileFile) -> CompiledFile:
     started = time.perf_counter()
     types: list[str] = []
     recorded, error = _record(path, problem, arch, types, fake=True)
-    # Torch names the meta device, or the facade says so.
-    if error is not None and (error.code in {"ValuesNeeded", "NotImplementedError"} or "meta" in error.message):
+    if error is not None and error.wants_values:
         recorded, error = _record(path, problem, arch, types, fake=False)
     report = _report(recorded, error, arch, time.perf_counter() - started)
     narrow = ""

@@ -18,12 +18,16 @@ MAX_MESSAGE = 6000
 
 @dataclass(frozen=True, kw_only=True)
 class CompileError:
-    """What went wrong, for the report of one architecture: `line` is the file's, 0 when no line of it is known."""
+    """What went wrong, for the report of one architecture: `line` is the file's, 0 when no line of it is known.
+
+    `wants_values`: a tensor without storage was asked for its values.
+    """
 
     exit_code: ExitCode
     code: str
     message: str
     line: int
+    wants_values: bool = False
 
 
 def describe_error(error: BaseException, path: Path, *, compiling: bool) -> CompileError:
@@ -47,7 +51,13 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
             half = MAX_MESSAGE // 2
             left_out = f"… {len(message) - 2 * half} characters left out …"
             message = f"{message[:half]}\n{left_out}\n{message[-half:]}"
-        return CompileError(exit_code=ExitCode.DOES_NOT_COMPILE, code=code, message=message, line=line)
+        return CompileError(
+            exit_code=ExitCode.DOES_NOT_COMPILE,
+            code=code,
+            message=message,
+            line=line,
+            wants_values=_wants_values(cause),
+        )
     trace = cause.__traceback__  # from the file's first frame on; all of it when no frame is the file's
     while trace is not None and trace.tb_frame.f_code.co_filename not in {str(path), str(path.resolve())}:
         trace = trace.tb_next
@@ -55,7 +65,22 @@ def describe_error(error: BaseException, path: Path, *, compiling: bool) -> Comp
     tail = plain_text("".join(lines)).strip()
     tail = tail if len(tail) <= MAX_MESSAGE else f"…{tail[-MAX_MESSAGE:]}"
     message = ". ".join(filter(None, (tail, refusal(cause)[1])))
-    return CompileError(exit_code=ExitCode.CRASHED, code=code, message=message, line=_line(cause, path, ""))
+    return CompileError(
+        exit_code=ExitCode.CRASHED,
+        code=code,
+        message=message,
+        line=_line(cause, path, ""),
+        wants_values=_wants_values(cause),
+    )
+
+
+def _wants_values(error: BaseException) -> bool:
+    """Whether torch names the meta device, or the facade says so, also as a cause."""
+    from cutesmith.recording.facade import ValuesNeeded
+
+    cause = error.__cause__ or error.__context__
+    wanted = isinstance(error, (ValuesNeeded, NotImplementedError)) or "meta" in str(error)
+    return wanted or (cause is not None and _wants_values(cause))
 
 
 def _line(error: BaseException, path: Path, message: str) -> int:

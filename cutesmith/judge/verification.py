@@ -19,7 +19,7 @@ from cutesmith.compiling.compilation import compile_kernel
 from cutesmith.compiling.narrowing import Compiled, opcodes_in
 from cutesmith.devices import DEFAULT_ARCH, current_device, parse_arch
 from cutesmith.emulator.requirements import import_emulator, require_emulator
-from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
+from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError, told_of
 from cutesmith.judge import device_time, sanitizer
 from cutesmith.judge.candidate_side import requests as of_candidate
 from cutesmith.judge.cheats import find_cheats
@@ -108,7 +108,7 @@ class Judge:
             return self._run(on)
         except CandidateError as error:
             name, hint = self.path.name, error.hint or (SMALLER if error.exit_code == ExitCode.TIMED_OUT else "")
-            text = error.message if error.message.startswith(f"{name}:") else f"{name}: {error.message}"
+            text = told_of(name, error.message)
             told = f"{text}\n{hint}" if hint else text
             return self._ended(error.exit_code, told, error.rule, error.mechanism, error.log_tail)
         except CutesmithError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cutesmith.devices import DEFAULT_ARCH, parse_arch
 from cutesmith.emulator.requirements import import_emulator, require_emulator
-from cutesmith.errors import CandidateError
+from cutesmith.errors import CandidateError, told_of
 from cutesmith.judge.rounds import START_SECONDS, loading, too_slow
 from cutesmith.problems import contract
 from cutesmith.profiling.requests import Emulate, Emulated, Prepare, Start, TraceRequest
@@ -100,7 +100,7 @@ def concluded(blank: EmulateVerdict, reply: Emulated, log_tail: str) -> EmulateV
     error, name = reply.error, Path(verdict.path).name
     faults = [fault for launch in verdict.launches for fault in launch.faults]
     if error is not None and not (faults and error.exit_code == ExitCode.CRASHED):
-        text = error.message if error.message.startswith(name) else f"{name}: {error.message}"
+        text = told_of(name, error.message)
         return replace(verdict, exit_code=error.exit_code, summary=text, hint=error.hint, log_tail=error.log_tail)
     if faults:
         others = len(faults) - 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cutesmith.devices import DEFAULT_ARCH, current_device, parse_arch
-from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError
+from cutesmith.errors import CandidateError, CutesmithError, UnavailableError, UsageError, told_of
 from cutesmith.judge.cheats import find_cheats
 from cutesmith.judge.problem_process import reference_call, reference_process, untrusted
 from cutesmith.judge.reference_side.requests import Draw, Drawn, Load
@@ -228,7 +228,7 @@ class Profiling:
         if emulated.exit_code == ExitCode.UNAVAILABLE:
             arch = f" --arch {self.options.arch}" if self.options.arch else ""
             hint = f"{hint}\n{WITHOUT_RUNNING.format(path=self.path, arch=arch)}".strip()
-        elif why is not None and why.message != NO_GPU:
+        elif why is not None:
             hint = hint or why.hint
         return ProfileVerdict(
             exit_code=emulated.exit_code,
@@ -248,7 +248,7 @@ class Profiling:
         )
 
     def _failed(self, error: CutesmithError) -> ProfileVerdict:
-        text = error.message if error.message.startswith(self.path.name) else f"{self.path.name}: {error.message}"
+        text = told_of(self.path.name, error.message)
         tail = error.log_tail if isinstance(error, CandidateError) else ""
         return self._ended(error.exit_code, text, hint=error.hint, log_tail=tail[-20000:])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -82,20 +81,13 @@ class TrialProcess:
 
     def has_fallen(self, error: CandidateError) -> bool:
         """Whether the process is dead, or its GPU context lost, which is the same."""
-        return not self.worker.alive or is_cuda_error(error.message)
+        return not self.worker.alive or error.context_lost
 
     def close(self) -> None:
         """End the process."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None
-
-
-def is_cuda_error(message: str) -> bool:
-    """Whether torch, the driver or the runtime says so ("CUDA error: …", CUDA_ERROR_…, cudaError…): no later launch of
-    the process can be trusted.
-    """
-    return re.search(r"cuda[ _]?error", message, re.IGNORECASE) is not None
 
 
 class TrialProcesses:

@@ -17,7 +17,7 @@ from typing import Any
 
 from cutesmith.errors import CandidateError, CutesmithError
 from cutesmith.sandbox.confinement import die_with_parent, limit_resources
-from cutesmith.sandbox.failures import exhausted_memory, mechanism_of
+from cutesmith.sandbox.failures import exhausted_memory, lost_context, mechanism_of
 from cutesmith.sandbox.messages import Handler, Request, decode, encode, imported, name_of, reply_type
 from cutesmith.verdicts import ExitCode, Mechanism, Rule, strict_json
 
@@ -56,6 +56,7 @@ class Raised:
     traceback: str
     exit_code: int
     ours: bool
+    context_lost: bool
 
 
 def read_exactly(descriptor: int, size: int) -> bytes | None:
@@ -98,6 +99,7 @@ def describe(error: BaseException) -> Raised:
         traceback=text[-8000:],
         exit_code=int(ours.exit_code if ours else ExitCode.CRASHED),
         ours=ours is not None,
+        context_lost=lost_context(error),
     )
 
 

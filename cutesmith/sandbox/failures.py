@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ _EMULATOR = Path(__file__).resolve().parent.parent / "emulator"
 _NUMERICS = {"numpy", "llvmlite"}  # the emulator's libraries
 # What torch and CUDA say where others have a GPU's memory: to who asks for more, and to who comes (seen on an H200).
 _NO_ROOM = ("out of memory", "CUDA-capable device(s) is/are busy or unavailable")
+_CUDA_ERROR = re.compile(r"cuda[ _]?error", re.IGNORECASE)
 _REPORT = "Please report it with the lines of log_tail."
 
 
@@ -76,6 +78,13 @@ def exhausted_memory(error: BaseException) -> Mechanism | None:
         return Mechanism.MEMORY_LIMIT
     said = "" if isinstance(error, CutesmithError) else str(error)
     return Mechanism.GPU_MEMORY if any(words in said for words in _NO_ROOM) else None
+
+
+def lost_context(error: BaseException) -> bool:
+    """Whether torch, the driver or the runtime says so ("CUDA error: …", CUDA_ERROR_…, cudaError…), also as a cause."""
+    said = "" if isinstance(error, CutesmithError) else str(error)
+    cause = error.__cause__ or error.__context__
+    return _CUDA_ERROR.search(said) is not None or (cause is not None and lost_context(cause))
 
 
 def out_of_host_memory(error: BaseException) -> bool:

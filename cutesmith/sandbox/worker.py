@@ -209,12 +209,12 @@ class Worker:
         """What the frame says, if it is the child's answer and of the declared form; else it is forged (rule H2)."""
         reply: R | Raised
         try:
-            message = encodable(json.loads(frame))
-            genuine = secrets.compare_digest(message["nonce"], pending.nonce)
-            if "error" in message:
-                reply = decode(message["error"], Raised)
+            answer = encodable(json.loads(frame))
+            genuine = secrets.compare_digest(answer["nonce"], pending.nonce)
+            if "error" in answer:
+                reply = decode(answer["error"], Raised)
             else:
-                reply = decode(message["reply"], reply_type(type(pending.request)))
+                reply = decode(answer["reply"], reply_type(type(pending.request)))
         except (ValueError, TypeError, KeyError, RecursionError):
             genuine = False
         if not genuine:
@@ -234,7 +234,15 @@ class Worker:
         if not error.ours:
             message = f"{self.subject} raised {error.kind}: {error.message or '(no message)'}"
         tail = f"{self.log_tail}\n{error.traceback}".strip()
-        return CandidateError(message, code, hint=error.hint, log_tail=tail, rule=error.rule, mechanism=error.mechanism)
+        return CandidateError(
+            message,
+            code,
+            hint=error.hint,
+            log_tail=tail,
+            rule=error.rule,
+            mechanism=error.mechanism,
+            context_lost=error.context_lost,
+        )
 
     def _watch_when_due(self) -> None:
         now = time.monotonic()

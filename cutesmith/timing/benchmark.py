@@ -95,7 +95,7 @@ class Race(Contest):
             try:
                 contenders[index] = self._enter(candidate, str(path), path)
             except CandidateError as error:
-                if not candidate.alive or "CUDA error" in error.message:  # the context is lost with it
+                if not candidate.alive or error.context_lost:
                     raise _Fallen(index, error.message) from error
                 failed[index] = error.message
             except CutesmithError as error:

@@ -19,7 +19,7 @@ from cutesmith.recording.facade import cuda_as_cpu
 from cutesmith.runtime import AutotuneResult, KernelPlan, Tiling, Trial, TuningCache, autotune
 from cutesmith.runtime import tuned as tuned_kernel
 from cutesmith.runtime.requests import Load, Start
-from cutesmith.runtime.trial_processes import Subject, TrialProcesses, is_cuda_error
+from cutesmith.runtime.trial_processes import Subject, TrialProcesses
 from cutesmith.runtime.trials import NOT_COMPILED, NOT_RUN, SKIPPED, TIMED, fastest
 from cutesmith.runtime.tuning import remembered_results
 from cutesmith.verdicts import ExitCode, strict_json
@@ -251,20 +251,6 @@ def test_where_the_device_runs_no_tiling_that_is_told(tmp_path):
     hopeless.__qualname__ = "hopeless"  # as a function at the top level of this file has it
     with cuda_as_cpu(), pytest.raises(UsageError, match="no tiling of the plan runs on sm_90: 4096 threads"):
         tuned_kernel(hopeless, cache=TuningCache(tmp_path))(torch.arange(4.0))
-
-
-@pytest.mark.parametrize(
-    ("message", "lost"),
-    [
-        ("k.py:3: AcceleratorError: CUDA error: an illegal memory access was encountered", True),
-        ("k.py:3: DSLCudaRuntimeError: CUDA_ERROR_LAUNCH_FAILED", True),
-        ("k.py:3: RuntimeError: cudaErrorIllegalAddress (700)", True),
-        ("k.py:3: ValueError: expected a CUDA tensor", False),
-        ("k.py:3: DSLUserCodeError: error[CALL_MISSING_ARG]", False),
-    ],
-)
-def test_a_lost_context_is_told_from_other_errors(message, lost):
-    assert is_cuda_error(message) is lost
 
 
 # On a GPU

@@ -76,6 +76,27 @@ def test_which_memory_ran_out_is_told_once_by_what_was_raised(error, mechanism):
             assert mechanism_of(ours) is (Mechanism.EXCEPTION if host else mechanism)
 
 
+@pytest.mark.parametrize(
+    ("said", "lost"),
+    [
+        ("CUDA error: an illegal memory access was encountered", True),
+        ("CUDA_ERROR_LAUNCH_FAILED", True),
+        ("cudaErrorIllegalAddress (700)", True),
+        ("expected a CUDA tensor", False),
+        ("error[CALL_MISSING_ARG]", False),
+    ],
+)
+def test_a_lost_context_is_told_by_what_was_raised(said, lost):
+    """Also through the error that the candidate's failure becomes, which a parent reads."""
+
+    def fail():
+        raise RuntimeError(said)
+
+    assert describe(RuntimeError(said)).context_lost is lost
+    assert describe(failure_of(fail)).context_lost is lost
+    assert describe(UnavailableError(said)).context_lost is False
+
+
 class Slow(LocalWorker):
     """A worker that does not answer in time."""
 
