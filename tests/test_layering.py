@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,43 +15,29 @@ from cutesmith.problems.contract import module_scope
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "cutesmith"
-RANKS = {
-    "verdicts": 0,
-    "errors": 1,
-    "devices": 1,
-    "bm25": 1,
-    "syntax": 1,
-    "unicode": 1,
-    "append_log": 2,
-    "resources": 2,
-    "problems": 2,
-    "checkpoints": 2,
-    "devlog": 2,
-    "verb_process": 2,
-    "recording": 3,
-    "emulator": 4,
-    "sandbox": 5,
-    "lint": 5,
-    "compiling": 6,
-    "judge": 7,
-    "timing": 8,
-    "profiling": 8,
-    "audit": 9,
-    "runtime": 9,
-    "patterns": 10,
-    "examples": 10,
-    "references": 10,
-    "verbs": 10,
-    "agent": 11,
-    "evals": 11,
-    "skill": 11,
-    "mcp_server": 11,
-    "report": 12,
-    "commands": 13,
-    "cli": 14,
-    "__main__": 15,
-}
+
+
+def floors() -> dict[str, int]:
+    """Room -> floor, as the table of docs/design.md has them."""
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", (ROOT / "docs" / "design.md").read_text("utf-8"), re.MULTILINE)
+    return {name: int(floor) for floor, rooms in rows for name in re.findall(r"`(\w+)(?:/|\.py)`", rooms)}
+
+
+RANKS = floors()
 """A module may import its own rank and what is below; the package itself imports nothing of ours."""
+
+SUBROOMS = {
+    "agent": "models | texts | display | tools | problems",
+    "emulator": "engines ptx | instructions | program | native state | emitters sanitizer | machine | "
+    "operations profiling | positions",
+    "evals": "selftest | suites | engines scores | running",
+    "examples": "index | fetch search",
+    "judge": "draws transfer | candidate_side | reference_side",
+    "patterns": "graph | tracing writing | contraction elementwise rows | chains | generation",
+    "patterns.tracing": "lowering",
+    "report": "runs session",
+}
+"""The packages of a room from its foot, `|` between floors: one may import its own floor and what is below."""
 
 JUDGES = "lint compile verify emulate profile benchmark".split()
 BARE_VERBS = [*JUDGES, *"checkpoint doctor find search note".split()]
@@ -120,7 +107,8 @@ def parsed(module: str) -> ast.Module:
 
 
 def test_every_room_has_a_rank():
-    assert {room(module) for module in MODULES} - {""} <= RANKS.keys()
+    """And every floor of the map a room."""
+    assert {room(module) for module in MODULES} - {""} == RANKS.keys()
 
 
 def wrong_imports(module: str, names: Iterable[str]) -> list[str]:
@@ -139,7 +127,7 @@ def test_imports_point_one_way():
     ("module", "statement", "wrong"),
     [
         ("cutesmith.judge.x", "from cutesmith.patterns.tracing import trace", ["cutesmith.patterns.tracing.trace"]),
-        ("cutesmith.verdicts", "import cutesmith.errors", ["cutesmith.errors"]),
+        ("cutesmith.verdicts", "import cutesmith.problems", ["cutesmith.problems"]),
         ("cutesmith", "def f():\n    from cutesmith import verdicts", ["cutesmith.verdicts"]),
         ("cutesmith.patterns.x", "from cutesmith.sandbox import worker", []),
     ],
@@ -206,6 +194,30 @@ def folder_arrows(folder: str) -> dict[str, set[str]]:
 def test_the_parts_of_a_room_have_an_order(folder):
     """So each room can be read from its foot: no two of its packages or modules need each other."""
     assert (circles(folder_arrows(folder)) == []) != (folder in CIRCLES_LEFT)
+
+
+def test_every_package_of_a_room_has_a_floor():
+    """A new package gets its place in SUBROOMS, and a reader the order in which to read a room."""
+    packages = (path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("__init__.py"))
+    inner = {(".".join(path.parent.parts), path.name) for path in packages if len(path.parts) > 1}
+    assert inner == {(room, name) for room, floors in SUBROOMS.items() for name in floors.replace("|", " ").split()}
+
+
+def upward(floors: str, folder: str, arrows: Mapping[str, Iterable[str]]) -> list[str]:
+    """The arrows between a room's packages that point up."""
+    rank = {f"cutesmith.{folder}.{name}": n for n, floor in enumerate(floors.split("|")) for name in floor.split()}
+    pairs = [(part, other) for part, others in arrows.items() for other in others]
+    return [f"{a} -> {b}" for a, b in pairs if a in rank and b in rank and rank[a] < rank[b]]
+
+
+@pytest.mark.parametrize("folder", SUBROOMS)
+def test_the_packages_of_a_room_import_one_way(folder):
+    assert upward(SUBROOMS[folder], folder, folder_arrows(f"cutesmith.{folder}")) == []
+
+
+def test_an_arrow_within_a_room_that_points_up_is_seen():
+    arrows = {"cutesmith.judge.draws": ["cutesmith.judge.candidate_side"], "cutesmith.judge.rounds": []}
+    assert upward(SUBROOMS["judge"], "judge", arrows) == ["cutesmith.judge.draws -> cutesmith.judge.candidate_side"]
 
 
 def test_a_circle_is_seen():

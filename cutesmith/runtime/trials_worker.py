@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 import time
@@ -39,7 +38,7 @@ from cutesmith.runtime.requests import (
 )
 from cutesmith.runtime.timers import TIMERS, Timer
 from cutesmith.sandbox.confinement import confine
-from cutesmith.sandbox.messages import Request
+from cutesmith.sandbox.messages import Request, imported
 from cutesmith.timing.algorithmic_work import multiplied_dtype
 from cutesmith.verdicts import strict_json
 
@@ -79,8 +78,7 @@ class Trials:
         """Import the DSL, bring up the device and the timer, while that is still allowed."""
         self.device = request.device
         start_device(self.device)
-        module, _, name = request.timer.partition(":")
-        kind = getattr(importlib.import_module(module), name) if name else TIMERS[self.device]
+        kind = imported(request.timer) if request.timer else TIMERS[self.device]
         self.timer: Timer = kind(request.arch)
         self.opened.enter_context(self.timer.session())
         return TimerFacts(self.timer.name, self.timer.repeats, self.timer.is_time)

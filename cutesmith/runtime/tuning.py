@@ -37,6 +37,7 @@ from cutesmith.runtime.tuning_cache import (
     source_hashes,
 )
 from cutesmith.sandbox.gpu_lock import gpu_lock
+from cutesmith.sandbox.messages import name_of
 from cutesmith.verdicts.reading import read_record
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def autotune(
     place = _place(on, arch)
     if rounds < 1 or (jobs is not None and jobs < 1) or not timeout > 0:
         raise UsageError("rounds, jobs and timeout must be positive")
-    timer_name = f"{timer.__module__}:{timer.__qualname__}" if timer else ""  # by which the workers import it
+    timer_name = name_of(timer) if timer else ""  # by which the workers import it
     run = _Run(path, function, place, timer_name, rounds, jobs, timeout, progress or silent)
     store = cache or TuningCache()
     key = run.key(inputs)
