@@ -21,6 +21,7 @@ class FaultKind(str, enum.Enum):
     RACE = "race"
     DIVERGENT_BARRIER = "divergent_barrier"
     MISSING_WAIT = "missing_wait"
+    MISSING_FENCE = "missing_fence"
     DEADLOCK = "deadlock"
     ENDLESS_LOOP = "endless_loop"
     INVALID_OPERAND = "invalid_operand"

@@ -10,7 +10,8 @@ CONDITION_CODE = "%cc"
 """The carry flag of `add.cc`, `addc` and their like, as a predicate register."""
 
 _NO_RESULT = frozenset(
-    "bra brx ret exit trap brkpt nanosleep setmaxnreg griddepcontrol pmevent membar fence stackrestore".split()
+    "bra brx ret exit trap brkpt nanosleep setmaxnreg griddepcontrol pmevent membar fence stackrestore "
+    "accumulators".split()
 )
 _READ_CARRY = frozenset(("addc", "subc", "madc"))
 

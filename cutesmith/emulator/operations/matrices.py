@@ -12,9 +12,9 @@ import numpy as np
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import Warps
 from cutesmith.emulator.machine.suspensions import warp_operation
-from cutesmith.emulator.operations.fragments import read_registers, registers_of, whole_warps, write_registers
 from cutesmith.emulator.program.abi import WARP, Array, Space
 from cutesmith.emulator.ptx.syntax import Address, Instruction
+from cutesmith.emulator.tensor_cores.fragments import read_registers, registers_of, whole_warps, write_registers
 
 ROWS = 8
 ROW_BYTES = 16

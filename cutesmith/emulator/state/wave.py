@@ -23,6 +23,7 @@ from cutesmith.emulator.ptx.syntax import (
     Address,
     Immediate,
     Instruction,
+    Location,
     Operand,
     Register,
     Sink,
@@ -79,10 +80,20 @@ class Wave:
         x, y, z = (int(index) for index in self.blocks[self.block_of_lane[lane]])
         return (x, y, z)
 
-    def report(self, kind: FaultKind, message: str, lanes: Array, instruction: Instruction | None) -> None:
-        """Write a fault of `lanes` (at least one) down: its kind, a sentence; the first lane is named."""
+    def report(
+        self,
+        kind: FaultKind,
+        message: str,
+        lanes: Array,
+        instruction: Instruction | None,
+        other: Location | None = None,
+    ) -> None:
+        """Write a fault of `lanes` (at least one) down: its kind, a sentence; the first lane is named.
+
+        `other`: where the access is that it conflicts with.
+        """
         lane, location = int(lanes[0]), instruction.location if instruction else None
-        finding = Finding(kind, message, location, self.thread(lane), self.block(lane), count=len(lanes))
+        finding = Finding(kind, message, location, self.thread(lane), self.block(lane), other=other, count=len(lanes))
         self.findings.add(finding, instruction.number if instruction else -1)
 
     def read(self, operand: Operand, lanes: Array, dtype: Any = np.uint32) -> Array:

@@ -11,11 +11,11 @@ import zlib
 import numpy as np
 
 from cutesmith.emulator.emitters.formats import FORMATS, Format
-from cutesmith.emulator.operations.fragments import N, a_layout, b_layout, c_layout, pack
-from cutesmith.emulator.operations.multiply import Multiplication
-from cutesmith.emulator.operations.tensor_core import container, decode
 from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.ptx.syntax import bits_of
+from cutesmith.emulator.tensor_cores.arithmetic import container, decode
+from cutesmith.emulator.tensor_cores.fragments import N, a_layout, b_layout, c_layout, pack
+from cutesmith.emulator.tensor_cores.multiplication import Multiplication
 from evals.studies.emulator.instruction_operands import random_words
 
 SETS = 32

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutesmith.emulator.operations.fragments import N
-from cutesmith.emulator.operations.multiply import parse_multiplication
 from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.ptx.syntax import bits_of
+from cutesmith.emulator.tensor_cores.fragments import N
+from cutesmith.emulator.tensor_cores.warp_multiply import parse_multiplication
 from evals.studies.emulator.driver import THREADS
 from evals.studies.emulator.mma_inputs import SETS, Stream, kinds_of, registers
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutesmith.emulator.emitters.formats import F16, F32, TF32, Format
-from cutesmith.emulator.operations.native_sums import NO_EXPONENT, fused_sums
 from cutesmith.emulator.program.abi import Array
+from cutesmith.emulator.tensor_cores.native_sums import NO_EXPONENT, fused_sums
 
 
 def container(format: Format) -> int:
@@ -78,6 +78,9 @@ _GENERATIONS = {
     100: TensorCore(32, 25),
 }
 """By the first SM that has it; only sm_90 has been compared with a device here."""
+
+WARPGROUP_CORE = TensorCore(32, 25, fp8="short")
+"""`wgmma` of sm_90a."""
 
 
 def tensor_core_of(sm: int) -> TensorCore:

@@ -7,8 +7,9 @@ import pytest
 
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.machine.settings import Settings
-from cutesmith.emulator.operations.multiply import Multiplication, compute, parse_multiplication
-from cutesmith.emulator.operations.tensor_core import tensor_core_of
+from cutesmith.emulator.tensor_cores.arithmetic import tensor_core_of
+from cutesmith.emulator.tensor_cores.multiplication import Multiplication, compute
+from cutesmith.emulator.tensor_cores.warp_multiply import parse_multiplication
 from tests.emulator.machine.launches import run_warps
 
 BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
@@ -25,7 +26,7 @@ def dot(a, b, c=0.0, sm=90, kind="bf16", result="f32"):
     bits = [(matrix.astype(np.float32).view(np.uint32) >> shift).astype(np.uint64) for matrix in matrices[:2]]
     addend = matrices[2].astype(np.float32).view(np.uint32) if result == "f32" else matrices[2].astype(np.float16)
     addend = addend if result == "f32" else addend.view(np.uint16)
-    d = compute(form, *bits, addend.astype(np.uint64), sm)[0, 0, 0]
+    d = compute(form, *bits, addend.astype(np.uint64), tensor_core_of(sm))[0, 0, 0]
     return np.uint32(d).view(np.float32) if result == "f32" else np.uint16(d).view(np.float16)
 
 
@@ -60,7 +61,7 @@ def test_float32_results_are_truncated_and_float16_ones_rounded():
     bits = np.float16(1).view(np.uint16)
     half = np.zeros((1, 16, 16), np.uint64), np.zeros((1, 16, 8), np.uint64), np.zeros((1, 16, 8), np.uint64)
     half[0][0, 0, :2], half[1][0, 0, 0], half[1][0, 1, 0] = bits, bits, np.float16(1.5 * 2.0**-11).view(np.uint16)
-    d = compute(Multiplication(16, 16, "f16", "f16", "f16"), *half, 90)[0, 0, 0]
+    d = compute(Multiplication(16, 16, "f16", "f16", "f16"), *half, tensor_core_of(90))[0, 0, 0]
     assert np.uint16(d).view(np.float16) == np.float16(1 + 2.0**-10)
 
 

@@ -1,0 +1,195 @@
+"""Multiplications of warpgroups under way: issued, committed in groups, and carried out when a wait covers them.
+
+That is the latest moment that the rules allow, so what a kernel does too early shows: operands in shared memory are
+read only then, and until then the registers of an accumulator hold *tokens*. A token is a signalling NaN as float32
+that names the accumulator and the register's place in it. Copies of registers carry tokens along; the wait replaces
+them by results in whatever registers they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutesmith.emulator.machine.machine import Machine, Unit
+from cutesmith.emulator.machine.warpgroups import THREADS, WARPS
+from cutesmith.emulator.program.abi import Array
+from cutesmith.emulator.ptx.syntax import Instruction, bits_of
+from cutesmith.emulator.tensor_cores.arithmetic import WARPGROUP_CORE
+from cutesmith.emulator.tensor_cores.descriptors import CHUNK, MatrixDescriptor, OperandTile
+from cutesmith.emulator.tensor_cores.multiplication import Multiplication, compute
+from cutesmith.emulator.tensor_cores.warpgroup_forms import ROWS, WarpgroupMultiply, parse_multiply
+
+_NAN = 0x7F80_0000
+_PLACE_BITS, _SERIAL_BITS = 7, 15  # 128 registers; the rest of a mantissa below its quiet bit
+_SERIALS = (1 << _SERIAL_BITS) - 1
+
+
+def tokens(serials: Array, count: int) -> Array:
+    """uint64 (count, w): what the registers of an accumulator hold, by its serial number (from 1), (w,)."""
+    words: Array = _NAN | serials << _PLACE_BITS | np.arange(count)[:, None]
+    return words.astype(np.uint64)
+
+
+def serials_in(registers: Array) -> Array:
+    """The serial number that each register's token names, 0 for what is not a token."""
+    words = registers.astype(np.uint32)
+    found: Array = np.where(words >> 22 == _NAN >> 22, words >> _PLACE_BITS & _SERIALS, 0)
+    return found.astype(np.int64)
+
+
+@dataclass
+class Issued:
+    """A multiplication of w warpgroups: their numbers, serial numbers of accumulators, and groups, each int64 (w,).
+
+    `a`: bits (w, 64, k) from registers, or the addresses of chunks (w, *chunks) in the wave's shared memory; `b` such
+    addresses. `accumulates` (w,): whether D is added.
+    """
+
+    instruction: Instruction
+    multiply: WarpgroupMultiply
+    groups: Array
+    serials: Array
+    commits: Array
+    a: Array
+    b: Array
+    accumulates: Array
+
+    def select(self, chosen: Array) -> Issued:
+        """For some of the warpgroups."""
+        parts = (self.groups, self.serials, self.commits, self.a, self.b, self.accumulates)
+        return Issued(self.instruction, self.multiply, *(part[chosen] for part in parts))
+
+
+@dataclass
+class Accumulator:
+    """An accumulator in flight: bits uint32 (64, n), the form's product, who issued it last, how many times in all."""
+
+    product: Multiplication
+    bits: Array
+    instruction: Instruction
+    under_way: int = 0
+
+
+class MultiplicationsInFlight(Unit):
+    """The tensor cores of a wave.
+
+    `fenced`: bool (warpgroups,), whether a warpgroup has executed `wgmma.fence`. `committed`: int64 (warpgroups,), how
+    many groups it has committed. `accumulators`: by (warpgroup, serial number).
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        count = -(-machine.wave.lane_count // THREADS) + len(machine.wave.blocks)
+        self.fenced = np.zeros(count, bool)
+        self.committed = np.zeros(count, np.int64)
+        self.accumulators: dict[tuple[int, int], Accumulator] = {}
+        self._serials = np.zeros(count, np.int64)
+        self._read: dict[int, WarpgroupMultiply] = {}
+        self._queue: list[Issued] = []
+        shared = machine.wave.shared
+        size = max(0, shared.size - CHUNK + 1)
+        self._chunks: Array = np.ndarray((size,), f"V{CHUNK}", shared, strides=(1,))  # one at every byte
+
+    def read(self, instruction: Instruction) -> WarpgroupMultiply:
+        """A `wgmma.mma_async`, its operands sorted; each instruction is read once."""
+        if instruction.number not in self._read:
+            self._read[instruction.number] = parse_multiply(instruction)
+        return self._read[instruction.number]
+
+    # ------------------------------------------------------------------------------------------------------- issue
+
+    def new_serials(self, groups: Array) -> Array:
+        """A serial number for a new accumulator of each of these warpgroups; they begin again after 32767."""
+        self._serials[groups] = self._serials[groups] % _SERIALS + 1
+        return self._serials[groups]
+
+    def issue(self, issued: Issued) -> None:
+        """Put a multiplication, whose accumulators are known, into the queue."""
+        for group, serial in zip(issued.groups.tolist(), issued.serials.tolist(), strict=True):
+            accumulator = self.accumulators[group, serial]
+            accumulator.under_way += 1
+            accumulator.instruction = issued.instruction
+        self._queue.append(issued)
+
+    # -------------------------------------------------------------------------------------------------------- wait
+
+    def complete(self, groups: Array, allowed: int) -> tuple[list[Issued], dict[tuple[int, int], Accumulator]]:
+        """Carry out all but the last `allowed` committed groups of these warpgroups.
+
+        What was carried out, and the accumulators on which nothing is under way any more: they are forgotten.
+        """
+        limits = np.full(len(self.committed), np.iinfo(np.int64).min)
+        limits[groups] = self.committed[groups] - allowed
+        done = list(self._take(limits))
+        finished = {}
+        for issued in done:
+            self._carry_out(issued)
+            for key in zip(issued.groups.tolist(), issued.serials.tolist(), strict=True):
+                accumulator = self.accumulators[key]
+                accumulator.under_way -= 1
+                if not accumulator.under_way:
+                    finished[key] = self.accumulators.pop(key)
+        return done, finished
+
+    def _take(self, limits: Array) -> Iterator[Issued]:
+        """Remove from the queue what belongs to groups before a number that depends on the warpgroup, in order."""
+        left = []
+        for issued in self._queue:
+            over = issued.commits < limits[issued.groups]
+            if over.all():
+                yield issued
+                continue
+            left.append(issued)
+            if over.any():
+                left[-1] = issued.select(~over)
+                yield issued.select(over)
+        self._queue = left
+
+    def _carry_out(self, issued: Issued) -> None:
+        """Read the operands and multiply."""
+        multiply = issued.multiply
+        product = multiply.form.product
+        keys = list(zip(issued.groups.tolist(), issued.serials.tolist(), strict=True))
+        a = issued.a if multiply.a_in_registers else self._operand(issued.a, multiply.tile_a)
+        b = self._operand(issued.b, multiply.tile_b)
+        if multiply.negate_a != multiply.negate_b:
+            b = b ^ b.dtype.type(1 << (bits_of(product.b) - 1))
+        c = np.stack([self.accumulators[key].bits for key in keys])
+        c[~issued.accumulates] = 0
+        d = compute(product, a, np.ascontiguousarray(b.swapaxes(1, 2)), c, WARPGROUP_CORE).astype(np.uint32)
+        for key, bits in zip(keys, d, strict=True):
+            self.accumulators[key].bits = bits
+
+    def _operand(self, addresses: Array, tile: OperandTile) -> Array:
+        """Bits (w, extent, depth) of an operand in shared memory, as it is now."""
+        return tile.elements(self._chunks[addresses].view(np.uint8).reshape(*addresses.shape, CHUNK))
+
+
+def chunk_addresses(descriptors: Array, tile: OperandTile) -> Array:
+    """int64 (w, *chunks): addresses within the block's shared memory, of descriptors uint64 (w,)."""
+    decoded = [MatrixDescriptor.decode(word).addresses(tile) for word in descriptors.tolist()]
+    return np.stack(decoded)
+
+
+def matrix_of(registers: Array, bits: int) -> Array:
+    """uint32 (w, 64, n) from the registers of accumulators, uint64 (registers, w, 128); `bits` of an element."""
+    count, groups = registers.shape[:2]
+    per = 32 // bits
+    words = np.ascontiguousarray(registers, np.uint32).view(f"u{bits // 8}")
+    # register: (column block, [row half,] [pair]) and lane: (warp, row, quad); packed elements are columns
+    fields = words.reshape(count * per // 4, 2, 2 // per, groups, WARPS, 8, 4, per)
+    ordered = fields.transpose(3, 4, 1, 5, 0, 6, 2, 7)  # w, warp, half, row, block, quad, pair, element
+    return ordered.reshape(groups, ROWS, -1).astype(np.uint32)
+
+
+def registers_of(matrix: Array, bits: int) -> Array:
+    """uint64 (registers, w, 128) from uint32 (w, 64, n): the inverse of `matrix_of`."""
+    groups, _, columns = matrix.shape
+    per = 32 // bits
+    fields = matrix.astype(f"u{bits // 8}").reshape(groups, WARPS, 2, 8, columns // 8, 4, 2 // per, per)
+    ordered = np.ascontiguousarray(fields.transpose(4, 2, 6, 0, 1, 3, 5, 7))
+    words = ordered.view(np.uint32).reshape(-1, groups, THREADS)
+    return words.astype(np.uint64)

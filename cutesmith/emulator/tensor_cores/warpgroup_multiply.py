@@ -1,0 +1,201 @@
+"""`wgmma`: D = A B + D of a warpgroup, carried out behind its back; `fence`, `commit_group` and `wait_group`.
+
+PTX ISA, "Asynchronous warpgroup level multiply-and-accumulate operation". Multiplications under way are a unit of the
+machine (in_flight.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
+from cutesmith.emulator.machine.machine import Machine
+from cutesmith.emulator.machine.warpgroups import THREADS, WARPS, WarpgroupBatch, warpgroup_operation
+from cutesmith.emulator.program.abi import SHARED_RANK_SHIFT, WARP, Access, Array, Space
+from cutesmith.emulator.ptx.syntax import Immediate, Operand, Register, Vector, bits_of
+from cutesmith.emulator.tensor_cores.descriptors import CHUNK, DescriptorError, OperandTile
+from cutesmith.emulator.tensor_cores.fragments import fragment_order, unpack
+from cutesmith.emulator.tensor_cores.in_flight import (
+    Accumulator,
+    Issued,
+    MultiplicationsInFlight,
+    chunk_addresses,
+    matrix_of,
+    registers_of,
+    serials_in,
+    tokens,
+)
+from cutesmith.emulator.tensor_cores.warpgroup_forms import ROWS, WarpgroupMultiply
+
+
+@warpgroup_operation("wgmma.mma_async")
+def multiply(batch: WarpgroupBatch) -> None:
+    """Every form of `wgmma.mma_async` but sparse ones."""
+    unit = batch.machine.unit(MultiplicationsInFlight)
+    form = unit.read(batch.instruction)
+    unfenced = ~unit.fenced[batch.groups]
+    if unfenced.any():
+        _report(batch, FaultKind.MISSING_FENCE, "without a `wgmma.fence` before it", unfenced)
+    if isinstance(form.a, Vector):
+        a = _fragments(batch, form)
+    else:
+        a = _chunks(batch, batch.uniform(form.a, np.uint64), form.tile_a, shared=False)
+    b = _chunks(batch, batch.uniform(form.b, np.uint64), form.tile_b, shared=True)
+    accumulates = batch.uniform(form.scale_d, np.bool_)
+    serials = _accumulators(batch, form)
+    commits = unit.committed[batch.groups]
+    unit.issue(Issued(batch.instruction, form, batch.groups, serials, commits, a, b, accumulates))
+
+
+@warpgroup_operation("wgmma.fence")
+def fence(batch: WarpgroupBatch) -> None:
+    """`wgmma.fence.sync.aligned`: registers that were used before it may be accumulators or A after it."""
+    batch.machine.unit(MultiplicationsInFlight).fenced[batch.groups] = True
+
+
+@warpgroup_operation("wgmma.commit_group")
+def commit(batch: WarpgroupBatch) -> None:
+    """`wgmma.commit_group.sync.aligned`: what was issued since the last one is a group."""
+    batch.machine.unit(MultiplicationsInFlight).committed[batch.groups] += 1
+
+
+@warpgroup_operation("wgmma.wait_group")
+def wait(batch: WarpgroupBatch) -> None:
+    """`wgmma.wait_group.sync.aligned N`: all but the last N groups are complete; their accumulators land."""
+    allowed = batch.instruction.operands[0]
+    if not isinstance(allowed, Immediate):
+        raise UnsupportedInstruction(batch.instruction, "the number of groups is not a constant")
+    unit = batch.machine.unit(MultiplicationsInFlight)
+    _, finished = unit.complete(batch.groups, allowed.value)
+    if finished:
+        _land(batch, finished)
+
+
+def _report(batch: WarpgroupBatch, kind: FaultKind, what: str, where: Array) -> None:
+    """A finding of the sanitizer about some of the warpgroups: "`wgmma…` without a fence"."""
+    if batch.machine.memory.sanitize:
+        message = f"`{batch.instruction.full_opcode}` {what}"
+        batch.machine.wave.report(kind, message, batch.lanes[where].ravel()[::THREADS], batch.instruction)
+
+
+# ------------------------------------------------------------------------------------------------------------ operands
+
+
+def _chunks(batch: WarpgroupBatch, descriptors: Array, tile: OperandTile, *, shared: bool) -> Array:
+    """int64 (w, *chunks): where the operand's chunks are in the wave's shared memory, once the access is checked.
+
+    A warp reads all of an operand that they share (B), else its rows (of A).
+    """
+    instruction, wave, memory = batch.instruction, batch.machine.wave, batch.machine.memory
+    try:
+        addresses = chunk_addresses(descriptors, tile)
+    except DescriptorError as error:
+        message = f"`{instruction.full_opcode}`: {error}"
+        wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes.ravel(), instruction)
+        addresses = np.zeros((len(descriptors), *tile.chunks), np.int64)
+    rank = wave.special_register("%cluster_ctarank", batch.lanes[:, 0]).astype(np.int64)
+    addresses = (addresses + (rank << SHARED_RANK_SHIFT)[:, None, None]).reshape(len(descriptors), -1)
+    first = batch.lanes[:, ::WARP]  # (w, 4)
+    if shared:
+        warps = WARPS if memory.sanitize else 1
+        lanes = np.repeat(first[:, :warps], addresses.shape[1], axis=1)
+        asked = np.tile(addresses, (1, warps))
+    else:
+        lanes, asked = np.repeat(first, addresses.shape[1] // WARPS, axis=1), addresses
+    pointers = memory.pointers(
+        lanes.ravel(), Space.SHARED, asked.ravel().astype(np.uint64), CHUNK, Access.READ, instruction.number
+    ).reshape(len(descriptors), -1)[:, : addresses.shape[1]]
+    places = np.where(pointers, pointers - np.uint64(wave.shared.ctypes.data), np.uint64(0))
+    return places.astype(np.int64).reshape(len(descriptors), *tile.chunks)
+
+
+def _fragments(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array:
+    """Bits (w, 64, k) of A from registers, as they are now."""
+    assert isinstance(form.a, Vector)
+    bits, depth = form.tile_a.bits, form.tile_a.depth
+    registers = _read(batch, form.a)  # (4, w, 128)
+    early = np.asarray((serials_in(registers) > 0).any(axis=(0, 2)))
+    if early.any():
+        what = "reads as A what a `wgmma` under way writes, without a wait for it"
+        _report(batch, FaultKind.MISSING_WAIT, what, early)
+    by_warp = registers.reshape(len(form.a.elements), -1, WARP).swapaxes(0, 1)
+    elements = unpack(np.ascontiguousarray(by_warp), bits).reshape(len(by_warp), -1)
+    matrix = elements.take(fragment_order("a", ROWS // WARPS, depth, bits), axis=1)
+    kept: Array = matrix.reshape(-1, ROWS, depth).astype(f"u{max(8, bits) // 8}")
+    return kept
+
+
+def _rows(machine: Machine, parts: tuple[Operand, ...]) -> Array:
+    """Rows of the frame that registers have, (registers, 1)."""
+    slots = machine.wave.program.slots
+    return np.array([slots[part.name] for part in parts if isinstance(part, Register)])[:, None]
+
+
+def _read(batch: WarpgroupBatch, vector: Vector) -> Array:
+    """uint64 (registers, w, 128)."""
+    wave, lanes = batch.machine.wave, batch.lanes.ravel()
+    if all(isinstance(part, Register) for part in vector.elements):
+        values = wave.frame[_rows(batch.machine, vector.elements), lanes]
+    else:
+        values = np.stack([wave.read(part, lanes).astype(np.uint64) for part in vector.elements])
+    return np.asarray(values).reshape(len(vector.elements), *batch.lanes.shape)
+
+
+# -------------------------------------------------------------------------------------------------------- accumulators
+
+
+def _accumulators(batch: WarpgroupBatch, form: WarpgroupMultiply) -> Array:
+    """Serial numbers (w,) of the accumulators: those in flight that D's registers hold, or new ones from their values.
+
+    The registers of new ones hold tokens afterwards.
+    """
+    unit, product = batch.machine.unit(MultiplicationsInFlight), form.form.product
+    count = len(form.d.elements)
+    registers = _read(batch, form.d)
+    found = serials_in(registers)
+    serials = found[0, :, 0]
+    chained = (serials > 0) & (registers == tokens(serials, count)[:, :, None]).all(axis=(0, 2))
+    for index in np.flatnonzero(chained):
+        known = unit.accumulators.get((int(batch.groups[index]), int(serials[index])))
+        chained[index] = known is not None and known.product.result == product.result and known.product.n == product.n
+    mixed = ~chained & (found > 0).any(axis=(0, 2))
+    if mixed.any():
+        what = "has accumulators of which others write a part, in another shape, without a wait for them"
+        _report(batch, FaultKind.MISSING_WAIT, what, mixed)
+    fresh = np.flatnonzero(~chained)
+    if len(fresh):
+        new = unit.new_serials(batch.groups[fresh])
+        serials = serials.copy()
+        serials[fresh] = new
+        bits = matrix_of(registers[:, fresh], bits_of(product.result))
+        for group, serial, matrix in zip(batch.groups[fresh].tolist(), new.tolist(), bits, strict=True):
+            unit.accumulators[group, serial] = Accumulator(product, matrix, batch.instruction)
+        lanes = batch.lanes[fresh].ravel()
+        marks = np.repeat(tokens(new, count), THREADS, axis=1)
+        batch.machine.wave.frame[_rows(batch.machine, form.d.elements), lanes] = marks
+    return serials
+
+
+def _land(batch: WarpgroupBatch, finished: dict[tuple[int, int], Accumulator]) -> None:
+    """Put results where tokens are, in the registers that live on."""
+    frame, rows = batch.machine.wave.frame, _rows_after(batch)
+    lanes_of = dict(zip(batch.groups.tolist(), batch.lanes, strict=True))
+    for (group, serial), accumulator in finished.items():
+        lanes = lanes_of[group]
+        results = registers_of(accumulator.bits[None], bits_of(accumulator.product.result))[:, 0]
+        held = rows[serials_in(frame[rows, lanes[0]]) == serial]
+        if not len(held):
+            held = rows  # not in the first thread, perhaps in others
+        words = frame[held[:, None], lanes]
+        mine = serials_in(words) == serial
+        places = (words & np.uint64(127)).astype(np.int64)
+        columns = np.broadcast_to(np.arange(THREADS), words.shape)
+        words[mine] = results[places[mine], columns[mine]]
+        frame[held[:, None], lanes] = words
+
+
+def _rows_after(batch: WarpgroupBatch) -> Array:
+    """Rows of the frame of all 32-bit registers that are live after the instruction."""
+    program = batch.machine.wave.program
+    live = program.live[batch.point.resume]
+    return np.array(sorted(program.slots[name] for name in live if program.widths[name] == 32), np.int64)
