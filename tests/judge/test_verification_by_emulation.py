@@ -36,10 +36,10 @@ def test_what_the_sanitizer_finds_is_a_crash_with_its_line():
         ("    _compiled(x, y)\n", "", ExitCode.REJECTED, "W1", "launched no CuTe kernel"),
         (
             "    cute.arch.sync_threads()\n",
-            '    cute.arch.inline_ptx("wgmma.fence.sync.aligned;")\n',
+            '    cute.arch.inline_ptx("{ .reg .b32 v; mov.b32 v, 1; vabsdiff.u32.s32.s32 v, v, v; }")\n',
             ExitCode.UNAVAILABLE,
             "",
-            "wgmma.fence",
+            "vabsdiff",
         ),
     ],
     ids=["not launched", "an instruction that is not executed"],

@@ -133,8 +133,14 @@ def _sums(
     depth = left[0].shape[2]
     for start in range(0, depth, length):
         total = fused_sums(left, right, decode(result, c), start, min(length, depth - start), fraction)
-        c = _to_f16(total) if result is F16 else _to_f32(total) >> np.uint32(cut) << np.uint32(cut)
+        c = _to_f16(total) if result is F16 else _without_low_bits(_to_f32(total), cut)
     return c
+
+
+def _without_low_bits(bits: Array, count: int) -> Array:
+    """float32 bits without some low bits of the mantissa; NaN stays what it is."""
+    kept = bits >> np.uint32(count) << np.uint32(count)
+    return np.where(bits == F32.nan, bits, kept) if count else bits
 
 
 def _to_f32(values: Array) -> Array:

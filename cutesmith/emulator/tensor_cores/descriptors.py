@@ -26,6 +26,7 @@ CHUNK = 16
 """Bytes that are read together, and the unit of a descriptor's fields."""
 _ROWS = 8
 _FIELD = (1 << 14) - 1
+_BASE_UNIT = 128
 
 
 class Major(enum.Enum):
@@ -84,7 +85,11 @@ class OperandTile:
 
 @dataclass(frozen=True)
 class MatrixDescriptor:
-    """`start`, `leading` and `stride` in bytes; `base_offset` in rows of the pattern (8 rows of a swizzle)."""
+    """`start`, `leading` and `stride` in bytes.
+
+    `base_offset`, in units of 128 bytes, says where the pattern of the swizzle begins: it is subtracted from an address
+    before the bits that count rows are read (settled by the recording of an H200).
+    """
 
     start: int
     leading: int
@@ -110,7 +115,10 @@ class MatrixDescriptor:
 
     def addresses(self, tile: OperandTile) -> Array:
         """Where in the block's shared memory each chunk of the tile is, int64 `tile.chunks`."""
-        return self.swizzle.apply(self.start + _offsets(self.leading, self.stride, self.swizzle, tile))
+        plain = self.start + _offsets(self.leading, self.stride, self.swizzle, tile)
+        counted = plain - self.base_offset * _BASE_UNIT
+        moved: Array = plain ^ counted ^ self.swizzle.apply(counted)
+        return moved
 
     def explain(self, tile: OperandTile) -> str:
         """In words: "64 rows x 16, K-major, 128-byte swizzle, from byte 1024; 8 rows further: 1024 bytes"."""

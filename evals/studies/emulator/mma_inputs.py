@@ -14,7 +14,7 @@ from cutesmith.emulator.emitters.formats import FORMATS, Format
 from cutesmith.emulator.program.abi import Array
 from cutesmith.emulator.ptx.syntax import bits_of
 from cutesmith.emulator.tensor_cores.arithmetic import container, decode
-from cutesmith.emulator.tensor_cores.fragments import N, a_layout, b_layout, c_layout, pack
+from cutesmith.emulator.tensor_cores.fragments import a_layout, b_layout, c_layout, pack
 from cutesmith.emulator.tensor_cores.multiplication import Multiplication
 from evals.studies.emulator.instruction_operands import random_words
 
@@ -113,16 +113,22 @@ def _specials(format: Format) -> list[int]:
     return [0, sign, infinity, infinity, infinity | sign, infinity | quiet, infinity | sign | quiet >> 1]
 
 
-def _float_matrices(stream: Stream, kind: str, form: Multiplication) -> tuple[Array, Array, Array]:
+def matrices(stream: Stream, kind: str, form: Multiplication, sets: int) -> tuple[Array, Array, Array]:
+    """Bits of A (sets, m, k), B (sets, k, n) and C (sets, m, n) of a kind of input."""
+    draw = _integer_matrices if form.result == "s32" else _float_matrices
+    return draw(stream, kind, form, sets)
+
+
+def _float_matrices(stream: Stream, kind: str, form: Multiplication, sets: int) -> tuple[Array, Array, Array]:
     first, second = FORMATS[form.a], FORMATS[form.b]
     result = FORMATS[form.result]
-    a = _spread(stream, kind, first, SETS, form.m, form.k)
-    b = _spread(stream, kind, second, SETS, form.k, N)
-    c = _addend(stream, kind, result, SETS, form.m, N)
+    a = _spread(stream, kind, first, sets, form.m, form.k)
+    b = _spread(stream, kind, second, sets, form.k, form.n)
+    c = _addend(stream, kind, result, sets, form.m, form.n)
     if kind == "cancel":
         half = form.k // 2
         lowest = np.uint64(13 if container(first) == 32 else 0)
-        a[:, :, half:] = a[:, :, :half] ^ (stream.bits(SETS, form.m, half) >> np.uint64(63) << lowest)
+        a[:, :, half:] = a[:, :, :half] ^ (stream.bits(sets, form.m, half) >> np.uint64(63) << lowest)
         b[:, half:] = b[:, :half] ^ (np.uint64(1) << np.uint64(container(second) - 1))
     if kind in ("zeros", "tiny"):
         a = np.where(stream.chance(0.5, *a.shape), np.uint64(0), a)
@@ -153,9 +159,9 @@ def _addend(stream: Stream, kind: str, result: Format, *shape: int) -> Array:
     return around(stream, result, 0, min(16, result.bias), *shape)
 
 
-def _integer_matrices(stream: Stream, kind: str, form: Multiplication) -> tuple[Array, Array, Array]:
-    a, b = stream.bits(SETS, form.m, form.k), stream.bits(SETS, form.k, N)
-    c = stream.bits(SETS, form.m, N)
+def _integer_matrices(stream: Stream, kind: str, form: Multiplication, sets: int) -> tuple[Array, Array, Array]:
+    a, b = stream.bits(sets, form.m, form.k), stream.bits(sets, form.k, form.n)
+    c = stream.bits(sets, form.m, form.n)
     if kind == "extreme":  # sums beyond 32 bits, and the largest factors
         c = np.where(stream.chance(0.5, *c.shape), np.uint64(0x7FFF_FFF0), np.uint64(0x8000_000F))
         a = np.where(stream.chance(0.5, *a.shape), np.uint64(0x80), np.uint64(0x7F))
@@ -170,9 +176,7 @@ def kinds_of(form: Multiplication) -> tuple[str, ...]:
 
 def registers(name: str, kind: str, form: Multiplication) -> Array:
     """uint64 (sets, registers of A then B then C, 32): the operands of SETS multiplications as lanes hold them."""
-    stream = Stream(f"{name} {kind}")
-    draw = _integer_matrices if form.result == "s32" else _float_matrices
-    a, b, c = draw(stream, kind, form)
+    a, b, c = matrices(Stream(f"{name} {kind}"), kind, form, SETS)
     parts = [
         _spread_over_lanes(a, a_layout(form.m, form.k, bits_of(form.a)), bits_of(form.a)),
         _spread_over_lanes(b, b_layout(form.k, bits_of(form.b)), bits_of(form.b)),
