@@ -16,7 +16,7 @@ from cutesmith.emulator.tensor_cores.warp_multiply import parse_multiplication
 from evals.studies.emulator.driver import THREADS
 from evals.studies.emulator.mma_inputs import SETS, Stream, kinds_of, registers
 
-WARP = 32
+WARP = 32  # the kinds of input are names in the recording, and seed its numbers
 
 MULTIPLICATIONS = tuple(
     "mma.sync.aligned." + form
@@ -124,17 +124,17 @@ def _warp_forms() -> list[Form]:
         name = f"vote.sync.{mode}.pred"
         body = f"{PARTIAL} {PREDICATE} {name} %p0, %q1, %i3; selp.u32 %o0, 1, 0, %p0;"
         body += f" {name} %p0, !%q1, %i3; selp.u32 %o1, 1, 0, %p0;"
-        forms.append(Form(name, 4, 2, body, ("full", "partial", "equal")))
+        forms.append(Form(name, 4, 2, body, ("full", "partial", "alike")))
     body = f"{PARTIAL} {PREDICATE} vote.sync.ballot.b32 %o0, %q1, %i3; vote.sync.ballot.b32 %o1, !%q1, %i3;"
-    forms.append(Form("vote.sync.ballot.b32", 4, 2, body, ("full", "partial", "equal")))
+    forms.append(Form("vote.sync.ballot.b32", 4, 2, body, ("full", "partial", "alike")))
     body = f"{PARTIAL} match.any.sync.b32 %o0, %i0, %i3;"
-    forms.append(Form("match.any.sync.b32", 4, 1, body, ("full", "partial", "equal")))
+    forms.append(Form("match.any.sync.b32", 4, 1, body, ("full", "partial", "alike")))
     body = f"{PARTIAL} match.all.sync.b32 %o0|%p0, %i0, %i3; selp.u32 %o1, 1, 0, %p0;"
-    forms.append(Form("match.all.sync.b32", 4, 2, body, ("full", "partial", "equal")))
+    forms.append(Form("match.all.sync.b32", 4, 2, body, ("full", "partial", "alike")))
     for mode in ("add.s32", "add.u32", "min.s32", "min.u32", "max.s32", "max.u32", "and.b32", "or.b32", "xor.b32"):
         operation, kind = mode.split(".")
         name = f"redux.sync.{operation}.{kind}"
-        forms.append(Form(name, 4, 1, f"{PARTIAL} {name} %o0, %i0, %i3;", ("full", "partial", "equal")))
+        forms.append(Form(name, 4, 1, f"{PARTIAL} {name} %o0, %i0, %i3;", ("full", "partial", "alike")))
     body = f"{PARTIAL} elect.sync %o0|%p0, %i3; selp.u32 %o1, 1, 0, %p0;"
     forms.append(Form("elect.sync", 4, 2, body, ("full", "partial")))
     forms.append(Form("activemask.b32", 4, 1, f"{PARTIAL} activemask.b32 %o0;", ("full", "partial")))
@@ -174,11 +174,11 @@ def warp_inputs(form: Form, kind: str) -> Array:
         return bits
     if form.reads < 4 or form.name == "movmatrix":
         return bits
-    if kind == "equal":
+    if kind == "alike":
         few = stream.below(3, SETS, 1).astype(np.uint64)
         odd = stream.chance(0.02, SETS, WARP).astype(np.uint64)
         bits[:, 0] = (few + odd) * np.uint64(0x9000_0001)
-    if form.name.startswith("match") and kind != "equal":
+    if form.name.startswith("match") and kind != "alike":
         bits[:, 0] &= np.uint64(7)
     if form.name.startswith("shfl"):
         bits[:, 1] = np.where(stream.chance(0.2, SETS, WARP), bits[:, 1], bits[:, 1] & np.uint64(31))
@@ -187,6 +187,6 @@ def warp_inputs(form: Form, kind: str) -> Array:
     if form.name == "shfl.sync.bfly.b32" or form.name == "shfl.sync.idx.b32":
         bits[0, 1] = np.arange(WARP) % 5
     bits[:, 3] = 0xFFFF_FFFF
-    if kind in ("partial", "equal"):
+    if kind in ("partial", "alike"):
         bits[1:, 3] = (stream.bits(SETS - 1, 1) >> np.uint64(32)) | np.uint64(1 << 7)
     return bits
