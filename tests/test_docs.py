@@ -142,7 +142,7 @@ SOURCES = "cutesmith tests scripts evals/studies evals/skill evals/agent_session
 
 
 def test_the_code_is_plain_english_too():
-    """Comments, docstrings and messages; a synonym that the search knows and code that a test writes are excused."""
+    """Comments, docstrings and messages; a synonym that the search knows and a name in a recording are excused."""
     files = (path for folder in SOURCES for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
     sources = {path: path.read_text(encoding="utf-8") for path in files}
     found = {path: source for path, source in sources.items() if DIALECT.search(" ".join(source.split()))}
@@ -150,7 +150,7 @@ def test_the_code_is_plain_english_too():
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for path, source in found.items()
         for line, text in texts(source)
-        if DIALECT.search(text) and "memory barrier object" not in text
+        if DIALECT.search(text) and "memory barrier object" not in text and text != '"alike"'
     ]
     assert wrong == []
 
