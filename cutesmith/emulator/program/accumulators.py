@@ -1,8 +1,8 @@
 """Accumulators in flight: where a function may touch registers that `wgmma` still writes, or that no fence has ordered.
 
 A `wgmma.mma_async` writes its accumulators some time before the wait that covers its group. Which registers hold them
-is a matter of data flow, since compilers copy registers from block to block (`mov` carries what is in flight, and does not
-use it). Two kinds of instruction are put before what may be wrong, and judged when they are executed
+is a matter of data flow, since compilers copy registers from block to block: `mov` carries what is in flight, and does
+not use it. Two kinds of instruction are put before what may be wrong, and judged when they are executed
 (tensor_cores/register_checks.py):
 
 - `accumulators.in_flight.OPCODE {registers}` before an instruction that uses registers which *may* be in flight;
