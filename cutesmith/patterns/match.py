@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.attention import plan as attention
 from cutesmith.patterns.chains import split_rows, totals
 from cutesmith.patterns.contraction import plan as contraction
 from cutesmith.patterns.elementwise import plan as elementwise
@@ -27,7 +28,9 @@ def plan_kernel(graph: Graph, arch: str) -> PatternPlan[Any]:
 
     Raises UnmatchedError with the first operation in the way when no pattern does.
     """
-    plan = first_match(graph, (contraction.match, elementwise.match, totals.match, split_rows.match, rows.match))
+    plan = first_match(
+        graph, (attention.match, contraction.match, elementwise.match, totals.match, split_rows.match, rows.match)
+    )
     if not plan.configurations(arch):
         raise UnmatchedError(f"the pattern {plan.pattern} has no configuration for {arch}", operation=plan.pattern)
     return plan

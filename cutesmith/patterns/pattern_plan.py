@@ -67,7 +67,16 @@ class ContractionConfiguration(Configuration):
     group: int = 8
 
 
-AnyConfiguration = ElementwiseConfiguration | RowsConfiguration | ContractionConfiguration
+@dataclass(frozen=True)
+class AttentionConfiguration(Configuration):
+    """Rows of a tile of queries, and of keys and values; the warps, each of which has 16 rows of queries."""
+
+    queries: int
+    keys: int
+    warps: int
+
+
+AnyConfiguration = ElementwiseConfiguration | RowsConfiguration | ContractionConfiguration | AttentionConfiguration
 C = TypeVar("C", bound=AnyConfiguration)
 
 

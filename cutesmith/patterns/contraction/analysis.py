@@ -97,7 +97,7 @@ def analyse(graph: Graph, reserved: Collection[str]) -> ContractionProblem:
         if value.shape != product.shape:
             raise UnmatchedError(f"{output.where} has another shape than the product", operation=output.where)
     names = safe_names([argument.name for argument in graph.arguments], reserved)
-    a, b = (_matrix(side, names, len(product.shape)) for side in product.inputs)
+    a, b = (matrix_of(side, names, len(product.shape)) for side in product.inputs)
     return ContractionProblem(
         graph=graph,
         product=product,
@@ -128,7 +128,8 @@ def _check_node(graph: Graph, product: Node, node: Node) -> None:
         raise UnmatchedError(f"{node.where} has shape {node.shape}, the product {product.shape}", operation=node.where)
 
 
-def _matrix(node: Node, names: list[str], rank: int) -> Matrix:
+def matrix_of(node: Node, names: list[str], rank: int) -> Matrix:
+    """The operand that an input is, as one of `rank` dimensions; `names` are those of the arguments."""
     given, missing = Input.of(node), rank - len(node.shape)
     argument = names[given.index]
     batch = zip(node.shape[:-2], given.stride[:-2], strict=True)

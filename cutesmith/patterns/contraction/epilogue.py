@@ -100,33 +100,38 @@ class Epilogue:
         """Whether the sum is stored as it is."""
         return self.results == ("acc",)
 
-    def source(self) -> str:
-        """The device function `epilogue`, whose parameters are acc, the operands, the numbers and the coordinates."""
+    def source(self, name: str = "epilogue") -> str:
+        """The device function, whose parameters are acc, the operands, the numbers and the coordinates."""
         typed = [f"acc: {self.accumulator}", *(f"{operand.name}: {operand.computed}" for operand in self.operands)]
         typed += [f"{number.name}: {number.type}" for number in self.numbers]
-        typed += [f"{name}: Int32" for name in self.coordinates]
+        typed += [f"{coordinate}: Int32" for coordinate in self.coordinates]
         body = [*self.statements, f"return {', '.join(self.results)}"]
         lines = "\n".join(f"    {line}" for statement in body for line in statement.split("\n"))
-        return f"@cute.jit\ndef epilogue({', '.join(typed)}):\n{lines}"
+        return f"@cute.jit\ndef {name}({', '.join(typed)}):\n{lines}"
 
-    def call(self, acc: str, operands: list[str], coordinates: list[str]) -> str:
+    def call(self, acc: str, operands: list[str], coordinates: list[str], name: str = "epilogue") -> str:
         """The call with these codes for the sum, each operand's scalar, and each coordinate that it takes."""
         numbers = [number.name for number in self.numbers]
-        return f"epilogue({', '.join([acc, *operands, *numbers, *coordinates])})"
+        return f"{name}({', '.join([acc, *operands, *numbers, *coordinates])})"
 
 
-def write_epilogue(graph: Graph, product: Node, arguments: list[str], reserved: Collection[str]) -> Epilogue:
+def write_epilogue(
+    graph: Graph, product: Node, arguments: list[str], reserved: Collection[str], *, fast: bool | None = None
+) -> Epilogue:
     """The epilogue of the only product of a graph whose other nodes are pointwise.
 
-    `arguments` are the names of the graph's arguments, `reserved` what the template binds. Raises UnmatchedError for
-    what has no form inside an element.
+    `arguments` are the names of the graph's arguments, `reserved` what the template binds. `fast`: approximate
+    instructions are good enough (None: where all outputs have 16 bits). Raises UnmatchedError for what has no form
+    inside an element.
     """
-    return _Writer(graph, product, arguments, reserved).epilogue()
+    return _Writer(graph, product, arguments, reserved, is_fast(graph) if fast is None else fast).epilogue()
 
 
 class _Writer:
-    def __init__(self, graph: Graph, product: Node, arguments: list[str], reserved: Collection[str]) -> None:
-        self.graph, self.product, self.arguments = graph, product, arguments
+    def __init__(
+        self, graph: Graph, product: Node, arguments: list[str], reserved: Collection[str], fast: bool
+    ) -> None:
+        self.graph, self.product, self.arguments, self.fast = graph, product, arguments, fast
         self.taken = {*arguments, *reserved}
         self.operands: dict[int, Operand] = {}
         self.numbers: dict[str, Parameter] = {}
@@ -135,7 +140,7 @@ class _Writer:
 
     def epilogue(self) -> Epilogue:
         helpers: set[str] = set()
-        emitter = Emitter(self._leaf, fast=is_fast(self.graph), names={}, helpers=helpers)
+        emitter = Emitter(self._leaf, fast=self.fast, names={}, helpers=helpers)
         values = [output.inputs[0] if output.op == "reshape" else output for output in self.graph.outputs]
         results = tuple(emitter.value(value) for value in values)
         return Epilogue(

@@ -147,12 +147,23 @@ class _Fit:
         return [float(math.prod(size * growth.get(size, 1) for size in sizes)) for growth in ({}, *self.growths)]
 
     def _tied(self, place: tuple[int, int]) -> bool:
-        """Whether all dimensions of this size must be equal: the function takes none that grows on its own."""
+        """Whether a constant that follows this size follows this dimension, or others that must be equal to it.
+
+        A dimension of the same size that grows on its own, and changes no constant, is another matter.
+        """
         arguments = self.graph.arguments
         size = arguments[place[0]].shape[place[1]]
         same = [(i, dim) for i, a in enumerate(arguments) for dim, other in enumerate(a.shape) if other == size]
-        alone = (_attempted(self.trace, grown(arguments, {size: 2}, only=one)) for one in same)
-        return len(same) == 1 or all(graph is None for graph in alone)
+        if len(same) == 1:
+            return True
+        alone = {one: _attempted(self.trace, grown(arguments, {size: 2}, only=one)) for one in same}
+        followed = [one for one, larger in alone.items() if larger is None or self._changes(larger)]
+        return place in followed and (len(followed) == 1 or all(alone[one] is None for one in followed))
+
+    def _changes(self, larger: Graph) -> bool:
+        """Whether a trace says something else than the first, in a constant or altogether."""
+        values = constants_beside(self.graph, larger)
+        return values is None or bool(_changed(self.graph, values))
 
 
 def _products_of_dims(arguments: Sequence[Argument]) -> Iterator[Dims]:

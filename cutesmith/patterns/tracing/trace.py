@@ -143,7 +143,7 @@ class _Run:
         return tensor
 
     def _call(self, values: Sequence[Any]) -> Any:
-        with torch.no_grad(), warnings.catch_warnings(), self.recorder:
+        with torch.inference_mode(), warnings.catch_warnings(), self.recorder:
             warnings.simplefilter("ignore")
             try:
                 return self.function(*values)
@@ -227,7 +227,7 @@ class _Recorder(LightMode):  # type: ignore[no-untyped-call,unused-ignore]
         self.build.origin = self._origin(str(func))
         if name in _REFUSED:
             raise self.build.unmatched(_REFUSED[name])
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags and rule_for(func) is None:
             raise self.build.unmatched("draws random numbers")
         if func._schema.is_mutable:
             return self._in_place(func, args, named)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from cutesmith.patterns.graph.contractions import contract
@@ -24,6 +26,17 @@ def _column(low: Lowering, vector: Node) -> Node:
 @lowers("mm", "bmm")
 def _mm(low: Lowering, a: Node, b: Node) -> Node:
     return _product(low, a, b)
+
+
+@lowers("matmul")
+def _matmul(low: Lowering, a: Node, b: Node) -> Node:
+    """Batches stay as they are, so that an operand is only viewed; a single matrix on the right takes all rows at once."""
+    result = tuple(low.shapes[0])
+    rows = low.build.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
+    columns = _column(low, b) if len(b.shape) == 1 else b
+    if len(columns.shape) == 2:
+        rows = low.build.reshape(rows, (math.prod(rows.shape[:-1]), rows.shape[-1]))
+    return low.build.reshape(_product(low, rows, columns), result)
 
 
 @lowers("mv")

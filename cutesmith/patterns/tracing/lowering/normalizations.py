@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from cutesmith.patterns.graph.builder import GraphBuilder
 from cutesmith.patterns.graph.nodes import Node
 from cutesmith.patterns.tracing.lowering.dispatch import Lowering, lowers
 
@@ -20,6 +22,21 @@ def _shifted(low: Lowering, x: Node, dim: int) -> tuple[Node, Node, Node]:
 def _softmax(low: Lowering, x: Node, dim: int, half_to_float: bool) -> Node:
     _, powers, total = _shifted(low, x, dim)
     return low.build("div", powers, total)
+
+
+def safe_softmax(build: GraphBuilder, x: Node, kind: str) -> Node:
+    """The softmax over the last dimension in the type `kind`; a row of -inf alone becomes zeros."""
+    dims = (len(x.shape) - 1,)
+    powers = build("exp", build("sub", x, build.reduce("max", x, dims, kind), dtype=kind))
+    hidden = build.reduce("all", build("eq", x, float("-inf")), dims, "bool")
+    return build("where", hidden, 0.0, build("div", powers, build.reduce("sum", powers, dims, kind)), dtype=kind)
+
+
+@lowers("_safe_softmax")
+def _safe_softmax(low: Lowering, x: Node, dim: int, dtype: Any = None) -> Node:
+    if dim % len(x.shape) != len(x.shape) - 1:
+        raise low.build.unmatched("is taken over a dimension that is not the last")
+    return safe_softmax(low.build, low.operand(x), low.kind)
 
 
 @lowers("_log_softmax")

@@ -1,0 +1,223 @@
+"""What an attention is: softmax(score(Q K^T)) V, where `score` is any pointwise function of a product and its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.attention.band import Band, band_of, is_minus_infinity
+from cutesmith.patterns.contraction.analysis import Matrix, matrix_of
+from cutesmith.patterns.contraction.epilogue import Epilogue, write_epilogue
+from cutesmith.patterns.graph.builder import GraphBuilder
+from cutesmith.patterns.graph.dtypes import is_float, widens
+from cutesmith.patterns.graph.nodes import Constant, Graph, Node, Reduction, with_nodes, with_values
+from cutesmith.patterns.graph.shapes import Shape
+from cutesmith.patterns.writing.naming import safe_names
+
+HALVES = frozenset({"float16", "bfloat16"})
+NOT_ATTENTION = "the function is no softmax between two products of matrices"
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """softmax over keys of `score(q k^T)`, times v; sizes are the traced ones.
+
+    `score` is the function of each sum, `score_inside` the same where the band's conditions hold. `empty_rows` is what
+    a query gets that sees no key: 0 (PyTorch's own attention) or NaN (a plain softmax).
+    """
+
+    graph: Graph
+    arguments: tuple[str, ...]
+    batch: Shape
+    queries: int
+    keys: int
+    width: int
+    value_width: int
+    q: Matrix
+    k: Matrix
+    v: Matrix
+    score: Epilogue
+    score_inside: Epilogue
+    band: Band
+    empty_rows: float
+    output: Epilogue
+
+    @property
+    def dtype(self) -> str:
+        """The torch dtype name of queries, keys and values."""
+        return self.q.dtype
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The nodes of an attention: both products, the scores and the operands in memory."""
+
+    scores_product: Node
+    scores: Node
+    product: Node
+    operands: tuple[Node, Node, Node]
+    safe: bool
+
+
+def analyse(graph: Graph, reserved: Collection[str]) -> AttentionProblem:
+    """The problem of a graph that is one attention of arguments; UnmatchedError where it is something else."""
+    parts = _parts(graph)
+    product = parts.product
+    if len(graph.outputs) != 1 or _last_view(graph.outputs[0]).shape != product.shape:
+        raise UnmatchedError(f"{product.where} is not followed by pointwise work alone", operation=product.where)
+    names = safe_names([argument.name for argument in graph.arguments], reserved)
+    rank, band = len(product.shape), band_of(parts.scores)
+    fast = graph.outputs[0].dtype in HALVES
+    scores, sums = _aligned(parts)
+
+    def score(node: Node) -> Epilogue:
+        return write_epilogue(_returning(graph, node), sums, names, reserved, fast=fast)
+
+    written = score(scores)
+    taken = {*reserved, *(operand.name for operand in written.operands)}
+    q, k, v = (matrix_of(node, names, rank) for node in parts.operands)
+    return AttentionProblem(
+        graph=graph,
+        arguments=tuple(names),
+        batch=product.shape[:-2],
+        queries=product.shape[-2],
+        keys=scores.shape[-1],
+        width=q.shape[-1],
+        value_width=v.shape[-1],
+        q=q,
+        k=k,
+        v=v,
+        score=written,
+        score_inside=score(_inside(scores, band)),
+        band=band,
+        empty_rows=0.0 if parts.safe else float("nan"),
+        output=write_epilogue(graph, product, names, taken),
+    )
+
+
+def _last_view(node: Node) -> Node:
+    return node.inputs[0] if node.op == "reshape" else node
+
+
+def _aligned(parts: _Parts) -> tuple[Node, Node]:
+    """The scores, and their product in as many dimensions: leading ones of size 1 may be missing."""
+    product, scores = parts.scores_product, parts.scores
+    sums = replace(product, shape=scores.shape)
+    return _replaced(scores, {id(product): sums}), sums
+
+
+def _replaced(node: Node, values: Mapping[int, Node], change: Callable[[Node], Node] = lambda node: node) -> Node:
+    """The node with others in place of those whose id is in `values`, and each changed that is made of them."""
+    alone = Graph((), (node,), (), False)
+    return with_nodes(with_values(alone, values), change).outputs[0]
+
+
+def _returning(graph: Graph, node: Node) -> Graph:
+    return replace(graph, outputs=(node,), output_strides=(), returns_tuple=False)
+
+
+def _inside(scores: Node, band: Band) -> Node:
+    """The scores where all conditions of the band hold."""
+    build = GraphBuilder()
+    known = {id(node): build.constant(holds, "bool") for node, holds in band.conditions}
+
+    def simpler(node: Node) -> Node:
+        constant = any(child.op == "constant" for child in node.inputs)
+        return build(node.op, *node.inputs, dtype=node.dtype) if node.is_pointwise and constant else node
+
+    return _replaced(scores, known, simpler)
+
+
+def _parts(graph: Graph) -> _Parts:
+    for product in (node for node in graph.nodes() if node.op == "contract"):
+        weights, values = product.inputs
+        found = _softmax(_narrow(weights))
+        if found is None:
+            continue
+        scores, safe = found
+        inner = _scores_product(scores)
+        if inner is None:
+            continue
+        operands = (inner.inputs[0], inner.inputs[1], values)
+        sources = [_narrow(operand) for operand in operands]
+        _check_operands(product, weights, sources)
+        queries, keys, value = sources
+        return _Parts(inner, scores, product, (queries, keys, value), safe)
+    raise UnmatchedError(NOT_ATTENTION, operation="")
+
+
+def _check_operands(product: Node, weights: Node, operands: list[Node]) -> None:
+    """All of one 16-bit type, in memory; the weights are rounded to it before the second product."""
+    for operand in operands:
+        if operand.op != "input":
+            raise UnmatchedError(f"{operand.where} is computed before the products", operation=operand.where)
+    kinds = {operand.dtype for operand in operands}
+    rounded = {weights.dtype, _rounded_to(weights)} & kinds
+    if len(kinds) > 1 or not kinds <= HALVES or not rounded:
+        kinds.add(weights.dtype)
+        raise UnmatchedError(f"{product.where} multiplies {', '.join(sorted(kinds))}", operation=product.where)
+
+
+def _rounded_to(node: Node) -> str:
+    """The narrowest type that the value is rounded to by the casts at its end."""
+    return node.inputs[0].dtype if node.op == "cast" and widens(node.inputs[0].dtype, node.dtype) else node.dtype
+
+
+def _narrow(node: Node) -> Node:
+    """The value before casts that lose nothing in a product: of a 16-bit type to a wider one, or to a 16-bit one."""
+    while node.op == "cast" and is_float(node.dtype) and is_float(node.inputs[0].dtype):
+        (node,) = node.inputs
+    return node
+
+
+def _scores_product(scores: Node) -> Node | None:
+    """The only product that the scores are a pointwise function of."""
+    products = [node for node in _pointwise_cone(scores) if node.op == "contract"]
+    if len(products) != 1:
+        return None
+    missing = len(scores.shape) - len(products[0].shape)
+    return products[0] if (1,) * missing + products[0].shape == scores.shape else None
+
+
+def _pointwise_cone(node: Node) -> list[Node]:
+    """The node, and what it is made of, as far as pointwise operations reach."""
+    seen: dict[int, Node] = {}
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        if id(each) not in seen:
+            seen[id(each)] = each
+            stack.extend(each.inputs if each.is_pointwise else ())
+    return list(seen.values())
+
+
+def _softmax(node: Node) -> tuple[Node, bool] | None:
+    """What a softmax over the last dimension is taken of, and whether rows of -inf alone give zeros."""
+    if node.op == "where":  # PyTorch's safe softmax: zeros where all scores are -inf
+        condition, first, second = node.inputs
+        inner = _softmax(_narrow(second))
+        zeros = first.op == "constant" and Constant.of(first).value == 0
+        return (inner[0], True) if inner and zeros and _all_hidden(condition, inner[0]) else None
+    if node.op != "div":
+        return None
+    powers, total = node.inputs
+    if powers.op != "exp" or not _reduces_last(total, "sum") or total.inputs[0] is not powers:
+        return None
+    (shifted,) = powers.inputs
+    if shifted.op != "sub":
+        return None
+    scores, highest = shifted.inputs
+    return (scores, False) if _reduces_last(highest, "max") and highest.inputs[0] is scores else None
+
+
+def _all_hidden(condition: Node, scores: Node) -> bool:
+    """Whether the condition says that a row of scores is -inf alone."""
+    if not _reduces_last(condition, "all"):
+        return False
+    (hidden,) = condition.inputs
+    return hidden.op == "eq" and hidden.inputs[0] is scores and is_minus_infinity(hidden.inputs[1])
+
+
+def _reduces_last(node: Node, op: str) -> bool:
+    return node.op == op and Reduction.of(node).dims == (len(node.shape) - 1,)

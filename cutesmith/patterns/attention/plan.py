@@ -1,0 +1,208 @@
+"""The pattern of attention: a block keeps a tile of queries and goes over the keys once, with an online softmax.
+
+The scores of a tile never leave the registers of the warp that made them, and become the operand of the second product
+as they lie (FlashAttention-2, arXiv 2307.08691). Keys and values have one buffer each: the next keys are copied while
+the values are multiplied, the next values while the scores are. Tiles of keys outside the mask's band are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from cutesmith.devices import SmVersion, parse_arch
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.attention.analysis import AttentionProblem, analyse
+from cutesmith.patterns.attention.band import Offset
+from cutesmith.patterns.contraction.epilogue import Epilogue, Operand
+from cutesmith.patterns.graph.nodes import Graph
+from cutesmith.patterns.pattern_plan import AttentionConfiguration
+from cutesmith.patterns.writing.naming import SHARED_NAMES, Parameter, fresh_name
+from cutesmith.patterns.writing.templating import launcher_key, render_template, returned
+from cutesmith.runtime.tiling import TiledShape, Tiling
+
+_OWN = (
+    "acc at_m at_n score score_inside epilogue cpasync warp SmemAllocator QUERIES KEYS WARPS THREADS width value_width "
+    "LOG2_E LOWEST queries keys padded tile_layout load_tile matrices access description TYPES LAUNCHERS vectors thread "
+    "block blocks batch m step steps first end whole row column rows columns dtype scores highest shrink powers total "
+    "inverse values result clipped tiled_mma smem atom tensor tensors"
+)
+RESERVED = SHARED_NAMES | set(_OWN.split())
+"""Names that an argument of the problem may not have in the generated kernel."""
+
+TILES = ((128, 64, 8), (64, 64, 4), (128, 32, 8), (128, 128, 8), (64, 128, 4), (64, 32, 4), (32, 64, 2))
+"""(queries, keys, warps): each warp has 16 rows of queries. The first is FlashAttention-2's for a width of 64 to 128."""
+
+REGISTERS = 190
+"""A thread has 255: what is left holds the operands of an instruction, addresses and the scores' function."""
+
+WAVE = 132
+"""Blocks that an H200 holds at least at once; smaller tiles of queries are tried first where there are fewer."""
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """A matched attention, ready to be rendered in any of its configurations."""
+
+    graph: Graph
+    problem: AttentionProblem
+    pattern: str = "attention"
+
+    @property
+    def algorithmic_bytes(self) -> int:
+        """Bytes that must cross device memory once: inputs read, outputs written, in the traced shapes."""
+        return self.graph.moved_bytes
+
+    @property
+    def algorithmic_flops(self) -> int:
+        """Two for each product of two numbers, one for each pointwise result; what a mask hides is counted too."""
+        return self.graph.flops
+
+    def configurations(self, arch: str = "sm_90a") -> list[AttentionConfiguration]:
+        """Tiles that the architecture can run, the best guess first."""
+        sm, problem = parse_arch(arch).sm, self.problem
+        found = [AttentionConfiguration(*tile) for tile in TILES]
+        fitting = [c for c in found if not any(refusals(problem, c, sm))]
+        batches = 1
+        for size in problem.batch:
+            batches *= size
+        return sorted(fitting, key=lambda c: batches * -(-problem.queries // c.queries) < WAVE)
+
+    def tiled_shape(self) -> TiledShape:
+        """Queries and keys; every edge is guarded."""
+        return TiledShape(sizes=(self.problem.queries, self.problem.keys))
+
+    def tiling(self, configuration: AttentionConfiguration) -> Tiling:
+        """A block's tile and what it takes."""
+        c = configuration
+        return Tiling(
+            threads=32 * c.warps,
+            tile=(c.queries, c.keys),
+            smem_bytes=shared_bytes(self.problem, c),
+            settings=c.to_dict(),
+        )
+
+    def render(self, configuration: AttentionConfiguration) -> str:
+        """The kernel section: imports, device functions, kernel, launch, cached compile and `kernel_fn`."""
+        return render_template("attention.py.j2", _Context(self.problem).of(configuration))
+
+
+def match(graph: Graph) -> AttentionPlan:
+    """A plan, or UnmatchedError where the graph is not one attention of arguments whose rows are contiguous."""
+    problem = analyse(graph, RESERVED)
+    for matrix, dim in ((problem.q, -1), (problem.k, -2), (problem.v, -1)):
+        if matrix.strides[dim] != 1 and matrix.shape[dim] != 1:
+            raise UnmatchedError(f"the rows of {matrix.argument} are not contiguous", operation="")
+        if matrix.shape[dim] % 2 or any(step % 2 for step in matrix.strides[:-2]):
+            raise UnmatchedError(f"a row of {matrix.argument} does not begin at 4 bytes", operation="")
+    if not AttentionPlan(graph, problem).configurations():
+        raise UnmatchedError(f"heads of {problem.width} and {problem.value_width} elements do not fit", operation="")
+    return AttentionPlan(graph, problem)
+
+
+def padded(width: int) -> int:
+    """A head's width in whole steps of the matrix instruction."""
+    return -(-width // 16) * 16
+
+
+def shared_bytes(problem: AttentionProblem, c: AttentionConfiguration) -> int:
+    """The tiles of queries, keys and values."""
+    return 2 * ((c.queries + c.keys) * padded(problem.width) + c.keys * padded(problem.value_width))
+
+
+def refusals(problem: AttentionProblem, c: AttentionConfiguration, sm: SmVersion) -> Iterator[str]:
+    """A sentence for each reason why the template would not run so."""
+    if c.queries != 16 * c.warps:
+        yield f"{c.warps} warps do not have 16 of {c.queries} rows each"
+    registers = padded(problem.value_width) // 2 + c.keys // 2 + c.keys // 4
+    if registers > REGISTERS:
+        yield f"{registers} registers a thread for sums, scores and weights: more than {REGISTERS} spill"
+    if (needed := shared_bytes(problem, c)) > sm.smem_per_block:
+        yield f"{needed} bytes of shared memory: sm_{sm.number} has {sm.smem_per_block} bytes a block"
+
+
+def bound_code(offset: Offset, names: Sequence[str]) -> str:
+    """What is added to a row for one end of its band; `names` are those of the function's arguments."""
+    if offset.argument is None:
+        return f" + {offset.constant}" if offset.constant else ""
+    sign = "-" if offset.factor < 0 else "+"
+    return f" {sign} clipped({names[offset.argument]})" + (f" + {offset.constant}" if offset.constant else "")
+
+
+class _Context:
+    """What the template takes."""
+
+    def __init__(self, problem: AttentionProblem) -> None:
+        self.problem = problem
+        self.epilogues = (problem.score, problem.score_inside, problem.output)
+        self.taken = {*problem.arguments, *RESERVED, *(o.name for o in self.operands)}
+        self.taken |= {output.name for output in problem.output.outputs}
+        self.lines: list[str] = []
+        self.names: dict[str, str] = {}
+
+    @cached_property
+    def operands(self) -> list[Operand]:
+        """All that the scores and the output read, each once."""
+        return list({o.name: o for epilogue in self.epilogues for o in epilogue.operands}.values())
+
+    @cached_property
+    def numbers(self) -> list[Parameter]:
+        """All numbers that are passed at run time, each once."""
+        return list({n.name: n for epilogue in self.epilogues for n in epilogue.numbers}.values())
+
+    def of(self, configuration: AttentionConfiguration) -> dict[str, object]:
+        problem, output = self.problem, self.problem.output.outputs[0]
+        matrices = [self._view(m.code, m.argument) for m in (problem.q, problem.k, problem.v)]
+        operands = [self._view(self._bytes(o), o.argument) for o in self.operands]
+        band = problem.band
+        return {
+            "c": configuration,
+            "p": problem,
+            "matrices": matrices,
+            "operands": self.operands,
+            "operand_tensors": operands,
+            "numbers": self.numbers,
+            "helpers": sorted({helper for epilogue in self.epilogues for helper in epilogue.helpers}),
+            "lower": [bound_code(offset, problem.arguments) for offset in band.lower],
+            "upper": [bound_code(offset, problem.arguments) for offset in band.upper],
+            "clips": any(offset.argument is not None for offset in (*band.lower, *band.upper)),
+            "score_call": self._call(problem.score, "tSrS[i]", "score"),
+            "inside_call": self._call(problem.score_inside, "tSrS[i]", "score_inside"),
+            "output_call": self._call(problem.output, "sums[v]", "epilogue"),
+            "vector_operands": [o for o in problem.score.operands if not any(o.varies[-2:])],
+            "inside_operands": {o.name for o in problem.score_inside.operands},
+            "output": output,
+            "views": [*self.lines, *dict.fromkeys(law for each in self.epilogues for law in each.laws)],
+            "checks": self._checks(),
+            "key": launcher_key(list(dict.fromkeys([*matrices, *operands]))),
+            "returns": returned(
+                [output.name if output.viewed is None else f"{output.name}.view({output.viewed!r})"],
+                as_tuple=problem.graph.returns_tuple,
+            ),
+        }
+
+    def _bytes(self, operand: Operand) -> str:
+        return f"{operand.code}.view(torch.uint8)" if operand.dtype == "bool" else operand.code
+
+    def _call(self, epilogue: Epilogue, acc: str, name: str) -> str:
+        loaded = [operand.loaded(f"l_{operand.name}") for operand in epilogue.operands]
+        places = {"at_m": "row", "at_n": "column"}
+        return epilogue.call(acc, loaded, [places[each] for each in epilogue.coordinates], name)
+
+    def _view(self, code: str, argument: str) -> str:
+        """The name of a viewed argument; the statement that makes it joins `lines`."""
+        if code == argument:
+            return argument
+        if code not in self.names:
+            self.names[code] = fresh_name(f"{argument}_view", self.taken)
+            self.taken.add(self.names[code])
+            self.lines.append(f"{self.names[code]} = {code}")
+        return self.names[code]
+
+    def _checks(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Arguments whose shape is part of the kernel, because views or constants carry the traced sizes."""
+        if not self.problem.graph.fixed_shapes:
+            return []
+        named = zip(self.problem.arguments, self.problem.graph.arguments, strict=True)
+        return [(name, argument.shape) for name, argument in named if argument.kind == "tensor"]
