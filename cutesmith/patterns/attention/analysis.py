@@ -16,7 +16,7 @@ from cutesmith.patterns.graph.shapes import Shape
 from cutesmith.patterns.writing.naming import safe_names
 
 HALVES = frozenset({"float16", "bfloat16"})
-NOT_ATTENTION = "the function is no softmax between two products of matrices"
+NOT_ATTENTION = "there is no softmax between two products of matrices"
 
 
 @dataclass(frozen=True)

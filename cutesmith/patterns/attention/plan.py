@@ -7,6 +7,7 @@ the values are multiplied, the next values while the scores are. Tiles of keys o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,21 +25,21 @@ from cutesmith.runtime.tiling import TiledShape, Tiling
 
 _OWN = (
     "acc at_m at_n score score_inside epilogue cpasync warp SmemAllocator QUERIES KEYS WARPS THREADS width value_width "
-    "LOG2_E LOWEST queries keys padded tile_layout load_tile matrices access description TYPES LAUNCHERS vectors thread "
-    "block blocks batch m step steps first end whole row column rows columns dtype scores highest shrink powers total "
+    "LOG2_E LOWEST queries keys padded tile_layout load_tile matrices access description LAUNCHERS vectors step steps "
+    "blocks batch m first end whole row column rows columns dtype scores highest shrink powers total "
     "inverse values result clipped tiled_mma smem atom tensor tensors"
 )
 RESERVED = SHARED_NAMES | set(_OWN.split())
 """Names that an argument of the problem may not have in the generated kernel."""
 
 TILES = ((128, 64, 8), (64, 64, 4), (128, 32, 8), (128, 128, 8), (64, 128, 4), (64, 32, 4), (32, 64, 2))
-"""(queries, keys, warps): each warp has 16 rows of queries. The first is FlashAttention-2's for a width of 64 to 128."""
+"""(queries, keys, warps): each warp has 16 rows of queries. FlashAttention-2 takes the first for widths to 128."""
 
 REGISTERS = 190
 """A thread has 255: what is left holds the operands of an instruction, addresses and the scores' function."""
 
-WAVE = 132
-"""Blocks that an H200 holds at least at once; smaller tiles of queries are tried first where there are fewer."""
+SM_COUNT = 132
+"""Of an H200; the choice between tiles asks how many blocks run at once."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,7 @@ class AttentionPlan:
         sm, problem = parse_arch(arch).sm, self.problem
         found = [AttentionConfiguration(*tile) for tile in TILES]
         fitting = [c for c in found if not any(refusals(problem, c, sm))]
-        batches = 1
-        for size in problem.batch:
-            batches *= size
-        return sorted(fitting, key=lambda c: batches * -(-problem.queries // c.queries) < WAVE)
+        return sorted(fitting, key=lambda c: _predicted_cost(problem, c))
 
     def tiled_shape(self) -> TiledShape:
         """Queries and keys; every edge is guarded."""
@@ -120,6 +118,14 @@ def refusals(problem: AttentionProblem, c: AttentionConfiguration, sm: SmVersion
         yield f"{registers} registers a thread for sums, scores and weights: more than {REGISTERS} spill"
     if (needed := shared_bytes(problem, c)) > sm.smem_per_block:
         yield f"{needed} bytes of shared memory: sm_{sm.number} has {sm.smem_per_block} bytes a block"
+
+
+def _predicted_cost(problem: AttentionProblem, c: AttentionConfiguration) -> float:
+    """Of all waves of blocks: scores, edges of tiles included, and keys and values that each block reads again."""
+    blocks = math.prod(problem.batch) * math.ceil(problem.queries / c.queries)
+    resident = max(1, 8 // c.warps)
+    waves = math.ceil(blocks / (SM_COUNT * resident))
+    return waves * resident * math.ceil(problem.keys / c.keys) * c.keys * (c.queries + 48)
 
 
 def bound_code(offset: Offset, names: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ from cutesmith.patterns.graph.equality import same_graph, with_numbers
 from cutesmith.patterns.graph.nodes import Argument, Graph, Node, Origin
 from cutesmith.patterns.tracing.lowering import (
     activations,
+    attention,
     contractions,
     losses,
     normalizations,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 FAMILIES = (
     activations,
+    attention,
     contractions,
     losses,
     normalizations,

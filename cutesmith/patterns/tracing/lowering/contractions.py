@@ -30,7 +30,7 @@ def _mm(low: Lowering, a: Node, b: Node) -> Node:
 
 @lowers("matmul")
 def _matmul(low: Lowering, a: Node, b: Node) -> Node:
-    """Batches stay as they are, so that an operand is only viewed; a single matrix on the right takes all rows at once."""
+    """A batch on both sides stays as it is, so that it is only viewed; a single matrix on the right takes all rows."""
     result = tuple(low.shapes[0])
     rows = low.build.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
     columns = _column(low, b) if len(b.shape) == 1 else b

@@ -1,0 +1,167 @@
+"""Kernels of attention: what they compute on the emulated GPU, against float64; which functions are one launch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cutesmith.devices import parse_arch
+from cutesmith.emulator.device import emulated_device
+from cutesmith.errors import UnmatchedError
+from cutesmith.patterns.attention.band import Offset
+from cutesmith.patterns.attention.plan import match, refusals
+from cutesmith.patterns.tracing.trace import trace_function
+from tests.patterns.interpret import interpret
+from tests.patterns.running import exactly, load, move, normal
+
+BF16, F16 = torch.bfloat16, torch.float16
+
+
+def heads(queries=20, keys=20, width=16, value_width=None, heads=(2,), dtype=BF16, kv_heads=None):
+    shapes = (heads, queries, width), (kv_heads or heads, keys, width), (kv_heads or heads, keys, value_width or width)
+    return tuple(normal(*h, rows, w, dtype=dtype, seed=seed) for seed, (h, rows, w) in enumerate(shapes))
+
+
+def written_out(q, k, v, *, change=lambda scores, i, j: scores):
+    """Attention as a user writes it, with `change` of the scores and their coordinates."""
+    i, j = torch.arange(q.shape[-2], device=q.device)[:, None], torch.arange(k.shape[-2], device=k.device)
+    scores = change(q.float() @ k.float().mT * q.shape[-1] ** -0.5, i, j)
+    return torch.softmax(scores, dim=-1).to(v.dtype) @ v
+
+
+def windowed(q, k, v, window):
+    hidden = lambda i, j: (i - j >= window) | (i < j)  # noqa: E731
+    return written_out(q, k, v, change=lambda s, i, j: s.masked_fill(hidden(i, j), -math.inf))
+
+
+def alibi(q, k, v, slopes):
+    bias = lambda i, j: slopes[:, None, None] * (j - i)  # noqa: E731
+    return written_out(q, k, v, change=lambda s, i, j: torch.where(j <= i, s + bias(i, j), -math.inf))
+
+
+def soft_capped(q, k, v):
+    return written_out(q, k, v, change=lambda s, i, j: 5 * torch.tanh(s / 5))
+
+
+def causal(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def masked(q, k, v, mask):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def grouped(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+
+def gated(q, k, v, gate):
+    return F.scaled_dot_product_attention(q, k, v) * torch.sigmoid(gate)
+
+
+SEEN = torch.rand(20, 33, generator=torch.Generator().manual_seed(3)) < 0.5
+SEEN[4] = False  # a query that sees no key
+CASES = {
+    "plain": (F.scaled_dot_product_attention, heads()),
+    "causal": (causal, heads(70, 90)),
+    "boolean_mask": (masked, (*heads(20, 33), SEEN)),
+    "window": (windowed, (*heads(150, 150), 40)),
+    "bias": (lambda q, k, v, b: written_out(q, k, v, change=lambda s, i, j: s + b), (*heads(9, 33), normal(9, 33))),
+}
+SLOW_CASES = {
+    "fp16_odd_widths": (written_out, heads(33, 70, 40, 24, dtype=F16)),
+    "added_mask": (masked, (*heads(20, 33), normal(2, 20, 33, dtype=BF16))),
+    "grouped": (grouped, heads(17, 17, heads=(2, 6), kv_heads=(2, 2))),
+    "alibi": (alibi, (*heads(40, 40), torch.tensor([0.5, 0.25]))),
+    "soft_cap": (soft_capped, heads(20, 40)),
+    "gate": (gated, (*heads(20, 40), normal(2, 20, 16, dtype=BF16, seed=5))),
+    "wide": (causal, heads(20, 20, 128)),
+    "two_bytes_aligned": (F.scaled_dot_product_attention, heads(9, 9, 18)),
+    "one_query": (F.scaled_dot_product_attention, heads(1, 200)),
+    "three_batch_dimensions": (causal, heads(9, 9, heads=(2, 1, 3))),
+    "transposed_heads": (lambda q, k, v: causal(*(x.transpose(1, 2) for x in (q, k, v))), heads(2, 2, heads=(1, 9))),
+}
+
+
+def check(function, inputs, folder):
+    plan = match(trace_function(function, inputs))
+    with emulated_device("sm_80"):
+        ours = load(plan.render(plan.configurations("sm_80")[0]), folder).kernel_fn(*map(move, inputs)).cpu()
+    (theirs,) = exactly(function, inputs)
+    assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+    tolerance = {BF16: 2e-2, F16: 4e-3}[theirs.dtype]
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results(name, tmp_path):
+    check(*CASES[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW_CASES)
+def test_more_results(name, tmp_path):
+    check(*SLOW_CASES[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", [*CASES, *SLOW_CASES])
+def test_the_graph_computes_what_pytorch_does(name):
+    function, inputs = {**CASES, **SLOW_CASES}[name]
+    (ours,), (theirs,) = interpret(trace_function(function, inputs), list(inputs)), exactly(function, inputs)
+    torch.testing.assert_close(ours.to(theirs.dtype), theirs, rtol=2e-2, atol=2e-2)
+
+
+BANDS = {
+    "causal": ((), (Offset(0),)),
+    "window": ((Offset(1, 3, -1),), (Offset(0),)),
+    "boolean_mask": ((), ()),
+    "alibi": ((), (Offset(0),)),
+    "soft_cap": ((), ()),
+}
+
+
+@pytest.mark.parametrize("name", BANDS)
+def test_the_band_of_a_mask(name):
+    function, inputs = {**CASES, **SLOW_CASES}[name]
+    band = match(trace_function(function, inputs)).problem.band
+    assert (band.lower, band.upper) == BANDS[name]
+
+
+def test_a_mask_is_left_out_inside_its_band():
+    problem = match(trace_function(*CASES["causal"])).problem
+    assert problem.score.coordinates and not problem.score_inside.coordinates
+
+
+def test_a_row_that_sees_nothing_is_nan_in_a_plain_softmax(tmp_path):
+    hide_all = lambda q, k, v: written_out(q, k, v, change=lambda s, i, j: s.masked_fill(j >= i, -math.inf))  # noqa: E731
+    plan = match(trace_function(hide_all, heads(9, 9)))
+    with emulated_device("sm_80"):
+        kernel = load(plan.render(plan.configurations("sm_80")[0]), tmp_path)
+        out = kernel.kernel_fn(*map(move, heads(9, 9))).cpu()
+    assert out[:, 0].isnan().all() and out[:, 1:].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "because"),
+    [
+        (lambda q, k, v: torch.softmax(q @ k.mT, -1) @ v, heads(dtype=torch.float32), "multiplies float32"),
+        (lambda q, k, v: torch.sigmoid(q @ k.mT) @ v, heads(), "no softmax between two products"),
+        (lambda q, k, v: torch.softmax(q @ k.mT, -2) @ v, heads(), "no softmax between two products"),
+        (lambda q, k, v: causal(q + 1, k, v), heads(), "computed before the products"),
+        (lambda q, k, v: causal(q, k, v), heads(width=17), "does not begin at 4 bytes"),
+        (lambda q, k, v: (q.float() @ k.float().mT).softmax(-1) @ v.float(), heads(), "multiplies bfloat16, float32"),
+    ],
+)
+def test_what_is_not_one_launch_says_why(function, inputs, because):
+    with pytest.raises(UnmatchedError, match=because):
+        match(trace_function(function, inputs))
+
+
+def test_every_configuration_fits_its_architecture():
+    plan = match(trace_function(causal, heads(300, 300, 256)))
+    for arch in ("sm_80", "sm_90a", "sm_100a"):
+        assert plan.configurations(arch)
+        assert not any(list(refusals(plan.problem, c, parse_arch(arch).sm)) for c in plan.configurations(arch))
