@@ -16,7 +16,15 @@ from cutesmith.emulator.emitters import (  # noqa: F401  # noqa: F401
 from cutesmith.emulator.errors import PtxSyntaxError
 from cutesmith.emulator.instructions.table import Native, execution_of
 from cutesmith.emulator.machine import barriers, cluster_barriers  # noqa: F401
-from cutesmith.emulator.operations import async_copies, matrices, mbarriers, system, warps  # noqa: F401
+from cutesmith.emulator.operations import (  # noqa: F401
+    async_copies,
+    bulk_copies,
+    matrices,
+    mbarriers,
+    system,
+    tensor_copies,
+    warps,
+)
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.program.build import build
 from cutesmith.emulator.ptx.syntax import Instruction, Module

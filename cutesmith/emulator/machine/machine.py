@@ -19,6 +19,9 @@ class Unit:
         """Work for a round on what was asked for; False where nothing could be done. Most units only keep state."""
         return False
 
+    def finish(self) -> None:
+        """All lanes have ended: do what is left to do."""
+
 
 _UnitKind = TypeVar("_UnitKind", bound=Unit)
 
@@ -27,11 +30,12 @@ class Machine:
     """What suspensions and their handlers work with.
 
     `ready`: the lanes that can run, by basic block. `patient`: whether an instruction that waits for some time
-    (`mbarrier.try_wait`) goes on waiting; False when no lane can move.
+    (`mbarrier.try_wait`) goes on waiting; False when no lane can move. `order`: in which order asynchronous work
+    completes (engines/completion_orders.py).
     """
 
-    def __init__(self, wave: Wave, memory: Memory) -> None:
-        self.wave, self.memory = wave, memory
+    def __init__(self, wave: Wave, memory: Memory, order: int = 0) -> None:
+        self.wave, self.memory, self.order = wave, memory, order
         self.warps = WarpMap(wave)
         self.ready = LaneGroups()
         self.patient = True
@@ -42,6 +46,11 @@ class Machine:
         if kind not in self._units:
             self._units[kind] = kind(self)
         return cast("_UnitKind", self._units[kind])
+
+    def finish_units(self) -> None:
+        """All lanes have ended."""
+        for unit in self._units.values():
+            unit.finish()
 
     def step_units(self) -> bool:
         """Let every unit work for a round; whether any of them did something."""

@@ -14,6 +14,7 @@ from cutesmith.emulator.program.abi import Access, Array, Context, Space
 from cutesmith.emulator.program.basic_blocks import Program
 from cutesmith.emulator.sanitizer import cells
 from cutesmith.emulator.sanitizer.access import access_ir
+from cutesmith.emulator.sanitizer.actors import Channel, Request
 from cutesmith.emulator.sanitizer.clocks import Clocks, LaunchClocks
 from cutesmith.emulator.sanitizer.explanations import Explainer
 from cutesmith.emulator.sanitizer.fault_table import FaultBuffer
@@ -96,6 +97,7 @@ class Memory:
         self.clocks.fill(context)
         if self.sanitize:
             self._shadow_wave(wave)
+        self._engine_context = self.clocks.engine_context()
 
     def _shadow_wave(self, wave: Wave) -> None:
         """Cells for the shared memory of the wave's blocks, flags for the local memory of its lanes."""
@@ -132,11 +134,15 @@ class Memory:
         return pointers
 
     def _call(self, name: str, lanes: Array, space: Space, addresses: Array, size: int, site: int, *last: int) -> None:
+        self._call_in(self.wave.context, name, lanes, space, addresses, size, site, *last)
+
+    def _call_in(
+        self, context: Array, name: str, lanes: Array, space: Space, addresses: Array, size: int, site: int, *last: int
+    ) -> None:
         lanes = np.ascontiguousarray(lanes, np.int64)
         addresses = np.ascontiguousarray(addresses, np.uint64)
-        context = self.wave.context.ctypes.data
-        function = _function(name)
-        function(context, lanes.ctypes.data, addresses.ctypes.data, len(lanes), int(space), size, site, *last)
+        where, function = context.ctypes.data, _function(name)
+        function(where, lanes.ctypes.data, addresses.ctypes.data, len(lanes), int(space), size, site, *last)
 
     def drain(self) -> None:
         """Turn the faults that native code wrote down into findings of the wave."""
@@ -146,6 +152,67 @@ class Memory:
         explainer = Explainer(self.wave, self.allocations, self.clocks.first_serial)
         for record in self._faults.take():
             self.wave.findings.add(explainer.finding(record), int(record["site"]))
+
+    # ------------------------------------------------------------------------------------------------------ engines
+
+    def requested(self, request: Request, space: Space, addresses: Array, size: int, kind: Access) -> Array:
+        """uint64 host addresses of what an engine will access, 0 where refused: checked now, by what the lane knows.
+
+        Bytes of shared memory that are written (WRITE) are under way until `landed`; updates (ATOMIC) are not.
+        """
+        context, in_flight = self._engine_context, kind is Access.WRITE and space is Space.SHARED
+        number, time = (cells.PENDING, cells.MAX_TIME) if in_flight else (request.channel, request.time)
+        context[Sanitizer.ENGINE_CELL] = _engine_cell(number, time)
+        lanes, pointers = np.full(len(addresses), request.lane), np.zeros(len(addresses), np.uint64)
+        last = (int(kind), pointers.ctypes.data)
+        self._call_in(context, "access_pointers", lanes, space, addresses, size, request.site, *last)
+        return pointers
+
+    def landed(self, request: Request, pointer: int, size: int) -> None:
+        """An engine has written bytes of shared memory at a host address."""
+        if self.sanitize:
+            start = pointer - self.wave.shared.ctypes.data
+            cell = _engine_cell(request.channel, request.time) & (1 << 64) - 1
+            cell |= int(cells.pack(self.clocks.serial_of(np.array([request.lane])), 0, 0, request.site)[0])
+            self._shared_writers.reshape(-1)[start : start + size] = np.uint64(cell)
+
+    def gather(self, pointers: Array, size: int) -> Array:
+        """uint8 (n, size): the bytes at host addresses that were checked; zeros where 0."""
+        rows = np.zeros((len(pointers), size), np.uint8)
+        _function("access_copy_rows")(pointers.ctypes.data, rows.ctypes.data, len(rows), size, 1)
+        return rows
+
+    def scatter(self, pointers: Array, rows: Array) -> None:
+        """Write uint8 (n, size) to host addresses that were checked; those that are 0 are left out."""
+        rows = np.ascontiguousarray(rows)
+        _function("access_copy_rows")(pointers.ctypes.data, rows.ctypes.data, len(rows), rows.shape[1], 0)
+
+    def request(self, lane: int, channel: Channel, site: int) -> Request:
+        """A lane asks an engine for something: how the race check names it from now on."""
+        if not self.sanitize:
+            return Request(lane, 0, 0, site)
+        number = self.clocks.channel(lane, channel)
+        return Request(lane, number, int(self.clocks.request(np.array([lane]))[0]), site)
+
+    def completes(self, request: Request, key: Hashable) -> None:
+        """An engine has done what was asked for: who waits for the phase of `key` will know."""
+        if self.sanitize:
+            self.clocks.land(request.lane, key, request.channel, request.time)
+
+    def awaited(self, lane: int, request: Request) -> None:
+        """The lane has waited for what was asked for, and for all that was asked of the channel before."""
+        if self.sanitize:
+            self.clocks.learn_channel(lane, request.channel, request.time)
+
+    def proxy_fence(self, lanes: Array) -> None:
+        """These lanes have executed `fence.proxy.async`."""
+        if self.sanitize and len(lanes):
+            self.clocks.proxy_fence(np.asarray(lanes, np.int64))
+
+    def phase_over(self, lane: int, key: Hashable) -> None:
+        """A phase of `key`, in the cluster of the lane, is over: what was released to it can be acquired."""
+        if self.sanitize:
+            self.clocks.complete(int(self.wave.cluster_of_lane[lane]), key)
 
     # ------------------------------------------------------------------------------------------------------- order
 
@@ -206,6 +273,11 @@ class Memory:
             self._shared_writers.reshape(-1)[touched] = packed[:, None]
 
 
+def _engine_cell(channel: int, time: int) -> int:
+    """The parts of a cell that are the engine's, as a signed word."""
+    return (channel << cells.THREAD_SHIFT | time << cells.TIME_SHIFT | cells.ENGINE) - (1 << 64)
+
+
 _LAST: dict[str, list[Any]] = {
     "access_load": [ctypes.c_void_p],
     "access_store": [ctypes.c_void_p],
@@ -213,9 +285,15 @@ _LAST: dict[str, list[Any]] = {
 }
 
 
+_OTHERS: dict[str, list[Any]] = {
+    "access_settle": [ctypes.c_void_p],
+    "access_copy_rows": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32],
+}
+
+
 @cache
 def _function(name: str) -> Callable[..., None]:
     """A function of the IR of `access`."""
-    types: list[Any] = [ctypes.c_void_p] if name == "access_settle" else [*_COMMON, *_LAST[name]]
+    types: list[Any] = _OTHERS.get(name) or [*_COMMON, *_LAST[name]]
     address = compiled_access(access_ir()).get_function_address(name)
     return ctypes.CFUNCTYPE(None, *types)(address)

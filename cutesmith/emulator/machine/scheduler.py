@@ -64,7 +64,7 @@ class Scheduler:
     ) -> None:
         self.steps = steps
         self._wave = wave
-        self._machine = Machine(wave, memory)
+        self._machine = Machine(wave, memory, settings.order)
         self._ready = self._machine.ready
         self._waiting = LaneGroups()
         self._native = native
@@ -89,6 +89,8 @@ class Scheduler:
             self._impatient_rounds *= not moved
             if not (ran or moved) and not self._lose_patience():
                 raise self._deadlock()
+        self._machine.finish_units()
+        self._machine.memory.drain()
 
     def _lose_patience(self) -> bool:
         """Let instructions that wait for a limited time give up; False when that has led nowhere."""

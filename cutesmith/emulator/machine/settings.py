@@ -14,7 +14,8 @@ class Settings:
     one); a kernel that waits on memory for other blocks gets as many blocks as the GPU holds. `fuel` is how many back
     edges a lane takes before it gives way. `tensor_core_sm`: whose tensor cores matrix products round like, such as 90
     for code of sm_80 that runs on an H200; 0 means those of the program's target. `fill` is the byte that shared and
-    local memory hold before they are written.
+    local memory hold before they are written. `order`: in which order asynchronous work completes
+    (engines/completion_orders.py); the result must not depend on it.
     """
 
     sanitize: bool = True
@@ -24,3 +25,4 @@ class Settings:
     fuel: int = 4096
     tensor_core_sm: int = 0
     fill: int = 0
+    order: int = 0

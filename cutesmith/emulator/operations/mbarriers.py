@@ -1,4 +1,4 @@
-"""`mbarrier` instructions on mbarriers in shared memory, those of other blocks of the cluster included; `st.async`.
+"""`mbarrier` instructions on mbarriers in shared memory, those of other blocks of the cluster included.
 
 Arrivals release and waits acquire unless they are `.relaxed`; the race check is told of both. `try_wait` suspends the
 lane until the phase is over. It gives up and says no only when no other lane can go on, as a GPU does after a time.
@@ -11,15 +11,13 @@ from functools import partial
 
 import numpy as np
 
-from cutesmith.emulator.emitters.memory import VECTORS
+from cutesmith.emulator.engines.mbarrier_state import PARITY_SHIFT, Mbarrier, MbarrierError
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
 from cutesmith.emulator.machine.machine import Machine
 from cutesmith.emulator.machine.suspensions import lane_operation
-from cutesmith.emulator.operations.mbarrier_state import Mbarrier, MbarrierError
-from cutesmith.emulator.program.abi import SHARED_BASE, Access, Array, Space
-from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Sink, Vector
-from cutesmith.emulator.state.wave import Wave
+from cutesmith.emulator.program.abi import Access, Array, Space
+from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand, Sink
 
 _SPACES = {"shared": Space.SHARED, "shared::cta": Space.SHARED, "shared::cluster": Space.SHARED}
 _WORDS = frozenset(
@@ -78,32 +76,6 @@ def count_bytes(batch: LaneBatch) -> None:
     _update(batch, address, lambda barrier, index: barrier.expect_bytes(sign * int(amounts[index])), releases=False)
 
 
-_DTYPES = {f"{letter}{bits}": np.dtype(f"u{bits // 8}") for letter in "busf" for bits in (32, 64)}
-_STORE_WORDS = frozenset(("async", "weak", "shared::cluster", "mbarrier::complete_tx::bytes", "v2", "v4"))
-
-
-@lane_operation("st.async")
-def store_asynchronously(batch: LaneBatch) -> None:
-    """`st.async.shared::cluster.mbarrier::complete_tx::bytes{.v2,.v4}.type [a], b, [object]`.
-
-    The bytes arrive at once here. Who reads them without waiting for the mbarrier races with who sent them.
-    """
-    instruction = batch.instruction
-    *words, kind = instruction.modifiers
-    unknown = sorted(set(words) - _STORE_WORDS) + [kind] * (kind not in _DTYPES)
-    if unknown or "mbarrier::complete_tx::bytes" not in words:
-        raise UnsupportedInstruction(instruction, f".{unknown[0]}" if unknown else "no mbarrier counts it")
-    dtype, count = _DTYPES[kind], next((VECTORS[word] for word in words if word in VECTORS), 1)
-    address, value, barrier = instruction.operands
-    parts = value.elements if isinstance(value, Vector) else (value,)
-    if len(parts) != count or not isinstance(address, Address):
-        raise UnsupportedInstruction(instruction, f"{len(parts)} registers for {count} elements")
-    values = np.stack([batch.read(part, dtype) for part in parts], axis=1)
-    data = values.view(np.uint8).reshape(len(batch.lanes), -1)
-    batch.memory.store(batch.lanes, Space.SHARED, batch.address(address), data, instruction.number)
-    _update(batch, barrier, lambda state, index: state.expect_bytes(-data.shape[1]))
-
-
 def arrive_for_copies(batch: LaneBatch, *, expected: bool) -> None:
     """`cp.async.mbarrier.arrive`: one arrival, for which room is made unless it is `expected`."""
 
@@ -122,9 +94,12 @@ def _waits_for(machine: Machine, instruction: Instruction, lane: int) -> str:
     barrier = Mbarrier.read(found[0][1]) if found else None
     if barrier is None:
         return "for an mbarrier that is not initialised"
-    missing = f"{barrier.missing} of {barrier.expected} arrivals"
-    more = f" and {barrier.bytes} bytes" if barrier.bytes else ""
-    return f"for the mbarrier at {_place(machine.wave, found[0][1])}, whose phase still needs {missing}{more}"
+    needs = [f"{barrier.missing} of {barrier.expected} arrivals"] if barrier.missing else []
+    needs += [f"{barrier.bytes} bytes"] if barrier.bytes > 0 else []
+    more = f"; {-barrier.bytes} bytes came that it was not told to expect" if barrier.bytes < 0 else ""
+    missing = " and ".join(needs) or "no arrival"
+    place = machine.wave.shared_place(found[0][1])
+    return f"for the mbarrier at {place}, whose phase (parity {barrier.parity}) still needs {missing}{more}"
 
 
 @lane_operation("mbarrier.test_wait", "mbarrier.try_wait", waits_for=_waits_for)
@@ -135,15 +110,16 @@ def wait(batch: LaneBatch) -> Array:
     by_parity = "parity" in batch.instruction.modifiers
     phases = batch.read(phase, np.uint32 if by_parity else np.uint64)
     over = np.ones(len(batch.lanes), bool)
-    seen: list[tuple[int, int]] = []
-    for index, pointer in _pointers(batch, address, Access.MBARRIER):
-        barrier = _mbarrier_at(batch, index, pointer)
+    pointers = _host_addresses(batch, address, Access.MBARRIER)
+    relaxed = "relaxed" in batch.instruction.modifiers
+    for pointer in np.unique(pointers[pointers != 0]).tolist():
+        indices = np.flatnonzero(pointers == pointer)
+        barrier = _mbarrier_at(batch, int(indices[0]), pointer)
         if barrier is not None:
-            state = None if by_parity else Mbarrier.unpack(int(phases[index]))
-            parity = int(phases[index]) & 1 if by_parity else state.parity if state else 0
-            over[index] = barrier.parity != parity
-            seen += [(index, pointer)] if over[index] else []
-    _tell(batch, seen, batch.memory.acquire)
+            asked = phases[indices].astype(np.uint64) >> np.uint64(0 if by_parity else PARITY_SHIFT) & np.uint64(1)
+            over[indices] = asked != barrier.parity
+            if not relaxed and over[indices].any():
+                batch.memory.acquire(batch.lanes[indices[over[indices]]], pointer)
     done = over | ("try_wait" not in batch.instruction.modifiers or not batch.machine.patient)
     batch.write(predicate, over, done)
     return done
@@ -175,12 +151,19 @@ def _update(
         before[index] = barrier.pack()
         _checked(batch, index, partial(act, barrier, index))
         barrier.write(pointer)
+        if barrier.phases:
+            batch.memory.phase_over(int(batch.lanes[index]), pointer)
     if state is not None and not isinstance(state, Sink):
         batch.write(state, before)
 
 
 def _pointers(batch: LaneBatch, address: Operand, kind: Access) -> list[tuple[int, int]]:
     """(index of the lane, host address) of every lane whose address is sound."""
+    return [(index, pointer) for index, pointer in enumerate(_host_addresses(batch, address, kind).tolist()) if pointer]
+
+
+def _host_addresses(batch: LaneBatch, address: Operand, kind: Access) -> Array:
+    """uint64 host addresses, 0 where an address is not sound."""
     instruction = batch.instruction
     if not isinstance(address, Address):
         raise UnsupportedInstruction(batch.instruction, "the address is not in brackets")
@@ -188,22 +171,16 @@ def _pointers(batch: LaneBatch, address: Operand, kind: Access) -> list[tuple[in
     if instruction.opcode == "mbarrier" and (strange := set(words) - _WORDS - set(_SPACES)):
         raise UnsupportedInstruction(instruction, f".{sorted(strange)[0]}")
     space = Space.SHARED if set(words) & set(_SPACES) else Space.GENERIC
-    pointers = batch.memory.pointers(batch.lanes, space, batch.address(address), _SIZE, kind, instruction.number)
-    return [(index, pointer) for index, pointer in enumerate(pointers.tolist()) if pointer]
+    return batch.memory.pointers(batch.lanes, space, batch.address(address), _SIZE, kind, instruction.number)
 
 
 def _mbarrier_at(batch: LaneBatch, index: int, pointer: int) -> Mbarrier | None:
     """The mbarrier there, or None and a finding: the word was never initialised, or has been overwritten."""
     barrier = Mbarrier.read(pointer)
     if barrier is None:
-        message = f"`{batch.instruction.full_opcode}` on {_place(batch.wave, pointer)}, which is not an mbarrier"
+        message = f"`{batch.instruction.full_opcode}` on {batch.wave.shared_place(pointer)}, which is not an mbarrier"
         batch.wave.report(FaultKind.INVALID_OPERAND, message, batch.lanes[index : index + 1], batch.instruction)
     return barrier
-
-
-def _place(wave: Wave, pointer: int) -> str:
-    block, offset = divmod(pointer - wave.shared.ctypes.data, wave.shared.shape[1])
-    return f"byte {offset - SHARED_BASE} of the shared memory of block {tuple(wave.blocks[block].tolist())}"
 
 
 def _checked(batch: LaneBatch, index: int, act: Callable[[], None]) -> None:

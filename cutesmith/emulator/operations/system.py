@@ -26,8 +26,14 @@ def fence(batch: LaneBatch) -> None:
 
 
 @lane_operation("membar.proxy", "fence.proxy", "fence.mbarrier_init")
+def other_fence(batch: LaneBatch) -> None:
+    """Orders accesses through paths to memory that are one here: aliases, tensor maps, initialised mbarriers."""
+
+
+@lane_operation("fence.proxy.async")
 def proxy_fence(batch: LaneBatch) -> None:
-    """Orders accesses through different paths to memory: there is but one here."""
+    """`fence.proxy.async{.global,.shared::cta,.shared::cluster}`: engines see what the thread knows of."""
+    batch.memory.proxy_fence(batch.lanes)
 
 
 @lane_operation("griddepcontrol.wait", "griddepcontrol.launch_dependents")

@@ -23,6 +23,7 @@ from cutesmith.emulator.program.abi import (
     Space,
 )
 from cutesmith.emulator.sanitizer.fault_table import FaultTable
+from cutesmith.emulator.sanitizer.happens_before import is_engine
 from cutesmith.emulator.sanitizer.layout import ALLOCATION_WORDS, CACHED_SITES, Allocation, Fault, Sanitizer
 from cutesmith.emulator.sanitizer.shadows import Shadows
 
@@ -43,6 +44,7 @@ def access_ir() -> str:
         Space.PARAM: _parameter(module, faults),
     }
     _many_lanes(module, _dispatch(module, spaces), shadows.copy)
+    _copy_rows(module, shadows.copy)
     return str(module)
 
 
@@ -78,10 +80,14 @@ def _arguments(body: Body, **replaced: Value) -> list[Value]:
 def _new(module: ir.Module, space: Space, faults: FaultTable) -> Body:
     """The function of a space, begun with the check of alignment."""
     body = Body(module, f"access_{space.name.lower()}", PTR, _PARAMETERS, attributes=("noinline",))
+
+    def by_thread() -> Value:  # rows of an engine's tiles need no alignment to their size
+        return body.b.not_(is_engine(body))
+
     size = body.wide(body["bytes"])
     lowest = body.b.and_(size, body.b.neg(size))
     misplaced = body.b.and_(body["address"], body.b.sub(lowest, body.number(1)))
-    with body.when(body.b.icmp_unsigned("!=", misplaced, body.number(0)), likely=False):
+    with body.when(body.b.icmp_unsigned("!=", misplaced, body.number(0)), likely=False), body.when(by_thread()):
         _refuse(body, faults, space, Fault.MISALIGNED)
     return body
 
@@ -235,3 +241,20 @@ def _many_lanes(module: ir.Module, access: ir.Function, copy: ir.Function) -> No
                     target, source = (data, pointer) if kind is Access.READ else (pointer, data)
                     body.b.call(copy, [target, source, size, body.false])
         body.b.ret_void()
+
+
+def _copy_rows(module: ir.Module, copy: ir.Function) -> None:
+    """`access_copy_rows`: bytes between host addresses, as `access_pointers` gives them, and rows of `data`.
+
+    `gather`: 1 from the addresses to `data`, 0 the other way. Rows whose address is 0 are left out.
+    """
+    parameters = {"pointers": PTR, "data": PTR, "count": I64, "bytes": I64, "gather": I32}
+    body = Body(module, "access_copy_rows", VOID, parameters)
+    b = body.b
+    with body.each(body["count"]) as index:
+        there = body.word(body["pointers"], index, PTR)
+        with body.when(body.set(there)):
+            here = body.at(body["data"], b.mul(index, body["bytes"]), I8)
+            gather = b.icmp_unsigned("!=", body["gather"], body.number(0, I32))
+            b.call(copy, [b.select(gather, here, there), b.select(gather, there, here), body["bytes"], body.false])
+    b.ret_void()

@@ -33,3 +33,12 @@ class Channel(NamedTuple):
 
     engine: Engine
     key: Hashable
+
+
+class Request(NamedTuple):
+    """What a lane has asked an engine for: the number of the channel in its cluster, the time, the instruction."""
+
+    lane: int
+    channel: int
+    time: int
+    site: int

@@ -1,5 +1,6 @@
 """Happens-before of a wave: what barriers, fences and mbarriers tell the race check (sanitizer/happens_before.py).
 
+Columns of what a lane knows are the lanes of its cluster, then the channels of engines (actors.py) that are in use.
 Time is one counter a cluster. An access bears the time at which it is made; a synchronisation moves the time on, so
 that "before the barrier" is "with a smaller time". No rule here may cause a false alarm; each may miss a race.
 """
@@ -11,10 +12,14 @@ from collections.abc import Hashable
 import numpy as np
 
 from cutesmith.emulator.program.abi import EXITED, WARP, Array
-from cutesmith.emulator.sanitizer.cells import MAX_SERIAL, MAX_TIME
+from cutesmith.emulator.sanitizer.actors import Channel
+from cutesmith.emulator.sanitizer.cells import MAX_SERIAL, MAX_TIME, MOST_CHANNELS
+from cutesmith.emulator.sanitizer.fenced_order import FencedOrder
 from cutesmith.emulator.sanitizer.layout import Sanitizer
 from cutesmith.emulator.state.wave import Wave
 
+_FEWEST_CHANNELS = 32  # columns that are made at once
+_CLUSTER_BARRIER = "the barrier of the cluster"
 _MOST_EXACT = 4096  # lanes of a cluster for which what each knows of each is kept (64 MB)
 
 
@@ -61,8 +66,13 @@ class Clocks:
         self._lane_acquired = np.zeros(lanes, np.uint32)
         self._knowledge: dict[int, Array] = {}  # by first block of the cluster
         self._knowledge_pointers = np.zeros(blocks, np.int64)
+        self._released: dict[tuple[int, Hashable], Array] = {}  # to objects whose phase is not over
         self._objects: dict[tuple[int, Hashable], Array] = {}
         self._cluster_released = np.zeros(blocks, np.int64)
+        self._channels: dict[int, dict[Channel, int]] = {}
+        self._columns = self._width
+        self._nothing_fenced = np.ones(max(blocks, lanes), np.int64)  # bases of the order that engines see
+        self.fenced = FencedOrder(blocks, self._width)
 
     def fill(self, context: Array) -> None:
         """Write the words of the context that are of order."""
@@ -84,6 +94,19 @@ class Clocks:
             context[word] = array.ctypes.data
         context[Sanitizer.FIRST_SERIAL] = self.first_serial
         context[Sanitizer.THREADS] = self._threads
+        context[Sanitizer.KNOWLEDGE_WIDTH] = self._columns if self._exact else 0
+        self._context = context
+
+    def engine_context(self) -> Array:
+        """A copy of the filled context in which engines' accesses are judged: they come after what was fenced."""
+        context = self._context.copy()
+        context[Sanitizer.THREADS_VIEW] = self._context.ctypes.data
+        if self._exact:
+            for word in (Sanitizer.BLOCK_BASE, Sanitizer.CLUSTER_BASE, Sanitizer.WARP_BASE):
+                context[word] = self._nothing_fenced.ctypes.data
+            context[Sanitizer.KNOWLEDGE] = self.fenced.pointers.ctypes.data
+            context[Sanitizer.KNOWLEDGE_WIDTH] = self._width
+        return context
 
     def time_of(self, lanes: Array) -> Array:
         """The time of an access by each lane now."""
@@ -102,14 +125,16 @@ class Clocks:
         self._advance(firsts)
         self._block_base[blocks] = self.time[firsts]
         self._lane_released.reshape(-1, self._threads, 2)[blocks] = 0
-        if self._knowledge:
+        if self._knowledge or self.fenced.in_use:
             for block, first in zip(blocks.tolist(), firsts.tolist(), strict=True):
-                if self._cluster == 1:  # with one block the base says it all
+                start = (block - first) * self._threads
+                lanes = slice(start, start + self._threads)
+                self.fenced.meet(first, lanes)
+                if self._cluster == 1 and not self._channels:  # with one block the base says it all
                     self._knowledge.pop(first, None)
                     self._knowledge_pointers[first] = 0
                 elif first in self._knowledge:
-                    start = (block - first) * self._threads
-                    rows = self._knowledge[first][start : start + self._threads]
+                    rows = self._knowledge[first][lanes]
                     rows[:] = rows.max(axis=0)
 
     def synchronise_lanes(self, lanes: Array) -> None:
@@ -127,6 +152,7 @@ class Clocks:
             return
         met = self._know(first, lanes).max(axis=0)
         self._learn(first, lanes, met)
+        self.fenced.meet(first, lanes - first * self._threads)
         self._advance(np.array([first]))
 
     def synchronise_warps(self, members: Array, active: Array) -> None:
@@ -136,6 +162,7 @@ class Clocks:
         for met in (row[present] for row, present in zip(members, active, strict=True)) if self._knowledge else ():
             if (first := int(self._wave.cluster_of_lane[met[0]])) in self._knowledge:
                 self._learn(first, met, self._know(first, met).max(axis=0))
+                self.fenced.meet(first, met - first * self._threads)
         self._advance(firsts)
         self._warp_base[lanes] = self.time_of(lanes)
 
@@ -149,6 +176,9 @@ class Clocks:
         """Arrival at the cluster's barrier."""
         firsts = np.unique(self._wave.cluster_of_lane[lanes]).astype(np.int64)
         self._cluster_released[firsts] = self.time[firsts]
+        for first, mine in self._by_cluster(lanes, firsts) if self._channels else ():
+            self.release(mine, _CLUSTER_BARRIER)
+            self.complete(first, _CLUSTER_BARRIER)
         self._advance(firsts)
 
     def acquire_cluster(self, lanes: Array) -> None:
@@ -158,6 +188,12 @@ class Clocks:
         base = np.repeat(self._cluster_released[firsts] + 1, self._cluster)
         self._cluster_base[blocks] = np.maximum(self._cluster_base[blocks], base)
         self._block_base[blocks] = np.maximum(self._block_base[blocks], base)
+        for _, mine in self._by_cluster(lanes, firsts) if self._channels else ():
+            self.acquire(mine, _CLUSTER_BARRIER)
+
+    def _by_cluster(self, lanes: Array, firsts: Array) -> list[tuple[int, Array]]:
+        clusters = self._wave.cluster_of_lane[lanes]
+        return [(first, lanes[clusters == first]) for first in firsts.tolist()]
 
     # ----------------------------------------------------------------------------------------------- mbarriers
 
@@ -166,10 +202,20 @@ class Clocks:
         first = int(self._wave.cluster_of_lane[lanes[0]])
         if not self._exact:
             return
-        known = self._know(first, lanes).max(axis=0)
-        before = self._objects.get((first, key))
-        self._objects[first, key] = known if before is None else np.maximum(before, known)
+        self._release(first, key, self._know(first, lanes).max(axis=0))
+        self.fenced.release(first, lanes - first * self._threads, key)
         self._advance(np.array([first]))
+
+    def complete(self, first: int, key: Hashable) -> None:
+        """The phase of `key` in the cluster of that first block is over: what was released to it can be acquired."""
+        if (given := self._released.pop((first, key), None)) is not None:
+            before = self._objects.get((first, key))
+            self._objects[first, key] = given if before is None else np.maximum(before, given)
+        self.fenced.complete(first, key)
+
+    def _release(self, first: int, key: Hashable, known: Array) -> None:
+        before = self._released.get((first, key))
+        self._released[first, key] = known if before is None else np.maximum(before, known)
 
     def acquire(self, lanes: Array, key: Hashable) -> None:
         """These lanes of one cluster have seen what was released to `key`."""
@@ -179,13 +225,68 @@ class Clocks:
             self._learn_all(first)
         elif known is not None:
             self._learn(first, lanes, known)
+            self.fenced.acquire(first, lanes - first * self._threads, key)
+
+    # ----------------------------------------------------------------------------------------------- engines
+
+    def proxy_fence(self, lanes: Array) -> None:
+        """These lanes have executed `fence.proxy.async`: engines see what these lanes know of."""
+        if not self._exact:
+            return
+        firsts = np.unique(self._wave.cluster_of_lane[lanes]).astype(np.int64)
+        for first, mine in self._by_cluster(lanes, firsts):
+            self.fenced.fence(first, mine - first * self._threads, self._know(first, mine)[:, : self._width])
+        self._advance(firsts)
+
+    def channel(self, lane: int, channel: Channel) -> int:
+        """The number of a channel in the cluster of a lane; those beyond MOST_CHANNELS share the last."""
+        channels = self._channels.setdefault(int(self._wave.cluster_of_lane[lane]), {})
+        number = channels.setdefault(channel, min(len(channels), MOST_CHANNELS - 1))
+        if self._width + number >= self._columns:
+            self._add_columns()
+        return number
+
+    def _add_columns(self) -> None:
+        more = max(_FEWEST_CHANNELS, self._columns - self._width)
+        self._columns += more
+        for first, known in self._knowledge.items():
+            self._knowledge[first] = np.pad(known, ((0, 0), (0, more)))
+            self._knowledge_pointers[first] = self._knowledge[first].ctypes.data
+        for objects in (self._released, self._objects):
+            objects.update({key: np.pad(known, (0, more)) for key, known in objects.items()})
+        if self._exact:
+            self._context[Sanitizer.KNOWLEDGE_WIDTH] = self._columns
+
+    def request(self, lanes: Array) -> Array:
+        """These lanes ask engines for something now: the time that its accesses bear."""
+        times = self.time_of(lanes).copy()
+        self._advance(np.unique(self._wave.cluster_of_lane[lanes]).astype(np.int64))
+        return times
+
+    def land(self, lane: int, key: Hashable, channel: int, time: int) -> None:
+        """What the lane asked for at that time has been done; who waits for the phase of `key` will know."""
+        if self._exact:
+            known = np.zeros(self._columns, np.int32)
+            known[self._width + channel] = time
+            self._release(int(self._wave.cluster_of_lane[lane]), key, known)
+
+    def learn_channel(self, lane: int, channel: int, time: int) -> None:
+        """The lane has waited for all that was asked of the channel up to a time."""
+        first = int(self._wave.cluster_of_lane[lane])
+        if not self._exact:
+            self._learn_all(first)
+            return
+        known = np.zeros((1, self._columns), np.int32)
+        known[0, self._width + channel] = time
+        self._learn(first, np.array([lane]), known)
 
     def _know(self, first: int, lanes: Array) -> Array:
-        """int32 (n, lanes of the cluster): up to which time each lane knows what each lane of its cluster did."""
+        """int32 (n, columns): up to which time each lane knows what each lane and engine of its cluster did."""
         start = first * self._threads
-        known: Array = np.zeros((len(lanes), self._width), np.int32)
+        whole: Array = np.zeros((len(lanes), self._columns), np.int32)
         if first in self._knowledge:
-            known = self._knowledge[first][lanes - start]
+            whole = self._knowledge[first][lanes - start]
+        known = whole[:, : self._width]
         block = self._wave.block_of_lane[lanes].astype(np.int64)
         cluster = slice(start, start + self._width)
         same_block = self._wave.block_of_lane[cluster] == block[:, None]
@@ -203,7 +304,7 @@ class Clocks:
             np.maximum(known, last, out=known, where=seen, casting="unsafe")
         known[:, self._wave.status[cluster] == EXITED] = self.time[first]
         known[np.arange(len(lanes)), lanes - start] = self.time[first]
-        return known
+        return whole
 
     def _warp_of(self, lanes: Array) -> Array:
         warps: Array = lanes // self._threads * self._threads + lanes % self._threads // WARP
@@ -211,7 +312,7 @@ class Clocks:
 
     def _learn(self, first: int, lanes: Array, known: Array) -> None:
         if first not in self._knowledge:
-            self._knowledge[first] = np.zeros((self._width, self._width), np.int32)
+            self._knowledge[first] = np.zeros((self._width, self._columns), np.int32)
             self._knowledge_pointers[first] = self._knowledge[first].ctypes.data
         rows = lanes - first * self._threads
         self._knowledge[first][rows] = np.maximum(self._knowledge[first][rows], known)

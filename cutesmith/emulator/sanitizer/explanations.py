@@ -67,6 +67,10 @@ class Explainer:
         if kind is Fault.MISSING_WAIT:
             return f"{access} that an asynchronous copy fills, without a wait for it"
         who, other = self._other(record), self._instruction(int(record["other_site"]))
+        if kind is Fault.MISSING_FENCE:
+            return f"{access} that {who} has written by ordinary stores: no fence.proxy.async lies between the two"
+        if cells.is_of_engine(int(record["cell"])):
+            return f"{access} that {who} may still be using: nothing waits for its completion"
         reads = other is not None and other.opcode in ("ld", "ldu", "ldmatrix")
         verb = f"{'have' if who.startswith(_MANY) else 'has'} {'read' if reads else 'written'}"
         return f"{access} that {who} {verb}: nothing orders the two"
@@ -100,6 +104,9 @@ class Explainer:
         block = serial - self._first_serial
         in_wave = 0 <= block < len(wave.blocks)
         where = ""
+        if cells.is_of_engine(cell):
+            other = self._instruction(int(record["other_site"]))
+            return f"the engine behind `{other.full_opcode}`" if other else "an engine"
         if block != int(wave.block_of_lane[int(record["lane"])]):
             where = f" of block {tuple(wave.blocks[block].tolist())}" if in_wave else " of another block"
         if thread < cells.MOST_THREADS:

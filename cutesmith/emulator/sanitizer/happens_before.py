@@ -7,7 +7,8 @@ Three mechanisms, from common to rare, all kept by sanitizer/clocks.py:
 - *releases*: a strong store or atomic after a fence, or with `.release`, and a strong read after it, order what the
   releasing thread (within a block) or block (beyond it) did before. Taken generously: any strong read acquires, and
   from every thread that has released.
-Two strong accesses (atomic, volatile, relaxed and stronger) never race.
+Two strong accesses (atomic, volatile, relaxed and stronger) never race. What an engine did is ordered only by knowledge
+of its channel (actors.py); what it asks of the order is judged in a context of its own (Sanitizer.THREADS_VIEW).
 """
 
 from __future__ import annotations
@@ -41,11 +42,16 @@ class Who:
     def cell(self, body: Body) -> Value:
         """This access."""
         b = body.b
-        parts = ((self.serial, cells.SERIAL_SHIFT), (self.thread, cells.THREAD_SHIFT), (self.time, cells.TIME_SHIFT))
-        cell = own_site(body)
-        for value, shift in parts:
-            cell = b.or_(cell, b.shl(value, body.number(shift)))
-        return cell
+        own = b.or_(*(b.shl(value, body.number(shift)) for value, shift in
+                      ((self.thread, cells.THREAD_SHIFT), (self.time, cells.TIME_SHIFT))))  # fmt: skip
+        of_engine = body.word(body["context"], Sanitizer.ENGINE_CELL)
+        own = b.select(body.equal(of_engine, 0), own, of_engine)
+        return b.or_(b.or_(own_site(body), b.shl(self.serial, body.number(cells.SERIAL_SHIFT))), own)
+
+
+def is_engine(body: Body) -> Value:
+    """Whether the access is one that an engine makes."""
+    return body.set(body.word(body["context"], Sanitizer.THREADS_VIEW, PTR))
 
 
 def field(body: Body, cell: Value, shift: int, bits: int) -> Value:
@@ -79,7 +85,7 @@ class HappensBefore:
         b = body.b
         other = field(body, body["cell"], cells.THREAD_SHIFT, cells.THREAD_BITS)
         time = field(body, body["cell"], cells.TIME_SHIFT, cells.TIME_BITS)
-        serial = b.lshr(body["cell"], body.number(cells.SERIAL_SHIFT))
+        serial = field(body, body["cell"], cells.SERIAL_SHIFT, cells.SERIAL_BITS)
         with body.when(body.equal(other, cells.PENDING)):
             b.ret(body.number(UNDER_WAY, I32))
         who = Who(body)
@@ -87,6 +93,8 @@ class HappensBefore:
         ordered(body.equal(who.time, cells.MAX_TIME))
         other_site = field(body, body["cell"], 0, cells.SITE_BITS)
         ordered(b.and_(*(site_has(body, site, Site.STRONG) for site in (own_site(body), other_site))))
+        with body.when(b.icmp_signed("<", body["cell"], body.number(0))):
+            self._of_engine(body, who, serial, other, time)
         with body.when(body.equal(other, cells.EVERYWHERE)):
             with body.when(b.icmp_unsigned("==", serial, who.first_serial)):
                 ordered(b.icmp_unsigned("<", time, _cluster_base(body, who)))
@@ -108,10 +116,23 @@ class HappensBefore:
         b.ret(body.number(RACE, I32))
         return body.function
 
+    def _of_engine(self, body: Body, who: Who, serial: Value, channel: Value, time: Value) -> None:
+        """What an engine did: no barrier orders it for those who have not learnt of it."""
+        b, ordered = body.b, _returner(body, ORDERED)
+        with body.when(b.icmp_unsigned("<", b.sub(serial, who.first_serial), _cluster_blocks(body))):
+            lanes = b.mul(_cluster_blocks(body), who.threads)
+            inexact = body.equal(body.word(body["context"], Sanitizer.KNOWLEDGE_WIDTH), 0)
+            ordered(b.and_(inexact, b.icmp_unsigned("<", time, who.base)))
+            ordered(self._knows(body, who, b.add(lanes, channel), 1, time))
+        acquired = body.word(body.word(body["context"], Sanitizer.BLOCK_ACQUIRED, PTR), who.serial, I32)
+        ordered(_released(body, Sanitizer.BLOCK_RELEASED, serial, acquired, time))
+        b.ret(body.number(RACE, I32))
+
     def _same_block(self, body: Body, who: Who, other: Value, time: Value) -> None:
         b = body.b
         ordered = _returner(body, ORDERED)
-        ordered(b.icmp_unsigned("==", other, who.thread))
+        by_thread = b.not_(is_engine(body))  # an engine comes after nothing but what was fenced
+        ordered(b.and_(by_thread, b.icmp_unsigned("==", other, who.thread)))
         ordered(b.icmp_unsigned("<", time, who.base))
         within_warp = b.icmp_unsigned("<", time, _warp_base(body, who))
         warp = b.lshr(who.thread, body.number(5))
@@ -120,7 +141,7 @@ class HappensBefore:
             self._several(body, who, time, within_warp, warp, block_column)
         with body.when(b.icmp_unsigned(">=", other, body.number(cells.WARP_WRITERS))):
             writers = b.sub(other, body.number(cells.WARP_WRITERS))
-            ordered(b.icmp_unsigned("==", writers, warp))
+            ordered(b.and_(by_thread, b.icmp_unsigned("==", writers, warp)))
             ordered(self._knows(body, who, b.add(block_column, b.mul(writers, body.number(WARP))), WARP, time))
             b.ret(body.number(RACE, I32))
         ordered(b.and_(b.icmp_unsigned("==", b.lshr(other, body.number(5)), warp), within_warp))
@@ -161,7 +182,7 @@ class HappensBefore:
 
     def _knows(self, body: Body, who: Who, column: Value, count: int, time: Value) -> Value:
         """Whether the lane has learnt of `time` of one of `count` threads from `column` of its cluster on."""
-        width = body.b.mul(_cluster_blocks(body), who.threads)
+        width = body.word(body["context"], Sanitizer.KNOWLEDGE_WIDTH)
         row = body.b.sub(who.lane, body.b.mul(who.first, who.threads))
         given = [_knowledge(body, who), width, row, column, body.number(count), time]
         return body.b.call(self._any_known, given)

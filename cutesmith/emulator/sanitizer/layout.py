@@ -30,7 +30,7 @@ class Sanitizer(enum.IntEnum):
     BLOCK_BASE = 41  # int64 by block: earlier times of the block are ordered before all that its lanes do now
     CLUSTER_BASE = 42  # int64 by block: the same for times of the other blocks of its cluster
     WARP_BASE = 43  # int64 by lane: the same for the other lanes of its warp
-    KNOWLEDGE = 44  # pointer by first block of a cluster: int32 [lanes of the cluster] squared, or 0; see Clocks
+    KNOWLEDGE = 44  # pointer by first block of a cluster: int32 [its lanes][KNOWLEDGE_WIDTH], or 0; see Clocks
     SITES = 45  # uint8 [MAX_SITE + 1]: Site flags of each instruction
     SEQUENCE = 46  # counts releases over the whole launch
     LANE_RELEASED = 47  # uint32 by lane, 2 each: time of its last release, SEQUENCE of its first since the barrier
@@ -40,6 +40,9 @@ class Sanitizer(enum.IntEnum):
     BLOCK_FENCED = 51  # uint32 by serial
     BLOCK_ACQUIRED = 52  # uint32 by serial
     PENDING = 53  # pointer to the write whose value is still to be compared (PENDING_WORDS)
+    KNOWLEDGE_WIDTH = 54  # columns of KNOWLEDGE: the lanes of the cluster, then its channels; 0: not exact
+    THREADS_VIEW = 55  # of a context for engines: that of threads; 0 in that of threads itself
+    ENGINE_CELL = 56  # of a context for engines: channel and time, where they are in a cell, and the bit ENGINE
 
 
 class Site(enum.IntFlag):
@@ -67,7 +70,7 @@ def site_flags(program: Program) -> Array:
 def _flags(instruction: Instruction) -> Site:
     words = frozenset(instruction.modifiers)
     if "async" in words:
-        return Site(0)
+        return Site.STRONG if "reduce" in words or instruction.opcode == "red" else Site(0)
     atomic = instruction.opcode in ("atom", "red", "multimem")
     if not atomic and not (instruction.opcode in ("ld", "st") and words & _STRONG_ORDERS):
         return Site(0)
@@ -87,6 +90,7 @@ class Fault(enum.IntEnum):
     UNINITIALISED_READ = 3
     RACE = 4
     MISSING_WAIT = 5
+    MISSING_FENCE = 6
 
 
 class Allocation(enum.IntEnum):

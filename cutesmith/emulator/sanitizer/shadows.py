@@ -39,6 +39,7 @@ from cutesmith.emulator.sanitizer.happens_before import (
     HappensBefore,
     Who,
     field,
+    is_engine,
     own_site,
     site_has,
 )
@@ -53,14 +54,18 @@ _WIDTH = 4  # cells of 64 bits in a vector register
 
 
 class _Found:
-    """Variables of a function: what is wrong with an access. `conflict`, `under_way`: cells of others, 0 for none."""
+    """Variables of a function: what is wrong with an access. `conflict`, `under_way`, `unfenced`: cells, or 0.
+
+    `ordered`: the cell of a writer and of a reader last found to be ordered before, as neighbours are often equal.
+    """
 
     def __init__(self, body: Body) -> None:
         self.any, self.uninitialised = body.local(I1), body.local(I1)
-        self.conflict, self.under_way, self.rewritten = (body.local(I64) for _ in range(3))
+        self.conflict, self.under_way, self.unfenced, self.rewritten = (body.local(I64) for _ in range(4))
+        self.ordered = {True: body.local(I64), False: body.local(I64)}
         for variable in (self.any, self.uninitialised):
             body.b.store(body.false, variable)
-        for variable in (self.conflict, self.under_way, self.rewritten):
+        for variable in (self.conflict, self.under_way, self.unfenced, self.rewritten, *self.ordered.values()):
             body.b.store(body.number(0), variable)
 
     def note(self, body: Body, variable: Value, value: Value) -> None:
@@ -178,10 +183,13 @@ class Shadows:
         cell = b.load(found.under_way, typ=I64)
         with body.when(b.icmp_unsigned("!=", cell, body.number(0))):
             self._faults.write(body, Fault.MISSING_WAIT, body["space"], cell)
+        cell = b.load(found.unfenced, typ=I64)
+        with body.when(b.icmp_unsigned("!=", cell, body.number(0))):
+            self._faults.write(body, Fault.MISSING_FENCE, body["space"], cell)
         cell = b.load(found.conflict, typ=I64)
         with body.when(b.icmp_unsigned("!=", cell, body.number(0))):
             # an atomic is at fault at once too: batches of pointers to update are written to later than checked
-            at_once = body.b.or_(reads, body.equal(body["kind"], Access.ATOMIC))
+            at_once = body.any_of(reads, body.equal(body["kind"], Access.ATOMIC), is_engine(body))
             with body.b.if_else(at_once) as (fault, write):
                 with fault:
                     self._faults.write(body, Fault.RACE, body["space"], cell)
@@ -192,13 +200,14 @@ class Shadows:
         b = body.b
         writers = load_vector(body, body["writers"], index, width)
         with body.when(b.not_(all_hold(body, _settled(body, who, own, writers))), likely=False):
-            self._each(body, writers, index, width, lambda cell, at: self._judge(body, cell, at, found, True))
+            self._judge_each(body, writers, index, width, found, True)
         shared = body.equal(body["space"], Space.SHARED)
         with body.when(b.and_(shared, b.not_(all_hold(body, is_not_zero(body, writers)))), likely=False):
             found.note(body, found.uninitialised, body.true)
         with body.when(body.set(body["readers"])):
             readers = load_vector(body, body["readers"], index, width)
-            with b.if_else(all_hold(body, _settled(body, who, own, readers))) as (mine, others):
+            settled = all_hold(body, _settled(body, who, own, readers))
+            with b.if_else(b.or_(settled, is_engine(body))) as (mine, others):  # an engine is the reader to remember
                 with mine:
                     store_vector(body, body["readers"], index, splat(body, own, width))
                 with others:
@@ -241,7 +250,7 @@ class Shadows:
         b = body.b
         writers = load_vector(body, body["writers"], index, width)
         with body.when(b.not_(all_hold(body, _settled(body, who, own, writers))), likely=False):
-            self._each(body, writers, index, width, lambda cell, at: self._judge(body, cell, at, found, True))
+            self._judge_each(body, writers, index, width, found, True)
         atomic = b.and_(body.equal(body["space"], Space.SHARED), body.equal(body["kind"], Access.ATOMIC))
         with body.when(b.and_(atomic, b.not_(all_hold(body, is_not_zero(body, writers)))), likely=False):
             found.note(body, found.uninitialised, body.true)
@@ -249,7 +258,7 @@ class Shadows:
             readers = load_vector(body, body["readers"], index, width)
             with body.when(b.not_(all_hold(body, is_zero(body, readers)))):
                 with body.when(b.not_(all_hold(body, _settled(body, who, own, readers))), likely=False):
-                    self._each(body, readers, index, width, lambda cell, at: self._judge(body, cell, at, found, False))
+                    self._judge_each(body, readers, index, width, found, False)
                 store_vector(body, body["readers"], index, splat(body, body.number(0), width))
         store_vector(body, body["writers"], index, splat(body, own, width))
 
@@ -261,15 +270,28 @@ class Shadows:
         with body.each(body.number(width)) as part:
             act(body.word(kept, part), b.add(index, part))
 
+    def _judge_each(self, body: Body, vector: Value, index: Value, width: int, found: _Found, writer: bool) -> None:
+        """Judge cells, unless all are equal to the one that was judged last."""
+        last = splat(body, body.b.load(found.ordered[writer], typ=I64), width)
+        with body.when(body.b.not_(all_hold(body, body.b.icmp_unsigned("==", vector, last)))):
+            self._each(body, vector, index, width, lambda cell, at: self._judge(body, cell, at, found, writer))
+
     def _judge(self, body: Body, cell: Value, at: Value, found: _Found, writer: bool) -> None:
         """Note what is wrong with one cell, and how many cells are rewritten in conflict with another write."""
         b = body.b
         result_at = body.local(I32)
         b.store(body.number(ORDERED, I32), result_at)  # for a cell that was never accessed
-        with body.when(b.icmp_unsigned("!=", cell, body.number(0))):
+        again = b.icmp_unsigned("==", cell, b.load(found.ordered[writer], typ=I64))
+        with body.when(b.not_(body.any_of(body.equal(cell, 0), again))):
             warps = body.null if writer else self._warps_at(body, at)
-            arguments = [body["context"], body["lane"], body["site"], cell, warps, body.number(int(writer), I32)]
-            b.store(body.b.call(self._orders.unordered, arguments), result_at)
+            view = self._view(body, cell, writer)
+            arguments = [body["lane"], body["site"], cell, warps, body.number(int(writer), I32)]
+            b.store(b.call(self._orders.unordered, [view, *arguments]), result_at)
+            several = body.equal(field(body, cell, cells.THREAD_SHIFT, cells.THREAD_BITS), cells.SEVERAL)
+            with body.when(b.and_(body.equal(b.load(result_at, typ=I32), ORDERED), b.not_(several))):
+                b.store(cell, found.ordered[writer])
+            if writer:
+                self._judge_fence(body, arguments, result_at, found)
         result = b.load(result_at, typ=I32)
         with body.when(body.equal(result, UNDER_WAY)):
             found.note(body, found.under_way, cell)
@@ -277,6 +299,21 @@ class Shadows:
             found.note(body, found.conflict, cell)
             if writer:
                 b.store(body["count"], found.rewritten)
+
+    def _view(self, body: Body, cell: Value, writer: bool) -> Value:
+        """The context whose order decides: of what threads wrote an engine sees what was fenced."""
+        threads = body.word(body["context"], Sanitizer.THREADS_VIEW, PTR)
+        by_engine = body.b.icmp_signed("<", cell, body.number(0)) if writer else ir.Constant(I1, 1)
+        return body.b.select(body.b.and_(body.set(threads), by_engine), threads, body["context"])
+
+    def _judge_fence(self, body: Body, arguments: list[Value], result_at: Value, found: _Found) -> None:
+        """An engine's access that threads would have ordered lacks only the fence between the two proxies."""
+        b = body.b
+        with body.when(b.and_(is_engine(body), body.equal(b.load(result_at, typ=I32), RACE)), likely=False):
+            threads = body.word(body["context"], Sanitizer.THREADS_VIEW, PTR)
+            with body.when(body.equal(b.call(self._orders.unordered, [threads, *arguments]), ORDERED)):
+                found.note(body, found.unfenced, arguments[2])
+                b.store(body.number(ORDERED, I32), result_at)
 
     def _note_reader_function(self, module: Any) -> Any:
         """A cell that another thread has read: replaced if that came before, else it says that several read."""
@@ -298,7 +335,9 @@ class Shadows:
         with body.when(b.and_(body.equal(unordered, ORDERED), b.not_(both_strong))):
             b.store(body["own"], body["at"])
             b.ret_void()
-        serial = b.lshr(body["cell"], body.number(cells.SERIAL_SHIFT))
+        with body.when(b.icmp_signed("<", body["cell"], body.number(0))):
+            b.ret_void()  # an engine that may still be reading is the reader to remember
+        serial = field(body, body["cell"], cells.SERIAL_SHIFT, cells.SERIAL_BITS)
         same_block = b.icmp_unsigned("==", serial, who.serial)
         with body.when(b.and_(same_block, b.icmp_unsigned("!=", other, body.number(cells.EVERYWHERE)))):
             self._note_in_block(body, who, other)
@@ -358,4 +397,5 @@ def _settled(body: Body, who: Who, own: Value, vector: Value) -> Value:
     same_block = b.icmp_unsigned("<", apart, constant(1 << cells.SERIAL_SHIFT))
     time = b.and_(b.lshr(vector, constant(cells.TIME_SHIFT)), constant(cells.MAX_TIME))
     earlier = b.icmp_unsigned("<", time, splat(body, who.base, width))
-    return body.any_of(is_zero(body, vector), same_thread, b.and_(same_block, earlier))
+    by_thread = splat(body, b.not_(is_engine(body)), width)
+    return body.any_of(is_zero(body, vector), b.and_(by_thread, same_thread), b.and_(same_block, earlier))

@@ -13,6 +13,7 @@ from cutesmith.emulator.program.abi import (
     CLOCKS,
     CONTEXT_WORDS,
     PARAMETER_WINDOW,
+    SHARED_BASE,
     SHARED_RANK_SHIFT,
     SPECIAL_ROWS,
     Array,
@@ -79,6 +80,11 @@ class Wave:
         """(x, y, z) of a lane's block in the grid."""
         x, y, z = (int(index) for index in self.blocks[self.block_of_lane[lane]])
         return (x, y, z)
+
+    def shared_place(self, pointer: int) -> str:
+        """A host address in shared memory as "byte 64 of the shared memory of block (0, 0, 0)"."""
+        block, offset = divmod(pointer - self.shared.ctypes.data, self.shared.shape[1])
+        return f"byte {offset - SHARED_BASE} of the shared memory of block {tuple(self.blocks[block].tolist())}"
 
     def report(
         self,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cutesmith.emulator.engines.mbarrier_state import MOST_ARRIVALS, MOST_BYTES, Mbarrier, MbarrierError
 from cutesmith.emulator.faults import UnsupportedInstruction
-from cutesmith.emulator.operations.mbarrier_state import MOST_ARRIVALS, MOST_BYTES, Mbarrier, MbarrierError
 from tests.emulator.machine.launches import emulate, zeros
 
 # %r1: thread, %r8: the mbarrier at the start of `tile`, %r2: the thread's word behind it, %p1: thread 0

@@ -7,14 +7,14 @@ still expected (21, two's complement), parity of the current phase (1), a mark t
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 COUNT_BITS, BYTES_BITS = 20, 21
 MOST_ARRIVALS = (1 << COUNT_BITS) - 1
 MOST_BYTES = (1 << COUNT_BITS) - 1
 _BYTES_SHIFT = 2 * COUNT_BITS
-_PARITY_SHIFT = _BYTES_SHIFT + BYTES_BITS
-_MARK_SHIFT = _PARITY_SHIFT + 1
+PARITY_SHIFT = _BYTES_SHIFT + BYTES_BITS
+_MARK_SHIFT = PARITY_SHIFT + 1
 _MARK = 0b10
 
 
@@ -24,12 +24,16 @@ class MbarrierError(Exception):
 
 @dataclass
 class Mbarrier:
-    """An mbarrier's state. `missing` arrivals and `bytes` (may be negative) keep the phase from completing."""
+    """An mbarrier's state. `missing` arrivals and `bytes` (may be negative) keep the phase from completing.
+
+    `phases`: how many have completed since it was read.
+    """
 
     expected: int
     missing: int
     bytes: int
     parity: int
+    phases: int = field(default=0, compare=False)
 
     @classmethod
     def new(cls, count: int) -> Mbarrier:
@@ -45,7 +49,7 @@ class Mbarrier:
             return None
         count = (word >> _BYTES_SHIFT) & ((1 << BYTES_BITS) - 1)
         signed = count - (count >> (BYTES_BITS - 1) << BYTES_BITS)
-        return cls(word & MOST_ARRIVALS, word >> COUNT_BITS & MOST_ARRIVALS, signed, word >> _PARITY_SHIFT & 1)
+        return cls(word & MOST_ARRIVALS, word >> COUNT_BITS & MOST_ARRIVALS, signed, word >> PARITY_SHIFT & 1)
 
     @classmethod
     def read(cls, pointer: int) -> Mbarrier | None:
@@ -56,7 +60,7 @@ class Mbarrier:
         """The word."""
         amount = self.bytes & ((1 << BYTES_BITS) - 1)
         counts = self.expected | self.missing << COUNT_BITS | amount << _BYTES_SHIFT
-        return counts | self.parity << _PARITY_SHIFT | _MARK << _MARK_SHIFT
+        return counts | self.parity << PARITY_SHIFT | _MARK << _MARK_SHIFT
 
     def write(self, pointer: int) -> None:
         """Put the mbarrier at a host address."""
@@ -95,4 +99,5 @@ class Mbarrier:
     def _advance(self) -> None:
         if self.missing == 0 and self.bytes == 0:
             self.parity ^= 1
+            self.phases += 1
             self.missing = self.expected

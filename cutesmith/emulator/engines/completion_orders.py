@@ -1,0 +1,50 @@
+"""In which order asynchronous work completes: any that the rules allow, and for the same number always the same.
+
+| order | what advances |
+|---|---|
+| 0 | nothing while threads can run; then, of each cluster, what was asked for last |
+| 1 | everything at once, as it was asked for |
+| 2 and more | a part drawn at random, every round; the number is the seed |
+
+Order 0 shows most: whoever does not wait finds that nothing has come, and whoever counts on the order of requests too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+_MOST_ROUNDS = 64  # that work is held back while threads run: they may be polling
+_CHANCE = 0.25
+
+
+class CompletionOrder:
+    """Chooses what advances in a round."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._random = random.Random(number)
+        self._held = 0
+
+    def advancing(self, clusters: Sequence[int], stalled: bool) -> list[int]:
+        """Indices of the work that advances, in order; `clusters` names that of each piece, the oldest first.
+
+        `stalled`: no thread can run. Then something of every cluster advances.
+        """
+        everything = range(len(clusters))
+        if self._number == 1:
+            return list(everything)
+        last = {cluster: index for index, cluster in enumerate(clusters)}
+        if self._number == 0:
+            self._held += 1
+            if not stalled and self._held < _MOST_ROUNDS:
+                return []
+            self._held = 0
+            return sorted(last.values())
+        chosen = [index for index in everything if self._random.random() < _CHANCE]
+        if stalled:
+            started = {clusters[index] for index in chosen}
+            for cluster in sorted(set(clusters) - started):
+                chosen.append(self._random.choice([index for index in everything if clusters[index] == cluster]))
+        self._random.shuffle(chosen)
+        return chosen

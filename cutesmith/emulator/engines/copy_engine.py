@@ -1,0 +1,200 @@
+"""The copy engine (TMA): copies that threads have asked for, done some rounds later, in an order that the rules allow.
+
+A copy goes through two steps, of which either may come late: its source is read, then its bytes land. Until then the
+shared memory that it fills holds a pattern, so that a missing wait gives wrong numbers as well as a finding.
+Completion is told to an mbarrier, byte by byte counted, or to the bulk group of the thread that asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cutesmith.emulator.engines.completion_orders import CompletionOrder
+from cutesmith.emulator.engines.mbarrier_state import Mbarrier, MbarrierError
+from cutesmith.emulator.engines.places import Place, SharedTile
+from cutesmith.emulator.faults import FaultKind
+from cutesmith.emulator.machine.machine import Machine, Unit
+from cutesmith.emulator.program.abi import Array
+from cutesmith.emulator.ptx.syntax import Instruction
+from cutesmith.emulator.sanitizer.actors import Request
+
+_POISON = 0xFF
+Combine = Callable[[Array, Array], Array]  # what is held, what is given: what is held then
+
+
+@dataclass
+class Landing:
+    """One destination, the host address of the mbarrier that counts its bytes (0: none), and how it is named."""
+
+    place: Place
+    request: Request
+    mbarrier: int = 0
+
+
+@dataclass
+class Copy:
+    """What one instruction asked for in the name of `lane`; `sharers` are lanes of its warp that asked for the same.
+
+    `reading`: how the race check names the reads of its source.
+    """
+
+    lane: int
+    instruction: Instruction
+    source: Place
+    reading: Request
+    landings: list[Landing]
+    combine: Combine | None = None
+    sharers: tuple[int, ...] = ()
+    tile: Array | None = field(init=False, default=None)
+    landed: bool = field(init=False, default=False)
+
+    @property
+    def has_read(self) -> bool:
+        """Whether the source may be overwritten."""
+        return self.tile is not None
+
+
+@dataclass
+class _Groups:
+    """The bulk groups of a lane that were not waited for, the oldest first, and the copies of the open one."""
+
+    committed: list[list[Copy]] = field(default_factory=list)
+    open: list[Copy] = field(default_factory=list)
+
+
+class CopyEngine(Unit):
+    """All copies under way in a wave, and the bulk groups of its lanes."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._wave, self._memory = machine.wave, machine.memory
+        self._order = CompletionOrder(machine.order)
+        self._under_way: list[Copy] = []
+        self._groups: dict[int, _Groups] = {}
+        self._ended = 0
+
+    # ------------------------------------------------------------------------------------------ asked by handlers
+
+    def begin(self, copy: Copy, *, grouped: bool) -> None:
+        """Take a copy on; `grouped` ones belong to the open bulk group of the lane."""
+        for landing in copy.landings:
+            if isinstance(landing.place, SharedTile) and copy.combine is None:
+                landing.place.fill(self._memory, _POISON)
+        self._under_way.append(copy)
+        if grouped:
+            for lane in (copy.lane, *copy.sharers):
+                self._groups.setdefault(lane, _Groups()).open.append(copy)
+
+    def commit(self, lane: int) -> None:
+        """What the lane has asked for since its last commit is a group."""
+        groups = self._groups.setdefault(lane, _Groups())
+        groups.committed.append(groups.open)
+        groups.open = []
+
+    def wait(self, lane: int, allowed: int, *, reads: bool) -> bool:
+        """Whether all committed groups of the lane but the last `allowed` are complete, or only their reads."""
+        groups = self._groups.get(lane, _Groups())
+        waited = groups.committed[: max(0, len(groups.committed) - allowed)]
+        copies = [copy for group in waited for copy in group]
+        if not all(copy.has_read if reads else copy.landed for copy in copies):
+            return False
+        for copy in copies:
+            self._memory.awaited(lane, copy.reading)
+            for landing in () if reads else copy.landings:
+                self._memory.awaited(lane, landing.request)
+        if not reads:
+            groups.committed = groups.committed[len(waited) :]
+        return True
+
+    def missing(self, lane: int, *, reads: bool) -> int:
+        """How many copies of the lane's committed groups are under way."""
+        copies = (copy for group in self._groups.get(lane, _Groups()).committed for copy in group)
+        return sum(not (copy.has_read if reads else copy.landed) for copy in copies)
+
+    # ------------------------------------------------------------------------------------------------------- work
+
+    def step(self) -> bool:
+        """Let some copies read or land."""
+        if not self._under_way:
+            return False
+        self._abandon()
+        clusters = [int(self._wave.cluster_of_lane[copy.lane]) for copy in self._under_way]
+        chosen = self._order.advancing(clusters, stalled=not self.machine.ready)
+        for index in chosen:
+            self._advance(self._under_way[index])
+        self._under_way = [copy for copy in self._under_way if not copy.landed]
+        return bool(chosen)
+
+    def finish(self) -> None:
+        """All lanes have ended."""
+        while self._under_way:
+            self._abandon()
+            for copy in self._under_way:
+                self._advance(copy)
+            self._under_way = [copy for copy in self._under_way if not copy.landed]
+
+    def _advance(self, copy: Copy) -> None:
+        if copy.tile is None:
+            copy.tile = copy.source.read(self._memory)
+            if len(copy.landings) and not isinstance(copy.landings[0].place, SharedTile):
+                return
+        for landing in copy.landings:
+            tile = copy.tile
+            if copy.combine is not None:
+                tile = copy.combine(landing.place.read(self._memory), tile)
+            landing.place.write(self._memory, tile)
+            if isinstance(landing.place, SharedTile):
+                self._arrive(copy, landing, landing.place)
+        copy.landed = True
+
+    def _arrive(self, copy: Copy, landing: Landing, place: SharedTile) -> None:
+        """The bytes are there: say so to the race check and to the mbarrier."""
+        if copy.combine is None:
+            self._memory.landed(landing.request, place.pointer, place.size)
+        if not landing.mbarrier:
+            return
+        self._memory.completes(landing.request, landing.mbarrier)
+        barrier = Mbarrier.read(landing.mbarrier)
+        try:
+            if barrier is None:
+                raise MbarrierError("its mbarrier is gone")
+            barrier.expect_bytes(-place.size)
+        except MbarrierError as error:
+            message = f"`{copy.instruction.full_opcode}` brings {place.size} bytes: {error}"
+            self._report(FaultKind.INVALID_OPERAND, message, copy)
+            return
+        barrier.write(landing.mbarrier)
+        if barrier.phases:
+            self._memory.phase_over(copy.lane, landing.mbarrier)
+
+    # ------------------------------------------------------------------------------------------- blocks that ended
+
+    def _abandon(self) -> None:
+        """Blocks that have ended take their shared memory with them: report what still reads or fills it."""
+        warps = self.machine.warps
+        if warps.ended == self._ended:
+            return
+        self._ended = warps.ended
+        alive = np.zeros(len(self._wave.blocks), bool)
+        alive[warps.block_of_warp[warps.live.any(axis=1)]] = True
+        for copy in self._under_way:
+            if isinstance(copy.source, SharedTile) and copy.tile is None and not alive[self._block(copy.source)]:
+                what = "that a copy reads ended with its block: wait for the bulk group before"
+                self._report(FaultKind.MISSING_WAIT, f"`{copy.instruction.full_opcode}`: shared memory {what}", copy)
+                copy.tile = np.full(copy.source.size, _POISON, np.uint8)
+            for landing in copy.landings:
+                if isinstance(landing.place, SharedTile) and not alive[self._block(landing.place)]:
+                    what = "that a copy fills ended with its block: wait for the mbarrier before"
+                    self._report(
+                        FaultKind.MISSING_WAIT, f"`{copy.instruction.full_opcode}`: shared memory {what}", copy
+                    )
+                    landing.mbarrier = 0
+
+    def _block(self, tile: SharedTile) -> int:
+        return (tile.pointer - int(self._wave.shared.ctypes.data)) // int(self._wave.shared.shape[1])
+
+    def _report(self, kind: FaultKind, message: str, copy: Copy) -> None:
+        self._wave.report(kind, message, np.array([copy.lane]), copy.instruction)

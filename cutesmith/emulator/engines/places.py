@@ -1,0 +1,146 @@
+"""Where the copy engine reads and writes: rows of a tensor in global memory, a tile in shared memory, sent registers.
+
+A place gives and takes one tile of bytes in the order of its coordinates. Its addresses were checked when the copy was
+asked for (`Memory.requested`); bytes move later, without further checks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from cutesmith.emulator.engines.tensor_maps import TensorMap
+from cutesmith.emulator.machine.memory import Memory
+from cutesmith.emulator.program.abi import Array
+
+_CHUNK = 16
+_NAN = 0x7FF7  # the NaN of `.oob` in 16-bit types, as an H200 tells it (emitters/floats.py)
+
+
+class Place(Protocol):
+    """A tile of bytes, uint8 (size,)."""
+
+    def read(self, memory: Memory) -> Array:
+        """The bytes now."""
+
+    def write(self, memory: Memory, tile: Array) -> None:
+        """Replace the bytes that exist."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The registers of a thread, on their way."""
+
+    data: Array
+
+    def read(self, memory: Memory) -> Array:
+        """The values when they were sent."""
+        return self.data
+
+    def write(self, memory: Memory, tile: Array) -> None:
+        """Never asked for."""
+        raise AssertionError("registers are no destination")
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """`size` bytes at a host address in shared memory; `order`: where each chunk of 16 bytes lies, None in order."""
+
+    pointer: int
+    size: int
+    order: Array | None = None
+
+    def read(self, memory: Memory) -> Array:
+        """The bytes, unswizzled."""
+        held = self._held(memory)
+        return held.copy() if self.order is None else held.reshape(-1, _CHUNK)[self.order].ravel()
+
+    def write(self, memory: Memory, tile: Array) -> None:
+        """Put a tile there, swizzled."""
+        if self.order is None:
+            self._held(memory)[:] = tile
+        else:
+            self._held(memory).reshape(-1, _CHUNK)[self.order] = tile.reshape(-1, _CHUNK)
+
+    def fill(self, memory: Memory, value: int) -> None:
+        """Set all bytes."""
+        self._held(memory)[:] = value
+
+    def _held(self, memory: Memory) -> Array:
+        start = self.pointer - memory.wave.shared.ctypes.data
+        return memory.wave.shared.reshape(-1)[start : start + self.size]
+
+
+@dataclass(frozen=True)
+class GlobalRows:
+    """Rows of a tile in global memory: host addresses `pointers` (n,), 0 where refused, of `length` bytes each.
+
+    Row i of them is row `rows[i]` of the tile, from byte `left` on; `shape` is (rows, bytes) of the tile. What is not
+    in the tensor reads as `fill` (uint8, repeated) and is not written.
+    """
+
+    pointers: Array
+    rows: Array
+    left: int
+    length: int
+    shape: tuple[int, int]
+    fill: Array | None = None
+
+    def read(self, memory: Memory) -> Array:
+        """The tile, with what is outside of the tensor filled."""
+        found = memory.gather(self.pointers, self.length)
+        if found.shape == self.shape:
+            return found.ravel()
+        tile = np.zeros(self.shape, np.uint8)
+        if self.fill is not None:
+            tile[:] = np.resize(self.fill, self.shape[1])
+        tile[self.rows, self.left : self.left + self.length] = found
+        return tile.ravel()
+
+    def write(self, memory: Memory, tile: Array) -> None:
+        """Write what is inside of the tensor."""
+        rows = tile.reshape(self.shape)[self.rows, self.left : self.left + self.length]
+        memory.scatter(self.pointers, rows)
+
+
+@dataclass(frozen=True)
+class Box:
+    """What a copy with a tensor map touches: addresses (n,) of rows, and their places in the tile as in GlobalRows."""
+
+    addresses: Array
+    rows: Array
+    left: int
+    length: int
+    shape: tuple[int, int]
+
+
+def box_at(tensor: TensorMap, coordinates: tuple[int, ...]) -> Box:
+    """The rows of a box that begins at these element coordinates, the contiguous one first; they may lie outside."""
+    size, tile = tensor.element.bytes, tensor.tile
+    first, last = max(0, coordinates[0]), min(tensor.sizes[0], coordinates[0] + tile[0])
+    offsets, inside = np.zeros(1, np.int64), np.ones(1, bool)
+    for axis in range(1, tensor.rank):
+        positions = coordinates[axis] + tensor.steps[axis] * np.arange(tile[axis], dtype=np.int64)
+        held = (positions >= 0) & (positions < tensor.sizes[axis])
+        offsets = (positions[:, None] * tensor.strides[axis - 1] + offsets).ravel()
+        inside = (held[:, None] & inside).ravel()
+    rows = np.flatnonzero(inside) if last > first else np.zeros(0, np.int64)
+    addresses = (tensor.address + first * size + offsets[rows]).astype(np.uint64)
+    left, length = (first - coordinates[0]) * size, max(0, last - first) * size
+    return Box(addresses, rows, left, length, (len(inside), tile[0] * size))
+
+
+def outside(tensor: TensorMap) -> Array | None:
+    """What elements outside of the tensor read as, as bytes; None for zeros."""
+    return np.array([_NAN], np.uint16).view(np.uint8) if tensor.fill_nan else None
+
+
+def swizzled_order(tensor: TensorMap, address: int) -> Array | None:
+    """Where the chunks of a tile at a shared address lie, counted from there in chunks of 16 bytes; None in order."""
+    if tensor.swizzle.row == _CHUNK:
+        return None
+    places = tensor.swizzle.apply(address + np.arange(0, tensor.tile_bytes, _CHUNK, dtype=np.int64))
+    order: Array = (places - address) // _CHUNK
+    return order

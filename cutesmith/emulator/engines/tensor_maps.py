@@ -1,0 +1,167 @@
+"""Tensor maps: the 128 bytes that tell the copy engine where a tensor lies, and in what boxes it is copied.
+
+The layout of the words is the one that host code of the DSL writes, found by encoding tensors of known shape, stride,
+box, swizzle and type with nvidia-cutlass-dsl 4.8 (tests/emulator/engines/test_tensor_maps.py repeats that):
+
+| word | bits |
+|---|---|
+| 0 | global address |
+| 1 | [0:4) 2; [4:7) rank - 1; [7:11) type; [13:15) swizzle; [16] tf32; [17:19), [21] hints; [32:64) stride 1 |
+| 2, 3 | strides 2, 3, 4 in units of 16 bytes, 32 bits each, then four bits more of strides 1 to 4 |
+| 4, 5, 6 | sizes 0 to 4 less one, 32 bits each |
+| 6, 7 | word 6 [56:64) box 0 less one; word 7 [0:32) boxes 1 to 4 less one, 8 bits each |
+
+Whatever else is set is refused. Maps that the driver encodes are not decoded: its arguments are taken when host code
+asks for them (`cuTensorMapEncodeTiled`), and kept in the words after the eighth, which the DSL leaves as they are.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutesmith.emulator.engines.swizzles import Swizzle
+
+MAP_BYTES = 128
+MAP_ALIGN = 64
+MOST_DIMENSIONS = 5
+_DRIVER_MARK = 0x6375_7465_736D_6974
+_SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128)
+_KNOWN_BITS = 0xFFFF_FFFF_0027_67FF
+
+
+class TensorMapError(Exception):
+    """Bytes that are no tensor map, or one that is not understood; the text says why."""
+
+
+class Element(enum.Enum):
+    """(code of word 1, bytes, name in PTX) of an element type."""
+
+    U8 = (0, 1, "u8")
+    U16 = (1, 2, "u16")
+    U32 = (2, 4, "u32")
+    U64 = (4, 8, "u64")
+    F16 = (6, 2, "f16")
+    F32 = (7, 4, "f32")
+    F64 = (9, 8, "f64")
+    BF16 = (10, 2, "bf16")
+    S32 = (0x13, 4, "s32")  # of the driver alone, whose type codes tell signed numbers apart
+    S64 = (0x15, 8, "s64")
+    TF32 = (0x17, 4, "tf32")
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of an element in memory."""
+        return int(self.value[1])
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor in global memory and the box that one copy moves; the first dimension is the contiguous one.
+
+    `strides`: bytes between neighbours along every dimension but the first. `box`: elements along each dimension as
+    they are counted in the tensor, of which every `steps`-th is copied.
+    """
+
+    address: int
+    element: Element
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    swizzle: Swizzle = Swizzle.NONE
+    fill_nan: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.sizes)
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """Elements that a copy moves along each dimension."""
+        return tuple(-(-box // step) for box, step in zip(self.box, self.steps, strict=True))
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of shared memory that a copy fills or reads, those outside of the tensor included."""
+        return int(np.prod(self.tile)) * self.element.bytes
+
+    def check(self) -> TensorMap:
+        """The map itself; raises TensorMapError for what `cuTensorMapEncodeTiled` refuses."""
+        inner = self.tile[0] * self.element.bytes
+        if self.address % 16:
+            raise TensorMapError(f"its tensor begins at {self.address:#x}, not at a multiple of 16")
+        if wrong := [stride for stride in self.strides if stride % 16 or not 0 <= stride < 1 << 40]:
+            raise TensorMapError(f"a stride of {wrong[0]} bytes is not a multiple of 16 below 2^40")
+        if not all(1 <= size <= 1 << 32 for size in self.sizes):
+            raise TensorMapError(f"sizes {self.sizes}: 1 to 2^32")
+        if not all(1 <= box <= 256 for box in self.box) or not all(1 <= step <= 8 for step in self.steps):
+            raise TensorMapError(f"a box of {self.box} elements in steps of {self.steps}: 1 to 256, steps of 1 to 8")
+        if inner % 16:
+            raise TensorMapError(f"rows of {inner} bytes in its box: a multiple of 16 is needed")
+        if self.swizzle is not Swizzle.NONE and inner > self.swizzle.row:
+            raise TensorMapError(f"rows of {inner} bytes in its box: its swizzle takes at most {self.swizzle.row}")
+        return self
+
+    def encode(self) -> bytes:
+        """128 bytes for a map that the driver was asked for; `decode` understands them."""
+        words = np.zeros(MAP_BYTES // 8, np.uint64)
+        words[0], words[8] = self.address, _DRIVER_MARK
+        places = [self.element.value[0], self.rank, _SWIZZLES.index(self.swizzle), int(self.fill_nan)]
+        words[1] = int.from_bytes(bytes(places), "little")
+        for number, values in ((2, self.sizes), (9, self.strides)):
+            words[number : number + len(values)] = values
+        words[13] = int.from_bytes(bytes(box - 1 for box in self.box), "little")
+        words[14] = int.from_bytes(bytes(self.steps), "little")
+        return words.tobytes()
+
+
+def decode(data: bytes) -> TensorMap:
+    """The tensor map in 128 bytes; raises TensorMapError."""
+    words = [int(word) for word in np.frombuffer(data, np.uint64)]
+    return (_decode_ours(words) if words[8] == _DRIVER_MARK else _decode_inline(words)).check()
+
+
+def _decode_ours(words: list[int]) -> TensorMap:
+    code, rank, swizzle, fill = words[1].to_bytes(8, "little")[:4]
+    return TensorMap(
+        address=words[0],
+        element=next(element for element in Element if element.value[0] == code),
+        sizes=tuple(words[2 : 2 + rank]),
+        strides=tuple(words[9 : 8 + rank]),
+        box=tuple(byte + 1 for byte in words[13].to_bytes(8, "little")[:rank]),
+        steps=tuple(words[14].to_bytes(8, "little")[:rank]),
+        swizzle=_SWIZZLES[swizzle],
+        fill_nan=bool(fill),
+    )
+
+
+def _decode_inline(words: list[int]) -> TensorMap:
+    kind, rank, code = words[1] & 0xF, (words[1] >> 4 & 7) + 1, words[1] >> 7 & 0xF
+    if kind != 2 or rank > MOST_DIMENSIONS or not words[0]:
+        raise TensorMapError("these 128 bytes are no tensor map of a tiled tensor")
+    if strange := words[1] & ~_KNOWN_BITS:
+        raise TensorMapError(f"bits {strange:#x} of its second word are not understood (interleave, fill or im2col)")
+    if words[6] >> 32 & 0xFF_FFFF or words[7] >> 32:
+        raise TensorMapError("its last words are not understood (steps between elements, or im2col)")
+    element = next((element for element in Element if element.value[0] == code), None)
+    if element is None:
+        raise TensorMapError(f"its element type {code} is not understood")
+    if words[1] >> 16 & 1:
+        element = Element.TF32
+    low = [words[1] >> 32, words[2] & 0xFFFF_FFFF, words[2] >> 32, words[3] & 0xFFFF_FFFF]
+    high = [words[3] >> shift & 0xF for shift in (32, 36, 40, 44)]
+    sizes = [half + 1 for word in words[4:7] for half in (word & 0xFFFF_FFFF, word >> 32)]
+    box = [words[6] >> 56, *words[7].to_bytes(8, "little")]
+    return TensorMap(
+        address=words[0],
+        element=element,
+        sizes=tuple(sizes[:rank]),
+        strides=tuple((more << 32 | units) << 4 for units, more in zip(low, high, strict=True))[: rank - 1],
+        box=tuple(size + 1 for size in box[:rank]),
+        steps=(1,) * rank,
+        swizzle=_SWIZZLES[words[1] >> 13 & 3],
+    )

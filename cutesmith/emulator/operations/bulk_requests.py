@@ -1,0 +1,162 @@
+"""What the instructions of bulk copies share: reading their modifiers and operands, and asking the copy engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from cutesmith.emulator.engines.copy_engine import Combine, Copy, CopyEngine, Landing
+from cutesmith.emulator.engines.places import Place, SharedTile
+from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
+from cutesmith.emulator.machine.lanes import LaneBatch
+from cutesmith.emulator.program.abi import SHARED_RANK_SHIFT, SHARED_WINDOW, WINDOW_BYTES, Access, Array, Space
+from cutesmith.emulator.ptx.syntax import Address, Instruction, Operand
+from cutesmith.emulator.sanitizer.actors import Channel, Engine, Request
+
+MBARRIER = "mbarrier::complete_tx::bytes"
+GROUP = "bulk_group"
+MULTICAST = "multicast::cluster"
+HINT = "L2::cache_hint"
+_MBARRIER_BYTES = 8
+_OFFSET = (1 << SHARED_RANK_SHIFT) - 1
+
+
+@dataclass(frozen=True)
+class Form:
+    """The modifiers of a bulk copy: `words` without those of the state spaces."""
+
+    target: str
+    source: str
+    words: frozenset[str]
+
+    @property
+    def counted(self) -> bool:
+        """Whether an mbarrier counts the bytes; else they belong to a bulk group."""
+        return MBARRIER in self.words
+
+
+def take_words(instruction: Instruction, modifiers: tuple[str, ...], *known: str) -> frozenset[str]:
+    """The modifiers as a set; raises UnsupportedInstruction for one that is not `known`."""
+    if strange := [word for word in modifiers if word not in known]:
+        raise UnsupportedInstruction(instruction, f".{strange[0]}")
+    return frozenset(modifiers)
+
+
+def address_operand(instruction: Instruction, operand: Operand) -> Address:
+    """An operand in brackets; raises UnsupportedInstruction for another."""
+    if not isinstance(operand, Address):
+        raise UnsupportedInstruction(instruction, "an address is not in brackets")
+    return operand
+
+
+def shared_addresses(batch: LaneBatch, operand: Operand) -> Array:
+    """int64 shared addresses with the rank of their block, also of generic addresses."""
+    addresses = batch.address(address_operand(batch.instruction, operand)).astype(np.int64)
+    generic = (addresses >= SHARED_WINDOW) & (addresses < SHARED_WINDOW + WINDOW_BYTES)
+    return np.where(generic, addresses - SHARED_WINDOW, addresses)
+
+
+@dataclass
+class LaneRequest:
+    """One lane at an instruction of bulk copies; what is wrong with its operands becomes a finding."""
+
+    batch: LaneBatch
+    index: int
+    sound: bool = True
+    sharers: tuple[int, ...] = ()
+
+    @property
+    def lane(self) -> int:
+        """Its index in the wave."""
+        return int(self.batch.lanes[self.index])
+
+    def refuse(self, message: str, kind: FaultKind = FaultKind.INVALID_OPERAND) -> None:
+        """A finding for this lane, which asks for nothing then."""
+        batch = self.batch
+        batch.wave.report(kind, f"`{batch.instruction.full_opcode}`: {message}", batch.lanes[[self.index]], batch.instruction)  # noqa: E501  # fmt: skip
+        self.sound = False
+
+    def need_aligned(self, address: int, unit: int, what: str) -> None:
+        """Refuse an address that is not a multiple."""
+        if address % unit:
+            self.refuse(f"{what} {address & _OFFSET:#x} is no multiple of {unit}", FaultKind.MISALIGNED)
+
+    def named(self, key: tuple[object, ...]) -> Request:
+        """The request of a channel with that key."""
+        batch = self.batch
+        return batch.memory.request(self.lane, Channel(Engine.COPY, key), batch.instruction.number)
+
+    def reading(self, target: Landing | None) -> Request:
+        """The request that reads the source: observed with the first destination's mbarrier, or by `.read` waits."""
+        if target is not None and target.mbarrier:
+            return target.request
+        return self.named(("reads of bulk groups", self.lane))
+
+    def mbarrier_at(self, address: int) -> int:
+        """The host address of an mbarrier, 0 where there is none."""
+        batch = self.batch
+        where = np.array([address], np.uint64)
+        site, lanes = batch.instruction.number, batch.lanes[[self.index]]
+        pointers = batch.memory.pointers(lanes, Space.SHARED, where, _MBARRIER_BYTES, Access.MBARRIER, site)
+        self.sound &= bool(pointers[0])
+        return int(pointers[0])
+
+    def shared_tile(
+        self, request: Request, address: int, size: int, kind: Access, order: Array | None = None
+    ) -> SharedTile | None:
+        """`size` bytes of shared memory, checked; None where refused."""
+        pointers = self.batch.memory.requested(request, Space.SHARED, np.array([address], np.uint64), size, kind)
+        self.sound &= bool(pointers[0])
+        return SharedTile(int(pointers[0]), size, order) if pointers[0] else None
+
+    def landing(self, address: int, mbarrier: int, size: int, kind: Access, order: Array | None) -> Landing | None:
+        """A destination in shared memory whose bytes an mbarrier counts."""
+        counter = self.mbarrier_at(mbarrier)
+        request = self.named(("mbarrier", counter))
+        place = self.shared_tile(request, address, size, kind, order)
+        return Landing(place, request, counter) if place and counter else None
+
+    def blocks_of(self, mask: int | None, address: int, mbarrier: int) -> Iterator[tuple[int, int]]:
+        """Shared addresses of destination and mbarrier in each block of a mask, or those that were given."""
+        if mask is None:
+            yield address, mbarrier
+            return
+        blocks = self.batch.wave.cluster_blocks
+        if not mask or mask >> blocks:
+            self.refuse(f"the mask {mask:#x} of blocks in a cluster of {blocks}")
+            return
+        for rank in range(blocks):
+            if mask >> rank & 1:
+                yield tuple(rank << SHARED_RANK_SHIFT | word & _OFFSET for word in (address, mbarrier))  # type: ignore[misc]
+
+    def begin(
+        self, source: Place | None, reading: Request, landings: list[Landing | None], combine: Combine | None = None
+    ) -> None:
+        """Ask the copy engine, unless something was refused."""
+        targets = [landing for landing in landings if landing is not None]
+        if source is None or not self.sound or len(targets) < len(landings):
+            return
+        copy = Copy(self.lane, self.batch.instruction, source, reading, targets, combine, self.sharers)
+        self.batch.machine.unit(CopyEngine).begin(copy, grouped=not any(target.mbarrier for target in targets))
+
+
+def lane_requests(batch: LaneBatch) -> list[LaneRequest]:
+    """Every lane of a batch."""
+    return [LaneRequest(batch, index) for index in range(len(batch.lanes))]
+
+
+def warp_requests(batch: LaneBatch, *operands: Array) -> list[LaneRequest]:
+    """The lanes of a batch, those of a warp with equal operands (n,) as one.
+
+    A GPU runs bulk stores once for a warp whose lanes agree: kernels of the DSL reduce into global memory without
+    electing a lane, and the sum is added once. Copies that an mbarrier counts elect one, so they are not merged.
+    """
+    warps = batch.machine.warps.warp_of_lane[batch.lanes]
+    found: dict[tuple[int, ...], LaneRequest] = {}
+    for index, key in enumerate(zip(warps.tolist(), *(values.tolist() for values in operands), strict=True)):
+        first = found.setdefault(key, LaneRequest(batch, index))
+        if first.index != index:
+            first.sharers += (int(batch.lanes[index]),)
+    return list(found.values())

@@ -1,0 +1,65 @@
+"""What is ordered before requests to engines: writes of threads that a `fence.proxy.async` has covered.
+
+The fence makes all that its thread knows of visible to the async proxy, wherever it stands on the way from a write to
+the request: in the thread that wrote, in the one that asks, or in one between. So this knowledge spreads as that of
+clocks.py does, but it begins with fences alone: not even a thread's own writes are in it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from cutesmith.emulator.program.abi import Array
+
+
+class FencedOrder:
+    """For each cluster with fences int32 [lanes][lanes]: up to which time its requests see what each lane wrote.
+
+    Clusters are named by their first block; rows are lanes counted from the cluster's first.
+    """
+
+    def __init__(self, blocks: int, width: int) -> None:
+        self._width = width
+        self._known: dict[int, Array] = {}
+        self.pointers = np.zeros(blocks, np.int64)
+        self._released: dict[tuple[int, Hashable], Array] = {}
+        self._complete: dict[tuple[int, Hashable], Array] = {}
+
+    @property
+    def in_use(self) -> bool:
+        """Whether any lane has executed the fence."""
+        return bool(self._known)
+
+    def fence(self, first: int, rows: Array, known: Array) -> None:
+        """These lanes have executed the fence; `known` (n, lanes) is what they knew of."""
+        if first not in self._known:
+            self._known[first] = np.zeros((self._width, self._width), np.int32)
+            self.pointers[first] = self._known[first].ctypes.data
+        self._learn(first, rows, known)
+
+    def meet(self, first: int, rows: Array | slice) -> None:
+        """These lanes have met at a barrier."""
+        if (known := self._known.get(first)) is not None:
+            known[rows] = known[rows].max(axis=0)
+
+    def release(self, first: int, rows: Array, key: Hashable) -> None:
+        """These lanes have arrived at an object."""
+        if (known := self._known.get(first)) is not None:
+            given, before = known[rows].max(axis=0), self._released.get((first, key))
+            self._released[first, key] = given if before is None else np.maximum(before, given)
+
+    def complete(self, first: int, key: Hashable) -> None:
+        """The phase of an object is over: what was released to it can be acquired."""
+        if (given := self._released.pop((first, key), None)) is not None:
+            before = self._complete.get((first, key))
+            self._complete[first, key] = given if before is None else np.maximum(before, given)
+
+    def acquire(self, first: int, rows: Array, key: Hashable) -> None:
+        """These lanes have waited for an object."""
+        if (given := self._complete.get((first, key))) is not None:
+            self._learn(first, rows, given)
+
+    def _learn(self, first: int, rows: Array, known: Array) -> None:
+        self._known[first][rows] = np.maximum(self._known[first][rows], known)
