@@ -59,10 +59,24 @@ class Copy:
 
 @dataclass
 class _Groups:
-    """The bulk groups of a lane that were not waited for, the oldest first, and the copies of the open one."""
+    """The bulk groups of a lane, the oldest first, and the copies of the open one.
+
+    Groups that have landed leave the list; `landed` keeps their last request of each channel until a wait for it.
+    """
 
     committed: list[list[Copy]] = field(default_factory=list)
     open: list[Copy] = field(default_factory=list)
+    landed: dict[int, Request] = field(default_factory=dict)
+
+    def waited(self, allowed: int) -> list[Copy]:
+        """The copies of all committed groups but the last `allowed`."""
+        return [copy for group in self.committed[: max(0, len(self.committed) - allowed)] for copy in group]
+
+    def drop_landed(self) -> None:
+        """Forget the oldest groups that have landed."""
+        while self.committed and all(copy.landed for copy in self.committed[0]):
+            for copy in self.committed.pop(0):
+                self.landed.update({landing.request.channel: landing.request for landing in copy.landings})
 
 
 class CopyEngine(Unit):
@@ -94,20 +108,27 @@ class CopyEngine(Unit):
         groups.committed.append(groups.open)
         groups.open = []
 
-    def wait(self, lane: int, allowed: int, *, reads: bool) -> bool:
-        """Whether all committed groups of the lane but the last `allowed` are complete, or only their reads."""
-        groups = self._groups.get(lane, _Groups())
-        waited = groups.committed[: max(0, len(groups.committed) - allowed)]
-        copies = [copy for group in waited for copy in group]
-        if not all(copy.has_read if reads else copy.landed for copy in copies):
-            return False
-        for copy in copies:
-            self._memory.awaited(lane, copy.reading)
-            for landing in () if reads else copy.landings:
-                self._memory.awaited(lane, landing.request)
-        if not reads:
-            groups.committed = groups.committed[len(waited) :]
-        return True
+    def wait(self, lanes: Array, allowed: int, *, reads: bool) -> Array:
+        """bool (n,): whether all committed groups of lanes but the last `allowed` are complete, or their reads."""
+        done = np.zeros(len(lanes), bool)
+        learnt: dict[Request, list[int]] = {}
+        for index, lane in enumerate(lanes.tolist()):
+            groups = self._groups.get(lane)
+            waited = groups.waited(allowed) if groups else []
+            done[index] = all(copy.has_read if reads else copy.landed for copy in waited)
+            if groups is None or not done[index]:
+                continue
+            requests = {copy.reading.channel: copy.reading for copy in waited}
+            if not reads:
+                requests |= groups.landed
+                requests |= {landing.request.channel: landing.request for copy in waited for landing in copy.landings}
+                groups.landed.clear()
+            for request in requests.values():
+                learnt.setdefault(request, []).append(lane)
+            groups.drop_landed()
+        for request, knowing in learnt.items():
+            self._memory.awaited(np.array(knowing), request)
+        return done
 
     def missing(self, lane: int, *, reads: bool) -> int:
         """How many copies of the lane's committed groups are under way."""

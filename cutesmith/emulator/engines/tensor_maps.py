@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -119,6 +120,7 @@ class TensorMap:
         return words.tobytes()
 
 
+@cache
 def decode(data: bytes) -> TensorMap:
     """The tensor map in 128 bytes; raises TensorMapError."""
     words = [int(word) for word in np.frombuffer(data, np.uint64)]

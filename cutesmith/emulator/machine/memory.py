@@ -199,10 +199,10 @@ class Memory:
         if self.sanitize:
             self.clocks.land(request.lane, key, request.channel, request.time)
 
-    def awaited(self, lane: int, request: Request) -> None:
-        """The lane has waited for what was asked for, and for all that was asked of the channel before."""
+    def awaited(self, lanes: Array, request: Request) -> None:
+        """Lanes of one block have waited for what was asked for, and for all that the channel was asked before."""
         if self.sanitize:
-            self.clocks.learn_channel(lane, request.channel, request.time)
+            self.clocks.learn_channel(lanes, request.channel, request.time)
 
     def proxy_fence(self, lanes: Array) -> None:
         """These lanes have executed `fence.proxy.async`."""

@@ -136,7 +136,7 @@ def wait_group(batch: LaneBatch) -> Array:
     if not isinstance(allowed, Immediate):
         raise UnsupportedInstruction(batch.instruction, "the number of groups is not a constant")
     engine, reads = batch.machine.unit(CopyEngine), "read" in batch.instruction.modifiers
-    return np.array([engine.wait(lane, allowed.value, reads=reads) for lane in batch.lanes.tolist()], bool)
+    return engine.wait(batch.lanes, allowed.value, reads=reads)
 
 
 # ------------------------------------------------------------------------------------ st.async and red.async

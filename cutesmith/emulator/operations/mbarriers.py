@@ -112,8 +112,9 @@ def wait(batch: LaneBatch) -> Array:
     over = np.ones(len(batch.lanes), bool)
     pointers = _host_addresses(batch, address, Access.MBARRIER)
     relaxed = "relaxed" in batch.instruction.modifiers
-    for pointer in np.unique(pointers[pointers != 0]).tolist():
-        indices = np.flatnonzero(pointers == pointer)
+    order = np.argsort(pointers, kind="stable")
+    starts = np.flatnonzero(np.diff(pointers[order], prepend=0))  # each mbarrier once; no pointer is 0
+    for pointer, indices in zip(pointers[order[starts]].tolist(), np.split(order, starts)[1:], strict=True):
         barrier = _mbarrier_at(batch, int(indices[0]), pointer)
         if barrier is not None:
             asked = phases[indices].astype(np.uint64) >> np.uint64(0 if by_parity else PARITY_SHIFT) & np.uint64(1)

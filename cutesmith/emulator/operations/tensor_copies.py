@@ -16,6 +16,7 @@ from cutesmith.emulator.engines.swizzles import Swizzle
 from cutesmith.emulator.engines.tensor_maps import MAP_ALIGN, MAP_BYTES, Element, TensorMap, TensorMapError, decode
 from cutesmith.emulator.faults import UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
+from cutesmith.emulator.machine.machine import Machine, Unit
 from cutesmith.emulator.machine.suspensions import lane_operation
 from cutesmith.emulator.operations.bulk_requests import (
     GROUP,
@@ -29,7 +30,7 @@ from cutesmith.emulator.operations.bulk_requests import (
     take_words,
     warp_requests,
 )
-from cutesmith.emulator.program.abi import Access, Array, Space
+from cutesmith.emulator.program.abi import PARAMETER_WINDOW, WINDOW_BYTES, Access, Array, Space
 from cutesmith.emulator.ptx.syntax import Address
 from cutesmith.emulator.sanitizer.actors import Request
 
@@ -130,6 +131,14 @@ def _coordinates(batch: LaneBatch, operand: Address, dimensions: int) -> Array:
     return np.stack([batch.read(part, np.int32).astype(np.int64) for part in operand.coordinates], axis=1)
 
 
+class _ParameterMaps(Unit):
+    """The tensor maps of a wave that are parameters of its kernel, and so never change, by address and dimensions."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self.known: dict[tuple[int, int | None], TensorMap] = {}
+
+
 def _map_of(lane: LaneRequest, operand: Address, dimensions: int | None = None) -> TensorMap | None:
     """The tensor map that the operand points to; None and a finding where it is not sound.
 
@@ -140,6 +149,8 @@ def _map_of(lane: LaneRequest, operand: Address, dimensions: int | None = None) 
     lane.need_aligned(int(start[0]), MAP_ALIGN, "the tensor map")
     if not lane.sound:
         return None
+    if (known := batch.machine.unit(_ParameterMaps).known.get((int(start[0]), dimensions))) is not None:
+        return known
     site = batch.instruction.number
     halves = [batch.memory.load(lanes, Space.GENERIC, start + np.uint64(part), MAP_ALIGN, site) for part in (0, 64)]
     data = np.concatenate(halves, axis=1).tobytes()
@@ -158,6 +169,8 @@ def _map_of(lane: LaneRequest, operand: Address, dimensions: int | None = None) 
         raise UnsupportedInstruction(
             batch.instruction, f"rows of {inner} bytes in a swizzle of {described.swizzle.row}, which is not settled"
         )
+    if int(start[0]) - PARAMETER_WINDOW in range(WINDOW_BYTES):
+        batch.machine.unit(_ParameterMaps).known[int(start[0]), dimensions] = described
     return described
 
 

@@ -270,15 +270,15 @@ class Clocks:
             known[self._width + channel] = time
             self._release(int(self._wave.cluster_of_lane[lane]), key, known)
 
-    def learn_channel(self, lane: int, channel: int, time: int) -> None:
-        """The lane has waited for all that was asked of the channel up to a time."""
-        first = int(self._wave.cluster_of_lane[lane])
+    def learn_channel(self, lanes: Array, channel: int, time: int) -> None:
+        """These lanes of one cluster have waited for all that was asked of the channel up to a time."""
+        first = int(self._wave.cluster_of_lane[lanes[0]])
         if not self._exact:
             self._learn_all(first)
             return
-        known = np.zeros((1, self._columns), np.int32)
-        known[0, self._width + channel] = time
-        self._learn(first, np.array([lane]), known)
+        rows, column = lanes - first * self._threads, self._width + channel
+        known = self._knowledge_of(first)
+        known[rows, column] = np.maximum(known[rows, column], time)
 
     def _know(self, first: int, lanes: Array) -> Array:
         """int32 (n, columns): up to which time each lane knows what each lane and engine of its cluster did."""
@@ -289,14 +289,15 @@ class Clocks:
         known = whole[:, : self._width]
         block = self._wave.block_of_lane[lanes].astype(np.int64)
         cluster = slice(start, start + self._width)
-        same_block = self._wave.block_of_lane[cluster] == block[:, None]
-        same_warp = self._warp_of(np.arange(start, start + self._width)) == self._warp_of(lanes)[:, None]
-        for where, base in (
-            (same_block, self._block_base[block]),
-            (same_block & same_warp, self._warp_base[lanes]),
-            (~same_block, self._cluster_base[block]),
-        ):
-            np.maximum(known, (base - 1)[:, None], out=known, where=where, casting="unsafe")
+        if self._cluster == 1:
+            np.maximum(known, (self._block_base[block] - 1)[:, None], out=known, casting="unsafe")
+        else:
+            same_block = self._wave.block_of_lane[cluster] == block[:, None]
+            for where, base in ((same_block, self._block_base[block]), (~same_block, self._cluster_base[block])):
+                np.maximum(known, (base - 1)[:, None], out=known, where=where, casting="unsafe")
+        if (bases := self._warp_base[lanes]).max() > 1:
+            same_warp = self._warp_of(np.arange(start, start + self._width)) == self._warp_of(lanes)[:, None]
+            np.maximum(known, (bases - 1)[:, None], out=known, where=same_warp, casting="unsafe")
         acquired = self._lane_acquired[lanes]
         if acquired.any():  # what a lane learnt through strong accesses
             last, begun = self._lane_released[cluster].astype(np.int64).T
@@ -310,12 +311,15 @@ class Clocks:
         warps: Array = lanes // self._threads * self._threads + lanes % self._threads // WARP
         return warps
 
-    def _learn(self, first: int, lanes: Array, known: Array) -> None:
+    def _knowledge_of(self, first: int) -> Array:
         if first not in self._knowledge:
             self._knowledge[first] = np.zeros((self._width, self._columns), np.int32)
             self._knowledge_pointers[first] = self._knowledge[first].ctypes.data
-        rows = lanes - first * self._threads
-        self._knowledge[first][rows] = np.maximum(self._knowledge[first][rows], known)
+        return self._knowledge[first]
+
+    def _learn(self, first: int, lanes: Array, known: Array) -> None:
+        rows, whole = lanes - first * self._threads, self._knowledge_of(first)
+        whole[rows] = np.maximum(whole[rows], known)
 
     def _learn_all(self, first: int) -> None:
         """Too many lanes to keep apart: everything so far counts as ordered."""
