@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutesmith.emulator.engines.copy_engine import Combine, Copy, CopyEngine, Landing
+from cutesmith.emulator.engines.mbarrier_state import Mbarrier
 from cutesmith.emulator.engines.places import Place, SharedTile
 from cutesmith.emulator.faults import FaultKind, UnsupportedInstruction
 from cutesmith.emulator.machine.lanes import LaneBatch
@@ -100,8 +101,11 @@ class LaneRequest:
         where = np.array([address], np.uint64)
         site, lanes = batch.instruction.number, batch.lanes[[self.index]]
         pointers = batch.memory.pointers(lanes, Space.SHARED, where, _MBARRIER_BYTES, Access.MBARRIER, site)
-        self.sound &= bool(pointers[0])
-        return int(pointers[0])
+        pointer = int(pointers[0])
+        if pointer and Mbarrier.read(pointer) is None:
+            self.refuse(f"{batch.wave.shared_place(pointer)} is not an mbarrier")
+        self.sound &= bool(pointer)
+        return pointer
 
     def shared_tile(
         self, request: Request, address: int, size: int, kind: Access, order: Array | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,10 +48,16 @@ class Outcome:
         return [(first.line if first else 0, second.line if second else 0) for first, second in places]
 
 
-def emulate(code, *arrays, dynamic=0, grid=1, block=32, cluster=1, fresh=(), declare="", allocations=None, **settings):
+def emulate(code, *arrays, dynamic=0, grid=1, block=32, cluster=1, fresh=(), declare="", allocations=None, maps=(), **settings):  # noqa: E501  # fmt: skip
     """The Outcome of PTX (one instruction a line: the line is the location of its findings); see `prepare`."""
     shape = {"grid": (grid, 1, 1), "block": (block, 1, 1), "cluster": (cluster, 1, 1), "dynamic_smem": dynamic}
-    more = {"fresh": fresh, "declare": declare, "allocations": allocations, "settings": Settings(**settings)}
+    more = {
+        "fresh": fresh,
+        "declare": declare,
+        "allocations": allocations,
+        "maps": maps,
+        "settings": Settings(**settings),
+    }
     try:
         return Outcome(run(code, *arrays, **shape, **more).findings)
     except KernelFault as fault:
@@ -65,22 +71,24 @@ def run(code, *arrays, **options) -> LaunchReport:
 
 def prepare(
     code, *arrays, grid=(1, 1, 1), block=(32, 1, 1), cluster=(1, 1, 1), dynamic_smem=0, fresh=(), declare="",
-    allocations=None, settings=None,
+    allocations=None, settings=None, maps=(),
 ) -> LaunchRun:  # fmt: skip
     """A launch of PTX code with the arrays as parameters, those that `fresh` numbers without values yet.
 
-    `allocations`: an address space that a launch before has left, with the arrays in it.
+    `allocations`: an address space that a launch before has left, with the arrays in it. `maps`: 128 bytes of each
+    tensor map, the parameters `m0`, `m1`, ….
     """
     if allocations is None:
         allocations = Allocations()
         for number, array in enumerate(arrays):
             allocations.add_array(array, address_of(number), f"array {number}", fresh=number in fresh)
     settings = settings or Settings()
-    program = program_of(code, len(arrays), declare)
+    program = program_of(code, len(arrays), declare, len(maps))
     native = compile_program(program, access_ir(), Instrumentation(profile=True))
     memory = Memory(program, allocations, sanitize=settings.sanitize)
     addresses = [address_of(number) for number in range(len(arrays))]
     recorded = launch(addresses, grid=grid, block=block, cluster=cluster, dynamic_smem=dynamic_smem)
+    recorded = replace(recorded, parameters=(*recorded.parameters, *maps))
     return LaunchRun(program, native, recorded, KERNEL, SM_VERSIONS[90], memory, settings)
 
 
@@ -100,14 +108,16 @@ def launch(addresses, *, grid=(1, 1, 1), block=(32, 1, 1), cluster=(1, 1, 1), dy
     )
 
 
-def program_of(code, arrays, declare="") -> Program:
-    """The program of PTX code with that many array parameters.
+def program_of(code, arrays, declare="", maps=0) -> Program:
+    """The program of PTX code with that many array parameters, then tensor maps.
 
-    It has 4096 bytes `tile` of shared and 64 bytes `stack` of local memory where it names them.
+    It has 4096 bytes `tile`, 16384 bytes `boxes` of shared and 64 bytes `stack` of local memory where it names them.
     """
     located = "\n".join(f".loc 1 {number} 0\n{line}" for number, line in enumerate(code.splitlines(), 1))
-    parameters = ", ".join(f".param .u64 p{number}" for number in range(arrays))
+    addresses = [f".param .u64 p{number}" for number in range(arrays)]
+    parameters = ", ".join(addresses + [f".param .align 64 .b8 m{number}[128]" for number in range(maps)])
     tile = ".shared .align 128 .b8 tile[4096];" if "tile" in code else ""
+    boxes = ".shared .align 1024 .b8 boxes[16384];" if "boxes" in code else ""
     stack = ".local .align 16 .b8 stack[64];" if "stack" in code else ""
     text = f"""
 .version 8.8
@@ -117,7 +127,7 @@ def program_of(code, arrays, declare="") -> Program:
 {declare}
 .visible .entry k({parameters}) {{
 .reg .pred %p<20>; .reg .b16 %h<20>; .reg .b32 %r<50>; .reg .b64 %d<50>; .reg .b128 %q<8>;
-{tile}
+{tile} {boxes}
 {stack}
 {located}
 }}

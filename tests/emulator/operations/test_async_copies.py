@@ -171,8 +171,7 @@ xor.b32 %r2, %r2, 512;
 
 
 @pytest.mark.parametrize(
-    "name", ["cp.async.cg.shared.global.L2::96B [%r2], [%d4], 16", "cp.async.cg.shared.global [%r2], [%d4], 8",
-             "cp.async.bulk.prefetch.L2.global [%d4], 16"]
+    "name", ["cp.async.cg.shared.global.L2::96B [%r2], [%d4], 16", "cp.async.cg.shared.global [%r2], [%d4], 8"]
 )  # fmt: skip
 def test_forms_that_are_not_known_are_refused_by_name(name):
     with pytest.raises(UnsupportedInstruction, match="cp.async"):

@@ -171,7 +171,7 @@ ret;"""
 def test_a_deadlock_says_what_is_missing():
     outcome = run(f"@%p1 mbarrier.arrive.shared.b64 _, [%r8];\n{WAIT.format(0)}ret;", 3)
     assert (outcome.kinds[0], outcome.lines[0]) == ("deadlock", (FIRST + 1, 0))
-    assert "whose phase still needs 2 of 3 arrivals" in outcome.findings[0].message
+    assert "whose phase (parity 0) still needs 2 of 3 arrivals" in outcome.findings[0].message
 
 
 @pytest.mark.parametrize("remote", [True, False])
@@ -203,7 +203,7 @@ ret;"""
     assert run(code.format(wait=wait), count, target, grid=2, cluster=2).findings == ()
     assert target.tolist() == [*range(100, 132), *range(32)]
     without = run(code.format(wait="mov.u32 %r20, 0;"), count, grid=2, cluster=2)
-    assert {"race", "uninitialised_read"} & set(without.kinds)
+    assert {"race", "uninitialised_read", "missing_wait"} & set(without.kinds)
 
 
 @pytest.mark.parametrize(
