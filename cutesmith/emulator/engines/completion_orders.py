@@ -6,7 +6,7 @@
 | 1 | everything at once, as it was asked for |
 | 2 and more | a part drawn at random, every round; the number is the seed |
 
-Order 0 shows most: whoever does not wait finds that nothing has come, and whoever counts on the order of requests too.
+Order 0 shows most: who does not wait finds that nothing has come, and so does who counts on the order of requests.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Sent:
 
     def write(self, memory: Memory, tile: Array) -> None:
         """Never asked for."""
-        raise AssertionError("registers are no destination")
+        raise AssertionError("registers are not a destination")
 
 
 @dataclass(frozen=True)

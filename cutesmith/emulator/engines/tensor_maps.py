@@ -34,7 +34,7 @@ _KNOWN_BITS = 0xFFFF_FFFF_0027_67FF
 
 
 class TensorMapError(Exception):
-    """Bytes that are no tensor map, or one that is not understood; the text says why."""
+    """Bytes that are not a tensor map, or one that is not understood; the text says why."""
 
 
 class Element(enum.Enum):
@@ -144,7 +144,7 @@ def _decode_ours(words: list[int]) -> TensorMap:
 def _decode_inline(words: list[int]) -> TensorMap:
     kind, rank, code = words[1] & 0xF, (words[1] >> 4 & 7) + 1, words[1] >> 7 & 0xF
     if kind != 2 or rank > MOST_DIMENSIONS or not words[0]:
-        raise TensorMapError("these 128 bytes are no tensor map of a tiled tensor")
+        raise TensorMapError("these 128 bytes are not a tensor map of a tiled tensor")
     if strange := words[1] & ~_KNOWN_BITS:
         raise TensorMapError(f"bits {strange:#x} of its second word are not understood (interleave, fill or im2col)")
     if words[6] >> 32 & 0xFF_FFFF or words[7] >> 32:

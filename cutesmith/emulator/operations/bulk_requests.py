@@ -82,7 +82,7 @@ class LaneRequest:
     def need_aligned(self, address: int, unit: int, what: str) -> None:
         """Refuse an address that is not a multiple."""
         if address % unit:
-            self.refuse(f"{what} {address & _OFFSET:#x} is no multiple of {unit}", FaultKind.MISALIGNED)
+            self.refuse(f"{what} {address & _OFFSET:#x} is not a multiple of {unit}", FaultKind.MISALIGNED)
 
     def named(self, key: tuple[object, ...]) -> Request:
         """The request of a channel with that key."""

@@ -264,11 +264,11 @@ def test_what_is_not_settled_is_refused_by_name():
 def test_wrong_operands_are_findings():
     described = tensor_map(values(8, 64), (16, 4))
     misplaced = ask(described, "[%r3+64], [%d2, {0, 0}], [%r2]")
-    assert misplaced.kinds == ["misaligned"] and "no multiple of 128" in misplaced.findings[0].message
+    assert misplaced.kinds == ["misaligned"] and "not a multiple of 128" in misplaced.findings[0].message
     assert ask(described, "[%r3+16384], [%d2, {0, 0}], [%r2]").kinds == ["out_of_bounds"]
     assert "is not an mbarrier" in ask(described, "[%r3], [%d2, {0, 0}], [%r2+64]").findings[0].message
     nothing = "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%d2, {0, 0}];\nret;"
-    with pytest.raises(UnsupportedInstruction, match="no tensor map"):
+    with pytest.raises(UnsupportedInstruction, match="not a tensor map"):
         emulate(SETUP + nothing, zeros(64), values(8, 64), maps=[bytes(128)])
 
 
