@@ -28,7 +28,7 @@ RANKS = floors()
 
 SUBROOMS = {
     "agent": "models | texts | display | tools | problems",
-    "emulator": "engines ptx | instructions | program | native state | emitters sanitizer | machine | tensor_cores | "
+    "emulator": "ptx | instructions | program | native state | emitters sanitizer | machine | engines | tensor_cores | "
     "operations profiling | positions",
     "evals": "selftest | suites | engines scores | running",
     "examples": "index | fetch search",
